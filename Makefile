@@ -1,0 +1,50 @@
+# One command for each thing. Needs make and Python 3.11 or later, nothing else.
+PYTHON ?= python3
+ARGS ?=
+WORKERS ?= 2
+
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test check format bench prove clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
+		printf '%-14s %s\n' "$$target" "$$text"; done
+
+setup: $(READY) ## Make .venv with onejob and everything to work on it
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("onejob needs Python 3.11 or later: make PYTHON=python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@# The build backend is installed first, so that it is pinned like the rest.
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt hatchling
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+serve: $(READY) ## Run the service on this machine
+	$(BIN)/onejob serve $(ARGS)
+
+test: $(READY) ## Run every test; ARGS="-k key" for some
+	$(BIN)/pytest -n $(WORKERS) --dist=worksteal $(ARGS)
+
+check: $(READY) ## Check format, lint, types and the layout of the house
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_house.py
+
+format: $(READY) ## Format the code and mend what lint can mend
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --quiet --fix .
+
+bench: $(READY) ## Measure onejob against its peers
+	$(BIN)/python -m bench $(ARGS)
+
+prove: $(READY) ## Run the long campaign of random walks and crashes
+	$(BIN)/python -m tests.walks $(ARGS)
+
+clean: ## Remove everything that was made here
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

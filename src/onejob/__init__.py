@@ -1,0 +1,61 @@
+"""onejob: one logical submission makes one job, however often it is retried, raced, crashed or failed over."""
+
+from .core.actor import Actor
+from .core.fingerprint import fingerprint
+from .core.invalid import Invalid
+from .core.key import IdempotencyKey
+from .core.receipt import Outcome
+from .core.states import Delivery, IdempotencyStatus, JobState
+from .core.views import JobView as Job
+from .core.views import Receipt, Reservation, Story
+from .errors import (
+    DefectiveCommand,
+    IdempotencyConflict,
+    LeaseLost,
+    NotFound,
+    OnejobError,
+    StoreRefused,
+    SubmissionError,
+    SubmissionInProgress,
+    SubmissionRefused,
+    SubmissionRejected,
+    Unavailable,
+    Unknown,
+)
+from .ids import KeyGenerator
+from .intake import Submission
+from .ledger import Ledger
+from .opening import open
+from .settings import IdempotencyConfig
+
+__all__ = [
+    "Actor",
+    "DefectiveCommand",
+    "Delivery",
+    "IdempotencyConfig",
+    "IdempotencyConflict",
+    "IdempotencyKey",
+    "IdempotencyStatus",
+    "Invalid",
+    "Job",
+    "JobState",
+    "KeyGenerator",
+    "LeaseLost",
+    "Ledger",
+    "NotFound",
+    "OnejobError",
+    "Outcome",
+    "Receipt",
+    "Reservation",
+    "StoreRefused",
+    "Story",
+    "Submission",
+    "SubmissionError",
+    "SubmissionInProgress",
+    "SubmissionRefused",
+    "SubmissionRejected",
+    "Unavailable",
+    "Unknown",
+    "fingerprint",
+    "open",
+]

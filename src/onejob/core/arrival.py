@@ -1,0 +1,164 @@
+"""A submission arriving: what Submit and Reserve share, and how a living record answers it."""
+
+from .command import CommandData
+from .facts import U64, Attachment, Beside, Job, Record, changed
+from .receipt import Conflict, InProgress, Reason, Refused, Rejected, Replayed
+from .states import Delivery, IdempotencyStatus, JobState, Move, RecordMove, after, status_after
+from .step import Facts, Footprint, Step
+
+TTL_MS_DEFAULT = 24 * 3600 * 1000
+TTL_MS_MIN = 1000
+TTL_MS_MAX = 365 * 24 * 3600 * 1000
+
+
+# What a living record says to a submission that is not its first.
+Answer = Replayed | Rejected | InProgress | Conflict | Refused
+
+
+class Arrival(CommandData, frozen=True, gc=False, kw_only=True):
+    """One logical submission. `job_id` is the candidate: used only if the key is new."""
+
+    job_id: bytes  # empty: a record without a job
+    type: str = ""
+    input: bytes = b"null"
+    record_id: bytes = b""  # empty: no key, every submission is new
+    scope: str = ""
+    key: str = ""
+    fingerprint: bytes = b""
+    actor: str
+    user: str
+    ttl_ms: int = TTL_MS_DEFAULT
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    priority: int = 0
+    run_at: int = 0
+    attempts_max: int = 1
+    timeout_ms: int = 0
+    labels: bytes = b""
+
+    @property
+    def bulk(self) -> int:
+        return len(self.input)
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(
+            self.tenant,
+            self.record_id,
+            (self.job_id,) if self.job_id else (),
+            follow_jobs=True,
+        )
+
+    def new_job(self, state: JobState, now: int, *, keep_until: int, due_at: int = 0) -> Job:
+        return Job(
+            self.job_id,
+            self.tenant,
+            self.type,
+            state,
+            self.scope,
+            self.key,
+            self.actor,
+            self.user,
+            now,
+            now,
+            keep_until,
+            self.run_at,
+            self.priority,
+            self.delivery,
+            self.attempts_max,
+            self.timeout_ms,
+            self.labels,
+            due_at,
+        )
+
+    def new_record(
+        self,
+        old: Record | None,
+        status: IdempotencyStatus,
+        now: int,
+        *,
+        holder: bytes,
+        lease_until: int,
+        expires_at: int,
+    ) -> Record:
+        """A record that starts anew, in the place of the expired one if there is one."""
+        return Record(
+            self.record_id,
+            self.tenant,
+            self.scope,
+            self.key,
+            status,
+            self.fingerprint,
+            self.job_id,
+            holder,
+            1,
+            lease_until,
+            now,
+            now,
+            expires_at,
+            self.ttl_ms,
+            self.actor,
+            self.user,
+            1 if old is None else old.version + 1,
+        )
+
+    def attached_input(self) -> Attachment:
+        return Attachment(self.job_id, Beside.INPUT, U64(0), self.input)
+
+    def answered(self, record: Record, facts: Facts, now: int) -> Answer | None:
+        """A living record's answer; None when it is pending and nobody holds it any more."""
+        if record.foreign_id:
+            return Replayed(None, record.expires_at, now, record.foreign_id)
+        if record.client_id:
+            return Refused(
+                Reason.IDEMPOTENCY_KEY_REUSED, "the key belongs to a sequenced client; use a new key", now
+            )
+        # A mismatch beats in-progress: waiting would not mend it.
+        if record.fingerprint != self.fingerprint or bool(record.job_ids) != bool(self.job_id):
+            return Conflict(record.job_id, record.foreign_id, now)
+        match record.status:
+            case IdempotencyStatus.COMMITTED:
+                return replayed(record, facts, now)
+            case IdempotencyStatus.REJECTED:
+                return Rejected(record.job_id, record.receipt, record.expires_at, now)
+            case IdempotencyStatus.PENDING:
+                if now > record.lease_until:
+                    return None
+                return InProgress(record.job_id, record.lease_until - now + 1, now)
+
+
+def replayed(record: Record, facts: Facts, now: int) -> Replayed:
+    job = facts.jobs.get(record.job_id)
+    # A committed record and its job are stored and dropped together.
+    assert (job is None) == (not record.job_ids)
+    return Replayed(job, record.expires_at, now, record.foreign_id, record.receipt)
+
+
+def ready_state(run_at: int, now: int) -> JobState:
+    return JobState.SCHEDULED if run_at > now else JobState.PENDING
+
+
+def made_ready(job: Job, now: int, *, keep_until: int) -> Job:
+    """A prepared job that may run from now on."""
+    move = Move.SCHEDULE if job.run_at > now else Move.COMMIT
+    return changed(job, now, state=after(job.state, move), keep_until=keep_until, due_at=0)
+
+
+def committed(
+    record: Record, now: int, *, holder: bytes, token: int, ttl_ms: int, receipt: bytes = b""
+) -> Record:
+    return changed(
+        record,
+        now,
+        status=status_after(record.status, RecordMove.COMMIT),
+        holder=holder,
+        token=token,
+        lease_until=0,
+        expires_at=now + ttl_ms,
+        receipt=receipt,
+    )
+
+
+def closed(record: Record, job: Job | None, now: int) -> Step[Replayed]:
+    """The job ended (it was cancelled) while its key was pending: that is the answer from now on."""
+    done = committed(record, now, holder=record.holder, token=record.token, ttl_ms=record.ttl_ms)
+    return Step(Replayed(job, done.expires_at, now), (done,))

@@ -1,0 +1,18 @@
+"""What every command carries: it is data, so it can travel and be stored."""
+
+from typing import ClassVar
+
+from msgspec import Struct
+
+from .facts import FORMAT
+
+
+class CommandData(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_field="is"):
+    writes: ClassVar[bool] = True
+
+    tenant: str
+    format: int = FORMAT
+
+    @property
+    def bulk(self) -> int:
+        return 0

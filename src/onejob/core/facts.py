@@ -1,0 +1,196 @@
+"""The five facts that decisions are made over, and what is written once beside a job.
+
+Fields stand in the order of the engines' columns. Times are integer milliseconds, 0 means never.
+Each fact carries its version (a put is insert-if-absent or update-if-version), the stamp of its last
+change (time never runs below it) and the format it was written in.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, NewType, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .states import Delivery, IdempotencyStatus, JobState
+
+FORMAT = 1
+JOB_ID_BYTES = 16
+RESERVATIONS_MAX = 1000
+
+# Unsigned 64-bit: SQL integers are signed, so engines store these folded (see engines/codec.py).
+U64 = NewType("U64", int)
+
+
+class Kind(IntEnum):
+    """The kinds of fact, in the order in which every engine loads and locks them."""
+
+    RECORD = 0
+    JOB = 1
+    STREAM = 2
+    TALLY = 3
+    POLICY = 4
+
+
+class Record(Struct, frozen=True, gc=False):
+    """The durable answer for a key."""
+
+    id: bytes
+    tenant: str
+    scope: str
+    key: str
+    status: IdempotencyStatus
+    fingerprint: bytes  # empty: never compared (a foreign job's key)
+    job_ids: bytes  # 16 bytes each; empty for a record without a job
+    holder: bytes
+    token: int
+    lease_until: int  # 0: released, or settled
+    created_at: int
+    changed_at: int
+    expires_at: int
+    ttl_ms: int
+    actor: str
+    user: str
+    version: int = 1
+    format: int = FORMAT
+    receipt: bytes = b""  # what was answered: a rejection, a wrapped response, the last failure
+    foreign_id: str = ""
+    client_id: str = ""
+    sequence: U64 = U64(0)
+    hits: int = 0
+    conflicts: int = 0
+    last_hit_at: int = 0
+
+    @property
+    def job_id(self) -> bytes:
+        return self.job_ids[:JOB_ID_BYTES]
+
+
+class Job(Struct, frozen=True, gc=False):
+    """The head of the one job; its input and result are written once, beside it."""
+
+    id: bytes
+    tenant: str
+    type: str
+    state: JobState
+    scope: str
+    key: str  # empty: submitted without a key
+    actor: str
+    user: str
+    created_at: int
+    changed_at: int
+    keep_until: int  # its record lives until then, and so must it
+    run_at: int = 0
+    priority: int = 0
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    attempts_max: int = 1
+    timeout_ms: int = 0
+    labels: bytes = b""
+    due_at: int = 0  # when upkeep must look at it: a lease, an abandoned preparation, retention
+    version: int = 1
+    format: int = FORMAT
+    token: int = 0
+    holder: bytes = b""
+    lease_until: int = 0
+    attempts: int = 0
+    slot: bytes = b""  # the tally that counts it; cleared in the step that ends it
+    cost_held: int = 0
+    events: int = 1  # how many there were; the first is implied by created_at and actor
+    ended_at: int = 0
+    error: str = ""
+
+
+class Stream(Struct, frozen=True, gc=False):
+    """A client's sequence inside a scope (ClientSequenceEntry)."""
+
+    id: bytes
+    tenant: str
+    scope: str
+    client_id: str
+    last: U64
+    last_seen: int
+    owner: str
+    changed_at: int
+    expires_at: int
+    evicted: int = 0  # 1: idle; only the high-water mark is left
+    version: int = 1
+    format: int = FORMAT
+
+
+class Reservation(Struct, frozen=True, gc=False, array_like=True):
+    created_at: int
+    expires_at: int
+    state: str  # active, consumed, released; expired follows from the time
+
+
+class Tally(Struct, frozen=True):
+    """What a user holds: of fixed size."""
+
+    id: bytes
+    tenant: str
+    user: str
+    live: int
+    changed_at: int
+    cost_held: int = 0
+    spent: tuple[int, int, int] = (0, 0, 0)  # in the day, week and month that contain spent_at
+    spent_at: int = 0
+    minutes: tuple[int, ...] = ()  # jobs in each of the 60 minutes up to counted_at
+    hours: tuple[int, ...] = ()
+    counted_at: int = 0
+    reservations: dict[str, Reservation] = {}
+    version: int = 1
+    format: int = FORMAT
+
+
+class Policy(Struct, frozen=True, gc=False):
+    """Limits, defaults, API-key hashes: read inside the decision, so a change holds everywhere at once."""
+
+    id: bytes
+    tenant: str
+    name: str
+    body: bytes
+    changed_at: int
+    version: int = 1
+    format: int = FORMAT
+
+
+Fact = Record | Job | Stream | Tally | Policy
+KINDS: Mapping[type[Any], Kind] = {
+    Record: Kind.RECORD,
+    Job: Kind.JOB,
+    Stream: Kind.STREAM,
+    Tally: Kind.TALLY,
+    Policy: Kind.POLICY,
+}
+
+
+class Beside(IntEnum):
+    """What stands beside a job's head."""
+
+    INPUT = 0
+    RESULT = 1
+    EVENT = 2
+    PROGRESS = 3
+    LOG = 4
+
+
+class Attachment(Struct, frozen=True, gc=False):
+    """Written once, never changed; goes with its job."""
+
+    job_id: bytes
+    beside: Beside
+    index: U64
+    data: bytes
+
+
+F = TypeVar("F", Record, Job, Stream, Tally, Policy)
+
+
+def changed(fact: F, now: int, **changes: object) -> F:
+    """The next version of a fact."""
+    return replace(fact, version=fact.version + 1, changed_at=now, **changes)
+
+
+def live(record: Record, now: int) -> bool:
+    """Inside its window. A pending record never leaves it while its lease lives."""
+    return now <= record.expires_at or now <= record.lease_until

@@ -1,0 +1,239 @@
+"""Fingerprints: what was asked for, in one form, as one digest, the same through every door."""
+
+# The rules of this file:
+# 1. Two texts that mean the same have one canonical form (RFC 8785), and so one fingerprint.
+# 2. Two texts that mean different things never share one: integer literals keep all their digits, and what
+#    a parser would silently drop or bend (duplicate members, NaN, 1e400, lone surrogates) is refused.
+# 3. Messages and paths never contain values: inputs are the caller's secret.
+# 4. Every submission passes here. The common text takes a few calls into C; what is rare may be slow.
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from hashlib import sha256
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from onejob.core.invalid import Invalid
+
+INPUT_BYTES_MAX: Final = 1 << 20
+DEPTH_MAX: Final = 128
+DIGITS_MAX: Final = 1_000
+PATHS_MAX: Final = 20
+NAME_CHARS_MAX: Final = 100
+VERSION: Final = b"\x01"
+
+_INTEGRAL_MAX: Final = 2**53
+# ECMAScript prints whole numbers below this without an exponent.
+_EXPONENT_FROM: Final = 1e21
+
+# As a number: the search for a single byte takes a quarter of the time of a search for bytes.
+_BACKSLASH: Final = 0x5C
+_DIGITS_AS_ZERO: Final = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
+_DIGITS_TOO_MANY: Final = b"0" * (DIGITS_MAX + 1)
+_LEADS_ASTRAL = re.compile(rb"[\xf0-\xf4]")
+_LEADS_E000_TO_FFFF = re.compile(rb"[\xee\xef]")
+
+
+def canonical(data: bytes) -> bytes:
+    """Give the one form of a JSON text: RFC 8785, with integer literals in full digits."""
+    value = _decoded(data, _FOR_PRINT)
+    text = _IN_ORDER.encode(value)
+    # The decoder keeps only the last of two equal members. A dropped one takes the quotes of its name along,
+    # and every other quote comes through as one, unless it was spelled \u0022. So without that spelling,
+    # equal counts prove that nothing was dropped, and unequal ones that something was.
+    if _BACKSLASH in data and b"\\u0022" in data:
+        _refuse_hidden(data)
+    elif data.count(b'"') != text.count(b'"'):
+        raise Invalid("input", _TWICE)
+    # UTF-8 sorts like UTF-16 but for astral characters, which UTF-16 puts before U+E000.
+    if not text.isascii() and _LEADS_ASTRAL.search(text) and _LEADS_E000_TO_FFFF.search(text):
+        text = _AS_GIVEN.encode(_in_utf16_order(value))
+    # Numbers may grow (1e20), and the form must itself be a text that can be taken.
+    if len(text) > INPUT_BYTES_MAX:
+        raise Invalid("input", _TOO_LARGE)
+    return text
+
+
+def encode_input(value: object) -> bytes:
+    """Encode a Python value as JSON, refusing what JSON cannot carry; bytes are a value, not JSON text."""
+    try:
+        text = _AS_GIVEN.encode(value)
+        # Equality proves the common case: a NaN came back as null, and keys that collide came back as one.
+        if _decoded(text, _FOR_EQUALITY) == value:
+            return text
+        canonical(text)
+        # A set has no order of its own; a retry from another process must find it in the same one.
+        plain = msgspec.to_builtins(value, str_keys=True, order="deterministic")
+    except RecursionError as error:
+        raise Invalid("input", _TOO_DEEP) from error
+    except UnicodeEncodeError as error:
+        raise Invalid("input", "the input has a lone surrogate; send only whole characters") from error
+    except Invalid:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Invalid("input", f"the input cannot be written as JSON ({error}); convert it first") from error
+    if b"null" in text:
+        _refuse_not_finite(plain)
+    return _AS_GIVEN.encode(plain)
+
+
+def fingerprint(type: str, canonical_input: bytes) -> bytes:
+    """Digest the canonical JSON of {"input": …, "type": …}, prefixed with the version of this scheme."""
+    try:
+        name = _AS_GIVEN.encode(type)
+    except UnicodeEncodeError as error:
+        raise Invalid("type", "the type has a lone surrogate; send only whole characters") from error
+    return VERSION + sha256(b'{"input":' + canonical_input + b',"type":' + name + b"}").digest()
+
+
+def differing_paths(before: bytes, after: bytes) -> tuple[str, ...]:
+    """Name the first places where two inputs differ, as JSON Pointers (RFC 6901): paths, never values."""
+    paths = _differing("/input", _decoded(before, _FOR_COMPARISON), _decoded(after, _FOR_COMPARISON))
+    return tuple(islice(paths, PATHS_MAX))
+
+
+_TWICE: Final = "the input has two members of one name in an object; send each name once"
+_TOO_LARGE: Final = f"the input is larger than {INPUT_BYTES_MAX} bytes; store it elsewhere, send a reference"
+_TOO_DEEP: Final = f"the input is nested deeper than {DEPTH_MAX} levels; flatten it"
+_TOO_LONG: Final = f"the input has an integer of more than {DIGITS_MAX} digits; send it as a string"
+
+
+def _decoded(data: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """Decode a JSON text within the limits of size, depth and digits."""
+    size = len(data)
+    if size > INPUT_BYTES_MAX:
+        raise Invalid("input", _TOO_LARGE)
+    if size > DIGITS_MAX and _DIGITS_TOO_MANY in data.translate(_DIGITS_AS_ZERO):
+        _refuse_hidden(data)
+    try:
+        value = decoder.decode(data)
+    except RecursionError as error:
+        raise Invalid("input", _TOO_DEEP) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Invalid("input", f"the input is not JSON that can be kept ({error}); mend it") from error
+    # Each level takes two bytes and one opening bracket, so that most texts need no walk.
+    if size > 2 * DEPTH_MAX and data.count(b"[") + data.count(b"{") > DEPTH_MAX and _too_deep(value):
+        raise Invalid("input", _TOO_DEEP)
+    return value
+
+
+def _comparable(literal: str) -> int | float:
+    """Give a literal with point or exponent as the int that ECMAScript would print, else as a float."""
+    number = float(literal)
+    if math.isinf(number):
+        raise ValueError("a number is beyond a double")
+    if not number.is_integer() or abs(number) >= _EXPONENT_FROM:
+        return number
+    if abs(number) <= _INTEGRAL_MAX:
+        return int(number)
+    # The shortest digits that mean this double, and then zeros: not the double's own digits.
+    return int(Decimal(repr(number)))
+
+
+def _printable(literal: str) -> int | msgspec.Raw:
+    number = _comparable(literal)
+    return number if isinstance(number, int) else msgspec.Raw(_ecmascript(number))
+
+
+def _ecmascript(number: float) -> str:
+    """Print a double as ECMAScript does, if it is not whole or at least 1e21."""
+    text = repr(number)
+    if "e" not in text:
+        return text
+    mantissa, _, exponent = text.partition("e")
+    power = int(exponent)
+    if power < -6 or power > 0:
+        return f"{mantissa}e{power:+d}"
+    sign = "-" if number < 0 else ""
+    return f"{sign}0.{'0' * (-power - 1)}{mantissa.lstrip('-').replace('.', '')}"
+
+
+_FOR_PRINT: Final = msgspec.json.Decoder(float_hook=_printable)
+_FOR_COMPARISON: Final = msgspec.json.Decoder(float_hook=_comparable)
+_FOR_EQUALITY: Final = msgspec.json.Decoder()
+_IN_ORDER: Final = msgspec.json.Encoder(order="deterministic")
+_AS_GIVEN: Final = msgspec.json.Encoder()
+
+
+def _refuse_hidden(data: bytes) -> None:
+    """Look literal by literal for what the decoder does not tell: duplicate members, endless integers."""
+    try:
+        json.loads(data.decode(), object_pairs_hook=_unique, parse_int=_bounded, parse_float=str)
+    except RecursionError as error:
+        raise Invalid("input", _TOO_DEEP) from error
+    except Invalid:
+        raise
+    except ValueError as error:
+        raise Invalid("input", f"the input is not JSON that can be kept ({error}); mend it") from error
+
+
+def _unique(members: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in members}) != len(members):
+        raise Invalid("input", _TWICE)
+
+
+def _bounded(literal: str) -> None:
+    if len(literal.lstrip("-")) > DIGITS_MAX:
+        raise Invalid("input", _TOO_LONG)
+
+
+def _too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        level = [child for item in level if isinstance(item, dict | list) for child in _children(item)]
+        if not level:
+            return False
+    return any(isinstance(item, dict | list) for item in level)
+
+
+def _refuse_not_finite(plain: Any) -> None:
+    waiting = [plain]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, float) and not math.isfinite(item):
+            raise Invalid("input", "the input has a NaN or an infinity; send null or a string")
+        if isinstance(item, dict | list | tuple):
+            waiting.extend(_children(item))
+
+
+def _children(item: dict[str, Any] | list[Any] | tuple[Any, ...]) -> Any:
+    return item.values() if isinstance(item, dict) else item
+
+
+def _in_utf16_order(value: Any) -> Any:
+    if isinstance(value, dict):
+        names = sorted(value, key=lambda name: name.encode("utf-16-be"))
+        return {name: _in_utf16_order(value[name]) for name in names}
+    if isinstance(value, list):
+        return [_in_utf16_order(item) for item in value]
+    return value
+
+
+def _differing(path: str, before: Any, after: Any) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in before | after:
+            child = f"{path}/{_token(name)}"
+            if name in before and name in after:
+                yield from _differing(child, before[name], after[name])
+            else:
+                yield child
+    elif isinstance(before, list) and isinstance(after, list):
+        for index, (one, other) in enumerate(zip(before, after, strict=False)):
+            yield from _differing(f"{path}/{index}", one, other)
+        for index in range(*sorted((len(before), len(after)))):
+            yield f"{path}/{index}"
+    # By type as well, for True == 1 in Python.
+    elif type(before) is not type(after) or before != after:
+        yield path
+
+
+def _token(name: str) -> str:
+    """Escape a member name for a JSON Pointer."""
+    if len(name) > NAME_CHARS_MAX:
+        name = name[:NAME_CHARS_MAX] + "…"
+    return name.replace("~", "~0").replace("/", "~1")

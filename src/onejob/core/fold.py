@@ -1,0 +1,198 @@
+"""The generic middle of every engine: gather the facts of a batch, fold the commands over them, list the changes.
+
+An engine drives `gather` (a generator without I/O), then calls `fold`, then stores `changes`, all or nothing.
+Commands of one batch see each other's effects in order, as if each had been executed alone.
+"""
+
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple
+
+from .facts import FORMAT, JOB_ID_BYTES, KINDS, Attachment, Fact, Job, Kind, Record
+from .receipt import AnyReply, Defect
+from .step import JOBS_MAX, Command, Cut, Facts, Footprint, Step
+
+
+class NewerFormat(Exception):
+    """A fact or command was written by a newer program; this one must not rewrite it."""
+
+
+class Wanted(NamedTuple):
+    """A load that the engine is asked for: identities of one kind, sorted, without repetition."""
+
+    kind: Kind
+    ids: list[bytes]
+
+
+class Changes(NamedTuple):
+    """What a batch stores. Updates and deletes name the version that was loaded."""
+
+    inserts: dict[Kind, list[Any]]
+    updates: dict[Kind, list[tuple[Any, int]]]
+    deletes: dict[Kind, list[tuple[Any, int]]]
+    adds: list[Attachment]
+    cuts: list[Cut]
+
+    def __bool__(self) -> bool:
+        return bool(self.inserts or self.updates or self.deletes or self.adds or self.cuts)
+
+
+class Working:
+    """The facts of one batch while its commands are folded over them."""
+
+    __slots__ = ("_adds", "_cuts", "_loaded", "tables")
+
+    def __init__(self) -> None:
+        self.tables: list[dict[bytes, Any]] = [{} for _ in Kind]
+        self._loaded: list[dict[bytes, Any]] = [{} for _ in Kind]  # as it was before the first change
+        self._adds: list[Attachment] = []
+        self._cuts: list[Cut] = []
+
+    def take(self, wanted: Wanted, found: Sequence[Fact]) -> None:
+        table = self.tables[wanted.kind]
+        table.update(dict.fromkeys(wanted.ids))
+        for fact in found:
+            table[fact.id] = fact
+
+    def facts(self, footprint: Footprint) -> Facts:
+        """What a footprint names. A fact of another tenant does not exist for it."""
+        records, jobs, streams, tallies, policies = self.tables
+        tenant = footprint.tenant
+        record: Record | None = records[footprint.record] if footprint.record else None
+        if record is not None and record.tenant != tenant:
+            record = None
+        ids = footprint.jobs
+        if footprint.follow_jobs and record is not None:
+            ids = (*ids, *_split(record.job_ids))
+        own: dict[bytes, Job] = {}
+        for id in ids:
+            job = jobs[id]
+            if job is not None and job.tenant == tenant:
+                own[id] = job
+        if not (footprint.stream or footprint.tally or footprint.policy or footprint.follow_tally):
+            return Facts(record, own)
+        tally = footprint.tally
+        if footprint.follow_tally and not tally:
+            tally = next((job.slot for job in own.values() if job.slot), b"")
+        return Facts(
+            record,
+            own,
+            _owned(streams, footprint.stream, tenant),
+            _owned(tallies, tally, tenant),
+            _owned(policies, footprint.policy, tenant),
+        )
+
+    def apply(self, step: Step[Any], tenant: str) -> None:
+        """Take over the changes of one command: all of them, or with an error none."""
+        for fact in step.puts:
+            old = self.tables[KINDS[type(fact)]][fact.id]  # a KeyError: it wrote outside its footprint
+            assert fact.tenant == tenant
+            assert fact.version == (1 if old is None else old.version + 1)
+        for fact in step.drops:
+            old = self.tables[KINDS[type(fact)]][fact.id]
+            assert old is not None
+            assert old.tenant == tenant
+        for fact in step.puts:
+            self._set(KINDS[type(fact)], fact.id, fact)
+        for fact in step.drops:
+            self._set(KINDS[type(fact)], fact.id, None)
+        if step.adds:
+            self._adds.extend(step.adds)
+        if step.cuts:
+            self._cuts.extend(step.cuts)
+
+    def _set(self, kind: Kind, id: bytes, fact: Fact | None) -> None:
+        table = self.tables[kind]
+        self._loaded[kind].setdefault(id, table[id])
+        table[id] = fact
+
+    def changes(self) -> Changes:
+        changes = Changes({}, {}, {}, self._adds, self._cuts)
+        for kind in Kind:
+            table = self.tables[kind]
+            for id, old in self._loaded[kind].items():
+                new = table[id]
+                if old is None:
+                    if new is not None:
+                        changes.inserts.setdefault(kind, []).append(new)
+                elif new is None:
+                    changes.deletes.setdefault(kind, []).append((old, old.version))
+                else:
+                    changes.updates.setdefault(kind, []).append((new, old.version))
+        gone = {id for id in self._loaded[Kind.JOB] if self.tables[Kind.JOB][id] is None}
+        if gone:
+            kept = [add for add in self._adds if add.job_id not in gone]
+            return changes._replace(adds=kept)
+        return changes
+
+
+def gather(footprints: Sequence[Footprint]) -> Generator[Wanted, Sequence[Fact], Working]:
+    """Ask for the facts of a batch, kind by kind in the order of locking; following goes only forward."""
+    working = Working()
+    records = {f.record for f in footprints if f.record}
+    if records:
+        wanted = Wanted(Kind.RECORD, sorted(records))
+        working.take(wanted, (yield wanted))
+    jobs = {id for f in footprints for id in f.jobs}
+    found_records = working.tables[Kind.RECORD]
+    if any(found_records.values()):
+        for f in footprints:
+            record = found_records[f.record] if f.follow_jobs and f.record else None
+            if record is not None:
+                jobs.update(_split(record.job_ids))
+    if jobs:
+        wanted = Wanted(Kind.JOB, sorted(jobs))
+        working.take(wanted, (yield wanted))
+    tallies = {f.tally for f in footprints if f.tally}
+    if any(f.follow_tally for f in footprints):
+        tallies.update(job.slot for job in working.tables[Kind.JOB].values() if job is not None and job.slot)
+    for kind, ids in (
+        (Kind.STREAM, {f.stream for f in footprints if f.stream}),
+        (Kind.TALLY, tallies),
+        (Kind.POLICY, {f.policy for f in footprints if f.policy}),
+    ):
+        if ids:
+            wanted = Wanted(kind, sorted(ids))
+            working.take(wanted, (yield wanted))
+    return working
+
+
+def fold(
+    commands: Sequence[Command[AnyReply]], footprints: Sequence[Footprint], working: Working, now: int
+) -> list[AnyReply]:
+    """Decide each command in turn. One that cannot be decided changes nothing and fails alone."""
+    replies: list[AnyReply] = []
+    for command, footprint in zip(commands, footprints, strict=True):
+        try:
+            assert len(footprint.jobs) <= JOBS_MAX
+            facts = working.facts(footprint)
+            step = command.decide(facts, _checked(command, facts, now))
+            working.apply(step, footprint.tenant)
+            replies.append(step.reply)
+        except NewerFormat as error:
+            replies.append(Defect(str(error), retryable=True))
+        except Exception as error:  # noqa: BLE001 - a batch must not fall with one command
+            replies.append(Defect(f"{type(command).__name__}: {type(error).__name__}: {error}"))
+    return replies
+
+
+def _checked(command: Command[AnyReply], facts: Facts, now: int) -> int:
+    """The time of a decision: never below the stamps of its facts, none of which may be of a newer format."""
+    if command.format > FORMAT:
+        raise NewerFormat(f"the command has format {command.format}; upgrade this program")
+    for fact in (facts.record, *facts.jobs.values(), facts.stream, facts.tally, facts.policy):
+        if fact is not None:
+            if fact.format > FORMAT:
+                raise NewerFormat(f"a {type(fact).__name__} has format {fact.format}; upgrade this program")
+            now = max(now, fact.changed_at)
+    return now
+
+
+def _owned(table: dict[bytes, Any], id: bytes, tenant: str) -> Any:
+    fact = table[id] if id else None
+    return fact if fact is not None and fact.tenant == tenant else None
+
+
+def _split(job_ids: bytes) -> tuple[bytes, ...]:
+    if len(job_ids) <= JOB_ID_BYTES:
+        return (job_ids,) if job_ids else ()
+    return tuple(job_ids[i : i + JOB_ID_BYTES] for i in range(0, len(job_ids), JOB_ID_BYTES))

@@ -1,0 +1,32 @@
+"""A job's story: the first 8 and the last 24 events are kept, the rest are counted."""
+
+from msgspec import Struct, json
+
+from .facts import U64, Attachment, Beside, Job
+from .step import Cut
+
+FIRST_MAX = 8
+LAST_MAX = 24
+_DETAIL_CHARS_MAX = 500
+
+
+class Event(Struct, frozen=True, gc=False, omit_defaults=True):
+    at: int
+    what: str
+    actor: str
+    detail: str = ""
+
+
+def told(job: Job, event: Event) -> tuple[tuple[Attachment, ...], tuple[Cut, ...]]:
+    """The rows that add an event to a job whose count is still the old one."""
+    index = job.events
+    short = Event(event.at, event.what, event.actor, event.detail[:_DETAIL_CHARS_MAX])
+    adds = (Attachment(job.id, Beside.EVENT, U64(index), json.encode(short)),)
+    leaving = index - LAST_MAX
+    cuts = (Cut(job.id, Beside.EVENT, leaving),) if leaving >= FIRST_MAX else ()
+    return adds, cuts
+
+
+def first_event(job: Job) -> Event:
+    """Implied by the head: nothing is written for it."""
+    return Event(job.created_at, "submitted", job.actor)

@@ -1,0 +1,67 @@
+"""Keys: the client's name for one logical submission."""
+
+import re
+from typing import Final, Self, final
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from onejob.core.invalid import Invalid
+
+KEY_CHARS_MAX: Final = 255
+SEQUENCE_MAX: Final = 2**64 - 1
+NONCE_CHARS: Final = 16
+
+_UUID_CHARS = 36
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+# Category Cc is exactly these two ranges in every version of Unicode; a lone surrogate has no UTF-8 form.
+_UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_SEQUENCE = re.compile(r"[1-9][0-9]{0,19}")
+_NONCE = re.compile(rf"[0-9a-fA-F]{{{NONCE_CHARS}}}")
+
+
+def checked_key(text: str) -> str:
+    """Return the key as it is compared: byte for byte, a UUID in lower case."""
+    if not isinstance(text, str) or not 0 < len(text) <= KEY_CHARS_MAX:
+        raise Invalid("key", f"a key is a string of 1 to {KEY_CHARS_MAX} characters; send one of that length")
+    # Nearly every key is plain ASCII, and two C calls clear it.
+    if not (text.isascii() and text.isprintable()) and _UNFIT.search(text):
+        raise Invalid("key", "the key has a control character or a lone surrogate; send it without")
+    if len(text) == _UUID_CHARS and _UUID.fullmatch(text):
+        return text.lower()
+    return text
+
+
+@final
+class IdempotencyKey(Struct, frozen=True):
+    """A key in its structured form, `client_id:sequence:nonce`."""
+
+    client_id: str
+    sequence: int
+    nonce: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.client_id, str) or not self.client_id:
+            raise Invalid("key", "the client id of a key is empty; name the client")
+        # A bool is an int to isinstance, and True would pass for sequence 1.
+        if type(self.sequence) is not int or not 1 <= self.sequence <= SEQUENCE_MAX:
+            raise Invalid("key", "the sequence of a key is a whole number from 1 to 2^64-1; count from 1")
+        if not isinstance(self.nonce, str) or not _NONCE.fullmatch(self.nonce):
+            raise Invalid("key", f"the nonce of a key is {NONCE_CHARS} hex characters; draw 8 random bytes")
+        force_setattr(self, "nonce", self.nonce.lower())
+        checked_key(str(self))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `client_id:sequence:nonce` from the right, for client ids contain colons."""
+        client_id, *numbered = checked_key(text).rsplit(":", 2)
+        if len(numbered) != 2:
+            raise Invalid("key", "the key is not client_id:sequence:nonce; send all three parts")
+        sequence, nonce = numbered
+        # One spelling for each number: 07, +7 or another script's digits would be a second key.
+        if not _SEQUENCE.fullmatch(sequence):
+            raise Invalid("key", "the sequence of the key is not a plain decimal number; write it as 42")
+        return cls(client_id, int(sequence), nonce)
+
+    def __str__(self) -> str:
+        return f"{self.client_id}:{self.sequence}:{self.nonce}"

@@ -1,0 +1,24 @@
+"""Moments: integer milliseconds inside, UTC datetimes outside."""
+
+from datetime import UTC, datetime, timedelta
+
+from onejob.core.invalid import Invalid
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def utc(ms: int) -> datetime:
+    """Give the UTC datetime of a moment."""
+    try:
+        return _EPOCH + ms * _MILLISECOND
+    except OverflowError as error:
+        raise Invalid("moment", "the moment lies outside the years 1 to 9999; choose one inside") from error
+
+
+def ms_of(moment: datetime) -> int:
+    """Give the milliseconds of a datetime that knows its zone, rounded down."""
+    # A naive datetime means another moment on every machine.
+    if moment.utcoffset() is None:
+        raise Invalid("moment", "the datetime has no time zone; make it aware, as in datetime.now(UTC)")
+    return (moment - _EPOCH) // _MILLISECOND

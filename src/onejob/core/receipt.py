@@ -1,0 +1,160 @@
+"""What commands are answered with. Expected outcomes are values; only the front door raises."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from .facts import Job, Record
+
+
+class Outcome(StrEnum):
+    """The words of a receipt."""
+
+    CREATED = "created"
+    REPLAYED = "replayed"
+    IN_PROGRESS = "in_progress"
+    CONFLICT = "conflict"
+    REJECTED = "rejected"
+    REFUSED = "refused"
+
+
+class Reason(StrEnum):
+    STALE = "STALE"
+    ALREADY_SETTLED = "ALREADY_SETTLED"
+    IN_PROGRESS = "IN_PROGRESS"
+    IDEMPOTENCY_KEY_REUSED = "IDEMPOTENCY_KEY_REUSED"
+    SEQUENCE_GAP = "SEQUENCE_GAP"
+    QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
+    COST_LIMIT_EXCEEDED = "COST_LIMIT_EXCEEDED"
+    RATE_LIMITED = "RATE_LIMITED"
+
+
+class Reply(Struct, frozen=True, gc=False, tag=True, tag_field="is"):
+    """The base of all replies; each has a tag, so that replies travel as commands do."""
+
+
+class Created(Reply, frozen=True, gc=False):
+    job: Job
+    expires_at: int  # 0: submitted without a key, so nothing is remembered
+    at: int
+
+
+class Replayed(Reply, frozen=True, gc=False):
+    job: Job | None  # None: a foreign job, or a record that wraps a response
+    expires_at: int
+    at: int
+    foreign_id: str = ""
+    receipt: bytes = b""
+
+
+class InProgress(Reply, frozen=True, gc=False):
+    job_id: bytes
+    retry_after_ms: int
+    at: int
+
+
+class Conflict(Reply, frozen=True, gc=False):
+    """The key was used for something else."""
+
+    job_id: bytes
+    foreign_id: str
+    at: int
+
+
+class Rejected(Reply, frozen=True, gc=False):
+    """A final verdict, remembered until expires_at."""
+
+    job_id: bytes
+    receipt: bytes
+    expires_at: int
+    at: int
+
+
+class Refused(Reply, frozen=True, gc=False):
+    """Not done, not remembered: the same command may succeed later."""
+
+    reason: Reason
+    message: str
+    at: int
+    details: dict[str, int | str] = {}
+
+
+class Held(Reply, frozen=True, gc=False):
+    """The key is yours until the lease ends: settle it, naming job id, token and holder."""
+
+    record_id: bytes
+    job_id: bytes
+    token: int
+    holder: bytes
+    lease_until: int
+    taken_over: bool
+    at: int
+
+
+class Settled(Reply, frozen=True, gc=False):
+    record: Record
+    job: Job | None
+    at: int
+
+
+class Found(Reply, frozen=True, gc=False):
+    record: Record | None
+    job: Job | None
+    at: int
+
+
+class Missing(Reply, frozen=True, gc=False):
+    at: int
+
+
+class Foreseen(Reply, frozen=True, gc=False):
+    """What would happen; nothing did."""
+
+    reply: "Created | Replayed | InProgress | Conflict | Rejected | Refused | Held"
+    at: int
+
+
+class Cancelled(Reply, frozen=True, gc=False):
+    job: Job
+    changed: bool
+    at: int
+
+
+class Forgotten(Reply, frozen=True, gc=False):
+    """The key may be used anew after expires_at, when every gate has forgotten it too."""
+
+    expires_at: int
+    at: int
+
+
+class Tended(Reply, frozen=True, gc=False):
+    """Upkeep looked at a fact; `changed` says whether anything was due."""
+
+    changed: bool
+    at: int
+
+
+class Defect(Reply, frozen=True, gc=False):
+    """The command itself cannot be decided or stored here; only a newer program may help."""
+
+    message: str
+    retryable: bool = False
+
+
+AnyReply = (
+    Created
+    | Replayed
+    | InProgress
+    | Conflict
+    | Rejected
+    | Refused
+    | Held
+    | Settled
+    | Found
+    | Missing
+    | Foreseen
+    | Cancelled
+    | Forgotten
+    | Tended
+    | Defect
+)

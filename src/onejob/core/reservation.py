@@ -1,0 +1,266 @@
+"""Reserve … Settle: for work between taking a key and knowing the answer."""
+
+from enum import StrEnum
+
+from .arrival import Answer, Arrival, closed, committed, made_ready, replayed
+from .command import CommandData
+from .ending import RETENTION_MS, ended
+from .facts import Job, Record, changed, live
+from .receipt import Held, InProgress, Missing, Reason, Refused, Rejected, Settled
+from .states import ENDED, IdempotencyStatus, JobState, Move, RecordMove, status_after
+from .step import Facts, Footprint, Step
+
+
+class Reserve(Arrival, frozen=True, gc=False, kw_only=True):
+    """Take a key, or take over one whose lease ran out; the job is stored as preparing."""
+
+    holder: bytes
+    lease_ms: int
+
+    def decide(self, facts: Facts, now: int) -> Step[Held | Answer]:
+        record = facts.record
+        if record is None or not live(record, now):
+            return self._begin(record, facts, now)
+        answer = self.answered(record, facts, now)
+        if answer is None:
+            return _taken_over(record, facts, now, holder=self.holder, lease_ms=self.lease_ms)
+        if type(answer) is InProgress and record.holder == self.holder:
+            return Step(_held(record, now, taken_over=record.token > 1))
+        return Step(answer)
+
+    def _begin(self, old: Record | None, facts: Facts, now: int) -> Step[Held | Answer]:
+        mine = facts.jobs.get(self.job_id) if self.job_id else None
+        if mine is not None:
+            return Step(Refused(Reason.STALE, "this reservation has expired; begin a new one", now))
+        lease_until = now + self.lease_ms
+        expires_at = lease_until + self.ttl_ms
+        record = self.new_record(
+            old,
+            IdempotencyStatus.PENDING,
+            now,
+            holder=self.holder,
+            lease_until=lease_until,
+            expires_at=expires_at,
+        )
+        reply = _held(record, now, taken_over=False)
+        if not self.job_id:
+            return Step(reply, (record,))
+        job = self.new_job(JobState.PREPARING, now, keep_until=expires_at, due_at=expires_at)
+        return Step(reply, (record, job), adds=(self.attached_input(),))
+
+
+class HolderCommand(CommandData, frozen=True, gc=False, kw_only=True):
+    """A command by the holder of a key. A token alone is no fence: a re-created record starts again."""
+
+    record_id: bytes
+    job_id: bytes
+    token: int
+    holder: bytes
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(self.tenant, self.record_id, follow_jobs=True)
+
+    def fenced(self, record: Record | None, now: int) -> Record | None:
+        """The record, if it is alive and still this holder's."""
+        if record is None or not live(record, now):
+            return None
+        mine = (record.job_id, record.token, record.holder) == (self.job_id, self.token, self.holder)
+        return record if mine else None
+
+    def stale(self, now: int) -> Refused:
+        return Refused(
+            Reason.STALE,
+            "the lease was lost: the key expired, or somebody took it over; do not go on",
+            now,
+            {"token": self.token},
+        )
+
+
+class Renew(HolderCommand, frozen=True, gc=False, kw_only=True):
+    """Prolong a lease that nobody took over."""
+
+    lease_ms: int
+
+    def decide(self, facts: Facts, now: int) -> Step[Held | Refused]:
+        record = self.fenced(facts.record, now)
+        if record is None:
+            return Step(self.stale(now))
+        if record.status is not IdempotencyStatus.PENDING or not record.lease_until:
+            return Step(
+                Refused(Reason.ALREADY_SETTLED, "the key is settled: there is no lease to renew", now)
+            )
+        lease_until = now + self.lease_ms
+        expires_at = lease_until + record.ttl_ms
+        kept = changed(record, now, lease_until=lease_until, expires_at=expires_at)
+        reply = _held(kept, now, taken_over=record.token > 1)
+        return Step(reply, (kept, *_kept(facts, now, keep_until=expires_at)))
+
+
+class Verdict(StrEnum):
+    COMMIT = "commit"
+    REJECT = "reject"
+    FAIL = "fail"  # retryable: the record keeps its fingerprint and its job id
+
+
+class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
+    """Say what became of a reserved key."""
+
+    verdict: Verdict
+    receipt: bytes = b""
+    ttl_ms: int = 0  # 0: as reserved
+    actor: str
+    retention_ms: int = RETENTION_MS
+
+    @property
+    def bulk(self) -> int:
+        return len(self.receipt)
+
+    @property
+    def footprint(self) -> Footprint:
+        freeing = self.verdict is not Verdict.COMMIT
+        return Footprint(self.tenant, self.record_id, follow_jobs=True, follow_tally=freeing)
+
+    def decide(self, facts: Facts, now: int) -> Step[Settled | Refused]:
+        record = self.fenced(facts.record, now)
+        if record is None:
+            return Step(self.stale(now))
+        if record.status is not IdempotencyStatus.PENDING or not record.lease_until:
+            return Step(self._again(record, facts, now))
+        job = facts.jobs.get(record.job_id)
+        match self.verdict:
+            case Verdict.COMMIT:
+                return self._commit(record, job, now)
+            case Verdict.REJECT:
+                return self._reject(record, facts, now)
+            case Verdict.FAIL:
+                return self._fail(record, facts, now)
+
+    def _again(self, record: Record, facts: Facts, now: int) -> Settled | Refused:
+        """Repeated with equal content it succeeds; anything else comes too late."""
+        if record.receipt == self.receipt and record.status is _STATUS_OF[self.verdict]:
+            return Settled(record, facts.jobs.get(record.job_id), now)
+        return Refused(
+            Reason.ALREADY_SETTLED, f"the key is already {_word(record)}; this changes nothing", now
+        )
+
+    def _commit(self, record: Record, job: Job | None, now: int) -> Step[Settled | Refused]:
+        done = committed(
+            record,
+            now,
+            holder=record.holder,
+            token=record.token,
+            ttl_ms=self.ttl_ms or record.ttl_ms,
+            receipt=self.receipt,
+        )
+        if job is None or job.state in ENDED:
+            return Step(Settled(done, job, now), (done,))
+        ready = made_ready(job, now, keep_until=done.expires_at)
+        return Step(Settled(done, ready, now), (done, ready))
+
+    def _reject(self, record: Record, facts: Facts, now: int) -> Step[Settled | Refused]:
+        done = changed(
+            record,
+            now,
+            status=status_after(record.status, RecordMove.REJECT),
+            lease_until=0,
+            expires_at=now + (self.ttl_ms or record.ttl_ms),
+            receipt=self.receipt,
+        )
+        job = facts.jobs.get(record.job_id)
+        if job is None or job.state in ENDED:
+            return Step(Settled(done, job, now), (done,))
+        end = ended(
+            job,
+            facts.tally,
+            now,
+            move=Move.REJECT,
+            actor=self.actor,
+            retention_ms=self.retention_ms,
+            error="the submission was rejected",
+        )
+        return Step(Settled(done, end.job, now), (done, *end.puts), adds=end.adds, cuts=end.cuts)
+
+    def _fail(self, record: Record, facts: Facts, now: int) -> Step[Settled | Refused]:
+        expires_at = now + (self.ttl_ms or record.ttl_ms)
+        given_up = changed(
+            record,
+            now,
+            status=status_after(record.status, RecordMove.FAIL),
+            lease_until=0,
+            expires_at=expires_at,
+            receipt=self.receipt,
+        )
+        kept = _kept(facts, now, keep_until=expires_at)
+        return Step(Settled(given_up, kept[0] if kept else facts.job, now), (given_up, *kept))
+
+
+class TakeOver(CommandData, frozen=True, gc=False, kw_only=True):
+    """Take a pending key whose lease ran out, to finish what its holder left; never makes a new one."""
+
+    record_id: bytes
+    holder: bytes
+    lease_ms: int
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(self.tenant, self.record_id, follow_jobs=True)
+
+    def decide(self, facts: Facts, now: int) -> Step[Held | Missing | Answer]:
+        record = facts.record
+        if record is None or not live(record, now):
+            return Step(Missing(now))
+        match record.status:
+            case IdempotencyStatus.COMMITTED:
+                return Step(replayed(record, facts, now))
+            case IdempotencyStatus.REJECTED:
+                return Step(Rejected(record.job_id, record.receipt, record.expires_at, now))
+            case IdempotencyStatus.PENDING if now > record.lease_until:
+                return _taken_over(record, facts, now, holder=self.holder, lease_ms=self.lease_ms)
+        if record.holder == self.holder:
+            return Step(_held(record, now, taken_over=record.token > 1))
+        return Step(InProgress(record.job_id, record.lease_until - now + 1, now))
+
+
+_STATUS_OF = {
+    Verdict.COMMIT: IdempotencyStatus.COMMITTED,
+    Verdict.REJECT: IdempotencyStatus.REJECTED,
+    Verdict.FAIL: IdempotencyStatus.PENDING,
+}
+
+
+def _word(record: Record) -> str:
+    return "given up" if record.status is IdempotencyStatus.PENDING else record.status.value
+
+
+def _held(record: Record, now: int, *, taken_over: bool) -> Held:
+    return Held(record.id, record.job_id, record.token, record.holder, record.lease_until, taken_over, now)
+
+
+def _taken_over(
+    record: Record, facts: Facts, now: int, *, holder: bytes, lease_ms: int
+) -> Step[Held | Answer]:
+    job = facts.jobs.get(record.job_id)
+    if job is not None and job.state in ENDED:
+        return closed(record, job, now)
+    lease_until = now + lease_ms
+    expires_at = lease_until + record.ttl_ms
+    taken = changed(
+        record,
+        now,
+        status=status_after(record.status, RecordMove.TAKE_OVER),
+        holder=holder,
+        token=record.token + 1,
+        lease_until=lease_until,
+        expires_at=expires_at,
+    )
+    kept = _kept(facts, now, keep_until=expires_at)
+    return Step(_held(taken, now, taken_over=True), (taken, *kept))
+
+
+def _kept(facts: Facts, now: int, *, keep_until: int) -> tuple[Job, ...]:
+    """The preparing job, kept as long as its record."""
+    job = facts.job
+    if job is None or job.state is not JobState.PREPARING:
+        return ()
+    return (changed(job, now, keep_until=keep_until, due_at=keep_until),)

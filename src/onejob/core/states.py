@@ -1,0 +1,138 @@
+"""Every state and every legal move, as tables. Nobody else compares states to decide a move.
+
+A record:  PENDING ──commit──▶ COMMITTED      A job:  preparing ▶ pending ▶ running ▶ success
+              │ ╲──reject──▶ REJECTED                     scheduled ──╯         ├──▶ failed
+              ╰─fail, take over─▶ PENDING                 any live ──cancel──▶ cancelled
+                                                          running ──lose──▶ lost
+"""
+
+from enum import StrEnum
+
+
+class IdempotencyStatus(StrEnum):
+    PENDING = "pending"
+    COMMITTED = "committed"
+    REJECTED = "rejected"
+
+
+class RecordMove(StrEnum):
+    RENEW = "renew"
+    TAKE_OVER = "take_over"
+    COMMIT = "commit"
+    REJECT = "reject"
+    FAIL = "fail"
+
+
+class JobState(StrEnum):
+    PREPARING = "preparing"
+    SCHEDULED = "scheduled"
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+class Move(StrEnum):
+    COMMIT = "commit"  # the submission is settled: the job may run
+    SCHEDULE = "schedule"  # … but not before its time, or not before its back-off
+    REJECT = "reject"  # the submission is refused for good
+    ABANDON = "abandon"  # nobody finished preparing inside the window
+    CLAIM = "claim"
+    START = "start"
+    EXTEND = "extend"
+    RELEASE = "release"  # handed back, or the lease lapsed with attempts left
+    SUCCEED = "succeed"
+    FAIL = "fail"
+    LOSE = "lose"  # an at-most-once job whose worker went silent after its start
+    CANCEL = "cancel"
+    RERUN = "rerun"  # an operator's word
+
+
+class Delivery(StrEnum):
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+
+
+class IllegalMove(Exception):
+    """A move that the tables do not know: a defect of the caller, never of the data."""
+
+
+_P, _C, _R = IdempotencyStatus.PENDING, IdempotencyStatus.COMMITTED, IdempotencyStatus.REJECTED
+
+RECORD_MOVES: dict[IdempotencyStatus, dict[RecordMove, IdempotencyStatus]] = {
+    _P: {
+        RecordMove.RENEW: _P,
+        RecordMove.TAKE_OVER: _P,
+        RecordMove.COMMIT: _C,
+        RecordMove.REJECT: _R,
+        RecordMove.FAIL: _P,
+    },
+    _C: {},
+    _R: {},
+}
+
+JOB_MOVES: dict[JobState, dict[Move, JobState]] = {
+    JobState.PREPARING: {
+        Move.COMMIT: JobState.PENDING,
+        Move.SCHEDULE: JobState.SCHEDULED,
+        Move.REJECT: JobState.FAILED,
+        Move.ABANDON: JobState.FAILED,
+        Move.CANCEL: JobState.CANCELLED,
+    },
+    JobState.SCHEDULED: {
+        Move.CLAIM: JobState.PENDING,
+        Move.CANCEL: JobState.CANCELLED,
+    },
+    JobState.PENDING: {
+        Move.CLAIM: JobState.PENDING,
+        Move.START: JobState.RUNNING,
+        Move.EXTEND: JobState.PENDING,
+        Move.RELEASE: JobState.PENDING,
+        Move.SCHEDULE: JobState.SCHEDULED,
+        Move.CANCEL: JobState.CANCELLED,
+    },
+    JobState.RUNNING: {
+        Move.EXTEND: JobState.RUNNING,
+        Move.RELEASE: JobState.PENDING,
+        Move.SCHEDULE: JobState.SCHEDULED,
+        Move.SUCCEED: JobState.SUCCESS,
+        Move.FAIL: JobState.FAILED,
+        Move.LOSE: JobState.LOST,
+        Move.CANCEL: JobState.CANCELLED,
+    },
+    JobState.LOST: {
+        Move.SUCCEED: JobState.SUCCESS,
+        Move.FAIL: JobState.FAILED,
+        Move.RERUN: JobState.PENDING,
+    },
+    JobState.FAILED: {Move.RERUN: JobState.PENDING},
+    JobState.SUCCESS: {},
+    JobState.CANCELLED: {},
+}
+
+# States that hold no slot and that no worker can touch.
+ENDED = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELLED, JobState.LOST})
+
+# States that can never change by themselves, so an answer with them may come from memory.
+SETTLED = frozenset(state for state, moves in JOB_MOVES.items() if not moves)
+
+
+def allowed(state: JobState, move: Move) -> bool:
+    return move in JOB_MOVES[state]
+
+
+def after(state: JobState, move: Move) -> JobState:
+    """The state that follows; an unknown move is a defect."""
+    try:
+        return JOB_MOVES[state][move]
+    except KeyError:
+        raise IllegalMove(f"a {state} job cannot {move}") from None
+
+
+def status_after(status: IdempotencyStatus, move: RecordMove) -> IdempotencyStatus:
+    try:
+        return RECORD_MOVES[status][move]
+    except KeyError:
+        raise IllegalMove(f"a {status} record cannot {move}") from None

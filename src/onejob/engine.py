@@ -1,0 +1,103 @@
+"""The one seam. An engine is a place where a decision happens atomically and durably; it knows no rules."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from .core.facts import Attachment, Beside, Fact, Job, Kind
+from .core.receipt import AnyReply
+from .core.states import JobState
+from .core.step import Command
+from .errors import StoreRefused, Unavailable, Unknown
+
+__all__ = [
+    "Attachments",
+    "Due",
+    "Durability",
+    "Engine",
+    "JobPage",
+    "Listing",
+    "Page",
+    "Query",
+    "Ready",
+    "StoreRefused",
+    "Unavailable",
+    "Unknown",
+]
+
+T = TypeVar("T")
+PAGE_MAX = 1000
+
+
+class Durability(StrEnum):
+    """What an answer survives."""
+
+    PROCESS = "process"
+    DISK = "disk"
+    QUORUM = "quorum"
+
+
+class Query(Struct, Generic[T], frozen=True, kw_only=True, tag=True, tag_field="is"):
+    """One of a closed list of questions; a page is bounded, and never the basis of a decision."""
+
+    limit: int = 100
+
+
+class JobPage(Query[Job], frozen=True, kw_only=True):
+    """A tenant's jobs, newest first."""
+
+    tenant: str
+    state: JobState | None = None
+    type: str | None = None
+    user: str | None = None
+    before: bytes = b""  # cursor: a job id
+
+
+class Listing(Query[Fact], frozen=True, kw_only=True):
+    """All facts of one kind and tenant, in the order of their identities."""
+
+    tenant: str
+    kind: Kind
+    after: bytes = b""
+
+
+class Attachments(Query[Attachment], frozen=True, kw_only=True):
+    """What stands beside a job."""
+
+    tenant: str
+    job_id: bytes
+    beside: Beside
+    start: int = 0
+
+
+class Due(Query[Fact], frozen=True, kw_only=True):
+    """Records, jobs or streams of any tenant that upkeep should look at."""
+
+    kind: Kind
+
+
+class Ready(Query[Job], frozen=True, kw_only=True):
+    """Jobs of some types that could be claimed, most urgent first."""
+
+    types: tuple[str, ...]
+
+
+class Page(Struct, Generic[T], frozen=True):
+    items: Sequence[T]
+    more: bool
+
+
+class Engine(Protocol):
+    """Two failures only: `Unavailable` (certainly not done) and `Unknown` (may be done: execute it again)."""
+
+    @property
+    def durability(self) -> Durability: ...
+
+    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+        """All or nothing per command; replies are returned only once durable, in the order of the commands."""
+
+    async def scan(self, query: Query[T], /) -> Page[T]: ...
+
+    async def aclose(self) -> None: ...

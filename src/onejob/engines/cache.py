@@ -1,0 +1,113 @@
+"""What the gate knows: submissions in flight, and settled receipts for a while. It may forget, never invent."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onejob.core.arrival import Arrival
+from onejob.core.facts import Job
+from onejob.core.receipt import Created, Rejected, Replayed
+from onejob.settings import IdempotencyConfig
+
+W = TypeVar("W")
+
+
+class FlightKey(NamedTuple):
+    """Whoever shares all of these may share an answer."""
+
+    record_id: bytes
+    fingerprint: bytes
+    user: str
+
+
+class CacheStats(Struct, frozen=True):
+    total: int
+    pending: int
+    committed: int
+    rejected: int
+    waiters: int
+    limit: int
+
+
+class Remembered(Struct, frozen=True):
+    fingerprint: bytes
+    user: str
+    until: float  # on the monotonic clock
+    reply: Replayed | Rejected
+
+
+class GateIdempotencyCache(Generic[W]):
+    """Flights are kept apart from receipts and are never evicted; receipts leave by age and by disuse."""
+
+    def __init__(self, config: IdempotencyConfig, monotonic: Callable[[], float]) -> None:
+        self._config = config
+        self._monotonic = monotonic
+        self._receipts: OrderedDict[bytes, Remembered] = OrderedDict()
+        self._rejected = 0
+        self.flights: dict[FlightKey, list[W]] = {}
+
+    def recall(self, arrival: Arrival) -> Replayed | Rejected | None:
+        """The settled answer to this very submission. A mismatch is not for memory to judge."""
+        known = self._receipts.get(arrival.record_id)
+        if known is None:
+            return None
+        if self._monotonic() >= known.until:
+            self.forget(arrival.record_id)
+            return None
+        if known.fingerprint != arrival.fingerprint or known.user != arrival.user:
+            return None
+        self._receipts.move_to_end(arrival.record_id)
+        return known.reply
+
+    def remember(self, arrival: Arrival, reply: Created | Replayed | Rejected, sent: float) -> None:
+        """Keep a settled receipt, for a life counted from before the question was sent.
+
+        It ends no later than the record's own, so that no gate answers for a key that has expired.
+        """
+        rejected = isinstance(reply, Rejected)
+        config = self._config
+        life = config.rejected_ttl_seconds if rejected else config.committed_ttl_seconds
+        until = sent + min(life, (reply.expires_at - reply.at) / 1000)
+        if isinstance(reply, Created):
+            reply = Replayed(reply.job, reply.expires_at, reply.at)
+        self.forget(arrival.record_id)
+        self._receipts[arrival.record_id] = Remembered(arrival.fingerprint, arrival.user, until, reply)
+        self._rejected += rejected
+        if len(self._receipts) > config.max_entries:
+            self.forget(next(iter(self._receipts)))
+
+    def refresh(self, arrival: Arrival, job: Job) -> None:
+        """Keep the newer state of a remembered job, without prolonging its life here."""
+        known = self._receipts.get(arrival.record_id)
+        if known is None or not isinstance(known.reply, Replayed) or known.reply.job is None:
+            return
+        if known.reply.job.id == job.id:
+            reply = replace(known.reply, job=job)
+            self._receipts[arrival.record_id] = replace(known, reply=reply)
+
+    def forget(self, record_id: bytes) -> None:
+        known = self._receipts.pop(record_id, None)
+        if known is not None and isinstance(known.reply, Rejected):
+            self._rejected -= 1
+
+    def clean(self) -> int:
+        """Drop what has outlived its time; returns how many."""
+        now = self._monotonic()
+        old = [record_id for record_id, known in self._receipts.items() if now >= known.until]
+        for record_id in old:
+            self.forget(record_id)
+        return len(old)
+
+    def stats(self, *, waiters: int) -> CacheStats:
+        followers = sum(len(waiting) - 1 for waiting in self.flights.values())
+        return CacheStats(
+            total=len(self._receipts) + len(self.flights),
+            pending=len(self.flights),
+            committed=len(self._receipts) - self._rejected,
+            rejected=self._rejected,
+            waiters=followers + waiters,
+            limit=self._config.max_entries,
+        )

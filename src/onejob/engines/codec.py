@@ -1,0 +1,68 @@
+"""Facts as rows: the fields in their order, with what SQL cannot hold folded into what it can."""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, get_type_hints
+
+from msgspec import json
+from msgspec.structs import astuple, fields
+
+from onejob.core.facts import KINDS, U64, Fact, Kind
+
+_SIGNED_MAX = 2**63 - 1
+_FIELDS: dict[Kind, tuple[type[Any], tuple[str, ...]]] = {
+    kind: (cls, tuple(field.name for field in fields(cls))) for cls, kind in KINDS.items()
+}
+
+Convert = Callable[[Any], Any]
+
+
+def columns(kind: Kind) -> tuple[str, ...]:
+    return _FIELDS[kind][1]
+
+
+def fold_u64(value: int) -> int:
+    """An unsigned 64-bit value as the signed integer of the same bits."""
+    return value if value <= _SIGNED_MAX else value - 2**64
+
+
+def unfold_u64(value: int) -> int:
+    return value if value >= 0 else value + 2**64
+
+
+def row_of(fact: Fact) -> Sequence[Any]:
+    row = astuple(fact)
+    converts = _TO_ROW[type(fact)]
+    if not converts:
+        return row
+    values = list(row)
+    for index, convert in converts:
+        values[index] = convert(values[index])
+    return values
+
+
+def fact_of(kind: Kind, row: Sequence[Any]) -> Any:
+    cls, _ = _FIELDS[kind]
+    values = list(row)
+    for index, convert in _FROM_ROW[cls]:
+        values[index] = convert(values[index])
+    return cls(*values)
+
+
+def _conversions(hint: Any) -> tuple[Convert | None, Convert | None]:
+    if hint is U64:
+        return fold_u64, unfold_u64
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return None, hint._value2member_map_.__getitem__
+    if hint in (bytes, str, int):
+        return None, None
+    return (lambda value: json.encode(value).decode()), (lambda text: json.decode(text, type=hint))
+
+
+_TO_ROW: dict[type[Any], list[tuple[int, Convert]]] = {}
+_FROM_ROW: dict[type[Any], list[tuple[int, Convert]]] = {}
+for _cls, _names in _FIELDS.values():
+    _hints = get_type_hints(_cls)
+    _both = [(index, *_conversions(_hints[name])) for index, name in enumerate(_names)]
+    _TO_ROW[_cls] = [(index, to) for index, to, _ in _both if to is not None]
+    _FROM_ROW[_cls] = [(index, back) for index, _, back in _both if back is not None]

@@ -1,0 +1,179 @@
+"""Group commit: what waits while a batch is being made durable goes into the next one. There is no timer.
+
+An idle engine adds no latency, a busy one commits hundreds of commands at once. Tenants are taken in turn, the
+queue is bounded, and a caller that goes away harms nobody: its command is executed, its answer dropped.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from onejob.core.receipt import AnyReply
+from onejob.core.step import Command
+from onejob.engine import Durability, Engine, Page, Query, Unavailable, Unknown
+
+T = TypeVar("T")
+Deliver = Callable[[AnyReply | Exception], None]
+
+BATCH_MAX = 1024
+BATCH_BYTES_MAX = 16 << 20
+QUEUE_MAX = 32_768
+QUEUE_BYTES_MAX = 256 << 20
+UNKNOWN_ATTEMPTS_MAX = 3
+_UNKNOWN_PAUSE = 0.02
+
+
+class Combine:
+    """An engine in front of an engine. Reads have a queue of their own: they wait for no commit."""
+
+    def __init__(self, engine: Engine, *, batch_max: int = BATCH_MAX, queue_max: int = QUEUE_MAX) -> None:
+        self._engine = engine
+        self._batch_max = batch_max
+        self._writes = _Queue(queue_max)
+        self._reads = _Queue(queue_max)
+        self._closed = False
+        self.batch_sizes: deque[int] = deque(maxlen=1024)
+
+    @property
+    def durability(self) -> Durability:
+        return self._engine.durability
+
+    def post(self, command: Command[Any], deliver: Deliver) -> None:
+        """Queue a command; `deliver` is called once, with its reply or with what went wrong."""
+        queue = self._writes if command.writes else self._reads
+        if self._closed or not queue.put(command, deliver):
+            word = "closed" if self._closed else "overloaded"
+            deliver(Unavailable(f"the ledger is {word}: nothing was done; repeat later with the same key"))
+            return
+        if not queue.running:
+            queue.running = True
+            # At the end of this turn of the loop, so that whoever else is ready joins the batch.
+            asyncio.get_running_loop().call_soon(self._start, queue)
+
+    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+        loop = asyncio.get_running_loop()
+        replies = [loop.create_future() for _ in commands]
+        for command, reply in zip(commands, replies, strict=True):
+            self.post(command, delivery(reply))
+        return all_or_failure(await asyncio.gather(*replies, return_exceptions=True))
+
+    async def scan(self, query: Query[T], /) -> Page[T]:
+        return await self._engine.scan(query)
+
+    async def aclose(self) -> None:
+        """Refuse what comes, answer what is here, then close the engine."""
+        self._closed = True
+        for queue in (self._writes, self._reads):
+            while queue.running:
+                await (asyncio.shield(queue.task) if queue.task else asyncio.sleep(0))
+        await self._engine.aclose()
+
+    def _start(self, queue: "_Queue") -> None:
+        queue.task = asyncio.get_running_loop().create_task(self._run(queue, queue.take(self._batch_max)))
+
+    async def _run(self, queue: "_Queue", batch: list[tuple[Command[Any], Deliver]]) -> None:
+        self.batch_sizes.append(len(batch))
+        results: Sequence[AnyReply | Exception]
+        try:
+            results = await self._execute([command for command, _ in batch])
+        except Exception as error:  # noqa: BLE001 - every caller is told
+            results = [_as_failure(error) for _ in batch]
+        # The next batch sets out before this one is answered.
+        if queue.size:
+            self._start(queue)
+        else:
+            queue.running, queue.task = False, None
+        for (_, deliver), result in zip(batch, results, strict=True):
+            deliver(result)
+
+    async def _execute(self, commands: list[Command[Any]]) -> Sequence[AnyReply]:
+        """Execute; what may or may not be done is executed again, for every command knows its own echo."""
+        for attempt in range(1, UNKNOWN_ATTEMPTS_MAX):
+            try:
+                return await self._engine.execute(commands)
+            except Unknown:
+                await asyncio.sleep(_UNKNOWN_PAUSE * attempt)
+        return await self._engine.execute(commands)
+
+
+class _Queue:
+    """Commands that wait, by tenant."""
+
+    __slots__ = ("_bound", "_bytes", "_tenants", "running", "size", "task")
+
+    def __init__(self, bound: int) -> None:
+        self._bound = bound
+        self._tenants: dict[str, deque[tuple[Command[Any], Deliver]]] = {}
+        self._bytes = 0
+        self.size = 0
+        self.running = False
+        self.task: asyncio.Task[None] | None = None
+
+    def put(self, command: Command[Any], deliver: Deliver) -> bool:
+        """False when there is no room: at most half of it is for one tenant."""
+        own = self._tenants.get(command.tenant)
+        if (
+            self.size >= self._bound
+            or self._bytes >= QUEUE_BYTES_MAX
+            or (own and len(own) * 2 >= self._bound)
+        ):
+            return False
+        if own is None:
+            own = self._tenants[command.tenant] = deque()
+        own.append((command, deliver))
+        self.size += 1
+        self._bytes += command.bulk
+        return True
+
+    def take(self, most: int) -> list[tuple[Command[Any], Deliver]]:
+        """Up to so many, one of each tenant in turn; whoever was cut short comes first the next time."""
+        batch: list[tuple[Command[Any], Deliver]] = []
+        room = BATCH_BYTES_MAX
+        while self._tenants and len(batch) < most and room > 0:
+            tenant, own = next(iter(self._tenants.items()))
+            if len(self._tenants) > 1:
+                del self._tenants[tenant]  # and to the end of the line
+                self._tenants[tenant] = own
+            entry = own.popleft()
+            batch.append(entry)
+            room -= entry[0].bulk
+            if not own:
+                del self._tenants[tenant]
+        self.size -= len(batch)
+        self._bytes -= BATCH_BYTES_MAX - room
+        return batch
+
+
+def delivery(reply: "asyncio.Future[AnyReply]") -> Deliver:
+    def deliver(result: AnyReply | Exception) -> None:
+        if reply.done():
+            return
+        if isinstance(result, Exception):
+            reply.set_exception(result)
+        else:
+            reply.set_result(result)
+
+    return deliver
+
+
+def all_or_failure(results: Sequence[AnyReply | BaseException]) -> list[AnyReply]:
+    """The replies; or, where one failed, the one failure that is true of all of them together."""
+    failures = [result for result in results if isinstance(result, BaseException)]
+    if not failures:
+        return list(results)  # type: ignore[arg-type]  # none of them is a failure
+    if len(failures) == len(results):
+        raise failures[0]
+    raise Unknown("part of the batch failed; repeat all of it with the same keys") from failures[0]
+
+
+def _as_failure(error: Exception) -> Exception:
+    """An engine has two failures; anything else is a defect in it, after which nothing is certain."""
+    if isinstance(error, (Unavailable, Unknown)):
+        # One for each caller, since raising writes on the exception.
+        mine = type(error)(*error.args)
+        mine.__cause__ = error.__cause__
+        return mine
+    failure = Unknown(f"the engine failed in an unforeseen way ({type(error).__name__}: {error})")
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,213 @@
+"""The fast, forgetful front: duplicates in flight share one question, settled receipts are remembered.
+
+It is an engine in front of an engine and never an authority. Only durable answers are shared: created and
+replayed. A refusal, a failure, a conflict, an in-progress is never passed on; each caller asks for itself.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from onejob.core.arrival import Arrival
+from onejob.core.facts import Job
+from onejob.core.lookup import LookUpJob
+from onejob.core.receipt import (
+    AnyReply,
+    Conflict,
+    Created,
+    Found,
+    Held,
+    InProgress,
+    Refused,
+    Rejected,
+    Replayed,
+)
+from onejob.core.reservation import HolderCommand
+from onejob.core.states import SETTLED
+from onejob.core.step import Command
+from onejob.core.submission import Submit
+from onejob.core.upkeep import CountHits, Forget, Purge
+from onejob.engine import Durability, Page, Query
+from onejob.settings import IdempotencyConfig
+
+from .awaited import Awaited
+from .cache import CacheStats, FlightKey, GateIdempotencyCache
+from .combine import Combine, Deliver, all_or_failure, delivery
+
+T = TypeVar("T")
+Waiting = tuple[Submit, "asyncio.Future[AnyReply]"]
+
+HITS_MAX = 10_000
+
+_OUTCOMES: dict[type[Any], str] = {
+    Created: "created",
+    Held: "reserved",
+    Replayed: "replayed",
+    InProgress: "in_progress",
+    Conflict: "conflict",
+    Rejected: "rejected",
+    Refused: "refused",
+}
+
+
+class Gate:
+    def __init__(self, inner: Combine, config: IdempotencyConfig, monotonic: Callable[[], float]) -> None:
+        self._inner = inner
+        self._config = config
+        self._monotonic = monotonic
+        self._awaited = Awaited(inner)
+        self._hits: dict[bytes, CountHits] = {}
+        self.cache: GateIdempotencyCache[Waiting] = GateIdempotencyCache(config, monotonic)
+        self.outcomes: Counter[str] = Counter()
+
+    @property
+    def durability(self) -> Durability:
+        return self._inner.durability
+
+    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+        return all_or_failure(await self.results(commands))
+
+    async def results(self, commands: Sequence[Command[Any]]) -> list[AnyReply | BaseException]:
+        """Each command's reply or its own failure."""
+        replies = [self._enter(command) for command in commands]
+        results = await asyncio.gather(*replies, return_exceptions=True)
+        if self._config.wait_for_pending:
+            late = [n for n, result in enumerate(results) if isinstance(result, InProgress)]
+            if late:
+                waited = await asyncio.gather(
+                    *(self._wait(commands[n], results[n]) for n in late), return_exceptions=True
+                )
+                for n, result in zip(late, waited, strict=True):
+                    results[n] = result
+        for command, result in zip(commands, results, strict=True):
+            if isinstance(command, Arrival):
+                self._count(command, result)
+        return results
+
+    async def scan(self, query: Query[T], /) -> Page[T]:
+        return await self._inner.scan(query)
+
+    async def aclose(self) -> None:
+        self._awaited.close()
+        await self._inner.aclose()
+
+    def stats(self) -> CacheStats:
+        return self.cache.stats(waiters=self._awaited.waiters)
+
+    def take_hits(self) -> list[CountHits]:
+        """The hits counted since the last call, to be written down when it suits."""
+        hits, self._hits = self._hits, {}
+        return list(hits.values())
+
+    def _enter(self, command: Command[Any]) -> "asyncio.Future[AnyReply]":
+        reply: asyncio.Future[AnyReply] = asyncio.get_running_loop().create_future()
+        if isinstance(command, Submit) and command.record_id:
+            self._submit(command, reply)
+        else:
+            self._inner.post(command, delivery(reply))
+            if isinstance(command, (HolderCommand, Forget, Purge)):
+                self._touch(command.record_id, reply)
+        return reply
+
+    def _touch(self, record_id: bytes, reply: "asyncio.Future[AnyReply]") -> None:
+        """A key is being changed through this gate: forget it, and wake whoever waits for it."""
+        self.cache.forget(record_id)
+        reply.add_done_callback(lambda _: self._awaited.wake(record_id))
+
+    def _submit(self, submit: Submit, reply: "asyncio.Future[AnyReply]") -> None:
+        known = self.cache.recall(submit)
+        if known is not None:
+            self._replay(submit, known, reply)
+            return
+        key = FlightKey(submit.record_id, submit.fingerprint, submit.user)
+        flight = self.cache.flights.get(key)
+        if flight is not None:
+            flight.append((submit, reply))
+            return
+        self.cache.flights[key] = [(submit, reply)]
+        self._inner.post(submit, self._landing(key, self._monotonic()))
+
+    def _landing(self, key: FlightKey, sent: float) -> Deliver:
+        def land(result: AnyReply | Exception) -> None:
+            (leader, reply), *followers = self.cache.flights.pop(key)
+            self._keep(leader, result, sent)
+            delivery(reply)(result)
+            match result:
+                case Created(job, expires_at, at):
+                    shared: AnyReply | None = Replayed(job, expires_at, at)
+                case Replayed():
+                    shared = result
+                case _:
+                    shared = None
+            for submit, waiting in followers:
+                if shared is not None:
+                    delivery(waiting)(shared)
+                elif not waiting.done():
+                    self._ask(submit, waiting)
+
+        return land
+
+    def _ask(self, submit: Submit, reply: "asyncio.Future[AnyReply]") -> None:
+        sent = self._monotonic()
+
+        def land(result: AnyReply | Exception) -> None:
+            self._keep(submit, result, sent)
+            delivery(reply)(result)
+
+        self._inner.post(submit, land)
+
+    def _keep(self, submit: Submit, result: AnyReply | Exception, sent: float) -> None:
+        if isinstance(result, (Created, Replayed, Rejected)):
+            self.cache.remember(submit, result, sent)
+
+    def _replay(self, submit: Submit, known: Replayed | Rejected, reply: "asyncio.Future[AnyReply]") -> None:
+        """Answer from memory what cannot change any more; the state of anything else is read."""
+        if isinstance(known, Rejected) or known.job is None or known.job.state in SETTLED:
+            reply.set_result(known)
+            return
+        look = LookUpJob(tenant=submit.tenant, job_id=known.job.id)
+        self._inner.post(look, self._looked(submit, known, reply))
+
+    def _looked(self, submit: Submit, known: Replayed, reply: "asyncio.Future[AnyReply]") -> Deliver:
+        def land(result: AnyReply | Exception) -> None:
+            match result:
+                case Found(None, Job() as job, at):
+                    self.cache.refresh(submit, job)
+                    delivery(reply)(Replayed(job, known.expires_at, at, known.foreign_id, known.receipt))
+                case Exception():
+                    delivery(reply)(result)
+                case _:
+                    # The job is gone, so is the record: memory was behind.
+                    self.cache.forget(submit.record_id)
+                    self._ask(submit, reply)
+
+        return land
+
+    async def _wait(self, command: Command[Any], reply: AnyReply | BaseException) -> AnyReply:
+        """Wait for whoever holds the key, then ask again; when time is up, say in progress. Never proceed."""
+        assert isinstance(reply, InProgress)
+        assert isinstance(command, Arrival)
+        until = self._monotonic() + self._config.pending_wait_timeout
+        while isinstance(reply, InProgress):
+            left = until - self._monotonic()
+            if left <= 0 or not await self._awaited.settled(command, left):
+                break
+            (reply,) = await self._inner.execute([command])
+        return reply
+
+    def _count(self, arrival: Arrival, result: AnyReply | BaseException) -> None:
+        word = _OUTCOMES.get(type(result), "failed")
+        self.outcomes[word] += 1
+        hit, conflict = word in ("replayed", "rejected"), word == "conflict"
+        if not (hit or conflict) or not arrival.record_id:
+            return
+        known = self._hits.get(arrival.record_id)
+        if known is None and len(self._hits) >= HITS_MAX:
+            return
+        self._hits[arrival.record_id] = CountHits(
+            tenant=arrival.tenant,
+            record_id=arrival.record_id,
+            hits=hit + (known.hits if known else 0),
+            conflicts=conflict + (known.conflicts if known else 0),
+        )

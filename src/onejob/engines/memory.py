@@ -1,0 +1,143 @@
+"""The engine that lives and dies with its process: for tests, and as the plainest reading of the contract."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from onejob.clock import Clock, SystemClock, tie, tied
+from onejob.core.facts import Attachment, Beside, Fact, Job, Kind, Record, Stream
+from onejob.core.fold import Changes, Working, fold, gather
+from onejob.core.receipt import AnyReply
+from onejob.core.states import JobState
+from onejob.core.step import Command
+from onejob.engine import Attachments, Due, Durability, JobPage, Listing, Page, Query, Ready, Unavailable
+
+T = TypeVar("T")
+
+
+class MemoryEngine:
+    durability = Durability.PROCESS
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        clock = clock or SystemClock()
+        self._now: Callable[[], int] = tied(clock, tie(clock))
+        self._closed = False
+        self.facts: list[dict[bytes, Any]] = [{} for _ in Kind]
+        self.beside: dict[tuple[bytes, Beside, int], Attachment] = {}
+
+    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+        # Yielding once keeps callers honest: no engine answers within the call.
+        await asyncio.sleep(0)
+        if self._closed:
+            raise Unavailable("this engine is closed; open another")
+        footprints = [command.footprint for command in commands]
+        working = self._load(footprints)
+        replies = fold(commands, footprints, working, self._now())
+        self._store(working.changes())
+        return replies
+
+    async def scan(self, query: Query[T], /) -> Page[T]:
+        await asyncio.sleep(0)
+        found = list(self._matching(query))
+        return Page(found[: query.limit], len(found) > query.limit)
+
+    async def aclose(self) -> None:
+        self._closed = True
+
+    def _load(self, footprints: Sequence[Any]) -> Working:
+        loading = gather(footprints)
+        try:
+            wanted = next(loading)
+            while True:
+                table = self.facts[wanted.kind]
+                wanted = loading.send([table[id] for id in wanted.ids if id in table])
+        except StopIteration as done:
+            working: Working = done.value
+            return working
+
+    def _store(self, changes: Changes) -> None:
+        for kind, inserts in changes.inserts.items():
+            for fact in inserts:
+                assert fact.id not in self.facts[kind]
+                self.facts[kind][fact.id] = fact
+        for kind, updates in changes.updates.items():
+            for fact, version in updates:
+                assert self.facts[kind][fact.id].version == version
+                self.facts[kind][fact.id] = fact
+        for kind, deletes in changes.deletes.items():
+            for fact, version in deletes:
+                assert self.facts[kind].pop(fact.id).version == version
+        for add in changes.adds:
+            self.beside.setdefault((add.job_id, add.beside, add.index), add)
+        for cut in changes.cuts:
+            self.beside.pop((cut.job_id, cut.beside, cut.index), None)
+        gone = {fact.id for fact, _ in changes.deletes.get(Kind.JOB, ())}
+        if gone:
+            self.beside = {place: add for place, add in self.beside.items() if add.job_id not in gone}
+
+    def _matching(self, query: Query[Any]) -> Iterable[Any]:
+        match query:
+            case JobPage():
+                return sorted(
+                    (job for job in self._jobs() if _wanted(job, query)), key=lambda job: job.id, reverse=True
+                )
+            case Listing():
+                return self._listed(query)
+            case Attachments():
+                return self._attached(query)
+            case Due():
+                now = self._now()
+                due = (fact for fact in self.facts[query.kind].values() if 0 < due_at(fact) < now)
+                return sorted(due, key=due_at)
+            case Ready():
+                now = self._now()
+                ready = (job for job in self._jobs() if _claimable(job, query, now))
+                return sorted(ready, key=lambda job: (-job.priority, job.run_at, job.id))
+        raise TypeError(f"{type(query).__name__} is not one of the queries")
+
+    def _jobs(self) -> Iterable[Job]:
+        return self.facts[Kind.JOB].values()
+
+    def _listed(self, query: Listing) -> Iterable[Fact]:
+        facts = self.facts[query.kind].values()
+        own = (fact for fact in facts if fact.tenant == query.tenant and fact.id > query.after)
+        return sorted(own, key=lambda fact: fact.id)
+
+    def _attached(self, query: Attachments) -> Iterable[Attachment]:
+        job = self.facts[Kind.JOB].get(query.job_id)
+        if job is None or job.tenant != query.tenant:
+            return []
+        own = (
+            add
+            for add in self.beside.values()
+            if add.job_id == query.job_id and add.beside is query.beside and add.index >= query.start
+        )
+        return sorted(own, key=lambda add: add.index)
+
+
+def due_at(fact: Record | Job | Stream) -> int:
+    """When upkeep should look at a record, a job or a stream."""
+    if isinstance(fact, Job):
+        return fact.due_at
+    if isinstance(fact, Record):
+        return max(fact.expires_at, fact.lease_until)
+    return fact.expires_at
+
+
+def _wanted(job: Job, query: JobPage) -> bool:
+    return (
+        job.tenant == query.tenant
+        and (query.state is None or job.state is query.state)
+        and (query.type is None or job.type == query.type)
+        and (query.user is None or job.user == query.user)
+        and (not query.before or job.id < query.before)
+    )
+
+
+def _claimable(job: Job, query: Ready, now: int) -> bool:
+    return (
+        job.type in query.types
+        and job.state in (JobState.PENDING, JobState.SCHEDULED)
+        and job.run_at <= now
+        and job.lease_until < now
+    )

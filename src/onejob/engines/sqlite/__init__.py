@@ -1,0 +1,161 @@
+"""The embedded engine: one SQLite file, synced before every answer, shared by the processes of one machine."""
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from onejob.clock import Clock, SystemClock, tied
+from onejob.core.receipt import AnyReply
+from onejob.core.step import Command
+from onejob.engine import Durability, Page, Query, StoreRefused, Unavailable, Unknown
+from onejob.engines.lane import Lane
+
+from . import queries, schema
+from .store import Store
+from .turn import Turn
+
+T = TypeVar("T")
+_TURN_TIMEOUT = 30.0
+
+
+class SqliteEngine:
+    """Writes go through one thread and one connection, reads through another beside it."""
+
+    durability = Durability.DISK
+
+    def __init__(self, path: str, clock: Clock, synchronous: str) -> None:
+        self._path = path
+        self._clock = clock
+        self._synchronous = synchronous
+        self._writer = Lane("onejob-writer")
+        self._reader = Lane("onejob-reader")
+        self._turn: Turn | None = None
+        self._write_store: Store | None = None
+        self._read_store: Store | None = None
+        self._file = (0, 0)
+        self._now: Callable[[], int] = clock.wall_ms  # until the file is open
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls, path: str, *, clock: Clock | None = None, synchronous: str = "FULL"
+    ) -> "SqliteEngine":
+        engine = cls(path, clock or SystemClock(), synchronous)
+        try:
+            await engine._writer.call(engine._guarded, engine._open_writer)
+        except BaseException:
+            await engine.aclose()
+            raise
+        return engine
+
+    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+        if self._closed:
+            raise Unavailable(f"the engine on {self._path} is closed; open another")
+        if any(command.writes for command in commands):
+            return await self._writer.call(self._guarded, self._write, commands)
+        return await self._reader.call(self._guarded, self._read, commands)
+
+    async def scan(self, query: Query[T], /) -> Page[T]:
+        if self._closed:
+            raise Unavailable(f"the engine on {self._path} is closed; open another")
+        return await self._reader.call(self._guarded, self._scan, query)
+
+    async def aclose(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._reader.call(self._close_reader)
+        await self._writer.call(self._close_writer)
+        await self._reader.aclose()
+        await self._writer.aclose()
+
+    def _write(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+        store = self._write_store or self._open_writer()
+        assert self._turn is not None
+        with self._turn.taken():
+            if _identity(self._path) != self._file:
+                # SQLite would go on writing to a file that has no name any more.
+                raise FileNotFoundError(f"{self._path} was moved, replaced or removed")
+            return store.write(commands)
+
+    def _read(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+        return (self._read_store or self._open_reader()).read(commands)
+
+    def _scan(self, query: Query[T]) -> Page[T]:
+        store = self._read_store or self._open_reader()
+        sql, values = queries.asked(query, store.now())
+        rows = store.db.execute(sql, values).fetchall()
+        return Page(queries.items(query, rows[: query.limit]), len(rows) > query.limit)
+
+    def _open_writer(self) -> Store:
+        schema.prepare(self._path)
+        db = schema.connect(self._path, synchronous=self._synchronous)
+        try:
+            if self._turn is None:
+                self._turn = Turn(self._path, timeout=_TURN_TIMEOUT)
+            with self._turn.taken():
+                schema.migrate(db, self._path)
+                schema.whole(db, self._path)
+                offset = schema.offset(db, self._clock)
+        except BaseException:
+            db.close()
+            raise
+        self._file = _identity(self._path)
+        self._now = tied(self._clock, offset)
+        self._write_store = Store(db, self._now)
+        return self._write_store
+
+    def _open_reader(self) -> Store:
+        self._read_store = Store(schema.connect(self._path), self._now)
+        return self._read_store
+
+    def _close_writer(self) -> None:
+        if self._write_store is not None:
+            self._write_store.db.close()
+            self._write_store = None
+        if self._turn is not None:
+            self._turn.close()
+            self._turn = None
+
+    def _close_reader(self) -> None:
+        if self._read_store is not None:
+            self._read_store.db.close()
+            self._read_store = None
+
+    def _guarded(self, work: Callable[..., T], *args: Any) -> T:
+        """Turn the store's troubles into the two failures of the seam, and begin anew after one."""
+        try:
+            return work(*args)
+        except Unknown:
+            self._close_writer()
+            raise
+        except (sqlite3.Error, OSError) as error:
+            trouble = _trouble(self._path, error)
+            if work == self._write:
+                self._close_writer()
+            elif work != self._open_writer:
+                self._close_reader()
+            raise trouble from error
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def _trouble(path: str, error: Exception) -> Unavailable | StoreRefused:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreRefused(f"{path} is damaged ({error}); restore it from a backup, then open it again")
+    if code == sqlite3.SQLITE_FULL:
+        return Unavailable(f"the disk of {path} is full: nothing was done; make room, then repeat")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM) or isinstance(
+        error, PermissionError
+    ):
+        return Unavailable(
+            f"{path} cannot be written ({error}): nothing was done; mend its permissions, then repeat"
+        )
+    if code == sqlite3.SQLITE_BUSY:
+        return Unavailable(f"{path} is locked by another program: nothing was done; end it, then repeat")
+    return Unavailable(f"{path} cannot be used ({error}): nothing was done; mend it, then repeat")

@@ -1,0 +1,67 @@
+"""The closed list of questions, in SQLite's words."""
+
+from typing import Any
+
+from onejob.core.facts import U64, Attachment, Beside, Kind
+from onejob.engine import Attachments, Due, JobPage, Listing, Query, Ready
+from onejob.engines.codec import columns, fact_of, fold_u64, unfold_u64
+
+_DUE = {
+    Kind.RECORD: "expires_at < ? AND lease_until < ? ORDER BY expires_at",
+    Kind.JOB: "due_at > 0 AND due_at < ? AND due_at < ? ORDER BY due_at",
+    Kind.STREAM: "expires_at < ? AND expires_at < ? ORDER BY expires_at",
+}
+
+
+def asked(query: Query[Any], now: int) -> tuple[str, list[Any]]:
+    """The statement for a query, and its values; the limit comes last, with one more to see whether there is more."""
+    match query:
+        case JobPage():
+            sql, values = _job_page(query)
+        case Listing():
+            sql = f"{_from(query.kind)} WHERE tenant = ? AND id > ? ORDER BY id"
+            values = [query.tenant, query.after]
+        case Attachments():
+            sql = (
+                'SELECT job_id, beside, "index", data FROM attachment WHERE job_id = ? AND beside = ? '
+                'AND "index" >= ? AND EXISTS (SELECT 1 FROM job WHERE id = job_id AND tenant = ?) ORDER BY "index"'
+            )
+            values = [query.job_id, int(query.beside), fold_u64(query.start), query.tenant]
+        case Due():
+            sql, values = f"{_from(query.kind)} WHERE {_DUE[query.kind]}", [now, now]
+        case Ready():
+            marks = ", ".join("?" * len(query.types))
+            sql = (
+                f"{_from(Kind.JOB)} WHERE type IN ({marks}) AND state IN ('pending', 'scheduled') "
+                "AND run_at <= ? AND lease_until < ? ORDER BY priority DESC, run_at, id"
+            )
+            values = [*query.types, now, now]
+        case _:
+            raise TypeError(f"{type(query).__name__} is not one of the queries")
+    return f"{sql} LIMIT ?", [*values, query.limit + 1]
+
+
+def items(query: Query[Any], rows: list[Any]) -> list[Any]:
+    match query:
+        case Attachments():
+            return [Attachment(id, Beside(beside), U64(unfold_u64(n)), data) for id, beside, n, data in rows]
+        case Listing() | Due():
+            return [fact_of(query.kind, row) for row in rows]
+    return [fact_of(Kind.JOB, row) for row in rows]
+
+
+def _from(kind: Kind) -> str:
+    return f"SELECT {', '.join(columns(kind))} FROM {kind.name.lower()}"
+
+
+def _job_page(query: JobPage) -> tuple[str, list[Any]]:
+    tests, values = ["tenant = ?"], [query.tenant]
+    for name, value in (("state", query.state), ("type", query.type), ("user", query.user)):
+        if value is not None:
+            tests.append(f"{name} = ?")
+            values.append(str(value))
+    bounds: list[Any] = values
+    if query.before:
+        tests.append("id < ?")
+        bounds = [*values, query.before]
+    return f"{_from(Kind.JOB)} WHERE {' AND '.join(tests)} ORDER BY id DESC", bounds

@@ -1,0 +1,148 @@
+"""One connection: a batch is BEGIN IMMEDIATE, load, fold, store, COMMIT. Used from one thread only."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from onejob.core.facts import Kind
+from onejob.core.fold import Changes, Working, fold, gather
+from onejob.core.receipt import AnyReply, Defect
+from onejob.core.step import Command, Footprint
+from onejob.engines.codec import columns, fact_of, fold_u64, row_of
+from onejob.errors import Unavailable, Unknown
+
+_TABLES = {kind: kind.name.lower() for kind in Kind}
+_SELECT = {kind: f"SELECT {', '.join(columns(kind))} FROM {_TABLES[kind]} WHERE id IN " for kind in Kind}
+_INSERT = {
+    kind: f"INSERT INTO {_TABLES[kind]} ({', '.join(columns(kind))}) "
+    f"VALUES ({', '.join('?' * len(columns(kind)))})"
+    for kind in Kind
+}
+_UPDATE = {
+    kind: f"UPDATE {_TABLES[kind]} SET {', '.join(f'{name} = ?' for name in columns(kind))} "
+    "WHERE id = ? AND version = ?"
+    for kind in Kind
+}
+_DELETE = {kind: f"DELETE FROM {_TABLES[kind]} WHERE id = ? AND version = ?" for kind in Kind}
+_ADD = 'INSERT INTO attachment (job_id, beside, "index", data) VALUES (?, ?, ?, ?)'
+_CUT = 'DELETE FROM attachment WHERE job_id = ? AND beside = ? AND "index" = ?'
+_CUT_ALL = "DELETE FROM attachment WHERE job_id = ?"
+_IDS_MAX = 4096
+
+
+class Store:
+    def __init__(self, db: sqlite3.Connection, now: Callable[[], int]) -> None:
+        self.db = db
+        self.now = now
+
+    def write(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+        """Execute a batch durably. If a command breaks it, each is executed alone and only that one fails."""
+        try:
+            return self._attempt(commands)
+        except (sqlite3.OperationalError, Unavailable, Unknown):
+            raise
+        except Exception as error:
+            if _store_is_ill(error):
+                raise
+            if len(commands) > 1:
+                return self._one_by_one(commands)
+            return [Defect(f"{type(commands[0]).__name__}: {type(error).__name__}: {error}")]
+
+    def _one_by_one(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+        replies: list[AnyReply] = []
+        for command in commands:
+            try:
+                replies += self.write([command])
+            except (sqlite3.Error, Unavailable) as error:
+                if not replies:
+                    raise
+                raise Unknown(f"the store failed in the middle of a batch ({error}); repeat it") from error
+        return replies
+
+    def read(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+        """Decide commands that change nothing, on what is committed; visible here means synced."""
+        footprints = [command.footprint for command in commands]
+        self.db.execute("BEGIN")
+        try:
+            working = self._load(footprints)
+            replies = fold(commands, footprints, working, self.now())
+            assert not working.changes()
+            return replies
+        finally:
+            self._rollback()
+
+    def _attempt(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+        footprints = [command.footprint for command in commands]
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            working = self._load(footprints)
+            replies = fold(commands, footprints, working, self.now())
+            changes = working.changes()
+            if not changes:
+                return replies
+            self._save(changes)
+            self._commit()
+            return replies
+        finally:
+            self._rollback()
+
+    def _commit(self) -> None:
+        try:
+            self.db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_IOERR:
+                # The last frame may have reached the disk although its sync failed.
+                raise Unknown(
+                    f"the disk failed during a commit ({error}); repeat with the same key"
+                ) from error
+            raise
+
+    def _rollback(self) -> None:
+        if self.db.in_transaction:
+            self.db.execute("ROLLBACK")
+
+    def _load(self, footprints: Sequence[Footprint]) -> Working:
+        loading = gather(footprints)
+        try:
+            wanted = next(loading)
+            while True:
+                kind = wanted.kind
+                found = [
+                    fact_of(kind, row)
+                    for start in range(0, len(wanted.ids), _IDS_MAX)
+                    for row in self._select(kind, wanted.ids[start : start + _IDS_MAX])
+                ]
+                wanted = loading.send(found)
+        except StopIteration as done:
+            working: Working = done.value
+            return working
+
+    def _select(self, kind: Kind, ids: list[bytes]) -> list[Any]:
+        # Few lengths, so that few statements are prepared: the last id is repeated up to a power of two.
+        padded = ids + ids[-1:] * ((1 << (len(ids) - 1).bit_length()) - len(ids))
+        marks = f"({', '.join('?' * len(padded))})"
+        return self.db.execute(_SELECT[kind] + marks, padded).fetchall()
+
+    def _save(self, changes: Changes) -> None:
+        db = self.db
+        for kind, inserts in changes.inserts.items():
+            db.executemany(_INSERT[kind], [row_of(fact) for fact in inserts])
+        for kind, updates in changes.updates.items():
+            rows = [(*row_of(fact), fact.id, version) for fact, version in updates]
+            assert db.executemany(_UPDATE[kind], rows).rowcount == len(rows)
+        for kind, deletes in changes.deletes.items():
+            ids = [(fact.id, version) for fact, version in deletes]
+            assert db.executemany(_DELETE[kind], ids).rowcount == len(ids)
+            if kind is Kind.JOB:
+                db.executemany(_CUT_ALL, [(fact.id,) for fact, _ in deletes])
+        if changes.adds:
+            db.executemany(
+                _ADD, [(add.job_id, int(add.beside), fold_u64(add.index), add.data) for add in changes.adds]
+            )
+        if changes.cuts:
+            db.executemany(_CUT, [(cut.job_id, int(cut.beside), fold_u64(cut.index)) for cut in changes.cuts])
+
+
+def _store_is_ill(error: Exception) -> bool:
+    """A plain DatabaseError is the file's fault (malformed, not a database); its other kinds are the command's."""
+    return type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError, sqlite3.InternalError)

@@ -1,0 +1,104 @@
+"""What can go wrong, as one tree. Every message says the next act.
+
+OnejobError
+├── Invalid                 the value itself is wrong: mend it           (core.invalid, a ValueError)
+├── SubmissionError         the submission was not accepted; has `key`
+│   ├── IdempotencyConflict     the key made another job: use a new key
+│   ├── SubmissionInProgress    somebody else is at it: repeat later
+│   ├── SubmissionRejected      a final verdict, remembered
+│   └── SubmissionRefused       not now: quota, rate, gap; not remembered
+├── LeaseLost               a reservation is no longer yours: stop
+├── NotFound                no such job or key
+├── Unavailable             certainly not done: repeat
+│   └── StoreRefused            the store is not what it must be: mend it first
+├── Unknown                 may be done: repeat the same command with the same key
+└── DefectiveCommand        a bug of the program: report it
+"""
+
+from collections.abc import Mapping
+
+from .core.receipt import Reason
+
+
+class OnejobError(Exception):
+    retryable = False
+
+
+class SubmissionError(OnejobError):
+    def __init__(self, message: str, *, key: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class IdempotencyConflict(SubmissionError):
+    """The key was used for another body."""
+
+    def __init__(self, *, key: str, job_id: str, paths: tuple[str, ...] = ()) -> None:
+        differ = f" (they differ at {', '.join(paths)})" if paths else ""
+        super().__init__(
+            f"this key already made job {job_id or 'of another kind'} from another body{differ}; "
+            "use a new key for a new job, or send the original body again",
+            key=key,
+        )
+        self.job_id = job_id
+        self.paths = paths
+
+
+class SubmissionInProgress(SubmissionError):
+    retryable = True
+
+    def __init__(self, *, key: str, job_id: str, retry_after: float) -> None:
+        super().__init__(
+            f"another caller is still submitting job {job_id}; repeat with the same key in {retry_after:.1f} s",
+            key=key,
+        )
+        self.job_id = job_id
+        self.retry_after = retry_after
+
+
+class SubmissionRejected(SubmissionError):
+    def __init__(self, *, key: str, job_id: str, receipt: bytes) -> None:
+        super().__init__(
+            "this submission was rejected for good; correct it and submit it under a new key", key=key
+        )
+        self.job_id = job_id
+        self.receipt = receipt
+
+
+class SubmissionRefused(SubmissionError):
+    def __init__(
+        self, *, key: str, reason: Reason, message: str, details: Mapping[str, int | str] | None = None
+    ) -> None:
+        super().__init__(message, key=key)
+        self.reason = reason
+        self.details = dict(details or {})
+
+
+class LeaseLost(OnejobError):
+    """The reservation expired, was taken over or is settled."""
+
+
+class NotFound(OnejobError):
+    """No such job or key in this tenant."""
+
+
+class Unavailable(OnejobError):
+    """Certainly not done: repeat."""
+
+    retryable = True
+
+
+class Unknown(OnejobError):
+    """May be done: execute the same command again."""
+
+    retryable = True
+
+
+class StoreRefused(Unavailable):
+    """The store does not honour what the engine promises, or is damaged, or newer than this program."""
+
+    retryable = False
+
+
+class DefectiveCommand(OnejobError):
+    """A command that cannot be decided or stored."""

@@ -1,0 +1,96 @@
+"""What all callers of one opened ledger share: the engine behind its gate, and the upkeep that runs beside."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+from .clock import Clock
+from .core.ending import RETENTION_MS
+from .core.facts import Kind
+from .core.upkeep import Purge
+from .engine import Engine, Listing
+from .engines.combine import Combine
+from .engines.gate import Gate
+from .errors import OnejobError
+from .ids import Ids
+from .settings import IdempotencyConfig
+from .sweep import Sweeper, Swept
+
+_PURGE_PAGE = 500
+
+log = logging.getLogger("onejob")
+
+
+class Host:
+    def __init__(
+        self,
+        engine: Engine,
+        config: IdempotencyConfig,
+        *,
+        clock: Clock,
+        ids: Ids,
+        retention_ms: int = RETENTION_MS,
+    ) -> None:
+        self.gate = Gate(Combine(engine), config, clock.monotonic)
+        self.ids = ids
+        self.retention_ms = retention_ms
+        self.lease_ms = round(config.pending_ttl_seconds * 1000)
+        self.rejected_ms = round(config.rejected_ttl_seconds * 1000)
+        self.remembered_ms = round(config.committed_ttl_seconds * 1000)
+        self._interval = config.cleanup_interval_seconds
+        self._sweeper = Sweeper(self.gate, retention_ms=retention_ms)
+        self._upkeep: asyncio.Task[None] | None = None
+
+    def start_upkeep(self) -> None:
+        self._upkeep = asyncio.get_running_loop().create_task(self._keep_up())
+
+    async def sweep(self) -> Swept:
+        self.gate.cache.clean()
+        await self.flush_hits()
+        return await self._sweeper.sweep()
+
+    async def flush_hits(self) -> None:
+        hits = self.gate.take_hits()
+        if hits:
+            await self.gate.execute(hits)
+
+    async def purge(self, tenant: str) -> int:
+        """Erase a tenant's facts. Records go first and take their jobs along, so none is left without the other."""
+        total = 0
+        for kind in Kind:
+            while page := (await self.gate.scan(Listing(tenant=tenant, kind=kind, limit=_PURGE_PAGE))).items:
+                await self.gate.execute(_erasures(tenant, kind, [fact.id for fact in page]))
+                total += len(page)
+        return total
+
+    async def aclose(self) -> None:
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._upkeep
+        with suppress(OnejobError):  # some hits may stay uncounted; keys and jobs are safe
+            await self.flush_hits()
+        await self.gate.aclose()
+
+    async def _keep_up(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            try:
+                await self.sweep()
+            except OnejobError as error:
+                log.warning("upkeep was put off: %s", error)
+
+
+def _erasures(tenant: str, kind: Kind, ids: Sequence[bytes]) -> list[Purge]:
+    match kind:
+        case Kind.RECORD:
+            return [Purge(tenant=tenant, record_id=id) for id in ids]
+        case Kind.JOB:
+            return [Purge(tenant=tenant, job_ids=(id,)) for id in ids]
+        case Kind.STREAM:
+            return [Purge(tenant=tenant, stream_id=id) for id in ids]
+        case Kind.TALLY:
+            return [Purge(tenant=tenant, tally_id=id) for id in ids]
+        case Kind.POLICY:
+            return [Purge(tenant=tenant, policy_id=id) for id in ids]

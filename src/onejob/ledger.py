@@ -1,0 +1,284 @@
+"""The front door in Python: a submission is said once, and what is not an answer is raised."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec import json
+
+from .core.actor import Actor
+from .core.facts import Beside
+from .core.history import Event, first_event
+from .core.identity import checked_name, scope_of
+from .core.ids import parse_id
+from .core.key import checked_key
+from .core.lookup import LookUp, LookUpJob, Probe
+from .core.moment import utc
+from .core.receipt import AnyReply, Cancelled, Forgotten, Found, Held, Settled
+from .core.reservation import Renew, Reserve, Settle, Verdict
+from .core.states import Delivery, JobState
+from .core.step import Command
+from .core.submission import Submit
+from .core.upkeep import Forget
+from .core.views import JobView, Receipt, Reservation, Story, story
+from .core.work import Cancel
+from .engine import PAGE_MAX, Attachments, Durability, JobPage
+from .engines.cache import CacheStats
+from .errors import OnejobError
+from .host import Host
+from .intake import ATTEMPTS_DEFAULT, Caller, Submission, key_id, lease_ms, parsed
+from .outcome import answered, failure, forecast, input_of, reservation_of, settled_of
+
+CHUNK = 1000
+ERROR_BYTES_MAX = 1000
+
+
+class Ledger:
+    """A caller in front of an engine. Get one with `onejob.open`."""
+
+    def __init__(self, host: Host, caller: Caller) -> None:
+        self._host = host
+        self._gate = host.gate
+        self._caller = caller
+
+    async def submit(
+        self,
+        type: str,
+        input: Any = None,
+        *,
+        idempotency_key: str | None = None,
+        idempotency_ttl: timedelta | None = None,
+        idempotency_ttl_days: float | None = None,
+        scope: str | None = None,
+        delivery: Delivery = Delivery.AT_LEAST_ONCE,
+        priority: int = 0,
+        run_at: datetime | None = None,
+        max_attempts: int = ATTEMPTS_DEFAULT,
+        timeout: timedelta | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Receipt:
+        """Make one job, or get the one that this key already made."""
+        submission = Submission(
+            type=type,
+            input=input,
+            idempotency_key=idempotency_key,
+            idempotency_ttl=idempotency_ttl,
+            idempotency_ttl_days=idempotency_ttl_days,
+            scope=scope,
+            delivery=delivery,
+            priority=priority,
+            run_at=run_at,
+            max_attempts=max_attempts,
+            timeout=timeout,
+            labels=labels,
+        )
+        command = self._submit(submission)
+        (result,) = await self._gate.results((command,))
+        return await answered(self._gate, command, result)
+
+    async def submit_many(self, submissions: Iterable[Submission]) -> list[Receipt | OnejobError]:
+        """Independent submissions, each with a verdict of its own: a receipt, or the error it met."""
+        commands = [self._submit(submission) for submission in submissions]
+        verdicts: list[Receipt | OnejobError] = []
+        for start in range(0, len(commands), CHUNK):
+            chunk = commands[start : start + CHUNK]
+            for command, result in zip(chunk, await self._gate.results(chunk), strict=True):
+                try:
+                    verdicts.append(await answered(self._gate, command, result))
+                except OnejobError as error:
+                    verdicts.append(error)
+        return verdicts
+
+    async def probe(self, /, type: str, input: Any = None, **options: Any) -> Receipt:
+        """What `submit` with these arguments would be answered with. Changes nothing, raises no refusal."""
+        command = self._submit(Submission(type=type, input=input, **options))
+        reply = await self._ask(Probe(tenant=command.tenant, command=command))
+        return await forecast(self._gate, command, reply)
+
+    async def check_or_reserve(
+        self,
+        /,
+        type: str,
+        input: Any = None,
+        *,
+        idempotency_key: str,
+        lease: timedelta | None = None,
+        job: bool = True,
+        **options: Any,
+    ) -> Reservation | Receipt:
+        """Take a key for the time of some work, or get its settled answer. Without `job` only a record is made."""
+        submission = Submission(type=type, input=input, idempotency_key=idempotency_key, **options)
+        command = Reserve(
+            **parsed(submission, self._caller),
+            job_id=self._host.ids.job_id() if job else b"",
+            holder=self._host.ids.holder(),
+            lease_ms=self._host.lease_ms if lease is None else lease_ms(lease),
+        )
+        (result,) = await self._gate.results((command,))
+        if isinstance(result, Held):
+            return reservation_of(result, key=command.key, scope=command.scope, lease_ms=command.lease_ms)
+        return await answered(self._gate, command, result)
+
+    async def renew(self, reservation: Reservation) -> Reservation:
+        """Prolong the lease by its own length; LeaseLost when the key is no longer yours."""
+        held = reservation
+        reply = await self._ask(Renew(**self._fence(held), lease_ms=held.lease_ms))
+        if isinstance(reply, Held):
+            return reservation_of(reply, key=held.key, scope=held.scope, lease_ms=held.lease_ms)
+        raise failure(reply, held.key)
+
+    async def commit(self, reservation: Reservation, receipt: bytes = b"") -> Receipt:
+        """Settle the key: its job may run, and duplicates are answered with it and with these bytes."""
+        return await self._settle(reservation, Verdict.COMMIT, receipt)
+
+    async def reject(self, reservation: Reservation, receipt: bytes = b"") -> Receipt:
+        """Settle the key with a final refusal, remembered for `rejected_ttl_seconds`."""
+        return await self._settle(reservation, Verdict.REJECT, receipt, ttl_ms=self._host.rejected_ms)
+
+    async def fail(self, reservation: Reservation, error: str = "") -> Receipt:
+        """Give the key up for now: the same submission may be tried again, with the same job id."""
+        return await self._settle(reservation, Verdict.FAIL, error.encode()[:ERROR_BYTES_MAX])
+
+    async def job(self, job_id: str) -> JobView:
+        reply = await self._ask(LookUpJob(tenant=self._caller.tenant, job_id=parse_id(job_id)))
+        if isinstance(reply, Found) and reply.job is not None:
+            return JobView(reply.job)
+        raise failure(reply, "")
+
+    async def jobs(
+        self,
+        *,
+        state: JobState | str | None = None,
+        type: str | None = None,
+        user: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[JobView]:
+        """Jobs of this tenant, newest first; `before` is the last id of the page before."""
+        query = JobPage(
+            tenant=self._caller.tenant,
+            state=None if state is None else JobState(state),
+            type=type,
+            user=user,
+            before=parse_id(before) if before else b"",
+            limit=max(1, min(limit, PAGE_MAX)),
+        )
+        return [JobView(job) for job in (await self._gate.scan(query)).items]
+
+    async def input(self, job_id: str) -> bytes:
+        """The JSON that a job was submitted with."""
+        return await input_of(self._gate, self._caller.tenant, parse_id(job_id))
+
+    async def cancel(self, job_id: str) -> JobView:
+        """End a job that has not ended; one that has is returned as it is."""
+        caller = self._caller
+        reply = await self._ask(
+            Cancel(
+                tenant=caller.tenant,
+                job_id=parse_id(job_id),
+                actor=caller.actor,
+                retention_ms=self._host.retention_ms,
+            )
+        )
+        if isinstance(reply, Cancelled):
+            return JobView(reply.job)
+        raise failure(reply, "")
+
+    async def explain(self, key: str, *, scope: str) -> Story:
+        """The record of a key and its story. The scope is the job type, unless the submission named another."""
+        await self._host.flush_hits()
+        found = await self._ask(LookUp(tenant=self._caller.tenant, record_id=self._key_id(key, scope)))
+        if not isinstance(found, Found) or found.record is None:
+            raise failure(found, key)
+        if found.job is None:
+            return story(found.record, None, ())
+        query = Attachments(tenant=found.job.tenant, job_id=found.job.id, beside=Beside.EVENT)
+        told = [json.decode(add.data, type=Event) for add in (await self._gate.scan(query)).items]
+        return story(found.record, found.job, (first_event(found.job), *told))
+
+    async def forget(self, key: str, *, scope: str) -> datetime:
+        """Let a key expire early; returns the moment after which it may be used anew. Its job stays."""
+        reply = await self._ask(
+            Forget(
+                tenant=self._caller.tenant,
+                record_id=self._key_id(key, scope),
+                actor=self._caller.actor,
+                grace_ms=self._host.remembered_ms,
+            )
+        )
+        if isinstance(reply, Forgotten):
+            return utc(reply.expires_at)
+        raise failure(reply, key)
+
+    async def purge(self) -> int:
+        """Erase everything this tenant has; returns how many facts went. Revoke its credentials first."""
+        return await self._host.purge(self._caller.tenant)
+
+    def acting(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "Ledger":
+        """The same ledger for another caller; it is closed by whoever opened it."""
+        names = checked_name("tenant", tenant), checked_name("user", user)
+        return Ledger(self._host, Caller(*names, str(actor), owns_keys))
+
+    @property
+    def durability(self) -> Durability:
+        return self._gate.durability
+
+    def stats(self) -> CacheStats:
+        """What the gate holds right now."""
+        return self._gate.stats()
+
+    def outcomes(self) -> Mapping[str, int]:
+        """How many submissions got which answer since this ledger was opened."""
+        return dict(self._gate.outcomes)
+
+    async def sweep(self) -> None:
+        """Do now what happens by itself every `cleanup_interval_seconds`."""
+        await self._host.sweep()
+
+    async def aclose(self) -> None:
+        await self._host.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _submit(self, submission: Submission) -> Submit:
+        return Submit(**parsed(submission, self._caller), job_id=self._host.ids.job_id())
+
+    async def _ask(self, command: Command[Any]) -> AnyReply:
+        (reply,) = await self._gate.execute((command,))
+        return reply
+
+    async def _settle(
+        self, reservation: Reservation, verdict: Verdict, receipt: bytes, *, ttl_ms: int = 0
+    ) -> Receipt:
+        reply = await self._ask(
+            Settle(
+                **self._fence(reservation),
+                verdict=verdict,
+                receipt=receipt,
+                ttl_ms=ttl_ms,
+                actor=self._caller.actor,
+                retention_ms=self._host.retention_ms,
+            )
+        )
+        if isinstance(reply, Settled):
+            return settled_of(reply)
+        raise failure(reply, reservation.key)
+
+    def _fence(self, reservation: Reservation) -> dict[str, Any]:
+        return {
+            "tenant": self._caller.tenant,
+            "record_id": reservation.record_id,
+            "job_id": parse_id(reservation.job_id) if reservation.job_id else b"",
+            "token": reservation.token,
+            "holder": reservation.holder,
+        }
+
+    def _key_id(self, key: str, scope: str) -> bytes:
+        return key_id(self._caller, scope_of("", checked_name("scope", scope)), checked_key(key))

@@ -1,0 +1,173 @@
+"""From replies to what a Python caller gets: receipts are returned, everything else is raised."""
+
+from msgspec.structs import replace
+
+from .core.arrival import Arrival
+from .core.facts import Beside
+from .core.fingerprint import differing_paths
+from .core.ids import text_of
+from .core.lookup import LookUpJob
+from .core.moment import utc
+from .core.receipt import (
+    AnyReply,
+    Conflict,
+    Created,
+    Defect,
+    Foreseen,
+    Found,
+    Held,
+    InProgress,
+    Missing,
+    Outcome,
+    Reason,
+    Refused,
+    Rejected,
+    Replayed,
+    Settled,
+)
+from .core.views import JobView, Receipt, Reservation
+from .engine import Attachments, Engine
+from .errors import (
+    DefectiveCommand,
+    IdempotencyConflict,
+    LeaseLost,
+    NotFound,
+    OnejobError,
+    SubmissionInProgress,
+    SubmissionRefused,
+    SubmissionRejected,
+    Unavailable,
+)
+
+_OUTCOMES = {
+    Created: Outcome.CREATED,
+    Held: Outcome.CREATED,
+    Replayed: Outcome.REPLAYED,
+    InProgress: Outcome.IN_PROGRESS,
+    Conflict: Outcome.CONFLICT,
+    Rejected: Outcome.REJECTED,
+    Refused: Outcome.REFUSED,
+}
+_HOLDERS_LOSS = (Reason.STALE, Reason.ALREADY_SETTLED)
+
+
+def id_text(job_id: bytes) -> str:
+    return text_of(job_id) if job_id else ""
+
+
+def receipt_of(arrival: Arrival, reply: Created | Replayed) -> Receipt:
+    foreign = reply.foreign_id if isinstance(reply, Replayed) else ""
+    job = reply.job
+    return Receipt(
+        Outcome.CREATED if type(reply) is Created else Outcome.REPLAYED,
+        None if job is None else JobView(job),
+        foreign if job is None else text_of(job.id),
+        arrival.key or None,
+        arrival.scope,
+        reply.expires_at,
+        reply.receipt if isinstance(reply, Replayed) else b"",
+    )
+
+
+def reservation_of(held: Held, *, key: str, scope: str, lease_ms: int) -> Reservation:
+    return Reservation(
+        key,
+        scope,
+        id_text(held.job_id),
+        held.token,
+        lease_ms,
+        utc(held.lease_until),
+        held.taken_over,
+        held.record_id,
+        held.holder,
+    )
+
+
+def settled_of(reply: Settled) -> Receipt:
+    record, job = reply.record, reply.job
+    return Receipt(
+        Outcome.REJECTED if record.status.value == "rejected" else Outcome.CREATED,
+        JobView(job) if job else None,
+        id_text(record.job_id),
+        record.key,
+        record.scope,
+        record.expires_at,
+        record.receipt,
+    )
+
+
+def failure(reply: AnyReply | BaseException, key: str, paths: tuple[str, ...] = ()) -> BaseException:
+    """The exception for a reply that is no answer to what was asked."""
+    match reply:
+        case BaseException():
+            return reply
+        case Conflict():
+            return IdempotencyConflict(key=key, job_id=reply.foreign_id or id_text(reply.job_id), paths=paths)
+        case InProgress():
+            return SubmissionInProgress(
+                key=key, job_id=id_text(reply.job_id), retry_after=reply.retry_after_ms / 1000
+            )
+        case Rejected():
+            return SubmissionRejected(key=key, job_id=id_text(reply.job_id), receipt=reply.receipt)
+        case Refused() if reply.reason in _HOLDERS_LOSS:
+            return LeaseLost(reply.message)
+        case Refused():
+            return SubmissionRefused(
+                key=key, reason=reply.reason, message=reply.message, details=reply.details
+            )
+        case Missing():
+            return NotFound("no such job or key here; it may have expired, or belong to somebody else")
+        case Defect(retryable=True):
+            return Unavailable(reply.message)
+        case Defect():
+            return DefectiveCommand(f"{reply.message}; this is a bug of onejob, please report it")
+    return DefectiveCommand(
+        f"an unexpected {type(reply).__name__}; this is a bug of onejob, please report it"
+    )
+
+
+async def answered(engine: Engine, arrival: Arrival, result: AnyReply | BaseException) -> Receipt:
+    """The receipt of a submission; raises where there is none, and says where a conflicting body differs."""
+    if isinstance(result, (Created, Replayed)):
+        return receipt_of(arrival, result)
+    paths = await differences(engine, arrival, result) if isinstance(result, Conflict) else ()
+    raise failure(result, arrival.key, paths)
+
+
+async def forecast(engine: Engine, arrival: Arrival, reply: AnyReply) -> Receipt:
+    """What would happen, as a receipt of any outcome."""
+    if not isinstance(reply, Foreseen):
+        raise failure(reply, arrival.key)
+    match reply.reply:
+        case Created() as created:
+            # The candidate's id is drawn anew for the real submission, so it is not shown.
+            return replace(receipt_of(arrival, created), job=None, job_id="")
+        case Replayed() as replayed:
+            return receipt_of(arrival, replayed)
+        case Conflict() as conflict:
+            paths = await differences(engine, arrival, conflict)
+            job_id = conflict.foreign_id or id_text(conflict.job_id)
+        case other:
+            paths, job_id = (), id_text(getattr(other, "job_id", b""))
+    outcome = _OUTCOMES[type(reply.reply)]
+    return Receipt(outcome, None, job_id, arrival.key or None, arrival.scope, 0, paths=paths)
+
+
+async def differences(engine: Engine, arrival: Arrival, conflict: Conflict) -> tuple[str, ...]:
+    """The JSON paths at which two bodies under one key differ; none where the first is gone."""
+    if not conflict.job_id:
+        return ()
+    try:
+        (found,) = await engine.execute([LookUpJob(tenant=arrival.tenant, job_id=conflict.job_id)])
+        before = await input_of(engine, arrival.tenant, conflict.job_id)
+    except OnejobError:
+        return ()  # the conflict stands without its details
+    other_type = isinstance(found, Found) and found.job is not None and found.job.type != arrival.type
+    return (("/type",) if other_type else ()) + differing_paths(before, arrival.input)
+
+
+async def input_of(engine: Engine, tenant: str, job_id: bytes) -> bytes:
+    page = await engine.scan(Attachments(tenant=tenant, job_id=job_id, beside=Beside.INPUT, limit=1))
+    if not page.items:
+        raise NotFound("no such job here; it may have expired, or belong to somebody else")
+    return page.items[0].data

@@ -1,0 +1,98 @@
+"""The same ledger for callers without an event loop: `onejob.sync.open(url)`, the same names, no `await`.
+
+One loop in a thread of its own serves every thread of the process, so their submissions share commits.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from threading import Thread
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from . import opening
+from .core.actor import Actor
+from .ledger import Ledger as AsyncLedger
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncLedger, P], Coroutine[Any, Any, R]], /
+) -> Callable[Concatenate["Ledger", P], R]:
+    @wraps(method)
+    def call(self: "Ledger", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._wait(method(self._ledger, *args, **kwargs))
+
+    return call
+
+
+class Ledger:
+    """Every method waits for its answer. May be used from any number of threads."""
+
+    def __init__(self, ledger: AsyncLedger, loop: asyncio.AbstractEventLoop, thread: Thread | None) -> None:
+        self._ledger = ledger
+        self._loop = loop
+        self._thread = thread  # None: a view for another caller, closed by whoever opened it
+
+    submit = _blocking(AsyncLedger.submit)
+    submit_many = _blocking(AsyncLedger.submit_many)
+    probe = _blocking(AsyncLedger.probe)
+    check_or_reserve = _blocking(AsyncLedger.check_or_reserve)
+    renew = _blocking(AsyncLedger.renew)
+    commit = _blocking(AsyncLedger.commit)
+    reject = _blocking(AsyncLedger.reject)
+    fail = _blocking(AsyncLedger.fail)
+    job = _blocking(AsyncLedger.job)
+    jobs = _blocking(AsyncLedger.jobs)
+    input = _blocking(AsyncLedger.input)
+    cancel = _blocking(AsyncLedger.cancel)
+    explain = _blocking(AsyncLedger.explain)
+    forget = _blocking(AsyncLedger.forget)
+    purge = _blocking(AsyncLedger.purge)
+    sweep = _blocking(AsyncLedger.sweep)
+    stats = property(lambda self: self._ledger.stats)
+    outcomes = property(lambda self: self._ledger.outcomes)
+
+    def acting(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "Ledger":
+        other = self._ledger.acting(tenant=tenant, user=user, actor=actor, owns_keys=owns_keys)
+        return Ledger(other, self._loop, None)
+
+    def close(self) -> None:
+        if self._thread is None or self._loop.is_closed():
+            return
+        self._wait(self._ledger.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _wait(self, work: Coroutine[Any, Any, R]) -> R:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+@wraps(opening.open)
+def open(*args: Any, **kwargs: Any) -> Ledger:
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever, name="onejob-loop", daemon=True)
+    thread.start()
+
+    async def opened() -> AsyncLedger:
+        return await opening.open(*args, **kwargs)
+
+    try:
+        ledger = asyncio.run_coroutine_threadsafe(opened(), loop).result()
+    except BaseException:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+        raise
+    return Ledger(ledger, loop, thread)

@@ -1,0 +1,125 @@
+"""Rules of settings: the seed's names and defaults, and a refusal to start on nonsense."""
+
+import math
+
+import pytest
+
+from onejob.core.invalid import Invalid
+from onejob.settings import ENTRIES_MAX, SECONDS_MAX, IdempotencyConfig
+
+SECONDS = [
+    "pending_ttl_seconds", "committed_ttl_seconds", "rejected_ttl_seconds",
+    "cleanup_interval_seconds", "pending_wait_timeout",
+]  # fmt: skip
+
+
+def test_the_defaults_are_the_seeds() -> None:
+    config = IdempotencyConfig.from_env({})
+    assert config == IdempotencyConfig()
+    assert config == IdempotencyConfig(
+        pending_ttl_seconds=60.0,
+        committed_ttl_seconds=300.0,
+        rejected_ttl_seconds=60.0,
+        max_entries=100_000,
+        cleanup_interval_seconds=10.0,
+        wait_for_pending=True,
+        pending_wait_timeout=30.0,
+    )
+
+
+def test_every_setting_has_its_variable() -> None:
+    environ = {
+        "IDEMPOTENCY_PENDING_TTL_SECONDS": "1",
+        "IDEMPOTENCY_COMMITTED_TTL_SECONDS": "2.5",
+        "IDEMPOTENCY_REJECTED_TTL_SECONDS": " 3 ",
+        "IDEMPOTENCY_MAX_ENTRIES": "4",
+        "IDEMPOTENCY_CLEANUP_INTERVAL_SECONDS": ".5",
+        "IDEMPOTENCY_WAIT_FOR_PENDING": "false",
+        "IDEMPOTENCY_PENDING_WAIT_TIMEOUT": "0",
+        "PATH": "/bin",
+    }
+    config = IdempotencyConfig.from_env(environ)
+    assert config == IdempotencyConfig(
+        pending_ttl_seconds=1.0,
+        committed_ttl_seconds=2.5,
+        rejected_ttl_seconds=3.0,
+        max_entries=4,
+        cleanup_interval_seconds=0.5,
+        wait_for_pending=False,
+        pending_wait_timeout=0.0,
+    )
+
+
+def test_without_a_mapping_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IDEMPOTENCY_MAX_ENTRIES", "7")
+    assert IdempotencyConfig.from_env().max_entries == 7
+
+
+def test_booleans_are_read_in_any_case() -> None:
+    for text, meant in [("true", True), ("TRUE", True), ("1", True), ("Yes", True), ("on", True),
+                        ("False", False), ("0", False), ("NO", False), ("oFf", False)]:  # fmt: skip
+        assert IdempotencyConfig.from_env({"IDEMPOTENCY_WAIT_FOR_PENDING": text}).wait_for_pending is meant
+
+
+@pytest.mark.parametrize("field", [*SECONDS, "max_entries", "wait_for_pending"])
+def test_nonsense_in_a_variable_is_refused_by_its_name(field: str) -> None:
+    variable = f"IDEMPOTENCY_{field.upper()}"
+    wrong = [
+        "",
+        " ",
+        "nan",
+        "NaN",
+        "inf",
+        "-inf",
+        "-1",
+        "-0.5",
+        "ten",
+        "1_000",
+        "10s",
+        "0x10",
+        "\u0661",
+        "1e999",
+        "1,5",
+    ]
+    for text in wrong:
+        with pytest.raises(Invalid, match=variable) as caught:
+            IdempotencyConfig.from_env({variable: text})
+        assert caught.value.what == variable
+        assert "set it to" in str(caught.value)
+
+
+@pytest.mark.parametrize("field", SECONDS)
+def test_a_time_is_finite_positive_and_at_most_a_year(field: str) -> None:
+    for wrong in [math.nan, math.inf, -math.inf, -1, -1e-9, SECONDS_MAX + 1, 10**400, True, "60", None]:
+        with pytest.raises(Invalid, match=field):
+            IdempotencyConfig(**{field: wrong})  # type: ignore[arg-type]  # what untyped callers do
+    largest = IdempotencyConfig.from_env({f"IDEMPOTENCY_{field.upper()}": str(SECONDS_MAX)})
+    assert getattr(largest, field) == SECONDS_MAX
+
+
+def test_only_the_wait_may_be_zero() -> None:
+    assert IdempotencyConfig(pending_wait_timeout=0).pending_wait_timeout == 0
+    for field in [field for field in SECONDS if field != "pending_wait_timeout"]:
+        with pytest.raises(Invalid, match=field):
+            IdempotencyConfig(**{field: 0.0})  # type: ignore[arg-type]  # mypy cannot know the field
+
+
+def test_entries_are_a_whole_number_from_1_to_ten_million() -> None:
+    assert IdempotencyConfig(max_entries=ENTRIES_MAX).max_entries == 10_000_000
+    for wrong in [0, -1, ENTRIES_MAX + 1, 1.0, math.nan, True, "5", None]:
+        with pytest.raises(Invalid, match="max_entries"):
+            IdempotencyConfig(max_entries=wrong)  # type: ignore[arg-type]  # what untyped callers do
+    for text in ["0", "1.0", "1e3", "99999999", "9" * 30]:
+        with pytest.raises(Invalid, match="IDEMPOTENCY_MAX_ENTRIES"):
+            IdempotencyConfig.from_env({"IDEMPOTENCY_MAX_ENTRIES": text})
+
+
+def test_a_choice_is_a_bool() -> None:
+    for wrong in [1, 0, "true", None]:
+        with pytest.raises(Invalid, match="wait_for_pending"):
+            IdempotencyConfig(wait_for_pending=wrong)  # type: ignore[arg-type]  # what untyped callers do
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        IdempotencyConfig().max_entries = 5  # type: ignore[misc]  # that is the point
