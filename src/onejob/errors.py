@@ -1,7 +1,7 @@
 """What can go wrong, as one tree. Every message says the next act.
 
 OnejobError
-├── Invalid                 the value itself is wrong: mend it           (core.invalid, a ValueError)
+├── Invalid                 the value itself is wrong: mend it (also a ValueError)
 ├── SubmissionError         the submission was not accepted; has `key`
 │   ├── IdempotencyConflict     the key made another job: use a new key
 │   ├── SubmissionInProgress    somebody else is at it: repeat later
@@ -17,11 +17,24 @@ OnejobError
 
 from collections.abc import Mapping
 
+from .core.invalid import Invalid, OnejobError
 from .core.receipt import Reason
 
-
-class OnejobError(Exception):
-    retryable = False
+__all__ = [
+    "DefectiveCommand",
+    "IdempotencyConflict",
+    "Invalid",
+    "LeaseLost",
+    "NotFound",
+    "OnejobError",
+    "StoreRefused",
+    "SubmissionError",
+    "SubmissionInProgress",
+    "SubmissionRefused",
+    "SubmissionRejected",
+    "Unavailable",
+    "Unknown",
+]
 
 
 class SubmissionError(OnejobError):

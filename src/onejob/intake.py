@@ -5,14 +5,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Raw, Struct
+from msgspec.structs import asdict
 
 from .core.arrival import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
-from .core.fingerprint import canonical, encode_input, fingerprint
+from .core.fingerprint import canonical, encode_input, fingerprint, prepared
 from .core.identity import checked_name, record_id, scope_of
 from .core.invalid import Invalid
 from .core.key import checked_key
 from .core.moment import ms_of
+from .core.reservation import Reserve
 from .core.states import Delivery
+from .core.submission import Submit
 
 LABELS_BYTES_MAX = 512
 PRIORITY_MAX = 1000
@@ -47,28 +50,45 @@ class Submission(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] | None = None
 
 
-def parsed(submission: Submission, caller: Caller) -> dict[str, Any]:
-    """The fields of a Submit or Reserve, checked; whatever is wrong with them is said here."""
+def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
+    """The command of a submission; whatever is wrong with it is said here."""
     type = checked_name("type", submission.type)
     scope = scope_of(type, submission.scope)
     raw = submission.input
-    data = bytes(raw) if isinstance(raw, Raw) else encode_input(raw)
-    fields: dict[str, Any] = {
-        "tenant": caller.tenant,
-        "user": caller.user,
-        "actor": caller.actor,
-        "type": type,
-        "scope": scope,
-        "input": data,
-        "fingerprint": fingerprint(type, canonical(data)),
-        "ttl_ms": ttl_ms(submission),
-        **_options(submission),
-    }
-    if submission.idempotency_key is not None:
-        key = checked_key(submission.idempotency_key)
-        fields["key"] = key
-        fields["record_id"] = key_id(caller, scope, key)
-    return fields
+    if isinstance(raw, Raw):
+        data = bytes(raw)
+        form = canonical(data)
+    else:
+        data, form = prepared(raw)
+    key = submission.idempotency_key
+    if key is not None:
+        key = checked_key(key)
+    return Submit(
+        tenant=caller.tenant,
+        job_id=job_id,
+        type=type,
+        input=data,
+        record_id=b"" if key is None else key_id(caller, scope, key),
+        scope=scope,
+        key=key or "",
+        fingerprint=fingerprint(type, form),
+        actor=caller.actor,
+        user=caller.user,
+        ttl_ms=ttl_ms(submission),
+        delivery=_delivery(submission.delivery),
+        priority=_whole("priority", submission.priority, -PRIORITY_MAX, PRIORITY_MAX),
+        run_at=0 if submission.run_at is None else ms_of(submission.run_at),
+        attempts_max=_whole("max_attempts", submission.max_attempts, 1, ATTEMPTS_MAX),
+        timeout_ms=0 if submission.timeout is None else _timeout_ms(submission.timeout),
+        labels=_labels(submission.labels) if submission.labels else b"",
+    )
+
+
+def reserve_of(
+    submission: Submission, caller: Caller, job_id: bytes, *, holder: bytes, lease_ms: int
+) -> Reserve:
+    """The same submission as a reservation: what is asked for does not depend on how."""
+    return Reserve(**asdict(submit_of(submission, caller, job_id)), holder=holder, lease_ms=lease_ms)
 
 
 def key_id(caller: Caller, scope: str, key: str) -> bytes:
@@ -95,32 +115,20 @@ def lease_ms(lease: timedelta) -> int:
     return ms
 
 
-def _options(submission: Submission) -> dict[str, Any]:
-    options: dict[str, Any] = {"attempts_max": submission.max_attempts}
-    if not _whole(submission.max_attempts, 1, ATTEMPTS_MAX):
-        raise Invalid("max_attempts", f"max_attempts is a whole number from 1 to {ATTEMPTS_MAX}")
-    if submission.priority:
-        if not _whole(submission.priority, -PRIORITY_MAX, PRIORITY_MAX):
-            raise Invalid("priority", f"priority is a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}")
-        options["priority"] = submission.priority
-    if submission.delivery is not Delivery.AT_LEAST_ONCE:
-        options["delivery"] = _delivery(submission.delivery)
-    if submission.run_at is not None:
-        options["run_at"] = ms_of(submission.run_at)
-    if submission.timeout is not None:
-        options["timeout_ms"] = _ms("timeout", submission.timeout)
-        if not 1 <= options["timeout_ms"] <= TIMEOUT_MS_MAX:
-            raise Invalid("timeout", "a timeout is 1 millisecond to 30 days; choose one in between")
-    if submission.labels:
-        options["labels"] = _labels(submission.labels)
-    return options
-
-
-def _delivery(word: str) -> Delivery:
+def _delivery(word: Delivery) -> Delivery:
+    if isinstance(word, Delivery):
+        return word
     try:
         return Delivery(word)
     except ValueError:
-        raise Invalid("delivery", f"delivery is {' or '.join(Delivery)}") from None
+        raise Invalid("delivery", f"delivery is {' or '.join(Delivery)}; choose one") from None
+
+
+def _timeout_ms(timeout: timedelta) -> int:
+    ms = _ms("timeout", timeout)
+    if not 1 <= ms <= TIMEOUT_MS_MAX:
+        raise Invalid("timeout", "a timeout is 1 millisecond to 30 days; choose one in between")
+    return ms
 
 
 def _labels(labels: Mapping[str, str]) -> bytes:
@@ -142,5 +150,7 @@ def _ms(what: str, length: timedelta | float | None) -> int:
     return round(length * 86_400_000)
 
 
-def _whole(value: object, least: int, most: int) -> bool:
-    return type(value) is int and least <= value <= most
+def _whole(what: str, value: int, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise Invalid(what, f"{what} is a whole number from {least} to {most}; choose one")
+    return value

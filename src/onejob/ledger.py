@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ from .core.key import checked_key
 from .core.lookup import LookUp, LookUpJob, Probe
 from .core.moment import utc
 from .core.receipt import AnyReply, Cancelled, Forgotten, Found, Held, Settled
-from .core.reservation import Renew, Reserve, Settle, Verdict
+from .core.reservation import Renew, Settle, Verdict
 from .core.states import Delivery, JobState
 from .core.step import Command
 from .core.submission import Submit
@@ -25,10 +26,19 @@ from .core.views import JobView, Receipt, Reservation, Story, story
 from .core.work import Cancel
 from .engine import PAGE_MAX, Attachments, Durability, JobPage
 from .engines.cache import CacheStats
-from .errors import OnejobError
+from .errors import Invalid, OnejobError
 from .host import Host
-from .intake import ATTEMPTS_DEFAULT, Caller, Submission, key_id, lease_ms, parsed
-from .outcome import answered, failure, forecast, input_of, reservation_of, settled_of
+from .intake import ATTEMPTS_DEFAULT, Caller, Submission, key_id, lease_ms, reserve_of, submit_of
+from .outcome import (
+    answered,
+    failure,
+    forecast,
+    input_of,
+    receipt_of,
+    reservation_of,
+    settled_of,
+    unanswered,
+)
 
 CHUNK = 1000
 ERROR_BYTES_MAX = 1000
@@ -75,19 +85,14 @@ class Ledger:
         )
         command = self._submit(submission)
         (result,) = await self._gate.results((command,))
-        return await answered(self._gate, command, result)
+        return receipt_of(command, result) or await answered(self._gate, command, result)
 
     async def submit_many(self, submissions: Iterable[Submission]) -> list[Receipt | OnejobError]:
         """Independent submissions, each with a verdict of its own: a receipt, or the error it met."""
-        commands = [self._submit(submission) for submission in submissions]
         verdicts: list[Receipt | OnejobError] = []
-        for start in range(0, len(commands), CHUNK):
-            chunk = commands[start : start + CHUNK]
-            for command, result in zip(chunk, await self._gate.results(chunk), strict=True):
-                try:
-                    verdicts.append(await answered(self._gate, command, result))
-                except OnejobError as error:
-                    verdicts.append(error)
+        waiting = iter(submissions)
+        while chunk := list(islice(waiting, CHUNK)):
+            verdicts += await self._submit_chunk(chunk)
         return verdicts
 
     async def probe(self, /, type: str, input: Any = None, **options: Any) -> Receipt:
@@ -109,10 +114,12 @@ class Ledger:
     ) -> Reservation | Receipt:
         """Take a key for the time of some work, or get its settled answer. Without `job` only a record is made."""
         submission = Submission(type=type, input=input, idempotency_key=idempotency_key, **options)
-        command = Reserve(
-            **parsed(submission, self._caller),
-            job_id=self._host.ids.job_id() if job else b"",
-            holder=self._host.ids.holder(),
+        ids = self._host.ids
+        command = reserve_of(
+            submission,
+            self._caller,
+            ids.job_id() if job else b"",
+            holder=ids.holder(),
             lease_ms=self._host.lease_ms if lease is None else lease_ms(lease),
         )
         (result,) = await self._gate.results((command,))
@@ -248,7 +255,23 @@ class Ledger:
         await self.aclose()
 
     def _submit(self, submission: Submission) -> Submit:
-        return Submit(**parsed(submission, self._caller), job_id=self._host.ids.job_id())
+        return submit_of(submission, self._caller, self._host.ids.job_id())
+
+    async def _submit_chunk(self, chunk: list[Submission]) -> list[Receipt | OnejobError]:
+        verdicts: list[Receipt | OnejobError | Submit] = []
+        for submission in chunk:
+            try:
+                verdicts.append(self._submit(submission))
+            except Invalid as error:
+                verdicts.append(error)
+        commands = [verdict for verdict in verdicts if isinstance(verdict, Submit)]
+        results = iter(await self._gate.results(commands))
+        return [
+            receipt_of(verdict, result := next(results)) or await unanswered(self._gate, verdict, result)
+            if isinstance(verdict, Submit)
+            else verdict
+            for verdict in verdicts
+        ]
 
     async def _ask(self, command: Command[Any]) -> AnyReply:
         (reply,) = await self._gate.execute((command,))

@@ -1,6 +1,6 @@
 """From replies to what a Python caller gets: receipts are returned, everything else is raised."""
 
-from msgspec.structs import replace
+from typing import Any
 
 from .core.arrival import Arrival
 from .core.facts import Beside
@@ -25,7 +25,8 @@ from .core.receipt import (
     Replayed,
     Settled,
 )
-from .core.views import JobView, Receipt, Reservation
+from .core.states import IdempotencyStatus
+from .core.views import Receipt, Reservation
 from .engine import Attachments, Engine
 from .errors import (
     DefectiveCommand,
@@ -39,7 +40,7 @@ from .errors import (
     Unavailable,
 )
 
-_OUTCOMES = {
+_OUTCOMES: dict[type[Any], Outcome] = {
     Created: Outcome.CREATED,
     Held: Outcome.CREATED,
     Replayed: Outcome.REPLAYED,
@@ -55,18 +56,27 @@ def id_text(job_id: bytes) -> str:
     return text_of(job_id) if job_id else ""
 
 
-def receipt_of(arrival: Arrival, reply: Created | Replayed) -> Receipt:
-    foreign = reply.foreign_id if isinstance(reply, Replayed) else ""
-    job = reply.job
-    return Receipt(
-        Outcome.CREATED if type(reply) is Created else Outcome.REPLAYED,
-        None if job is None else JobView(job),
-        foreign if job is None else text_of(job.id),
-        arrival.key or None,
-        arrival.scope,
-        reply.expires_at,
-        reply.receipt if isinstance(reply, Replayed) else b"",
-    )
+def receipt_of(arrival: Arrival, result: AnyReply | BaseException) -> Receipt | None:
+    """The receipt of a submission that has a job; None when the result says something else."""
+    if isinstance(result, Created):
+        return Receipt(
+            outcome=Outcome.CREATED,
+            key=arrival.key or None,
+            scope=arrival.scope,
+            head=result.job,
+            expires_ms=result.expires_at,
+        )
+    if isinstance(result, Replayed):
+        return Receipt(
+            outcome=Outcome.REPLAYED,
+            key=arrival.key,
+            scope=arrival.scope,
+            head=result.job,
+            told_id=result.foreign_id,
+            expires_ms=result.expires_at,
+            receipt=result.receipt,
+        )
+    return None
 
 
 def reservation_of(held: Held, *, key: str, scope: str, lease_ms: int) -> Reservation:
@@ -84,15 +94,15 @@ def reservation_of(held: Held, *, key: str, scope: str, lease_ms: int) -> Reserv
 
 
 def settled_of(reply: Settled) -> Receipt:
-    record, job = reply.record, reply.job
+    record = reply.record
+    rejected = record.status is IdempotencyStatus.REJECTED
     return Receipt(
-        Outcome.REJECTED if record.status.value == "rejected" else Outcome.CREATED,
-        JobView(job) if job else None,
-        id_text(record.job_id),
-        record.key,
-        record.scope,
-        record.expires_at,
-        record.receipt,
+        outcome=Outcome.REJECTED if rejected else Outcome.CREATED,
+        key=record.key,
+        scope=record.scope,
+        head=reply.job,
+        expires_ms=record.expires_at,
+        receipt=record.receipt,
     )
 
 
@@ -127,30 +137,45 @@ def failure(reply: AnyReply | BaseException, key: str, paths: tuple[str, ...] = 
 
 
 async def answered(engine: Engine, arrival: Arrival, result: AnyReply | BaseException) -> Receipt:
-    """The receipt of a submission; raises where there is none, and says where a conflicting body differs."""
-    if isinstance(result, (Created, Replayed)):
-        return receipt_of(arrival, result)
+    """The receipt of a submission; raises where there is none."""
+    receipt = receipt_of(arrival, result)
+    if receipt is None:
+        raise await unanswered(engine, arrival, result)
+    return receipt
+
+
+async def unanswered(engine: Engine, arrival: Arrival, result: AnyReply | BaseException) -> OnejobError:
+    """What to raise for a submission without a receipt; says where a conflicting body differs."""
     paths = await differences(engine, arrival, result) if isinstance(result, Conflict) else ()
-    raise failure(result, arrival.key, paths)
+    error = failure(result, arrival.key, paths)
+    if isinstance(error, OnejobError):
+        return error
+    raise error
 
 
 async def forecast(engine: Engine, arrival: Arrival, reply: AnyReply) -> Receipt:
     """What would happen, as a receipt of any outcome."""
     if not isinstance(reply, Foreseen):
         raise failure(reply, arrival.key)
-    match reply.reply:
-        case Created() as created:
-            # The candidate's id is drawn anew for the real submission, so it is not shown.
-            return replace(receipt_of(arrival, created), job=None, job_id="")
-        case Replayed() as replayed:
-            return receipt_of(arrival, replayed)
-        case Conflict() as conflict:
-            paths = await differences(engine, arrival, conflict)
-            job_id = conflict.foreign_id or id_text(conflict.job_id)
-        case other:
-            paths, job_id = (), id_text(getattr(other, "job_id", b""))
-    outcome = _OUTCOMES[type(reply.reply)]
-    return Receipt(outcome, None, job_id, arrival.key or None, arrival.scope, 0, paths=paths)
+    foreseen = reply.reply
+    if isinstance(foreseen, Replayed):
+        return await answered(engine, arrival, foreseen)
+    told_id = ""
+    paths: tuple[str, ...] = ()
+    if isinstance(foreseen, Conflict):
+        told_id = foreseen.foreign_id or id_text(foreseen.job_id)
+        paths = await differences(engine, arrival, foreseen)
+    elif isinstance(foreseen, (InProgress, Rejected)):
+        told_id = id_text(foreseen.job_id)
+    # A job that would be created has no id yet: the real submission draws its own.
+    return Receipt(
+        outcome=_OUTCOMES[type(foreseen)],
+        key=arrival.key or None,
+        scope=arrival.scope,
+        told_id=told_id,
+        expires_ms=getattr(foreseen, "expires_at", 0),
+        paths=paths,
+    )
 
 
 async def differences(engine: Engine, arrival: Arrival, conflict: Conflict) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ NAME_CHARS_MAX: Final = 200
 # Controls, line and paragraph separators, direction overrides, lone surrogates: whatever could forge a line
 # of a log. Spelled out rather than asked of str.isprintable, whose answer changes with Python's Unicode
 # tables: an actor that one process has stored must be readable by all.
-_UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class ActorKind(StrEnum):
@@ -34,7 +34,7 @@ class Actor(Struct, frozen=True):
             raise Invalid("actor", "the kind of an actor is user, client or system; choose one")
         if not isinstance(self.name, str) or not 0 < len(self.name) <= NAME_CHARS_MAX:
             raise Invalid("actor", f"the name of an actor has 1 to {NAME_CHARS_MAX} characters; give one")
-        if _UNFIT.search(self.name):
+        if UNFIT.search(self.name):
             raise Invalid("actor", "the name of an actor has only printable characters; clean it")
 
     @classmethod

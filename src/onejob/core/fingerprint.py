@@ -28,6 +28,8 @@ NAME_CHARS_MAX: Final = 100
 VERSION: Final = b"\x01"
 
 _INTEGRAL_MAX: Final = 2**53
+# Even if every number in it grew, as 1e20 does, the canonical form would fit.
+_PLAIN_BYTES_MAX: Final = INPUT_BYTES_MAX // 8
 # ECMAScript prints whole numbers below this without an exponent.
 _EXPONENT_FROM: Final = 1e21
 
@@ -80,6 +82,20 @@ def encode_input(value: object) -> bytes:
     if b"null" in text:
         _refuse_not_finite(plain)
     return _AS_GIVEN.encode(plain)
+
+
+def prepared(value: object) -> tuple[bytes, bytes]:
+    """Encode a Python value and give its canonical form too: in one go where it is plain JSON."""
+    try:
+        text = _AS_GIVEN.encode(value)
+        if len(text) < _PLAIN_BYTES_MAX and text.isascii():
+            plain = _decoded(text, _FOR_PRINT)
+            if plain == value:  # see encode_input
+                return text, _IN_ORDER.encode(plain)
+    except (RecursionError, TypeError, ValueError, OverflowError):
+        pass  # said properly by the careful way
+    text = encode_input(value)
+    return text, canonical(text)
 
 
 def fingerprint(type: str, canonical_input: bytes) -> bytes:

@@ -12,6 +12,9 @@ from .receipt import AnyReply, Defect
 from .step import JOBS_MAX, Command, Cut, Facts, Footprint, Step
 
 
+_NOTHING = Facts()
+
+
 class NewerFormat(Exception):
     """A fact or command was written by a newer program; this one must not rewrite it."""
 
@@ -69,7 +72,7 @@ class Working:
             if job is not None and job.tenant == tenant:
                 own[id] = job
         if not (footprint.stream or footprint.tally or footprint.policy or footprint.follow_tally):
-            return Facts(record, own)
+            return Facts(record, own) if own or record is not None else _NOTHING
         tally = footprint.tally
         if footprint.follow_tally and not tally:
             tally = next((job.slot for job in own.values() if job.slot), b"")
@@ -83,27 +86,26 @@ class Working:
 
     def apply(self, step: Step[Any], tenant: str) -> None:
         """Take over the changes of one command: all of them, or with an error none."""
+        moves: list[tuple[Kind, bytes, Fact | None, Fact | None]] = []
         for fact in step.puts:
-            old = self.tables[KINDS[type(fact)]][fact.id]  # a KeyError: it wrote outside its footprint
+            kind = KINDS[type(fact)]
+            old = self.tables[kind][fact.id]  # a KeyError: it wrote outside its footprint
             assert fact.tenant == tenant
             assert fact.version == (1 if old is None else old.version + 1)
+            moves.append((kind, fact.id, old, fact))
         for fact in step.drops:
-            old = self.tables[KINDS[type(fact)]][fact.id]
+            kind = KINDS[type(fact)]
+            old = self.tables[kind][fact.id]
             assert old is not None
             assert old.tenant == tenant
-        for fact in step.puts:
-            self._set(KINDS[type(fact)], fact.id, fact)
-        for fact in step.drops:
-            self._set(KINDS[type(fact)], fact.id, None)
+            moves.append((kind, fact.id, old, None))
+        for kind, id, old, new in moves:
+            self._loaded[kind].setdefault(id, old)
+            self.tables[kind][id] = new
         if step.adds:
-            self._adds.extend(step.adds)
+            self._adds += step.adds
         if step.cuts:
-            self._cuts.extend(step.cuts)
-
-    def _set(self, kind: Kind, id: bytes, fact: Fact | None) -> None:
-        table = self.tables[kind]
-        self._loaded[kind].setdefault(id, table[id])
-        table[id] = fact
+            self._cuts += step.cuts
 
     def changes(self) -> Changes:
         changes = Changes({}, {}, {}, self._adds, self._cuts)
@@ -179,6 +181,8 @@ def _checked(command: Command[AnyReply], facts: Facts, now: int) -> int:
     """The time of a decision: never below the stamps of its facts, none of which may be of a newer format."""
     if command.format > FORMAT:
         raise NewerFormat(f"the command has format {command.format}; upgrade this program")
+    if facts is _NOTHING:
+        return now
     for fact in (facts.record, *facts.jobs.values(), facts.stream, facts.tally, facts.policy):
         if fact is not None:
             if fact.format > FORMAT:

@@ -8,6 +8,7 @@ key's own bytes stand in the identity: ordered keys make ordered index pages, wh
 from functools import lru_cache
 from hashlib import sha256
 
+from .actor import UNFIT
 from .invalid import Invalid
 
 NAME_CHARS_MAX = 100
@@ -22,7 +23,7 @@ _DIGEST_CACHE_MAX = 4096
 
 def checked_name(what: str, text: str) -> str:
     """A tenant, user, type or scope: 1 to 100 printable characters."""
-    if not isinstance(text, str) or not 1 <= len(text) <= NAME_CHARS_MAX or not text.isprintable():
+    if not isinstance(text, str) or not 1 <= len(text) <= NAME_CHARS_MAX or UNFIT.search(text):
         raise Invalid(what, f"a {what} is 1 to {NAME_CHARS_MAX} printable characters; shorten or clean it")
     if text == TYPE_QUEUE_SCOPE:
         raise Invalid(what, f"{TYPE_QUEUE_SCOPE!r} is reserved; choose another {what}")

@@ -1,7 +1,13 @@
 """The one error of the core's edge: a value that cannot be taken."""
 
 
-class Invalid(ValueError):
+class OnejobError(Exception):
+    """The root of everything that onejob raises; see onejob.errors for the tree."""
+
+    retryable = False
+
+
+class Invalid(OnejobError, ValueError):
     """A value that cannot be taken: `what` names it, the message says the next act."""
 
     def __init__(self, what: str, message: str) -> None:

@@ -30,7 +30,7 @@ class Footprint(Struct, frozen=True, gc=False):
     follow_tally: bool = False
 
 
-class Facts(Struct, frozen=True):
+class Facts(Struct, frozen=True, gc=False):
     """The facts of one footprint, as they are now."""
 
     record: Record | None = None

@@ -95,21 +95,33 @@ class JobView:
         return _time(self.head.ended_at)
 
 
-class Receipt(Struct, frozen=True):
+class Receipt(Struct, frozen=True, kw_only=True):
     """What a submission is answered with."""
 
     outcome: Outcome
-    job: JobView | None  # None: a foreign job, a wrapped response, or a job that was only foreseen
-    job_id: str
     key: str | None
     scope: str
-    expires_ms: int
+    head: Job | None = None
+    told_id: str = ""  # of a job that is not ours to show: a foreign one, or one that is only named
+    expires_ms: int = 0
     receipt: bytes = b""
     paths: tuple[str, ...] = ()  # where a conflicting body differs; only in a forecast
+
+    def __repr__(self) -> str:
+        return f"<Receipt {self.outcome} job={self.job_id} key={self.key!r} scope={self.scope!r}>"
 
     @property
     def created(self) -> bool:
         return self.outcome is Outcome.CREATED
+
+    @property
+    def job(self) -> JobView | None:
+        """None for a foreign job, a wrapped response, or a job that was only foreseen."""
+        return None if self.head is None else JobView(self.head)
+
+    @property
+    def job_id(self) -> str:
+        return self.told_id if self.head is None else text_of(self.head.id)
 
     @property
     def expires_at(self) -> datetime | None:

@@ -33,7 +33,7 @@ from onejob.settings import IdempotencyConfig
 
 from .awaited import Awaited
 from .cache import CacheStats, FlightKey, GateIdempotencyCache
-from .combine import Combine, Deliver, all_or_failure, delivery
+from .combine import Combine, Deliver, all_or_failure, delivery, each
 
 T = TypeVar("T")
 Waiting = tuple[Submit, "asyncio.Future[AnyReply]"]
@@ -71,15 +71,12 @@ class Gate:
     async def results(self, commands: Sequence[Command[Any]]) -> list[AnyReply | BaseException]:
         """Each command's reply or its own failure."""
         replies = [self._enter(command) for command in commands]
-        results = await asyncio.gather(*replies, return_exceptions=True)
-        if self._config.wait_for_pending:
-            late = [n for n, result in enumerate(results) if isinstance(result, InProgress)]
-            if late:
-                waited = await asyncio.gather(
-                    *(self._wait(commands[n], results[n]) for n in late), return_exceptions=True
-                )
-                for n, result in zip(late, waited, strict=True):
-                    results[n] = result
+        results = await each(replies)
+        late = [n for n, result in enumerate(results) if isinstance(result, InProgress)]
+        if late and self._config.wait_for_pending:
+            waits = (self._wait(commands[n], results[n]) for n in late)
+            for n, result in zip(late, await asyncio.gather(*waits, return_exceptions=True), strict=True):
+                results[n] = result
         for command, result in zip(commands, results, strict=True):
             if isinstance(command, Arrival):
                 self._count(command, result)

@@ -1,9 +1,10 @@
 """The embedded engine: one SQLite file, synced before every answer, shared by the processes of one machine."""
 
 import os
-import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+
+import apsw
 
 from onejob.clock import Clock, SystemClock, tied
 from onejob.core.receipt import AnyReply
@@ -130,7 +131,7 @@ class SqliteEngine:
         except Unknown:
             self._close_writer()
             raise
-        except (sqlite3.Error, OSError) as error:
+        except (apsw.Error, OSError) as error:
             trouble = _trouble(self._path, error)
             if work == self._write:
                 self._close_writer()
@@ -145,17 +146,15 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _trouble(path: str, error: Exception) -> Unavailable | StoreRefused:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return StoreRefused(f"{path} is damaged ({error}); restore it from a backup, then open it again")
-    if code == sqlite3.SQLITE_FULL:
-        return Unavailable(f"the disk of {path} is full: nothing was done; make room, then repeat")
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM) or isinstance(
-        error, PermissionError
-    ):
-        return Unavailable(
-            f"{path} cannot be written ({error}): nothing was done; mend its permissions, then repeat"
-        )
-    if code == sqlite3.SQLITE_BUSY:
-        return Unavailable(f"{path} is locked by another program: nothing was done; end it, then repeat")
+    match error:
+        case apsw.CorruptError() | apsw.NotADBError():
+            return StoreRefused(f"{path} is damaged ({error}); restore it from a backup, then open it again")
+        case apsw.FullError():
+            return Unavailable(f"the disk of {path} is full: nothing was done; make room, then repeat")
+        case apsw.BusyError() | apsw.LockedError():
+            return Unavailable(f"{path} is locked by another program: nothing was done; end it, then repeat")
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | PermissionError():
+            return Unavailable(
+                f"{path} cannot be written ({error}): nothing was done; mend its permissions, then repeat"
+            )
     return Unavailable(f"{path} cannot be used ({error}): nothing was done; mend it, then repeat")

@@ -1,10 +1,12 @@
 """Opening a file: prove that it is ours, whole and as durable as promised, then bring its schema forward."""
 
 import os
-import sqlite3
 from importlib import resources
+from typing import Any
 
-from onejob.clock import Clock, boot_id, tie
+import apsw
+
+from onejob.clock import Clock, boot_id, tie, tied
 from onejob.errors import StoreRefused
 
 APPLICATION_ID = 0x6F6E656A  # "onej"
@@ -12,13 +14,19 @@ _BUSY_MS = 30_000
 _CACHE_KIB = 64 * 1024
 _CHECKPOINT_PAGES = 1000
 _STATEMENTS_MAX = 512
+# Before it, a checkpoint that raced a commit could lose committed transactions (sqlite.org/wal.html, "WAL-reset").
+_SQLITE_MIN = (3, 51, 3)
 
 
-def connect(path: str, *, synchronous: str = "FULL") -> sqlite3.Connection:
-    db = sqlite3.connect(
-        path, timeout=_BUSY_MS / 1000, isolation_level=None, cached_statements=_STATEMENTS_MAX
-    )
+def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
+    if tuple(map(int, apsw.sqlite_lib_version().split("."))) < _SQLITE_MIN:
+        raise StoreRefused(
+            f"SQLite {apsw.sqlite_lib_version()} can lose committed transactions; "
+            "install apsw's own wheel, which brings its SQLite along"
+        )
+    db = apsw.Connection(path, statementcachesize=_STATEMENTS_MAX)
     try:
+        db.set_busy_timeout(_BUSY_MS)
         for pragma in (
             f"synchronous = {synchronous}",
             f"cache_size = -{_CACHE_KIB}",
@@ -27,7 +35,7 @@ def connect(path: str, *, synchronous: str = "FULL") -> sqlite3.Connection:
             "trusted_schema = OFF",
         ):
             db.execute(f"PRAGMA {pragma}")
-    except sqlite3.Error:
+    except apsw.Error:
         db.close()
         raise
     return db
@@ -45,93 +53,92 @@ def prepare(path: str) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
-def migrate(db: sqlite3.Connection, path: str) -> None:
-    """Apply the numbered steps that are missing, each whole or not at all."""
-    if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+def migrate(db: apsw.Connection, path: str) -> None:
+    """Apply the numbered steps that are missing, all of them or none."""
+    if _value(db, "PRAGMA journal_mode = WAL") != "wal":
         raise StoreRefused(f"{path} cannot be put into WAL mode here; use a local disk")
     steps = _steps()
-    db.execute("BEGIN IMMEDIATE")
-    try:
+    with _Writing(db):
         _refuse_foreign(db, path)
-        version = db.execute("PRAGMA user_version").fetchone()[0]
+        version = _value(db, "PRAGMA user_version")
         if version > len(steps):
             raise StoreRefused(
                 f"{path} has schema {version}, this program knows {len(steps)}; upgrade the program"
             )
-        for number, statements in enumerate(steps[version:], start=version + 1):
-            for statement in statements:
-                db.execute(statement)
+        for number, step in enumerate(steps[version:], start=version + 1):
+            db.execute(step)
             db.execute(f"PRAGMA user_version = {number}")
-        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
+        if version < len(steps):
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
-def whole(db: sqlite3.Connection, path: str) -> None:
+def whole(db: apsw.Connection, path: str) -> None:
     """Refuse a main file that was cut short: its missing pages may hold keys that were answered."""
-    pages = db.execute("PRAGMA page_count").fetchone()[0]
-    size = os.stat(path).st_size
     wal = path + "-wal"
-    unmoved = os.path.exists(wal) and os.stat(wal).st_size
-    if not unmoved and size < pages * db.execute("PRAGMA page_size").fetchone()[0]:
-        raise StoreRefused(f"{path} was cut short: {pages} pages are missing some; restore it from a backup")
+    if os.path.exists(wal) and os.stat(wal).st_size:
+        return  # the newest pages are still in the journal, so the main file may be shorter
+    pages, page_bytes = _value(db, "PRAGMA page_count"), _value(db, "PRAGMA page_size")
+    if os.stat(path).st_size < pages * page_bytes:
+        raise StoreRefused(
+            f"{path} was cut short: it has not all of its {pages} pages; restore it from a backup"
+        )
 
 
-def offset(db: sqlite3.Connection, clock: Clock) -> int:
+def offset(db: apsw.Connection, clock: Clock) -> int:
     """The tie of wall time to the machine's clock, which all processes of this boot share.
 
     Time never restarts below what is stored, even if the wall clock was set back while nobody was here.
     """
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        boot = boot_id()
-        row = db.execute("SELECT offset_ms FROM clock WHERE boot_id = ?", (boot or "",)).fetchone()
-        if row is not None and boot is not None:
-            mine: int = row[0]
-        else:
-            newest = db.execute(
-                "SELECT max(changed_at) FROM (SELECT changed_at FROM record ORDER BY rowid DESC LIMIT 100)"
-            ).fetchone()[0]
-            mine = tie(clock)
-            behind = (newest or 0) - (mine + round(clock.monotonic() * 1000))
-            mine += max(behind, 0)
-            db.execute("DELETE FROM clock")
-            db.execute("INSERT INTO clock VALUES (?, ?)", (boot or "", mine))
-        db.execute("COMMIT")
+    boot = boot_id()
+    with _Writing(db):
+        if boot is not None:
+            known = _value(db, "SELECT offset_ms FROM clock WHERE boot_id = ?", boot)
+            if known is not None:
+                return int(known)
+        newest = _value(
+            db, "SELECT max(changed_at) FROM (SELECT changed_at FROM record ORDER BY rowid DESC LIMIT 100)"
+        )
+        mine = tie(clock)
+        behind = (newest or 0) - tied(clock, mine)()
+        mine += max(behind, 0)
+        db.execute("DELETE FROM clock")
+        db.execute("INSERT INTO clock VALUES (?, ?)", (boot or "", mine))
         return mine
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
 
 
-def _refuse_foreign(db: sqlite3.Connection, path: str) -> None:
-    owner = db.execute("PRAGMA application_id").fetchone()[0]
-    tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if owner != APPLICATION_ID and tables:
+class _Writing:
+    """One transaction, whole or not at all."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._db.execute("COMMIT")
+        finally:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+
+def _value(db: apsw.Connection, sql: str, *values: Any) -> Any:
+    row = db.execute(sql, values).fetchone()
+    return None if row is None else row[0]
+
+
+def _refuse_foreign(db: apsw.Connection, path: str) -> None:
+    if _value(db, "PRAGMA application_id") == APPLICATION_ID:
+        return
+    if _value(db, "SELECT count(*) FROM sqlite_master"):
         raise StoreRefused(f"{path} is another program's database; choose another file")
 
 
-def _steps() -> list[list[str]]:
-    """The migrations 0001_….sql, 0002_….sql, … as lists of statements."""
+def _steps() -> list[str]:
+    """The migrations 0001_….sql, 0002_….sql, …"""
     folder = resources.files(__package__)
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
-    return [_statements((folder / name).read_text(encoding="utf-8")) for name in names]
-
-
-def _statements(script: str) -> list[str]:
-    statements: list[str] = []
-    pending = ""
-    for line in script.splitlines():
-        if line.startswith("--") or not line.strip():
-            continue
-        pending += line + "\n"
-        if sqlite3.complete_statement(pending):
-            statements.append(pending)
-            pending = ""
-    assert not pending
-    return statements
+    return [(folder / name).read_text(encoding="utf-8") for name in names]

@@ -1,8 +1,9 @@
 """One connection: a batch is BEGIN IMMEDIATE, load, fold, store, COMMIT. Used from one thread only."""
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import apsw
 
 from onejob.core.facts import Kind
 from onejob.core.fold import Changes, Working, fold, gather
@@ -28,10 +29,11 @@ _ADD = 'INSERT INTO attachment (job_id, beside, "index", data) VALUES (?, ?, ?, 
 _CUT = 'DELETE FROM attachment WHERE job_id = ? AND beside = ? AND "index" = ?'
 _CUT_ALL = "DELETE FROM attachment WHERE job_id = ?"
 _IDS_MAX = 4096
+_COMMANDS_FAULT = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
 
 
 class Store:
-    def __init__(self, db: sqlite3.Connection, now: Callable[[], int]) -> None:
+    def __init__(self, db: apsw.Connection, now: Callable[[], int]) -> None:
         self.db = db
         self.now = now
 
@@ -39,10 +41,10 @@ class Store:
         """Execute a batch durably. If a command breaks it, each is executed alone and only that one fails."""
         try:
             return self._attempt(commands)
-        except (sqlite3.OperationalError, Unavailable, Unknown):
+        except (Unavailable, Unknown):
             raise
         except Exception as error:
-            if _store_is_ill(error):
+            if isinstance(error, apsw.Error) and not isinstance(error, _COMMANDS_FAULT):
                 raise
             if len(commands) > 1:
                 return self._one_by_one(commands)
@@ -53,7 +55,7 @@ class Store:
         for command in commands:
             try:
                 replies += self.write([command])
-            except (sqlite3.Error, Unavailable) as error:
+            except (apsw.Error, Unavailable) as error:
                 if not replies:
                     raise
                 raise Unknown(f"the store failed in the middle of a batch ({error}); repeat it") from error
@@ -89,13 +91,9 @@ class Store:
     def _commit(self) -> None:
         try:
             self.db.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_IOERR:
-                # The last frame may have reached the disk although its sync failed.
-                raise Unknown(
-                    f"the disk failed during a commit ({error}); repeat with the same key"
-                ) from error
-            raise
+        except apsw.IOError as error:
+            # The last frame may have reached the disk although its sync failed.
+            raise Unknown(f"the disk failed during a commit ({error}); repeat with the same key") from error
 
     def _rollback(self) -> None:
         if self.db.in_transaction:
@@ -129,10 +127,10 @@ class Store:
             db.executemany(_INSERT[kind], [row_of(fact) for fact in inserts])
         for kind, updates in changes.updates.items():
             rows = [(*row_of(fact), fact.id, version) for fact, version in updates]
-            assert db.executemany(_UPDATE[kind], rows).rowcount == len(rows)
+            self._change(_UPDATE[kind], rows)
         for kind, deletes in changes.deletes.items():
             ids = [(fact.id, version) for fact, version in deletes]
-            assert db.executemany(_DELETE[kind], ids).rowcount == len(ids)
+            self._change(_DELETE[kind], ids)
             if kind is Kind.JOB:
                 db.executemany(_CUT_ALL, [(fact.id,) for fact, _ in deletes])
         if changes.adds:
@@ -142,7 +140,8 @@ class Store:
         if changes.cuts:
             db.executemany(_CUT, [(cut.job_id, int(cut.beside), fold_u64(cut.index)) for cut in changes.cuts])
 
-
-def _store_is_ill(error: Exception) -> bool:
-    """A plain DatabaseError is the file's fault (malformed, not a database); its other kinds are the command's."""
-    return type(error) in (sqlite3.DatabaseError, sqlite3.OperationalError, sqlite3.InternalError)
+    def _change(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
+        """Change exactly these rows: one that is missing was changed by somebody else."""
+        before = self.db.total_changes()
+        self.db.executemany(sql, rows)
+        assert self.db.total_changes() - before == len(rows)

@@ -1,0 +1,78 @@
+"""What the benchmarks submit, and the plainest way to write the same rows."""
+
+import random
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import apsw
+
+from onejob.core.facts import Beside, Kind
+from onejob.core.submission import Submit
+from onejob.engines.codec import columns
+from onejob.engines.sqlite import schema
+from onejob.ids import new_job_id
+from onejob.intake import Caller, Submission, submit_of
+
+CALLER = Caller()
+_numbers = count()
+
+
+def submission(key: str) -> Submission:
+    body = {
+        "customer": "cus_9s6XKzkNRiz8i3",
+        "amount": 4200,
+        "currency": "eur",
+        "order": key,
+        "lines": [{"sku": "A-100", "quantity": 2}, {"sku": "B-7", "quantity": 1}],
+        "note": "charged once, however often it is asked for",
+    }
+    return Submission(type="charge_customer", input=body, idempotency_key=key)
+
+
+def random_keys(chance: random.Random) -> Iterator[str]:
+    return (f"{chance.getrandbits(128):032x}" for _ in count())
+
+
+def ordered_keys(prefix: str) -> Iterator[str]:
+    return (f"{prefix}:{next(_numbers):016d}:a1b2c3d4e5f60718" for _ in count())
+
+
+def commands(keys: Iterator[str], many: int) -> list[Submit]:
+    return [submit_of(submission(next(keys)), CALLER, new_job_id()) for _ in range(many)]
+
+
+def by_hand(path: Path) -> apsw.Connection:
+    """The same schema and the same settings, without the seam."""
+    schema.prepare(str(path))
+    db = schema.connect(str(path))
+    schema.migrate(db, str(path))
+    return db
+
+
+_INSERT = {
+    kind: f"INSERT INTO {kind.name.lower()} VALUES ({', '.join('?' * len(columns(kind)))})"
+    for kind in (Kind.RECORD, Kind.JOB)
+}
+_INPUT = "INSERT INTO attachment VALUES (?, ?, ?, ?)"
+
+
+def insert_by_hand(db: apsw.Connection, batch: list[Submit], now: int) -> None:
+    """One transaction with exactly the rows that the engine writes for these submissions."""
+    end = now + 86_400_000
+    records = [
+        (c.record_id, c.tenant, c.scope, c.key, "committed", c.fingerprint, c.job_id, c.job_id, 1, 0, now, now,
+         end, c.ttl_ms, c.actor, c.user, 1, 1, b"", "", "", 0, 0, 0, 0)
+        for c in batch
+    ]  # fmt: skip
+    jobs = [
+        (c.job_id, c.tenant, c.type, "pending", c.scope, c.key, c.actor, c.user, now, now, end, 0, 0,
+         "at_least_once", c.attempts_max, 0, b"", 0, 1, 1, 0, b"", 0, 0, b"", 0, 1, 0, "")
+        for c in batch
+    ]  # fmt: skip
+    inputs = [(c.job_id, int(Beside.INPUT), 0, c.input) for c in batch]
+    db.execute("BEGIN IMMEDIATE")
+    db.executemany(_INSERT[Kind.RECORD], records)
+    db.executemany(_INSERT[Kind.JOB], jobs)
+    db.executemany(_INPUT, inputs)
+    db.execute("COMMIT")

@@ -1,0 +1,253 @@
+"""A small world for the rules of the core: facts in a dictionary, and commands run the way an engine runs them."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from onejob.core.facts import FORMAT, KINDS, Attachment, Beside, Fact, Job, Kind, Record, Tally
+from onejob.core.fold import Changes, Wanted, Working, fold, gather
+from onejob.core.identity import record_id, tally_id
+from onejob.core.lookup import LookUp, LookUpJob
+from onejob.core.receipt import AnyReply, Held
+from onejob.core.reservation import Renew, Reserve, Settle, TakeOver, Verdict
+from onejob.core.states import IdempotencyStatus, JobState
+from onejob.core.step import Command, Footprint
+from onejob.core.submission import Submit
+from onejob.core.upkeep import Expire, Forget, Purge, Tend
+from onejob.core.work import Cancel
+
+TENANT, SCOPE, KEY, USER, ACTOR = "acme", "charge", "order-1", "ann", "user:ann"
+SECOND, HOUR, DAY = 1000, 3_600_000, 86_400_000
+NOW, LEASE, TTL = 1_000_000_000_000, 60 * SECOND, 2 * HOUR
+JOB, JOB2, JOB3 = (f"job-{n:012}".encode() for n in (1, 2, 3))
+ANN, BOB, EVE = b"nonce-of-ann", b"nonce-of-bob", b"nonce-of-eve"
+PRINT, OTHER_PRINT = b"print-a", b"print-b"
+RECORD_ID = record_id(TENANT, SCOPE, KEY)
+TALLY_ID = tally_id(TENANT, USER)
+
+R = TypeVar("R")
+
+
+class World:
+    """Facts, and what stands beside the jobs; `asked` is what the last batch loaded, in order."""
+
+    def __init__(self, *facts: Fact) -> None:
+        self.facts: dict[tuple[Kind, bytes], Any] = {(KINDS[type(fact)], fact.id): fact for fact in facts}
+        self.beside: dict[tuple[bytes, Beside, int], bytes] = {}
+        self.asked: list[Wanted] = []
+        self.changes = Changes({}, {}, {}, [], [])
+
+    def do(self, command: Command[Any], at: int = NOW) -> AnyReply:
+        (reply,) = self.batch(command, at=at)
+        return reply
+
+    def batch(self, *commands: Command[Any], at: int = NOW) -> Sequence[AnyReply]:
+        footprints = [command.footprint for command in commands]
+        working = self.gathered(footprints)
+        replies = fold(commands, footprints, working, at)
+        self.changes = working.changes()
+        self._store(self.changes)
+        return replies
+
+    def gathered(self, footprints: Sequence[Footprint]) -> Working:
+        self.asked = []
+        loading = gather(footprints)
+        try:
+            wanted = next(loading)
+            while True:
+                self.asked.append(wanted)
+                places = [(wanted.kind, id) for id in wanted.ids]
+                wanted = loading.send([self.facts[place] for place in places if place in self.facts])
+        except StopIteration as done:
+            working: Working = done.value
+            return working
+
+    def record(self, id: bytes = RECORD_ID) -> Record:
+        return the(self.facts.get((Kind.RECORD, id)), Record)
+
+    def job(self, id: bytes = JOB) -> Job:
+        return the(self.facts.get((Kind.JOB, id)), Job)
+
+    def tally(self, id: bytes = TALLY_ID) -> Tally:
+        return the(self.facts.get((Kind.TALLY, id)), Tally)
+
+    def jobs(self) -> list[bytes]:
+        return sorted(id for kind, id in self.facts if kind is Kind.JOB)
+
+    def has(self, kind: Kind, id: bytes) -> bool:
+        return (kind, id) in self.facts
+
+    def indexes(self, beside: Beside, id: bytes = JOB) -> list[int]:
+        return sorted(index for job_id, kind, index in self.beside if (job_id, kind) == (id, beside))
+
+    def _store(self, changes: Changes) -> None:
+        for kind, inserts in changes.inserts.items():
+            for fact in inserts:
+                assert (kind, fact.id) not in self.facts
+                self.facts[kind, fact.id] = fact
+        for kind, updates in changes.updates.items():
+            for fact, version in updates:
+                assert self.facts[kind, fact.id].version == version
+                self.facts[kind, fact.id] = fact
+        for kind, deletes in changes.deletes.items():
+            for fact, version in deletes:
+                assert self.facts.pop((kind, fact.id)).version == version
+        self._store_beside(changes.adds)
+        for cut in changes.cuts:
+            del self.beside[cut.job_id, cut.beside, cut.index]
+        gone = {fact.id for fact, _ in changes.deletes.get(Kind.JOB, ())}
+        self.beside = {place: data for place, data in self.beside.items() if place[0] not in gone}
+
+    def _store_beside(self, adds: Sequence[Attachment]) -> None:
+        for add in adds:
+            place = (add.job_id, add.beside, int(add.index))
+            assert place not in self.beside, "written once, never changed"
+            self.beside[place] = add.data
+
+
+def the(value: object, kind: type[R]) -> R:
+    """The value, which must be of this very type."""
+    assert type(value) is kind, f"{kind.__name__} expected, not {value}"
+    return value  # type: ignore[return-value]  # the assertion narrows to exactly this type
+
+
+def a_record(status: IdempotencyStatus = IdempotencyStatus.COMMITTED, **changes: Any) -> Record:
+    plain = Record(
+        id=RECORD_ID,
+        tenant=TENANT,
+        scope=SCOPE,
+        key=KEY,
+        status=status,
+        fingerprint=PRINT,
+        job_ids=JOB,
+        holder=ANN,
+        token=1,
+        lease_until=0,
+        created_at=NOW - HOUR,
+        changed_at=NOW - HOUR,
+        expires_at=NOW + HOUR,
+        ttl_ms=TTL,
+        actor=ACTOR,
+        user=USER,
+        version=3,
+    )
+    return replace(plain, **changes)
+
+
+def a_job(state: JobState = JobState.PENDING, **changes: Any) -> Job:
+    plain = Job(
+        id=JOB,
+        tenant=TENANT,
+        type=SCOPE,
+        state=state,
+        scope=SCOPE,
+        key=KEY,
+        actor=ACTOR,
+        user=USER,
+        created_at=NOW - HOUR,
+        changed_at=NOW - HOUR,
+        keep_until=NOW + HOUR,
+        version=5,
+    )
+    return replace(plain, **changes)
+
+
+def a_tally(**changes: Any) -> Tally:
+    return replace(Tally(TALLY_ID, TENANT, USER, live=3, changed_at=NOW - HOUR, version=7), **changes)
+
+
+def submit(job_id: bytes = JOB, **changes: Any) -> Submit:
+    plain = Submit(
+        tenant=TENANT,
+        job_id=job_id,
+        type=SCOPE,
+        input=b'{"amount":1}',
+        record_id=RECORD_ID,
+        scope=SCOPE,
+        key=KEY,
+        fingerprint=PRINT,
+        actor=ACTOR,
+        user=USER,
+        ttl_ms=TTL,
+    )
+    return replace(plain, **changes)
+
+
+def reserve(job_id: bytes = JOB, *, holder: bytes = ANN, lease_ms: int = LEASE, **changes: Any) -> Reserve:
+    plain = Reserve(
+        tenant=TENANT,
+        job_id=job_id,
+        type=SCOPE,
+        input=b'{"amount":1}',
+        record_id=RECORD_ID,
+        scope=SCOPE,
+        key=KEY,
+        fingerprint=PRINT,
+        actor=ACTOR,
+        user=USER,
+        ttl_ms=TTL,
+        holder=holder,
+        lease_ms=lease_ms,
+    )
+    return replace(plain, **changes)
+
+
+def renew(held: Held, *, lease_ms: int = LEASE) -> Renew:
+    return Renew(
+        tenant=TENANT,
+        record_id=held.record_id,
+        job_id=held.job_id,
+        token=held.token,
+        holder=held.holder,
+        lease_ms=lease_ms,
+    )
+
+
+def settle(held: Held, verdict: Verdict, receipt: bytes = b"", **changes: Any) -> Settle:
+    plain = Settle(
+        tenant=TENANT,
+        record_id=held.record_id,
+        job_id=held.job_id,
+        token=held.token,
+        holder=held.holder,
+        verdict=verdict,
+        receipt=receipt,
+        actor=ACTOR,
+    )
+    return replace(plain, **changes)
+
+
+def take_over(holder: bytes = BOB, *, lease_ms: int = LEASE) -> TakeOver:
+    return TakeOver(tenant=TENANT, record_id=RECORD_ID, holder=holder, lease_ms=lease_ms)
+
+
+def look_up(record_id: bytes = RECORD_ID, *, tenant: str = TENANT) -> LookUp:
+    return LookUp(tenant=tenant, record_id=record_id)
+
+
+def look_up_job(job_id: bytes = JOB, *, tenant: str = TENANT) -> LookUpJob:
+    return LookUpJob(tenant=tenant, job_id=job_id)
+
+
+def cancel(job_id: bytes = JOB, **changes: Any) -> Cancel:
+    return replace(Cancel(tenant=TENANT, job_id=job_id, actor=ACTOR), **changes)
+
+
+def expire() -> Expire:
+    return Expire(tenant=TENANT, record_id=RECORD_ID)
+
+
+def tend(job_id: bytes = JOB) -> Tend:
+    return Tend(tenant=TENANT, job_id=job_id)
+
+
+def forget(grace_ms: int) -> Forget:
+    return Forget(tenant=TENANT, record_id=RECORD_ID, actor=ACTOR, grace_ms=grace_ms)
+
+
+def purge(**changes: Any) -> Purge:
+    return replace(Purge(tenant=TENANT, record_id=RECORD_ID), **changes)
+
+
+NEWER_FORMAT = FORMAT + 1
