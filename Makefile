@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench prove clean
+.PHONY: help setup serve test check format bench docs prove clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -41,6 +41,9 @@ format: $(READY) ## Format the code and mend what lint can mend
 
 bench: $(READY) ## Measure onejob against its peers
 	$(BIN)/python -m bench $(ARGS)
+
+docs: $(READY) ## Renew the generated pages
+	$(BIN)/python docs/generate.py
 
 prove: $(READY) ## Run the long campaign of random walks and crashes
 	$(BIN)/python -m tests.walks $(ARGS)

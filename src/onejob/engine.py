@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from .core.facts import Attachment, Beside, Fact, Job, Kind
+from .core.invalid import Invalid
 from .core.receipt import AnyReply
 from .core.states import JobState
 from .core.step import Command
@@ -43,6 +44,10 @@ class Query(Struct, Generic[T], frozen=True, kw_only=True, tag=True, tag_field="
     """One of a closed list of questions; a page is bounded, and never the basis of a decision."""
 
     limit: int = 100
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.limit <= PAGE_MAX:
+            raise Invalid("limit", f"a page has 1 to {PAGE_MAX} items; ask for the next page for more")
 
 
 class JobPage(Query[Job], frozen=True, kw_only=True):

@@ -3,12 +3,17 @@
 from .command import CommandData
 from .facts import U64, Attachment, Beside, Job, Record, changed
 from .receipt import Conflict, InProgress, Reason, Refused, Rejected, Replayed
-from .states import Delivery, IdempotencyStatus, JobState, Move, RecordMove, after, status_after
+from .states import ENDED, Delivery, IdempotencyStatus, JobState, Move, RecordMove, after, status_after
 from .step import Facts, Footprint, Step
 
 TTL_MS_DEFAULT = 24 * 3600 * 1000
 TTL_MS_MIN = 1000
 TTL_MS_MAX = 365 * 24 * 3600 * 1000
+
+# Looking up a member of an enum costs more than building a fact: the hot path has them at hand.
+_INPUT = Beside.INPUT
+_SCHEDULED, _PENDING = JobState.SCHEDULED, JobState.PENDING
+_FIRST = U64(0)
 
 
 # What a living record says to a submission that is not its first.
@@ -102,7 +107,7 @@ class Arrival(CommandData, frozen=True, gc=False, kw_only=True):
         )
 
     def attached_input(self) -> Attachment:
-        return Attachment(self.job_id, Beside.INPUT, U64(0), self.input)
+        return Attachment(self.job_id, _INPUT, _FIRST, self.input)
 
     def answered(self, record: Record, facts: Facts, now: int) -> Answer | None:
         """A living record's answer; None when it is pending and nobody holds it any more."""
@@ -134,7 +139,7 @@ def replayed(record: Record, facts: Facts, now: int) -> Replayed:
 
 
 def ready_state(run_at: int, now: int) -> JobState:
-    return JobState.SCHEDULED if run_at > now else JobState.PENDING
+    return _SCHEDULED if run_at > now else _PENDING
 
 
 def made_ready(job: Job, now: int, *, keep_until: int) -> Job:
@@ -158,7 +163,14 @@ def committed(
     )
 
 
-def closed(record: Record, job: Job | None, now: int) -> Step[Replayed]:
+def kept(job: Job, now: int, *, keep_until: int) -> Job:
+    """The job of a key whose window moves: upkeep ends or drops it no earlier than its record."""
+    due_at = max(job.due_at, keep_until) if job.state in ENDED else keep_until
+    return changed(job, now, keep_until=keep_until, due_at=due_at)
+
+
+def closed(record: Record, job: Job, now: int) -> Step[Replayed]:
     """The job ended (it was cancelled) while its key was pending: that is the answer from now on."""
     done = committed(record, now, holder=record.holder, token=record.token, ttl_ms=record.ttl_ms)
-    return Step(Replayed(job, done.expires_at, now), (done,))
+    job = kept(job, now, keep_until=done.expires_at)
+    return Step(Replayed(job, done.expires_at, now), (done, job))

@@ -38,14 +38,16 @@ def ended(
         error=error,
         events=job.events + 1,
     )
-    return Ending(stopped, (stopped, *_freed(job, tally, now)), adds, cuts)
+    return Ending(stopped, (stopped, *_freed(job, tally, now, state)), adds, cuts)
 
 
-def _freed(job: Job, tally: Tally | None, now: int) -> tuple[Tally, ...]:
+def _freed(job: Job, tally: Tally | None, now: int, state: JobState) -> tuple[Tally, ...]:
     """The tally without this job's slot. The mark is cleared in the same step, so a slot is freed once."""
     if not job.slot:
         return ()
     assert tally is not None
     assert tally.id == job.slot
     assert tally.live > 0
-    return (changed(tally, now, live=tally.live - 1, cost_held=tally.cost_held - job.cost_held),)
+    # What a lost job spent is not known yet: its money stays held.
+    released = 0 if state is JobState.LOST else job.cost_held
+    return (changed(tally, now, live=tally.live - 1, cost_held=tally.cost_held - released),)

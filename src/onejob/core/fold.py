@@ -11,7 +11,6 @@ from .facts import FORMAT, JOB_ID_BYTES, KINDS, Attachment, Fact, Job, Kind, Rec
 from .receipt import AnyReply, Defect
 from .step import JOBS_MAX, Command, Cut, Facts, Footprint, Step
 
-
 _NOTHING = Facts()
 
 
@@ -42,11 +41,14 @@ class Changes(NamedTuple):
 class Working:
     """The facts of one batch while its commands are folded over them."""
 
-    __slots__ = ("_adds", "_cuts", "_loaded", "tables")
+    __slots__ = ("_adds", "_cuts", "_jobs", "_loaded", "_places", "_records", "tables")
 
     def __init__(self) -> None:
         self.tables: list[dict[bytes, Any]] = [{} for _ in Kind]
         self._loaded: list[dict[bytes, Any]] = [{} for _ in Kind]  # as it was before the first change
+        self._places = {cls: (self.tables[kind], self._loaded[kind]) for cls, kind in KINDS.items()}
+        self._records: dict[bytes, Record | None] = self.tables[Kind.RECORD]
+        self._jobs: dict[bytes, Job | None] = self.tables[Kind.JOB]
         self._adds: list[Attachment] = []
         self._cuts: list[Cut] = []
 
@@ -58,54 +60,61 @@ class Working:
 
     def facts(self, footprint: Footprint) -> Facts:
         """What a footprint names. A fact of another tenant does not exist for it."""
-        records, jobs, streams, tallies, policies = self.tables
         tenant = footprint.tenant
-        record: Record | None = records[footprint.record] if footprint.record else None
+        record = self._records[footprint.record] if footprint.record else None
         if record is not None and record.tenant != tenant:
             record = None
-        ids = footprint.jobs
-        if footprint.follow_jobs and record is not None:
-            ids = (*ids, *_split(record.job_ids))
         own: dict[bytes, Job] = {}
-        for id in ids:
-            job = jobs[id]
+        for id in footprint.jobs:
+            job = self._jobs[id]
             if job is not None and job.tenant == tenant:
                 own[id] = job
-        if not (footprint.stream or footprint.tally or footprint.policy or footprint.follow_tally):
-            return Facts(record, own) if own or record is not None else _NOTHING
+        if record is not None and footprint.follow_jobs:
+            for id in _split(record.job_ids):
+                job = self._jobs[id]
+                if job is not None and job.tenant == tenant:
+                    own[id] = job
+        if footprint.stream or footprint.tally or footprint.policy or footprint.follow_tally:
+            return self._further(footprint, record, own)
+        return Facts(record, own) if own or record is not None else _NOTHING
+
+    def _further(self, footprint: Footprint, record: Record | None, own: dict[bytes, Job]) -> Facts:
         tally = footprint.tally
         if footprint.follow_tally and not tally:
             tally = next((job.slot for job in own.values() if job.slot), b"")
         return Facts(
             record,
             own,
-            _owned(streams, footprint.stream, tenant),
-            _owned(tallies, tally, tenant),
-            _owned(policies, footprint.policy, tenant),
+            _owned(self.tables[Kind.STREAM], footprint.stream, footprint.tenant),
+            _owned(self.tables[Kind.TALLY], tally, footprint.tenant),
+            _owned(self.tables[Kind.POLICY], footprint.policy, footprint.tenant),
         )
 
     def apply(self, step: Step[Any], tenant: str) -> None:
         """Take over the changes of one command: all of them, or with an error none."""
-        moves: list[tuple[Kind, bytes, Fact | None, Fact | None]] = []
+        places = self._places
         for fact in step.puts:
-            kind = KINDS[type(fact)]
-            old = self.tables[kind][fact.id]  # a KeyError: it wrote outside its footprint
+            old = places[type(fact)][0][fact.id]  # a KeyError: it wrote outside its footprint
             assert fact.tenant == tenant
             assert fact.version == (1 if old is None else old.version + 1)
-            moves.append((kind, fact.id, old, fact))
         for fact in step.drops:
-            kind = KINDS[type(fact)]
-            old = self.tables[kind][fact.id]
+            old = places[type(fact)][0][fact.id]
             assert old is not None
             assert old.tenant == tenant
-            moves.append((kind, fact.id, old, None))
-        for kind, id, old, new in moves:
-            self._loaded[kind].setdefault(id, old)
-            self.tables[kind][id] = new
-        if step.adds:
-            self._adds += step.adds
-        if step.cuts:
-            self._cuts += step.cuts
+        for beside in (*step.adds, *step.cuts):
+            job = self._jobs[beside.job_id]
+            assert job is not None or any(beside.job_id == fact.id for fact in step.puts)
+            assert job is None or job.tenant == tenant
+        for fact in step.puts:
+            table, loaded = places[type(fact)]
+            loaded.setdefault(fact.id, table[fact.id])
+            table[fact.id] = fact
+        for fact in step.drops:
+            table, loaded = places[type(fact)]
+            loaded.setdefault(fact.id, table[fact.id])
+            table[fact.id] = None
+        self._adds += step.adds
+        self._cuts += step.cuts
 
     def changes(self) -> Changes:
         changes = Changes({}, {}, {}, self._adds, self._cuts)
@@ -168,6 +177,7 @@ def fold(
             assert len(footprint.jobs) <= JOBS_MAX
             facts = working.facts(footprint)
             step = command.decide(facts, _checked(command, facts, now))
+            assert command.writes or not (step.puts or step.drops or step.adds or step.cuts)
             working.apply(step, footprint.tenant)
             replies.append(step.reply)
         except NewerFormat as error:

@@ -2,7 +2,9 @@
 
 from enum import StrEnum
 
-from .arrival import Answer, Arrival, closed, committed, made_ready, replayed
+from msgspec.structs import replace
+
+from .arrival import Answer, Arrival, closed, committed, kept, made_ready, replayed
 from .command import CommandData
 from .ending import RETENTION_MS, ended
 from .facts import Job, Record, changed, live
@@ -92,9 +94,9 @@ class Renew(HolderCommand, frozen=True, gc=False, kw_only=True):
             )
         lease_until = now + self.lease_ms
         expires_at = lease_until + record.ttl_ms
-        kept = changed(record, now, lease_until=lease_until, expires_at=expires_at)
-        reply = _held(kept, now, taken_over=record.token > 1)
-        return Step(reply, (kept, *_kept(facts, now, keep_until=expires_at)))
+        renewed = changed(record, now, lease_until=lease_until, expires_at=expires_at)
+        reply = _held(renewed, now, taken_over=record.token > 1)
+        return Step(reply, (renewed, *_kept(facts, now, keep_until=expires_at)))
 
 
 class Verdict(StrEnum):
@@ -127,10 +129,9 @@ class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
             return Step(self.stale(now))
         if record.status is not IdempotencyStatus.PENDING or not record.lease_until:
             return Step(self._again(record, facts, now))
-        job = facts.jobs.get(record.job_id)
         match self.verdict:
             case Verdict.COMMIT:
-                return self._commit(record, job, now)
+                return self._commit(record, facts, now)
             case Verdict.REJECT:
                 return self._reject(record, facts, now)
             case Verdict.FAIL:
@@ -144,7 +145,7 @@ class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
             Reason.ALREADY_SETTLED, f"the key is already {_word(record)}; this changes nothing", now
         )
 
-    def _commit(self, record: Record, job: Job | None, now: int) -> Step[Settled | Refused]:
+    def _commit(self, record: Record, facts: Facts, now: int) -> Step[Settled | Refused]:
         done = committed(
             record,
             now,
@@ -153,8 +154,9 @@ class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
             ttl_ms=self.ttl_ms or record.ttl_ms,
             receipt=self.receipt,
         )
+        job = facts.job
         if job is None or job.state in ENDED:
-            return Step(Settled(done, job, now), (done,))
+            return _settled(done, facts, now)
         ready = made_ready(job, now, keep_until=done.expires_at)
         return Step(Settled(done, ready, now), (done, ready))
 
@@ -167,11 +169,11 @@ class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
             expires_at=now + (self.ttl_ms or record.ttl_ms),
             receipt=self.receipt,
         )
-        job = facts.jobs.get(record.job_id)
+        job = facts.job
         if job is None or job.state in ENDED:
-            return Step(Settled(done, job, now), (done,))
+            return _settled(done, facts, now)
         end = ended(
-            job,
+            replace(job, keep_until=done.expires_at),
             facts.tally,
             now,
             move=Move.REJECT,
@@ -182,17 +184,15 @@ class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
         return Step(Settled(done, end.job, now), (done, *end.puts), adds=end.adds, cuts=end.cuts)
 
     def _fail(self, record: Record, facts: Facts, now: int) -> Step[Settled | Refused]:
-        expires_at = now + (self.ttl_ms or record.ttl_ms)
         given_up = changed(
             record,
             now,
             status=status_after(record.status, RecordMove.FAIL),
             lease_until=0,
-            expires_at=expires_at,
+            expires_at=now + (self.ttl_ms or record.ttl_ms),
             receipt=self.receipt,
         )
-        kept = _kept(facts, now, keep_until=expires_at)
-        return Step(Settled(given_up, kept[0] if kept else facts.job, now), (given_up, *kept))
+        return _settled(given_up, facts, now)
 
 
 class TakeOver(CommandData, frozen=True, gc=False, kw_only=True):
@@ -254,13 +254,15 @@ def _taken_over(
         lease_until=lease_until,
         expires_at=expires_at,
     )
-    kept = _kept(facts, now, keep_until=expires_at)
-    return Step(_held(taken, now, taken_over=True), (taken, *kept))
+    reply = _held(taken, now, taken_over=True)
+    return Step(reply, (taken, *_kept(facts, now, keep_until=expires_at)))
+
+
+def _settled(record: Record, facts: Facts, now: int) -> Step[Settled | Refused]:
+    """The record changes; its job, if it has one, only stays as long."""
+    jobs = _kept(facts, now, keep_until=record.expires_at)
+    return Step(Settled(record, jobs[0] if jobs else None, now), (record, *jobs))
 
 
 def _kept(facts: Facts, now: int, *, keep_until: int) -> tuple[Job, ...]:
-    """The preparing job, kept as long as its record."""
-    job = facts.job
-    if job is None or job.state is not JobState.PREPARING:
-        return ()
-    return (changed(job, now, keep_until=keep_until, due_at=keep_until),)
+    return () if facts.job is None else (kept(facts.job, now, keep_until=keep_until),)

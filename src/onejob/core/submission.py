@@ -6,6 +6,8 @@ from .receipt import Created, Replayed
 from .states import ENDED, IdempotencyStatus
 from .step import Facts, Step
 
+_COMMITTED = IdempotencyStatus.COMMITTED
+
 
 class Submit(Arrival, frozen=True, gc=False, kw_only=True):
     """Reserve, create and commit in one step. The candidate job id is the holder."""
@@ -34,7 +36,7 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
             return Step(reply, (job,), adds=(self.attached_input(),))
         committed = self.new_record(
             old,
-            IdempotencyStatus.COMMITTED,
+            _COMMITTED,
             now,
             holder=self.job_id,
             lease_until=0,

@@ -23,6 +23,8 @@ def columns(kind: Kind) -> tuple[str, ...]:
 
 def fold_u64(value: int) -> int:
     """An unsigned 64-bit value as the signed integer of the same bits."""
+    if not 0 <= value < 2**64:
+        raise OverflowError(f"{value} is not an unsigned 64-bit integer")
     return value if value <= _SIGNED_MAX else value - 2**64
 
 
@@ -39,6 +41,15 @@ def row_of(fact: Fact) -> Sequence[Any]:
     for index, convert in converts:
         values[index] = convert(values[index])
     return values
+
+
+def check_storable(fact: Fact) -> None:
+    """Refuse what no store can hold: integers beyond 64 bits, texts that have no UTF-8 form."""
+    for value in row_of(fact):
+        if isinstance(value, str):
+            value.encode()
+        elif isinstance(value, int) and not -_SIGNED_MAX - 1 <= value <= _SIGNED_MAX:
+            raise OverflowError(f"{value} does not fit 64 bits")
 
 
 def fact_of(kind: Kind, row: Sequence[Any]) -> Any:

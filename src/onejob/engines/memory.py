@@ -7,10 +7,12 @@ from typing import Any, TypeVar
 from onejob.clock import Clock, SystemClock, tie, tied
 from onejob.core.facts import Attachment, Beside, Fact, Job, Kind, Record, Stream
 from onejob.core.fold import Changes, Working, fold, gather
-from onejob.core.receipt import AnyReply
+from onejob.core.receipt import AnyReply, Defect
 from onejob.core.states import JobState
 from onejob.core.step import Command
 from onejob.engine import Attachments, Due, Durability, JobPage, Listing, Page, Query, Ready, Unavailable
+
+from .codec import check_storable, fold_u64
 
 T = TypeVar("T")
 
@@ -30,19 +32,32 @@ class MemoryEngine:
         await asyncio.sleep(0)
         if self._closed:
             raise Unavailable("this engine is closed; open another")
-        footprints = [command.footprint for command in commands]
-        working = self._load(footprints)
-        replies = fold(commands, footprints, working, self._now())
-        self._store(working.changes())
-        return replies
+        return self._answered(commands)
 
     async def scan(self, query: Query[T], /) -> Page[T]:
         await asyncio.sleep(0)
+        if self._closed:
+            raise Unavailable("this engine is closed; open another")
         found = list(self._matching(query))
         return Page(found[: query.limit], len(found) > query.limit)
 
     async def aclose(self) -> None:
         self._closed = True
+
+    def _answered(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+        """If a command breaks its batch, each is executed alone and only that one fails."""
+        try:
+            footprints = [command.footprint for command in commands]
+            working = self._load(footprints)
+            replies = fold(commands, footprints, working, self._now())
+            changes = working.changes()
+            self._check(changes)
+        except Exception as error:  # noqa: BLE001 - it is the culprit's answer
+            if len(commands) > 1:
+                return [reply for command in commands for reply in self._answered([command])]
+            return [Defect(f"{type(commands[0]).__name__}: {type(error).__name__}: {error}")]
+        self._store(changes)
+        return replies
 
     def _load(self, footprints: Sequence[Any]) -> Working:
         loading = gather(footprints)
@@ -55,25 +70,39 @@ class MemoryEngine:
             working: Working = done.value
             return working
 
-    def _store(self, changes: Changes) -> None:
+    def _check(self, changes: Changes) -> None:
+        """What any store would refuse is refused before anything is changed."""
         for kind, inserts in changes.inserts.items():
             for fact in inserts:
                 assert fact.id not in self.facts[kind]
-                self.facts[kind][fact.id] = fact
+                check_storable(fact)
         for kind, updates in changes.updates.items():
             for fact, version in updates:
                 assert self.facts[kind][fact.id].version == version
-                self.facts[kind][fact.id] = fact
+                check_storable(fact)
         for kind, deletes in changes.deletes.items():
             for fact, version in deletes:
-                assert self.facts[kind].pop(fact.id).version == version
-        for add in changes.adds:
-            self.beside.setdefault((add.job_id, add.beside, add.index), add)
-        for cut in changes.cuts:
-            self.beside.pop((cut.job_id, cut.beside, cut.index), None)
+                assert self.facts[kind][fact.id].version == version
+        places = [(add.job_id, add.beside, fold_u64(add.index)) for add in changes.adds]
+        assert len(set(places)) == len(places)
+        assert not any(place in self.beside for place in places)
+
+    def _store(self, changes: Changes) -> None:
+        for kind, inserts in changes.inserts.items():
+            self.facts[kind].update((fact.id, fact) for fact in inserts)
+        for kind, updates in changes.updates.items():
+            self.facts[kind].update((fact.id, fact) for fact, _ in updates)
+        for kind, deletes in changes.deletes.items():
+            for fact, _ in deletes:
+                del self.facts[kind][fact.id]
         gone = {fact.id for fact, _ in changes.deletes.get(Kind.JOB, ())}
         if gone:
-            self.beside = {place: add for place, add in self.beside.items() if add.job_id not in gone}
+            for place in [place for place in self.beside if place[0] in gone]:
+                del self.beside[place]
+        for add in changes.adds:
+            self.beside[add.job_id, add.beside, fold_u64(add.index)] = add
+        for cut in changes.cuts:
+            self.beside.pop((cut.job_id, cut.beside, fold_u64(cut.index)), None)
 
     def _matching(self, query: Query[Any]) -> Iterable[Any]:
         match query:

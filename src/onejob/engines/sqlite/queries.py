@@ -9,7 +9,7 @@ from onejob.engines.codec import columns, fact_of, fold_u64, unfold_u64
 _DUE = {
     Kind.RECORD: "expires_at < ? AND lease_until < ? ORDER BY expires_at",
     Kind.JOB: "due_at > 0 AND due_at < ? AND due_at < ? ORDER BY due_at",
-    Kind.STREAM: "expires_at < ? AND expires_at < ? ORDER BY expires_at",
+    Kind.STREAM: "expires_at > 0 AND expires_at < ? AND expires_at < ? ORDER BY expires_at",
 }
 
 
@@ -24,9 +24,11 @@ def asked(query: Query[Any], now: int) -> tuple[str, list[Any]]:
         case Attachments():
             sql = (
                 'SELECT job_id, beside, "index", data FROM attachment WHERE job_id = ? AND beside = ? '
-                'AND "index" >= ? AND EXISTS (SELECT 1 FROM job WHERE id = job_id AND tenant = ?) ORDER BY "index"'
+                'AND ("index" < 0, "index") >= (? < 0, ?) AND EXISTS (SELECT 1 FROM job WHERE id = job_id '
+                'AND tenant = ?) ORDER BY "index" < 0, "index"'  # the upper half is stored as negative numbers
             )
-            values = [query.job_id, int(query.beside), fold_u64(query.start), query.tenant]
+            start = fold_u64(query.start)
+            values = [query.job_id, int(query.beside), start, start, query.tenant]
         case Due():
             sql, values = f"{_from(query.kind)} WHERE {_DUE[query.kind]}", [now, now]
         case Ready():

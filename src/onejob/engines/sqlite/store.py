@@ -31,6 +31,8 @@ _CUT_ALL = "DELETE FROM attachment WHERE job_id = ?"
 _IDS_MAX = 4096
 _COMMANDS_FAULT = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
 
+Work = Callable[[Sequence[Command[Any]]], list[AnyReply]]
+
 
 class Store:
     def __init__(self, db: apsw.Connection, now: Callable[[], int]) -> None:
@@ -38,31 +40,38 @@ class Store:
         self.now = now
 
     def write(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
-        """Execute a batch durably. If a command breaks it, each is executed alone and only that one fails."""
+        """Execute a batch durably."""
+        return self._answered(self._attempt, commands)
+
+    def read(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+        """Decide commands that change nothing, on what is committed; visible here means synced."""
+        return self._answered(self._glance, commands)
+
+    def _answered(self, work: Work, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+        """If a command breaks its batch, each is executed alone and only that one fails."""
         try:
-            return self._attempt(commands)
+            return work(commands)
         except (Unavailable, Unknown):
             raise
         except Exception as error:
             if isinstance(error, apsw.Error) and not isinstance(error, _COMMANDS_FAULT):
                 raise
             if len(commands) > 1:
-                return self._one_by_one(commands)
+                return self._one_by_one(work, commands)
             return [Defect(f"{type(commands[0]).__name__}: {type(error).__name__}: {error}")]
 
-    def _one_by_one(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+    def _one_by_one(self, work: Work, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         replies: list[AnyReply] = []
         for command in commands:
             try:
-                replies += self.write([command])
+                replies += self._answered(work, [command])
             except (apsw.Error, Unavailable) as error:
                 if not replies:
                     raise
                 raise Unknown(f"the store failed in the middle of a batch ({error}); repeat it") from error
         return replies
 
-    def read(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
-        """Decide commands that change nothing, on what is committed; visible here means synced."""
+    def _glance(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         footprints = [command.footprint for command in commands]
         self.db.execute("BEGIN")
         try:

@@ -1,0 +1,52 @@
+"""What group commit is worth: one caller, 64 callers, a thousand at once; new keys and duplicates."""
+
+import asyncio
+import random
+from itertools import islice
+from pathlib import Path
+
+import onejob
+
+from .made import random_keys, submission
+from .measure import Report, Work, rates
+
+
+async def callers(folder: Path, report: Report, rounds: int) -> None:
+    report.title("Submissions per second on SQLite, durable before the answer (whole ledger)")
+    keys = random_keys(random.Random(4))
+    async with onejob.open(f"sqlite:///{folder / 'callers.db'}", sweep=False) as queue:
+
+        async def submit(key: str) -> None:
+            said = submission(key)
+            await queue.submit(said.type, said.input, idempotency_key=said.idempotency_key)
+
+        async def worker(share: list[str]) -> None:
+            for key in share:
+                await submit(key)
+
+        async def by(count: int, many: int) -> int:
+            shares = [list(islice(keys, many // count)) for _ in range(count)]
+            await asyncio.gather(*(worker(share) for share in shares))
+            return many
+
+        async def thousands() -> int:
+            await queue.submit_many(submission(key) for key in islice(keys, 10_000))
+            return 10_000
+
+        async def duplicates() -> int:
+            await asyncio.gather(*(worker(["known"] * 100) for _ in range(64)))
+            return 6400
+
+        await submit("known")
+        sides: dict[str, Work] = {
+            "1 caller": lambda: by(1, 500),
+            "16 callers": lambda: by(16, 4_000),
+            "64 callers": lambda: by(64, 9_600),
+            "submit_many(1000)": thousands,
+            "64 callers, duplicates (live state read)": duplicates,
+        }
+        seen = await rates(sides, rounds)
+    for name, rate in seen.items():
+        report.row(name, f"{rate:,.0f}")
+    report.bar("64 callers / 1 caller", seen["64 callers"] / seen["1 caller"], least=5)
+    report.bar("submit_many(1000) / 1 caller", seen["submit_many(1000)"] / seen["1 caller"], least=8)

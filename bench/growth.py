@@ -1,0 +1,77 @@
+"""How the cost of a submission grows with what is stored, and how the memory of the gate does not."""
+
+import random
+import resource
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from onejob.clock import SystemClock
+from onejob.core.receipt import Created, Replayed
+from onejob.core.step import Facts
+from onejob.engines.cache import GateIdempotencyCache
+from onejob.engines.sqlite import SqliteEngine
+from onejob.settings import IdempotencyConfig
+
+from .made import commands, ordered_keys, random_keys
+from .measure import Report
+
+BATCH = 64
+FILL = 1000
+
+
+async def growth(folder: Path, report: Report, rounds: int, top: int) -> None:
+    report.title(f"Cost of a submission at {top:,} keys against 1,000 (engine, {BATCH} in a batch)")
+    for name, keys, most in (
+        ("random keys", random_keys(random.Random(5)), 2.5),
+        ("time-ordered keys", ordered_keys("client-7"), 1.5),
+    ):
+        engine = await SqliteEngine.open(str(folder / f"{name.split()[0]}.db"))
+        await _fill(engine, keys, 1_000)
+        small = await _cost(engine, keys, rounds)
+        await _fill(engine, keys, top - 1_000)
+        large = await _cost(engine, keys, rounds)
+        await engine.aclose()
+        report.row(f"{name}, µs per submission", f"{small:.1f} → {large:.1f}")
+        report.bar(f"{name}, large / small", large / small, most=most)
+
+
+async def _fill(engine: SqliteEngine, keys: Iterator[str], many: int) -> None:
+    for _ in range(many // FILL):
+        await engine.execute(commands(keys, FILL))
+
+
+async def _cost(engine: SqliteEngine, keys: Iterator[str], rounds: int) -> float:
+    """The mean over many batches, so that checkpoints have their share; the median of the rounds."""
+    seen: list[float] = []
+    for _ in range(rounds):
+        made = [commands(keys, BATCH) for _ in range(100)]
+        begin = perf_counter()
+        for batch in made:
+            await engine.execute(batch)
+        seen.append((perf_counter() - begin) / (100 * BATCH) * 1e6)
+    return median(seen)
+
+
+def memory(report: Report, many: int) -> None:
+    report.title(f"Memory of the gate with {many:,} distinct keys (it may keep 100,000)")
+    config = IdempotencyConfig()
+    cache: GateIdempotencyCache[object] = GateIdempotencyCache(config, SystemClock().monotonic)
+    keys = random_keys(random.Random(6))
+    at: list[float] = []
+    for _ in range(many // 100_000):
+        for key in islice(keys, 100_000):
+            (command,) = commands(iter([key]), 1)
+            reply = command.decide(Facts(), 1).reply
+            assert isinstance(reply, Created)
+            cache.remember(command, Replayed(reply.job, reply.expires_at, reply.at), 0.0)
+        at.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    stats = cache.stats(waiters=0)
+    report.row("entries kept", f"{stats.total:,}")
+    report.row(
+        "peak memory of this process after the first and the last 100,000", f"{at[0]:.0f} → {at[-1]:.0f} MiB"
+    )
+    report.bar("entries kept / limit", stats.total / config.max_entries, most=1)
+    report.bar("peak memory, last / first", at[-1] / at[0], most=1.5)

@@ -1,0 +1,110 @@
+"""Where a submission's time goes, and what the seam costs against rows written by hand."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from onejob.clock import SystemClock
+from onejob.core.fold import fold
+from onejob.core.receipt import AnyReply
+from onejob.core.step import Command, Facts
+from onejob.engines.combine import Combine
+from onejob.engines.gate import Gate
+from onejob.engines.lane import Lane
+from onejob.engines.memory import MemoryEngine
+from onejob.engines.sqlite import SqliteEngine
+from onejob.engines.sqlite.store import Store
+from onejob.settings import IdempotencyConfig
+
+from .made import by_hand, commands, insert_by_hand, random_keys
+from .measure import Laps, Report, rates
+
+BATCH = 64
+
+
+async def stages(folder: Path, report: Report, rounds: int) -> None:
+    report.title(f"Microseconds of each stage of a submission ({BATCH} in a batch, SQLite, synchronous=FULL)")
+    keys = random_keys(random.Random(1))
+    clock = SystemClock()
+    db = by_hand(folder / "stages.db")
+    store = Store(db, clock.wall_ms)
+    laps = Laps(BATCH)
+    for _ in range(rounds):
+        laps.begin()
+        batch = commands(keys, BATCH)
+        laps.lap("parse: encode, canonical form, fingerprint, ids")
+        for command in batch:
+            command.decide(Facts(), 1)
+        laps.lap("decide")
+        footprints = [command.footprint for command in batch]
+        laps.begin()
+        db.execute("BEGIN IMMEDIATE")
+        working = store._load(footprints)
+        laps.lap("SQL: load")
+        fold(batch, footprints, working, clock.wall_ms())
+        changes = working.changes()
+        laps.lap("fold, with decide")
+        store._save(changes)
+        laps.lap("SQL: insert")
+        db.execute("COMMIT")
+        laps.lap("SQL: commit, with its sync")
+    for name, value in laps.medians().items():
+        report.row(name, f"{value:.1f}")
+    report.row("gate, combiner and futures", f"{await _front_us():.1f}")
+    db.close()
+
+
+async def _front_us() -> float:
+    """What the gate and the combiner add in front of an engine that only decides."""
+    keys = random_keys(random.Random(2))
+    gate = Gate(Combine(_Deciding()), IdempotencyConfig(), SystemClock().monotonic)
+    best = float("inf")
+    for _ in range(20):
+        batch = commands(keys, BATCH)
+        begin = perf_counter()
+        for command in batch:
+            command.decide(Facts(), 1)
+        decided = perf_counter()
+        await asyncio.gather(*(gate.results([command]) for command in batch))
+        best = min(best, (perf_counter() - decided) - (decided - begin))
+    return best / BATCH * 1e6
+
+
+class _Deciding(MemoryEngine):
+    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+        await asyncio.sleep(0)
+        return [command.decide(Facts(), 1).reply for command in commands]
+
+
+async def seam(folder: Path, report: Report, rounds: int) -> None:
+    report.title(
+        f"The engine through the seam against the same rows written by hand ({BATCH} in a transaction)"
+    )
+    engine = await SqliteEngine.open(str(folder / "seam.db"))
+    db = by_hand(folder / "hand.db")
+    lane = Lane("hand")
+    keys = random_keys(random.Random(3))
+    made = {name: [commands(keys, BATCH) for _ in range(rounds * 20)] for name in ("seam", "hand")}
+
+    async def through_the_seam() -> int:
+        for _ in range(20):
+            replies: list[AnyReply] = list(await engine.execute(made["seam"].pop()))
+            assert len(replies) == BATCH
+        return 20 * BATCH
+
+    async def written_by_hand() -> int:
+        # Also off the loop: nobody's service can stand still while the disk works.
+        for _ in range(20):
+            await lane.call(insert_by_hand, db, made["hand"].pop(), SystemClock().wall_ms())
+        return 20 * BATCH
+
+    seen = await rates({"hand": written_by_hand, "seam": through_the_seam}, rounds)
+    for name, rate in seen.items():
+        report.row(f"{name}, rows of submissions per second", f"{rate:,.0f}")
+    report.bar("seam / hand", seen["seam"] / seen["hand"], least=0.7)
+    await engine.aclose()
+    await lane.aclose()
+    db.close()

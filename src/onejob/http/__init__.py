@@ -1,0 +1,1 @@
+"""The HTTP edge: bare ASGI, parse and present; no rule lives here."""

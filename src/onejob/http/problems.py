@@ -1,0 +1,73 @@
+"""What went wrong, in one body for both worlds: problem+json, and the code that is authoritative."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from onejob.core.receipt import Reason
+from onejob.errors import (
+    IdempotencyConflict,
+    Invalid,
+    NotFound,
+    OnejobError,
+    SubmissionInProgress,
+    SubmissionRefused,
+    SubmissionRejected,
+    Unavailable,
+    Unknown,
+)
+
+RETRY_AFTER_STORE = 1
+
+
+class Problem(NamedTuple):
+    code: str
+    status: int
+    title: str
+    message: str
+    details: Mapping[str, Any] = {}
+    retry_after: int | None = None  # seconds; there exactly when the request may be repeated as it is
+
+
+TITLES = {
+    "BAD_REQUEST": (400, "The request has not the right shape"),
+    "VALIDATION_ERROR": (400, "A value cannot be taken"),
+    "NOT_FOUND": (404, "There is no such thing here"),
+    "METHOD_NOT_ALLOWED": (405, "This is not done with that method"),
+    "CONFLICT": (409, "The key was used for another body"),
+    "IN_PROGRESS": (409, "The key is being submitted by somebody else"),
+    "SEQUENCE_GAP": (409, "A sequence number was left out"),
+    "IDEMPOTENCY_KEY_REUSED": (409, "The key belongs to another submission"),
+    "REJECTED": (422, "The submission was rejected for good"),
+    "PAYLOAD_TOO_LARGE": (413, "The body is too large"),
+    "QUOTA_EXCEEDED": (429, "A quota is used up"),
+    "COST_LIMIT_EXCEEDED": (429, "A cost limit is reached"),
+    "RATE_LIMITED": (429, "Too many at once"),
+    "INTERNAL_ERROR": (500, "A bug of onejob"),
+    "SERVICE_UNAVAILABLE": (503, "The store cannot be reached"),
+}
+
+
+def problem(code: str, message: str, retry_after: int | None = None, **details: Any) -> Problem:
+    status, title = TITLES[code]
+    return Problem(code, status, title, message, details, retry_after)
+
+
+def problem_of(error: OnejobError) -> Problem:
+    text = str(error)
+    match error:
+        case Invalid():
+            return problem("VALIDATION_ERROR", text, what=error.what)
+        case IdempotencyConflict():
+            return problem("CONFLICT", text, jobId=error.job_id, paths=list(error.paths))
+        case SubmissionInProgress():
+            return problem("IN_PROGRESS", text, max(1, round(error.retry_after)), jobId=error.job_id)
+        case SubmissionRejected():
+            return problem("REJECTED", text, jobId=error.job_id)
+        case SubmissionRefused():
+            wait = int(error.details.get("retry_after", 1)) if error.reason is Reason.RATE_LIMITED else None
+            return problem(error.reason.value, text, wait, **error.details)
+        case NotFound():
+            return problem("NOT_FOUND", text)
+        case Unavailable() | Unknown():
+            return problem("SERVICE_UNAVAILABLE", text, RETRY_AFTER_STORE)
+    return problem("INTERNAL_ERROR", text)

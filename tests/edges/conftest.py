@@ -1,0 +1,26 @@
+"""A ledger on each engine, with a clock that the test moves."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import onejob
+from onejob.clock import FakeClock
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+@pytest.fixture
+async def queue(url: str, clock: FakeClock) -> AsyncIterator[onejob.Ledger]:
+    config = onejob.IdempotencyConfig(pending_wait_timeout=0)
+    async with onejob.open(url, clock=clock, config=config, sweep=False) as ledger:
+        yield ledger

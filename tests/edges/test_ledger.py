@@ -1,0 +1,255 @@
+"""The front door in Python: what a caller says and gets, on every engine."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec import Raw
+
+import onejob
+from onejob.clock import FakeClock
+
+CHARGE = {"order": "ORD-123", "amount": 42}
+
+
+async def test_a_repeated_submission_gets_the_same_job(queue: onejob.Ledger) -> None:
+    first = await queue.submit("charge", CHARGE, idempotency_key="k")
+    again = await queue.submit("charge", {"amount": 42.0, "order": "ORD-123"}, idempotency_key="k")
+    assert first.created
+    assert again.outcome is onejob.Outcome.REPLAYED
+    assert first.job_id == again.job_id
+    assert first.expires_at == again.expires_at
+    assert await queue.input(first.job_id) == b'{"order":"ORD-123","amount":42}'
+
+
+async def test_raw_json_and_a_python_value_are_the_same_submission(queue: onejob.Ledger) -> None:
+    first = await queue.submit("charge", CHARGE, idempotency_key="k")
+    again = await queue.submit(
+        "charge", Raw(b'{ "amount": 4.2e1, "order": "ORD-\\u0031\\u0032\\u0033" }'), idempotency_key="k"
+    )
+    assert again.job_id == first.job_id
+
+
+async def test_without_a_key_every_submission_is_new(queue: onejob.Ledger) -> None:
+    first, second = [await queue.submit("charge", CHARGE) for _ in range(2)]
+    assert first.job_id != second.job_id
+    assert first.key is None
+    assert first.expires_at is None
+
+
+async def test_another_body_under_the_same_key_is_a_conflict(queue: onejob.Ledger) -> None:
+    first = await queue.submit("charge", CHARGE, idempotency_key="k", scope="queue")
+    with pytest.raises(onejob.IdempotencyConflict) as caught:
+        await queue.submit("refund", CHARGE | {"amount": 43}, idempotency_key="k", scope="queue")
+    assert caught.value.job_id == first.job_id
+    assert caught.value.paths == ("/type", "/input/amount")
+    assert "new key" in str(caught.value)
+    assert "43" not in str(caught.value)
+    assert (await queue.submit("charge", CHARGE, idempotency_key="k", scope="queue")).job_id == first.job_id
+
+
+async def test_scopes_keep_keys_apart(queue: onejob.Ledger) -> None:
+    ids = [
+        (await queue.submit("a", idempotency_key="k")).job_id,
+        (await queue.submit("b", idempotency_key="k")).job_id,
+        (await queue.submit("queue", idempotency_key="k")).job_id,
+        (await queue.submit("queue", idempotency_key="k", scope="queue")).job_id,
+    ]
+    assert len(set(ids)) == 4
+    assert (await queue.submit("a", idempotency_key="k", scope="a")).job_id == ids[0]
+
+
+async def test_a_key_lives_until_the_last_millisecond_of_its_window(
+    queue: onejob.Ledger, clock: FakeClock
+) -> None:
+    first = await queue.submit("t", idempotency_key="k", idempotency_ttl=timedelta(seconds=2))
+    clock.advance(2)
+    assert (await queue.submit("t", idempotency_key="k")).job_id == first.job_id
+    clock.advance(0.001)
+    later = await queue.submit("t", idempotency_key="k")
+    assert later.created
+    assert later.job_id != first.job_id
+
+
+async def test_windows_can_be_given_in_days(queue: onejob.Ledger) -> None:
+    receipt = await queue.submit("t", idempotency_key="k", idempotency_ttl_days=30)
+    assert receipt.expires_at is not None
+    assert receipt.job is not None
+    assert receipt.expires_at - receipt.job.created_at == timedelta(days=30)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"idempotency_key": ""},
+        {"idempotency_key": "a\nb"},
+        {"idempotency_key": "k" * 256},
+        {"idempotency_ttl": timedelta(milliseconds=999)},
+        {"idempotency_ttl": timedelta(days=366)},
+        {"idempotency_ttl_days": float("nan")},
+        {"idempotency_ttl_days": -1},
+        {"idempotency_ttl": timedelta(days=1), "idempotency_ttl_days": 1},
+        {"scope": ""},
+        {"scope": "x" * 101},
+        {"scope": "type:queue"},
+        {"priority": 1001},
+        {"priority": True},
+        {"max_attempts": 0},
+        {"timeout": timedelta(0)},
+        {"run_at": datetime(2030, 1, 1)},  # noqa: DTZ001 - a time without a zone is what is refused
+        {"labels": {"n": "x" * 600}},
+        {"labels": {"n": 1}},
+        {"delivery": "exactly_once"},
+    ],
+)
+async def test_a_wrong_option_is_refused_and_burns_no_key(
+    queue: onejob.Ledger, options: dict[str, object]
+) -> None:
+    with pytest.raises(onejob.Invalid):
+        await queue.submit("t", **({"idempotency_key": "k"} | options))  # type: ignore[arg-type]
+    assert (await queue.submit("t", idempotency_key="k")).created
+
+
+@pytest.mark.parametrize(
+    "wrong", [float("nan"), float("inf"), "\ud800", object(), {1: 2, "1": 3}, [[]] * 200_000]
+)
+async def test_a_value_that_json_cannot_carry_is_refused(queue: onejob.Ledger, wrong: object) -> None:
+    deep = wrong
+    with pytest.raises(onejob.Invalid):
+        await queue.submit("t", {"deep": deep, "pad": "x" * (1 << 20) if wrong == [[]] * 200_000 else ""})
+
+
+async def test_many_submissions_each_have_a_verdict(queue: onejob.Ledger) -> None:
+    verdicts = await queue.submit_many(
+        [
+            onejob.Submission(type="t", input=1, idempotency_key="a"),
+            onejob.Submission(type="t", input=1, idempotency_key="a"),
+            onejob.Submission(type="t", input=2, idempotency_key="a"),
+            onejob.Submission(type="t", input=float("nan"), idempotency_key="b"),
+            *(onejob.Submission(type="t", input=n) for n in range(1100)),
+        ]
+    )
+    first, same, other, wrong, *rest = verdicts
+    assert isinstance(first, onejob.Receipt)
+    assert isinstance(same, onejob.Receipt)
+    assert first.job_id == same.job_id
+    assert isinstance(other, onejob.IdempotencyConflict)
+    assert isinstance(wrong, onejob.Invalid)
+    assert len({receipt.job_id for receipt in rest if isinstance(receipt, onejob.Receipt)}) == 1100
+
+
+async def test_a_race_of_duplicates_makes_one_job(queue: onejob.Ledger) -> None:
+    receipts = await asyncio.gather(*(queue.submit("t", CHARGE, idempotency_key="k") for _ in range(200)))
+    assert len({receipt.job_id for receipt in receipts}) == 1
+    assert sum(receipt.created for receipt in receipts) == 1
+    assert len(await queue.jobs(limit=10)) == 1
+
+
+async def test_probe_tells_what_would_happen_and_changes_nothing(queue: onejob.Ledger) -> None:
+    forecast = await queue.probe("t", 1, idempotency_key="k")
+    assert forecast.created
+    assert forecast.job is None
+    assert not forecast.job_id
+    assert await queue.jobs() == []
+    made = await queue.submit("t", 1, idempotency_key="k")
+    again = await queue.probe("t", 1, idempotency_key="k")
+    assert (again.outcome, again.job_id) == (onejob.Outcome.REPLAYED, made.job_id)
+    other = await queue.probe("t", 2, idempotency_key="k")
+    assert (other.outcome, other.paths) == (onejob.Outcome.CONFLICT, ("/input",))
+
+
+async def test_jobs_are_listed_newest_first_and_by_state(queue: onejob.Ledger) -> None:
+    ids = [(await queue.submit("t", n)).job_id for n in range(5)]
+    await queue.cancel(ids[2])
+    assert [job.id for job in await queue.jobs()] == ids[::-1]
+    assert [job.id for job in await queue.jobs(before=ids[2])] == ids[1::-1]
+    assert [job.id for job in await queue.jobs(state="cancelled")] == [ids[2]]
+    assert await queue.jobs(type="other") == []
+
+
+async def test_a_job_for_later_is_scheduled(queue: onejob.Ledger) -> None:
+    receipt = await queue.submit("t", run_at=datetime(2999, 1, 1, tzinfo=UTC), labels={"a": "b"}, priority=3)
+    assert receipt.job is not None
+    assert receipt.job.state is onejob.JobState.SCHEDULED
+    assert (await queue.job(receipt.job_id)).labels == {"a": "b"}
+
+
+async def test_a_cancelled_job_is_what_duplicates_are_told(queue: onejob.Ledger) -> None:
+    made = await queue.submit("t", idempotency_key="k")
+    cancelled = await queue.cancel(made.job_id)
+    assert cancelled == await queue.cancel(made.job_id)
+    again = await queue.submit("t", idempotency_key="k")
+    assert again.job is not None
+    assert again.job.state is onejob.JobState.CANCELLED
+
+
+async def test_the_story_of_a_key_is_told(queue: onejob.Ledger) -> None:
+    made = await queue.submit("t", 1, idempotency_key="k")
+    await queue.submit("t", 1, idempotency_key="k")
+    with pytest.raises(onejob.IdempotencyConflict):
+        await queue.submit("t", 2, idempotency_key="k")
+    await queue.cancel(made.job_id)
+    story = await queue.explain("k", scope="t")
+    assert (story.hits, story.conflicts, story.events_total) == (1, 1, 2)
+    assert [event.what for event in story.events] == ["submitted", "cancelled"]
+    assert story.job is not None
+    assert story.job.id == made.job_id
+    with pytest.raises(onejob.NotFound):
+        await queue.explain("other", scope="t")
+
+
+async def test_tenants_and_owners_of_keys_never_meet(queue: onejob.Ledger) -> None:
+    actor = onejob.Actor.user("7")
+    callers = [
+        queue,
+        queue.acting(tenant="other", user="local", actor=actor),
+        queue.acting(tenant="default", user="7", actor=actor, owns_keys=True),
+        queue.acting(tenant="default", user="8", actor=actor, owns_keys=True),
+    ]
+    receipts = [await caller.submit("t", n, idempotency_key="k") for n, caller in enumerate(callers)]
+    assert all(receipt.created for receipt in receipts)
+    for look in (callers[1].job, callers[1].input, callers[1].cancel):
+        with pytest.raises(onejob.NotFound):
+            await look(receipts[0].job_id)
+    assert len(await callers[1].jobs()) == 1
+
+
+async def test_a_forgotten_key_can_be_used_anew_when_every_gate_has_forgotten(
+    queue: onejob.Ledger, clock: FakeClock
+) -> None:
+    made = await queue.submit("t", 1, idempotency_key="k")
+    await queue.forget("k", scope="t")
+    assert (await queue.submit("t", 1, idempotency_key="k")).job_id == made.job_id
+    clock.advance(300.001)
+    later = await queue.submit("t", 2, idempotency_key="k")
+    assert later.created
+    assert (await queue.job(made.job_id)).id == made.job_id
+
+
+async def test_a_purged_tenant_has_nothing_left(queue: onejob.Ledger) -> None:
+    other = queue.acting(tenant="other", user="u", actor=onejob.Actor.user("u"))
+    kept = await other.submit("t", idempotency_key="k")
+    made = await queue.submit("t", idempotency_key="k")
+    await queue.submit("t")
+    assert await queue.purge() == 2
+    assert await queue.jobs() == []
+    with pytest.raises(onejob.NotFound):
+        await queue.input(made.job_id)
+    assert (await other.job(kept.job_id)).id == kept.job_id
+
+
+async def test_upkeep_removes_what_has_had_its_time(queue: onejob.Ledger, clock: FakeClock) -> None:
+    made = await queue.submit("t", idempotency_key="k")
+    await queue.cancel(made.job_id)
+    clock.advance(7 * 86400 + 1)
+    await queue.sweep()
+    assert await queue.jobs() == []
+    with pytest.raises(onejob.NotFound):
+        await queue.explain("k", scope="t")
+
+
+async def test_a_closed_ledger_says_so(url: str) -> None:
+    ledger = await onejob.open(url)
+    await ledger.aclose()
+    with pytest.raises(onejob.Unavailable):
+        await ledger.submit("t")

@@ -1,0 +1,53 @@
+"""The twin for callers without an event loop."""
+
+import inspect
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import onejob
+import onejob.sync
+
+
+def test_every_name_of_the_ledger_is_there() -> None:
+    names = {
+        name for name, member in vars(onejob.Ledger).items() if not name.startswith("_") and callable(member)
+    }
+    there = {name for name in vars(onejob.sync.Ledger) if not name.startswith("_")}
+    assert names - {"aclose"} <= there
+    for name in names - {"aclose", "acting", "stats", "outcomes"}:
+        ours, theirs = getattr(onejob.sync.Ledger, name), getattr(onejob.Ledger, name)
+        assert inspect.signature(ours) == inspect.signature(theirs)
+
+
+def test_threads_share_one_ledger(tmp_path: Path) -> None:
+    with onejob.sync.open(f"sqlite:///{tmp_path / 'jobs.db'}") as queue, ThreadPoolExecutor(32) as threads:
+        receipts = list(
+            threads.map(lambda n: queue.submit("t", n % 10, idempotency_key=str(n % 10)), range(200))
+        )
+        assert len({receipt.job_id for receipt in receipts}) == 10
+        assert len(queue.jobs()) == 10
+        assert sum(receipt.created for receipt in receipts) == 10
+
+
+def test_errors_come_through_and_opening_fails_cleanly(tmp_path: Path) -> None:
+    with onejob.sync.open("memory://") as queue:
+        queue.submit("t", 1, idempotency_key="k")
+        with pytest.raises(onejob.IdempotencyConflict):
+            queue.submit("t", 2, idempotency_key="k")
+    with pytest.raises(onejob.Invalid):
+        onejob.sync.open("mysql://nowhere")
+    (tmp_path / "not.db").write_bytes(b"this is not a database, but it is long enough to look at" * 100)
+    with pytest.raises(onejob.StoreRefused):
+        onejob.sync.open(f"sqlite:///{tmp_path / 'not.db'}")
+
+
+def test_what_was_submitted_is_there_after_a_restart(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    with onejob.sync.open(url) as queue:
+        first = queue.submit("t", {"a": [1, 2.5, None]}, idempotency_key="k")
+    with onejob.sync.open(url) as queue:
+        again = queue.submit("t", {"a": [1, 2.5, None]}, idempotency_key="k")
+        assert again.job_id == first.job_id
+        assert again.expires_at == first.expires_at
