@@ -10,12 +10,14 @@ from msgspec.structs import asdict
 from .core.arrival import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
 from .core.fingerprint import canonical, encode_input, fingerprint, prepared
 from .core.identity import checked_name, record_id, scope_of
+from .core.ids import parse_id
 from .core.invalid import Invalid
 from .core.key import checked_key
 from .core.moment import ms_of
 from .core.reservation import Reserve
 from .core.states import Delivery
 from .core.submission import Submit
+from .core.views import Reservation
 
 LABELS_BYTES_MAX = 512
 PRIORITY_MAX = 1000
@@ -89,6 +91,17 @@ def reserve_of(
 ) -> Reserve:
     """The same submission as a reservation: what is asked for does not depend on how."""
     return Reserve(**asdict(submit_of(submission, caller, job_id)), holder=holder, lease_ms=lease_ms)
+
+
+def fence(reservation: Reservation, caller: Caller) -> dict[str, Any]:
+    """What a holder's command must name to be let through."""
+    return {
+        "tenant": caller.tenant,
+        "record_id": reservation.record_id,
+        "job_id": parse_id(reservation.job_id) if reservation.job_id else b"",
+        "token": reservation.token,
+        "holder": reservation.holder,
+    }
 
 
 def key_id(caller: Caller, scope: str, key: str) -> bytes:

@@ -28,16 +28,16 @@ from .engine import PAGE_MAX, Attachments, Durability, JobPage
 from .engines.cache import CacheStats
 from .errors import Invalid, OnejobError
 from .host import Host
-from .intake import ATTEMPTS_DEFAULT, Caller, Submission, key_id, lease_ms, reserve_of, submit_of
+from .intake import ATTEMPTS_DEFAULT, Caller, Submission, fence, key_id, lease_ms, reserve_of, submit_of
 from .outcome import (
     answered,
+    each_verdict,
     failure,
     forecast,
     input_of,
     receipt_of,
     reservation_of,
     settled_of,
-    unanswered,
 )
 
 CHUNK = 1000
@@ -92,7 +92,11 @@ class Ledger:
         verdicts: list[Receipt | OnejobError] = []
         waiting = iter(submissions)
         while chunk := list(islice(waiting, CHUNK)):
-            verdicts += await self._submit_chunk(chunk)
+            commands = [self._parsed(submission) for submission in chunk]
+            results = await self._gate.results(
+                [command for command in commands if isinstance(command, Submit)]
+            )
+            verdicts += await each_verdict(self._gate, commands, results)
         return verdicts
 
     async def probe(self, /, type: str, input: Any = None, **options: Any) -> Receipt:
@@ -130,7 +134,7 @@ class Ledger:
     async def renew(self, reservation: Reservation) -> Reservation:
         """Prolong the lease by its own length; LeaseLost when the key is no longer yours."""
         held = reservation
-        reply = await self._ask(Renew(**self._fence(held), lease_ms=held.lease_ms))
+        reply = await self._ask(Renew(**fence(held, self._caller), lease_ms=held.lease_ms))
         if isinstance(reply, Held):
             return reservation_of(reply, key=held.key, scope=held.scope, lease_ms=held.lease_ms)
         raise failure(reply, held.key)
@@ -257,21 +261,11 @@ class Ledger:
     def _submit(self, submission: Submission) -> Submit:
         return submit_of(submission, self._caller, self._host.ids.job_id())
 
-    async def _submit_chunk(self, chunk: list[Submission]) -> list[Receipt | OnejobError]:
-        verdicts: list[Receipt | OnejobError | Submit] = []
-        for submission in chunk:
-            try:
-                verdicts.append(self._submit(submission))
-            except Invalid as error:
-                verdicts.append(error)
-        commands = [verdict for verdict in verdicts if isinstance(verdict, Submit)]
-        results = iter(await self._gate.results(commands))
-        return [
-            receipt_of(verdict, result := next(results)) or await unanswered(self._gate, verdict, result)
-            if isinstance(verdict, Submit)
-            else verdict
-            for verdict in verdicts
-        ]
+    def _parsed(self, submission: Submission) -> Submit | Invalid:
+        try:
+            return self._submit(submission)
+        except Invalid as error:
+            return error
 
     async def _ask(self, command: Command[Any]) -> AnyReply:
         (reply,) = await self._gate.execute((command,))
@@ -282,7 +276,7 @@ class Ledger:
     ) -> Receipt:
         reply = await self._ask(
             Settle(
-                **self._fence(reservation),
+                **fence(reservation, self._caller),
                 verdict=verdict,
                 receipt=receipt,
                 ttl_ms=ttl_ms,
@@ -293,15 +287,6 @@ class Ledger:
         if isinstance(reply, Settled):
             return settled_of(reply)
         raise failure(reply, reservation.key)
-
-    def _fence(self, reservation: Reservation) -> dict[str, Any]:
-        return {
-            "tenant": self._caller.tenant,
-            "record_id": reservation.record_id,
-            "job_id": parse_id(reservation.job_id) if reservation.job_id else b"",
-            "token": reservation.token,
-            "holder": reservation.holder,
-        }
 
     def _key_id(self, key: str, scope: str) -> bytes:
         return key_id(self._caller, scope_of("", checked_name("scope", scope)), checked_key(key))

@@ -1,5 +1,6 @@
 """From replies to what a Python caller gets: receipts are returned, everything else is raised."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .core.arrival import Arrival
@@ -26,11 +27,13 @@ from .core.receipt import (
     Settled,
 )
 from .core.states import IdempotencyStatus
+from .core.submission import Submit
 from .core.views import Receipt, Reservation
 from .engine import Attachments, Engine
 from .errors import (
     DefectiveCommand,
     IdempotencyConflict,
+    Invalid,
     LeaseLost,
     NotFound,
     OnejobError,
@@ -151,6 +154,21 @@ async def unanswered(engine: Engine, arrival: Arrival, result: AnyReply | BaseEx
     if isinstance(error, OnejobError):
         return error
     raise error
+
+
+async def each_verdict(
+    engine: Engine, commands: Sequence[Submit | Invalid], results: Iterable[AnyReply | BaseException]
+) -> list[Receipt | OnejobError]:
+    """A receipt or an error for each; what was invalid was never sent and has no result."""
+    waiting = iter(results)
+    verdicts: list[Receipt | OnejobError] = []
+    for command in commands:
+        if isinstance(command, Invalid):
+            verdicts.append(command)
+        else:
+            result = next(waiting)
+            verdicts.append(receipt_of(command, result) or await unanswered(engine, command, result))
+    return verdicts
 
 
 async def forecast(engine: Engine, arrival: Arrival, reply: AnyReply) -> Receipt:

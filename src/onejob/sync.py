@@ -4,6 +4,7 @@ One loop in a thread of its own serves every thread of the process, so their sub
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from threading import Thread
@@ -12,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from . import opening
 from .core.actor import Actor
+from .errors import Unavailable
 from .ledger import Ledger as AsyncLedger
 
 P = ParamSpec("P")
@@ -34,6 +36,7 @@ class Ledger:
     def __init__(self, ledger: AsyncLedger, loop: asyncio.AbstractEventLoop, thread: Thread | None) -> None:
         self._ledger = ledger
         self._loop = loop
+        self._process = os.getpid()
         self._thread = thread  # None: a view for another caller, closed by whoever opened it
 
     submit = _blocking(AsyncLedger.submit)
@@ -76,6 +79,11 @@ class Ledger:
         self.close()
 
     def _wait(self, work: Coroutine[Any, Any, R]) -> R:
+        if os.getpid() != self._process:
+            work.close()
+            raise Unavailable(
+                "this ledger was opened before a fork: nothing was done; open one in this process"
+            )
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 

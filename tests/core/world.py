@@ -82,6 +82,11 @@ class World:
         return sorted(index for job_id, kind, index in self.beside if (job_id, kind) == (id, beside))
 
     def _store(self, changes: Changes) -> None:
+        for kind, deletes in changes.deletes.items():
+            for fact, version in deletes:
+                assert self.facts.pop((kind, fact.id)).version == version
+        gone = {fact.id for fact, _ in changes.deletes.get(Kind.JOB, ())}
+        self.beside = {place: data for place, data in self.beside.items() if place[0] not in gone}
         for kind, inserts in changes.inserts.items():
             for fact in inserts:
                 assert (kind, fact.id) not in self.facts
@@ -90,14 +95,9 @@ class World:
             for fact, version in updates:
                 assert self.facts[kind, fact.id].version == version
                 self.facts[kind, fact.id] = fact
-        for kind, deletes in changes.deletes.items():
-            for fact, version in deletes:
-                assert self.facts.pop((kind, fact.id)).version == version
         self._store_beside(changes.adds)
         for cut in changes.cuts:
-            del self.beside[cut.job_id, cut.beside, cut.index]
-        gone = {fact.id for fact, _ in changes.deletes.get(Kind.JOB, ())}
-        self.beside = {place: data for place, data in self.beside.items() if place[0] not in gone}
+            self.beside.pop((cut.job_id, cut.beside, cut.index), None)
 
     def _store_beside(self, adds: Sequence[Attachment]) -> None:
         for add in adds:
@@ -108,8 +108,8 @@ class World:
 
 def the(value: object, kind: type[R]) -> R:
     """The value, which must be of this very type."""
-    assert type(value) is kind, f"{kind.__name__} expected, not {value}"
-    return value  # type: ignore[return-value]  # the assertion narrows to exactly this type
+    assert isinstance(value, kind), f"{kind.__name__} expected, not {value}"
+    return value
 
 
 def a_record(status: IdempotencyStatus = IdempotencyStatus.COMMITTED, **changes: Any) -> Record:

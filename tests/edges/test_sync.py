@@ -1,6 +1,7 @@
 """The twin for callers without an event loop."""
 
 import inspect
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -51,3 +52,16 @@ def test_what_was_submitted_is_there_after_a_restart(tmp_path: Path) -> None:
         again = queue.submit("t", {"a": [1, 2.5, None]}, idempotency_key="k")
         assert again.job_id == first.job_id
         assert again.expires_at == first.expires_at
+
+
+def test_a_forked_child_is_told_to_open_its_own(tmp_path: Path) -> None:
+    with onejob.sync.open(f"sqlite:///{tmp_path / 'jobs.db'}") as queue:
+        queue.submit("t", idempotency_key="k")
+        child = os.fork()
+        if child == 0:
+            try:
+                queue.submit("t", idempotency_key="k")
+            except onejob.Unavailable:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -26,7 +26,7 @@ class Wanted(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a batch stores. Updates and deletes name the version that was loaded."""
+    """What a batch stores, deletes first. Updates and deletes name the version that was loaded."""
 
     inserts: dict[Kind, list[Any]]
     updates: dict[Kind, list[tuple[Any, int]]]
@@ -90,31 +90,39 @@ class Working:
             _owned(self.tables[Kind.POLICY], footprint.policy, footprint.tenant),
         )
 
-    def apply(self, step: Step[Any], tenant: str) -> None:
+    def apply(self, step: Step[Any], footprint: Footprint, facts: Facts) -> None:
         """Take over the changes of one command: all of them, or with an error none."""
-        places = self._places
+        self._check(step, footprint, facts)
         for fact in step.puts:
-            old = places[type(fact)][0][fact.id]  # a KeyError: it wrote outside its footprint
-            assert fact.tenant == tenant
-            assert fact.version == (1 if old is None else old.version + 1)
-        for fact in step.drops:
-            old = places[type(fact)][0][fact.id]
-            assert old is not None
-            assert old.tenant == tenant
-        for beside in (*step.adds, *step.cuts):
-            job = self._jobs[beside.job_id]
-            assert job is not None or any(beside.job_id == fact.id for fact in step.puts)
-            assert job is None or job.tenant == tenant
-        for fact in step.puts:
-            table, loaded = places[type(fact)]
+            table, loaded = self._places[type(fact)]
             loaded.setdefault(fact.id, table[fact.id])
             table[fact.id] = fact
         for fact in step.drops:
-            table, loaded = places[type(fact)]
+            table, loaded = self._places[type(fact)]
             loaded.setdefault(fact.id, table[fact.id])
             table[fact.id] = None
+            self._adds = [add for add in self._adds if add.job_id != fact.id]
         self._adds += step.adds
         self._cuts += step.cuts
+
+    def _check(self, step: Step[Any], footprint: Footprint, facts: Facts) -> None:
+        """A command changes only what its footprint names, in its own tenant, from the version it was shown."""
+        ids = [fact.id for fact in step.puts]
+        for fact in step.puts:
+            assert _named(fact, footprint, facts)
+            old = self._places[type(fact)][0][fact.id]
+            assert fact.tenant == footprint.tenant
+            assert old is None or old.tenant == footprint.tenant
+            assert fact.version == (1 if old is None else old.version + 1)
+        for fact in step.drops:
+            assert _named(fact, footprint, facts)
+            old = self._places[type(fact)][0][fact.id]
+            assert old is not None
+            assert old.tenant == footprint.tenant
+        for add in step.adds:
+            assert add.job_id in ids or add.job_id in facts.jobs
+        for cut in step.cuts:
+            assert cut.job_id in facts.jobs
 
     def changes(self) -> Changes:
         changes = Changes({}, {}, {}, self._adds, self._cuts)
@@ -127,12 +135,11 @@ class Working:
                         changes.inserts.setdefault(kind, []).append(new)
                 elif new is None:
                     changes.deletes.setdefault(kind, []).append((old, old.version))
-                else:
+                elif new.version > old.version:
                     changes.updates.setdefault(kind, []).append((new, old.version))
-        gone = {id for id in self._loaded[Kind.JOB] if self.tables[Kind.JOB][id] is None}
-        if gone:
-            kept = [add for add in self._adds if add.job_id not in gone]
-            return changes._replace(adds=kept)
+                else:  # dropped, and made anew in the same batch: nothing of the old one may stay beside it
+                    changes.deletes.setdefault(kind, []).append((old, old.version))
+                    changes.inserts.setdefault(kind, []).append(new)
         return changes
 
 
@@ -178,7 +185,7 @@ def fold(
             facts = working.facts(footprint)
             step = command.decide(facts, _checked(command, facts, now))
             assert command.writes or not (step.puts or step.drops or step.adds or step.cuts)
-            working.apply(step, footprint.tenant)
+            working.apply(step, footprint, facts)
             replies.append(step.reply)
         except NewerFormat as error:
             replies.append(Defect(str(error), retryable=True))
@@ -199,6 +206,15 @@ def _checked(command: Command[AnyReply], facts: Facts, now: int) -> int:
                 raise NewerFormat(f"a {type(fact).__name__} has format {fact.format}; upgrade this program")
             now = max(now, fact.changed_at)
     return now
+
+
+def _named(fact: Fact, footprint: Footprint, facts: Facts) -> bool:
+    if type(fact) is Record:
+        return fact.id == footprint.record
+    if type(fact) is Job:
+        return fact.id in footprint.jobs or fact.id in facts.jobs
+    followed = facts.tally is not None and fact.id == facts.tally.id
+    return followed or fact.id in (footprint.stream, footprint.tally, footprint.policy)
 
 
 def _owned(table: dict[bytes, Any], id: bytes, tenant: str) -> Any:

@@ -27,6 +27,7 @@ class Awaited:
     def __init__(self, inner: Combine) -> None:
         self._inner = inner
         self._polls: dict[bytes, _Poll] = {}
+        self._closed = False
 
     @property
     def waiters(self) -> int:
@@ -34,6 +35,8 @@ class Awaited:
 
     async def settled(self, arrival: Arrival, timeout: float) -> bool:
         """Wait until the key is no longer held; False when time is up."""
+        if self._closed:
+            return False
         poll = self._polls.get(arrival.record_id)
         if poll is None:
             poll = self._polls[arrival.record_id] = _Poll()
@@ -57,6 +60,7 @@ class Awaited:
             self._end(record_id, poll)
 
     def close(self) -> None:
+        self._closed = True
         for record_id, poll in list(self._polls.items()):
             self._end(record_id, poll)
 

@@ -18,6 +18,7 @@ W = TypeVar("W")
 class FlightKey(NamedTuple):
     """Whoever shares all of these may share an answer."""
 
+    tenant: str
     record_id: bytes
     fingerprint: bytes
     user: str
@@ -33,10 +34,18 @@ class CacheStats(Struct, frozen=True):
 
 
 class Remembered(Struct, frozen=True):
+    tenant: str
     fingerprint: bytes
     user: str
     until: float  # on the monotonic clock
     reply: Replayed | Rejected
+    holder: bytes  # the candidate that was told "created", and is told so again; empty when not known
+
+    def answer(self, arrival: Arrival) -> Created | Replayed | Rejected:
+        reply = self.reply
+        if isinstance(reply, Replayed) and reply.job and arrival.job_id in (self.holder, reply.job.id):
+            return Created(reply.job, reply.expires_at, reply.at)
+        return reply
 
 
 class GateIdempotencyCache(Generic[W]):
@@ -49,7 +58,7 @@ class GateIdempotencyCache(Generic[W]):
         self._rejected = 0
         self.flights: dict[FlightKey, list[W]] = {}
 
-    def recall(self, arrival: Arrival) -> Replayed | Rejected | None:
+    def recall(self, arrival: Arrival) -> Created | Replayed | Rejected | None:
         """The settled answer to this very submission. A mismatch is not for memory to judge."""
         known = self._receipts.get(arrival.record_id)
         if known is None:
@@ -59,8 +68,10 @@ class GateIdempotencyCache(Generic[W]):
             return None
         if known.fingerprint != arrival.fingerprint or known.user != arrival.user:
             return None
+        if known.tenant != arrival.tenant:
+            return None
         self._receipts.move_to_end(arrival.record_id)
-        return known.reply
+        return known.answer(arrival)
 
     def remember(self, arrival: Arrival, reply: Created | Replayed | Rejected, sent: float) -> None:
         """Keep a settled receipt, for a life counted from before the question was sent.
@@ -68,16 +79,23 @@ class GateIdempotencyCache(Generic[W]):
         It ends no later than the record's own, so that no gate answers for a key that has expired.
         """
         rejected = isinstance(reply, Rejected)
-        config = self._config
-        life = config.rejected_ttl_seconds if rejected else config.committed_ttl_seconds
-        until = sent + min(life, (reply.expires_at - reply.at) / 1000)
+        until = self.until(reply, sent)
+        holder = arrival.job_id if isinstance(reply, Created) else b""
         if isinstance(reply, Created):
             reply = Replayed(reply.job, reply.expires_at, reply.at)
         self.forget(arrival.record_id)
-        self._receipts[arrival.record_id] = Remembered(arrival.fingerprint, arrival.user, until, reply)
+        self._receipts[arrival.record_id] = Remembered(
+            arrival.tenant, arrival.fingerprint, arrival.user, until, reply, holder
+        )
         self._rejected += rejected
-        if len(self._receipts) > config.max_entries:
+        if len(self._receipts) > self._config.max_entries:
             self.forget(next(iter(self._receipts)))
+
+    def until(self, reply: Created | Replayed | Rejected, sent: float) -> float:
+        """How long an answer may be given to others, on the monotonic clock."""
+        config = self._config
+        life = config.rejected_ttl_seconds if isinstance(reply, Rejected) else config.committed_ttl_seconds
+        return sent + min(life, (reply.expires_at - reply.at) / 1000)
 
     def refresh(self, arrival: Arrival, job: Job) -> None:
         """Keep the newer state of a remembered job, without prolonging its life here."""
@@ -92,6 +110,10 @@ class GateIdempotencyCache(Generic[W]):
         known = self._receipts.pop(record_id, None)
         if known is not None and isinstance(known.reply, Rejected):
             self._rejected -= 1
+
+    def clear(self) -> None:
+        self._receipts.clear()
+        self._rejected = 0
 
     def clean(self) -> int:
         """Drop what has outlived its time; returns how many."""

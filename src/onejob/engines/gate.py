@@ -7,7 +7,9 @@ replayed. A refusal, a failure, a conflict, an in-progress is never passed on; e
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from onejob.core.arrival import Arrival
 from onejob.core.facts import Job
@@ -36,9 +38,17 @@ from .cache import CacheStats, FlightKey, GateIdempotencyCache
 from .combine import Combine, Deliver, all_or_failure, delivery, each
 
 T = TypeVar("T")
-Waiting = tuple[Submit, "asyncio.Future[AnyReply]"]
 
 HITS_MAX = 10_000
+
+
+class Waiting(NamedTuple):
+    """A caller of a flight; the first of them is the one that asked."""
+
+    submit: Submit
+    reply: "asyncio.Future[AnyReply]"
+    since: float
+
 
 _OUTCOMES: dict[type[Any], str] = {
     Created: "created",
@@ -72,7 +82,10 @@ class Gate:
         """Each command's reply or its own failure."""
         replies = [self._enter(command) for command in commands]
         results = await each(replies)
-        late = [n for n, result in enumerate(results) if isinstance(result, InProgress)]
+        # Submissions wait; whoever asks to take over wants to know now.
+        late = [
+            n for n, r in enumerate(results) if isinstance(r, InProgress) and isinstance(commands[n], Arrival)
+        ]
         if late and self._config.wait_for_pending:
             waits = (self._wait(commands[n], results[n]) for n in late)
             for n, result in zip(late, await asyncio.gather(*waits, return_exceptions=True), strict=True):
@@ -88,6 +101,7 @@ class Gate:
     async def aclose(self) -> None:
         self._awaited.close()
         await self._inner.aclose()
+        self.cache.clear()
 
     def stats(self) -> CacheStats:
         return self.cache.stats(waiters=self._awaited.waiters)
@@ -109,39 +123,42 @@ class Gate:
 
     def _touch(self, record_id: bytes, reply: "asyncio.Future[AnyReply]") -> None:
         """A key is being changed through this gate: forget it, and wake whoever waits for it."""
+
+        def touched(_: object) -> None:
+            # Once more, since a flight may have landed in between.
+            self.cache.forget(record_id)
+            self._awaited.wake(record_id)
+
         self.cache.forget(record_id)
-        reply.add_done_callback(lambda _: self._awaited.wake(record_id))
+        reply.add_done_callback(touched)
 
     def _submit(self, submit: Submit, reply: "asyncio.Future[AnyReply]") -> None:
         known = self.cache.recall(submit)
         if known is not None:
             self._replay(submit, known, reply)
             return
-        key = FlightKey(submit.record_id, submit.fingerprint, submit.user)
+        key = FlightKey(submit.tenant, submit.record_id, submit.fingerprint, submit.user)
+        waiting = Waiting(submit, reply, self._monotonic())
         flight = self.cache.flights.get(key)
         if flight is not None:
-            flight.append((submit, reply))
+            flight.append(waiting)
             return
-        self.cache.flights[key] = [(submit, reply)]
-        self._inner.post(submit, self._landing(key, self._monotonic()))
+        self.cache.flights[key] = [waiting]
+        self._inner.post(submit, self._landing(key))
 
-    def _landing(self, key: FlightKey, sent: float) -> Deliver:
+    def _landing(self, key: FlightKey) -> Deliver:
         def land(result: AnyReply | Exception) -> None:
-            (leader, reply), *followers = self.cache.flights.pop(key)
-            self._keep(leader, result, sent)
-            delivery(reply)(result)
-            match result:
-                case Created(job, expires_at, at):
-                    shared: AnyReply | None = Replayed(job, expires_at, at)
-                case Replayed():
-                    shared = result
-                case _:
-                    shared = None
-            for submit, waiting in followers:
-                if shared is not None:
-                    delivery(waiting)(shared)
-                elif not waiting.done():
-                    self._ask(submit, waiting)
+            leader, *followers = self.cache.flights.pop(key)
+            self._keep(leader.submit, result, leader.since)
+            delivery(leader.reply)(result)
+            for follower in followers:
+                if follower.reply.done():
+                    continue
+                shared = _shared(result, leader, follower)
+                if shared is None:
+                    self._ask(follower.submit, follower.reply)
+                else:
+                    follower.reply.set_result(shared)
 
         return land
 
@@ -158,7 +175,9 @@ class Gate:
         if isinstance(result, (Created, Replayed, Rejected)):
             self.cache.remember(submit, result, sent)
 
-    def _replay(self, submit: Submit, known: Replayed | Rejected, reply: "asyncio.Future[AnyReply]") -> None:
+    def _replay(
+        self, submit: Submit, known: Created | Replayed | Rejected, reply: "asyncio.Future[AnyReply]"
+    ) -> None:
         """Answer from memory what cannot change any more; the state of anything else is read."""
         if isinstance(known, Rejected) or known.job is None or known.job.state in SETTLED:
             reply.set_result(known)
@@ -166,12 +185,14 @@ class Gate:
         look = LookUpJob(tenant=submit.tenant, job_id=known.job.id)
         self._inner.post(look, self._looked(submit, known, reply))
 
-    def _looked(self, submit: Submit, known: Replayed, reply: "asyncio.Future[AnyReply]") -> Deliver:
+    def _looked(
+        self, submit: Submit, known: Created | Replayed, reply: "asyncio.Future[AnyReply]"
+    ) -> Deliver:
         def land(result: AnyReply | Exception) -> None:
             match result:
                 case Found(None, Job() as job, at):
                     self.cache.refresh(submit, job)
-                    delivery(reply)(Replayed(job, known.expires_at, at, known.foreign_id, known.receipt))
+                    delivery(reply)(replace(known, job=job, at=at))
                 case Exception():
                     delivery(reply)(result)
                 case _:
@@ -208,3 +229,15 @@ class Gate:
             hits=hit + (known.hits if known else 0),
             conflicts=conflict + (known.conflicts if known else 0),
         )
+
+
+def _shared(result: AnyReply | Exception, leader: Waiting, follower: Waiting) -> Created | Replayed | None:
+    """What a follower may be told: only what was still alive when it came, a little later than the leader."""
+    if not isinstance(result, (Created, Replayed)):
+        return None
+    if result.at + (follower.since - leader.since) * 1000 > result.expires_at:
+        return None
+    # The same candidate is the same submission: it hears what the leader hears.
+    if isinstance(result, Replayed) or follower.submit.job_id == leader.submit.job_id:
+        return result
+    return Replayed(result.job, result.expires_at, result.at)

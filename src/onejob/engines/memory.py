@@ -72,26 +72,23 @@ class MemoryEngine:
 
     def _check(self, changes: Changes) -> None:
         """What any store would refuse is refused before anything is changed."""
+        gone = {(kind, fact.id) for kind, deletes in changes.deletes.items() for fact, _ in deletes}
+        for kind, deletes in changes.deletes.items():
+            for fact, version in deletes:
+                assert self.facts[kind][fact.id].version == version
         for kind, inserts in changes.inserts.items():
             for fact in inserts:
-                assert fact.id not in self.facts[kind]
+                assert fact.id not in self.facts[kind] or (kind, fact.id) in gone
                 check_storable(fact)
         for kind, updates in changes.updates.items():
             for fact, version in updates:
                 assert self.facts[kind][fact.id].version == version
                 check_storable(fact)
-        for kind, deletes in changes.deletes.items():
-            for fact, version in deletes:
-                assert self.facts[kind][fact.id].version == version
         places = [(add.job_id, add.beside, fold_u64(add.index)) for add in changes.adds]
         assert len(set(places)) == len(places)
-        assert not any(place in self.beside for place in places)
+        assert not any(place in self.beside and (Kind.JOB, place[0]) not in gone for place in places)
 
     def _store(self, changes: Changes) -> None:
-        for kind, inserts in changes.inserts.items():
-            self.facts[kind].update((fact.id, fact) for fact in inserts)
-        for kind, updates in changes.updates.items():
-            self.facts[kind].update((fact.id, fact) for fact, _ in updates)
         for kind, deletes in changes.deletes.items():
             for fact, _ in deletes:
                 del self.facts[kind][fact.id]
@@ -99,6 +96,10 @@ class MemoryEngine:
         if gone:
             for place in [place for place in self.beside if place[0] in gone]:
                 del self.beside[place]
+        for kind, inserts in changes.inserts.items():
+            self.facts[kind].update((fact.id, fact) for fact in inserts)
+        for kind, updates in changes.updates.items():
+            self.facts[kind].update((fact.id, fact) for fact, _ in updates)
         for add in changes.adds:
             self.beside[add.job_id, add.beside, fold_u64(add.index)] = add
         for cut in changes.cuts:

@@ -18,6 +18,7 @@ from .turn import Turn
 
 T = TypeVar("T")
 _TURN_TIMEOUT = 30.0
+_NO_FILE = (0, 0)
 
 
 class SqliteEngine:
@@ -34,7 +35,7 @@ class SqliteEngine:
         self._turn: Turn | None = None
         self._write_store: Store | None = None
         self._read_store: Store | None = None
-        self._file = (0, 0)
+        self._file = self._read_file = _NO_FILE
         self._now: Callable[[], int] = clock.wall_ms  # until the file is open
         self._closed = False
 
@@ -75,22 +76,24 @@ class SqliteEngine:
         store = self._write_store or self._open_writer()
         assert self._turn is not None
         with self._turn.taken():
-            if _identity(self._path) != self._file:
-                # SQLite would go on writing to a file that has no name any more.
-                raise FileNotFoundError(f"{self._path} was moved, replaced or removed")
+            _check_in_place(self._path, self._file)
             return store.write(commands)
 
     def _read(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
-        return (self._read_store or self._open_reader()).read(commands)
+        store = self._read_store or self._open_reader()
+        _check_in_place(self._path, self._read_file)
+        return store.read(commands)
 
     def _scan(self, query: Query[T]) -> Page[T]:
         store = self._read_store or self._open_reader()
+        _check_in_place(self._path, self._read_file)
         sql, values = queries.asked(query, store.now())
         rows = store.db.execute(sql, values).fetchall()
         return Page(queries.items(query, rows[: query.limit]), len(rows) > query.limit)
 
     def _open_writer(self) -> Store:
-        schema.prepare(self._path)
+        # A file that was there and is gone took answers with it: only an operator may start anew.
+        schema.prepare(self._path, make=self._file == _NO_FILE)
         db = schema.connect(self._path, synchronous=self._synchronous)
         try:
             if self._turn is None:
@@ -108,7 +111,8 @@ class SqliteEngine:
         return self._write_store
 
     def _open_reader(self) -> Store:
-        self._read_store = Store(schema.connect(self._path), self._now)
+        self._read_store = Store(schema.connect(self._path), lambda: self._now())
+        self._read_file = _identity(self._path)
         return self._read_store
 
     def _close_writer(self) -> None:
@@ -138,6 +142,12 @@ class SqliteEngine:
             elif work != self._open_writer:
                 self._close_reader()
             raise trouble from error
+
+
+def _check_in_place(path: str, file: tuple[int, int]) -> None:
+    # SQLite would go on with a file that has no name any more.
+    if _identity(path) != file:
+        raise FileNotFoundError("it was moved, replaced or removed")
 
 
 def _identity(path: str) -> tuple[int, int]:

@@ -24,7 +24,8 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
             f"SQLite {apsw.sqlite_lib_version()} can lose committed transactions; "
             "install apsw's own wheel, which brings its SQLite along"
         )
-    db = apsw.Connection(path, statementcachesize=_STATEMENTS_MAX)
+    # Without the flag that creates: a missing file is somebody's trouble, not a new store.
+    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=_STATEMENTS_MAX)
     try:
         db.set_busy_timeout(_BUSY_MS)
         for pragma in (
@@ -41,7 +42,7 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
     return db
 
 
-def prepare(path: str) -> None:
+def prepare(path: str, *, make: bool) -> None:
     """Make the file if there is none, readable by its owner alone; refuse remains that would corrupt it."""
     size = os.stat(path).st_size if os.path.exists(path) else 0
     wal = path + "-wal"
@@ -50,11 +51,14 @@ def prepare(path: str) -> None:
             f"{path} is empty or missing, but its journal {wal} is not: the answers in it would be lost. "
             "Restore the database file, or remove both to start anew"
         )
+    if not size and not make:
+        raise StoreRefused(f"{path} is empty or missing, but was not: the answers in it are lost; restore it")
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def migrate(db: apsw.Connection, path: str) -> None:
     """Apply the numbered steps that are missing, all of them or none."""
+    _refuse_foreign(db, path)  # before its journal mode is touched
     if _value(db, "PRAGMA journal_mode = WAL") != "wal":
         raise StoreRefused(f"{path} cannot be put into WAL mode here; use a local disk")
     steps = _steps()

@@ -132,16 +132,14 @@ class Store:
 
     def _save(self, changes: Changes) -> None:
         db = self.db
+        for kind, deletes in changes.deletes.items():
+            self._change(_DELETE[kind], [(fact.id, version) for fact, version in deletes])
+            if kind is Kind.JOB:
+                db.executemany(_CUT_ALL, [(fact.id,) for fact, _ in deletes])
         for kind, inserts in changes.inserts.items():
             db.executemany(_INSERT[kind], [row_of(fact) for fact in inserts])
         for kind, updates in changes.updates.items():
-            rows = [(*row_of(fact), fact.id, version) for fact, version in updates]
-            self._change(_UPDATE[kind], rows)
-        for kind, deletes in changes.deletes.items():
-            ids = [(fact.id, version) for fact, version in deletes]
-            self._change(_DELETE[kind], ids)
-            if kind is Kind.JOB:
-                db.executemany(_CUT_ALL, [(fact.id,) for fact, _ in deletes])
+            self._change(_UPDATE[kind], [(*row_of(fact), fact.id, version) for fact, version in updates])
         if changes.adds:
             db.executemany(
                 _ADD, [(add.job_id, int(add.beside), fold_u64(add.index), add.data) for add in changes.adds]

@@ -1,0 +1,61 @@
+"""Commands of the tests, which ask for and decide what they are told to; and the facts that only these touch."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from onejob.core.command import CommandData
+from onejob.core.facts import U64, Fact, Policy, Stream
+from onejob.core.identity import policy_id, stream_id
+from onejob.core.receipt import Tended
+from onejob.core.step import Facts, Footprint, Step
+from tests.core.world import HOUR, JOB2, NOW, RECORD_ID, SCOPE, TENANT, USER
+
+STREAM_ID, POLICY_ID = stream_id(TENANT, SCOPE, "c"), policy_id(TENANT, "limits")
+
+
+class Scripted(CommandData, frozen=True, kw_only=True):
+    """Asks for what it is told to, and decides what it is told to."""
+
+    asks: Footprint
+    step: Step[Tended] = Step(Tended(True, NOW))
+
+    @property
+    def footprint(self) -> Footprint:
+        return self.asks
+
+    def decide(self, facts: Facts, now: int) -> Step[Tended]:
+        return self.step
+
+
+class Seen(CommandData, frozen=True, kw_only=True):
+    """Shows the facts that a footprint was given."""
+
+    asks: Footprint
+    into: list[Facts]
+
+    @property
+    def footprint(self) -> Footprint:
+        return self.asks
+
+    def decide(self, facts: Facts, now: int) -> Step[Tended]:
+        self.into.append(facts)
+        return Step(Tended(False, now))
+
+
+def scripted(asks: Footprint, *puts: Fact, drops: tuple[Fact, ...] = (), **beside: Any) -> Scripted:
+    return Scripted(tenant=TENANT, asks=asks, step=Step(Tended(True, NOW), puts, drops, **beside))
+
+
+def a_stream(**changes: Any) -> Stream:
+    plain = Stream(STREAM_ID, TENANT, SCOPE, "c", U64(2**64 - 1), NOW, USER, NOW - HOUR, NOW + HOUR)
+    return replace(plain, **changes)
+
+
+def a_policy(**changes: Any) -> Policy:
+    return replace(Policy(POLICY_ID, TENANT, "limits", b"{}", NOW - HOUR), **changes)
+
+
+EVERYTHING = Footprint(
+    TENANT, RECORD_ID, (JOB2,), STREAM_ID, policy=POLICY_ID, follow_jobs=True, follow_tally=True
+)

@@ -1,0 +1,248 @@
+"""Every stored state against every command: each has its answer, written here in a table."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from onejob.core.facts import FORMAT, KINDS, Job, Kind, live
+from onejob.core.lookup import LookUp, LookUpJob, Probe
+from onejob.core.receipt import AnyReply, Cancelled, Defect, Foreseen, Refused, Tended
+from onejob.core.reservation import Renew, Reserve, Settle, TakeOver
+from onejob.core.states import IdempotencyStatus
+from onejob.core.step import Command, Step
+from onejob.core.submission import Submit
+from onejob.core.upkeep import CountHits, Expire, Forget, Purge, Tend
+from onejob.core.work import Cancel
+from tests.core.shapes import (
+    ABSENT,
+    ENDED_JOBS,
+    JOBS_BESIDE,
+    LIVE_JOBS,
+    RECORDS,
+    commands_for,
+    job_named,
+    jobs_of,
+    record_named,
+)
+from tests.core.world import NOW, RECORD_ID, TENANT, World, a_tally
+
+# What a command is answered with, by the shape of the record. Refusals stand as their reason in capitals,
+# + and - say whether a Tended or Cancelled changed anything. `bare` reserves without a job.
+ANSWERS = """
+                       submit      reserve     bare        renew    commit   reject   fail     take_over
+absent                 Created     Held        Held        STALE    STALE    STALE    STALE    Missing
+expired_pending_mine   Created     Held        Held        STALE    STALE    STALE    STALE    Missing
+expired_released_mine  Created     Held        Held        STALE    STALE    STALE    STALE    Missing
+expired_committed_mine Created     Held        Held        STALE    STALE    STALE    STALE    Missing
+expired_rejected_mine  Created     Held        Held        STALE    STALE    STALE    STALE    Missing
+expired_pending_theirs Created     Held        Held        STALE    STALE    STALE    STALE    Missing
+expired_committed_theirs Created   Held        Held        STALE    STALE    STALE    STALE    Missing
+expired_rejected_theirs Created    Held        Held        STALE    STALE    STALE    STALE    Missing
+expired_foreign        Created     Held        Held        STALE    STALE    STALE    STALE    Missing
+expired_sequenced      Created     Held        Held        STALE    STALE    STALE    STALE    Missing
+expired_bare           Created     Held        Held        STALE    STALE    STALE    STALE    Missing
+leased_mine            InProgress  Held        Conflict    Held     Settled  Settled  Settled  Held
+leased_theirs          InProgress  InProgress  Conflict    STALE    STALE    STALE    STALE    InProgress
+leased_past_expiry     InProgress  Held        Conflict    Held     Settled  Settled  Settled  Held
+lapsed_mine            Created     Held        Conflict    Held     Settled  Settled  Settled  Held
+lapsed_theirs          Created     Held        Conflict    STALE    STALE    STALE    STALE    Held
+released_mine          Created     Held        Conflict    SETTLED  SETTLED  SETTLED  Settled  Held
+released_theirs        Created     Held        Conflict    STALE    STALE    STALE    STALE    Held
+committed_mine         Created     Replayed    Conflict    SETTLED  Settled  SETTLED  SETTLED  Replayed
+committed_theirs       Replayed    Replayed    Conflict    STALE    STALE    STALE    STALE    Replayed
+rejected_mine          Rejected    Rejected    Conflict    SETTLED  SETTLED  Settled  SETTLED  Rejected
+rejected_theirs        Rejected    Rejected    Conflict    STALE    STALE    STALE    STALE    Rejected
+foreign                Replayed    Replayed    Replayed    STALE    STALE    STALE    STALE    Replayed
+sequenced              REUSED      REUSED      REUSED      STALE    STALE    STALE    STALE    Replayed
+other_leased           Conflict    Conflict    Conflict    STALE    STALE    STALE    STALE    InProgress
+other_lapsed           Conflict    Conflict    Conflict    STALE    STALE    STALE    STALE    Held
+other_committed        Conflict    Conflict    Conflict    STALE    STALE    STALE    STALE    Replayed
+other_rejected         Conflict    Conflict    Conflict    STALE    STALE    STALE    STALE    Rejected
+bare_leased_mine       Conflict    Conflict    Held        Held     Settled  Settled  Settled  Held
+bare_leased_theirs     Conflict    Conflict    InProgress  STALE    STALE    STALE    STALE    InProgress
+bare_lapsed_mine       Conflict    Conflict    Held        Held     Settled  Settled  Settled  Held
+bare_released_mine     Conflict    Conflict    Held        SETTLED  SETTLED  SETTLED  Settled  Held
+bare_committed_mine    Conflict    Conflict    Replayed    SETTLED  Settled  SETTLED  SETTLED  Replayed
+bare_committed_theirs  Conflict    Conflict    Replayed    STALE    STALE    STALE    STALE    Replayed
+bare_rejected_mine     Conflict    Conflict    Rejected    SETTLED  SETTLED  Settled  SETTLED  Rejected
+"""
+UPKEEP = """
+             look_up  expire   forget       count    purge
+absent       Missing  Tended-  Missing      Tended-  Tended-
+expired      Missing  Tended+  Missing      Tended-  Tended+
+leased       Found    Tended-  IN_PROGRESS  Tended+  Tended+
+other        Found    Tended-  Forgotten    Tended+  Tended+
+"""
+# By the state of the job alone; every job here is due.
+OF_THE_JOB = """
+             look_up_job  cancel      tend
+absent       Missing      Missing     Tended-
+preparing    Found        Cancelled+  Tended+
+scheduled    Found        Cancelled+  Tended-
+pending      Found        Cancelled+  Tended+
+running      Found        Cancelled+  Tended+
+success      Found        Cancelled-  Tended+
+failed       Found        Cancelled-  Tended+
+cancelled    Found        Cancelled-  Tended+
+lost         Found        Cancelled-  Tended+
+"""
+
+AnyCommand = (
+    Submit | Reserve | Renew | Settle | TakeOver | LookUp | LookUpJob | Probe | Cancel | Expire | Tend
+    | Forget | Purge | CountHits
+)  # fmt: skip
+replies = msgspec.msgpack.Decoder(AnyReply)
+travelled = msgspec.msgpack.Decoder(AnyCommand)
+
+
+def cells(grid: str) -> dict[tuple[str, str], str]:
+    heads, *rows = (line.split() for line in grid.strip().splitlines())
+    return {(row, head): word for row, *words in rows for head, word in zip(heads, words, strict=True)}
+
+
+ANSWER, UPKEEP_ANSWER, JOB_ANSWER = cells(ANSWERS), cells(UPKEEP), cells(OF_THE_JOB)
+COMMANDS = tuple(commands_for("absent"))
+
+
+def expected(shape: str, state: str, command: str) -> str:
+    if command.startswith("probe_"):
+        return "Foreseen " + expected(shape, state, command.replace("probe_", "").replace("_", ""))
+    if command in ("look_up_job", "cancel", "tend"):
+        return JOB_ANSWER[state, command]
+    if ("absent", command) in UPKEEP_ANSWER:
+        words = shape.split("_")
+        group = next((group for group in ("absent", "expired", "leased") if group in words), "other")
+        return UPKEEP_ANSWER[group, command]
+    if state in ENDED_JOBS and shape in ("lapsed_mine", "lapsed_theirs", "released_mine", "released_theirs"):
+        # The job was cancelled while its key was pending: that is the answer.
+        return "Replayed" if command in ("submit", "reserve", "take_over") else ANSWER[shape, command]
+    if state in ENDED_JOBS and (shape, command) == ("other_lapsed", "take_over"):
+        return "Replayed"
+    if state != ABSENT and command == "reserve" and (shape == "absent" or shape in EXPIRED_MINE):
+        return "STALE"  # this very reservation was made before, and its window has passed
+    return ANSWER[shape, command]
+
+
+EXPIRED_MINE = {shape for shape in RECORDS if shape.startswith("expired") and shape.endswith("mine")}
+
+
+def test_the_tables_name_every_shape_every_job_state_and_every_command() -> None:
+    assert {shape for shape, _ in ANSWER} == set(RECORDS)
+    assert {state for state, _ in JOB_ANSWER} == {ABSENT, *LIVE_JOBS, *ENDED_JOBS}
+    heads = {head for grid in (ANSWER, UPKEEP_ANSWER, JOB_ANSWER) for _, head in grid}
+    assert heads == {command for command in COMMANDS if not command.startswith("probe_")}
+
+
+def test_every_kind_of_command_is_met() -> None:
+    met = {type(command) for command in commands_for("absent").values()}
+    assert met == set(AnyCommand.__args__)
+
+
+@pytest.mark.parametrize("shape", RECORDS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_its_answer_to_every_state(shape: str, command: str) -> None:
+    for state in jobs_of(shape):
+        step = decided(shape, state, commands_for(shape)[command])
+        assert word(step.reply) == expected(shape, state, command), f"{command}: {shape}, job {state}"
+
+
+@pytest.mark.parametrize("shape", RECORDS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_change_is_the_next_version_of_an_own_fact(shape: str, command: str) -> None:
+    for state in jobs_of(shape):
+        subject = commands_for(shape)[command]
+        world = world_of(shape, state)
+        step = decided(shape, state, subject)
+        changes = (*step.puts, *step.drops, *step.adds, *step.cuts)
+        assert subject.writes or not changes
+        for put in step.puts:
+            before = world.facts.get((KINDS[type(put)], put.id))
+            assert put.version == (1 if before is None else before.version + 1)
+            assert put.tenant == TENANT
+            assert put.changed_at == NOW
+            assert put.format == FORMAT
+        for dropped in step.drops:
+            assert world.facts[KINDS[type(dropped)], dropped.id] == dropped
+        written = {fact.id for fact in step.puts if isinstance(fact, Job)}
+        assert {add.job_id for add in step.adds} | {cut.job_id for cut in step.cuts} <= written
+        assert not isinstance(world.do(subject), Defect)  # the fold takes it, too
+
+
+@pytest.mark.parametrize("shape", RECORDS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_and_replies_travel(shape: str, command: str) -> None:
+    for state in jobs_of(shape):
+        subject = commands_for(shape)[command]
+        step = decided(shape, state, subject)
+        again: Command[Any] = travelled.decode(msgspec.msgpack.encode(subject))
+        assert again == subject
+        assert again.footprint == subject.footprint
+        assert decided(shape, state, again) == step
+        assert replies.decode(msgspec.msgpack.encode(step.reply)) == step.reply
+
+
+@pytest.mark.parametrize("shape", RECORDS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_step_makes_an_impossible_pair_and_no_record_outlives_its_job(shape: str, command: str) -> None:
+    for state in jobs_of(shape):
+        world = kept_world_of(shape, state)
+        world.do(commands_for(shape)[command])
+        record = world.facts.get((Kind.RECORD, RECORD_ID))
+        if record is None or not live(record, NOW) or not record.job_ids:
+            continue
+        job = world.job(record.job_id)
+        assert job.state in JOBS_BESIDE[record.status], f"{command}: {shape}, job {state}"
+        assert job.keep_until >= record.expires_at, f"{command}: {shape}, job {state}"
+        assert not job.due_at or job.due_at >= record.expires_at, f"{command}: {shape}, job {state}"
+
+
+def test_an_impossible_pair_is_a_defect_or_an_answer_but_never_a_crash() -> None:
+    everything = {ABSENT, *LIVE_JOBS, *ENDED_JOBS}
+    for shape in RECORDS:
+        record = record_named(shape)
+        if record is None or not record.job_ids or shape.startswith("expired"):
+            continue
+        for state in everything - set(JOBS_BESIDE[IdempotencyStatus(record.status)]):
+            for command in commands_for(shape).values():
+                world = world_of(shape, state)
+                before = dict(world.facts)
+                if isinstance(world.do(command), Defect):
+                    assert world.facts == before
+
+
+def world_of(shape: str, state: str) -> World:
+    facts = (record_named(shape), job_named(shape, state), a_tally())
+    return World(*(fact for fact in facts if fact is not None))
+
+
+def kept_world_of(shape: str, state: str) -> World:
+    """The same, with upkeep due exactly when the record goes, as the steps before have left it."""
+    world = world_of(shape, state)
+    record, job = record_named(shape), job_named(shape, state)
+    if record is not None and job is not None:
+        until = max(record.expires_at, record.lease_until)
+        due_at = until if state in ("preparing", "success", "failed", "cancelled") else 0
+        world.facts[Kind.JOB, job.id] = replace(job, keep_until=until, due_at=due_at)
+    return world
+
+
+def decided(shape: str, state: str, command: Command[Any]) -> Step[AnyReply]:
+    """The bare decision over what the footprint names: nothing is caught."""
+    footprint = command.footprint
+    facts = world_of(shape, state).gathered([footprint]).facts(footprint)
+    return command.decide(facts, NOW)
+
+
+def word(reply: AnyReply) -> str:
+    match reply:
+        case Foreseen():
+            return f"Foreseen {word(reply.reply)}"
+        case Refused():
+            return {"ALREADY_SETTLED": "SETTLED", "IDEMPOTENCY_KEY_REUSED": "REUSED"}.get(
+                reply.reason, reply.reason.value
+            )
+        case Tended() | Cancelled():
+            return f"{type(reply).__name__}{'+' if reply.changed else '-'}"
+    return type(reply).__name__

@@ -1,0 +1,259 @@
+"""Rules of the fold: how the commands of a batch see each other, and who fails alone."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from onejob.core.facts import FORMAT, U64, Attachment, Beside, Fact, Job, Kind, Stream
+from onejob.core.receipt import (
+    AnyReply,
+    Cancelled,
+    Created,
+    Defect,
+    Forgotten,
+    Found,
+    Held,
+    InProgress,
+    Missing,
+    Refused,
+    Replayed,
+    Tended,
+)
+from onejob.core.step import Command, Cut, Facts, Footprint
+from onejob.core.upkeep import Purge
+from tests.core.scripted import EVERYTHING, POLICY_ID, STREAM_ID, Scripted, Seen, a_policy, a_stream, scripted
+from tests.core.world import (
+    BOB,
+    HOUR,
+    JOB,
+    JOB2,
+    JOB3,
+    LEASE,
+    NEWER_FORMAT,
+    NOW,
+    RECORD_ID,
+    TALLY_ID,
+    TENANT,
+    World,
+    a_job,
+    a_record,
+    a_tally,
+    cancel,
+    expire,
+    forget,
+    look_up,
+    look_up_job,
+    purge,
+    reserve,
+    submit,
+    tend,
+    the,
+)
+
+# Commands of one batch
+
+
+def test_two_submissions_of_one_key_in_one_batch_settle_each_other() -> None:
+    world = World()
+    first, second, echo = world.batch(submit(JOB), submit(JOB2), submit(JOB))
+    assert the(first, Created).job == the(second, Replayed).job == the(echo, Created).job
+    assert world.jobs() == [JOB]
+    assert set(world.changes.inserts) == {Kind.RECORD, Kind.JOB}
+    assert [add.job_id for add in world.changes.adds] == [JOB]
+
+
+def test_a_batch_is_folded_as_if_each_command_were_alone() -> None:
+    commands: list[Command[Any]] = [
+        reserve(),
+        reserve(JOB2, holder=BOB),
+        look_up(),
+        cancel(),
+        submit(JOB2),
+        forget(HOUR),
+        purge(),
+        submit(JOB2),
+        look_up_job(),
+        submit(JOB3),
+        expire(),
+        tend(JOB2),
+    ]
+    together, alone = World(a_tally()), World(a_tally())
+    replies = [alone.do(command) for command in commands]
+    assert together.batch(*commands) == replies
+    assert (together.facts, together.beside) == (alone.facts, alone.beside)
+    told = [Held, InProgress, Found, Cancelled, InProgress, Refused, Tended, Created, Missing, Replayed]
+    assert [type(reply) for reply in replies] == [*told, Tended, Tended]
+
+
+def test_a_forgotten_key_is_still_answered_in_the_same_batch_and_a_purged_one_is_new() -> None:
+    world = World(a_record(), a_job())
+    forgotten, replayed = world.batch(forget(0), submit(JOB2))
+    assert the(forgotten, Forgotten).expires_at == NOW
+    assert the(replayed, Replayed).job == world.job()
+    purged, created = world.batch(purge(), submit(JOB2))
+    assert the(purged, Tended).changed
+    assert the(created, Created).job == world.job(JOB2)
+    assert world.jobs() == [JOB2]
+    assert world.record().version == 1
+
+
+def test_changes_name_the_version_that_was_loaded() -> None:
+    world = World(a_record(version=3), a_job(version=5))
+    world.batch(forget(HOUR), forget(0), cancel())
+    assert [(fact.version, loaded) for fact, loaded in world.changes.updates[Kind.RECORD]] == [(5, 3)]
+    assert [(fact.version, loaded) for fact, loaded in world.changes.updates[Kind.JOB]] == [(8, 5)]
+
+
+def test_a_dropped_job_takes_what_the_same_batch_would_have_added() -> None:
+    world = World()
+    world.batch(submit(JOB), submit(JOB2, record_id=b"", key=""), cancel(JOB), purge())
+    assert {add.job_id for add in world.changes.adds} == {JOB2}
+    assert (Kind.RECORD in world.changes.inserts, world.jobs()) == (False, [JOB2])
+
+
+def test_a_batch_that_only_read_changes_nothing() -> None:
+    world = World(a_record(), a_job())
+    world.batch(look_up(), look_up_job(), submit(JOB2))
+    assert not world.changes
+
+
+# Failing alone
+
+
+LINE = (Beside.LOG, U64(0), b"line")
+
+
+def outside(put: Fact) -> Scripted:
+    return scripted(Footprint(TENANT, RECORD_ID), replace(a_record(), version=4), put)
+
+
+@pytest.mark.parametrize(
+    "culprit",
+    [
+        outside(a_job(id=JOB3, version=1)),
+        outside(replace(a_record(), version=6)),
+        outside(replace(a_record(), version=4, tenant="other")),
+        scripted(Footprint(TENANT, RECORD_ID), replace(a_record(), version=3)),
+        scripted(Footprint(TENANT, RECORD_ID, (JOB3,)), a_job(id=JOB3, version=2)),
+        scripted(Footprint(TENANT, RECORD_ID), a_record(version=4), drops=(a_job(id=JOB3),)),
+        scripted(Footprint(TENANT, jobs=(JOB3,)), drops=(a_job(id=JOB3),)),
+        scripted(Footprint(TENANT, RECORD_ID), a_record(version=4), adds=(Attachment(JOB3, *LINE),)),
+        scripted(Footprint(TENANT, jobs=(JOB3,)), adds=(Attachment(JOB3, *LINE),)),
+        scripted(Footprint(TENANT, jobs=(JOB3,)), cuts=(Cut(JOB3, *LINE[:2]),)),
+    ],
+    ids=[
+        "outside",
+        "version ahead",
+        "other tenant",
+        "same version",
+        "new with 2",
+        "drops outside",
+        "drops none",
+        "adds outside",
+        "adds to none",
+        "cuts from none",
+    ],
+)
+def test_a_wrong_change_is_a_defect_that_changes_nothing_and_harms_no_other(culprit: Scripted) -> None:
+    world = World(a_record(version=3), a_job())
+    before, defect, after = world.batch(look_up(), culprit, submit(JOB2))
+    assert the(defect, Defect).retryable is False
+    assert "Scripted" in the(defect, Defect).message
+    assert the(before, Found).record == a_record(version=3)
+    assert the(after, Replayed)
+    assert not world.changes
+
+
+def test_a_change_outside_the_own_footprint_is_a_defect_whatever_else_the_batch_loads() -> None:
+    world = World(a_record(version=3), a_job())
+    _, defect = world.batch(look_up_job(JOB3), outside(a_job(id=JOB3, version=1)))
+    assert isinstance(defect, Defect)
+
+
+def test_another_tenants_facts_do_not_exist() -> None:
+    world = World(a_record(), a_job(slot=TALLY_ID), a_tally(), a_stream(), a_policy())
+    facts = dict(world.facts)
+    seen: list[Facts] = []
+    asks = replace(EVERYTHING, tenant="other", tally=TALLY_ID)
+    world.batch(
+        Seen(tenant="other", asks=asks, into=seen),
+        Purge(tenant="other", record_id=RECORD_ID, job_ids=(JOB,), tally_id=TALLY_ID),
+        replace(cancel(), tenant="other"),
+    )
+    assert seen == [Facts()]
+    assert world.facts == facts
+    assert the(world.do(look_up(tenant="other")), Missing)
+    assert the(world.do(look_up_job(tenant="other")), Missing)
+    assert the(world.do(submit(tenant="other")), Defect)  # it may not take the place of what it cannot see
+    assert world.facts == facts
+
+
+@pytest.mark.parametrize("fact", [a_record(), a_job(), a_stream(), a_tally(), a_policy()])
+def test_a_fact_of_a_newer_format_is_left_to_newer_programs(fact: Fact) -> None:
+    newer = replace(fact, format=NEWER_FORMAT)
+    world = World(newer, a_job(id=JOB2))
+    asks = Footprint(TENANT, RECORD_ID, (JOB,), STREAM_ID, TALLY_ID, POLICY_ID)
+    defect, fine = world.batch(scripted(asks), cancel(JOB2))
+    assert the(defect, Defect).retryable is True
+    assert type(fact).__name__ in the(defect, Defect).message
+    assert the(fine, Cancelled).changed
+
+
+def test_a_command_of_a_newer_format_is_left_to_newer_programs() -> None:
+    world = World()
+    defect, fine = world.batch(submit(format=FORMAT + 1), submit(JOB2))
+    assert the(defect, Defect).retryable is True
+    assert the(fine, Created).job.id == JOB2
+
+
+def test_time_never_runs_below_the_stamps_of_the_facts() -> None:
+    ahead = NOW + HOUR
+    for stamped in (a_record(changed_at=ahead), a_job(changed_at=ahead)):
+        world = World(a_record(expires_at=ahead), a_job(), a_tally())
+        world.facts[Kind.RECORD if stamped.id == RECORD_ID else Kind.JOB, stamped.id] = stamped
+        assert the(world.do(submit(JOB2), NOW), Replayed).at == ahead
+    tally = World(a_job(slot=TALLY_ID), a_tally(changed_at=ahead))
+    assert the(tally.do(cancel(), NOW), Cancelled).job.ended_at == ahead
+    world = World()
+    reserved, other = world.batch(reserve(), look_up_job(JOB3), at=NOW)
+    assert (the(reserved, Held).lease_until, the(other, Missing).at) == (NOW + LEASE, NOW)
+
+
+# All five facts
+
+
+def test_a_command_may_touch_all_five_facts() -> None:
+    whole = Footprint(TENANT, RECORD_ID, (JOB, JOB2), STREAM_ID, TALLY_ID, POLICY_ID)
+    firsts: list[Fact] = [
+        a_record(version=1, job_ids=JOB + JOB2), a_job(version=1), a_job(id=JOB2, version=1),
+        a_stream(), a_tally(version=1), a_policy(),
+    ]  # fmt: skip
+    input = Attachment(JOB, Beside.INPUT, U64(0), b"1")
+    world = World()
+    assert the(world.do(scripted(whole, *firsts, adds=(input,))), Tended)
+    assert list(world.facts.values()) == firsts
+    seconds = [replace(fact, version=2) for fact in firsts]
+    added = Attachment(JOB, Beside.LOG, U64(2**64 - 1), b"2")
+    cut = Cut(JOB, Beside.INPUT, 0)
+    assert the(world.do(scripted(whole, *seconds, adds=(added,), cuts=(cut,))), Tended)
+    assert list(world.facts.values()) == seconds
+    assert list(world.beside) == [(JOB, Beside.LOG, 2**64 - 1)]
+    kept = [fact for fact in seconds if not isinstance(fact, Job | Stream)]
+    gone = tuple(fact for fact in seconds if isinstance(fact, Job | Stream))
+    assert the(world.do(scripted(whole, *(replace(f, version=3) for f in kept), drops=gone)), Tended)
+    assert [kind for kind, _ in world.facts] == [Kind.RECORD, Kind.TALLY, Kind.POLICY]
+    assert world.beside == {}
+    answers: list[AnyReply] = list(world.batch(scripted(whole, drops=tuple(world.facts.values()))))
+    assert (answers, world.facts) == ([Tended(True, NOW)], {})
+
+
+def test_a_job_dropped_and_made_anew_in_one_batch_keeps_nothing_of_the_old_one() -> None:
+    world = World()
+    world.do(submit())
+    world.do(cancel())
+    assert world.indexes(Beside.EVENT) == [1]
+    world.batch(Purge(tenant=TENANT, record_id=RECORD_ID, job_ids=(JOB,)), submit())
+    assert world.job().version == 1
+    assert world.indexes(Beside.EVENT) == []
+    assert world.indexes(Beside.INPUT) == [0]

@@ -1,0 +1,74 @@
+"""Rules of gathering: what a batch loads, in which order, and what following adds."""
+
+from onejob.core.facts import Kind, Tally
+from onejob.core.fold import Wanted
+from onejob.core.identity import tally_id
+from onejob.core.receipt import (
+    Defect,
+    Tended,
+)
+from onejob.core.step import JOBS_MAX, Facts, Footprint
+from tests.core.scripted import EVERYTHING, POLICY_ID, STREAM_ID, Seen, a_policy, a_stream, scripted
+from tests.core.world import (
+    JOB,
+    JOB2,
+    JOB3,
+    RECORD_ID,
+    TALLY_ID,
+    TENANT,
+    World,
+    a_job,
+    a_record,
+    a_tally,
+    the,
+)
+
+
+def test_facts_are_loaded_in_the_order_record_job_stream_tally_policy_each_sorted() -> None:
+    others = [Footprint(TENANT, b"r9", (JOB3, JOB), b"s9", b"t9", b"p9"), Footprint(TENANT, b"r1", (JOB,))]
+    world = World(a_record(), a_job(slot=TALLY_ID), a_tally())
+    world.gathered([*others, EVERYTHING, *others])
+    assert world.asked == [
+        Wanted(Kind.RECORD, sorted([RECORD_ID, b"r1", b"r9"])),
+        Wanted(Kind.JOB, [JOB, JOB2, JOB3]),
+        Wanted(Kind.STREAM, sorted([STREAM_ID, b"s9"])),
+        Wanted(Kind.TALLY, sorted([TALLY_ID, b"t9"])),
+        Wanted(Kind.POLICY, sorted([POLICY_ID, b"p9"])),
+    ]
+
+
+def test_nothing_is_asked_for_that_nobody_named() -> None:
+    world = World(a_record(), a_job(slot=TALLY_ID), a_tally())
+    world.gathered([Footprint(TENANT, RECORD_ID)])
+    assert world.asked == [Wanted(Kind.RECORD, [RECORD_ID])]
+    world.gathered([Footprint(TENANT)])
+    assert world.asked == []
+
+
+def test_following_goes_from_the_record_to_its_jobs_to_their_tally() -> None:
+    record = a_record(job_ids=JOB3 + JOB)
+    jobs = a_job(), a_job(id=JOB2), a_job(id=JOB3, slot=TALLY_ID)
+    world = World(record, *jobs, a_tally(), a_stream(), a_policy())
+    seen: list[Facts] = []
+    world.do(Seen(tenant=TENANT, asks=EVERYTHING, into=seen))
+    (facts,) = seen
+    assert (facts.record, facts.stream, facts.policy) == (record, a_stream(), a_policy())
+    assert facts.jobs == {job.id: job for job in jobs}
+    assert facts.job == jobs[2]  # the first that the record names
+    assert facts.tally == a_tally()
+
+
+def test_a_named_tally_is_not_followed_away_from() -> None:
+    other = tally_id(TENANT, "bob")
+    world = World(a_job(slot=TALLY_ID), a_tally(), a_tally(id=other, user="bob"))
+    seen: list[Facts] = []
+    asks = Footprint(TENANT, jobs=(JOB,), tally=other, follow_tally=True)
+    world.do(Seen(tenant=TENANT, asks=asks, into=seen))
+    assert the(seen[0].tally, Tally).user == "bob"
+
+
+def test_a_footprint_names_at_most_a_hundred_jobs() -> None:
+    ids = tuple(f"job-{n:012}".encode() for n in range(JOBS_MAX + 1))
+    assert JOBS_MAX == 100
+    assert the(World().do(scripted(Footprint(TENANT, jobs=ids[:-1]))), Tended)
+    assert the(World().do(scripted(Footprint(TENANT, jobs=ids))), Defect)

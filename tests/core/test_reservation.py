@@ -1,0 +1,249 @@
+"""Rules of Reserve … Settle: leases, fences, take-over, and what each verdict leaves."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from onejob.core.facts import Beside
+from onejob.core.receipt import (
+    Conflict,
+    Held,
+    InProgress,
+    Missing,
+    Reason,
+    Refused,
+    Replayed,
+    Settled,
+)
+from onejob.core.reservation import Verdict
+from onejob.core.states import IdempotencyStatus, JobState
+from onejob.core.step import Command
+from tests.core.world import (
+    ANN,
+    BOB,
+    DAY,
+    EVE,
+    HOUR,
+    JOB,
+    JOB2,
+    JOB3,
+    LEASE,
+    NOW,
+    OTHER_PRINT,
+    SECOND,
+    TTL,
+    World,
+    a_job,
+    a_record,
+    expire,
+    renew,
+    reserve,
+    settle,
+    submit,
+    take_over,
+    tend,
+    the,
+)
+
+LAPSED = NOW + LEASE + 1
+PENDING, COMMITTED, REJECTED = IdempotencyStatus
+VERDICTS = list(Verdict)
+
+
+def reserved() -> tuple[World, Held]:
+    world = World()
+    return world, the(world.do(reserve()), Held)
+
+
+def holders_commands(held: Held) -> list[Command[Any]]:
+    return [renew(held), *(settle(held, verdict) for verdict in VERDICTS)]
+
+
+def refusal(reply: object) -> Reason:
+    return the(reply, Refused).reason
+
+
+def test_a_reservation_stores_a_preparing_job_and_a_lease() -> None:
+    world, held = reserved()
+    assert (held.job_id, held.token, held.holder, held.taken_over) == (JOB, 1, ANN, False)
+    assert held.lease_until == NOW + LEASE
+    record, job = world.record(), world.job()
+    assert (record.status, record.lease_until) == (PENDING, NOW + LEASE)
+    assert record.expires_at == job.keep_until == job.due_at == NOW + LEASE + TTL
+    assert job.state is JobState.PREPARING
+    assert world.indexes(Beside.INPUT) == [0]
+
+
+def test_a_reservation_without_a_job_stores_only_a_record() -> None:
+    world = World()
+    held = the(world.do(reserve(b"")), Held)
+    assert (held.job_id, world.jobs(), world.beside) == (b"", [], {})
+    done = the(world.do(settle(held, Verdict.COMMIT, b"201 Created")), Settled)
+    assert (done.record.status, done.job) == (COMMITTED, None)
+    replayed = the(world.do(reserve(b"", holder=BOB)), Replayed)
+    assert (replayed.job, replayed.receipt) == (None, b"201 Created")
+
+
+# Leases
+
+
+def test_a_held_key_is_in_progress_for_everybody_else() -> None:
+    world, _ = reserved()
+    for command in (reserve(JOB2, holder=BOB), submit(JOB2), take_over(BOB)):
+        waiting = the(world.do(command, NOW + 1), InProgress)
+        assert (waiting.job_id, waiting.retry_after_ms) == (JOB, LEASE)
+        assert not world.changes
+
+
+def test_a_lease_lives_to_the_exact_millisecond() -> None:
+    world, _ = reserved()
+    assert the(world.do(take_over(BOB), NOW + LEASE), InProgress)
+    assert the(world.do(take_over(BOB), NOW + LEASE + 1), Held).token == 2
+
+
+def test_a_renewed_lease_and_its_window_count_from_the_renewal() -> None:
+    world, held = reserved()
+    longer = the(world.do(renew(held), NOW + SECOND), Held)
+    assert longer == replace(held, lease_until=NOW + SECOND + LEASE, at=NOW + SECOND)
+    assert world.record().expires_at == world.job().keep_until == NOW + SECOND + LEASE + TTL
+    assert world.job().due_at == world.job().keep_until
+
+
+def test_a_lapsed_lease_that_nobody_took_over_can_be_renewed_and_settled() -> None:
+    world, held = reserved()
+    assert the(world.do(renew(held), LAPSED), Held).token == 1
+    assert the(world.do(settle(held, Verdict.COMMIT), LAPSED + LEASE + 1), Settled)
+
+
+def test_a_pending_record_never_expires_while_its_lease_lives() -> None:
+    world = World()
+    held = the(world.do(reserve(ttl_ms=1, lease_ms=HOUR)), Held)
+    world.do(expire(), NOW + HOUR)
+    world.do(tend(), NOW + HOUR)
+    assert the(world.do(submit(JOB2), NOW + HOUR), InProgress)
+    assert the(world.do(settle(held, Verdict.COMMIT), NOW + HOUR), Settled)
+    past = World(a_record(PENDING, lease_until=NOW, expires_at=NOW - DAY), a_job(JobState.PREPARING))
+    past.do(expire())
+    assert the(past.do(submit(JOB2)), InProgress).job_id == JOB
+
+
+def test_a_pending_record_expires_after_its_window_and_the_key_makes_a_new_job() -> None:
+    world, held = reserved()
+    end = NOW + LEASE + TTL
+    again = the(world.do(reserve(JOB2, holder=BOB), end + 1), Held)
+    assert (again.job_id, again.token, again.taken_over) == (JOB2, 1, False)
+    world.do(tend(), end + 1)
+    assert world.job().state is JobState.FAILED
+    assert refusal(world.do(settle(held, Verdict.COMMIT), end + 2)) is Reason.STALE
+
+
+# Echo
+
+
+def test_the_same_holder_gets_the_same_answer() -> None:
+    world, held = reserved()
+    assert world.do(reserve(), NOW + 5) == replace(held, at=NOW + 5)
+    assert not world.changes
+    taken = the(world.do(take_over(BOB), LAPSED), Held)
+    assert world.do(take_over(BOB), LAPSED + 5) == replace(taken, at=LAPSED + 5)
+    assert world.do(reserve(JOB2, holder=BOB), LAPSED + 5) == replace(taken, at=LAPSED + 5)
+    assert not world.changes
+
+
+def test_the_same_holder_after_the_settling_gets_the_settled_answer() -> None:
+    world, held = reserved()
+    world.do(settle(held, Verdict.COMMIT))
+    assert the(world.do(reserve()), Replayed).job == world.job()
+
+
+def test_a_reservation_repeated_after_its_record_has_gone_makes_no_second_job() -> None:
+    world, _ = reserved()
+    assert refusal(world.do(reserve(), NOW + LEASE + TTL + 1)) is Reason.STALE
+    assert not world.changes
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_a_settling_repeated_with_equal_content_succeeds(verdict: Verdict) -> None:
+    world, held = reserved()
+    first = the(world.do(settle(held, verdict, b"so")), Settled)
+    again = the(world.do(settle(held, verdict, b"so"), NOW + 9), Settled)
+    assert again == replace(first, at=NOW + 9)
+    assert not world.changes
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_a_settling_repeated_with_other_content_is_refused(verdict: Verdict) -> None:
+    world, held = reserved()
+    world.do(settle(held, verdict, b"so"))
+    others = [settle(held, other, b"so") for other in VERDICTS if other is not verdict]
+    for command in (settle(held, verdict, b"not so"), *others):
+        assert refusal(world.do(command)) is Reason.ALREADY_SETTLED
+        assert not world.changes
+    assert refusal(world.do(renew(held))) is Reason.ALREADY_SETTLED
+
+
+# Fences
+
+
+def test_after_a_take_over_everything_from_before_is_stale() -> None:
+    world, held = reserved()
+    taken = the(world.do(take_over(BOB), LAPSED), Held)
+    for command in holders_commands(held):
+        refused = the(world.do(command, LAPSED + 1), Refused)
+        assert (refused.reason, refused.details) == (Reason.STALE, {"token": held.token})
+        assert not world.changes
+    assert the(world.do(settle(taken, Verdict.COMMIT), LAPSED + 1), Settled)
+    assert refusal(world.do(settle(held, Verdict.COMMIT), LAPSED + 2)) is Reason.STALE
+
+
+def test_a_recreated_record_with_an_equal_token_is_no_fence_passed() -> None:
+    world, held = reserved()
+    end = NOW + LEASE + TTL + 1
+    fresh = the(world.do(reserve(JOB2, holder=BOB), end), Held)
+    assert fresh.token == held.token
+    same_holder = replace(held, holder=BOB)  # even a nonce drawn twice does not help: the job id differs
+    for stale in (held, same_holder):
+        for command in holders_commands(stale):
+            assert refusal(world.do(command, end)) is Reason.STALE
+    assert the(world.do(settle(fresh, Verdict.COMMIT), end), Settled).job == world.job(JOB2)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"job_id": JOB2}, {"token": 2}, {"token": 0}, {"holder": EVE}, {"holder": b""}]
+)
+def test_job_id_token_and_holder_must_all_be_right(wrong: dict[str, object]) -> None:
+    world, held = reserved()
+    other = replace(held, **wrong)
+    for command in holders_commands(other):
+        assert refusal(world.do(command)) is Reason.STALE
+
+
+# Take-over
+
+
+def test_take_over_keeps_the_job_id_and_raises_the_token() -> None:
+    world, _ = reserved()
+    then = LAPSED
+    turns: list[tuple[bytes, Command[Any]]] = [
+        (BOB, take_over(BOB)),
+        (EVE, reserve(JOB3, holder=EVE)),
+        (ANN, take_over(ANN)),
+    ]
+    for token, (holder, command) in enumerate(turns, start=2):
+        taken = the(world.do(command, then), Held)
+        assert (taken.job_id, taken.token, taken.holder, taken.taken_over) == (JOB, token, holder, True)
+        assert world.record().expires_at == world.job().due_at == then + LEASE + TTL
+        then += LEASE + 1
+    assert world.jobs() == [JOB]
+
+
+def test_take_over_never_makes_a_key() -> None:
+    world, _ = reserved()
+    assert the(World().do(take_over()), Missing)
+    assert the(world.do(take_over(), NOW + LEASE + TTL + 1), Missing)
+
+
+def test_a_mismatch_beats_take_over() -> None:
+    world, _ = reserved()
+    assert the(world.do(reserve(JOB2, holder=BOB, fingerprint=OTHER_PRINT), LAPSED), Conflict).job_id == JOB
