@@ -91,38 +91,44 @@ class Working:
         )
 
     def apply(self, step: Step[Any], footprint: Footprint, facts: Facts) -> None:
-        """Take over the changes of one command: all of them, or with an error none."""
-        self._check(step, footprint, facts)
-        for fact in step.puts:
-            table, loaded = self._places[type(fact)]
-            loaded.setdefault(fact.id, table[fact.id])
-            table[fact.id] = fact
-        for fact in step.drops:
-            table, loaded = self._places[type(fact)]
-            loaded.setdefault(fact.id, table[fact.id])
-            table[fact.id] = None
-            self._adds = [add for add in self._adds if add.job_id != fact.id]
-        self._adds += step.adds
-        self._cuts += step.cuts
+        """Take over the changes of one command: all of them, or with an error none.
 
-    def _check(self, step: Step[Any], footprint: Footprint, facts: Facts) -> None:
-        """A command changes only what its footprint names, in its own tenant, from the version it was shown."""
-        ids = [fact.id for fact in step.puts]
+        A command changes only what its footprint names, in its own tenant, from the version it was shown.
+        """
+        tenant = footprint.tenant
+        named = (footprint.record, *footprint.jobs, *facts.jobs) + _further_named(footprint, facts)
+        moves: list[tuple[Any, bytes, Any, Fact | None]] = []
         for fact in step.puts:
-            assert _named(fact, footprint, facts)
-            old = self._places[type(fact)][0][fact.id]
-            assert fact.tenant == footprint.tenant
-            assert old is None or old.tenant == footprint.tenant
+            place = self._places[type(fact)]
+            old = place[0][fact.id]
+            assert fact.id in named
+            assert fact.tenant == tenant
             assert fact.version == (1 if old is None else old.version + 1)
+            assert old is None or old.tenant == tenant
+            moves.append((place, fact.id, old, fact))
         for fact in step.drops:
-            assert _named(fact, footprint, facts)
-            old = self._places[type(fact)][0][fact.id]
+            place = self._places[type(fact)]
+            old = place[0][fact.id]
+            assert fact.id in named
             assert old is not None
-            assert old.tenant == footprint.tenant
+            assert old.tenant == tenant
+            moves.append((place, fact.id, old, None))
         for add in step.adds:
-            assert add.job_id in ids or add.job_id in facts.jobs
+            for fact in step.puts:
+                if fact.id == add.job_id:
+                    break
+            else:
+                assert add.job_id in facts.jobs
         for cut in step.cuts:
             assert cut.job_id in facts.jobs
+        for (table, loaded), id, old, new in moves:
+            loaded.setdefault(id, old)
+            table[id] = new
+        if step.drops:
+            gone = {fact.id for fact in step.drops}
+            self._adds = [add for add in self._adds if add.job_id not in gone]
+        self._adds += step.adds
+        self._cuts += step.cuts
 
     def changes(self) -> Changes:
         changes = Changes({}, {}, {}, self._adds, self._cuts)
@@ -208,13 +214,11 @@ def _checked(command: Command[AnyReply], facts: Facts, now: int) -> int:
     return now
 
 
-def _named(fact: Fact, footprint: Footprint, facts: Facts) -> bool:
-    if type(fact) is Record:
-        return fact.id == footprint.record
-    if type(fact) is Job:
-        return fact.id in footprint.jobs or fact.id in facts.jobs
-    followed = facts.tally is not None and fact.id == facts.tally.id
-    return followed or fact.id in (footprint.stream, footprint.tally, footprint.policy)
+def _further_named(footprint: Footprint, facts: Facts) -> tuple[bytes, ...]:
+    if footprint.stream or footprint.tally or footprint.policy or footprint.follow_tally:
+        followed = facts.tally.id if facts.tally is not None else b""
+        return (footprint.stream, footprint.tally, footprint.policy, followed)
+    return ()
 
 
 def _owned(table: dict[bytes, Any], id: bytes, tenant: str) -> Any:

@@ -89,12 +89,20 @@ class Combine:
 
     async def _execute(self, commands: list[Command[Any]]) -> Sequence[AnyReply]:
         """Execute; what may or may not be done is executed again, for every command knows its own echo."""
-        for attempt in range(1, UNKNOWN_ATTEMPTS_MAX):
+        doubt: Unknown | None = None
+        for attempt in range(UNKNOWN_ATTEMPTS_MAX):
+            if attempt:
+                await asyncio.sleep(_UNKNOWN_PAUSE * attempt)
             try:
                 return await self._engine.execute(commands)
-            except Unknown:
-                await asyncio.sleep(_UNKNOWN_PAUSE * attempt)
-        return await self._engine.execute(commands)
+            except Unknown as error:
+                doubt = error
+            except Unavailable as error:
+                if doubt is None:
+                    raise
+                raise doubt from error  # this attempt did nothing, but an earlier one may have
+        assert doubt is not None
+        raise doubt
 
 
 class _Queue:

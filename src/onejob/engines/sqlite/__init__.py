@@ -111,7 +111,7 @@ class SqliteEngine:
         return self._write_store
 
     def _open_reader(self) -> Store:
-        self._read_store = Store(schema.connect(self._path), lambda: self._now())
+        self._read_store = Store(schema.connect(self._path), self._now)
         self._read_file = _identity(self._path)
         return self._read_store
 

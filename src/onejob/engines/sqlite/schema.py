@@ -1,6 +1,7 @@
 """Opening a file: prove that it is ours, whole and as durable as promised, then bring its schema forward."""
 
 import os
+from contextlib import suppress
 from importlib import resources
 from typing import Any
 
@@ -36,10 +37,23 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
             "trusted_schema = OFF",
         ):
             db.execute(f"PRAGMA {pragma}")
-    except apsw.Error:
+        _sync_journal(path)
+    except (apsw.Error, OSError):
         db.close()
         raise
     return db
+
+
+def _sync_journal(path: str) -> None:
+    """What a killed process wrote but did not sync becomes visible with this opening: make it last first."""
+    try:
+        journal = os.open(path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(journal)
+    finally:
+        os.close(journal)
 
 
 def prepare(path: str, *, make: bool) -> None:
@@ -53,7 +67,10 @@ def prepare(path: str, *, make: bool) -> None:
         )
     if not size and not make:
         raise StoreRefused(f"{path} is empty or missing, but was not: the answers in it are lost; restore it")
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    # A file that is there is not opened: to close any descriptor of it drops the locks SQLite holds in this process.
+    if not os.path.exists(path):
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def migrate(db: apsw.Connection, path: str) -> None:

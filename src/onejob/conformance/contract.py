@@ -1,0 +1,36 @@
+"""All rules of an engine in one class."""
+
+import pytest
+
+from .atomicity import Atomicity
+from .closing import Closing
+from .culprit import Culprit
+from .echo import Echo
+from .fences import Fences
+from .following import Following
+from .mixed import Mixed
+from .order import Order
+from .queries import Queries
+from .races import Races
+from .tenants import Tenants
+from .time import Time
+from .values import Values
+
+
+@pytest.mark.asyncio
+class EngineContract(
+    Atomicity,
+    Closing,
+    Culprit,
+    Echo,
+    Fences,
+    Following,
+    Mixed,
+    Order,
+    Queries,
+    Races,
+    Tenants,
+    Time,
+    Values,
+):
+    """Subclass it, and give it a fixture `world`."""

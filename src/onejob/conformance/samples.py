@@ -1,0 +1,177 @@
+"""Facts and commands to try an engine with."""
+
+from hashlib import sha256
+from typing import Any
+
+from onejob.core.facts import U64, Attachment, Beside, Fact, Job, Policy, Record, Reservation, Stream, Tally
+from onejob.core.identity import policy_id, record_id, stream_id, tally_id
+from onejob.core.receipt import Held
+from onejob.core.reservation import Reserve, Settle, Verdict
+from onejob.core.states import IdempotencyStatus, JobState
+from onejob.core.submission import Submit
+from onejob.ids import new_holder, new_job_id
+
+TENANT = "acme"
+OTHER = "globex"
+TYPE = "mail"
+USER = "ann"
+ACTOR = "client:suite"
+FAR = 4_000_000_000_000  # no suite runs as late as that
+LEASE_MS = 500
+TTL_MS = 2_000
+U64_MAX = 2**64 - 1
+
+
+def key_id(key: str = "k", tenant: str = TENANT) -> bytes:
+    return record_id(tenant, TYPE, key)
+
+
+def submit(key: str = "k", *, tenant: str = TENANT, input: bytes = b'{"n":1}', **options: Any) -> Submit:
+    """A submission; without a key it has no record."""
+    given: dict[str, Any] = _arrival(key, tenant, input) | options
+    return Submit(**given)
+
+
+def reserve(
+    key: str = "k",
+    *,
+    tenant: str = TENANT,
+    input: bytes = b'{"n":1}',
+    lease_ms: int = LEASE_MS,
+    **options: Any,
+) -> Reserve:
+    given: dict[str, Any] = _arrival(key, tenant, input) | {"holder": new_holder()} | options
+    return Reserve(**given, lease_ms=lease_ms)
+
+
+def settle(held: Held, verdict: Verdict = Verdict.COMMIT, *, tenant: str = TENANT, **options: Any) -> Settle:
+    return Settle(**fence(held, tenant), verdict=verdict, actor=ACTOR, **options)
+
+
+def fence(held: Held, tenant: str = TENANT) -> dict[str, Any]:
+    return {
+        "tenant": tenant,
+        "record_id": held.record_id,
+        "job_id": held.job_id,
+        "token": held.token,
+        "holder": held.holder,
+    }
+
+
+def a_record(key: str = "k", tenant: str = TENANT, **changes: Any) -> Record:
+    given: dict[str, Any] = {
+        "id": key_id(key, tenant),
+        "tenant": tenant,
+        "scope": TYPE,
+        "key": key,
+        "status": IdempotencyStatus.COMMITTED,
+        "fingerprint": sha256(key.encode()).digest(),
+        "job_ids": b"",
+        "holder": new_holder(),
+        "token": 1,
+        "lease_until": 0,
+        "created_at": 1,
+        "changed_at": 1,
+        "expires_at": FAR,
+        "ttl_ms": TTL_MS,
+        "actor": ACTOR,
+        "user": USER,
+    }
+    return Record(**given | changes)
+
+
+def a_job(tenant: str = TENANT, **changes: Any) -> Job:
+    given: dict[str, Any] = {
+        "id": new_job_id(),
+        "tenant": tenant,
+        "type": TYPE,
+        "state": JobState.PENDING,
+        "scope": TYPE,
+        "key": "",
+        "actor": ACTOR,
+        "user": USER,
+        "created_at": 1,
+        "changed_at": 1,
+        "keep_until": FAR,
+    }
+    return Job(**given | changes)
+
+
+def a_stream(client_id: str = "till-7", tenant: str = TENANT, **changes: Any) -> Stream:
+    given: dict[str, Any] = {
+        "id": stream_id(tenant, TYPE, client_id),
+        "tenant": tenant,
+        "scope": TYPE,
+        "client_id": client_id,
+        "last": U64(U64_MAX),
+        "last_seen": 1,
+        "owner": ACTOR,
+        "changed_at": 1,
+        "expires_at": FAR,
+    }
+    return Stream(**given | changes)
+
+
+def a_tally(user: str = USER, tenant: str = TENANT, **changes: Any) -> Tally:
+    given: dict[str, Any] = {
+        "id": tally_id(tenant, user),
+        "tenant": tenant,
+        "user": user,
+        "live": 3,
+        "changed_at": 1,
+        "cost_held": 2**62,
+        "spent": (1, 2**62, 3),
+        "minutes": tuple(range(60)),
+        "hours": tuple(range(24)),
+        "reservations": {
+            "r-1": Reservation(1, FAR, "active"),
+            "ünï/\"'": Reservation(1, 2, "consumed"),
+        },
+    }
+    return Tally(**given | changes)
+
+
+def a_policy(name: str = "limits", tenant: str = TENANT, **changes: Any) -> Policy:
+    given: dict[str, Any] = {
+        "id": policy_id(tenant, name),
+        "tenant": tenant,
+        "name": name,
+        "body": b'{"maxConcurrent":5}',
+        "changed_at": 1,
+    }
+    return Policy(**given | changes)
+
+
+def one_of_each(tenant: str = TENANT) -> tuple[Fact, ...]:
+    """A record, its job, a stream, a tally and a policy, with the largest values their fields may have."""
+    job = a_job(
+        tenant,
+        slot=tally_id(tenant, USER),
+        cost_held=2**63 - 1,
+        priority=-(2**63),
+        labels=b'{"a":"\xc3\xa4"}',
+    )
+    record = a_record(
+        tenant=tenant, job_ids=job.id, client_id="till-7", sequence=U64(U64_MAX), receipt=bytes(range(256))
+    )
+    return record, job, a_stream(tenant=tenant), a_tally(tenant=tenant), a_policy(tenant=tenant)
+
+
+def add(job_id: bytes, data: bytes = b"x", *, beside: Beside = Beside.INPUT, index: int = 0) -> Attachment:
+    return Attachment(job_id, beside, U64(index), data)
+
+
+def _arrival(key: str, tenant: str, input: bytes) -> dict[str, Any]:
+    return {
+        "tenant": tenant,
+        "job_id": new_job_id(),
+        "type": TYPE,
+        "input": input,
+        "record_id": key_id(key, tenant) if key else b"",
+        "scope": TYPE,
+        "key": key,
+        "fingerprint": sha256(input).digest(),
+        "actor": ACTOR,
+        "user": USER,
+        "ttl_ms": TTL_MS,
+    }

@@ -1,0 +1,107 @@
+"""What is stored comes back as it was: bytes byte for byte, texts character for character, integers in full."""
+
+import pytest
+from msgspec.structs import replace
+
+from onejob.core.facts import U64, Beside, Kind
+from onejob.core.lookup import LookUp
+from onejob.core.receipt import Created, Found, Held, Replayed, Settled
+from onejob.core.states import Delivery
+
+from .commands import Seen, look, written
+from .samples import TENANT, a_job, a_policy, a_record, a_stream, add, key_id, reserve, settle, submit
+from .world import World, ask, attached, listed
+
+PAYLOADS = {
+    "nothing": b"",
+    "one NUL": b"\x00",
+    "NULs around": b"\x00a\x00",
+    "every byte": bytes(range(256)),
+    "not UTF-8": b"\xff\xfe\xed\xa0\x80",
+    "a mebibyte": bytes(range(256)) * 4096,
+}
+# No two of these are the same key, although collations and normal forms of some stores would say so.
+KEYS = (
+    "key", "KEY", "Key", " key", "key ", "kéy", "ke\u0301y", "\u212aey", "key\u200b", "ｋｅｙ", "ключ", "キー", "🔑",
+    "k'ey", 'k"ey', "k%ey", "k_ey", "k\\ey", "k/ey", "k;ey--", "0", "00", "1e0", "NULL",
+    "x" * 255, "x" * 254 + "y", "🔑" * 255,
+)  # fmt: skip
+
+each_payload = pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS.keys())
+each_u64 = pytest.mark.parametrize("number", [0, 1, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1])
+
+
+class Values:
+    @each_payload
+    async def test_an_input_comes_back_byte_for_byte(self, world: World, payload: bytes) -> None:
+        created = await ask(world.engine, submit(input=payload), Created)
+        for engine in (world.engine, await world.reopen()):
+            assert await attached(engine, created.job.id) == [payload]
+
+    @each_payload
+    async def test_a_receipt_comes_back_byte_for_byte(self, world: World, payload: bytes) -> None:
+        held = await ask(world.engine, reserve(), Held)
+        await ask(world.engine, settle(held, receipt=payload), Settled)
+        for engine in (world.engine, await world.reopen()):
+            assert (await ask(engine, submit(), Replayed)).receipt == payload
+
+    @each_payload
+    async def test_a_policy_comes_back_byte_for_byte(self, world: World, payload: bytes) -> None:
+        policy = a_policy(body=payload)
+        await ask(world.engine, written(policy), Seen)
+        assert (await ask(await world.reopen(), look(policy), Seen)).policy == policy
+
+    @each_u64
+    async def test_unsigned_integers_come_back_in_full(self, world: World, number: int) -> None:
+        job = a_job()
+        stream, record = a_stream(last=U64(number)), a_record(sequence=U64(number))
+        beside = add(job.id, b"line", beside=Beside.LOG, index=number)
+        await ask(world.engine, written(record, job, stream, adds=(beside,)), Seen)
+        for engine in (world.engine, await world.reopen()):
+            assert (await ask(engine, look(record, job, stream), Seen)).facts == (record, job, stream)
+            assert await listed(engine, Kind.STREAM) == [stream]
+            assert await listed(engine, Kind.RECORD) == [record]
+            assert await attached(engine, job.id, Beside.LOG) == [b"line"]
+        back = replace(stream, version=2, last=U64(2**64 - 1 - number))
+        await ask(world.engine, written(back), Seen)
+        assert (await ask(await world.reopen(), look(back), Seen)).stream == back
+
+    async def test_keys_that_look_alike_are_different_keys(self, world: World) -> None:
+        replies = await world.engine.execute([submit(key) for key in KEYS])
+        jobs = [reply.job for reply in replies if isinstance(reply, Created)]
+        assert [job.key for job in jobs] == list(KEYS)
+        other = await world.reopen()
+        for key, job in zip(KEYS, jobs, strict=True):
+            found = await ask(other, LookUp(tenant=TENANT, record_id=key_id(key)), Found)
+            assert found.record is not None
+            assert found.record.key == key
+            assert found.job == job
+
+    async def test_every_option_of_a_submission_comes_back(self, world: World) -> None:
+        command = submit(
+            type="übung",
+            priority=-7,
+            run_at=4_102_444_800_000,
+            delivery=Delivery.AT_MOST_ONCE,
+            attempts_max=9,
+            timeout_ms=2**40,
+            labels='{"a":"ä"}'.encode(),
+            user="Zoë 💌",
+            actor="user:Zoë",
+        )
+        created = await ask(world.engine, command, Created)
+        job = created.job
+        assert (job.type, job.priority, job.run_at, job.delivery) == (
+            command.type, command.priority, command.run_at, command.delivery
+        )  # fmt: skip
+        assert (job.attempts_max, job.timeout_ms, job.labels, job.user, job.actor) == (
+            command.attempts_max, command.timeout_ms, command.labels, command.user, command.actor
+        )  # fmt: skip
+        assert await listed(await world.reopen(), Kind.JOB) == [job]
+
+    async def test_a_thousand_submissions_fit_one_call(self, world: World) -> None:
+        commands = [submit(f"k{n}") for n in range(1000)]
+        replies = await world.engine.execute(commands)
+        assert all(isinstance(reply, Created) for reply in replies)
+        stored = await listed(await world.reopen(), Kind.JOB)
+        assert [job.id for job in stored] == [command.job_id for command in commands]
