@@ -6,11 +6,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
-from msgspec import json
-
 from .core.actor import Actor
-from .core.facts import Beside
-from .core.history import Event, first_event
 from .core.identity import checked_name, scope_of
 from .core.ids import parse_id
 from .core.key import checked_key
@@ -24,7 +20,7 @@ from .core.submission import Submit
 from .core.upkeep import Forget
 from .core.views import JobView, Receipt, Reservation, Story, story
 from .core.work import Cancel
-from .engine import PAGE_MAX, Attachments, Durability, JobPage
+from .engine import PAGE_MAX, Durability, JobPage
 from .engines.cache import CacheStats
 from .errors import Invalid, OnejobError
 from .host import Host
@@ -32,6 +28,7 @@ from .intake import ATTEMPTS_DEFAULT, Caller, Submission, fence, key_id, lease_m
 from .outcome import (
     answered,
     each_verdict,
+    events_of,
     failure,
     forecast,
     input_of,
@@ -83,6 +80,10 @@ class Ledger:
             timeout=timeout,
             labels=labels,
         )
+        return await self.send(submission)
+
+    async def send(self, submission: Submission) -> Receipt:
+        """`submit` for a submission that was said before, as edges do."""
         command = self._submit(submission)
         (result,) = await self._gate.results((command,))
         return receipt_of(command, result) or await answered(self._gate, command, result)
@@ -101,7 +102,11 @@ class Ledger:
 
     async def probe(self, /, type: str, input: Any = None, **options: Any) -> Receipt:
         """What `submit` with these arguments would be answered with. Changes nothing, raises no refusal."""
-        command = self._submit(Submission(type=type, input=input, **options))
+        return await self.foresee(Submission(type=type, input=input, **options))
+
+    async def foresee(self, submission: Submission) -> Receipt:
+        """`probe` for a submission that was said before."""
+        command = self._submit(submission)
         reply = await self._ask(Probe(tenant=command.tenant, command=command))
         return await forecast(self._gate, command, reply)
 
@@ -204,9 +209,7 @@ class Ledger:
             raise failure(found, key)
         if found.job is None:
             return story(found.record, None, ())
-        query = Attachments(tenant=found.job.tenant, job_id=found.job.id, beside=Beside.EVENT)
-        told = [json.decode(add.data, type=Event) for add in (await self._gate.scan(query)).items]
-        return story(found.record, found.job, (first_event(found.job), *told))
+        return story(found.record, found.job, await events_of(self._gate, found.job))
 
     async def forget(self, key: str, *, scope: str) -> datetime:
         """Let a key expire early; returns the moment after which it may be used anew. Its job stays."""
@@ -229,7 +232,10 @@ class Ledger:
     def acting(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "Ledger":
         """The same ledger for another caller; it is closed by whoever opened it."""
         names = checked_name("tenant", tenant), checked_name("user", user)
-        return Ledger(self._host, Caller(*names, str(actor), owns_keys))
+        return self.for_caller(Caller(*names, str(actor), owns_keys))
+
+    def for_caller(self, caller: Caller) -> "Ledger":
+        return self if caller == self._caller else Ledger(self._host, caller)
 
     @property
     def durability(self) -> Durability:

@@ -3,9 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec import json
+
 from .core.arrival import Arrival
-from .core.facts import Beside
+from .core.facts import Beside, Job
 from .core.fingerprint import differing_paths
+from .core.history import Event, first_event
 from .core.ids import text_of
 from .core.lookup import LookUpJob
 from .core.moment import utc
@@ -214,3 +217,9 @@ async def input_of(engine: Engine, tenant: str, job_id: bytes) -> bytes:
     if not page.items:
         raise NotFound("no such job here; it may have expired, or belong to somebody else")
     return page.items[0].data
+
+
+async def events_of(engine: Engine, job: Job) -> tuple[Event, ...]:
+    """A job's story as far as it is kept; the first event is implied by its head."""
+    page = await engine.scan(Attachments(tenant=job.tenant, job_id=job.id, beside=Beside.EVENT))
+    return (first_event(job), *(json.decode(add.data, type=Event) for add in page.items))

@@ -41,7 +41,9 @@ class Ledger:
 
     submit = _blocking(AsyncLedger.submit)
     submit_many = _blocking(AsyncLedger.submit_many)
+    send = _blocking(AsyncLedger.send)
     probe = _blocking(AsyncLedger.probe)
+    foresee = _blocking(AsyncLedger.foresee)
     check_or_reserve = _blocking(AsyncLedger.check_or_reserve)
     renew = _blocking(AsyncLedger.renew)
     commit = _blocking(AsyncLedger.commit)

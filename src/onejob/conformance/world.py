@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from onejob.core.facts import Attachment, Beside, Fact, Kind
-from onejob.core.receipt import AnyReply, Reply
+from onejob.core.receipt import Reply
 from onejob.core.step import Command
 from onejob.engine import PAGE_MAX, Attachments, Engine, Listing
 
@@ -83,5 +83,5 @@ async def everything(engine: Engine) -> list[Fact | Attachment]:
     return found
 
 
-def count(replies: Sequence[AnyReply], kind: type[Reply]) -> int:
+def count(replies: Sequence[object], kind: type[Reply]) -> int:
     return sum(isinstance(reply, kind) for reply in replies)

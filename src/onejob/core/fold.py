@@ -96,7 +96,7 @@ class Working:
         A command changes only what its footprint names, in its own tenant, from the version it was shown.
         """
         tenant = footprint.tenant
-        named = (footprint.record, *footprint.jobs, *facts.jobs) + _further_named(footprint, facts)
+        named = (footprint.record, *footprint.jobs, *facts.jobs, *_further_named(footprint, facts))
         moves: list[tuple[Any, bytes, Any, Fact | None]] = []
         for fact in step.puts:
             place = self._places[type(fact)]

@@ -77,6 +77,8 @@ class Combine:
         results: Sequence[AnyReply | Exception]
         try:
             results = await self._execute([command for command, _ in batch])
+            if len(results) != len(batch):
+                raise ValueError(f"{len(results)} replies to {len(batch)} commands")
         except Exception as error:  # noqa: BLE001 - every caller is told
             results = [_as_failure(error) for _ in batch]
         # The next batch sets out before this one is answered.

@@ -155,7 +155,8 @@ class Gate:
                 if follower.reply.done():
                     continue
                 shared = _shared(result, leader, follower)
-                if shared is None:
+                # Only what was alive when it came; no longer than a gate remembers, for `forget` counts on that.
+                if shared is None or follower.since >= self.cache.until(shared, leader.since):
                     self._ask(follower.submit, follower.reply)
                 else:
                     follower.reply.set_result(shared)
@@ -232,10 +233,8 @@ class Gate:
 
 
 def _shared(result: AnyReply | Exception, leader: Waiting, follower: Waiting) -> Created | Replayed | None:
-    """What a follower may be told: only what was still alive when it came, a little later than the leader."""
+    """What a follower may be told: created and replayed, nothing else."""
     if not isinstance(result, (Created, Replayed)):
-        return None
-    if result.at + (follower.since - leader.since) * 1000 > result.expires_at:
         return None
     # The same candidate is the same submission: it hears what the leader hears.
     if isinstance(result, Replayed) or follower.submit.job_id == leader.submit.job_id:

@@ -1,197 +1,125 @@
-"""The service as bare ASGI: submit, look at a job, say whether we are well. Loopback only: it authenticates nobody."""
+"""The service as bare ASGI: authenticate, authorise, hand over, present. No rule lives here."""
 
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-import msgspec
-from msgspec import Raw, Struct, json
-
-from onejob.core.fingerprint import INPUT_BYTES_MAX, canonical
-from onejob.core.states import Delivery
-from onejob.core.views import JobView, Receipt
-from onejob.errors import Invalid, OnejobError
+from onejob.clock import SystemClock
+from onejob.core.roles import Act
+from onejob.errors import OnejobError
 from onejob.ids import Ids, SystemIds
-from onejob.intake import ATTEMPTS_DEFAULT
 from onejob.ledger import Ledger
 
-from .key_header import key_of
-from .problems import Problem, problem, problem_of
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-BODY_BYTES_MAX = INPUT_BYTES_MAX
+from . import jobs
+from .answers import Answer, answer, refusal
+from .config import ServiceConfig
+from .problems import problem, problem_of
+from .request import BODY_BYTES_MAX, LOCAL, Credential, Receive, Request, Scope, Send, TooLarge
+from .routes import Route, Routes
 
 log = logging.getLogger("onejob.http")
 
 
-class SubmitBody(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    type: str
-    input: Raw = Raw(b"null")
-    scope: str | None = None
-    idempotency_ttl_seconds: float | None = None
-    delivery: Delivery = Delivery.AT_LEAST_ONCE
-    priority: int = 0
-    run_at: datetime | None = None
-    max_attempts: int = ATTEMPTS_DEFAULT
-    timeout_seconds: float | None = None
-    labels: dict[str, str] | None = None
+# Who asks; raises Unauthorized where nobody can tell.
+Authenticate = Callable[[Scope], Awaitable[Credential]]
+# Called once for every answer: the route (None: no such path), the status, the seconds it took.
+Observe = Callable[[Route | None, int, float], None]
 
 
-class TooLarge(Exception):
+async def local(scope: Scope) -> Credential:
+    return LOCAL
+
+
+def unobserved(route: Route | None, status: int, seconds: float) -> None:
     pass
 
 
 class App:
-    def __init__(self, ledger: Ledger, ids: Ids | None = None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        config: ServiceConfig | None = None,
+        authenticate: Authenticate = local,
+        observe: Observe = unobserved,
+        more: tuple[Route, ...] = (),
+        ids: Ids | None = None,
+    ) -> None:
         self._ledger = ledger
+        self._config = config or ServiceConfig()
+        self._authenticate = authenticate
+        self._observe = observe
+        self._monotonic = SystemClock().monotonic
         self._ids = ids or SystemIds()
+        self.routes = Routes(
+            (*jobs.ROUTES, Route("GET", "/healthz", healthz, None, "Say that this process lives"))
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         request_id = self._ids.nonce()
+        begin = self._monotonic()
         try:
-            status, body, headers = await self._route(scope, receive, request_id)
+            given = await self._answer(scope, receive, request_id)
         except TooLarge:
-            too_large = problem("PAYLOAD_TOO_LARGE", f"a body has at most {BODY_BYTES_MAX} bytes; send less")
-            status, body, headers = _problem(too_large, request_id)
+            message = f"a body has at most {BODY_BYTES_MAX} bytes; send less"
+            given = refusal(problem("PAYLOAD_TOO_LARGE", message), request_id)
         except OnejobError as error:
-            status, body, headers = _problem(problem_of(error), request_id)
-        headers += [
-            (b"content-length", str(len(body)).encode()),
-            (b"cache-control", b"no-store"),
-            (b"x-request-id", request_id.encode()),
-        ]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-    async def _route(self, scope: Scope, receive: Receive, request_id: str) -> "Answer":
-        path, method = scope["path"], scope["method"]
-        if path == "/api/jobs" and method == "POST":
-            return await self._submit(scope, receive, request_id)
-        if path.startswith("/api/jobs/") and method == "GET":
-            job = await self._ledger.job(path.removeprefix("/api/jobs/"))
-            return _json(200, {"requestId": request_id, "job": job_json(job)})
-        if path == "/healthz" and method == "GET":
-            return _json(200, {"status": "ok", "durability": self._ledger.durability})
-        if path in ("/api/jobs", "/healthz") or path.startswith("/api/jobs/"):
-            return _problem(problem("METHOD_NOT_ALLOWED", f"{method} is not for {path}"), request_id)
-        return _problem(problem("NOT_FOUND", "there is no such path"), request_id)
-
-    async def _submit(self, scope: Scope, receive: Receive, request_id: str) -> "Answer":
-        key = key_of(scope["headers"])
-        body = _parsed(await _read(receive))
-        ttl, timeout = body.idempotency_ttl_seconds, body.timeout_seconds
-        receipt = await self._ledger.submit(
-            body.type,
-            body.input,
-            idempotency_key=key,
-            idempotency_ttl=None if ttl is None else _seconds("idempotencyTtlSeconds", ttl),
-            scope=body.scope,
-            delivery=body.delivery,
-            priority=body.priority,
-            run_at=body.run_at,
-            max_attempts=body.max_attempts,
-            timeout=None if timeout is None else _seconds("timeoutSeconds", timeout),
-            labels=body.labels,
+            given = refusal(problem_of(error), request_id)
+        except Exception:
+            log.exception("request %s failed", request_id)
+            message = "something unforeseen happened; the log has it under the request id"
+            given = refusal(problem("INTERNAL_ERROR", message), request_id)
+        await _present(given, request_id, send)
+        found = self.routes.find(scope["path"])
+        self._observe(
+            found[0].get(scope["method"]) if found else None, given.status, self._monotonic() - begin
         )
-        return _accepted(receipt, request_id)
+
+    async def _answer(self, scope: Scope, receive: Receive, request_id: str) -> Answer:
+        path, method = scope["path"], scope["method"]
+        found = self.routes.find(path)
+        if found is None:
+            return refusal(problem("NOT_FOUND", "there is no such path"), request_id)
+        methods, placeholders = found
+        route = methods.get(method)
+        if route is None:
+            allowed = ", ".join(methods)
+            refused = refusal(problem("METHOD_NOT_ALLOWED", f"this path takes {allowed}"), request_id)
+            return refused._replace(headers=(*refused.headers, (b"allow", allowed.encode())))
+        credential = await self._authenticate(scope)
+        if route.act is not None and not credential.may(route.act):
+            return refusal(problem("FORBIDDEN", _forbidden(route.act)), request_id)
+        ledger = self._ledger.for_caller(credential.caller)
+        request = Request(
+            scope, receive, id=request_id, credential=credential, ledger=ledger, path=placeholders
+        )
+        return await route.handler(request)
 
 
-Answer = tuple[int, bytes, list[tuple[bytes, bytes]]]
+async def healthz(request: Request) -> Answer:
+    return answer(200, {"status": "ok", "durability": request.ledger.durability})
 
 
-async def _read(receive: Receive) -> bytes:
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Invalid("body", "the connection was closed before the body was complete; send it again")
-        body += message.get("body", b"")
-        if len(body) > BODY_BYTES_MAX:
-            raise TooLarge
-        if not message.get("more_body"):
-            return bytes(body)
+HEALTHZ = Route("GET", "/healthz", healthz, None, "Say that this process lives")
 
 
-def _parsed(data: bytes) -> SubmitBody:
-    try:
-        body = json.decode(data, type=SubmitBody)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Invalid("body", f"the body cannot be taken: {error}") from error
-    canonical(data)  # two members of one name are refused anywhere, also outside the input
-    return body
+def _forbidden(act: Act) -> str:
+    return f"your role does not allow to {act}; ask for a credential that does"
 
 
-def _seconds(what: str, seconds: float) -> timedelta:
-    try:
-        return timedelta(seconds=seconds)
-    except (OverflowError, ValueError) as error:
-        raise Invalid(what, f"{what} is a number of seconds; choose a smaller one") from error
-
-
-def job_json(job: JobView) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "type": job.type,
-        "state": job.state,
-        "key": job.key,
-        "scope": job.scope,
-        "actor": job.actor,
-        "user": job.user,
-        "delivery": job.delivery,
-        "priority": job.priority,
-        "attempts": job.attempts,
-        "labels": job.labels,
-        "createdAt": job.created_at,
-        "changedAt": job.changed_at,
-        "runAt": job.run_at,
-        "endedAt": job.ended_at,
-        "error": job.error,
-    }
-
-
-def _accepted(receipt: Receipt, request_id: str) -> Answer:
-    told = {
-        "key": receipt.key,
-        "scope": receipt.scope,
-        "outcome": receipt.outcome,
-        "expiresAt": receipt.expires_at,
-    }
-    job = {"id": receipt.job_id} if receipt.job is None else job_json(receipt.job)
-    status, body, headers = _json(202, {"requestId": request_id, "job": job, "idempotency": told})
-    headers.append((b"location", f"/api/jobs/{receipt.job_id}".encode()))
-    if not receipt.created:
-        headers.append((b"idempotent-replayed", b"true"))
-    if receipt.expires_at is not None:
-        headers.append((b"idempotency-expires", receipt.expires_at.isoformat().encode()))
-    return status, body, headers
-
-
-def _json(status: int, body: Any) -> Answer:
-    return status, json.encode(body), [(b"content-type", b"application/json")]
-
-
-def _problem(found: Problem, request_id: str) -> Answer:
-    retryable = found.retry_after is not None
-    body = {
-        "type": f"urn:onejob:{found.code}",
-        "title": found.title,
-        "status": found.status,
-        "detail": found.message,
-        "requestId": request_id,
-        "error": {
-            "code": found.code,
-            "message": found.message,
-            "retryable": retryable,
-            "details": found.details,
-        },
-    }
-    headers = [(b"content-type", b"application/problem+json")]
-    if retryable:
-        headers.append((b"retry-after", str(found.retry_after).encode()))
-    return found.status, json.encode(body), headers
+async def _present(given: Answer, request_id: str, send: Send) -> None:
+    headers = [
+        *given.headers,
+        (b"cache-control", b"no-store"),
+        (b"x-request-id", request_id.encode()),
+    ]
+    if given.stream is None:
+        headers.append((b"content-length", b"%d" % len(given.body)))
+        await send({"type": "http.response.start", "status": given.status, "headers": headers})
+        await send({"type": "http.response.body", "body": given.body})
+        return
+    await send({"type": "http.response.start", "status": given.status, "headers": headers})
+    async for chunk in given.stream:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})

@@ -19,6 +19,20 @@ from onejob.errors import (
 RETRY_AFTER_STORE = 1
 
 
+class Unauthorized(OnejobError):
+    """No credential, or one that is not known here any more."""
+
+
+class RateLimited(OnejobError):
+    """Too many new submissions of one credential."""
+
+    retryable = True
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class Problem(NamedTuple):
     code: str
     status: int
@@ -31,6 +45,8 @@ class Problem(NamedTuple):
 TITLES = {
     "BAD_REQUEST": (400, "The request has not the right shape"),
     "VALIDATION_ERROR": (400, "A value cannot be taken"),
+    "UNAUTHORIZED": (401, "Nobody knows who you are"),
+    "FORBIDDEN": (403, "You may not do this"),
     "NOT_FOUND": (404, "There is no such thing here"),
     "METHOD_NOT_ALLOWED": (405, "This is not done with that method"),
     "CONFLICT": (409, "The key was used for another body"),
@@ -66,6 +82,10 @@ def problem_of(error: OnejobError) -> Problem:
         case SubmissionRefused():
             wait = int(error.details.get("retry_after", 1)) if error.reason is Reason.RATE_LIMITED else None
             return problem(error.reason.value, text, wait, **error.details)
+        case Unauthorized():
+            return problem("UNAUTHORIZED", text)
+        case RateLimited():
+            return problem("RATE_LIMITED", text, error.retry_after)
         case NotFound():
             return problem("NOT_FOUND", text)
         case Unavailable() | Unknown():

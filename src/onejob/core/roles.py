@@ -1,0 +1,32 @@
+"""Who may do what, as one table."""
+
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    SUBMITTER = "submitter"
+    WORKER = "worker"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+class Act(StrEnum):
+    SUBMIT = "submit"
+    READ = "read"  # jobs, keys and their stories
+    CANCEL = "cancel"
+    WORK = "work"  # claim, start, extend, finish, release
+    FORGET = "forget"
+    RESOLVE = "resolve"  # decide about lost jobs, run failed ones again
+    ADMINISTER = "administer"  # credentials, limits, purging a tenant
+
+
+ALLOWED: dict[Role, frozenset[Act]] = {
+    Role.SUBMITTER: frozenset({Act.SUBMIT, Act.READ, Act.CANCEL}),
+    Role.WORKER: frozenset({Act.READ, Act.WORK}),
+    Role.OPERATOR: frozenset({Act.SUBMIT, Act.READ, Act.CANCEL, Act.FORGET, Act.RESOLVE}),
+    Role.ADMIN: frozenset(Act),
+}
+
+
+def may(roles: frozenset[Role], act: Act) -> bool:
+    return any(act in ALLOWED[role] for role in roles)

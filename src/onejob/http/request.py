@@ -1,0 +1,134 @@
+"""A request: who asks, for what, and a body that is read within limits."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct, json
+
+from onejob.core.fingerprint import INPUT_BYTES_MAX, canonical
+from onejob.core.invalid import Invalid
+from onejob.core.roles import Act, Role, may
+from onejob.intake import Caller
+from onejob.ledger import Ledger
+
+from .key_header import key_of
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+T = TypeVar("T")
+
+BODY_BYTES_MAX = INPUT_BYTES_MAX
+BODY_SECONDS_MAX = 30.0
+QUERY_FIELDS_MAX = 50
+
+
+class TooLarge(Exception):
+    """The body is beyond the limit."""
+
+
+class Credential(Struct, frozen=True):
+    """Who asks, as the server found out."""
+
+    caller: Caller
+    roles: frozenset[Role]
+    name: str  # of the API key or the token's subject; rate limits are counted by it
+
+    def may(self, act: Act) -> bool:
+        return may(self.roles, act)
+
+
+# Nobody is authenticated: then there is only the machine itself, and it may do everything.
+LOCAL = Credential(Caller(), frozenset(Role), "local")
+
+
+class Request:
+    __slots__ = ("_receive", "credential", "headers", "id", "ledger", "path", "scope")
+
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        *,
+        id: str,
+        credential: Credential,
+        ledger: Ledger,
+        path: Sequence[str],
+    ) -> None:
+        self.scope = scope
+        self.headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
+        self.id = id
+        self.credential = credential
+        self.ledger = ledger  # acting for the credential's caller
+        self.path = path  # what the pattern's placeholders stand for
+        self._receive = receive
+
+    def header(self, name: bytes) -> str | None:
+        """The value of a header that may be sent once."""
+        found = [value for key, value in self.headers if key == name]
+        if len(found) > 1:
+            raise Invalid(name.decode(), f"there are two {name.decode()} headers; send one")
+        return found[0].decode("latin-1") if found else None
+
+    def key(self) -> str | None:
+        return key_of(self.headers)
+
+    def query(self, *known: str) -> dict[str, str]:
+        """The fields of the query; one that is unknown or given twice is refused."""
+        try:
+            pairs = parse_qsl(
+                self.scope["query_string"].decode("ascii"),
+                keep_blank_values=True,
+                strict_parsing=bool(self.scope["query_string"]),
+                max_num_fields=QUERY_FIELDS_MAX,
+                errors="strict",
+            )
+        except (ValueError, UnicodeDecodeError) as error:
+            raise Invalid("query", "the query cannot be read; send name=value pairs in UTF-8") from error
+        fields = dict(pairs)
+        if len(fields) != len(pairs):
+            raise Invalid("query", "a field of the query is given twice; send each once")
+        for name in fields:
+            if name not in known:
+                raise Invalid(
+                    "query", f"this path takes only {', '.join(known) or 'no query'}; leave the rest out"
+                )
+        return fields
+
+    async def body(self) -> bytes:
+        """The whole body, within the limits of size and time."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_SECONDS_MAX):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise Invalid(
+                            "body", "the connection closed before the body was complete; send it again"
+                        )
+                    body += message.get("body", b"")
+                    if len(body) > BODY_BYTES_MAX:
+                        raise TooLarge
+                    if not message.get("more_body"):
+                        return bytes(body)
+        except TimeoutError as error:
+            raise Invalid(
+                "body", f"the body took longer than {BODY_SECONDS_MAX:.0f} s; send it faster"
+            ) from error
+
+    async def decoded(self, kind: type[T]) -> T:
+        """The body as this kind of Struct; two members of one name are refused anywhere in it."""
+        data = await self.body()
+        try:
+            value = json.decode(data, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Invalid("body", f"the body cannot be taken: {error}") from error
+        canonical(data)
+        return value
+
+    async def no_body(self) -> None:
+        if await self.body():
+            raise Invalid("body", "this path takes no body; leave it out")
