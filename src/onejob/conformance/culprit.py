@@ -131,6 +131,15 @@ class Culprit:
         assert isinstance(await ask(world.engine, culprit, Defect), Defect)
         assert await everything(world.engine) == stored
 
+    @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name.lower())
+    async def test_what_a_neighbour_names_is_not_ones_own(self, world: World, kind: Kind) -> None:
+        fact = one_of_each()[kind]
+        neighbour = Write(tenant=TENANT, within=written(fact).footprint)
+        culprit = replace(written(fact), within=Footprint(TENANT))
+        replies = await world.engine.execute([neighbour, culprit, neighbour])
+        assert [type(reply) for reply in replies] == [Seen, Defect, Seen]
+        assert await everything(world.engine) == []
+
     async def test_what_a_newer_program_wrote_is_not_touched(self, world: World) -> None:
         facts = tuple(replace(fact, format=FORMAT + 1) for fact in one_of_each())
         await ask(world.engine, written(*facts), Seen)

@@ -18,6 +18,10 @@ class NewerFormat(Exception):
     """A fact or command was written by a newer program; this one must not rewrite it."""
 
 
+class Trespass(Exception):
+    """A command that decided about what is not its own: a defect, and nothing of it is stored."""
+
+
 class Wanted(NamedTuple):
     """A load that the engine is asked for: identities of one kind, sorted, without repetition."""
 
@@ -100,27 +104,25 @@ class Working:
         moves: list[tuple[Any, bytes, Any, Fact | None]] = []
         for fact in step.puts:
             place = self._places[type(fact)]
-            old = place[0][fact.id]
-            assert fact.id in named
-            assert fact.tenant == tenant
-            assert fact.version == (1 if old is None else old.version + 1)
-            assert old is None or old.tenant == tenant
+            old = place[0].get(fact.id)
+            if fact.id not in named or fact.tenant != tenant or (old is not None and old.tenant != tenant):
+                raise Trespass("a put outside the footprint, or outside the tenant")
+            if fact.version != (1 if old is None else old.version + 1):
+                raise Trespass("a put that does not follow the version it was shown")
             moves.append((place, fact.id, old, fact))
         for fact in step.drops:
             place = self._places[type(fact)]
-            old = place[0][fact.id]
-            assert fact.id in named
-            assert old is not None
-            assert old.tenant == tenant
+            old = place[0].get(fact.id)
+            if fact.id not in named or old is None or old.tenant != tenant:
+                raise Trespass("a drop outside the footprint, or outside the tenant")
             moves.append((place, fact.id, old, None))
+        made = [fact.id for fact in step.puts]
         for add in step.adds:
-            for fact in step.puts:
-                if fact.id == add.job_id:
-                    break
-            else:
-                assert add.job_id in facts.jobs
+            if add.job_id not in facts.jobs and add.job_id not in made:
+                raise Trespass("an attachment to a job that is not there")
         for cut in step.cuts:
-            assert cut.job_id in facts.jobs
+            if cut.job_id not in facts.jobs:
+                raise Trespass("a cut from a job that is not there")
         for (table, loaded), id, old, new in moves:
             loaded.setdefault(id, old)
             table[id] = new

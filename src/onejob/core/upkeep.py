@@ -96,7 +96,7 @@ class Forget(CommandData, frozen=True, gc=False, kw_only=True):
             return Step(Forgotten(expires_at, now), (forgotten,))
         adds, cuts = told(job, Event(now, "key forgotten", self.actor))
         due_at = expires_at if job.state is JobState.PREPARING else job.due_at
-        told_job = changed(job, now, events=job.events + 1, due_at=due_at)
+        told_job = changed(job, now, events=job.events + 1, keep_until=expires_at, due_at=due_at)
         return Step(Forgotten(expires_at, now), (forgotten, told_job), adds=adds, cuts=cuts)
 
 

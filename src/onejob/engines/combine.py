@@ -7,7 +7,7 @@ queue is bounded, and a caller that goes away harms nobody: its command is execu
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
@@ -24,6 +24,14 @@ UNKNOWN_ATTEMPTS_MAX = 3
 _UNKNOWN_PAUSE = 0.02
 
 
+class Load(NamedTuple):
+    """What a queue holds and has done. `batches[n]` counts those of at most 2**n commands, and more than half."""
+
+    waiting: int
+    commands: int
+    batches: tuple[int, ...]
+
+
 class Combine:
     """An engine in front of an engine. Reads have a queue of their own: they wait for no commit."""
 
@@ -33,7 +41,6 @@ class Combine:
         self._writes = _Queue(queue_max)
         self._reads = _Queue(queue_max)
         self._closed = False
-        self.batch_sizes: deque[int] = deque(maxlen=1024)
 
     @property
     def durability(self) -> Durability:
@@ -61,6 +68,9 @@ class Combine:
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self._engine.scan(query)
 
+    def loads(self) -> dict[str, Load]:
+        return {"write": self._writes.load(), "read": self._reads.load()}
+
     async def aclose(self) -> None:
         """Refuse what comes, answer what is here, then close the engine."""
         self._closed = True
@@ -73,7 +83,6 @@ class Combine:
         queue.task = asyncio.get_running_loop().create_task(self._run(queue, queue.take(self._batch_max)))
 
     async def _run(self, queue: "_Queue", batch: list[tuple[Command[Any], Deliver]]) -> None:
-        self.batch_sizes.append(len(batch))
         results: Sequence[AnyReply | Exception]
         try:
             results = await self._execute([command for command, _ in batch])
@@ -110,12 +119,14 @@ class Combine:
 class _Queue:
     """Commands that wait, by tenant."""
 
-    __slots__ = ("_bound", "_bytes", "_tenants", "running", "size", "task")
+    __slots__ = ("_batches", "_bound", "_bytes", "_taken", "_tenants", "running", "size", "task")
 
     def __init__(self, bound: int) -> None:
         self._bound = bound
         self._tenants: dict[str, deque[tuple[Command[Any], Deliver]]] = {}
         self._bytes = 0
+        self._taken = 0
+        self._batches = [0] * (bound.bit_length() + 1)
         self.size = 0
         self.running = False
         self.task: asyncio.Task[None] | None = None
@@ -152,7 +163,12 @@ class _Queue:
                 del self._tenants[tenant]
         self.size -= len(batch)
         self._bytes -= BATCH_BYTES_MAX - room
+        self._taken += len(batch)
+        self._batches[(len(batch) - 1).bit_length()] += 1
         return batch
+
+    def load(self) -> Load:
+        return Load(self.size, self._taken, tuple(self._batches))
 
 
 def delivery(reply: "asyncio.Future[AnyReply]") -> Deliver:

@@ -35,7 +35,7 @@ from onejob.settings import IdempotencyConfig
 
 from .awaited import Awaited
 from .cache import CacheStats, FlightKey, GateIdempotencyCache
-from .combine import Combine, Deliver, all_or_failure, delivery, each
+from .combine import Combine, Deliver, Load, all_or_failure, delivery, each
 
 T = TypeVar("T")
 
@@ -105,6 +105,9 @@ class Gate:
 
     def stats(self) -> CacheStats:
         return self.cache.stats(waiters=self._awaited.waiters)
+
+    def loads(self) -> dict[str, Load]:
+        return self._inner.loads()
 
     def take_hits(self) -> list[CountHits]:
         """The hits counted since the last call, to be written down when it suits."""
@@ -236,7 +239,9 @@ def _shared(result: AnyReply | Exception, leader: Waiting, follower: Waiting) ->
     """What a follower may be told: created and replayed, nothing else."""
     if not isinstance(result, (Created, Replayed)):
         return None
-    # The same candidate is the same submission: it hears what the leader hears.
+    # The same candidate is the same submission: it hears "created", however it joined.
+    if result.job is not None and follower.submit.job_id == result.job.id:
+        return Created(result.job, result.expires_at, result.at)
     if isinstance(result, Replayed) or follower.submit.job_id == leader.submit.job_id:
         return result
     return Replayed(result.job, result.expires_at, result.at)

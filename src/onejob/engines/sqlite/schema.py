@@ -28,6 +28,9 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
     # Without the flag that creates: a missing file is somebody's trouble, not a new store.
     db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=_STATEMENTS_MAX)
     try:
+        if db.readonly("main"):
+            # Its hold on the shared memory would be read-only for the whole process, even after all is mended.
+            raise PermissionError("it may only be read")
         db.set_busy_timeout(_BUSY_MS)
         for pragma in (
             f"synchronous = {synchronous}",

@@ -6,7 +6,7 @@ from typing import Any
 import apsw
 
 from onejob.core.facts import Kind
-from onejob.core.fold import Changes, Working, fold, gather
+from onejob.core.fold import Changes, Trespass, Working, fold, gather
 from onejob.core.receipt import AnyReply, Defect
 from onejob.core.step import Command, Footprint
 from onejob.engines.codec import columns, fact_of, fold_u64, row_of
@@ -151,4 +151,5 @@ class Store:
         """Change exactly these rows: one that is missing was changed by somebody else."""
         before = self.db.total_changes()
         self.db.executemany(sql, rows)
-        assert self.db.total_changes() - before == len(rows)
+        if self.db.total_changes() - before != len(rows):
+            raise Trespass("a fact was changed by somebody else in the middle of a transaction")

@@ -1,0 +1,41 @@
+"""SQLite's files as somebody else sees and changes them."""
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+
+class Direct:
+    """The file as another connection sees it. The same library, for two in one process break each other's locks."""
+
+    def __init__(self, path: str) -> None:
+        self._db = apsw.Connection(path)
+
+    def __enter__(self) -> apsw.Connection:
+        return self._db
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+
+def pragma(path: str, name: str) -> Any:
+    with Direct(path) as db:
+        return db.pragma(name)
+
+
+def tables(path: str) -> list[Any]:
+    with Direct(path) as db:
+        return db.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+
+
+def content(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def fill(path: str, data: bytes) -> None:
+    Path(path).write_bytes(data)
+
+
+def exists(path: str) -> bool:
+    return Path(path).exists()

@@ -1,0 +1,275 @@
+"""The combiner: what waits is batched, in turn and within bounds, and every caller has an answer of its own."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from onejob.clock import FakeClock
+from onejob.conformance.commands import Count
+from onejob.conformance.samples import OTHER, TENANT, submit
+from onejob.core.lookup import LookUpJob
+from onejob.core.receipt import AnyReply, Created, Missing, Replayed
+from onejob.core.step import Command
+from onejob.core.submission import Submit
+from onejob.engine import JobPage, Unavailable, Unknown
+from onejob.engines import combine
+from onejob.engines.combine import Combine
+from onejob.ids import new_job_id
+from tests.engines.watched import Watched, settle_down
+
+
+@pytest.fixture
+def engine() -> Watched:
+    return Watched(FakeClock())
+
+
+def called(combined: Combine, *commands: Command[Any]) -> "asyncio.Task[Sequence[AnyReply]]":
+    return asyncio.get_running_loop().create_task(_call(combined, commands))
+
+
+async def _call(combined: Combine, commands: Sequence[Command[Any]]) -> Sequence[AnyReply]:
+    return await combined.execute(commands)
+
+
+async def held_up(engine: Watched, combined: Combine) -> "asyncio.Task[Sequence[AnyReply]]":
+    """One command on its way, so that whatever comes now waits."""
+    engine.hold()
+    first = called(combined, submit("first"))
+    await settle_down()
+    assert len(engine.batches) == 1
+    return first
+
+
+async def test_alone_a_command_sets_out_at_once(engine: Watched) -> None:
+    (reply,) = await Combine(engine).execute([submit()])
+    assert isinstance(reply, Created)
+    assert [len(batch) for batch in engine.batches] == [1]
+
+
+async def test_what_is_ready_together_goes_together(engine: Watched) -> None:
+    combined = Combine(engine)
+    await asyncio.gather(*(combined.execute([submit(f"k{n}")]) for n in range(64)))
+    assert [len(batch) for batch in engine.batches] == [64]
+
+
+async def test_what_waits_while_a_batch_is_made_durable_goes_into_the_next(engine: Watched) -> None:
+    combined = Combine(engine)
+    first = await held_up(engine, combined)
+    waiting = []
+    for n in range(5):
+        waiting.append(called(combined, submit(f"k{n}")))
+        await settle_down()
+    assert len(engine.batches) == 1
+    engine.free()
+    for task in (first, *waiting):
+        (reply,) = await task
+        assert isinstance(reply, Created)
+    assert [len(batch) for batch in engine.batches] == [1, 5]
+    load = combined.loads()["write"]
+    assert (load.waiting, load.commands) == (0, 6)
+    assert load.batches[:4] == (1, 0, 0, 1)  # one of 1 command, one of 5 to 8
+    assert sum(load.batches) == 2
+
+
+async def test_a_batch_is_bounded(engine: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    combined = Combine(engine, batch_max=4)
+    await asyncio.gather(*(combined.execute([submit(f"k{n}")]) for n in range(10)))
+    assert [len(batch) for batch in engine.batches] == [4, 4, 2]
+
+    engine.batches.clear()
+    monkeypatch.setattr(combine, "BATCH_BYTES_MAX", 25)
+    combined = Combine(engine)
+    await asyncio.gather(*(combined.execute([submit(f"b{n}", input=b"x" * 10)]) for n in range(7)))
+    assert [len(batch) for batch in engine.batches] == [3, 3, 1]
+
+
+async def test_tenants_are_taken_in_turn(engine: Watched) -> None:
+    combined = Combine(engine, batch_max=4)
+    first = await held_up(engine, combined)
+    tenants = [*["loud"] * 8, *["soft"] * 3, "rare"]
+    waiting = [called(combined, submit(f"k{n}", tenant=tenant)) for n, tenant in enumerate(tenants)]
+    await settle_down()
+    engine.free()
+    await asyncio.gather(first, *waiting)
+    served = [[command.tenant for command in batch] for batch in engine.batches[1:]]
+    # Whoever was cut short comes first the next time.
+    assert served == [
+        ["loud", "soft", "rare", "loud"],
+        ["soft", "loud", "soft", "loud"],
+        ["loud"] * 4,
+    ]
+    own = [command.key for command in engine.of(Submit) if command.tenant == "loud"]
+    assert own == [f"k{n}" for n in range(8)]
+
+
+async def test_the_queue_is_bounded_and_half_of_it_is_the_most_for_one_tenant(engine: Watched) -> None:
+    combined = Combine(engine, queue_max=6)
+    first = await held_up(engine, combined)
+    mine = [called(combined, submit(f"k{n}")) for n in range(5)]
+    await settle_down()
+    assert [task.done() for task in mine] == [False] * 3 + [True] * 2
+    theirs = [called(combined, submit(f"k{n}", tenant=f"t{n}")) for n in range(5)]
+    await settle_down()
+    assert [task.done() for task in theirs] == [False] * 3 + [True] * 2
+    for task in (*mine[3:], *theirs[3:]):
+        with pytest.raises(Unavailable, match="overloaded: nothing was done; repeat later"):
+            await task
+    engine.free()
+    await asyncio.gather(first, *mine[:3], *theirs[:3])
+    assert len(engine.given) == 7
+    (reply,) = await combined.execute([submit("k4")])
+    assert isinstance(reply, Created)
+
+
+async def test_the_queue_is_bounded_in_bytes(engine: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combine, "QUEUE_BYTES_MAX", 100)
+    combined = Combine(engine)
+    first = await held_up(engine, combined)
+    waiting = [called(combined, submit(f"k{n}", input=b"x" * 60)) for n in range(3)]
+    await settle_down()
+    assert [task.done() for task in waiting] == [False, False, True]
+    engine.free()
+    await asyncio.gather(first, *waiting[:2])
+    with pytest.raises(Unavailable):
+        await waiting[2]
+    # What has left the queue has left its sum as well.
+    replies = await asyncio.gather(
+        *(combined.execute([submit(f"n{n}", input=b"x" * 60)]) for n in range(2)), return_exceptions=True
+    )
+    assert not any(isinstance(reply, BaseException) for reply in replies)
+
+
+async def test_cancelling_one_caller_harms_no_other(engine: Watched) -> None:
+    combined = Combine(engine)
+    first = await held_up(engine, combined)
+    waiting = [called(combined, submit(f"k{n}")) for n in range(3)]
+    await settle_down()
+    first.cancel()  # its batch is on its way
+    waiting[1].cancel()  # and this one still in the queue
+    await settle_down()
+    engine.free()
+    for task in (waiting[0], waiting[2]):
+        (reply,) = await task
+        assert isinstance(reply, Created)
+    for task in (first, waiting[1]):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    # What was asked for is done all the same.
+    for key in ("first", "k1"):
+        (reply,) = await combined.execute([submit(key)])
+        assert isinstance(reply, Replayed)
+
+
+async def test_what_may_be_done_is_executed_again_as_it_was(engine: Watched) -> None:
+    combined = Combine(engine)
+    engine.after.extend([Unknown("lost"), Unknown("lost again")])
+    commands = [submit("a"), submit("b")]
+    replies = await combined.execute(commands)
+    assert engine.batches == [commands] * 3
+    assert [reply.job.id for reply in replies if isinstance(reply, Created)] == [c.job_id for c in commands]
+    assert len((await engine.scan(JobPage(tenant=TENANT))).items) == 2
+
+
+async def test_what_stays_unknown_is_told_as_unknown(engine: Watched) -> None:
+    engine.after.extend([Unknown("lost")] * 3)
+    with pytest.raises(Unknown):
+        await Combine(engine).execute([submit()])
+    assert len(engine.batches) == combine.UNKNOWN_ATTEMPTS_MAX
+
+
+async def test_nothing_done_after_perhaps_done_is_still_perhaps_done(engine: Watched) -> None:
+    engine.after.append(Unknown("lost"))
+    combined = Combine(engine)
+    task = called(combined, submit())
+    await settle_down()
+    engine.before.append(Unavailable("gone"))
+    with pytest.raises(Unknown):
+        await task
+
+
+async def test_what_is_certainly_not_done_is_told_once_to_each(engine: Watched) -> None:
+    engine.before.append(Unavailable("no disk"))
+    combined = Combine(engine)
+    failures = await asyncio.gather(
+        *(combined.execute([submit(f"k{n}")]) for n in range(3)), return_exceptions=True
+    )
+    assert [(type(failure), str(failure)) for failure in failures] == [(Unavailable, "no disk")] * 3
+    assert len({id(failure) for failure in failures}) == 3
+    assert len(engine.batches) == 1
+    await combined.execute([submit()])
+
+
+async def test_an_unforeseen_failure_of_an_engine_means_unknown(engine: Watched) -> None:
+    engine.after.append(KeyError("oops"))
+    combined = Combine(engine)
+    with pytest.raises(Unknown, match="KeyError") as caught:
+        await combined.execute([submit()])
+    assert isinstance(caught.value.__cause__, KeyError)
+    (reply,) = await combined.execute([submit()])
+    assert isinstance(reply, Replayed)
+
+
+async def test_an_engine_that_answers_too_little_leaves_nobody_waiting(
+    engine: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def too_little(commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+        return (await Watched.execute(engine, commands))[:-1]
+
+    monkeypatch.setattr(engine, "execute", too_little)
+    combined = Combine(engine)
+    async with asyncio.timeout(5):
+        for failure in await asyncio.gather(
+            *(combined.execute([submit(f"k{n}")]) for n in range(3)), return_exceptions=True
+        ):
+            assert isinstance(failure, Unknown)
+
+
+async def test_of_a_call_that_was_cut_in_two_nothing_is_certain(engine: Watched) -> None:
+    combined = Combine(engine, queue_max=4)
+    with pytest.raises(Unknown, match="repeat all of it"):
+        await combined.execute([submit(f"k{n}") for n in range(4)])
+    assert len(engine.given) == 2
+
+
+async def test_reads_wait_for_no_commit(engine: Watched) -> None:
+    combined = Combine(engine)
+    first = await held_up(engine, combined)
+    reads = [LookUpJob(tenant=TENANT, job_id=new_job_id()) for _ in range(3)]
+    for reply in await combined.execute(reads):
+        assert isinstance(reply, Missing)
+    assert engine.batches[1] == reads
+    assert not first.done()
+    engine.free()
+    await first
+
+
+async def test_closing_answers_everyone_and_then_closes_the_engine(engine: Watched) -> None:
+    combined = Combine(engine, batch_max=2)
+    first = await held_up(engine, combined)
+    waiting = [called(combined, submit(f"k{n}", tenant=(TENANT, OTHER)[n % 2])) for n in range(5)]
+    await settle_down()
+    closing = asyncio.get_running_loop().create_task(combined.aclose())
+    await settle_down()
+    assert not closing.done()
+    with pytest.raises(Unavailable, match="closed"):
+        await combined.execute([Count(tenant=TENANT)])
+    assert engine.closed == 0
+    engine.free()
+    await closing
+    for task in (first, *waiting):
+        assert task.done()
+        (reply,) = await task
+        assert isinstance(reply, Created)
+    assert engine.closed == 1
+    assert all(not isinstance(command, Count) for command in engine.given)
+
+
+async def test_closing_before_the_first_batch_set_out_answers_it(engine: Watched) -> None:
+    combined = Combine(engine)
+    task = called(combined, submit())
+    await asyncio.sleep(0)
+    await combined.aclose()
+    (reply,) = await task
+    assert isinstance(reply, Created)

@@ -1,0 +1,88 @@
+"""The shipped suite on our engines: each bare, behind the combiner, and behind the gate. Nothing is skipped."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onejob.clock import FakeClock
+from onejob.conformance import EngineContract, World
+from onejob.conformance.commands import Count, Seen
+from onejob.conformance.samples import TENANT
+from onejob.conformance.world import ask
+from onejob.core.facts import Kind
+from onejob.core.invalid import Invalid
+from onejob.engine import PAGE_MAX, Durability, Engine, Listing
+from onejob.engines.combine import Combine
+from onejob.engines.gate import Gate
+from onejob.engines.memory import MemoryEngine
+from onejob.engines.sqlite import SqliteEngine
+from onejob.settings import IdempotencyConfig
+
+# The suite wants to hear that a key is held, not to wait for it.
+CONFIG = IdempotencyConfig(wait_for_pending=False)
+
+FRONTS: dict[str, Callable[[Engine, FakeClock], Engine]] = {
+    "bare": lambda engine, clock: engine,
+    "combined": lambda engine, clock: Combine(engine),
+    "gated": lambda engine, clock: Gate(Combine(engine), CONFIG, clock.monotonic),
+}
+
+
+class Exact(EngineContract):
+    """Our clocks stand still, so the suite's milliseconds are exact."""
+
+    async def test_time_stands_still_until_it_is_told_to_move(self, world: World) -> None:
+        moments = []
+        for ms in (0, 1, 999):
+            await world.advance(ms)
+            moments.append((await ask(world.engine, Count(tenant=TENANT), Seen)).at)
+        assert [moment - moments[0] for moment in moments] == [0, 1, 1000]
+
+
+class TestMemory(Exact):
+    @pytest.fixture(params=FRONTS)
+    async def world(self, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+        clock = FakeClock()
+        store = MemoryEngine(clock)
+
+        async def opened() -> Engine:
+            # Another engine on the same dictionaries is what another process would be to a file.
+            engine = MemoryEngine(clock)
+            engine.facts, engine.beside = store.facts, store.beside
+            return engine
+
+        async with in_front(request.param, opened, clock) as world:
+            yield world
+
+    async def test_durability_is_the_process(self, world: World) -> None:
+        assert world.engine.durability is Durability.PROCESS
+
+
+class TestSqlite(Exact):
+    @pytest.fixture(params=FRONTS)
+    async def world(self, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+        clock = FakeClock()
+
+        async def opened() -> Engine:
+            return await SqliteEngine.open(str(tmp_path / "onejob.db"), clock=clock)
+
+        async with in_front(request.param, opened, clock) as world:
+            yield world
+
+    async def test_durability_is_the_disk(self, world: World) -> None:
+        assert world.engine.durability is Durability.DISK
+
+
+@pytest.mark.parametrize("limit", [0, -1, PAGE_MAX + 1, 10**9])
+def test_no_query_asks_for_an_unbounded_page(limit: Any) -> None:
+    with pytest.raises(Invalid):
+        Listing(tenant=TENANT, kind=Kind.JOB, limit=limit)
+
+
+def in_front(front: str, opened: Callable[[], Awaitable[Engine]], clock: FakeClock) -> World:
+    async def fronted() -> Engine:
+        return FRONTS[front](await opened(), clock)
+
+    return World(fronted, advance=lambda ms: clock.advance(ms / 1000))

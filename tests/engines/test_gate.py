@@ -1,0 +1,239 @@
+"""The gate: duplicates in flight share one question and only durable answers; what it remembers is bounded."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from onejob.clock import FakeClock
+from onejob.conformance.commands import Seen, written
+from onejob.conformance.samples import OTHER, TENANT, a_record, key_id, reserve, settle, submit
+from onejob.conformance.world import ask, count, listed
+from onejob.core.facts import Kind
+from onejob.core.lookup import LookUpJob
+from onejob.core.receipt import (
+    Conflict,
+    Created,
+    Held,
+    InProgress,
+    Refused,
+    Rejected,
+    Replayed,
+    Settled,
+    Tended,
+)
+from onejob.core.reservation import Verdict
+from onejob.core.states import JobState
+from onejob.core.submission import Submit
+from onejob.core.upkeep import Purge
+from onejob.engine import Unavailable, Unknown
+from tests.engines.gated import Gated
+from tests.engines.watched import settle_down
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def gate() -> Gated:
+    return Gated(FakeClock(), wait_for_pending=False)
+
+
+def hourly(key: str = "k", **options: Any) -> Submit:
+    return submit(key, ttl_ms=HOUR_MS, **options)
+
+
+async def rejected(gate: Gated, ttl_ms: int = HOUR_MS) -> Held:
+    held = await ask(gate.engine.store, reserve(), Held)
+    await ask(gate.engine.store, settle(held, Verdict.REJECT, ttl_ms=ttl_ms), Settled)
+    return held
+
+
+# Flights
+
+
+async def test_duplicates_in_flight_share_one_question(gate: Gated) -> None:
+    replies = await gate.landed(await gate.in_flight([hourly() for _ in range(200)]))
+    assert count(replies, Created) == 1
+    assert count(replies, Replayed) == 199
+    assert len({reply.job.id for reply in replies}) == 1
+    assert len(gate.engine.given) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"input": b"{}"}, {"user": "bob"}, {"tenant": OTHER}, {"record_id": key_id("other"), "key": "other"}],
+)
+async def test_whoever_differs_asks_for_himself(gate: Gated, other: dict[str, Any]) -> None:
+    tasks = await gate.in_flight([hourly(), hourly(**other), hourly(), hourly(**other)])
+    assert len(gate.engine.of(Submit)) == 2
+    await gate.landed(tasks)
+
+
+@pytest.mark.parametrize("failure", [Unavailable("no disk"), Unknown("lost")])
+async def test_a_failure_is_not_shared(gate: Gated, failure: Exception) -> None:
+    tasks = await gate.in_flight([hourly() for _ in range(5)])
+    gate.engine.before.extend([failure] * (3 if isinstance(failure, Unknown) else 1))
+    replies = await gate.landed(tasks)
+    assert isinstance(replies[0], type(failure))
+    assert count(replies, Created) == 1
+    assert count(replies, Replayed) == 3
+    assert len(await listed(gate.engine, Kind.JOB)) == 1
+
+
+async def test_a_conflict_is_not_shared(gate: Gated) -> None:
+    await ask(gate.engine.store, hourly(input=b"{}"), Created)
+    replies = await gate.landed(await gate.in_flight([hourly() for _ in range(3)]))
+    assert count(replies, Conflict) == 3
+    assert len(gate.engine.of(Submit)) == 3
+
+
+async def test_in_progress_is_not_shared(gate: Gated) -> None:
+    await ask(gate.engine.store, reserve(), Held)
+    replies = await gate.landed(await gate.in_flight([hourly() for _ in range(3)]))
+    assert count(replies, InProgress) == 3
+    assert len(gate.engine.of(Submit)) == 3
+
+
+async def test_a_rejection_and_a_refusal_are_not_shared(gate: Gated) -> None:
+    await rejected(gate)
+    await ask(gate.engine.store, written(a_record("sequenced", client_id="till-7")), Seen)
+    keys = ("k", "sequenced") * 3
+    replies = await gate.landed(await gate.in_flight([hourly(key) for key in keys]))
+    assert [type(reply) for reply in replies] == [Rejected, Refused] * 3
+    assert len(gate.engine.of(Submit)) == 6
+
+
+async def test_a_cancelled_leader_leaves_its_followers_an_answer(gate: Gated) -> None:
+    tasks = await gate.in_flight([hourly() for _ in range(4)])
+    tasks[0].cancel()
+    tasks[2].cancel()
+    await settle_down()
+    replies = await gate.landed([tasks[1], tasks[3]])
+    assert count(replies, Replayed) == 2
+    assert len(gate.engine.given) == 1
+    assert gate.stats().pending == 0
+
+
+async def test_a_cancelled_leader_whose_question_fails_leaves_its_followers_to_ask(gate: Gated) -> None:
+    tasks = await gate.in_flight([hourly() for _ in range(3)])
+    gate.engine.before.append(Unavailable("no disk"))
+    tasks[0].cancel()
+    replies = await gate.landed(tasks[1:])
+    assert {type(reply) for reply in replies} == {Created, Replayed}
+
+
+async def test_a_submission_without_a_key_is_always_new(gate: Gated) -> None:
+    replies = await gate.landed(await gate.in_flight([submit("") for _ in range(3)]))
+    assert len({reply.job.id for reply in replies}) == 3
+    assert gate.stats().total == 0
+
+
+# Memory
+
+
+async def test_a_settled_job_is_answered_from_memory(gate: Gated) -> None:
+    created = await gate.ask(hourly(), Created)
+    await gate.cancel(created.job.id)
+    first = await gate.ask(hourly(), Replayed)
+    assert first.job is not None
+    assert first.job.state is JobState.CANCELLED
+    asked = len(gate.engine.batches)
+    for _ in range(3):
+        assert (await gate.ask(hourly(), Replayed)).job == first.job
+    assert len(gate.engine.batches) == asked
+
+
+async def test_the_state_of_a_living_job_is_one_point_read(gate: Gated) -> None:
+    created = await gate.ask(hourly(), Created)
+    gate.engine.batches.clear()
+    replies = await asyncio.gather(*(gate.execute([hourly()]) for _ in range(50)))
+    assert all(reply.job == created.job for (reply,) in replies if isinstance(reply, Replayed))
+    (batch,) = gate.engine.batches
+    assert {type(command) for command in batch} == {LookUpJob}
+
+
+async def test_a_job_that_is_gone_is_not_answered_from_memory(gate: Gated) -> None:
+    created = await gate.ask(hourly(), Created)
+    await ask(gate.engine.store, Purge(tenant=TENANT, record_id=key_id()), Tended)
+    again = await gate.ask(hourly(), Created)
+    assert again.job.id != created.job.id
+
+
+async def test_trouble_with_the_point_read_is_told(gate: Gated) -> None:
+    await gate.ask(hourly(), Created)
+    gate.engine.before.append(Unavailable("no disk"))
+    with pytest.raises(Unavailable, match="no disk"):
+        await gate.execute([hourly()])
+    await gate.ask(hourly(), Replayed)
+
+
+async def test_a_rejection_is_answered_from_memory(gate: Gated) -> None:
+    held = await rejected(gate)
+    for _ in range(3):
+        assert (await gate.ask(hourly(), Rejected)).job_id == held.job_id
+    assert len(gate.engine.given) == 1
+    assert (gate.stats().rejected, gate.stats().committed) == (1, 0)
+
+
+@pytest.mark.parametrize("other", [{"input": b"{}"}, {"user": "bob"}])
+async def test_memory_judges_no_mismatch(gate: Gated, other: dict[str, Any]) -> None:
+    created = await gate.ask(hourly(), Created)
+    await gate.cancel(created.job.id)
+    await gate.ask(hourly(), Replayed)
+    before = len(gate.engine.of(Submit))
+    await gate.execute([hourly(**other)])
+    assert len(gate.engine.of(Submit)) == before + 1
+
+
+async def test_unknown_answers_are_not_remembered(gate: Gated) -> None:
+    gate.engine.after.extend([Unknown("lost")] * 3)
+    with pytest.raises(Unknown):
+        await gate.execute([hourly()])
+    assert gate.stats().total == 0
+    await gate.ask(hourly(), Replayed)
+
+
+async def test_a_purge_is_not_outlived_by_an_answer_that_was_on_its_way(gate: Gated) -> None:
+    created = await ask(gate.engine.store, hourly(), Created)
+    await gate.cancel(created.job.id)
+    tasks = await gate.in_flight([hourly(), Purge(tenant=TENANT, record_id=key_id())])
+    replayed, _ = await gate.landed(tasks)
+    assert replayed.job.id == created.job.id
+    await settle_down()
+    assert (await gate.ask(hourly(), Created)).job.id != created.job.id
+
+
+async def test_stats_tell_what_the_gate_holds() -> None:
+    gate = Gated(FakeClock(), max_entries=7)
+    await rejected(gate)
+    await gate.execute([hourly("a"), hourly("b"), hourly()])
+    tasks = await gate.in_flight([*[hourly("c")] * 3, hourly("d")])
+    stats = gate.stats()
+    assert (stats.total, stats.pending, stats.waiters, stats.limit) == (5, 2, 2, 7)
+    assert (stats.committed, stats.rejected) == (2, 1)
+    await gate.landed(tasks)
+    stats = gate.stats()
+    assert (stats.total, stats.pending, stats.waiters) == (5, 0, 0)
+    assert (stats.committed, stats.rejected) == (4, 1)
+
+
+async def test_hits_are_counted_in_memory_and_written_when_it_suits(gate: Gated) -> None:
+    await gate.landed(await gate.in_flight([hourly() for _ in range(4)]))
+    await gate.execute([hourly(), hourly(input=b"{}"), submit(""), hourly("new")])
+    (record,) = [one for one in await listed(gate.engine, Kind.RECORD) if one.key == "k"]
+    assert (record.hits, record.conflicts) == (0, 0)
+    hits = gate.take_hits()
+    assert [(one.hits, one.conflicts) for one in hits] == [(4, 1)]
+    assert gate.take_hits() == []
+    await gate.execute(hits)
+    (record,) = [one for one in await listed(gate.engine, Kind.RECORD) if one.key == "k"]
+    assert (record.hits, record.conflicts) == (4, 1)
+    assert record.last_hit_at == record.changed_at
+    assert dict(gate.outcomes) == {"created": 3, "replayed": 4, "conflict": 1}
+
+
+async def test_a_repeated_candidate_in_flight_hears_what_the_leader_hears(gate: Gated) -> None:
+    command = hourly()
+    replies = await gate.landed(await gate.in_flight([command, hourly(), replace(command)]))
+    assert [type(reply) for reply in replies] == [Created, Replayed, Created]

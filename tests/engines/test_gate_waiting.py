@@ -1,0 +1,245 @@
+"""Waiting for a key that somebody holds: one poll for all, an early wake-up, an end in time, and never a second job."""
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from onejob.clock import FakeClock
+from onejob.conformance.samples import TENANT, key_id, reserve, settle, submit
+from onejob.conformance.world import ask, count, listed
+from onejob.core.facts import Kind
+from onejob.core.lookup import LookUp
+from onejob.core.receipt import Conflict, Created, Held, InProgress, Rejected, Replayed, Settled
+from onejob.core.reservation import TakeOver, Verdict
+from onejob.core.submission import Submit
+from onejob.engine import Unavailable, Unknown
+from onejob.ids import new_holder
+from tests.engines.gated import Gated
+from tests.engines.virtual import virtual
+from tests.engines.watched import settle_down
+
+WAIT = 30.0
+
+
+async def held_by_another(gate: Gated, lease_ms: int = 3_600_000) -> Held:
+    return await ask(gate.engine.store, reserve(lease_ms=lease_ms), Held)
+
+
+def polls(gate: Gated) -> list[float]:
+    """When the awaited key was looked at, in seconds since the clock's beginning."""
+    return [
+        at
+        for batch, at in zip(gate.engine.batches, gate.engine.times, strict=True)
+        if isinstance(batch[0], LookUp)
+    ]
+
+
+@virtual
+async def test_a_key_is_polled_once_for_all_who_wait(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    await held_by_another(gate)
+    begun = clock.monotonic()
+    waiting = [gate.call(submit()) for _ in range(100)]
+    await asyncio.sleep(4.9)
+    assert gate.stats().waiters == 100
+    pauses = [round(later - earlier, 6) for earlier, later in pairwise([begun, *polls(gate)])]
+    assert pauses == [0.02, 0.04, 0.08, 0.16, 0.32, *[0.5] * 8]
+    for (reply,) in await asyncio.gather(*waiting):
+        assert isinstance(reply, InProgress)
+    assert gate.stats().waiters == 0
+
+
+@virtual
+async def test_when_time_is_up_the_answer_is_in_progress(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    held = await held_by_another(gate)
+    begun = clock.monotonic()
+    reply = await gate.ask(submit(), InProgress)
+    assert reply.job_id == held.job_id
+    assert clock.monotonic() - begun == pytest.approx(WAIT)
+    assert [job.id for job in await listed(gate.engine, Kind.JOB)] == [held.job_id]
+    polled = len(polls(gate))
+    await asyncio.sleep(10)
+    assert len(polls(gate)) == polled, "nobody waits any more"
+
+
+@virtual
+async def test_a_settling_through_the_same_gate_wakes_at_once(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    held = await gate.ask(reserve(lease_ms=3_600_000), Held)
+    waiting = [gate.call(submit()) for _ in range(10)]
+    await asyncio.sleep(0.001)
+    begun = clock.monotonic()
+    await gate.ask(settle(held), Settled)
+    replies = [reply for (reply,) in await asyncio.gather(*waiting)]
+    assert clock.monotonic() == begun
+    assert count(replies, Replayed) == 10
+    assert polls(gate) == []
+
+
+@virtual
+async def test_a_settling_elsewhere_is_noticed_by_the_next_look(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    held = await held_by_another(gate)
+    waiting = [gate.call(submit()) for _ in range(10)]
+    await asyncio.sleep(7)
+    await ask(gate.engine.store, settle(held), Settled)
+    settled = clock.monotonic()
+    replies = [reply for (reply,) in await asyncio.gather(*waiting)]
+    assert count(replies, Replayed) == 10
+    assert 0 < clock.monotonic() - settled <= 0.5
+
+
+@virtual
+async def test_a_waiter_finishes_what_a_dead_holder_left(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    held = await held_by_another(gate, lease_ms=5_000)
+    begun = clock.monotonic()
+    replies = [reply for (reply,) in await asyncio.gather(*(gate.call(submit()) for _ in range(20)))]
+    assert 5.0 < clock.monotonic() - begun <= 5.6
+    assert count(replies, Created) == 1
+    assert count(replies, Replayed) == 19
+    assert [job.id for job in await listed(gate.engine, Kind.JOB)] == [held.job_id]
+
+
+@virtual
+async def test_a_waiting_reservation_takes_over_and_only_one_does(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    held = await held_by_another(gate, lease_ms=5_000)
+    tasks = [gate.call(reserve(lease_ms=3_600_000)) for _ in range(5)]
+    replies = [reply for (reply,) in await asyncio.gather(*tasks)]
+    (taken,) = [reply for reply in replies if isinstance(reply, Held)]
+    assert (taken.job_id, taken.token) == (held.job_id, held.token + 1)
+    assert count(replies, InProgress) == 4
+
+
+@virtual
+async def test_a_verdict_is_what_the_waiters_hear(clock: FakeClock) -> None:
+    for verdict, kinds in ((Verdict.REJECT, {Rejected}), (Verdict.FAIL, {Created, Replayed})):
+        gate = Gated(clock, pending_wait_timeout=WAIT)
+        held = await held_by_another(gate)
+        waiting = [gate.call(submit()) for _ in range(5)]
+        await asyncio.sleep(1)
+        await gate.ask(settle(held, verdict), Settled)
+        replies = [reply for (reply,) in await asyncio.gather(*waiting)]
+        assert {type(reply) for reply in replies} == kinds
+        assert count(replies, Created) <= 1
+
+
+@pytest.mark.parametrize("config", [{"wait_for_pending": False}, {"pending_wait_timeout": 0.0}])
+def test_not_to_wait_is_a_choice(config: dict[str, Any]) -> None:
+    @virtual
+    async def run(clock: FakeClock) -> None:
+        gate = Gated(clock, **config)
+        held = await held_by_another(gate)
+        begun = clock.monotonic()
+        assert (await gate.ask(submit(), InProgress)).job_id == held.job_id
+        assert clock.monotonic() == begun
+
+    run()
+
+
+@virtual
+async def test_a_conflict_and_a_take_over_are_not_made_to_wait(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    await held_by_another(gate)
+    begun = clock.monotonic()
+    await gate.ask(submit(input=b"{}"), Conflict)
+    take = TakeOver(tenant=TENANT, record_id=key_id(), holder=new_holder(), lease_ms=1)
+    await gate.ask(take, InProgress)
+    assert clock.monotonic() == begun
+
+
+@virtual
+async def test_trouble_while_looking_is_not_taken_for_an_end(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    held = await held_by_another(gate)
+    waiting = gate.call(submit())
+    await asyncio.sleep(0.01)
+    gate.engine.before.extend([Unavailable("no disk"), Unknown("lost"), Unknown("lost"), Unknown("lost")])
+    await asyncio.sleep(2)
+    assert not waiting.done()
+    await ask(gate.engine.store, settle(held), Settled)
+    (reply,) = await waiting
+    assert isinstance(reply, Replayed)
+
+
+@virtual
+async def test_a_waiter_that_goes_away_harms_no_other(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    held = await held_by_another(gate)
+    waiting = [gate.call(submit()) for _ in range(3)]
+    await asyncio.sleep(1)
+    waiting[0].cancel()
+    await settle_down()
+    assert gate.stats().waiters == 2
+    await ask(gate.engine.store, settle(held), Settled)
+    for task in waiting[1:]:
+        (reply,) = await task
+        assert isinstance(reply, Replayed)
+
+
+@virtual
+async def test_when_the_last_waiter_goes_the_polling_ends(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    await held_by_another(gate)
+    waiting = gate.call(submit())
+    await asyncio.sleep(1)
+    waiting.cancel()
+    polled = len(polls(gate))
+    await asyncio.sleep(5)
+    assert len(polls(gate)) == polled
+    assert gate.stats().waiters == 0
+
+
+@virtual
+async def test_keys_are_awaited_each_for_itself(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    for key in ("a", "b"):
+        await ask(gate.engine.store, reserve(key, lease_ms=2_000 if key == "a" else 3_600_000), Held)
+    first, second = gate.call(submit("a")), gate.call(submit("b"))
+    (reply,) = await first
+    assert isinstance(reply, Created)
+    assert not second.done()
+    (reply,) = await second
+    assert isinstance(reply, InProgress)
+
+
+@virtual
+async def test_one_call_with_many_keys_waits_for_all_of_them_at_once(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    await held_by_another(gate)
+    begun = clock.monotonic()
+    replies = await gate.results([submit(), submit("free"), submit(), submit("k", input=b"{}")])
+    assert [type(reply) for reply in replies] == [InProgress, Created, InProgress, Conflict]
+    assert clock.monotonic() - begun == pytest.approx(WAIT)
+
+
+@virtual
+async def test_closing_answers_whoever_waits(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    await held_by_another(gate)
+    waiting = gate.call(submit())
+    await asyncio.sleep(1)
+    begun = clock.monotonic()
+    await gate.aclose()
+    (reply,) = await waiting
+    assert isinstance(reply, (InProgress, Unavailable))
+    assert clock.monotonic() == begun
+
+
+@virtual
+async def test_closing_answers_whoever_was_about_to_wait(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    await held_by_another(gate)
+    tasks = await gate.in_flight([submit()])
+    begun = clock.monotonic()
+    closing = asyncio.get_running_loop().create_task(gate.aclose())
+    await settle_down()
+    (reply,) = await gate.landed(tasks)
+    await closing
+    assert isinstance(reply, (InProgress, Unavailable))
+    assert clock.monotonic() == begun
+    assert len(gate.engine.of(Submit)) == 1

@@ -1,0 +1,233 @@
+"""What is SQLite's own: the file, its schema, its locks and its time."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import pytest
+from msgspec.structs import replace
+
+from onejob.clock import FakeClock
+from onejob.conformance.commands import Count, Seen, look, written
+from onejob.conformance.samples import TENANT, a_policy, a_stream, submit
+from onejob.conformance.world import ask, everything, listed
+from onejob.core.facts import U64, Kind
+from onejob.core.fold import Changes
+from onejob.core.lookup import LookUpJob
+from onejob.core.receipt import Created, Found, Replayed
+from onejob.engine import StoreRefused, Unavailable
+from onejob.engines.sqlite import SqliteEngine, schema
+from tests.engines.sqlite_files import Direct, content, fill, pragma, tables
+
+DAY_MS = 86_400_000
+# Another program: it takes the write lock, says so, writes, and lets go when it is told to.
+LOCKER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.readline()
+db.execute("UPDATE job SET priority = 7")
+db.execute("COMMIT")
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "onejob.db")
+
+
+@pytest.fixture
+async def engine(path: str) -> AsyncIterator[SqliteEngine]:
+    engine = await SqliteEngine.open(path, clock=FakeClock())
+    yield engine
+    await engine.aclose()
+
+
+async def test_a_new_file_has_the_newest_schema_and_our_name(engine: SqliteEngine, path: str) -> None:
+    assert pragma(path, "user_version") == len(schema._steps())
+    assert pragma(path, "application_id") == schema.APPLICATION_ID
+
+
+async def test_opening_again_changes_nothing(engine: SqliteEngine, path: str) -> None:
+    await ask(engine, submit(), Created)
+    stored = await everything(engine)
+    before = tables(path)
+    again = await SqliteEngine.open(path, clock=FakeClock())
+    assert await everything(again) == stored
+    await again.aclose()
+    assert tables(path) == before
+
+
+async def test_a_newer_schema_is_refused_and_left_alone(engine: SqliteEngine, path: str) -> None:
+    await ask(engine, submit(), Created)
+    await engine.aclose()
+    with Direct(path) as db:
+        db.pragma("user_version", 99)
+    before = content(path)
+    with pytest.raises(StoreRefused, match=r"schema 99.*upgrade the program"):
+        await SqliteEngine.open(path)
+    assert content(path) == before
+
+
+async def test_another_programs_database_is_refused_and_left_alone(path: str) -> None:
+    with Direct(path) as db:
+        db.execute("CREATE TABLE diary (day TEXT)")
+    before = content(path)
+    with pytest.raises(StoreRefused, match="another program's database; choose another file"):
+        await SqliteEngine.open(path)
+    assert content(path) == before
+
+
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: str) -> None:
+    fill(path, b"dear diary, " * 1000)
+    with pytest.raises(StoreRefused, match="restore it"):
+        await SqliteEngine.open(path)
+    assert content(path) == b"dear diary, " * 1000
+
+
+@pytest.mark.parametrize("where", ["no/such/folder/onejob.db", "."])
+async def test_a_place_without_a_file_is_refused_in_plain_words(tmp_path: Path, where: str) -> None:
+    with pytest.raises(Unavailable, match=r"nothing was done; mend"):
+        await SqliteEngine.open(str(tmp_path / where))
+
+
+async def test_a_migration_that_fails_leaves_nothing_half_done(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = schema._steps()
+    broken = "CREATE TABLE half (x); INSERT INTO half VALUES (1); CREATE TABLE half (x);"
+    monkeypatch.setattr(schema, "_steps", lambda: [*steps, broken])
+    with pytest.raises(Unavailable):
+        await SqliteEngine.open(path)
+    assert tables(path) == []
+    assert pragma(path, "user_version") == 0
+
+    monkeypatch.setattr(schema, "_steps", lambda: steps)
+    engine = await SqliteEngine.open(path)
+    await ask(engine, submit(), Created)
+    await engine.aclose()
+    before = tables(path)
+    monkeypatch.setattr(schema, "_steps", lambda: [*steps, broken])
+    with pytest.raises(Unavailable):
+        await SqliteEngine.open(path)
+    assert tables(path) == before
+    assert pragma(path, "user_version") == len(steps)
+
+    mended = "CREATE TABLE added (x); INSERT INTO added VALUES (1);"
+    monkeypatch.setattr(schema, "_steps", lambda: [*steps, mended])
+    engine = await SqliteEngine.open(path)
+    await ask(engine, submit(), Replayed)
+    await engine.aclose()
+    assert pragma(path, "user_version") == len(steps) + 1
+
+
+async def test_every_commit_is_synced(engine: SqliteEngine) -> None:
+    await ask(engine, submit(), Created)
+    await listed(engine, Kind.JOB)
+    assert engine._write_store is not None
+    assert engine._read_store is not None
+    for lane, store in ((engine._writer, engine._write_store), (engine._reader, engine._read_store)):
+        assert await lane.call(store.db.pragma, "journal_mode") == "wal"
+        assert await lane.call(store.db.pragma, "synchronous") == 2, "FULL"
+        assert await lane.call(store.db.pragma, "trusted_schema") == 0
+
+
+async def test_only_the_owner_may_read_the_files(tmp_path: Path) -> None:
+    umask = os.umask(0)
+    try:
+        engine = await SqliteEngine.open(str(tmp_path / "onejob.db"))
+        await ask(engine, submit(), Created)
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in os.scandir(tmp_path)}
+        await engine.aclose()
+    finally:
+        os.umask(umask)
+    assert set(modes.values()) == {0o600}, modes
+    assert {"onejob.db", "onejob.db-wal"} <= set(modes)
+
+
+async def test_another_programs_lock_delays_writes_and_no_reads(engine: SqliteEngine, path: str) -> None:
+    created = await ask(engine, submit(), Created)
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCKER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as locker:
+        assert locker.stdout is not None
+        assert locker.stdin is not None
+        assert locker.stdout.readline() == b"held\n"
+        waiting = engine._writer.call(engine._guarded, engine._write, [submit("new")])
+        found = await ask(engine, LookUpJob(tenant=TENANT, job_id=created.job.id), Found)
+        assert found.job == created.job
+        assert not waiting.done()
+        locker.stdin.write(b"go\n")
+        locker.stdin.flush()
+        (reply,) = await waiting
+        assert isinstance(reply, Created)
+    found = await ask(engine, LookUpJob(tenant=TENANT, job_id=created.job.id), Found)
+    assert found.job == replace(created.job, priority=7)
+
+
+async def test_the_store_itself_overwrites_nothing(engine: SqliteEngine) -> None:
+    """Insert-if-absent and update-if-version hold even if the lock did not."""
+    policy = a_policy()
+    await ask(engine, written(policy), Seen)
+    assert engine._write_store is not None
+    other = replace(policy, version=2, body=b"other")
+    for broken, error in (
+        (Changes({Kind.POLICY: [other]}, {}, {}, [], []), apsw.ConstraintError),
+        (Changes({}, {Kind.POLICY: [(other, 7)]}, {}, [], []), AssertionError),
+        (Changes({}, {}, {Kind.POLICY: [(policy, 7)]}, [], []), AssertionError),
+    ):
+        with pytest.raises(error):
+            await engine._writer.call(engine._write_store._save, broken)
+    assert await everything(engine) == [policy]
+
+
+@pytest.mark.parametrize(("number", "stored"), [(2**63 - 1, 2**63 - 1), (2**63, -(2**63)), (2**64 - 1, -1)])
+async def test_unsigned_integers_are_stored_as_the_signed_ones_of_the_same_bits(
+    engine: SqliteEngine, path: str, number: int, stored: int
+) -> None:
+    stream = a_stream(last=U64(number))
+    await ask(engine, written(stream), Seen)
+    with Direct(path) as db:
+        assert db.execute("SELECT last, typeof(last) FROM stream").fetchall() == [(stored, "integer")]
+    assert (await ask(engine, look(stream), Seen)).stream == stream
+
+
+async def test_engines_of_one_boot_share_one_time_whatever_the_wall_says(path: str) -> None:
+    clock = FakeClock()
+    first = await SqliteEngine.open(path, clock=clock)
+    now = (await ask(first, Count(tenant=TENANT), Seen)).at
+    for jump in (DAY_MS, -2 * DAY_MS):
+        clock.jump_wall(jump)
+        later = await SqliteEngine.open(path, clock=clock)
+        assert (await ask(later, Count(tenant=TENANT), Seen)).at == now
+        assert (await ask(later, look(a_policy("none")), Seen)).at == now
+        await later.aclose()
+    assert (await ask(first, look(a_policy("none")), Seen)).at == now
+    await first.aclose()
+
+
+@pytest.mark.parametrize("boot", ["another boot", None])
+async def test_after_a_restart_time_goes_on_from_the_wall_but_never_below_what_is_stored(
+    path: str, monkeypatch: pytest.MonkeyPatch, boot: str | None
+) -> None:
+    before = FakeClock()
+    engine = await SqliteEngine.open(path, clock=before)
+    created = await ask(engine, submit(), Created)
+    await engine.aclose()
+
+    monkeypatch.setattr(schema, "boot_id", lambda: boot)
+    set_back = FakeClock(monotonic=5.0, wall_ms=before.wall_ms() - DAY_MS)
+    engine = await SqliteEngine.open(path, clock=set_back)
+    assert (await ask(engine, look(a_policy("none")), Seen)).at == created.at
+    await engine.aclose()
+
+    monkeypatch.setattr(schema, "boot_id", lambda: boot and "a third boot")
+    right = FakeClock(monotonic=5.0, wall_ms=before.wall_ms() + DAY_MS)
+    engine = await SqliteEngine.open(path, clock=right)
+    assert (await ask(engine, look(a_policy("none")), Seen)).at == right.wall_ms()
+    await engine.aclose()

@@ -1,0 +1,195 @@
+"""Several processes on one file: one job per key, and nobody starves."""
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from threading import Event, Thread
+from time import sleep
+from typing import Any
+
+import pytest
+
+from onejob.conformance.samples import submit
+from onejob.conformance.world import ask
+from onejob.core.receipt import Created, Replayed
+from onejob.engine import Unavailable
+from onejob.engines.sqlite import SqliteEngine
+from onejob.engines.sqlite.turn import Turn
+
+PROCESSES = 4
+SECONDS = 2.0
+# The busiest may have this many times the turns of the idlest, on a machine that has other things to do.
+UNFAIR = 4
+
+# Submits batches of four keys that everybody submits and four of its own, until time is up.
+SUBMITTER = """
+import asyncio, json, sys, time
+from onejob.conformance.samples import submit
+from onejob.core.receipt import Created, Replayed
+from onejob.engines.sqlite import SqliteEngine
+
+async def main(path, name, seconds):
+    engine = await SqliteEngine.open(path)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    until = time.monotonic() + seconds
+    batches, jobs, created = 0, {}, 0
+    while time.monotonic() < until:
+        keys = [f"all-{batches * 4 + n}" for n in range(4)] + [f"{name}-{batches * 4 + n}" for n in range(4)]
+        for key, reply in zip(keys, await engine.execute([submit(key, ttl_ms=3_600_000) for key in keys])):
+            assert isinstance(reply, (Created, Replayed)), reply
+            jobs[key] = reply.job.id.hex()
+            created += isinstance(reply, Created)
+        batches += 1
+    await engine.aclose()
+    print(json.dumps({"batches": batches, "created": created, "jobs": jobs}), flush=True)
+
+asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3])))
+"""
+
+# Takes the turn and keeps it.
+HOLDER = """
+import sys, time
+from onejob.engines.sqlite.turn import Turn
+with Turn(sys.argv[1], timeout=30).taken():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+# The guards are assertions, so this is a question worth asking: does an optimised run still write?
+OPTIMISED = """
+import asyncio, sys
+from onejob.conformance.commands import Count
+from onejob.conformance.samples import ACTOR, TENANT, key_id, submit
+from onejob.core.lookup import LookUp
+from onejob.core.upkeep import Purge
+from onejob.core.work import Cancel
+from onejob.engines.memory import MemoryEngine
+from onejob.engines.sqlite import SqliteEngine
+
+async def main(path):
+    for engine in (MemoryEngine(), await SqliteEngine.open(path)):
+        command = submit(ttl_ms=3_600_000)
+        words = []
+        for step in (
+            command,
+            Cancel(tenant=TENANT, job_id=command.job_id, actor=ACTOR),
+            submit(ttl_ms=3_600_000),
+            Count(tenant=TENANT),
+            Count(tenant=TENANT),
+            Purge(tenant=TENANT, record_id=key_id()),
+            LookUp(tenant=TENANT, record_id=key_id()),
+        ):
+            (reply,) = await engine.execute([step])
+            state = getattr(getattr(reply, "job", None), "state", "")
+            version = getattr(getattr(reply, "policy", None), "version", "")
+            words.append(f"{type(reply).__name__}{state and ' ' + state}{version}")
+        print(__debug__, *words, sep=", ", flush=True)
+        await engine.aclose()
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+async def test_processes_that_race_make_one_job_per_key_and_take_turns(tmp_path: Path) -> None:
+    path = str(tmp_path / "onejob.db")
+    reports = race(path)
+    jobs: dict[str, set[str]] = defaultdict(set)
+    for report in reports:
+        for key, job in report["jobs"].items():
+            jobs[key].add(job)
+    assert all(len(ids) == 1 for ids in jobs.values())
+    assert sum(report["created"] for report in reports) == len(jobs)
+
+    turns = sorted(report["batches"] for report in reports)
+    assert turns[0] * UNFAIR >= turns[-1], turns
+
+    engine = await SqliteEngine.open(path)
+    for key in ("all-0", f"all-{turns[-1] * 4 - 1}"):
+        replayed = await ask(engine, submit(key), Replayed)
+        assert replayed.job is not None
+        assert {replayed.job.id.hex()} == jobs[key]
+    await ask(engine, submit("a new one"), Created)
+    await engine.aclose()
+
+
+def test_whoever_waits_is_next_however_greedy_the_other(tmp_path: Path) -> None:
+    path = str(tmp_path / "onejob.db")
+    greedy, patient = Turn(path, timeout=30), Turn(path, timeout=30)
+    turns: list[str] = []
+    begun, enough = Event(), Event()
+
+    def take_again_and_again() -> None:
+        while not enough.is_set():
+            with greedy.taken():
+                turns.append("greedy")
+                begun.set()
+                sleep(0.005)
+
+    thread = Thread(target=take_again_and_again)
+    thread.start()
+    try:
+        begun.wait()
+        for _ in range(10):
+            before = len(turns)
+            with patient.taken():
+                # The one that was running, and perhaps one that had set out before we came.
+                assert len(turns) - before <= 2
+                turns.append("patient")
+    finally:
+        enough.set()
+        thread.join()
+        greedy.close()
+        patient.close()
+
+
+def test_a_turn_ends_with_its_process_and_a_hanging_one_is_named(tmp_path: Path) -> None:
+    path = str(tmp_path / "onejob.db")
+    with subprocess.Popen([sys.executable, "-c", HOLDER, path], stdout=subprocess.PIPE) as holder:
+        hasty = Turn(path, timeout=0.05)
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"held\n"
+            with pytest.raises(Unavailable, match="see whether it hangs"), hasty.taken():
+                raise AssertionError("two have the turn")
+        finally:
+            holder.kill()
+        holder.wait()
+        with hasty.taken():
+            pass
+        hasty.close()
+
+
+def test_an_optimised_program_stores_the_same(tmp_path: Path) -> None:
+    told = subprocess.check_output(
+        [sys.executable, "-O", "-c", OPTIMISED, str(tmp_path / "onejob.db")], text=True
+    )
+    line = "False, Created pending, Cancelled cancelled, Replayed cancelled, Seen1, Seen2, Tended, Missing"
+    assert told.splitlines() == [line, line]
+
+
+def race(path: str) -> list[Any]:
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", SUBMITTER, path, f"p{n}", str(SECONDS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for n in range(PROCESSES)
+    ]
+    try:
+        for racer in racers:
+            assert racer.stdout is not None
+            assert racer.stdout.readline() == "ready\n"
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write("go\n")
+            racer.stdin.flush()
+        return [json.loads(racer.communicate(timeout=60)[0]) for racer in racers]
+    finally:
+        for racer in racers:
+            racer.kill()
+            racer.communicate()

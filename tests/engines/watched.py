@@ -1,0 +1,73 @@
+"""An engine to stand behind what is tried: it can be held up, made to fail, and asked what it was given."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from onejob.clock import FakeClock
+from onejob.core.receipt import AnyReply
+from onejob.core.step import Command
+from onejob.engine import Durability, Page, Query
+from onejob.engines.memory import MemoryEngine
+
+T = TypeVar("T")
+
+
+class Watched:
+    durability = Durability.PROCESS
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.store = MemoryEngine(clock)
+        self.batches: list[list[Command[Any]]] = []
+        self.times: list[float] = []
+        self.before: deque[Exception] = deque()  # failures before anything is done
+        self.after: deque[Exception] = deque()  # … and after it is done: the answer is lost
+        self.closed = 0
+        self._free = asyncio.Event()
+        self._free.set()
+        self._decided = False
+
+    def hold(self, *, decided: bool = False) -> None:
+        """Let no batch of writes pass; once `decided`, it is the answer that is held back."""
+        self._free.clear()
+        self._decided = decided
+
+    def free(self) -> None:
+        self._free.set()
+
+    @property
+    def given(self) -> list[Command[Any]]:
+        return [command for batch in self.batches for command in batch]
+
+    def of(self, kind: type[T]) -> list[T]:
+        return [command for command in self.given if isinstance(command, kind)]
+
+    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+        self.batches.append(list(commands))
+        self.times.append(self.clock.monotonic())
+        writes = any(command.writes for command in commands)
+        if writes and not self._decided:
+            await self._free.wait()
+        if self.before:
+            raise self.before.popleft()
+        replies = await self.store.execute(commands)
+        if writes:
+            await self._free.wait()
+        if self.after:
+            raise self.after.popleft()
+        return replies
+
+    async def scan(self, query: Query[T], /) -> Page[T]:
+        return await self.store.scan(query)
+
+    async def aclose(self) -> None:
+        self.closed += 1
+        await self.store.aclose()
+
+
+async def settle_down() -> None:
+    """Let everything run that can run without anybody's help."""
+    for _ in range(20):
+        await asyncio.sleep(0)
