@@ -16,7 +16,7 @@ from onejob.conformance.commands import Count, Seen, look, written
 from onejob.conformance.samples import TENANT, a_policy, a_stream, submit
 from onejob.conformance.world import ask, everything, listed
 from onejob.core.facts import U64, Kind
-from onejob.core.fold import Changes
+from onejob.core.fold import Changes, Trespass
 from onejob.core.lookup import LookUpJob
 from onejob.core.receipt import Created, Found, Replayed
 from onejob.engine import StoreRefused, Unavailable
@@ -178,8 +178,8 @@ async def test_the_store_itself_overwrites_nothing(engine: SqliteEngine) -> None
     other = replace(policy, version=2, body=b"other")
     for broken, error in (
         (Changes({Kind.POLICY: [other]}, {}, {}, [], []), apsw.ConstraintError),
-        (Changes({}, {Kind.POLICY: [(other, 7)]}, {}, [], []), AssertionError),
-        (Changes({}, {}, {Kind.POLICY: [(policy, 7)]}, [], []), AssertionError),
+        (Changes({}, {Kind.POLICY: [(other, 7)]}, {}, [], []), Trespass),
+        (Changes({}, {}, {Kind.POLICY: [(policy, 7)]}, [], []), Trespass),
     ):
         with pytest.raises(error):
             await engine._writer.call(engine._write_store._save, broken)
