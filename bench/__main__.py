@@ -5,12 +5,14 @@ import asyncio
 import platform
 import sys
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import apsw
 
 from .callers import callers
 from .growth import growth, memory
+from .http import http
 from .measure import Report
 from .stages import seam, stages
 
@@ -21,17 +23,24 @@ async def main() -> int:
         "--quick", action="store_true", help="fewer rounds, 100,000 keys instead of 1,000,000"
     )
     parser.add_argument("--folder", type=Path, help="where the databases are made (default: a temporary one)")
+    parser.add_argument("--only", choices=("stages", "seam", "callers", "http", "growth", "memory"))
     options = parser.parse_args()
     rounds = 3 if options.quick else 7
     report = Report()
     print(f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}, {platform.machine()}")
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="onejob-bench-") as name:
         folder = Path(name)
-        await stages(folder, report, rounds * 20)
-        await seam(folder, report, rounds)
-        await callers(folder, report, rounds)
-        await growth(folder, report, rounds, 100_000 if options.quick else 1_000_000)
-        memory(report, 300_000 if options.quick else 1_000_000)
+        parts: dict[str, Callable[[], Awaitable[None]]] = {
+            "stages": lambda: stages(folder, report, rounds * 20),
+            "seam": lambda: seam(folder, report, rounds),
+            "callers": lambda: callers(folder, report, rounds),
+            "http": lambda: http(folder, report, rounds),
+            "growth": lambda: growth(folder, report, rounds, 100_000 if options.quick else 1_000_000),
+            "memory": lambda: memory(report, 300_000 if options.quick else 1_000_000),
+        }
+        for part, run in parts.items():
+            if options.only in (None, part):
+                await run()
     print()
     print("every bar was held" if not report.missed else f"MISSED: {', '.join(report.missed)}")
     return bool(report.missed)

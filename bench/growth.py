@@ -55,7 +55,7 @@ async def _cost(engine: SqliteEngine, keys: Iterator[str], rounds: int) -> float
     return median(seen)
 
 
-def memory(report: Report, many: int) -> None:
+async def memory(report: Report, many: int) -> None:
     report.title(f"Memory of the gate with {many:,} distinct keys (it may keep 100,000)")
     config = IdempotencyConfig()
     cache: GateIdempotencyCache[object] = GateIdempotencyCache(config, SystemClock().monotonic)

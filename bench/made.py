@@ -44,7 +44,7 @@ def commands(keys: Iterator[str], many: int) -> list[Submit]:
 
 def by_hand(path: Path) -> apsw.Connection:
     """The same schema and the same settings, without the seam."""
-    schema.prepare(str(path))
+    schema.prepare(str(path), make=True)
     db = schema.connect(str(path))
     schema.migrate(db, str(path))
     return db

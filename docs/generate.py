@@ -1,8 +1,18 @@
 """Writes the pages that follow from the code: `make docs`. A test fails when one is out of date."""
 
+from argparse import Action, ArgumentParser
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import UnionType
+from typing import Any, get_args
 
+import msgspec
+
+from onejob import settings as environment
+from onejob.cli import parser as command_line
+from onejob.cli.trouble import MEANINGS as EXIT_CODES
 from onejob.core.states import ENDED, JOB_MOVES, RECORD_MOVES, SETTLED, IdempotencyStatus, JobState
+from onejob.http import config as service
 
 HERE = Path(__file__).parent
 
@@ -44,7 +54,154 @@ def _list(states: frozenset[JobState]) -> str:
     return ", ".join(state for state in JobState if state in states)
 
 
-PAGES = {"states.md": states}
+def settings() -> str:
+    """Every setting, its variable, its default and its meaning."""
+    lines = [
+        "# Settings",
+        "",
+        "Made from `src/onejob/settings.py` and `src/onejob/http/config.py` by `make docs`. A value that cannot be",
+        "meant stops the start, and the message names it.",
+        "",
+        "## Keys",
+        "",
+        "How long the gate waits and remembers: `IdempotencyConfig`, for the library and the service.",
+        "",
+        *_settings(environment.IdempotencyConfig, environment.MEANINGS, environment.PREFIX),
+        "",
+        "## The service",
+        "",
+        "`ServiceConfig`, for `onejob serve`: the command line comes before a variable, a variable before the file",
+        "that `--config` names, the file before the default. In the file, which is TOML, the names stand as here. A",
+        "variable with several values has commas between them.",
+        "",
+        *_settings(service.ServiceConfig, service.MEANINGS, environment.SERVICE_PREFIX),
+        "",
+        "### Bearer tokens",
+        "",
+        "`JwtConfig`: in the file, under `[jwt]`, and nowhere else.",
+        "",
+        *_settings(service.JwtConfig, service.JWT_MEANINGS, None),
+        "",
+        "## The command line",
+        "",
+        "| variable | meaning |",
+        "|---|---|",
+    ]
+    variables = {"engine": "ONEJOB_ENGINE", "api_key": "ONEJOB_API_KEY", "color": "NO_COLOR"}
+    lines += [f"| `{variable}` | {environment.MEANINGS[field]} |" for field, variable in variables.items()]
+    return "\n".join([*lines, ""])
+
+
+def _settings(kind: type[msgspec.Struct], meanings: Mapping[str, str], prefix: str | None) -> Iterator[str]:
+    """A table of fields; without a prefix there are no variables."""
+    heads = ["name", *(["variable"] if prefix else []), "default", "meaning"]
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
+    for field in msgspec.structs.fields(kind):
+        structured = isinstance(field.type, UnionType) and service.JwtConfig in get_args(field.type)
+        variable = "only in the file" if structured else f"`{prefix}{field.name.upper()}`"
+        cells = [
+            f"`{field.name}`",
+            *([variable] if prefix else []),
+            _value(field.default),
+            meanings[field.name],
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _value(value: Any) -> str:
+    match value:
+        case None | () | "":
+            return "none"
+        case bool():
+            return f"`{str(value).lower()}`"
+        case tuple():
+            return ", ".join(f"`{one}`" for one in value)
+        case float() if value.is_integer():
+            return f"`{int(value)}`"
+    return f"`{value}`"
+
+
+def command() -> str:
+    """Every command with its arguments, as the parser has them."""
+    parser = command_line.build()
+    lines = [
+        "# The command line",
+        "",
+        "Made from `src/onejob/cli/parser.py` by `make docs`; `onejob COMMAND --help` says the same.",
+        "",
+        "The commands work directly on an engine, or against a server. Their answers are text for people, with",
+        "colours only on a terminal. With `--json` they are the bodies that the service sends, without the id of the",
+        'request (`submit` adds `jobId`), and a failure is `{"error": {"code", "message", "retryable",',
+        '"details"}}` besides its line on standard error.',
+        "",
+        "| exit code | meaning |",
+        "|---|---|",
+        *(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()),
+    ]
+    for made in _commands(parser):
+        lines += _section(made)
+    lines += [
+        "",
+        "## Where and how",
+        "",
+        "All commands but `serve` take these; `apikey` works on an engine only.",
+        "",
+    ]
+    lines += _arguments(_group(dict(_by_name(parser))["onejob submit"], command_line.WHERE))
+    return "\n".join([*lines, ""])
+
+
+def _section(made: ArgumentParser) -> Iterator[str]:
+    example = (made.epilog or "").removeprefix("example:\n").strip()
+    yield from ("", f"## {made.prog}", "", made.description or "", "", "```", example, "```")
+    own = [
+        action
+        for group in made._action_groups
+        if group.title != command_line.WHERE
+        for action in group._group_actions
+    ]
+    arguments = list(_arguments(own))
+    if len(arguments) > 2:
+        yield from ("", *arguments)
+
+
+def _commands(parser: ArgumentParser) -> list[ArgumentParser]:
+    """The commands in their order; of one that has acts, these."""
+    return [made for _, made in _by_name(parser) if not any(_acts(made))]
+
+
+def _by_name(parser: ArgumentParser) -> Iterator[tuple[str, ArgumentParser]]:
+    for made in _acts(parser):
+        yield made.prog, made
+        yield from _by_name(made)
+
+
+def _acts(parser: ArgumentParser) -> Iterator[ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action.choices, dict):
+            yield from action.choices.values()
+
+
+def _group(parser: ArgumentParser, title: str) -> list[Action]:
+    return [
+        action for group in parser._action_groups if group.title == title for action in group._group_actions
+    ]
+
+
+def _arguments(actions: list[Action]) -> Iterator[str]:
+    yield "| argument | meaning |"
+    yield "|---|---|"
+    for action in actions:
+        if action.dest == "help":
+            continue
+        value = "" if action.nargs == 0 else action.metavar or action.dest.upper()
+        word = " ".join(filter(None, [*action.option_strings[:1], value]))
+        required = "; required" if action.required and action.option_strings else ""
+        yield f"| `{word}` | {(action.help or '') % vars(action)}{required} |"
+
+
+PAGES = {"states.md": states, "settings.md": settings, "cli.md": command}
 
 if __name__ == "__main__":
     for name, render in PAGES.items():

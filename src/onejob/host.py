@@ -2,24 +2,40 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+
+from msgspec import Struct
 
 from .clock import Clock
 from .core.ending import RETENTION_MS
 from .core.facts import Kind
 from .core.upkeep import Purge
 from .engine import Engine, Listing
-from .engines.combine import Combine
+from .engines.cache import CacheStats
+from .engines.combine import Combine, Load
 from .engines.gate import Gate
 from .errors import OnejobError
 from .ids import Ids
 from .settings import IdempotencyConfig
 from .sweep import Sweeper, Swept
+from .tail import Tail
 
 _PURGE_PAGE = 500
 
 log = logging.getLogger("onejob")
+
+
+class Vitals(Struct, frozen=True):
+    """What a ledger runs with, what it counted since it was opened, what it holds right now."""
+
+    engine: str
+    config: IdempotencyConfig
+    outcomes: Mapping[str, int]
+    gate: CacheStats
+    queues: Mapping[str, Load]
+    swept: Swept
+    upkeep_failures: int
 
 
 class Host:
@@ -33,14 +49,18 @@ class Host:
         retention_ms: int = RETENTION_MS,
     ) -> None:
         self.gate = Gate(Combine(engine), config, clock.monotonic)
+        self.tail = Tail(self.gate)
         self.ids = ids
         self.retention_ms = retention_ms
         self.lease_ms = round(config.pending_ttl_seconds * 1000)
         self.rejected_ms = round(config.rejected_ttl_seconds * 1000)
         self.remembered_ms = round(config.committed_ttl_seconds * 1000)
-        self._interval = config.cleanup_interval_seconds
+        self._config = config
         self._sweeper = Sweeper(self.gate, retention_ms=retention_ms)
         self._upkeep: asyncio.Task[None] | None = None
+        self._engine_name = type(engine).__name__.removesuffix("Engine").lower()
+        self._swept = Swept()
+        self._upkeep_failures = 0
 
     def start_upkeep(self) -> None:
         self._upkeep = asyncio.get_running_loop().create_task(self._keep_up())
@@ -48,7 +68,20 @@ class Host:
     async def sweep(self) -> Swept:
         self.gate.cache.clean()
         await self.flush_hits()
-        return await self._sweeper.sweep()
+        swept = await self._sweeper.sweep()
+        self._swept = Swept(self._swept.records + swept.records, self._swept.jobs + swept.jobs)
+        return swept
+
+    def vitals(self) -> Vitals:
+        return Vitals(
+            engine=self._engine_name,
+            config=self._config,
+            outcomes=dict(self.gate.outcomes),
+            gate=self.gate.stats(),
+            queues=self.gate.loads(),
+            swept=self._swept,
+            upkeep_failures=self._upkeep_failures,
+        )
 
     async def flush_hits(self) -> None:
         hits = self.gate.take_hits()
@@ -65,6 +98,7 @@ class Host:
         return total
 
     async def aclose(self) -> None:
+        self.tail.close()
         if self._upkeep is not None:
             self._upkeep.cancel()
             with suppress(asyncio.CancelledError):
@@ -75,10 +109,11 @@ class Host:
 
     async def _keep_up(self) -> None:
         while True:
-            await asyncio.sleep(self._interval)
+            await asyncio.sleep(self._config.cleanup_interval_seconds)
             try:
                 await self.sweep()
             except OnejobError as error:
+                self._upkeep_failures += 1
                 log.warning("upkeep was put off: %s", error)
 
 

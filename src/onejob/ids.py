@@ -2,6 +2,7 @@
 
 import os
 import random
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from struct import Struct
 from threading import Lock
@@ -10,6 +11,8 @@ from typing import Final, NoReturn, Protocol, final
 from onejob.clock import SystemClock
 from onejob.core.ids import ID_BYTES
 from onejob.core.key import NONCE_CHARS, SEQUENCE_MAX, IdempotencyKey
+
+SECRET_BYTES: Final = 32
 
 _TAIL_BITS: Final = 62
 # The counter starts in its lower half: at least 2048 ids before it runs into the next millisecond.
@@ -31,6 +34,8 @@ class Ids(Protocol):
 
     def nonce(self) -> str: ...
 
+    def secret(self) -> str: ...
+
 
 class SystemIds:
     """Names from the system's randomness."""
@@ -43,6 +48,9 @@ class SystemIds:
 
     def nonce(self) -> str:
         return new_nonce()
+
+    def secret(self) -> str:
+        return new_secret()
 
 
 class SeededIds:
@@ -61,6 +69,9 @@ class SeededIds:
 
     def nonce(self) -> str:
         return self._chance.randbytes(NONCE_CHARS // 2).hex()
+
+    def secret(self) -> str:
+        return _base64url(self._chance.randbytes(SECRET_BYTES))
 
 
 @final
@@ -114,6 +125,15 @@ def new_nonce() -> str:
 def new_holder() -> bytes:
     """Draw the name under which something is held."""
     return os.urandom(ID_BYTES)
+
+
+def new_secret() -> str:
+    """Draw what only its owner may know: 256 bits, as 43 base64url characters."""
+    return _base64url(os.urandom(SECRET_BYTES))
+
+
+def _base64url(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def _uuid7(stamp: int, tail: int) -> bytes:

@@ -9,11 +9,11 @@ from msgspec.structs import asdict
 
 from .core.arrival import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
 from .core.fingerprint import canonical, encode_input, fingerprint, prepared
-from .core.identity import checked_name, record_id, scope_of
+from .core.identity import TYPE_QUEUE_SCOPE, checked_name, record_id, scope_of
 from .core.ids import parse_id
 from .core.invalid import Invalid
 from .core.key import checked_key
-from .core.moment import ms_of
+from .core.moment import ms_of, utc
 from .core.reservation import Reserve
 from .core.states import Delivery
 from .core.submission import Submit
@@ -79,7 +79,7 @@ def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
         ttl_ms=ttl_ms(submission),
         delivery=_delivery(submission.delivery),
         priority=_whole("priority", submission.priority, -PRIORITY_MAX, PRIORITY_MAX),
-        run_at=0 if submission.run_at is None else ms_of(submission.run_at),
+        run_at=0 if submission.run_at is None else _run_at(submission.run_at),
         attempts_max=_whole("max_attempts", submission.max_attempts, 1, ATTEMPTS_MAX),
         timeout_ms=0 if submission.timeout is None else _timeout_ms(submission.timeout),
         labels=_labels(submission.labels) if submission.labels else b"",
@@ -108,6 +108,16 @@ def key_id(caller: Caller, scope: str, key: str) -> bytes:
     return record_id(caller.tenant, scope, key, caller.user if caller.owns_keys else "")
 
 
+def looked_up_id(caller: Caller, key: str, scope: str) -> bytes:
+    """The identity of a key that is looked up: its scope is named, since nothing else tells it."""
+    return key_id(caller, _named_scope(scope), checked_key(key))
+
+
+def keys_begin(caller: Caller, scope: str) -> bytes:
+    """What the identities of all keys of a scope begin with."""
+    return key_id(caller, _named_scope(scope), "")[:-1]
+
+
 def ttl_ms(submission: Submission) -> int:
     """The window of a key: 1 s to 365 days, 24 hours unless said."""
     ttl, days = submission.idempotency_ttl, submission.idempotency_ttl_days
@@ -125,6 +135,17 @@ def lease_ms(lease: timedelta) -> int:
     ms = _ms("lease", lease)
     if not 1 <= ms <= TTL_MS_MAX:
         raise Invalid("lease", "a lease is 1 millisecond to 365 days; choose one in between")
+    return ms
+
+
+def _named_scope(scope: str) -> str:
+    # Jobs of the type "queue" are shown with this scope, which no submission may choose.
+    return scope if scope == TYPE_QUEUE_SCOPE else checked_name("scope", scope)
+
+
+def _run_at(moment: datetime) -> int:
+    ms = ms_of(moment)
+    utc(ms)  # a moment that its zone moves out of the calendar could be stored, but never be shown
     return ms
 
 

@@ -7,9 +7,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from .core.actor import Actor
-from .core.identity import checked_name, scope_of
+from .core.identity import checked_name
 from .core.ids import parse_id
-from .core.key import checked_key
 from .core.lookup import LookUp, LookUpJob, Probe
 from .core.moment import utc
 from .core.receipt import AnyReply, Cancelled, Forgotten, Found, Held, Settled
@@ -18,24 +17,26 @@ from .core.states import Delivery, JobState
 from .core.step import Command
 from .core.submission import Submit
 from .core.upkeep import Forget
-from .core.views import JobView, Receipt, Reservation, Story, story
+from .core.views import JobView, Receipt, Reservation, Story
 from .core.work import Cancel
-from .engine import PAGE_MAX, Durability, JobPage
+from .engine import Durability
 from .engines.cache import CacheStats
 from .errors import Invalid, OnejobError
-from .host import Host
-from .intake import ATTEMPTS_DEFAULT, Caller, Submission, fence, key_id, lease_ms, reserve_of, submit_of
+from .host import Host, Vitals
+from .intake import ATTEMPTS_DEFAULT, Caller, Submission, fence, lease_ms, looked_up_id, reserve_of, submit_of
+from .listing import KeyPage, job_page, key_page
 from .outcome import (
     answered,
     each_verdict,
-    events_of,
     failure,
     forecast,
     input_of,
     receipt_of,
     reservation_of,
     settled_of,
+    story_of,
 )
+from .tail import Tail
 
 CHUNK = 1000
 ERROR_BYTES_MAX = 1000
@@ -172,14 +173,7 @@ class Ledger:
         limit: int = 100,
     ) -> Sequence[JobView]:
         """Jobs of this tenant, newest first; `before` is the last id of the page before."""
-        query = JobPage(
-            tenant=self._caller.tenant,
-            state=None if state is None else JobState(state),
-            type=type,
-            user=user,
-            before=parse_id(before) if before else b"",
-            limit=max(1, min(limit, PAGE_MAX)),
-        )
+        query = job_page(self._caller.tenant, state=state, type=type, user=user, before=before, limit=limit)
         return [JobView(job) for job in (await self._gate.scan(query)).items]
 
     async def input(self, job_id: str) -> bytes:
@@ -204,19 +198,21 @@ class Ledger:
     async def explain(self, key: str, *, scope: str) -> Story:
         """The record of a key and its story. The scope is the job type, unless the submission named another."""
         await self._host.flush_hits()
-        found = await self._ask(LookUp(tenant=self._caller.tenant, record_id=self._key_id(key, scope)))
-        if not isinstance(found, Found) or found.record is None:
-            raise failure(found, key)
-        if found.job is None:
-            return story(found.record, None, ())
-        return story(found.record, found.job, await events_of(self._gate, found.job))
+        record_id = looked_up_id(self._caller, key, scope)
+        found = await self._ask(LookUp(tenant=self._caller.tenant, record_id=record_id))
+        return await story_of(self._gate, found, key)
+
+    async def keys(self, *, scope: str | None = None, cursor: str | None = None, limit: int = 100) -> KeyPage:
+        """Keys of this tenant, or of one scope; `cursor` is `next` of the page before."""
+        await self._host.flush_hits()
+        return await key_page(self._gate, self._caller, scope=scope, cursor=cursor, limit=limit)
 
     async def forget(self, key: str, *, scope: str) -> datetime:
         """Let a key expire early; returns the moment after which it may be used anew. Its job stays."""
         reply = await self._ask(
             Forget(
                 tenant=self._caller.tenant,
-                record_id=self._key_id(key, scope),
+                record_id=looked_up_id(self._caller, key, scope),
                 actor=self._caller.actor,
                 grace_ms=self._host.remembered_ms,
             )
@@ -241,13 +237,18 @@ class Ledger:
     def durability(self) -> Durability:
         return self._gate.durability
 
+    @property
+    def tail(self) -> Tail:
+        """What keeps watched jobs up to date, one for the whole process."""
+        return self._host.tail
+
     def stats(self) -> CacheStats:
         """What the gate holds right now."""
         return self._gate.stats()
 
-    def outcomes(self) -> Mapping[str, int]:
-        """How many submissions got which answer since this ledger was opened."""
-        return dict(self._gate.outcomes)
+    def vitals(self) -> Vitals:
+        """What was counted since this ledger was opened, for whoever watches over it."""
+        return self._host.vitals()
 
     async def sweep(self) -> None:
         """Do now what happens by itself every `cleanup_interval_seconds`."""
@@ -293,6 +294,3 @@ class Ledger:
         if isinstance(reply, Settled):
             return settled_of(reply)
         raise failure(reply, reservation.key)
-
-    def _key_id(self, key: str, scope: str) -> bytes:
-        return key_id(self._caller, scope_of("", checked_name("scope", scope)), checked_key(key))

@@ -31,7 +31,7 @@ from .core.receipt import (
 )
 from .core.states import IdempotencyStatus
 from .core.submission import Submit
-from .core.views import Receipt, Reservation
+from .core.views import Receipt, Reservation, Story, story
 from .engine import Attachments, Engine
 from .errors import (
     DefectiveCommand,
@@ -223,3 +223,10 @@ async def events_of(engine: Engine, job: Job) -> tuple[Event, ...]:
     """A job's story as far as it is kept; the first event is implied by its head."""
     page = await engine.scan(Attachments(tenant=job.tenant, job_id=job.id, beside=Beside.EVENT))
     return (first_event(job), *(json.decode(add.data, type=Event) for add in page.items))
+
+
+async def story_of(engine: Engine, reply: AnyReply, key: str) -> Story:
+    """The record that was found under a key, and what happened to its job."""
+    if not isinstance(reply, Found) or reply.record is None:
+        raise failure(reply, key)
+    return story(reply.record, reply.job, await events_of(engine, reply.job) if reply.job else ())

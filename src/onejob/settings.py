@@ -3,15 +3,36 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import Final, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
 
+import msgspec
 from msgspec import Struct
 
 from onejob.core.invalid import Invalid
 
+if TYPE_CHECKING:
+    from onejob.http.config import ServiceConfig
+
 PREFIX: Final = "IDEMPOTENCY_"
+SERVICE_PREFIX: Final = "ONEJOB_"
+NOT_OF_THE_SERVICE: Final = frozenset({"ONEJOB_API_KEY"})
 SECONDS_MAX: Final = 365 * 86_400
 ENTRIES_MAX: Final = 10_000_000
+
+# What docs/settings.md says of each.
+MEANINGS: Final = {
+    "pending_ttl_seconds": "how long a key is held between reserving and settling it, unless its holder renews",
+    "committed_ttl_seconds": "how long the gate remembers a settled receipt; the store remembers for the window",
+    "rejected_ttl_seconds": "how long a final rejection is answered again",
+    "max_entries": "how many settled receipts the gate remembers; the least recently used leaves",
+    "cleanup_interval_seconds": "how often upkeep runs",
+    "wait_for_pending": "whether a duplicate waits while its key is held; if not, it is told `in_progress` at once",
+    "pending_wait_timeout": "how many seconds a duplicate waits before it is told `in_progress`",
+    "engine": "the engine that a command works on when neither `--engine` nor `--url` is given",
+    "api_key": "the API key that a command sends to the server when `--api-key` is not given",
+    "color": "if set to anything, no colours are written to the terminal",
+}
 
 _DECIMAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _WHOLE = re.compile(r"[0-9]{1,20}")
@@ -46,6 +67,82 @@ class IdempotencyConfig(Struct, frozen=True, kw_only=True):
             if variable in source:
                 given[field] = _check(field, variable, _read(field, source[variable]))
         return cls(**given)  # type: ignore[arg-type]  # _check has matched every value with its field
+
+
+class CommandLine(Struct, frozen=True, kw_only=True):
+    """What the command takes from its surroundings where its arguments say nothing."""
+
+    engine: str | None = None
+    api_key: str | None = None
+    color: bool = True
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
+        """Read ONEJOB_ENGINE and ONEJOB_API_KEY; NO_COLOR of any value and a dumb terminal mean no colours."""
+        source = os.environ if environ is None else environ
+        return cls(
+            engine=source.get("ONEJOB_ENGINE") or None,
+            api_key=source.get("ONEJOB_API_KEY") or None,
+            color=not source.get("NO_COLOR") and source.get("TERM") != "dumb",
+        )
+
+
+def service_config(
+    path: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> "ServiceConfig":
+    """The settings of the service: a TOML file, then the ONEJOB_ variables, then the command line; the later wins."""
+    from onejob.http.config import ServiceConfig  # which is made of what is above this room
+
+    types = {field.name: field.type for field in msgspec.structs.fields(ServiceConfig)}
+    names: dict[str, str] = {}  # of each field that is given: by which name
+    values: dict[str, Any] = {}
+    for field, value in (_in_file(path) if path else {}).items():
+        names[field] = f"{field} in {path}"
+        values[field] = _converted(names[field], value, types.get(field), strict=True)
+    for variable, text in (os.environ if environ is None else environ).items():
+        field = variable.removeprefix(SERVICE_PREFIX).lower()
+        if variable.startswith(SERVICE_PREFIX) and variable not in NOT_OF_THE_SERVICE:
+            names[field] = variable
+            # What is made of several settings is for the file.
+            kind = None if field == "jwt" else types.get(field)
+            values[field] = _converted(variable, _spelled(text, kind), kind, strict=False)
+    for field, value in (overrides or {}).items():
+        if value is not None:
+            names[field], values[field] = f"--{field.replace('_', '-')}", value
+    try:
+        return ServiceConfig(**values)
+    except Invalid as error:
+        raise Invalid(error.what, f"{names.get(error.what, error.what)}: {error}") from None
+
+
+def _in_file(path: str) -> dict[str, Any]:
+    try:
+        table: dict[str, Any] = msgspec.toml.decode(Path(path).read_bytes())
+    except OSError as error:
+        raise Invalid("config", f"{path} cannot be read ({error.strerror}); name a file that can") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Invalid("config", f"{path} is not TOML ({error}); mend it") from error
+    return table
+
+
+def _spelled(text: str, kind: Any) -> object:
+    text = text.strip()
+    if kind is bool:
+        return _BOOLEANS.get(text.lower(), text)
+    if kind == tuple[str, ...]:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return text
+
+
+def _converted(name: str, value: object, kind: Any, *, strict: bool) -> Any:
+    if kind is None:
+        raise Invalid(name, f"{name} is no setting of the service; leave it out, or correct its name")
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise Invalid(name, f"{name} cannot be taken ({error}); mend it") from None
 
 
 def _read(field: str, text: str) -> object:

@@ -5,15 +5,19 @@ One loop in a thread of its own serves every thread of the process, so their sub
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import timedelta
 from functools import wraps
 from threading import Thread
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from . import opening
+from . import credentials, opening
 from .core.actor import Actor
+from .core.roles import Role
+from .credentials import ApiKeyView, NewKey
 from .errors import Unavailable
+from .host import Vitals
 from .ledger import Ledger as AsyncLedger
 
 P = ParamSpec("P")
@@ -54,11 +58,14 @@ class Ledger:
     input = _blocking(AsyncLedger.input)
     cancel = _blocking(AsyncLedger.cancel)
     explain = _blocking(AsyncLedger.explain)
+    keys = _blocking(AsyncLedger.keys)
     forget = _blocking(AsyncLedger.forget)
     purge = _blocking(AsyncLedger.purge)
     sweep = _blocking(AsyncLedger.sweep)
     stats = property(lambda self: self._ledger.stats)
-    outcomes = property(lambda self: self._ledger.outcomes)
+
+    def vitals(self) -> Vitals:
+        return self._ledger.vitals()
 
     def acting(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "Ledger":
         other = self._ledger.acting(tenant=tenant, user=user, actor=actor, owns_keys=owns_keys)
@@ -87,6 +94,26 @@ class Ledger:
                 "this ledger was opened before a fork: nothing was done; open one in this process"
             )
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+class ApiKeys:
+    """The API keys of a ledger's tenant; see onejob.credentials."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._keys = credentials.ApiKeys(ledger._ledger)
+
+    def create(self, name: str, *, roles: Iterable[Role | str], user: str = "") -> NewKey:
+        return self._ledger._wait(self._keys.create(name, roles=roles, user=user))
+
+    def list(self) -> Sequence[ApiKeyView]:
+        return self._ledger._wait(self._keys.list())
+
+    def rotate(self, key_id: str, *, overlap: timedelta = credentials.OVERLAP_DEFAULT) -> NewKey:
+        return self._ledger._wait(self._keys.rotate(key_id, overlap=overlap))
+
+    def revoke(self, key_id: str) -> ApiKeyView:
+        return self._ledger._wait(self._keys.revoke(key_id))
 
 
 @wraps(opening.open)

@@ -40,11 +40,11 @@ async def test_without_a_key_every_submission_is_new(queue: onejob.Ledger) -> No
 async def test_another_body_under_the_same_key_is_a_conflict(queue: onejob.Ledger) -> None:
     first = await queue.submit("charge", CHARGE, idempotency_key="k", scope="queue")
     with pytest.raises(onejob.IdempotencyConflict) as caught:
-        await queue.submit("refund", CHARGE | {"amount": 43}, idempotency_key="k", scope="queue")
+        await queue.submit("refund", CHARGE | {"amount": "a secret"}, idempotency_key="k", scope="queue")
     assert caught.value.job_id == first.job_id
     assert caught.value.paths == ("/type", "/input/amount")
     assert "new key" in str(caught.value)
-    assert "43" not in str(caught.value)
+    assert "secret" not in str(caught.value)
     assert (await queue.submit("charge", CHARGE, idempotency_key="k", scope="queue")).job_id == first.job_id
 
 

@@ -166,22 +166,3 @@ def test_it_binds_to_loopback_only(tmp_path: Path) -> None:
     )
     assert refused.returncode == 2
     assert "127.0.0.1" in refused.stderr
-
-
-def test_the_command_has_exit_codes_that_scripts_can_use(tmp_path: Path) -> None:
-    def onejob(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*ONEJOB, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    submit = ("submit", "t", "--key", "k", "--input")
-    first, again = (json.loads(onejob(*submit, '{"a": 1}').stdout) for _ in range(2))
-    assert first["jobId"] == again["jobId"]
-    assert (first["outcome"], again["outcome"]) == ("created", "replayed")
-    assert onejob(*submit, '{"a": 2}').returncode == 3
-    assert onejob(*submit, "{").returncode == 2
-    assert json.loads(onejob("job", first["jobId"]).stdout)["state"] == "pending"
-    assert json.loads(onejob("cancel", first["jobId"]).stdout)["state"] == "cancelled"
-    assert [job["id"] for job in json.loads(onejob("jobs").stdout)] == [first["jobId"]]
-    assert json.loads(onejob("explain", "k", "--scope", "t").stdout)["status"] == "committed"
-    assert onejob("explain", "other", "--scope", "t").returncode == 5
-    assert onejob("jobs", "--engine", "mysql://x").returncode == 2
-    assert "COMMAND" in onejob("--help").stdout

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from .facts import Job, Record
+from .facts import Job, Policy, Record
 
 
 class Outcome(StrEnum):
@@ -107,6 +107,13 @@ class Missing(Reply, frozen=True, gc=False):
     at: int
 
 
+class PolicyFound(Reply, frozen=True, gc=False):
+    """A policy as it is now: read, or just written."""
+
+    policy: Policy
+    at: int
+
+
 class Foreseen(Reply, frozen=True, gc=False):
     """What would happen; nothing did."""
 
@@ -152,6 +159,7 @@ AnyReply = (
     | Settled
     | Found
     | Missing
+    | PolicyFound
     | Foreseen
     | Cancelled
     | Forgotten

@@ -204,7 +204,8 @@ def all_or_failure(results: Sequence[AnyReply | BaseException]) -> list[AnyReply
     if not failures:
         return list(results)  # type: ignore[arg-type]  # none of them is a failure
     if len(failures) == len(results):
-        raise failures[0]
+        # One that may be done makes the whole uncertain, whatever the first one says.
+        raise next((failure for failure in failures if not isinstance(failure, Unavailable)), failures[0])
     raise Unknown("part of the batch failed; repeat all of it with the same keys") from failures[0]
 
 

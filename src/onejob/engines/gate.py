@@ -98,6 +98,10 @@ class Gate:
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self._inner.scan(query)
 
+    def release_waiters(self) -> None:
+        """From now on nobody waits for somebody else's submission; whoever does is told that it is in progress."""
+        self._awaited.close()
+
     async def aclose(self) -> None:
         self._awaited.close()
         await self._inner.aclose()

@@ -1,6 +1,6 @@
 """Answers: a status, a body, headers; one shape for all that goes wrong."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, NamedTuple
 
 from msgspec import json
@@ -19,7 +19,7 @@ class Answer(NamedTuple):
     status: int
     body: bytes
     headers: tuple[Header, ...]
-    stream: AsyncIterator[bytes] | None = None  # instead of the body
+    stream: AsyncGenerator[bytes, None] | None = None  # instead of the body
 
 
 def answer(status: int, body: Any, *headers: Header) -> Answer:

@@ -9,27 +9,34 @@ from onejob.errors import OnejobError
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
 
-from . import jobs
-from .answers import Answer, answer, refusal
+from . import events, jobs, keys
+from .answers import Answer, refusal
+from .auth import Authenticator
 from .config import ServiceConfig
-from .problems import problem, problem_of
-from .request import BODY_BYTES_MAX, LOCAL, Credential, Receive, Request, Scope, Send, TooLarge
-from .routes import Route, Routes
+from .cors import from_this_machine
+from .logs import trail
+from .metrics import Metrics
+from .observability import observability
+from .openapi import described
+from .pages import PAGES
+from .pour import pour
+from .problems import Unauthorized, problem, problem_of
+from .rates import Rates
+from .request import ANONYMOUS, Credential, Receive, Request, Scope, Send, TooLarge
+from .routes import Route, Routes, decoded, raw_path
 
 log = logging.getLogger("onejob.http")
+
+_CHALLENGE = (b"www-authenticate", b"Bearer")
 
 
 # Who asks; raises Unauthorized where nobody can tell.
 Authenticate = Callable[[Scope], Awaitable[Credential]]
-# Called once for every answer: the route (None: no such path), the status, the seconds it took.
-Observe = Callable[[Route | None, int, float], None]
+# Called once for every answer: request id, method, route (None: no such path), what was given, the seconds it took.
+Observe = Callable[[str, str, Route | None, Answer, float], None]
 
 
-async def local(scope: Scope) -> Credential:
-    return LOCAL
-
-
-def unobserved(route: Route | None, status: int, seconds: float) -> None:
+def unobserved(request_id: str, method: str, route: Route | None, given: Answer, seconds: float) -> None:
     pass
 
 
@@ -39,19 +46,22 @@ class App:
         ledger: Ledger,
         *,
         config: ServiceConfig | None = None,
-        authenticate: Authenticate = local,
+        authenticate: Authenticate | None = None,  # None: as the config says
         observe: Observe = unobserved,
         more: tuple[Route, ...] = (),
         ids: Ids | None = None,
     ) -> None:
         self._ledger = ledger
         self._config = config or ServiceConfig()
-        self._authenticate = authenticate
+        self._authenticate = authenticate or _as_configured(ledger, self._config)
+        self._metrics = Metrics(ledger)
         self._observe = observe
         self._monotonic = SystemClock().monotonic
+        self._rates = _rates(self._config, self._monotonic)
         self._ids = ids or SystemIds()
+        watched = observability(self._config, self._metrics, self._monotonic)
         self.routes = Routes(
-            (*jobs.ROUTES, Route("GET", "/healthz", healthz, None, "Say that this process lives"))
+            described((*jobs.ROUTES, *events.ROUTES, *keys.ROUTES, *more, *watched, *PAGES), self._config)
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,24 +71,17 @@ class App:
         begin = self._monotonic()
         try:
             given = await self._answer(scope, receive, request_id)
-        except TooLarge:
-            message = f"a body has at most {BODY_BYTES_MAX} bytes; send less"
-            given = refusal(problem("PAYLOAD_TOO_LARGE", message), request_id)
-        except OnejobError as error:
-            given = refusal(problem_of(error), request_id)
-        except Exception:
-            log.exception("request %s failed", request_id)
-            message = "something unforeseen happened; the log has it under the request id"
-            given = refusal(problem("INTERNAL_ERROR", message), request_id)
-        await _present(given, request_id, send)
-        found = self.routes.find(scope["path"])
-        self._observe(
-            found[0].get(scope["method"]) if found else None, given.status, self._monotonic() - begin
-        )
+        except Exception as error:  # noqa: BLE001 - every caller is told, and the log
+            given = self._refused(error, request_id)
+        await _present(given, request_id, receive, send)
+        found = self.routes.find(raw_path(scope))
+        route, seconds = found[0].get(scope["method"]) if found else None, self._monotonic() - begin
+        self._metrics.observe(route, given.status, seconds)
+        self._observe(request_id, scope["method"], route, given, seconds)
 
     async def _answer(self, scope: Scope, receive: Receive, request_id: str) -> Answer:
-        path, method = scope["path"], scope["method"]
-        found = self.routes.find(path)
+        method = scope["method"]
+        found = self.routes.find(raw_path(scope))
         if found is None:
             return refusal(problem("NOT_FOUND", "there is no such path"), request_id)
         methods, placeholders = found
@@ -87,39 +90,69 @@ class App:
             allowed = ", ".join(methods)
             refused = refusal(problem("METHOD_NOT_ALLOWED", f"this path takes {allowed}"), request_id)
             return refused._replace(headers=(*refused.headers, (b"allow", allowed.encode())))
-        credential = await self._authenticate(scope)
+        # What is open to everybody asks nobody who they are, and acts for nobody.
+        credential = ANONYMOUS if route.act is None else await self._authenticate(scope)
         if route.act is not None and not credential.may(route.act):
             return refusal(problem("FORBIDDEN", _forbidden(route.act)), request_id)
         ledger = self._ledger.for_caller(credential.caller)
+        if self._rates is not None and route.act is Act.SUBMIT:
+            ledger = self._rates.limited(ledger)
         request = Request(
-            scope, receive, id=request_id, credential=credential, ledger=ledger, path=placeholders
+            scope,
+            receive,
+            id=request_id,
+            credential=credential,
+            ledger=ledger,
+            path=decoded(placeholders),
+            limits=self._config,
         )
         return await route.handler(request)
 
+    def _refused(self, error: Exception, request_id: str) -> Answer:
+        match error:
+            case TooLarge():
+                message = f"a body has at most {self._config.body_bytes_max} bytes; send less"
+                found = problem("PAYLOAD_TOO_LARGE", message)
+            case OnejobError():
+                found = problem_of(error)
+            case _:
+                message = "something unforeseen happened; the log has it under the request id"
+                found = problem("INTERNAL_ERROR", message)
+        if found.code == "INTERNAL_ERROR":
+            log.error("request %s failed: %s", request_id, trail(error))
+        elif found.code == "CONFLICT":
+            found = found._replace(status=self._config.mismatch_status)
+        given = refusal(found, request_id)
+        if isinstance(error, Unauthorized):
+            return given._replace(headers=(*given.headers, _CHALLENGE))
+        return given
 
-async def healthz(request: Request) -> Answer:
-    return answer(200, {"status": "ok", "durability": request.ledger.durability})
+
+def _as_configured(ledger: Ledger, config: ServiceConfig) -> Authenticate:
+    return Authenticator(ledger, config) if config.auth else from_this_machine(config)
 
 
-HEALTHZ = Route("GET", "/healthz", healthz, None, "Say that this process lives")
+def _rates(config: ServiceConfig, monotonic: Callable[[], float]) -> Rates | None:
+    if config.rate_per_second is None:
+        return None
+    return Rates(per_second=config.rate_per_second, burst=config.rate_burst, monotonic=monotonic)
 
 
 def _forbidden(act: Act) -> str:
     return f"your role does not allow to {act}; ask for a credential that does"
 
 
-async def _present(given: Answer, request_id: str, send: Send) -> None:
+async def _present(given: Answer, request_id: str, receive: Receive, send: Send) -> None:
     headers = [
         *given.headers,
         (b"cache-control", b"no-store"),
         (b"x-request-id", request_id.encode()),
     ]
-    if given.stream is None:
-        headers.append((b"content-length", b"%d" % len(given.body)))
-        await send({"type": "http.response.start", "status": given.status, "headers": headers})
-        await send({"type": "http.response.body", "body": given.body})
+    head = {"type": "http.response.start", "status": given.status, "headers": headers}
+    if given.stream is not None:
+        await pour(head, given.stream, receive, send)
         return
-    await send({"type": "http.response.start", "status": given.status, "headers": headers})
-    async for chunk in given.stream:
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+    if given.status != 204:
+        headers.append((b"content-length", b"%d" % len(given.body)))
+    await send(head)
+    await send({"type": "http.response.body", "body": given.body})

@@ -1,12 +1,43 @@
 """The settings of the service, checked once: from a TOML file, ONEJOB_* variables and the command line."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.invalid import Invalid
 from onejob.opening import URL_DEFAULT
+
+# What docs/settings.md says of each.
+JWT_MEANINGS: Final = {
+    "algorithms": "what may sign a token; nothing else is taken, whatever its header says",
+    "secret": "the shared secret of HS256, HS384 or HS512",
+    "public_key_file": "a file with the public key, in PEM form, of the other algorithms",
+    "issuer": "if set, `iss` must be this",
+    "audience": "if set, `aud` must be or contain this",
+    "tenant_claim": "the claim that names the tenant; a token without it is refused",
+    "roles_claim": "the claim that lists the roles",
+}
+MEANINGS: Final = {
+    "engine": "where decisions happen",
+    "host": "the address to listen on; without authentication only a loopback one",
+    "port": "the port to listen on; 0 lets the system choose",
+    "auth": "whether callers must show an API key or a token; without it everybody on the machine may do everything",
+    "jwt": "how bearer tokens are checked; without it only API keys are taken",
+    "mismatch_status": "the status of a key used again for another body: 409, or the 422 of the IETF draft",
+    "key_owner": "who shares keys: all users of a tenant, or each `user` has its own",
+    "rate_per_second": "how many new submissions of one credential are admitted each second; unlimited unless set",
+    "rate_burst": "how many may come at once before that rate holds",
+    "cors_origins": "the origins whose pages may call the service; none unless named",
+    "body_bytes_max": "the largest body; a larger one is answered with 413",
+    "body_seconds_max": "how long a body may take to arrive",
+    "head_bytes_max": "the largest head of a request: its line and its headers",
+    "head_seconds_max": "how long a head may take to arrive",
+    "idle_seconds_max": "how long a connection may stay open without a request",
+    "drain_seconds_max": "how long what is in flight may take after the service was told to stop",
+    "log_format": "how log lines are written: for people, or one JSON object each",
+    "one_write": "whether head and body of an answer leave together, or apart as uvicorn does",
+}
 
 
 class JwtConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,6 +70,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     idle_seconds_max: float = 75.0
     drain_seconds_max: float = 20.0  # on SIGTERM: how long what is in flight may take
     log_format: Literal["text", "json"] = "text"
+    one_write: bool = True  # head and body of an answer leave together; false: apart, as uvicorn does
 
     def __post_init__(self) -> None:
         if self.jwt is not None and not self.auth:

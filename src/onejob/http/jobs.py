@@ -14,6 +14,7 @@ from .answers import Answer, answer, error_out
 from .problems import problem_of
 from .request import Request
 from .routes import Parameter, Route
+from .shapes import BATCH_MAX, JOB_ID
 from .wire import (
     BatchBody,
     BatchOut,
@@ -26,7 +27,6 @@ from .wire import (
     job_out,
 )
 
-BATCH_MAX = 1000
 _REPLAYED = (b"idempotent-replayed", b"true")
 
 
@@ -44,21 +44,27 @@ async def submit(request: Request) -> Answer:
 
 async def submit_batch(request: Request) -> Answer:
     """Independent items, each with its own key and a verdict of its own."""
+    if request.key() is not None:
+        raise Invalid("Idempotency-Key", "a batch has no key; give each of its jobs an idempotencyKey")
+    request.query()
     body = await request.decoded(BatchBody)
     if not 1 <= len(body.jobs) <= BATCH_MAX:
         raise Invalid("jobs", f"a batch has 1 to {BATCH_MAX} jobs; split it")
-    verdicts = await request.ledger.submit_many([submission_of(item, None) for item in body.jobs])
+    items = [_item(item) for item in body.jobs]
+    sent = iter(await request.ledger.submit_many([one for one in items if isinstance(one, Submission)]))
+    verdicts = [next(sent) if isinstance(one, Submission) else one for one in items]
     return answer(200, BatchOut(request.id, [_verdict(verdict) for verdict in verdicts]))
 
 
 async def job(request: Request) -> Answer:
+    request.query()
     found = await request.ledger.job(request.path[0])
     return answer(200, OneJobOut(request.id, job_out(found)))
 
 
 async def jobs(request: Request) -> Answer:
     asked = request.query("state", "type", "user", "cursor", "limit")
-    limit = _limit(asked.get("limit", "100"))
+    limit = limit_of(asked.get("limit", "100"))
     found = await request.ledger.jobs(
         state=_state(asked.get("state")),
         type=asked.get("type"),
@@ -73,6 +79,7 @@ async def jobs(request: Request) -> Answer:
 async def cancel(request: Request) -> Answer:
     """Idempotent by itself: a key is accepted and changes nothing."""
     request.key()
+    request.query()
     await request.no_body()
     return answer(200, OneJobOut(request.id, job_out(await request.ledger.cancel(request.path[0]))))
 
@@ -92,12 +99,19 @@ def submission_of(body: SubmitBody, key: str | None) -> Submission:
         idempotency_ttl=None if ttl is None else _seconds("idempotencyTtlSeconds", ttl),
         scope=body.scope,
         delivery=body.delivery,
-        priority=body.priority,
+        priority=int(body.priority),
         run_at=body.run_at,
-        max_attempts=body.max_attempts,
+        max_attempts=int(body.max_attempts),
         timeout=None if timeout is None else _seconds("timeoutSeconds", timeout),
         labels=body.labels,
     )
+
+
+def _item(body: SubmitBody) -> Submission | Invalid:
+    try:
+        return submission_of(body, None)
+    except Invalid as error:
+        return error
 
 
 async def _foreseen(request: Request, submission: Submission, dry: str) -> Answer:
@@ -141,13 +155,13 @@ def _state(text: str | None) -> JobState | None:
         raise Invalid("state", f"a state is one of {', '.join(JobState)}") from None
 
 
-def _limit(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= PAGE_MAX):
+def limit_of(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= PAGE_MAX):
         raise Invalid("limit", f"limit is a whole number from 1 to {PAGE_MAX}")
     return int(text)
 
 
-_LIMIT = Parameter("limit", "how many, at most", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX})
+LIMIT = Parameter("limit", "how many, at most", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX})
 _DRY = Parameter(
     "dryRun", "`true`: say what would happen, change nothing", {"type": "string", "enum": ["true"]}
 )
@@ -187,8 +201,8 @@ ROUTES = (
             Parameter("state", "only jobs in this state", {"type": "string", "enum": list(JobState)}),
             Parameter("type", "only jobs of this type"),
             Parameter("user", "only jobs of this user"),
-            Parameter("cursor", "`next` of the page before"),
-            _LIMIT,
+            Parameter("cursor", "`next` of the page before", JOB_ID),
+            LIMIT,
         ),
     ),
     Route("GET", "/api/jobs/{id}", job, Act.READ, "Look at a job", None, OneJobOut, errors=("NOT_FOUND",)),

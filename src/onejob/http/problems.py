@@ -62,6 +62,9 @@ TITLES = {
     "SERVICE_UNAVAILABLE": (503, "The store cannot be reached"),
 }
 
+# Refusals that end by themselves.
+_PASSING = (Reason.RATE_LIMITED, Reason.IN_PROGRESS)
+
 
 def problem(code: str, message: str, retry_after: int | None = None, **details: Any) -> Problem:
     status, title = TITLES[code]
@@ -80,7 +83,7 @@ def problem_of(error: OnejobError) -> Problem:
         case SubmissionRejected():
             return problem("REJECTED", text, jobId=error.job_id)
         case SubmissionRefused():
-            wait = int(error.details.get("retry_after", 1)) if error.reason is Reason.RATE_LIMITED else None
+            wait = int(error.details.get("retry_after", 1)) if error.reason in _PASSING else None
             return problem(error.reason.value, text, wait, **error.details)
         case Unauthorized():
             return problem("UNAUTHORIZED", text)

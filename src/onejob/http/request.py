@@ -8,12 +8,13 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct, json
 
-from onejob.core.fingerprint import INPUT_BYTES_MAX, canonical
+from onejob.core.fingerprint import canonical
 from onejob.core.invalid import Invalid
 from onejob.core.roles import Act, Role, may
 from onejob.intake import Caller
 from onejob.ledger import Ledger
 
+from .config import ServiceConfig
 from .key_header import key_of
 
 Scope = MutableMapping[str, Any]
@@ -21,9 +22,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 T = TypeVar("T")
 
-BODY_BYTES_MAX = INPUT_BYTES_MAX
-BODY_SECONDS_MAX = 30.0
 QUERY_FIELDS_MAX = 50
+
+_LIMITS = ServiceConfig()
 
 
 class TooLarge(Exception):
@@ -43,10 +44,12 @@ class Credential(Struct, frozen=True):
 
 # Nobody is authenticated: then there is only the machine itself, and it may do everything.
 LOCAL = Credential(Caller(), frozenset(Role), "local")
+# Of an open route: no tenant has this name, so that nothing of any tenant can be read with it.
+ANONYMOUS = Credential(Caller(tenant="", user="", actor=""), frozenset(), "anonymous")
 
 
 class Request:
-    __slots__ = ("_receive", "credential", "headers", "id", "ledger", "path", "scope")
+    __slots__ = ("_limits", "_receive", "credential", "headers", "id", "ledger", "path", "scope")
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class Request:
         credential: Credential,
         ledger: Ledger,
         path: Sequence[str],
+        limits: ServiceConfig = _LIMITS,
     ) -> None:
         self.scope = scope
         self.headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
@@ -65,6 +69,7 @@ class Request:
         self.ledger = ledger  # acting for the credential's caller
         self.path = path  # what the pattern's placeholders stand for
         self._receive = receive
+        self._limits = limits
 
     def header(self, name: bytes) -> str | None:
         """The value of a header that may be sent once."""
@@ -100,24 +105,18 @@ class Request:
 
     async def body(self) -> bytes:
         """The whole body, within the limits of size and time."""
-        body = bytearray()
         try:
-            async with asyncio.timeout(BODY_SECONDS_MAX):
-                while True:
-                    message = await self._receive()
-                    if message["type"] == "http.disconnect":
-                        raise Invalid(
-                            "body", "the connection closed before the body was complete; send it again"
-                        )
-                    body += message.get("body", b"")
-                    if len(body) > BODY_BYTES_MAX:
-                        raise TooLarge
-                    if not message.get("more_body"):
-                        return bytes(body)
+            body, more = await self._piece()
+            # Most bodies come in one piece: the timer is for the others. Until the first, the connection has its own.
+            if more:
+                async with asyncio.timeout(self._limits.body_seconds_max):
+                    body = await self._rest(bytearray(body))
         except TimeoutError as error:
-            raise Invalid(
-                "body", f"the body took longer than {BODY_SECONDS_MAX:.0f} s; send it faster"
-            ) from error
+            seconds = self._limits.body_seconds_max
+            raise Invalid("body", f"the body took longer than {seconds:g} s; send it faster") from error
+        if len(body) > self._limits.body_bytes_max:
+            raise TooLarge
+        return body
 
     async def decoded(self, kind: type[T]) -> T:
         """The body as this kind of Struct; two members of one name are refused anywhere in it."""
@@ -132,3 +131,16 @@ class Request:
     async def no_body(self) -> None:
         if await self.body():
             raise Invalid("body", "this path takes no body; leave it out")
+
+    async def _rest(self, body: bytearray) -> bytes:
+        more = True
+        while more and len(body) <= self._limits.body_bytes_max:
+            piece, more = await self._piece()
+            body += piece
+        return bytes(body)
+
+    async def _piece(self) -> tuple[bytes, bool]:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise Invalid("body", "the connection closed before the body was complete; send it again")
+        return message.get("body", b""), message.get("more_body", False)

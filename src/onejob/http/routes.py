@@ -1,15 +1,19 @@
 """Every path of the service in one table: what it does, who may, what travels. Dispatch and OpenAPI both read it."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote_to_bytes
 
+from onejob.core.invalid import Invalid
 from onejob.core.roles import Act
 
 from .answers import Answer
-from .request import Request
+from .request import Request, Scope
 
 Handler = Callable[[Request], Awaitable[Answer]]
+
+_HALF_AN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class Parameter(NamedTuple):
@@ -31,10 +35,14 @@ class Route(NamedTuple):
     query: tuple[Parameter, ...] = ()
     takes_key: bool = False  # reads the Idempotency-Key header
     errors: tuple[str, ...] = ()  # codes, besides those that every path may answer with
+    media: str = "application/json"  # of the answer, when all is well
 
 
 class Routes:
-    """Finds the route of a request: exact paths by one look, the others by their patterns."""
+    """Finds the route of a request: exact paths by one look, the others by their patterns.
+
+    Paths are compared as they were sent, so that a placeholder may stand for anything, slashes included.
+    """
 
     def __init__(self, routes: tuple[Route, ...]) -> None:
         self.all = routes
@@ -51,7 +59,7 @@ class Routes:
                 self._exact[path] = methods
 
     def find(self, path: str) -> tuple[dict[str, Route], tuple[str, ...]] | None:
-        """The methods of a path, and what its placeholders stand for."""
+        """The methods of a raw path, and what stands in its placeholders, not decoded yet."""
         methods = self._exact.get(path)
         if methods is not None:
             return methods, ()
@@ -59,3 +67,22 @@ class Routes:
             if found := pattern.fullmatch(path):
                 return methods, found.groups()
         return None
+
+
+def raw_path(scope: Scope) -> str:
+    raw: bytes | None = scope.get("raw_path")  # servers may leave it out
+    return quote(scope["path"]) if raw is None else raw.decode("latin-1")
+
+
+def decoded(placeholders: Iterable[str]) -> tuple[str, ...]:
+    """What placeholders stand for: each is decoded once, and must be whole and UTF-8."""
+    return tuple(map(_decoded, placeholders))
+
+
+def _decoded(text: str) -> str:
+    try:
+        if not _HALF_AN_ESCAPE.search(text):
+            return unquote_to_bytes(text.encode("latin-1")).decode()
+    except UnicodeDecodeError:
+        pass
+    raise Invalid("path", "the path cannot be read; send it in UTF-8, percent-encoded once")

@@ -1,39 +1,89 @@
 """Runs the service on uvicorn. Without authentication it binds to loopback and to nothing else."""
 
 import asyncio
-import ipaddress
 import socket
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from urllib.parse import urlsplit
+
+import uvicorn
 
 from onejob.errors import Invalid
+from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 
 from .app import App
+from .config import ServiceConfig
+from .cors import Application, Cors, loopback
+from .logs import Log, stderr_log, unforeseen
+from .protocol import guarded
+
+BACKLOG = 2048
+FILES_WANTED = 65_536
+LAST_WORDS_SECONDS = 1.0
 
 
-def loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+class Server(uvicorn.Server):
+    """uvicorn, which says when it is ready, and when told to leave first releases those who wait."""
+
+    def __init__(
+        self, config: uvicorn.Config, *, ready: Callable[[], None], release: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._ready = ready
+        self._release = release
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._release()
+        await super().shutdown(sockets)
+        if self.server_state.tasks:  # their time is over, and they are saying so
+            await asyncio.wait(self.server_state.tasks, timeout=LAST_WORDS_SECONDS)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """To be asked to leave is no failure; to be asked twice means at once."""
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True
 
 
-async def serve(url: str, host: str, port: int) -> None:
-    import uvicorn
-
-    if not loopback(host):
+async def serve(config: ServiceConfig) -> None:
+    if not config.auth and not loopback(config.host):
         raise Invalid(
-            "host", f"nobody is authenticated here, so {host} would be open to all; bind to 127.0.0.1"
+            "host",
+            f"nobody is authenticated here, so {config.host} would be open to all; bind to 127.0.0.1, "
+            "or set auth = true",
         )
-    async with open_ledger(url) as ledger:
-        config = uvicorn.Config(
-            App(ledger), host=host, port=port, log_level="warning", lifespan="off", access_log=False
-        )
-        listener = config.bind_socket()
-        listener.listen(config.backlog)  # whoever reads the next line may connect at once
-        print(f"onejob serves {url} at {address(listener)} (durability: {ledger.durability})", flush=True)
-        await uvicorn.Server(config).serve(sockets=[listener])
+    log = stderr_log(config.log_format)
+    asyncio.get_running_loop().set_exception_handler(unforeseen)
+    try:
+        with bound(config.host, config.port) as listener:
+            async with open_ledger(config.engine) as ledger:
+                await _server(config, ledger, log, listener).serve(sockets=[listener])
+    finally:
+        log.flush()
+
+
+def application(config: ServiceConfig, ledger: Ledger, log: Log) -> Application:
+    app = App(ledger, config=config, observe=log.request)
+    return Cors(app, config.cors_origins) if config.cors_origins else app
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that nobody else has, and that does not listen yet."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"{host}:{port} cannot be had ({error.strerror or error})") from error
+    return listener
 
 
 def address(listener: socket.socket) -> str:
@@ -41,10 +91,54 @@ def address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(url: str, host: str, port: int) -> None:
+def public(url: str) -> str:
+    """An engine's URL without its password."""
+    password = urlsplit(url).password
+    return url.replace(f":{password}@", ":…@", 1) if password else url
+
+
+def run(config: ServiceConfig) -> None:
+    """Serve until a signal comes."""
+    _make_room()
     try:
         import uvloop
     except ImportError:
-        asyncio.run(serve(url, host, port))
+        asyncio.run(serve(config))
     else:
-        uvloop.run(serve(url, host, port))
+        uvloop.run(serve(config))
+
+
+def _make_room() -> None:
+    """Every connection is an open file, and the usual allowance of these is small."""
+    try:
+        import resource
+    except ImportError:
+        return  # there is no such allowance here
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket) -> Server:
+    def ready() -> None:
+        print(
+            f"onejob serves {public(config.engine)} at {address(listener)} (durability: {ledger.durability})",
+            flush=True,
+        )
+
+    settings = uvicorn.Config(
+        application(config, ledger, log),
+        http=guarded(config, log.refused),
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=config.drain_seconds_max,  # type: ignore[arg-type]  # fractions are fine
+    )
+    return Server(settings, ready=ready, release=ledger._host.gate.release_waiters)

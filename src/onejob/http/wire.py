@@ -1,15 +1,18 @@
 """What travels: the bodies of requests and answers as Structs, which are the codec and the schema at once."""
 
-from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct, field
+from msgspec.structs import asdict, force_setattr
 
+from onejob.core.history import Event
 from onejob.core.moment import utc
 from onejob.core.receipt import Outcome
 from onejob.core.states import Delivery, IdempotencyStatus, JobState
 from onejob.core.views import JobView, Receipt, Story
 from onejob.intake import ATTEMPTS_DEFAULT
+
+from .shapes import BATCH_MAX, Attempts, Key, Labels, Moment, Name, Priority, Seconds, Utc, Window
 
 
 class Body(Struct, frozen=True, rename="camel"):
@@ -20,22 +23,37 @@ class Asked(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A request; a member that nobody knows is a mistake worth telling."""
 
 
+def _null() -> Raw:
+    return Raw(b"null")
+
+
+def _whole(number: float) -> int:
+    if number != int(number):
+        raise ValueError("Expected `int`, got `float`")
+    return int(number)
+
+
 class SubmitBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
-    type: str
-    input: Raw = Raw(b"null")
-    scope: str | None = None
-    idempotency_ttl_seconds: float | None = None
+    type: Name
+    input: Raw = field(default_factory=_null)
+    scope: Name | None = None
+    idempotency_ttl_seconds: Window | None = None
     delivery: Delivery = Delivery.AT_LEAST_ONCE
-    priority: int = 0
-    run_at: datetime | None = None
-    max_attempts: int = ATTEMPTS_DEFAULT
-    timeout_seconds: float | None = None
-    labels: dict[str, str] | None = None
-    idempotency_key: str | None = None
+    priority: Priority = 0
+    run_at: Moment | None = None
+    max_attempts: Attempts = ATTEMPTS_DEFAULT
+    timeout_seconds: Seconds | None = None
+    labels: Labels | None = None
+    idempotency_key: Key | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.priority) is float or type(self.max_attempts) is float:
+            for name in ("priority", "max_attempts"):
+                force_setattr(self, name, _whole(getattr(self, name)))
 
 
 class BatchBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
-    jobs: list[SubmitBody]
+    jobs: Annotated[list[SubmitBody], Meta(extra_json_schema={"minItems": 1, "maxItems": BATCH_MAX})]
 
 
 class JobOut(Body, frozen=True, rename="camel"):
@@ -50,10 +68,10 @@ class JobOut(Body, frozen=True, rename="camel"):
     priority: int
     attempts: int
     labels: dict[str, str]
-    created_at: datetime
-    changed_at: datetime
-    run_at: datetime | None
-    ended_at: datetime | None
+    created_at: Utc
+    changed_at: Utc
+    run_at: Utc | None
+    ended_at: Utc | None
     error: str | None
 
 
@@ -61,7 +79,7 @@ class IdempotencyOut(Body, frozen=True, rename="camel"):
     key: str | None
     scope: str
     outcome: Outcome
-    expires_at: datetime | None
+    expires_at: Utc | None
 
 
 class SubmitOut(Body, frozen=True, rename="camel"):
@@ -114,33 +132,56 @@ class JobsOut(Body, frozen=True, rename="camel"):
 
 
 class EventOut(Body, frozen=True, rename="camel"):
-    at: datetime
+    at: Utc
     what: str
     actor: str
     detail: str
 
 
-class KeyOut(Body, frozen=True, rename="camel"):
-    request_id: str
+class GapOut(Body, frozen=True, rename="camel"):
+    """Events that are no longer kept."""
+
+    missing: int
+
+
+class EndOut(Body, frozen=True, rename="camel"):
+    """The job has ended, and no more events will follow."""
+
+    state: JobState | None  # None: the job was erased
+
+
+class KeyLineOut(Body, frozen=True, rename="camel"):
     key: str
     scope: str
     status: IdempotencyStatus
     actor: str
     user: str
-    first_seen: datetime
-    expires_at: datetime
-    held_until: datetime | None
+    first_seen: Utc
+    expires_at: Utc
+    held_until: Utc | None
     hits: int
     conflicts: int
-    last_hit_at: datetime | None
+    last_hit_at: Utc | None
     job: JobOut | None
+
+
+class KeyOut(KeyLineOut, frozen=True, rename="camel"):
+    """A key, its record and its story."""
+
+    request_id: str
     events: list[EventOut]
     events_total: int
 
 
+class KeysOut(Body, frozen=True, rename="camel"):
+    request_id: str
+    keys: list[KeyLineOut]
+    next: str | None  # the cursor of the following page
+
+
 class ForgottenOut(Body, frozen=True, rename="camel"):
     request_id: str
-    usable_after: datetime
+    usable_after: Utc
 
 
 class PurgedOut(Body, frozen=True, rename="camel"):
@@ -173,9 +214,8 @@ def idempotency_out(receipt: Receipt) -> IdempotencyOut:
     return IdempotencyOut(receipt.key, receipt.scope, receipt.outcome, receipt.expires_at)
 
 
-def key_out(story: Story, request_id: str) -> KeyOut:
-    return KeyOut(
-        request_id=request_id,
+def key_line_out(story: Story) -> KeyLineOut:
+    return KeyLineOut(
         key=story.key,
         scope=story.scope,
         status=story.status,
@@ -188,6 +228,17 @@ def key_out(story: Story, request_id: str) -> KeyOut:
         conflicts=story.conflicts,
         last_hit_at=story.last_hit_at,
         job=job_out(story.job) if story.job else None,
-        events=[EventOut(utc(event.at), event.what, event.actor, event.detail) for event in story.events],
+    )
+
+
+def key_out(story: Story, request_id: str) -> KeyOut:
+    return KeyOut(
+        **asdict(key_line_out(story)),
+        request_id=request_id,
+        events=[event_out(event) for event in story.events],
         events_total=story.events_total,
     )
+
+
+def event_out(event: Event) -> EventOut:
+    return EventOut(utc(event.at), event.what, event.actor, event.detail)

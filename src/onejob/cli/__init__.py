@@ -1,0 +1,70 @@
+"""The command `onejob`: serve, and work on an engine or against a server."""
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import suppress
+
+from onejob.errors import Invalid, OnejobError
+from onejob.http.answers import error_out
+from onejob.settings import CommandLine
+
+from . import commands, parser, serving
+from .screen import Screen, complain, machine, write
+from .trouble import FAILED, INTERRUPTED, exit_code, found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Perform one command; the exit code."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return _run(words)
+    except SystemExit as stop:  # help was asked for, or the usage is wrong
+        return stop.code if isinstance(stop.code, int) else FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _hush()
+        return FAILED
+    except OSError as error:
+        _hush()
+        complain(f"{error}; mend it, then repeat")
+        return FAILED
+    except ModuleNotFoundError as error:
+        complain(f"{error.name} is not installed; install onejob[service]")
+        return FAILED
+
+
+def _run(words: list[str]) -> int:
+    options = Namespace(json=False)
+    try:
+        _check_text(words)
+        options = parser.build().parse_args(words)
+        if options.command == "serve":
+            return serving.serve(options)
+        settings = CommandLine.from_env()
+        answer = commands.answered(options, settings)
+        screen = Screen.of_stdout(color=settings.color)
+        write(machine(answer.value) if options.json else answer.show(screen, answer.value))
+        return answer.exit_code
+    except OnejobError as error:
+        problem = found(error)
+        if getattr(options, "json", False):
+            write(machine({"error": error_out(problem)}))
+        complain(problem.message)
+        return exit_code(problem)
+
+
+def _check_text(words: list[str]) -> None:
+    try:
+        for word in words:
+            word.encode()
+    except UnicodeEncodeError:
+        raise Invalid("arguments", "an argument is not UTF-8; write it in UTF-8") from None
+
+
+def _hush() -> None:
+    """Nobody can read any more: what Python writes when it leaves must not fail again."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,151 @@
+"""One call to a server: repeated only where the same bytes cannot do a second thing, and a few times at most."""
+
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from typing import NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+from msgspec import json
+
+from onejob.clock import SystemClock
+from onejob.core.invalid import Invalid
+from onejob.errors import Unavailable, Unknown
+from onejob.http.problems import Problem
+from onejob.http.wire import ProblemOut
+
+from .trouble import ServerRefused
+
+ATTEMPTS_MAX = 4
+ANSWER_BYTES_MAX = 16 << 20
+# Longer than a server lets a duplicate wait.
+_SECONDS_MAX = 60.0
+_PAUSE_FIRST = 0.2
+_PAUSE_MAX = 5.0
+_AWAY = (502, 503, 504)
+_CODES = {
+    401: "UNAUTHORIZED",
+    403: "FORBIDDEN",
+    404: "NOT_FOUND",
+    405: "METHOD_NOT_ALLOWED",
+    409: "CONFLICT",
+    413: "PAYLOAD_TOO_LARGE",
+    429: "RATE_LIMITED",
+} | dict.fromkeys(_AWAY, "SERVICE_UNAVAILABLE")
+
+
+class Said(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Server:
+    def __init__(self, url: str, api_key: str | None = None) -> None:
+        self.url = url.rstrip("/")
+        parts = _checked(self.url)
+        self.secure = parts.scheme == "https"
+        self.host = parts.hostname or ""
+        self._port = parts.port
+        self._prefix = parts.path
+        self._headers = {"Accept": "application/json"}
+        if api_key is not None:
+            self._headers["Authorization"] = f"Bearer {_token(api_key)}"
+        self._clock = SystemClock()
+
+    def ask(self, method: str, path: str, body: bytes = b"", *, repeat: bool) -> Said:
+        """The answer of a call that went well. `repeat`: the same bytes may be sent again without harm."""
+        pause = _PAUSE_FIRST
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            last = attempt == ATTEMPTS_MAX
+            try:
+                said = self.once(method, path, body)
+            except Unavailable:
+                if last:
+                    raise
+            except Unknown:
+                if last or not repeat:
+                    raise
+            else:
+                if said.status not in _AWAY or last or not repeat:
+                    return _good(said, self.url)
+                pause = max(pause, _retry_after(said) or 0)
+            self._clock.sleep(min(pause, _PAUSE_MAX))
+            pause *= 2
+        raise AssertionError("the last attempt answers or raises")
+
+    def once(self, method: str, path: str, body: bytes = b"") -> Said:
+        """One attempt: Unavailable when nothing was sent, Unknown when no whole answer came back."""
+        kind = HTTPSConnection if self.secure else HTTPConnection
+        connection = kind(self.host, self._port, timeout=_SECONDS_MAX)
+        try:
+            try:
+                connection.connect()
+            except OSError as error:
+                raise Unavailable(
+                    f"{self.url} cannot be reached ({_reason(error)}): nothing was done; "
+                    "see whether the server runs, then repeat"
+                ) from error
+            try:
+                headers = self._headers | ({"Content-Type": "application/json"} if body else {})
+                connection.request(method, self._prefix + path, body, headers)
+                return _whole(connection.getresponse())
+            except (OSError, HTTPException) as error:
+                raise Unknown(
+                    f"{self.url} gave no whole answer ({_reason(error)}): it may be done; "
+                    "repeat with the same key, or look at the jobs first if there was none"
+                ) from error
+        finally:
+            connection.close()
+
+
+def _whole(response: HTTPResponse) -> Said:
+    """An answer that was not cut: with neither a length nor chunks nobody could tell."""
+    expected = response.length
+    body = response.read(ANSWER_BYTES_MAX)
+    if not response.chunked and len(body) != expected:
+        raise IncompleteRead(body)
+    return Said(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+
+
+def _good(said: Said, url: str) -> Said:
+    if 200 <= said.status < 300:
+        return said
+    try:
+        error = json.decode(said.body, type=ProblemOut)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        code = _CODES.get(said.status, "INTERNAL_ERROR" if said.status >= 500 else "BAD_REQUEST")
+        message = f"{url} answered {said.status} in words that are not onejob's; see whether the URL is right"
+        raise ServerRefused(Problem(code, said.status, "", message, {}, _retry_after(said))) from None
+    inner = error.error
+    wait = (_retry_after(said) or 1) if inner.retryable else None
+    raise ServerRefused(Problem(inner.code, said.status, error.title, inner.message, inner.details, wait))
+
+
+def _retry_after(said: Said) -> int | None:
+    text = said.headers.get("retry-after", "")
+    if text.isascii() and text.isdigit():
+        return int(text[:6])
+    return 1 if said.status in _AWAY else None
+
+
+def _checked(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and url.isascii()
+        if known and not (parts.query or parts.fragment or parts.username is not None):
+            return parts
+    except ValueError:
+        pass  # a port that is no number, brackets that do not close
+    raise Invalid("url", f"{url!r} names no server; write it as http://127.0.0.1:8001")
+
+
+def _token(api_key: str) -> str:
+    if not (api_key.isascii() and api_key.isprintable() and api_key.strip() == api_key and api_key):
+        raise Invalid("api key", "the API key has characters that no key has; give it as it was printed")
+    return api_key
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, IncompleteRead):
+        return "it was cut"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,82 @@
+"""From what was asked for to an answer and its text; the same for an engine and a server."""
+
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from onejob.core.states import Delivery, JobState
+from onejob.http.wire import JobsOut, KeysOut
+from onejob.intake import Submission
+from onejob.settings import CommandLine
+
+from . import apikeys, show
+from .door import Door, Submitted
+from .reach import door_of, engine_of
+from .screen import Screen
+from .trouble import DONE
+from .values import job_input
+
+Show = Callable[[Screen, Any], str]
+
+
+class Answered(NamedTuple):
+    value: Any
+    show: Show
+    exit_code: int = DONE
+
+
+class Work(NamedTuple):
+    # What was typed is read first, so that a mistake in it touches no store.
+    ask: Callable[[Namespace], Callable[[Door], Any]]
+    show: Show
+    makes: bool = False
+
+
+def answered(options: Namespace, settings: CommandLine) -> Answered:
+    match options.command:
+        case "doctor":
+            from . import doctor  # with all that it looks at, and only for whoever asks it
+
+            examined = doctor.examine(options, settings)
+            return Answered(examined, doctor.show, examined.exit_code)
+        case "apikey":
+            with engine_of(options, settings, makes=options.act == "create") as engine:
+                return Answered(apikeys.perform(engine, options), apikeys.show)
+    work = COMMANDS[options.command]
+    ask = work.ask(options)
+    with door_of(options, settings, makes=work.makes) as door:
+        return Answered(ask(door), work.show)
+
+
+def submit(options: Namespace) -> Callable[[Door], Submitted]:
+    submission = Submission(
+        type=options.type,
+        input=job_input(options.input),
+        idempotency_key=options.key,
+        idempotency_ttl=options.ttl,
+        scope=options.scope,
+        delivery=Delivery(options.delivery),
+        priority=options.priority,
+        run_at=options.run_at,
+        labels=dict(options.label) or None,
+    )
+    return lambda door: door.submit(submission)
+
+
+def jobs(options: Namespace) -> Callable[[Door], JobsOut]:
+    state = None if options.state is None else JobState(options.state)
+    return lambda door: door.jobs(state=state, type=options.type, limit=options.limit, cursor=options.cursor)
+
+
+def keys(options: Namespace) -> Callable[[Door], KeysOut]:
+    return lambda door: door.keys(scope=options.scope, limit=options.limit, cursor=options.cursor)
+
+
+COMMANDS = {
+    "submit": Work(submit, show.submitted, makes=True),
+    "job": Work(lambda options: lambda door: door.job(options.id), show.job),
+    "jobs": Work(jobs, show.jobs),
+    "cancel": Work(lambda options: lambda door: door.cancel(options.id), show.job),
+    "explain": Work(lambda options: lambda door: door.explain(options.key, scope=options.scope), show.story),
+    "keys": Work(keys, show.keys),
+}

@@ -1,0 +1,223 @@
+"""The words of the command: every argument, its help, an example for each command."""
+
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from importlib.metadata import version
+from typing import Any, Protocol
+
+from onejob.core.roles import Role
+from onejob.core.states import Delivery, JobState
+from onejob.engine import PAGE_MAX
+from onejob.opening import URL_DEFAULT
+
+from . import serving
+from .trouble import MEANINGS
+from .values import label, length, moment
+
+PAGE_DEFAULT = 20
+WHERE = "where and how"
+_ENGINE = f"work on this engine; default: ONEJOB_ENGINE, else {URL_DEFAULT}"
+_TENANT = "on an engine: whose jobs and keys; default: default"
+_JSON = "answer in JSON, for machines"
+
+DESCRIPTION = "One logical submission makes one job, however often it is repeated."
+EPILOG = """\
+The commands work on an engine (--engine) or against a server (--url); all but `serve` take --json.
+
+exit codes:
+""" + "\n".join(f"  {code:<4}{meaning}" for code, meaning in MEANINGS.items())
+
+
+class Adding(Protocol):
+    """What takes subcommands."""
+
+    def add_parser(self, name: str, **options: Any) -> ArgumentParser: ...
+
+
+def build() -> ArgumentParser:
+    parser = _named(ArgumentParser, prog="onejob", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("--version", action="version", version=f"onejob {version('onejob')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+    _serve(commands)
+    _submit(commands)
+    _jobs(commands)
+    _keys(commands)
+    _api_keys(commands)
+    _doctor(commands)
+    return parser
+
+
+def _serve(commands: Adding) -> None:
+    command = _command(
+        commands,
+        "serve",
+        "Serve the HTTP interface.",
+        "onejob serve --port 8001 --engine sqlite:///onejob.db",
+    )
+    serving.arguments(command)
+
+
+def _submit(commands: Adding) -> None:
+    command = _command(
+        commands,
+        "submit",
+        "Submit a job, or get the one that the key already made.",
+        """onejob submit charge --key charge-ORD-123 --input '{"order": "ORD-123", "amount": 42}'""",
+    )
+    command.add_argument("type", metavar="TYPE", help="the type of the job")
+    command.add_argument(
+        "--input", default="null", metavar="JSON", help="the input: JSON, @file, or - for standard input"
+    )
+    command.add_argument("--key", help="one key per intended job, the same on every retry")
+    command.add_argument("--scope", help="the namespace of the key; default: the job type")
+    command.add_argument("--ttl", type=length, metavar="LENGTH", help="the window of the key; default: 24h")
+    command.add_argument(
+        "--priority", type=int, default=0, metavar="N", help="higher runs earlier; default: 0"
+    )
+    command.add_argument("--run-at", type=moment, metavar="TIME", help="not before, as 2030-01-31T12:00:00Z")
+    command.add_argument(
+        "--label", type=label, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
+    )
+    command.add_argument(
+        "--delivery",
+        choices=list(Delivery),
+        default=Delivery.AT_LEAST_ONCE.value,
+        metavar="WORD",
+        help=f"{' or '.join(Delivery)}; default: %(default)s",
+    )
+    _reach(command)
+
+
+def _jobs(commands: Adding) -> None:
+    example = "onejob {} 01a1e305-b1fa-7420-b68b-a05f87952eb0"
+    for name, text in (("job", "Show a job."), ("cancel", "Cancel a job that has not ended.")):
+        command = _command(commands, name, text, example.format(name))
+        command.add_argument("id", metavar="ID", help="the id of the job")
+        _reach(command)
+    command = _command(commands, "jobs", "List jobs, newest first.", "onejob jobs --state failed --limit 50")
+    command.add_argument(
+        "--state", choices=list(JobState), metavar="STATE", help=f"one of {', '.join(JobState)}"
+    )
+    command.add_argument("--type", metavar="TYPE", help="only jobs of this type")
+    _paging(command)
+    _reach(command)
+
+
+def _keys(commands: Adding) -> None:
+    command = _command(
+        commands,
+        "explain",
+        "Tell the story of a key: who used it first, its job, its duplicates, its window.",
+        "onejob explain charge-ORD-123 --scope charge",
+    )
+    command.add_argument("key", metavar="KEY", help="as it was submitted")
+    command.add_argument(
+        "--scope", required=True, help="the job type, unless the submission named another scope"
+    )
+    _reach(command)
+    command = _command(commands, "keys", "List the keys that are remembered.", "onejob keys --scope charge")
+    command.add_argument("--scope", help="only keys of this scope")
+    _paging(command)
+    _reach(command)
+
+
+def _api_keys(commands: Adding) -> None:
+    group = _command(
+        commands,
+        "apikey",
+        "Make, list, rotate and revoke the API keys of a tenant, on its engine.",
+        "onejob apikey create ci --tenant acme --role submitter",
+    )
+    acts = group.add_subparsers(dest="act", required=True, metavar="ACT", title="acts")
+    create = _command(
+        acts,
+        "create",
+        "Make an API key. Its secret is printed once.",
+        "onejob apikey create ci --role submitter",
+    )
+    create.add_argument("name", metavar="NAME", help="who the key is: its actor is client:NAME")
+    create.add_argument("--user", help="the user whose jobs and quotas are meant; default: the name")
+    create.add_argument(
+        "--role",
+        action="append",
+        choices=list(Role),
+        metavar="ROLE",
+        help=f"{', '.join(Role)}; may be repeated; default: {Role.SUBMITTER}",
+    )
+    _on_engine(create)
+    listing = _command(acts, "list", "List the API keys of a tenant.", "onejob apikey list --tenant acme")
+    _on_engine(listing)
+    rotate = _command(
+        acts, "rotate", "Give an API key a new secret.", "onejob apikey rotate 5f0c2a9d4b7e1368 --overlap 1h"
+    )
+    rotate.add_argument(
+        "--overlap",
+        type=length,
+        default=length("24h"),
+        metavar="LENGTH",
+        help="how long the old secret still opens; default: 24h",
+    )
+    revoke = _command(acts, "revoke", "Shut an API key for good.", "onejob apikey revoke 5f0c2a9d4b7e1368")
+    for command in (rotate, revoke):
+        command.add_argument("id", metavar="ID", help="as `onejob apikey list` shows it")
+        _on_engine(command)
+
+
+def _doctor(commands: Adding) -> None:
+    command = _command(
+        commands,
+        "doctor",
+        "Examine a store or a server: is it whole, durable, private, on time; and what to do if not.",
+        "onejob doctor --engine sqlite:///onejob.db",
+    )
+    _reach(command)
+
+
+def _paging(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--limit",
+        type=_page,
+        default=PAGE_DEFAULT,
+        metavar="N",
+        help=f"1 to {PAGE_MAX}; default: %(default)s",
+    )
+    command.add_argument("--cursor", metavar="TEXT", help="where the page before ended")
+
+
+def _page(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= PAGE_MAX):
+        raise ArgumentTypeError(f"{text!r} is no size of a page; write a number from 1 to {PAGE_MAX}")
+    return int(text)
+
+
+def _reach(command: ArgumentParser) -> None:
+    """Where the command works, and for whom."""
+    where = command.add_argument_group(WHERE)
+    one = where.add_mutually_exclusive_group()
+    one.add_argument("--engine", metavar="URL", help=_ENGINE)
+    one.add_argument("--url", metavar="URL", help="ask this server instead, as http://127.0.0.1:8001")
+    where.add_argument(
+        "--api-key", metavar="KEY", help="for the server; default: ONEJOB_API_KEY, which others cannot see"
+    )
+    where.add_argument("--tenant", metavar="NAME", help=_TENANT)
+    where.add_argument("--json", action="store_true", help=_JSON)
+
+
+def _on_engine(command: ArgumentParser) -> None:
+    """A command that no server performs for others."""
+    where = command.add_argument_group(WHERE)
+    where.add_argument("--engine", metavar="URL", help=_ENGINE)
+    where.add_argument("--tenant", metavar="NAME", help=_TENANT)
+    where.add_argument("--json", action="store_true", help=_JSON)
+    command.set_defaults(url=None, api_key=None)
+
+
+def _command(commands: Adding, name: str, text: str, example: str) -> ArgumentParser:
+    return _named(commands.add_parser, name, help=text, description=text, epilog=f"example:\n  {example}")
+
+
+def _named(make: Any, *names: str, **options: Any) -> ArgumentParser:
+    # An abbreviation that works today would be another option tomorrow.
+    made: ArgumentParser = make(
+        *names, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False, **options
+    )
+    return made

@@ -1,0 +1,99 @@
+"""The commands against a server. The answers are decoded, so that only what is known here is shown."""
+
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import json
+
+from onejob.core.identity import checked_name
+from onejob.core.ids import parse_id, text_of
+from onejob.core.key import checked_key
+from onejob.core.states import JobState
+from onejob.errors import OnejobError
+from onejob.http.wire import JobsOut, KeyOut, KeysOut, OneJobOut, SubmitOut
+from onejob.intake import Submission
+
+from .calls import Said, Server
+from .door import Submitted
+
+T = TypeVar("T")
+
+
+class ServerDoor:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def submit(self, submission: Submission) -> Submitted:
+        # Encoded once: a repetition sends the very same bytes. Without a key it could make a second job.
+        body = json.encode(_body(submission))
+        said = self._server.ask("POST", "/api/jobs", body, repeat=submission.idempotency_key is not None)
+        answer = self._read(said, SubmitOut)
+        named = said.headers.get("location", "").rpartition("/")[2]
+        return Submitted(answer.job.id if answer.job else named, answer.job, answer.idempotency)
+
+    def job(self, job_id: str) -> OneJobOut:
+        return self._get(_job_path(job_id), OneJobOut)
+
+    def jobs(self, *, state: JobState | None, type: str | None, limit: int, cursor: str | None) -> JobsOut:
+        return self._get("/api/jobs", JobsOut, state=state, type=type, limit=limit, cursor=cursor)
+
+    def cancel(self, job_id: str) -> OneJobOut:
+        # To cancel what is cancelled changes nothing.
+        return self._read(self._server.ask("POST", f"{_job_path(job_id)}/cancel", repeat=True), OneJobOut)
+
+    def explain(self, key: str, *, scope: str) -> KeyOut:
+        path = f"/api/keys/{quote(checked_key(key), safe='')}"
+        return self._get(path, KeyOut, scope=checked_name("scope", scope))
+
+    def keys(self, *, scope: str | None, limit: int, cursor: str | None) -> KeysOut:
+        return self._get("/api/keys", KeysOut, scope=scope, limit=limit, cursor=cursor)
+
+    def close(self) -> None:
+        pass  # every call has its own connection
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _get(self, path: str, kind: type[T], **query: object) -> T:
+        fields = {name: value for name, value in query.items() if value is not None}
+        target = f"{path}?{urlencode(fields)}" if fields else path
+        return self._read(self._server.ask("GET", target, repeat=True), kind)
+
+    def _read(self, said: Said, kind: type[T]) -> T:
+        try:
+            return json.decode(said.body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise OnejobError(
+                f"{self._server.url} answered in words that are not onejob's; see whether the URL is right"
+            ) from error
+
+
+def _job_path(job_id: str) -> str:
+    """Checked here, as an engine would: an empty id would name another path."""
+    return f"/api/jobs/{text_of(parse_id(job_id))}"
+
+
+def _body(submission: Submission) -> dict[str, Any]:
+    """Only what was said; the server knows the rest."""
+    ttl, timeout = submission.idempotency_ttl, submission.timeout
+    body = {
+        "type": submission.type,
+        "input": submission.input,
+        "idempotencyKey": submission.idempotency_key,
+        "scope": submission.scope,
+        "idempotencyTtlSeconds": None if ttl is None else ttl.total_seconds(),
+        "delivery": submission.delivery,
+        "priority": submission.priority,
+        "runAt": submission.run_at,
+        "maxAttempts": submission.max_attempts,
+        "timeoutSeconds": None if timeout is None else timeout.total_seconds(),
+        "labels": dict(submission.labels) if submission.labels else None,
+    }
+    return {name: value for name, value in body.items() if value is not None}

@@ -1,0 +1,169 @@
+"""Answers as text for people."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from onejob.core.history import FIRST_MAX
+from onejob.core.states import IdempotencyStatus, JobState
+from onejob.http.wire import JobOut, JobsOut, KeyOut, KeysOut, OneJobOut
+
+from .door import Submitted
+from .screen import Screen, clean
+
+_STATE_STYLES: dict[str, str] = {
+    JobState.RUNNING: "blue",
+    JobState.SUCCESS: "green",
+    JobState.FAILED: "red",
+    JobState.LOST: "red",
+    JobState.CANCELLED: "dim",
+    IdempotencyStatus.COMMITTED: "green",
+    IdempotencyStatus.REJECTED: "red",
+}
+
+
+def submitted(screen: Screen, answer: Submitted) -> str:
+    outcome = answer.idempotency.outcome
+    style = "green" if outcome == "created" else "cyan"
+    lines = [f"{screen.paint(style, outcome)} job {screen.paint('bold', clean(answer.job_id))}"]
+    rows = [("state", state(screen, answer.job.state))] if answer.job else []
+    if answer.idempotency.key is not None:
+        rows.append(("key", _key(answer.idempotency.key, answer.idempotency.scope)))
+    if answer.idempotency.expires_at is not None:
+        rows.append(("window", f"until {screen.time_ago(answer.idempotency.expires_at)}"))
+    return "\n".join(lines + pairs(screen, rows))
+
+
+def job(screen: Screen, answer: OneJobOut) -> str:
+    one = answer.job
+    head = f"job {screen.paint('bold', one.id)} {state(screen, one.state)}"
+    rows = [
+        ("type", clean(one.type)),
+        ("key", "none" if one.key is None else _key(one.key, one.scope)),
+        ("by", f"{clean(one.actor)} for user {clean(one.user)}"),
+        ("created", screen.time_ago(one.created_at)),
+        ("changed", screen.time_ago(one.changed_at) if one.changed_at != one.created_at else ""),
+        ("runs at", screen.time_ago(one.run_at) if one.run_at else ""),
+        ("ended", screen.time_ago(one.ended_at) if one.ended_at else ""),
+        ("delivery", one.delivery.value),
+        ("priority", str(one.priority) if one.priority else ""),
+        ("attempts", str(one.attempts)),
+        ("labels", clean(" ".join(f"{name}={value}" for name, value in one.labels.items()))),
+        ("error", screen.paint("red", clean(one.error)) if one.error else ""),
+    ]
+    return "\n".join([head, *pairs(screen, rows)])
+
+
+def jobs(screen: Screen, answer: JobsOut) -> str:
+    if not answer.jobs:
+        return "no jobs"
+    rows = [
+        (one.id, one.state, screen.time(one.created_at), clean(one.type), clean(one.key or ""))
+        for one in answer.jobs
+    ]
+    lines = table(screen, ("JOB", "STATE", "CREATED", "TYPE", "KEY"), rows)
+    if answer.next is not None:
+        lines.append(screen.paint("dim", f"more: --cursor {clean(answer.next)}"))
+    return "\n".join(lines)
+
+
+def story(screen: Screen, answer: KeyOut) -> str:
+    head = f"key {screen.paint('bold', clean(answer.key))} {state(screen, answer.status)}"
+    rows = [
+        ("scope", clean(answer.scope)),
+        ("job", _job(screen, answer.job) if answer.job else "none"),
+        ("by", f"{clean(answer.actor)} for user {clean(answer.user)}"),
+        ("hits", str(answer.hits)),
+        ("conflicts", screen.paint("yellow" if answer.conflicts else "", str(answer.conflicts))),
+    ]
+    return "\n".join([head, *pairs(screen, rows), "", *timeline(screen, answer)])
+
+
+def keys(screen: Screen, answer: KeysOut) -> str:
+    rows = [
+        (
+            one.status,
+            screen.time(one.expires_at),
+            str(one.hits),
+            str(one.conflicts),
+            one.job.id if one.job else "",
+            clean(one.scope),
+            clean(one.key),
+        )
+        for one in answer.keys
+    ]
+    heads = ("STATUS", "UNTIL", "HITS", "CONFLICTS", "JOB", "SCOPE", "KEY")
+    lines = table(screen, heads, rows) if rows else ["no keys"]
+    if answer.next is not None:
+        lines.append(screen.paint("dim", f"more: --cursor {clean(answer.next)}"))
+    return "\n".join(lines)
+
+
+class Moment(NamedTuple):
+    at: datetime
+    what: str
+    who: str = ""
+    style: str = ""
+
+
+def timeline(screen: Screen, told: KeyOut) -> list[str]:
+    """What happened to a key, oldest first, and what will."""
+    lines = []
+    for index, moment in enumerate(sorted(moments(told), key=lambda moment: moment.at)):
+        mark = screen.paint(moment.style, screen.mark("○" if moment.at > screen.now else "●"))
+        when = screen.paint("dim", f"{screen.time(moment.at)}")
+        ago = screen.paint("dim", f"({screen.ago(moment.at)})")
+        who = f" by {clean(moment.who)}" if moment.who else ""
+        lines.append(f"  {when}  {mark}  {clean(moment.what)}{who} {ago}")
+        untold = told.events_total - len(told.events)
+        if index == FIRST_MAX - 1 and untold > 0:
+            lines.append(f"  {'':20}  {screen.mark('│')}  {screen.mark('…')} {untold} more events, not kept")
+    return lines
+
+
+def moments(told: KeyOut) -> Iterable[Moment]:
+    if not told.events:
+        yield Moment(told.first_seen, "taken", told.actor)
+    for event in told.events:
+        detail = f": {event.detail}" if event.detail else ""
+        yield Moment(event.at, event.what + detail, event.actor, _STATE_STYLES.get(event.what, ""))
+    if told.last_hit_at is not None:
+        times = "a duplicate" if told.hits == 1 else f"the last of {told.hits} duplicates"
+        yield Moment(told.last_hit_at, f"{times} was answered with the same job", style="cyan")
+    if told.held_until is not None:
+        yield Moment(told.held_until, "the hold ends, unless it is renewed", style="yellow")
+    yield Moment(told.expires_at, "the window ends, then the key may be used anew", style="dim")
+
+
+def table(screen: Screen, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Columns as wide as they must be; the last is cut where the terminal ends."""
+    rows = [heads, *rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    room = max(8, screen.width - sum(widths[:-1]) - 2 * (len(heads) - 1))
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        cells.append(screen.clip(row[-1], room))
+        if row is heads:
+            lines.append(screen.paint("dim", "  ".join(cells)).rstrip())
+        else:
+            painted = [screen.paint(_STATE_STYLES.get(cell.strip(), ""), cell) for cell in cells]
+            lines.append("  ".join(painted).rstrip())
+    return lines
+
+
+def pairs(screen: Screen, rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Names and values below each other; what is empty is left out."""
+    return [f"  {screen.paint('dim', name.ljust(9))}  {value}" for name, value in rows if value]
+
+
+def state(screen: Screen, word: str) -> str:
+    return screen.paint(_STATE_STYLES.get(word, "yellow"), word)
+
+
+def _job(screen: Screen, one: JobOut) -> str:
+    return f"{one.id} {state(screen, one.state)} ({clean(one.type)})"
+
+
+def _key(key: str, scope: str) -> str:
+    return f"{clean(key)} in scope {clean(scope)}"

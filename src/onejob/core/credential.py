@@ -1,0 +1,162 @@
+"""API keys: what is stored of one, and who it lets in. The secret itself is stored nowhere.
+
+An API key is text of three parts, `oj_TENANT.ID.SECRET`: the tenant in base64url, twelve hex digits that name
+the key inside it, and 256 bits that only its owner knows. It stands as a policy in its own tenant, so that one
+point read verifies it and its revocation holds everywhere at once.
+"""
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from functools import lru_cache
+from hashlib import sha256
+from hmac import compare_digest
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from .identity import NAME_CHARS_MAX, checked_name
+from .invalid import Invalid
+from .roles import Role
+
+PREFIX = "oj_"
+KEY_ID_CHARS = 12
+SECRETS_MAX = 2
+OVERLAP_MS_MAX = 90 * 86_400_000
+
+_POLICY = "apikey:"
+_TENANTS_KNOWN_MAX = 1024
+_TENANT_CHARS_MAX = -(-NAME_CHARS_MAX * 4 * 4 // 3)  # of at most four bytes each, as base64
+_FORM = re.compile(
+    rf"{PREFIX}([A-Za-z0-9_-]{{2,{_TENANT_CHARS_MAX}}})\.([0-9a-f]{{{KEY_ID_CHARS}}})\.([A-Za-z0-9_-]{{43}})"
+)
+_ID = re.compile(rf"[0-9a-f]{{{KEY_ID_CHARS}}}")
+TEXT_CHARS_MAX = len(PREFIX) + _TENANT_CHARS_MAX + 1 + KEY_ID_CHARS + 1 + 43
+
+
+class Secret(Struct, frozen=True, gc=False):
+    """What is kept of a secret: its digest, and how long it still opens (0: without end)."""
+
+    digest: bytes
+    until: int = 0
+
+
+class ApiKey(Struct, frozen=True):
+    """A credential of a program. Its name says who it is, and stays when its secret is rotated."""
+
+    id: str
+    name: str
+    user: str  # the bound user; empty: counted under its own name
+    roles: tuple[Role, ...]
+    secrets: tuple[Secret, ...]  # the newest first
+    created_at: int
+    created_by: str
+    rotated_at: int = 0
+    revoked_at: int = 0
+    revoked_by: str = ""
+
+
+class KeyText(NamedTuple):
+    """An API key as it is sent."""
+
+    tenant: str
+    id: str
+    secret: str
+
+    def __str__(self) -> str:
+        return f"{PREFIX}{_base64url(self.tenant)}.{self.id}.{self.secret}"
+
+
+# Compared with where there is nothing to compare with, so that every answer takes the same steps.
+_NOBODYS = Secret(bytes(sha256().digest_size), until=-1)
+
+
+def parse(text: str) -> KeyText | None:
+    """Read an API key; None where it cannot be one."""
+    found = _FORM.fullmatch(text) if len(text) <= TEXT_CHARS_MAX else None
+    tenant = _tenant_of(found[1]) if found is not None else None
+    return KeyText(tenant, found[2], found[3]) if found is not None and tenant is not None else None
+
+
+def policy_name(key_id: str) -> str:
+    """The name of the policy that an API key is."""
+    if not isinstance(key_id, str) or not _ID.fullmatch(key_id):
+        raise Invalid(
+            "API key", f"the id of an API key is {KEY_ID_CHARS} hex digits; send it as it is listed"
+        )
+    return _POLICY + key_id
+
+
+def is_key(name: str) -> bool:
+    return name.startswith(_POLICY)
+
+
+def encoded(key: ApiKey) -> bytes:
+    return json.encode(key)
+
+
+def decoded(body: bytes) -> ApiKey:
+    return _decode(body)
+
+
+def digest_of(secret: str) -> bytes:
+    # A secret of 256 random bits needs no salt and no slow hash: there is nothing to guess.
+    return sha256(secret.encode()).digest()
+
+
+def made(*, id: str, name: str, user: str, roles: frozenset[Role], secret: str, by: str, now: int) -> ApiKey:
+    if not roles:
+        raise Invalid("roles", f"an API key has at least one role of {', '.join(Role)}; name one")
+    return ApiKey(
+        id=id,
+        name=checked_name("name", name),
+        user=checked_name("user", user) if user else "",
+        roles=tuple(sorted(roles)),
+        secrets=(Secret(digest_of(secret)),),
+        created_at=now,
+        created_by=by,
+    )
+
+
+def fits(key: ApiKey | None, secret: str, now: int) -> bool:
+    """Whether a secret opens this key now; unknown, revoked and wrong take the same steps."""
+    digest = digest_of(secret)
+    kept = (*(key.secrets if key is not None else ()), _NOBODYS, _NOBODYS)[:SECRETS_MAX]
+    fit = False
+    for one in kept:
+        same = compare_digest(one.digest, digest)
+        fit |= same and (not one.until or now <= one.until)
+    return fit and key is not None and not key.revoked_at
+
+
+def rotated(key: ApiKey, secret: str, *, overlap_ms: int, now: int) -> ApiKey:
+    """The same key under a new secret; the one before opens a while longer, any older one no more."""
+    if not 0 <= overlap_ms <= OVERLAP_MS_MAX:
+        raise Invalid("overlap", "an old secret is kept for 0 to 90 days; choose a time in between")
+    if key.revoked_at:
+        raise Invalid("API key", "this API key is revoked for good; create another")
+    old = (replace(key.secrets[0], until=now + overlap_ms),) if overlap_ms else ()
+    return replace(key, secrets=(Secret(digest_of(secret)), *old), rotated_at=now)
+
+
+def revoked(key: ApiKey, *, by: str, now: int) -> ApiKey:
+    """The key shut for good; the first revocation is the one that is told."""
+    return key if key.revoked_at else replace(key, revoked_at=now, revoked_by=by)
+
+
+@lru_cache(_TENANTS_KNOWN_MAX)
+def _tenant_of(part: str) -> str | None:
+    try:
+        tenant = checked_name("tenant", urlsafe_b64decode(part + "=" * (-len(part) % 4)).decode())
+    except ValueError:  # of base64, of UTF-8 or of the name
+        return None
+    # One spelling for each tenant: the spare bits of base64 must not make a second.
+    return tenant if _base64url(tenant) == part else None
+
+
+def _base64url(text: str) -> str:
+    return urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+_decode = msgspec.json.Decoder(ApiKey).decode

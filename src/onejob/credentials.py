@@ -1,0 +1,184 @@
+"""API keys of a tenant: made, listed, rotated, revoked and verified through its ledger."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from .core import credential
+from .core.credential import ApiKey, KeyText
+from .core.facts import Kind, Policy
+from .core.identity import policy_id
+from .core.moment import utc
+from .core.policy import ABSENT, LookUpPolicy, SetPolicy
+from .core.receipt import AnyReply, Missing, PolicyFound, Reason, Refused
+from .core.roles import Role
+from .core.step import Command
+from .engine import PAGE_MAX, Listing
+from .errors import Invalid, NotFound, Unavailable
+from .ledger import Ledger
+from .outcome import failure
+
+OVERLAP_DEFAULT = timedelta(days=1)
+ATTEMPTS_MAX = 100
+
+
+class ApiKeyView(Struct, frozen=True):
+    """An API key as it is shown: nothing of its secrets."""
+
+    id: str
+    name: str
+    user: str | None
+    roles: tuple[Role, ...]
+    created_at: datetime
+    created_by: str
+    rotated_at: datetime | None
+    old_secret_until: datetime | None
+    revoked_at: datetime | None
+    revoked_by: str | None
+
+
+class NewKey(NamedTuple):
+    """A key and its text, which is told here and never again."""
+
+    key: ApiKeyView
+    text: str
+
+
+class Verified(NamedTuple):
+    tenant: str
+    key: ApiKey
+
+
+class ApiKeys:
+    """The API keys of the ledger's tenant; what is done to them is told of the ledger's actor."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._host = ledger._host
+        self._tenant = ledger._caller.tenant
+        self._actor = ledger._caller.actor
+
+    async def create(self, name: str, *, roles: Iterable[Role | str], user: str = "") -> NewKey:
+        """Make a key. Bound to a user it is counted as that user, else under its own name."""
+        wanted = frozenset(_role(role) for role in roles)
+        for _ in range(ATTEMPTS_MAX):
+            key_id, secret = self._host.ids.nonce()[: credential.KEY_ID_CHARS], self._host.ids.secret()
+            before = await self._look_up(key_id)
+            if not isinstance(before, Missing):
+                continue  # somebody has this id: draw another
+            key = credential.made(
+                id=key_id, name=name, user=user, roles=wanted, secret=secret, by=self._actor, now=before.at
+            )
+            if await self._written(key, ABSENT):
+                return NewKey(view(key), str(KeyText(self._tenant, key_id, secret)))
+        raise Unavailable("no API key could be made; repeat")
+
+    async def list(self) -> Sequence[ApiKeyView]:
+        """Every key of the tenant, the revoked ones too, oldest first."""
+        found: list[ApiKey] = []
+        after = b""
+        while True:
+            query = Listing(tenant=self._tenant, kind=Kind.POLICY, after=after, limit=PAGE_MAX)
+            page = await self._host.gate.scan(query)
+            policies = [fact for fact in page.items if isinstance(fact, Policy)]
+            found += (credential.decoded(one.body) for one in policies if credential.is_key(one.name))
+            if not page.more:
+                return [view(key) for key in sorted(found, key=lambda key: (key.created_at, key.id))]
+            after = policies[-1].id
+
+    async def rotate(self, key_id: str, *, overlap: timedelta = OVERLAP_DEFAULT) -> NewKey:
+        """Give a key a new secret; the old one opens for the overlap. Who the key is does not change."""
+        secret = self._host.ids.secret()
+        overlap_ms = overlap // timedelta(milliseconds=1)
+        key = await self._change(
+            key_id, lambda key, now: credential.rotated(key, secret, overlap_ms=overlap_ms, now=now)
+        )
+        return NewKey(view(key), str(KeyText(self._tenant, key_id, secret)))
+
+    async def revoke(self, key_id: str) -> ApiKeyView:
+        """Shut a key for good, in every process at once."""
+        return view(
+            await self._change(key_id, lambda key, now: credential.revoked(key, by=self._actor, now=now))
+        )
+
+    async def verify(self, text: str) -> Verified | None:
+        """The key of any tenant that this text opens now; one point read, and nothing is remembered."""
+        sent = credential.parse(text)
+        if sent is None:
+            credential.fits(None, text[: credential.TEXT_CHARS_MAX], 0)
+            return None
+        name = credential.policy_name(sent.id)
+        reply = await self._ask(LookUpPolicy(tenant=sent.tenant, policy_id=policy_id(sent.tenant, name)))
+        match reply:
+            case PolicyFound():
+                key = credential.decoded(reply.policy.body)
+                return Verified(sent.tenant, key) if credential.fits(key, sent.secret, reply.at) else None
+            case Missing():
+                credential.fits(None, sent.secret, reply.at)
+                return None
+        raise failure(reply, "")
+
+    async def _change(self, key_id: str, change: Callable[[ApiKey, int], ApiKey]) -> ApiKey:
+        """Change what is there; when somebody else was faster, look again."""
+        for _ in range(ATTEMPTS_MAX):
+            before = await self._look_up(key_id)
+            if isinstance(before, Missing):
+                raise NotFound("no such API key here; `onejob apikey list` shows those of this tenant")
+            key = credential.decoded(before.policy.body)
+            changed = change(key, before.at)
+            if changed == key or await self._written(changed, before.policy.version):
+                return changed
+        raise Unavailable("others keep changing this API key: nothing was done; repeat")
+
+    async def _look_up(self, key_id: str) -> PolicyFound | Missing:
+        name = credential.policy_name(key_id)
+        reply = await self._ask(LookUpPolicy(tenant=self._tenant, policy_id=policy_id(self._tenant, name)))
+        if isinstance(reply, (PolicyFound, Missing)):
+            return reply
+        raise failure(reply, "")
+
+    async def _written(self, key: ApiKey, expected: int) -> bool:
+        """False when the version expected is not there any more."""
+        name = credential.policy_name(key.id)
+        reply = await self._ask(
+            SetPolicy(
+                tenant=self._tenant,
+                policy_id=policy_id(self._tenant, name),
+                name=name,
+                body=credential.encoded(key),
+                expected=expected,
+            )
+        )
+        match reply:
+            case PolicyFound():
+                return True
+            case Refused(reason=Reason.STALE):
+                return False
+        raise failure(reply, "")
+
+    async def _ask(self, command: Command[Any]) -> AnyReply:
+        (reply,) = await self._host.gate.execute((command,))
+        return reply
+
+
+def view(key: ApiKey) -> ApiKeyView:
+    return ApiKeyView(
+        id=key.id,
+        name=key.name,
+        user=key.user or None,
+        roles=key.roles,
+        created_at=utc(key.created_at),
+        created_by=key.created_by,
+        rotated_at=utc(key.rotated_at) if key.rotated_at else None,
+        old_secret_until=utc(key.secrets[1].until) if len(key.secrets) > 1 else None,
+        revoked_at=utc(key.revoked_at) if key.revoked_at else None,
+        revoked_by=key.revoked_by or None,
+    )
+
+
+def _role(word: Role | str) -> Role:
+    try:
+        return Role(word)
+    except ValueError:
+        raise Invalid("role", f"a role is one of {', '.join(Role)}; choose among them") from None

@@ -1,0 +1,186 @@
+"""Who asks: an API key or a bearer token (JWT), found out anew for every request.
+
+Nothing about a credential is remembered, so a revocation made by any process holds for the next request. All
+that is wrong with a credential is answered in one way, for the difference would help only whoever guesses.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from onejob.core.actor import Actor
+from onejob.core.credential import PREFIX
+from onejob.core.identity import checked_name
+from onejob.core.invalid import Invalid
+from onejob.core.roles import Role
+from onejob.credentials import ApiKeys, Verified
+from onejob.intake import Caller
+from onejob.ledger import Ledger
+
+from .config import JwtConfig, ServiceConfig
+from .problems import Unauthorized
+from .request import Credential, Scope
+
+TOKEN_CHARS_MAX = 8192
+KEY_FILE_BYTES_MAX = 65_536
+RSA_BITS_MIN = 2048
+# A shared secret has at least the bytes of the digest (RFC 7518, 3.2).
+SECRET_BYTES_MIN = {"HS256": 32, "HS384": 48, "HS512": 64}
+WITH_PUBLIC_KEY = frozenset(
+    f"{family}{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)
+) | {"EdDSA"}
+
+_ROLES = {role.value: role for role in Role}
+
+
+class Authenticator:
+    """Reads `Authorization: Bearer …` or `X-Api-Key: …`; raises Unauthorized where nobody can tell."""
+
+    def __init__(self, ledger: Ledger, config: ServiceConfig) -> None:
+        self._keys = ApiKeys(ledger)
+        self._tokens = Tokens(config.jwt) if config.jwt is not None else None
+        self._owns_keys = config.key_owner == "user"
+
+    async def __call__(self, scope: Scope) -> Credential:
+        text = _presented(scope["headers"])
+        if not text or len(text) > TOKEN_CHARS_MAX:
+            raise unknown()
+        if self._tokens is not None and not text.startswith(PREFIX):
+            return self._tokens.credential(text, owns_keys=self._owns_keys)
+        found = await self._keys.verify(text)
+        if found is None:
+            raise unknown()
+        return _of_key(found, owns_keys=self._owns_keys)
+
+
+class Tokens:
+    """Checks bearer tokens by the algorithms and the one key that the settings name."""
+
+    def __init__(self, config: JwtConfig) -> None:
+        import jwt
+
+        self._config = config
+        self._key: Any = _key_of(config)
+        self._options: dict[str, Any] = {
+            "require": ["exp", "sub"],
+            "verify_aud": config.audience is not None,
+            # When it was issued decides nothing; an issuer whose clock is a little ahead is no intruder.
+            "verify_iat": False,
+        }
+        self._decode: Any = jwt.decode
+        self._error = jwt.PyJWTError
+
+    def credential(self, token: str, *, owns_keys: bool) -> Credential:
+        claims = self._claims(token)
+        try:
+            tenant = checked_name("tenant", claims[self._config.tenant_claim])
+            user = checked_name("user", claims["sub"])
+        except (KeyError, Invalid):
+            raise unknown() from None
+        roles = _known_roles(claims.get(self._config.roles_claim))
+        return Credential(Caller(tenant, user, str(Actor.user(user)), owns_keys), roles, user)
+
+    def _claims(self, token: str) -> dict[str, Any]:
+        config = self._config
+        try:
+            claims: dict[str, Any] = self._decode(
+                token,
+                self._key,
+                algorithms=list(config.algorithms),
+                audience=config.audience,
+                issuer=config.issuer,
+                options=self._options,
+            )
+        # Whatever a stranger's text makes the parser stumble over, it is no token.
+        except (self._error, ValueError, TypeError, OverflowError, RecursionError):
+            raise unknown() from None
+        return claims
+
+
+def unknown() -> Unauthorized:
+    return Unauthorized("send `Authorization: Bearer …` with an API key or a token that is valid here")
+
+
+def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The one credential of a request; two of them are a mistake that must not be guessed at."""
+    found = [pair for pair in headers if pair[0] in (b"authorization", b"x-api-key")]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise Invalid(
+            "Authorization", "there are two credentials; send one Authorization or one X-Api-Key header"
+        )
+    name, value = found[0]
+    text = value.decode("latin-1").strip(" \t")
+    if name == b"x-api-key":
+        return text if text.startswith(PREFIX) else None
+    scheme, _, rest = text.partition(" ")
+    return rest.lstrip(" ") if scheme.lower() == "bearer" else None
+
+
+def _of_key(found: Verified, *, owns_keys: bool) -> Credential:
+    key = found.key
+    caller = Caller(found.tenant, key.user or key.name, str(Actor.client(key.name)), owns_keys)
+    return Credential(caller, frozenset(key.roles), key.name)
+
+
+def _known_roles(claim: Any) -> frozenset[Role]:
+    """A list of words, or one text with spaces between; a word that is no role of ours gives nothing."""
+    words = claim.split() if isinstance(claim, str) else claim
+    if not isinstance(words, list):
+        return frozenset()
+    return frozenset(_ROLES[word] for word in words if isinstance(word, str) and word in _ROLES)
+
+
+def _key_of(config: JwtConfig) -> Any:
+    """The key of the configured algorithms; what cannot be meant stops the start."""
+    names = set(config.algorithms)
+    if not names or not (names <= SECRET_BYTES_MIN.keys() or names <= WITH_PUBLIC_KEY):
+        raise Invalid(
+            "jwt.algorithms",
+            "jwt.algorithms are HS256, HS384, HS512 with a secret, or RS…, PS…, ES… and EdDSA with a public key;"
+            " choose from one kind",
+        )
+    if (config.secret is None) == (config.public_key_file is None):
+        raise Invalid("jwt", "bearer tokens need either jwt.secret or jwt.public_key_file; set one of them")
+    if config.secret is not None:
+        return _shared_secret(config.secret, names)
+    assert config.public_key_file is not None
+    return _public_key(config.public_key_file, names)
+
+
+def _shared_secret(secret: str, names: set[str]) -> bytes:
+    if not names <= SECRET_BYTES_MIN.keys():
+        raise Invalid("jwt.secret", "jwt.secret is for HS… algorithms; set jwt.public_key_file instead")
+    least = max(SECRET_BYTES_MIN[name] for name in names)
+    key = secret.encode()
+    if len(key) < least:
+        raise Invalid("jwt.secret", f"jwt.secret has fewer than {least} bytes; draw a longer one")
+    return key
+
+
+def _public_key(file: str, names: set[str]) -> Any:
+    import jwt
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    if not names <= WITH_PUBLIC_KEY:
+        raise Invalid("jwt.public_key_file", "HS… algorithms take jwt.secret; set it instead of the file")
+    try:
+        data = Path(file).read_bytes()[:KEY_FILE_BYTES_MAX]
+        key = load_pem_public_key(data)
+        for name in names:
+            # The key must be of the kind that each algorithm takes; this is the check that PyJWT makes itself.
+            jwt.get_algorithm_by_name(name).prepare_key(key)
+    except OSError as error:
+        raise Invalid("jwt.public_key_file", f"{error}; name a file that can be read") from error
+    except Exception as error:
+        raise Invalid(
+            "jwt.public_key_file",
+            f"the file has no public key in PEM form for {', '.join(sorted(names))} ({error}); put one there",
+        ) from error
+    if isinstance(key, RSAPublicKey) and key.key_size < RSA_BITS_MIN:
+        raise Invalid(
+            "jwt.public_key_file", f"an RSA key has at least {RSA_BITS_MIN} bits; make a longer one"
+        )
+    return key

@@ -1,0 +1,230 @@
+"""One request and its answer on a connection. Head and body of a complete answer leave in one write."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from onejob.ids import SystemIds
+
+from .answers import Answer, Header, refusal
+from .logs import trail
+from .problems import RETRY_AFTER_STORE, problem
+from .request import Scope
+
+log = logging.getLogger("onejob.http")
+
+_BODILESS = (204, 304)
+
+
+class Exchange:
+    """What uvicorn calls a cycle: `receive` and `send` of an application."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        *,
+        done: Callable[["Exchange"], None],
+        standing: Iterable[Header],
+        expects: bool,
+        keep_alive: bool,
+        one_write: bool,
+    ) -> None:
+        self.keep_alive = keep_alive
+        self.more_body = True
+        self.disconnected = False
+        self.response_started = False
+        self.response_complete = False
+        self._pieces: list[bytes] = []  # of the body, which nobody has received
+        self._bytes = 0
+        self._scope = scope
+        self._transport = transport
+        self._flow = flow
+        self._done = done
+        self._standing = standing  # headers of every answer
+        self._expects = expects  # to be asked for the body
+        self._one_write = one_write
+        self._news = False  # something happened that nobody has received
+        self._waiter: asyncio.Future[None] | None = None
+        self._late = False
+        self._head = b""  # composed, and not yet written
+        self._left: int | None = None  # bytes of the answer to come; None: it has no stated length
+        self._stream: asyncio.Task[Any] | None = None
+
+    async def run(self, app: Any) -> None:
+        try:
+            await app(self._scope, self.receive, self.send)
+            if not (self.response_complete or self.disconnected):
+                log.error("an answer was left incomplete")
+                self._transport.close()
+        except asyncio.CancelledError:
+            self._leave()
+        except Exception as error:  # noqa: BLE001 - there is nobody above to tell
+            log.error("an answer could not be sent: %s", trail(error))
+            self._transport.close()
+        finally:
+            self._done = _nothing
+
+    async def receive(self) -> Any:
+        if self._expects and not self._transport.is_closing():
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._expects = False
+        if not (self.disconnected or self.response_complete):
+            # A complete request asks for no more bytes: whatever is piped behind it can wait for its answer.
+            if self.more_body or not self._news:
+                self._flow.resume_reading()
+            if not self._news:
+                await self._wait()
+            self._news = False
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        if self._late:
+            raise TimeoutError
+        body = b"".join(self._pieces)
+        self._pieces.clear()
+        self._bytes = 0
+        return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    async def send(self, message: Any) -> None:
+        if self._flow.write_paused and not self.disconnected:
+            await self._flow.drain()
+        if self.disconnected:
+            return
+        if not self.response_started:
+            self._begin(message["status"], message["headers"])
+        elif not self.response_complete:
+            self._go_on(message.get("body", b""), more=message.get("more_body", False))
+        else:
+            raise RuntimeError("the answer is already complete")
+
+    def take(self, piece: bytes) -> int:
+        """A piece of the body came; returns how many bytes wait to be received."""
+        self._pieces.append(piece)
+        self._bytes += len(piece)
+        self.tell()
+        return self._bytes
+
+    def tell(self) -> None:
+        """Something happened: whoever waits to receive it goes on."""
+        self._news = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def overdue(self) -> None:
+        """The body took too long."""
+        self._late = True
+        self.tell()
+
+    def abandon(self) -> None:
+        """Nothing can be read from or said to the client any more."""
+        self.disconnected = True
+        self.tell()
+
+    def end_stream(self) -> None:
+        """An answer without an end would hold up a server that wants to leave."""
+        if self._stream is not None:
+            self._stream.cancel()
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _begin(self, status: int, headers: Iterable[Header]) -> None:
+        self.response_started = True
+        self._expects = False
+        if self.more_body:
+            self.keep_alive = False  # the rest of the body would be taken for the next request
+        left = 0 if status in _BODILESS else None
+        lines = [STATUS_LINE[status]]
+        for header in (*self._standing, *headers):
+            lines.append(b"%b: %b\r\n" % header)
+            if header[0] == b"content-length":
+                left = int(header[1])
+        if left is None:
+            self._stream = asyncio.current_task()
+            lines.append(b"transfer-encoding: chunked\r\n")
+        if not self.keep_alive:
+            lines.append(b"connection: close\r\n")
+        lines.append(b"\r\n")
+        head = b"".join(lines)
+        # A line break inside a header would begin another header, or another answer.
+        if head.count(b"\n") != len(lines):
+            raise RuntimeError("a header has a line break in it")
+        self._head, self._left = head, left
+        if left is None or not self._one_write:
+            self._write(b"")
+
+    def _go_on(self, body: bytes, *, more: bool) -> None:
+        if self._scope["method"] == "HEAD":
+            body, self._left = b"", 0
+        elif self._left is None:
+            body = _chunk(body, last=not more)
+        else:
+            self._left -= len(body)
+            if self._left < 0 or (self._left and not more):
+                raise RuntimeError("the answer has not the length that it states")
+        self._write(body)
+        if not more:
+            self._complete()
+
+    def _write(self, data: bytes) -> None:
+        head, self._head = self._head, b""
+        if head or data:
+            self._transport.write(head + data)
+
+    def _complete(self) -> None:
+        self.response_complete = True
+        self.tell()
+        self._done(self)
+
+    def _leave(self) -> None:
+        """The server goes and cannot wait any longer: the caller hears so, and may repeat."""
+        if self.disconnected or self.response_complete:
+            return
+        self.keep_alive = False
+        if not self.response_started:
+            self.response_started = True
+            self._head = leaving()
+            self._write(b"")
+            self._complete()
+        elif self._left is None:
+            self._go_on(b"", more=False)
+        else:
+            self._transport.close()
+
+
+def leaving() -> bytes:
+    request_id = SystemIds().nonce()
+    message = "this server is being stopped; repeat with the same key"
+    given = refusal(problem("SERVICE_UNAVAILABLE", message, RETRY_AFTER_STORE), request_id)
+    return on_the_wire(given, request_id)
+
+
+def on_the_wire(given: Answer, request_id: str) -> bytes:
+    """The last answer of a connection."""
+    headers = (
+        *given.headers,
+        (b"cache-control", b"no-store"),
+        (b"x-request-id", request_id.encode()),
+        (b"content-length", b"%d" % len(given.body)),
+        (b"connection", b"close"),
+    )
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    return b"".join((STATUS_LINE[given.status], *lines, b"\r\n", given.body))
+
+
+def _chunk(body: bytes, *, last: bool) -> bytes:
+    data = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+    return data + b"0\r\n\r\n" if last else data
+
+
+def _nothing(exchange: Exchange) -> None:
+    pass

@@ -1,0 +1,107 @@
+"""Keys over HTTP: tell their story, list them, forget them; and erase all that a tenant has."""
+
+from onejob.core.invalid import Invalid
+from onejob.core.roles import Act
+
+from .answers import Answer, answer, refusal
+from .jobs import LIMIT, limit_of
+from .problems import problem
+from .request import Request
+from .routes import Parameter, Route
+from .shapes import CURSOR, SCOPE
+from .wire import ForgottenOut, KeyOut, KeysOut, PurgedOut, key_line_out, key_out
+
+
+async def key(request: Request) -> Answer:
+    story = await request.ledger.explain(request.path[0], scope=_scope(request))
+    return answer(200, key_out(story, request.id))
+
+
+async def keys(request: Request) -> Answer:
+    asked = request.query("scope", "cursor", "limit")
+    page = await request.ledger.keys(
+        scope=asked.get("scope"), cursor=asked.get("cursor"), limit=limit_of(asked.get("limit", "100"))
+    )
+    return answer(200, KeysOut(request.id, [key_line_out(story) for story in page.stories], page.next))
+
+
+async def forget(request: Request) -> Answer:
+    """Idempotent by itself: a key in the header is accepted and changes nothing."""
+    request.key()
+    scope = _scope(request)
+    await request.no_body()
+    usable_after = await request.ledger.forget(request.path[0], scope=scope)
+    return answer(200, ForgottenOut(request.id, usable_after))
+
+
+async def purge(request: Request) -> Answer:
+    """Only the own tenant; about another nothing is told, not even whether it exists."""
+    request.key()
+    request.query()
+    await request.no_body()
+    if request.path[0] != request.credential.caller.tenant:
+        return refusal(problem("FORBIDDEN", "you may erase your own tenant only"), request.id)
+    return answer(200, PurgedOut(request.id, await request.ledger.purge()))
+
+
+def _scope(request: Request) -> str:
+    scope = request.query("scope").get("scope")
+    if scope is None:
+        raise Invalid(
+            "scope", "say in which scope: ?scope= the job type, unless the submission named another"
+        )
+    return scope
+
+
+_SCOPE = Parameter("scope", "the job type, unless the submission named another", SCOPE, required=True)
+
+ROUTES = (
+    Route(
+        "GET",
+        "/api/keys",
+        keys,
+        Act.READ,
+        "List keys in the order of their scopes and names; a page may be short, go on while there is a next",
+        None,
+        KeysOut,
+        query=(
+            Parameter("scope", "only keys of this scope", SCOPE),
+            Parameter("cursor", "`next` of the page before", CURSOR),
+            LIMIT,
+        ),
+    ),
+    Route(
+        "GET",
+        "/api/keys/{key}",
+        key,
+        Act.READ,
+        "Tell the story of a key: who used it first, how often it was met again, its job",
+        None,
+        KeyOut,
+        query=(_SCOPE,),
+        errors=("NOT_FOUND",),
+    ),
+    Route(
+        "DELETE",
+        "/api/keys/{key}",
+        forget,
+        Act.FORGET,
+        "Let a key expire early; its job stays",
+        None,
+        ForgottenOut,
+        query=(_SCOPE,),
+        takes_key=True,
+        errors=("NOT_FOUND", "IN_PROGRESS"),
+    ),
+    Route(
+        "DELETE",
+        "/api/tenants/{tenant}",
+        purge,
+        Act.ADMINISTER,
+        "Erase everything that the own tenant has; revoke its credentials first",
+        None,
+        PurgedOut,
+        takes_key=True,
+        errors=("FORBIDDEN",),
+    ),
+)

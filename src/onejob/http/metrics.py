@@ -1,0 +1,150 @@
+"""What Prometheus reads. Counting is done where things happen; here the counts are only put into words.
+
+Labels are route patterns, methods of the table and classes of status: their number is bounded by the code.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from onejob.core.receipt import Outcome
+from onejob.engines.combine import BATCH_MAX, Load
+from onejob.host import Vitals
+from onejob.ledger import Ledger
+
+from .routes import Route
+
+VERSION = version("onejob")
+MEDIA = b"text/plain; version=0.0.4; charset=utf-8"
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+# Every outcome is there from the start: a rate needs a zero to rise from.
+OUTCOMES = (*Outcome, "reserved", "failed")
+
+
+class Latency:
+    """How long the answers of one route and class of status took."""
+
+    __slots__ = ("_route", "counts", "labels", "total")
+
+    def __init__(self, route: Route | None, status: str) -> None:
+        self._route = route  # kept, so that no other can have its identity
+        self.labels = ("unmatched", "-", status) if route is None else (route.path, route.method, status)
+        self.counts = [0] * (len(SECONDS) + 1)
+        self.total = 0.0
+
+
+class Metrics(Collector):
+    """The counters of one App, in a registry of their own."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._latencies: dict[tuple[int, int], Latency] = {}
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def observe(self, route: Route | None, status: int, seconds: float) -> None:
+        # By identity, which is cheap: the routes live as long as their App.
+        key = (id(route), status // 100)
+        latency = self._latencies.get(key)
+        if latency is None:
+            latency = self._latencies[key] = Latency(route, f"{key[1]}xx")
+        latency.counts[bisect_left(SECONDS, seconds)] += 1
+        latency.total += seconds
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # asked for at registration, to find clashes of names; these are all our own
+
+    def collect(self) -> Iterator[Metric]:
+        vitals = self._ledger.vitals()
+        yield InfoMetricFamily(
+            "onejob",
+            "What serves here",
+            {"version": VERSION, "engine": vitals.engine, "durability": self._ledger.durability},
+        )
+        outcomes = {word: vitals.outcomes.get(word, 0) for word in OUTCOMES}
+        yield _counted("onejob_submissions", "Submissions by their answer", "outcome", outcomes)
+        yield from _gate(vitals)
+        yield from _queues(vitals.queues)
+        yield from _upkeep(vitals)
+        yield self._requests()
+
+    def _requests(self) -> Metric:
+        family = HistogramMetricFamily(
+            "onejob_http_request_seconds",
+            "Time until an answer was sent, by route and class of status",
+            labels=("route", "method", "status"),
+        )
+        for latency in self._latencies.values():
+            buckets = _cumulative(map(str, SECONDS), latency.counts)
+            family.add_metric(latency.labels, buckets, latency.total)
+        return family
+
+
+def _gate(vitals: Vitals) -> Iterator[Metric]:
+    gate = vitals.gate
+    held = GaugeMetricFamily("onejob_gate_entries", "What the gate holds, by kind", labels=("kind",))
+    for kind in ("pending", "committed", "rejected"):
+        held.add_metric((kind,), getattr(gate, kind))
+    yield held
+    yield GaugeMetricFamily(
+        "onejob_gate_entries_limit", "Settled receipts that the gate may hold", gate.limit
+    )
+    yield GaugeMetricFamily("onejob_waiters", "Callers who wait for somebody else's submission", gate.waiters)
+
+
+def _queues(queues: Mapping[str, Load]) -> Iterator[Metric]:
+    waiting = GaugeMetricFamily("onejob_queue_commands", "Commands that wait for a batch", labels=("queue",))
+    sizes = HistogramMetricFamily(
+        "onejob_batch_commands", "Commands executed together, by batch", labels=("queue",)
+    )
+    bounds = [str(float(1 << n)) for n in range(BATCH_MAX.bit_length())]
+    for queue, load in queues.items():
+        waiting.add_metric((queue,), load.waiting)
+        beyond = sum(load.batches[len(bounds) :])
+        counts = [*load.batches[: len(bounds)], beyond]
+        sizes.add_metric((queue,), _cumulative(bounds, counts), load.commands)
+    yield waiting
+    yield sizes
+
+
+def _upkeep(vitals: Vitals) -> Iterator[Metric]:
+    swept = {"record": vitals.swept.records, "job": vitals.swept.jobs}
+    yield _counted("onejob_upkeep_swept", "Facts that upkeep tended, by kind", "kind", swept)
+    yield CounterMetricFamily(
+        "onejob_upkeep_failures", "Rounds of upkeep that were put off", vitals.upkeep_failures
+    )
+
+
+def _counted(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=(label,))
+    for word, count in counts.items():
+        family.add_metric((word,), count)
+    return family
+
+
+def _cumulative(bounds: Iterable[str], counts: Iterable[int]) -> list[tuple[str, float]]:
+    """As Prometheus wants its buckets: each holds all that is smaller, the last one everything."""
+    total = 0
+    buckets: list[tuple[str, float]] = []
+    for bound, count in zip((*bounds, "+Inf"), counts, strict=True):
+        total += count
+        buckets.append((bound, total))
+    return buckets

@@ -1,0 +1,221 @@
+const SHOWN_CHARS_MAX = 200000;
+const DEPTH_MAX = 6;
+
+let spec = null;
+let secured = false;
+const showCredential = credentialForm(() => showCredential(secured && !credential.get()));
+
+async function begin() {
+  try {
+    spec = await (await fetch("/openapi.json", { cache: "no-store" })).json();
+  } catch (error) {
+    at("operations").replaceChildren(make("p", { class: "notice" }, "The description cannot be read; is the server up?"));
+    return;
+  }
+  const operations = [];
+  for (const [path, methods] of Object.entries(spec.paths)) {
+    for (const [method, operation] of Object.entries(methods)) operations.push({ path, method, operation, id: operation.operationId });
+  }
+  secured = operations.some((one) => one.operation.security);
+  showCredential(secured && !credential.get());
+  at("about").textContent = spec.info.description;
+  at("version").textContent = `onejob ${spec.info.version}`;
+  const tags = [...new Set(operations.map((one) => one.operation.tags[0]))];
+  const groups = tags.map((tag) => [tag, operations.filter((one) => one.operation.tags[0] === tag)]);
+  at("contents").replaceChildren(...groups.flatMap(([tag, all]) => [make("h2", {}, tag), ...all.map(entry)]));
+  at("operations").replaceChildren(...groups.flatMap(([tag, all]) => [make("h2", { class: "tag" }, tag), ...all.map(panel)]));
+  unfold();
+}
+
+function entry(one) {
+  return make("a", { href: `#${one.id}` }, verb(one.method), make("span", {}, one.path));
+}
+
+const verb = (method) => make("span", { class: `method ${method}` }, method.toUpperCase());
+
+function unfold() {
+  const wanted = location.hash && at(decodeURIComponent(location.hash.slice(1)));
+  if (!wanted) return;
+  wanted.open = true;
+  wanted.scrollIntoView();
+}
+
+function panel(one) {
+  const details = make(
+    "details",
+    { class: "operation panel", id: one.id },
+    make("summary", {}, verb(one.method), make("code", {}, one.path), make("span", { class: "soft small" }, one.operation.summary)),
+  );
+  // What is inside is made when it is first opened: few are.
+  details.addEventListener("toggle", () => {
+    if (details.open && details.children.length === 1) details.append(inside(one));
+  });
+  return details;
+}
+
+function inside(one) {
+  const { operation } = one;
+  const fields = (operation.parameters || []).map((parameter) => field(one, parameter));
+  const content = operation.requestBody && operation.requestBody.content["application/json"];
+  const body = content ? make("textarea", { id: `${one.id}-body`, spellcheck: "false" }) : null;
+  if (body) body.value = JSON.stringify(skeleton(content.schema), null, 2);
+  const place = make("div", { "aria-live": "polite" });
+  const form = make(
+    "form",
+    {
+      onsubmit: (event) => {
+        event.preventDefault();
+        send(one, fields, body, place);
+      },
+    },
+    fields.length ? make("h3", {}, "Parameters") : null,
+    make("div", { class: "fields" }, fields.map((each) => each.shown)),
+    body ? [make("h3", {}, make("label", { for: body.id }, "Body")), body, folded("What the body may hold", make("pre", {}, shape(content.schema)))] : null,
+    make("div", { class: "row" }, make("button", {}, "Send"), operation.description ? make("span", { class: "hint" }, operation.description) : null),
+    place,
+  );
+  const answers = Object.entries(operation.responses).map(([status, response]) => {
+    const [media, found] = Object.entries(response.content || {})[0] || ["", null];
+    return folded(`${status} ${response.description}`, make("pre", {}, found ? `${media}\n${shape(found.schema)}` : "no body"));
+  });
+  return make("div", { class: "inside" }, form, make("h3", {}, "Answers"), make("div", { class: "answers" }, answers));
+}
+
+const folded = (title, ...content) => make("details", { class: "answers" }, make("summary", {}, title), ...content);
+
+function field(one, parameter) {
+  const id = `${one.id}-${parameter.in}-${parameter.name}`;
+  const schema = resolved(parameter.schema);
+  const input = schema.enum
+    ? make("select", { id }, make("option", { value: "" }, ""), schema.enum.map((value) => make("option", { value }, value)))
+    : make("input", { id, required: parameter.required, autocomplete: "off", spellcheck: "false", placeholder: limits(schema) || null });
+  const fresh = parameter.in === "header"
+    ? make("button", { type: "button", class: "quiet", onclick: () => (input.value = newKey()) }, "New key")
+    : null;
+  const name = parameter.required ? `${parameter.name} (${parameter.in}, required)` : `${parameter.name} (${parameter.in})`;
+  const shown = make(
+    "div",
+    {},
+    make("label", { for: id }, name),
+    fresh ? make("div", { class: "with" }, input, fresh) : input,
+    make("p", { class: "hint" }, parameter.description || ""),
+  );
+  return { parameter, input, shown };
+}
+
+function newKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+async function send(one, fields, body, place) {
+  let path = one.path;
+  const query = [];
+  const headers = {};
+  for (const { parameter, input } of fields) {
+    if (parameter.in === "path") path = path.replace(`{${parameter.name}}`, encodeURIComponent(input.value));
+    else if (input.value === "") continue;
+    else if (parameter.in === "query") query.push(`${parameter.name}=${encodeURIComponent(input.value)}`);
+    else headers[parameter.name] = input.value;
+  }
+  if (query.length) path += `?${query.join("&")}`;
+  if (body) headers["Content-Type"] = "application/json";
+  const method = one.method.toUpperCase();
+  const data = body ? body.value : undefined;
+  const stop = new AbortController();
+  const line = make("p", { class: "small" }, "Waiting for the answer…");
+  const text = make("pre", { tabindex: "0" });
+  const halt = make("button", { type: "button", class: "quiet", onclick: () => stop.abort() }, "Stop");
+  place.replaceChildren(make("h3", {}, "Answer"), make("div", { class: "row" }, line, halt), text, folded("As a command", make("pre", {}, command(method, path, headers, data))));
+  const began = performance.now();
+  try {
+    const secret = one.operation.security ? credential.headers() : {};
+    const response = await fetch(path, { method, headers: { ...headers, ...secret }, body: data, signal: stop.signal, cache: "no-store" });
+    line.replaceChildren(make("span", { class: `state ${response.ok ? "ok" : "bad"}` }, `${response.status} ${response.statusText}`), ` in ${Math.round(performance.now() - began)} ms`);
+    const told = [...response.headers].map(([name, value]) => `${name}: ${value}`).join("\n");
+    place.append(folded("Headers", make("pre", {}, told)));
+    await pour(response, text);
+  } catch (error) {
+    if (error.name === "AbortError") line.append(" (stopped)");
+    else line.replaceChildren(make("span", { class: "state bad" }, "no answer"), ` ${error.message}`);
+  }
+  halt.remove();
+}
+
+// A stream of events has no end, so what came is shown while it comes.
+async function pour(response, place) {
+  const reader = response.body.getReader();
+  const decoder = new TextDecoder();
+  let all = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    all = (all + decoder.decode(value, { stream: true })).slice(-SHOWN_CHARS_MAX);
+    place.textContent = all;
+  }
+  if (/json/.test(response.headers.get("content-type") || "")) {
+    try {
+      place.textContent = JSON.stringify(JSON.parse(all), null, 2);
+    } catch (error) {
+      place.textContent = all;
+    }
+  }
+}
+
+function command(method, path, headers, data) {
+  const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+  const parts = [`curl -i -X ${method} ${quoted(location.origin + path)}`];
+  for (const [name, value] of Object.entries(headers)) parts.push(`-H ${quoted(`${name}: ${value}`)}`);
+  if (data !== undefined) parts.push(`-d ${quoted(data)}`);
+  return parts.join(" \\\n  ");
+}
+
+function resolved(schema) {
+  const name = schema && schema.$ref && schema.$ref.split("/").pop();
+  return name ? spec.components.schemas[name] : schema || {};
+}
+
+// The least that can be sent: what is required, and whatever may be anything. No value here is good enough to be copied.
+function skeleton(schema, depth = 0) {
+  const found = resolved(schema);
+  if (depth > DEPTH_MAX) return null;
+  if (found.enum) return found.enum[0];
+  if (found.anyOf) return skeleton(found.anyOf[0], depth + 1);
+  if (found.type === "object") {
+    const required = found.required || [];
+    const kept = Object.entries(found.properties || {}).filter(([name, each]) => required.includes(name) || Object.keys(each).length === 0);
+    return Object.fromEntries(kept.map(([name, each]) => [name, skeleton(each, depth + 1)]));
+  }
+  if (found.type === "array") return [skeleton(found.items, depth + 1)];
+  return { string: "", integer: 0, number: 0, boolean: false }[found.type] ?? (found.type ? null : {});
+}
+
+function shape(schema, depth = 0) {
+  const found = resolved(schema);
+  const space = "  ".repeat(depth + 1);
+  if (depth > DEPTH_MAX) return "…";
+  if (found.anyOf && !found.type) return found.anyOf.map((each) => shape(each, depth)).join(" or ");
+  if (found.enum) return found.enum.map((value) => JSON.stringify(value)).join(" | ");
+  if (found.type === "array") return `[${shape(found.items, depth)}]`;
+  if (found.type === "object" && found.properties) {
+    const required = found.required || [];
+    const lines = Object.entries(found.properties).map(([name, each]) => {
+      const fallback = each.default !== undefined && each.default !== null ? ` = ${JSON.stringify(each.default)}` : "";
+      return `${space}${name}${required.includes(name) ? "" : "?"}: ${shape(each, depth + 1)}${fallback}`;
+    });
+    return `{\n${lines.join("\n")}\n${"  ".repeat(depth)}}`;
+  }
+  if (found.type === "object") return `{ name: ${found.additionalProperties ? shape(found.additionalProperties, depth) : "any JSON"} }`;
+  const said = limits(found);
+  return (found.type || "any JSON") + (said ? ` (${said})` : "");
+}
+
+function limits(schema) {
+  const { minimum, maximum, minLength, maxLength, format } = schema;
+  if (minimum !== undefined && maximum !== undefined) return `${minimum} to ${maximum}`;
+  if (maxLength !== undefined) return `${minLength || 0} to ${maxLength} characters`;
+  return format || "";
+}
+
+window.addEventListener("hashchange", unfold);
+begin();

@@ -1,0 +1,59 @@
+"""Shapes of values in the words of JSON Schema. They tell what the core checks, and check nothing themselves."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from onejob.core.arrival import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
+from onejob.core.identity import NAME_CHARS_MAX, TYPE_QUEUE_SCOPE
+from onejob.core.key import KEY_CHARS_MAX
+from onejob.intake import ATTEMPTS_MAX, LABELS_BYTES_MAX, PRIORITY_MAX, TIMEOUT_MS_MAX
+
+Schema = dict[str, Any]
+
+BATCH_MAX = 1000
+
+CURSOR: Schema = {"type": "string", "pattern": "^(?:[A-Za-z0-9_-]{4}){0,49}[A-Za-z0-9_-]{2,4}$"}
+JOB_ID: Schema = {"type": "string", "pattern": "^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"}
+KEY: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": KEY_CHARS_MAX,
+    "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]+$",
+}
+NAME: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": NAME_CHARS_MAX,
+    "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]+$",
+    "not": {"const": TYPE_QUEUE_SCOPE},
+}
+# To look one up: also one that nobody may choose, but that is there.
+SCOPE: Schema = {word: value for word, value in NAME.items() if word != "not"}
+_MOMENT = (
+    "^[1-9][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+    "[Tt](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:[.][0-9]{1,9})?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"
+)
+
+Key = Annotated[str, Meta(extra_json_schema=KEY)]
+Name = Annotated[str, Meta(extra_json_schema=NAME)]
+# In JSON 3.0 is the whole number 3, and some languages write it so.
+Priority = Annotated[
+    int | float,
+    Meta(extra_json_schema={"type": "integer", "minimum": -PRIORITY_MAX, "maximum": PRIORITY_MAX}),
+]
+Attempts = Annotated[
+    int | float, Meta(extra_json_schema={"type": "integer", "minimum": 1, "maximum": ATTEMPTS_MAX})
+]
+Window = Annotated[
+    float,
+    Meta(
+        description=f"How long the key is answered with its job; {TTL_MS_DEFAULT // 1000} unless said.",
+        extra_json_schema={"minimum": TTL_MS_MIN / 1000, "maximum": TTL_MS_MAX / 1000},
+    ),
+]
+Moment = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": _MOMENT})]
+Utc = Annotated[datetime, Meta(tz=True)]
+Seconds = Annotated[float, Meta(extra_json_schema={"minimum": 0.001, "maximum": TIMEOUT_MS_MAX / 1000})]
+Labels = Annotated[dict[str, str], Meta(description=f"At most {LABELS_BYTES_MAX} bytes as JSON.")]

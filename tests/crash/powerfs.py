@@ -1,0 +1,257 @@
+"""A file system that remembers what was synced: at a power cut everything else is lost, or torn.
+
+`python -m tests.crash.powerfs MOUNT BACKING` mounts a flat directory. BACKING is the disk: it is read at the start
+and written at the cut. What a file holds lasts from its fsync on, a name from the fsync of the directory on.
+
+Orders come on standard input, one line each, and are answered with `ok`:
+    cut MODE SEED   lose power; MODE is drop, prefix or sectors. The program ends.
+    room BYTES      let the files hold no more than that; -1 is no limit
+    frozen 0|1      refuse every change, as a disk that was remounted read-only
+"""
+
+import errno
+import os
+import random
+import stat
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+import mfusepy
+
+SECTOR = 512
+HIDDEN = ".fuse_hidden"  # libfuse keeps an unlinked open file under such a name; on disk it has none
+
+
+class Inode:
+    """A file: what readers see, what is on the disk, and the changes in between, in order."""
+
+    def __init__(self, number: int, disk: bytes = b"") -> None:
+        self.number = number
+        self.live = bytearray(disk)
+        self.disk = bytearray(disk)
+        self.unsynced: list[tuple[int, bytes | None]] = []  # offset and data, or a length and None
+        self.mode = stat.S_IFREG | 0o600
+
+    def change(self, at: int, data: bytes | None) -> None:
+        apply(self.live, at, data)
+        self.unsynced.append((at, data))
+
+    def sync(self) -> None:
+        for at, data in self.unsynced:
+            apply(self.disk, at, data)
+        self.unsynced.clear()
+
+    def survivor(self, mode: str, chance: random.Random) -> bytes:
+        """What the disk holds after a cut."""
+        if mode == "prefix" and self.unsynced:
+            whole = chance.randint(0, len(self.unsynced))
+            for at, data in self.unsynced[:whole]:
+                apply(self.disk, at, data)
+            for at, data in self.unsynced[whole : whole + 1]:
+                if data is not None:
+                    apply(self.disk, at, data[: chance.randint(0, len(data))])
+        if mode == "sectors" and self.unsynced:
+            return self._sectors(chance)
+        return bytes(self.disk)
+
+    def _sectors(self, chance: random.Random) -> bytes:
+        """Any of the unsynced sectors, in whatever order the disk took them."""
+        size = chance.choice((len(self.disk), len(self.live)))
+        torn = bytearray(size)
+        for at in range(0, size, SECTOR):
+            source = self.live if chance.random() < 0.5 else self.disk
+            end = min(at + SECTOR, size)
+            part = bytes(source[at:end])
+            torn[at : at + len(part)] = part
+        return bytes(torn)
+
+
+class PowerFs(mfusepy.Operations):
+    use_ns = True
+
+    def __init__(self, backing: Path) -> None:
+        self.backing = backing
+        self._guard = Lock()
+        self.room = -1
+        self.frozen = False
+        self.dead = False
+        self.names = {
+            path.name: Inode(number, path.read_bytes())
+            for number, path in enumerate(sorted(backing.iterdir()), start=2)
+        }
+        self.synced_names = dict(self.names)
+        self.unsynced_names: list[dict[str, Inode]] = []  # the directory after each change since its sync
+        self.next_number = len(self.names) + 2
+
+    def obey(self, orders: Iterable[str]) -> None:
+        for order in orders:
+            word, *values = order.split()
+            with self._guard:
+                if word == "cut":
+                    self.cut(values[0], random.Random(int(values[1])))
+                elif word == "room":
+                    self.room = int(values[0])
+                elif word == "frozen":
+                    self.frozen = values[0] == "1"
+                print("ok", flush=True)
+                if self.dead:
+                    os._exit(0)
+        os._exit(0)  # whoever mounted it is gone
+
+    def cut(self, mode: str, chance: random.Random) -> None:
+        """Keep what was synced; of the rest nothing, or what a disk may have managed to write."""
+        self.dead = True
+        if mode != "drop" and self.unsynced_names:
+            self.synced_names = chance.choice([self.synced_names, *self.unsynced_names])
+        for path in self.backing.iterdir():
+            path.unlink()
+        for name, inode in self.synced_names.items():
+            if not name.startswith(HIDDEN):
+                (self.backing / name).write_bytes(inode.survivor(mode, chance))
+
+    # What the kernel asks for.
+
+    def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+        with self._guard:
+            if path == "/":
+                return {"st_mode": stat.S_IFDIR | 0o700, "st_nlink": 2, "st_ino": 1, **_OWNER}
+            inode = self._at(path)
+            size = len(inode.live)
+            return {
+                "st_mode": inode.mode,
+                "st_nlink": 1,
+                "st_ino": inode.number,
+                "st_size": size,
+                "st_blocks": (size + 511) // 512,
+                **_OWNER,
+            }
+
+    def readdir(self, path: str, fh: int) -> list[tuple[str, dict[str, int], int]]:
+        with self._guard:
+            numbers = {".": 1, "..": 1} | {name: inode.number for name, inode in self.names.items()}
+            return [(name, {"st_ino": number}, 0) for name, number in numbers.items()]
+
+    def open(self, path: str, flags: int) -> int:
+        with self._guard:
+            if self.frozen and flags & (os.O_WRONLY | os.O_RDWR):
+                raise refusal(errno.EROFS)
+            return self._at(path).number
+
+    def create(self, path: str, mode: int, fi: Any = None) -> int:
+        with self._guard:
+            self._may_change()
+            inode = Inode(self.next_number)
+            inode.mode = stat.S_IFREG | (mode & 0o777)
+            self.next_number += 1
+            self._rename(lambda names: names.__setitem__(path[1:], inode))
+            return inode.number
+
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        with self._guard:
+            return bytes(self._at(path).live[offset : offset + size])
+
+    def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
+        with self._guard:
+            self._may_change()
+            inode = self._at(path)
+            self._make_room(inode, offset + len(data))
+            inode.change(offset, data)
+            return len(data)
+
+    def truncate(self, path: str, length: int, fh: int | None = None) -> int:
+        with self._guard:
+            self._may_change()
+            inode = self._at(path)
+            self._make_room(inode, length)
+            inode.change(length, None)
+            return 0
+
+    def fsync(self, path: str, datasync: int, fh: int) -> int:
+        with self._guard:
+            self._at(path).sync()
+            return 0
+
+    def fsyncdir(self, path: str, datasync: int, fh: int) -> int:
+        with self._guard:
+            self._alive()
+            self.synced_names = dict(self.names)
+            self.unsynced_names.clear()
+            return 0
+
+    def unlink(self, path: str) -> int:
+        with self._guard:
+            self._may_change()
+            self._rename(lambda names: names.pop(path[1:]))
+            return 0
+
+    def rename(self, old: str, new: str) -> int:
+        with self._guard:
+            self._may_change()
+            self._rename(lambda names: names.__setitem__(new[1:], names.pop(old[1:])))
+            return 0
+
+    def chmod(self, path: str, mode: int) -> int:
+        return 0
+
+    def chown(self, path: str, uid: int, gid: int) -> int:
+        return 0
+
+    def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
+        return 0
+
+    def _at(self, path: str) -> Inode:
+        self._alive()
+        inode = self.names.get(path[1:])
+        if inode is None:
+            raise refusal(errno.ENOENT)
+        return inode
+
+    def _alive(self) -> None:
+        if self.dead:
+            raise refusal(errno.EIO)
+
+    def _may_change(self) -> None:
+        self._alive()
+        if self.frozen:
+            raise refusal(errno.EROFS)
+
+    def _make_room(self, inode: Inode, size: int) -> None:
+        if self.room >= 0 and size > len(inode.live):
+            used = sum(len(other.live) for other in self.names.values())
+            if used - len(inode.live) + size > self.room:
+                raise refusal(errno.ENOSPC)
+
+    def _rename(self, change: Callable[[dict[str, Inode]], object]) -> None:
+        change(self.names)
+        self.unsynced_names.append(dict(self.names))
+
+
+_OWNER = {"st_uid": os.getuid(), "st_gid": os.getgid()}
+
+
+def refusal(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+def apply(content: bytearray, at: int, data: bytes | None) -> None:
+    """Write at an offset, or cut or lengthen to a size."""
+    end = at + len(data or b"")
+    if len(content) < end:
+        content.extend(bytes(end - len(content)))
+    if data is None:
+        del content[at:]
+    else:
+        content[at:end] = data
+
+
+def main(mount: str, backing: str) -> None:
+    fs = PowerFs(Path(backing))
+    Thread(target=fs.obey, args=(sys.stdin,), daemon=True).start()
+    mfusepy.FUSE(fs, mount, foreground=True, nothreads=True, use_ino=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

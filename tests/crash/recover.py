@@ -1,0 +1,49 @@
+"""A fresh process after a crash: the file opens, holds what was answered, and the rest of the life can be lived.
+
+`python -m tests.crash.recover SECONDS FOLDER…`, with `j.db` and `acks` in each folder.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from . import judge
+from .victim import KEYS, Acks, Life
+
+
+def main(at: str, *folders: str) -> None:
+    answers = 0
+    for folder in folders:
+        try:
+            answers += asyncio.run(recover(Path(folder), float(at)))
+        except BaseException:
+            print(f"in {folder}:", file=sys.stderr)
+            raise
+    print(answers)
+
+
+async def recover(folder: Path, at: float) -> int:
+    """Judge one crashed life and live it on; returns how many answers were checked."""
+    path = folder / "j.db"
+    told = judge.told(folder / "acks")
+    again = Acks(str(folder / "again"))
+    life = Life(str(path), again, at=at, patience=0)
+    ledger = await life.open()
+    try:
+        kept = judge.whole(path)
+        lost = {key for key, job_id in told.answers.items() if kept.get(key) != job_id}
+        assert not lost, f"answered, and gone: {lost}"
+        lied = told.surely_undone() & kept.keys()
+        assert not lied, f"said to be certainly not done, but done: {lied}"
+    finally:
+        await ledger.aclose()
+    await life.youth()
+    await life.age()
+    again.close()
+    judge.agree(told, judge.told(folder / "again"))
+    assert judge.whole(path).keys() == set(KEYS)
+    return told.total
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,63 @@
+"""`onejob serve` in a process of its own, for what needs a real address: browsers, fuzzers, scrapers."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Process:
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.address = f"http://127.0.0.1:{port}"
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
+        data = b"" if body is None else json.dumps(body).encode()
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request(method, path, data, given)
+            response = connection.getresponse()
+            told = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, told, response.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.ask("GET", path, **headers)
+
+    def submit(self, type: str, input: object, key: str) -> Answer:
+        return self.ask("POST", "/api/jobs", {"type": type, "input": input}, idempotency_key=key)
+
+
+@contextmanager
+def process(folder: Path, *words: str) -> Iterator[Process]:
+    """Serve on a port that was free."""
+    command = [sys.executable, "-m", "onejob.cli", "serve", "--port", "0", *words]
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as running:
+        try:
+            assert running.stdout is not None
+            found = re.search(r"http://127\.0\.0\.1:(\d+)", running.stdout.readline())
+            assert found, "the service did not start"
+            yield Process(int(found[1]))
+        finally:
+            running.send_signal(signal.SIGTERM)
+            running.wait(30)

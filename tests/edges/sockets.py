@@ -1,0 +1,172 @@
+"""Servers as processes of their own, and clients that speak to them byte by byte."""
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ONEJOB = [sys.executable, "-m", "onejob.cli"]
+BODY = {"type": "charge", "input": {"amount": 42}}
+STOP_SECONDS = 30
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.content)
+
+    @property
+    def code(self) -> str:
+        return str(self.body["error"]["code"])
+
+
+class Server:
+    """`onejob serve` in a folder, where its log is kept in the file `log`."""
+
+    def __init__(self, folder: Path, settings: str = "", *, environ: dict[str, str] | None = None) -> None:
+        self.log = folder / "log"
+        config = folder / "onejob.toml"
+        config.write_text(settings)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*ONEJOB, "serve", "--port", "0", "--config", str(config)],
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environ,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", self.line)
+        assert found, self.log.read_text()
+        self.port = int(found[1])
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> Reply:
+        """One request on a connection of its own."""
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        with self.connect() as connection:
+            connection.sendall(request(method, path, data, headers))
+            return replies(everything(connection))[-1]
+
+    def submit(self, key: str, body: object = BODY, **headers: str) -> Reply:
+        return self.ask("POST", "/api/jobs", body, idempotency_key=key, **headers)
+
+    def say(self, data: bytes, *, half_close: bool = False) -> list[Reply]:
+        """Send these bytes, whatever they are, and take what comes until the server hangs up."""
+        with self.connect() as connection:
+            try:
+                connection.sendall(data)
+                if half_close:
+                    connection.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass  # it has hung up already
+            return replies(everything(connection))
+
+    def connect(self, seconds: float = 30.0) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=seconds)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self._ended()
+
+    def stop(self) -> int:
+        """Ask it to leave; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self._ended()
+
+    def _ended(self) -> int:
+        assert self.process.stdout is not None
+        try:
+            return self.process.wait(STOP_SECONDS)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdout.close()
+
+
+@contextmanager
+def serving(folder: Path, settings: str = "", *, environ: dict[str, str] | None = None) -> Iterator[Server]:
+    server = Server(folder, settings, environ=environ)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.stop()
+        else:
+            server.kill()
+
+
+def request(
+    method: str, path: str, data: bytes = b"", headers: Mapping[str, str] | None = None, *, close: bool = True
+) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(data)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in (headers or {}).items()]
+    if close:
+        lines.append("Connection: close")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + data
+
+
+def submission(key: str, body: object = BODY, **headers: str) -> bytes:
+    """A submission on a connection that stays open."""
+    data = json.dumps(body).encode()
+    return request("POST", "/api/jobs", data, {"idempotency_key": key, **headers}, close=False)
+
+
+def everything(connection: socket.socket) -> bytes:
+    data = b""
+    try:
+        while piece := connection.recv(65_536):
+            data += piece
+    except ConnectionResetError:
+        pass
+    return data
+
+
+def replies(data: bytes) -> list[Reply]:
+    """Every complete answer in what was received; the informational ones too."""
+    found: list[Reply] = []
+    start = 0
+    while (end := data.find(b"\r\n\r\n", start)) >= 0:
+        first, *lines = data[start:end].decode("latin-1").split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        start = end + 4 + int(headers.get("content-length", 0))
+        found.append(Reply(int(first.split()[1]), headers, data[end + 4 : start]))
+    return found
+
+
+class Client:
+    """A connection that stays open, for many at once."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def of(cls, port: int) -> "Client":
+        return cls(*await asyncio.open_connection("127.0.0.1", port))
+
+    async def ask(self, data: bytes) -> Reply | None:
+        """Send a request; None when the connection ended before the answer."""
+        try:
+            self._writer.write(data)
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            (reply,) = replies(head)
+            length = int(reply.headers.get("content-length", 0))
+            return reply._replace(content=await self._reader.readexactly(length))
+        except (OSError, asyncio.IncompleteReadError):
+            return None
+
+    def close(self) -> None:
+        self._writer.close()

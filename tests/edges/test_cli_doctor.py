@@ -1,0 +1,198 @@
+"""The doctor: healthy stores and servers are called healthy, each trouble is named with its next act."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onejob.cli import doctor, doctor_files, doctor_server
+from onejob.cli.calls import Said
+from onejob.cli.findings import Verdict
+from tests.edges.command_line import Command, Scripted, said
+
+STORE = "onejob.db"
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ONEJOB_ENGINE", raising=False)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def store(run: Command, tmp_path: Path) -> Path:
+    assert run("submit", "t").code == 0
+    return tmp_path / STORE
+
+
+def findings(run: Command, *words: str) -> tuple[int, dict[str, Any]]:
+    ran = run("doctor", *words, "--json")
+    assert ran.json["healthy"] == (ran.code == 0)
+    return ran.code, {one["check"]: one for one in ran.json["findings"]}
+
+
+@pytest.mark.usefixtures("store")
+def test_a_healthy_store_is_called_healthy(run: Command) -> None:
+    code, found = findings(run)
+    assert code == 0
+    assert list(found) == [
+        "folder", "file system", "disk", "fsync", "permissions", "sqlite", "schema", "journal mode", "journal",
+        "engine", "durability", "clock",
+    ]  # fmt: skip
+    assert {one["verdict"] for one in found.values()} <= {"ok", "warn"}
+    assert found["journal mode"]["found"] == "WAL, synchronous=FULL"
+    told = run("doctor").out.splitlines()
+    assert told[0] == "examined sqlite:///onejob.db"
+    assert len(told) == 1 + len(found)
+
+
+def test_no_store_is_a_warning_and_none_is_made(run: Command, tmp_path: Path) -> None:
+    code, found = findings(run)
+    assert code == 0
+    assert found["store"]["verdict"] == "warn"
+    assert "onejob serve" in found["store"]["act"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_there_is_a_failure(run: Command) -> None:
+    code, found = findings(run, "--engine", "sqlite:///nowhere/onejob.db")
+    assert code == 1
+    assert found["folder"]["verdict"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("mode", "verdict"), [(0o600, "ok"), (0o640, "warn"), (0o644, "warn"), (0o666, "fail")]
+)
+def test_only_the_owner_reads_and_writes(run: Command, store: Path, mode: int, verdict: str) -> None:
+    store.chmod(mode)
+    code, found = findings(run)
+    assert found["permissions"]["verdict"] == verdict
+    assert (code == 1) == (verdict == "fail")
+    if verdict != "ok":
+        assert f"chmod 600 {STORE}" in found["permissions"]["act"]
+
+
+def test_a_folder_in_which_all_may_replace_files_is_a_failure(run: Command, store: Path) -> None:
+    store.parent.chmod(0o777)
+    assert findings(run)[1]["folder"]["verdict"] == "fail"
+    store.parent.chmod(0o700)
+
+
+def test_a_damaged_file_is_a_failure(run: Command, store: Path) -> None:
+    store.write_bytes(b"not a database" * 1000)
+    code, found = findings(run)
+    assert code == 1
+    assert "restore it from a backup" in found["store"]["found"]
+    assert "engine" not in found
+
+
+def test_another_programs_database_is_a_failure_and_stays_untouched(run: Command, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / STORE) as db:
+        db.execute("CREATE TABLE theirs (x)")
+    db.close()
+    (tmp_path / STORE).chmod(0o600)
+    before = (tmp_path / STORE).read_bytes()
+    code, found = findings(run)
+    assert code == 1
+    assert "another program" in found["schema"]["found"]
+    assert (tmp_path / STORE).read_bytes() == before
+
+
+def test_a_newer_schema_is_a_failure(run: Command, store: Path) -> None:
+    with sqlite3.connect(store) as db:
+        db.execute("PRAGMA user_version = 999")
+    db.close()
+    code, found = findings(run)
+    assert code == 1
+    assert found["schema"]["act"] == "upgrade this program"
+
+
+def test_a_journal_mode_that_another_program_set_is_a_warning(run: Command, store: Path) -> None:
+    with sqlite3.connect(store) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+    db.close()
+    code, found = findings(run)
+    assert code == 0
+    assert found["journal mode"]["verdict"] == "warn"
+
+
+def test_memory_is_no_place_for_real_work(run: Command) -> None:
+    code, found = findings(run, "--engine", "memory://")
+    assert code == 0
+    assert found["durability"]["verdict"] == "warn"
+
+
+def test_an_engine_that_nobody_knows_is_a_failure(run: Command) -> None:
+    assert findings(run, "--engine", "mysql://x")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("ms", "verdict"), [(0.001, Verdict.WARN), (0.3, Verdict.OK), (8.0, Verdict.OK), (90.0, Verdict.WARN)]
+)
+def test_a_sync_that_is_too_fast_or_too_slow_is_a_warning(ms: float, verdict: Verdict) -> None:
+    assert doctor_files.reading(ms).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("ms", "verdict"), [(0, Verdict.OK), (-1_500, Verdict.OK), (86_400_000, Verdict.WARN)]
+)
+def test_a_clock_that_was_set_is_a_warning(ms: int, verdict: Verdict) -> None:
+    assert doctor.clock(ms).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("free", "verdict"), [(1 << 20, Verdict.FAIL), (1 << 28, Verdict.WARN), (1 << 40, Verdict.OK)]
+)
+def test_little_room_is_told_in_time(free: int, verdict: Verdict) -> None:
+    assert doctor_files.room(free).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [("nfs4", Verdict.FAIL), ("tmpfs", Verdict.WARN), ("ext4", Verdict.OK), ("", Verdict.OK)],
+)
+def test_a_store_belongs_on_a_local_disk(kind: str, verdict: Verdict) -> None:
+    assert doctor_files.file_system(kind).verdict is verdict
+
+
+def test_the_root_has_a_file_system_where_the_kernel_tells() -> None:
+    assert doctor_files.kind_of_mount(Path("/proc")) in ("proc", "")
+
+
+@pytest.fixture
+def strange() -> Iterator[Scripted]:
+    server = Scripted(said(404, "<html>"))
+    yield server
+    server.close()
+
+
+def test_a_server_that_is_not_ours_or_not_there_is_a_failure(run: Command, strange: Scripted) -> None:
+    code, found = findings(run, "--url", strange.url)
+    assert (code, list(found)) == (1, ["server"])
+    assert "404" in found["server"]["found"]
+    code, found = findings(run, "--url", strange.url)
+    assert "cannot be reached" in found["server"]["found"]
+
+
+def test_a_server_whose_engine_is_away_is_not_ready(run: Command) -> None:
+    jobs = said(200, {"requestId": "r", "jobs": [], "next": None})
+    server = Scripted(said(200, {}, "Date: Thu, 01 Jan 2026 00:00:00 GMT"), said(503, {}), jobs)
+    code, found = findings(run, "--url", server.url)
+    server.close()
+    assert code == 1
+    assert {name: one["verdict"] for name, one in found.items()} == {
+        "server": "ok", "ready": "fail", "credential": "ok", "clock": "warn",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("date", [None, "yesterday", "Thu, 99 Jan 2026 00:00:00 GMT"])
+def test_a_server_without_a_time_is_a_warning(date: str | None) -> None:
+    headers = {} if date is None else {"date": date}
+    assert doctor_server.clock(Said(200, headers, b"")).verdict is Verdict.WARN

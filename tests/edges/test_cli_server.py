@@ -1,0 +1,167 @@
+"""The command against servers that are away, slow to mend, strange or strict: the same bytes again, or not at all."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from onejob.cli import calls
+from tests.edges.command_line import Command, Scripted, problem, said, service
+
+JOB_ID = "01a1e305-b1fa-7420-b68b-a05f87952eb0"
+ACCEPTED = said(
+    202,
+    {
+        "requestId": "r",
+        "job": None,
+        "idempotency": {"key": "k", "scope": "t", "outcome": "replayed", "expiresAt": None},
+        "news": "from a newer server",
+    },
+    f"Location: /api/jobs/{JOB_ID}",
+)
+NO_JOBS = said(200, {"requestId": "r", "jobs": [], "next": None})
+AWAY = problem(503, "SERVICE_UNAVAILABLE", "Retry-After: 1", retryable=True)
+HUNG_UP = b""
+KEYED = ("submit", "t", "--key", "k", "--input", '{"a": 1}')
+KEYLESS = ("submit", "t")
+
+
+class Script(Protocol):
+    def __call__(self, *answers: bytes) -> Scripted: ...
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ONEJOB_API_KEY", raising=False)
+    monkeypatch.setattr(calls, "_PAUSE_MAX", 0.001)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    with ExitStack() as stack:
+        yield lambda *answers: stack.enter_context(closing(Scripted(*answers)))
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [AWAY, HUNG_UP, said(502, "<html>"), *(ACCEPTED[:cut] for cut in (5, 17, 27, 40, -60, -1))],
+)
+def test_a_submission_with_a_key_is_repeated_with_the_same_bytes(
+    run: Command, script: Script, trouble: bytes
+) -> None:
+    server = script(trouble, trouble, ACCEPTED)
+    ran = run(*KEYED, "--url", server.url, "--json")
+    assert ran.code == 0
+    assert ran.json["jobId"] == JOB_ID
+    assert len(server.asked) == 3
+    assert len(set(server.asked)) == 1
+    assert b'"idempotencyKey":"k"' in server.asked[0]
+
+
+@pytest.mark.parametrize("trouble", [AWAY, HUNG_UP, said(502, "<html>")])
+def test_a_submission_without_a_key_is_sent_once(run: Command, script: Script, trouble: bytes) -> None:
+    server = script(trouble, ACCEPTED)
+    ran = run(*KEYLESS, "--url", server.url)
+    assert ran.code == 4
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("words", [KEYED, ("jobs",), ("job", JOB_ID), ("cancel", JOB_ID)])
+def test_repetitions_end(run: Command, script: Script, words: tuple[str, ...]) -> None:
+    server = script(*[AWAY] * (calls.ATTEMPTS_MAX + 1))
+    ran = run(*words, "--url", server.url, "--json")
+    assert ran.code == 4
+    assert ran.json["error"]["code"] == "SERVICE_UNAVAILABLE"
+    assert ran.json["error"]["retryable"]
+    assert len(server.asked) == calls.ATTEMPTS_MAX
+
+
+def test_a_server_that_is_not_there_is_unavailable(run: Command, script: Script) -> None:
+    server = script()
+    server.close()
+    for words in (KEYED, KEYLESS, ("jobs",)):
+        ran = run(*words, "--url", server.url)
+        assert ran.code == 4
+        assert "nothing was done" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (problem(400, "VALIDATION_ERROR"), 2),
+        (problem(401, "UNAUTHORIZED"), 7),
+        (problem(403, "FORBIDDEN"), 7),
+        (problem(404, "NOT_FOUND"), 5),
+        (problem(409, "CONFLICT"), 3),
+        (problem(422, "CONFLICT"), 3),
+        (problem(409, "IN_PROGRESS", "Retry-After: 3", retryable=True), 6),
+        (problem(429, "QUOTA_EXCEEDED"), 6),
+        (problem(429, "RATE_LIMITED", "Retry-After: 3", retryable=True), 6),
+        (problem(500, "INTERNAL_ERROR"), 1),
+        (problem(418, "A_CODE_OF_A_NEWER_SERVER"), 1),
+        (said(401, "<html>"), 7),
+        (said(500, "<html>"), 1),
+        (said(302, "", "Location: http://127.0.0.1:1/"), 2),
+        (said(202, "<html>"), 1),
+        (said(202, {"job": {}}), 1),
+    ],
+)
+def test_the_code_of_a_problem_decides_the_exit(
+    run: Command, script: Script, answer: bytes, code: int
+) -> None:
+    server = script(answer)
+    ran = run(*KEYED, "--url", server.url)
+    assert ran.code == code
+    assert ran.err.startswith("onejob: ")
+    assert len(server.asked) == 1
+
+
+def test_an_api_key_travels_as_a_bearer_and_the_argument_comes_first(
+    run: Command, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = script(NO_JOBS, NO_JOBS, NO_JOBS)
+    run("jobs", "--url", server.url)
+    monkeypatch.setenv("ONEJOB_API_KEY", "oj_around")
+    run("jobs", "--url", server.url)
+    run("jobs", "--url", server.url, "--api-key", "oj_said")
+    assert b"Authorization" not in server.asked[0]
+    assert b"\r\nAuthorization: Bearer oj_around\r\n" in server.asked[1]
+    assert b"\r\nAuthorization: Bearer oj_said\r\n" in server.asked[2]
+
+
+def test_a_server_may_live_below_a_path(run: Command, script: Script) -> None:
+    server = script(NO_JOBS)
+    assert run("jobs", "--url", f"{server.url}/queue/").out == "no jobs\n"
+    assert server.asked[0].startswith(b"GET /queue/api/jobs?limit=20 ")
+
+
+def test_what_a_server_says_cannot_move_the_cursor(run: Command, script: Script) -> None:
+    error = {"code": "FORBIDDEN", "message": "no\x1b[2J\nonejob: done", "retryable": False, "details": {}}
+    body = {"type": "", "title": "", "status": 403, "detail": "", "requestId": "r", "error": error}
+    server = script(said(403, body))
+    ran = run(*KEYED, "--url", server.url)
+    assert ran.err == "onejob: no?[2J?onejob: done\n"
+
+
+def test_a_server_that_asks_for_a_credential_takes_a_key_made_here(run: Command, tmp_path: Path) -> None:
+    secret = run("apikey", "create", "ci", "--tenant", "acme", "--json").json["secret"]
+    (tmp_path / "service.toml").write_text("auth = true\n")
+    with service(tmp_path, "--config", "service.toml") as url:
+        assert run("jobs", "--url", url).code == 7
+        assert run(*KEYED, "--url", url, "--api-key", secret[:-1] + "_").code == 7
+        made = run(*KEYED, "--url", url, "--api-key", secret, "--json").json
+        assert made["job"]["actor"] == "client:ci"
+        assert run("job", made["jobId"], "--tenant", "acme").code == 0
+        assert run("doctor", "--url", url, "--api-key", secret).code == 0
+        assert "fail  credential" in run("doctor", "--url", url).out
+        key_id = run("apikey", "list", "--tenant", "acme", "--json").json["apiKeys"][0]["id"]
+        assert run("apikey", "revoke", key_id, "--tenant", "acme").code == 0
+        assert run(*KEYED, "--url", url, "--api-key", secret).code == 7

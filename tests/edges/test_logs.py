@@ -1,0 +1,216 @@
+"""What the log says of a request, and what it never says: keys, payloads and credentials."""
+
+import asyncio
+import json
+import logging
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onejob
+from onejob.clock import FakeClock
+from onejob.core.roles import Act
+from onejob.http.answers import Answer
+from onejob.http.app import App
+from onejob.http.logs import GATHER_BYTES_MAX, Handler, Log, trail, unforeseen
+from onejob.http.request import Request
+from onejob.http.routes import Route
+
+from .sockets import ONEJOB, Server, serving
+
+KEY = "canary-key-4711"
+PAYLOAD = "canary-payload-0815"
+SECRET = "canary-credential-2342"
+SUBMISSION = {"type": "charge", "input": {"card": PAYLOAD}, "labels": {"note": PAYLOAD}}
+
+
+def made_key(folder: Path) -> str:
+    command = [*ONEJOB, "apikey", "create", "ci", "--role", "operator", "--json"]
+    told = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+    return str(json.loads(told)["secret"])
+
+
+def everything_asked(server: Server, credential: str) -> None:
+    """Every kind of answer, with the canaries in every place."""
+    known = {"authorization": f"Bearer {credential}"}
+    job_id = server.submit(KEY, SUBMISSION, **known).body["job"]["id"]
+    assert server.submit(KEY, SUBMISSION, **known).headers["idempotent-replayed"] == "true"
+    assert server.submit(KEY, {"type": "charge", "input": PAYLOAD}, **known).status == 409
+    assert server.submit(KEY, {"type": PAYLOAD * 100}, **known).status == 400
+    assert server.submit(KEY, PAYLOAD.encode(), **known).status == 400
+    assert server.submit(f'"{KEY}', SUBMISSION, **known).status == 400
+    assert server.submit(KEY, SUBMISSION, authorization=f"Bearer {SECRET}").status == 401
+    assert server.submit(KEY, SUBMISSION, x_api_key=SECRET).status == 401
+    assert server.ask("GET", f"/api/keys/{KEY}?scope=charge", **known).status == 200
+    assert server.ask("GET", f"/api/jobs/{job_id}", **known).status == 200
+    assert server.ask("GET", f"/api/jobs/{KEY}", **known).status == 400
+    assert server.ask("GET", f"/{KEY}/{PAYLOAD}", **known).status == 404
+    assert server.ask("GET", f"/api/jobs?type={PAYLOAD}", **known).status == 200
+    assert server.say(f"GET /{KEY} HTTP/9.9\r\nX: {SECRET}\r\n\r\n".encode())[0].status == 400
+    assert server.ask("DELETE", f"/api/keys/{KEY}?scope=charge", **known).status == 200
+
+
+@pytest.fixture(scope="module", params=["text", "json"])
+def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a server tells about all that was asked."""
+    folder = tmp_path_factory.mktemp("logs")
+    credential = made_key(folder)
+    with serving(folder, f'auth = true\nlog_format = "{request.param}"') as server:
+        everything_asked(server, credential)
+        metrics = server.ask("GET", "/metrics").content.decode()
+        assert server.stop() == 0
+    return {"form": request.param, "log": server.log.read_text(), "metrics": metrics, "secret": credential}
+
+
+@pytest.mark.parametrize("where", ["log", "metrics"])
+def test_no_key_payload_or_credential_is_told(told: dict[str, str], where: str) -> None:
+    for canary in (KEY, PAYLOAD, SECRET, told["secret"], told["secret"].rpartition(".")[2]):
+        assert canary not in told[where]
+    assert len(told[where]) > 500
+
+
+def test_each_request_has_a_line(told: dict[str, str]) -> None:
+    lines = told["log"].splitlines()
+    if told["form"] == "json":
+        found = [json.loads(line) for line in lines]
+        assert all(set(line) == {"at", "level", "requestId", "method", "route", "status", "ms", "outcome"}
+                   for line in found)  # fmt: skip
+        said = {(line["method"], line["route"], line["status"], line["outcome"]) for line in found}
+        assert len({line["requestId"] for line in found}) == len(found)
+    else:
+        said = {(words[3], words[4], int(words[2]), words[5]) for words in (line.split() for line in lines)}
+    assert said >= {
+        ("POST", "/api/jobs", 202, "created"),
+        ("POST", "/api/jobs", 202, "replayed"),
+        ("POST", "/api/jobs", 409, "conflict"),
+        ("POST", "/api/jobs", 400, "validation_error"),
+        ("POST", "/api/jobs", 401, "unauthorized"),
+        ("GET", "/api/keys/{key}", 200, "ok"),
+        ("GET", "/api/jobs/{id}", 200, "ok"),
+        ("GET", "-", 404, "not_found"),
+        ("-", "-", 400, "bad_request"),
+        ("GET", "/metrics", 200, "ok"),
+    }
+    assert len(lines) == 16
+
+
+async def test_a_bug_is_told_by_its_place_and_never_by_its_words() -> None:
+    lines: list[bytes] = []
+    log = Log("text", write=lines.append)
+
+    async def broken(request: Request) -> Answer:
+        body = await request.body()
+        try:
+            raise KeyError(KEY)
+        except KeyError as error:
+            raise ValueError(body.decode()) from error
+
+    route = Route("POST", "/broken", broken, Act.SUBMIT, "Fails")
+    handler = Handler(log)
+    logging.getLogger("onejob.http").addHandler(handler)
+    try:
+        async with onejob.open("memory://") as ledger:
+            app = App(ledger, more=(route,), observe=log.request)
+            assert await asked(app, "/broken", PAYLOAD.encode()) == 500
+    finally:
+        logging.getLogger("onejob.http").removeHandler(handler)
+        log.flush()
+    text = b"".join(lines).decode()
+    assert "ValueError at " in text
+    assert "after KeyError at " in text
+    assert "500 POST /broken internal_error" in text
+    assert KEY not in text
+    assert PAYLOAD not in text
+
+
+async def asked(app: App, path: str, body: bytes) -> int:
+    statuses: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status", 0))
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"idempotency-key", KEY.encode())],
+    }
+    await app(scope, receive, send)
+    return statuses[0]
+
+
+async def test_what_the_loop_or_a_library_complains_of_is_scrubbed_too() -> None:
+    lines: list[bytes] = []
+    handler = Handler(Log("json", write=lines.append, clock=FakeClock()))
+    logger = logging.getLogger("onejob.http")
+    logger.addHandler(handler)
+    try:
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(PAYLOAD)
+        unforeseen(
+            asyncio.get_running_loop(),
+            {"message": "never retrieved", "exception": ValueError(KEY), "future": future},
+        )
+        try:
+            raise ValueError(KEY)
+        except ValueError:
+            logger.exception("something failed\nas it may")
+    finally:
+        logger.removeHandler(handler)
+    first, second = (json.loads(line) for line in lines)
+    assert first["message"] == "never retrieved: ValueError at no place"
+    assert second["message"].startswith("something failed\nas it may: ValueError at tests.edges.test_logs:")
+    assert first["at"] == "2023-11-14T22:13:20.000+00:00"
+
+
+def test_a_trail_is_bounded() -> None:
+    def deeper(left: int) -> None:
+        if left:
+            deeper(left - 1)
+        raise ValueError(KEY)
+
+    error: BaseException = ValueError()
+    for _ in range(100):
+        try:
+            try:
+                deeper(100)
+            finally:
+                pass
+        except ValueError as caught:
+            caught.__cause__ = error
+            error = caught
+    assert len(trail(error)) < 4000
+    assert KEY not in trail(error)
+
+
+async def test_lines_are_gathered_and_written_soon() -> None:
+    written: list[bytes] = []
+    log = Log("text", write=written.append)
+    log.refused("first", 400)
+    assert not written
+    async with asyncio.timeout(10):
+        while not written:
+            await asyncio.sleep(0.01)
+    while len(written) == 1:
+        log.refused("x" * 100, 431)
+    assert len(written[1]) > GATHER_BYTES_MAX
+    log.refused("last", 400)
+    log.flush()
+    assert written[2].count(b"\n") == 1
+
+
+async def test_a_log_that_nobody_reads_stops_nothing() -> None:
+    def broken(data: bytes) -> None:
+        raise BrokenPipeError
+
+    log = Log("text", write=broken)
+    log.refused("x", 400)
+    log.flush()
+    log.message("error", "x")

@@ -1,0 +1,208 @@
+"""What an operator reads: counters, readiness, and the published rules about keys."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import onejob
+from onejob.clock import FakeClock, SystemClock
+from onejob.core.arrival import TTL_MS_DEFAULT
+from onejob.core.key import KEY_CHARS_MAX
+from onejob.errors import Unavailable
+from onejob.host import Host
+from onejob.http import observability
+from onejob.http.app import App
+from onejob.http.config import ServiceConfig
+from onejob.http.metrics import SECONDS, Metrics
+from onejob.http.problems import TITLES, Unauthorized
+from onejob.http.request import ANONYMOUS, Credential, Scope
+from onejob.http.routes import Route
+from onejob.ids import SystemIds
+from onejob.intake import Caller
+from onejob.ledger import Ledger
+from tests.edges.process import Process, process
+from tests.edges.serving import served
+from tests.engines.watched import Watched
+
+OPEN = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/api/idempotency-policy")
+SECRET = "s3cret-of-a-customer"
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def samples(text: str) -> dict[tuple[str, Labels], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def scraped(service: Process) -> dict[tuple[str, Labels], float]:
+    answer = service.get("/metrics")
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return samples(answer.body.decode())
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    with process(tmp_path_factory.mktemp("metrics")) as running:
+        yield running
+
+
+@pytest.fixture
+async def held_up() -> AsyncIterator[tuple[Watched, Ledger]]:
+    engine = Watched(FakeClock())
+    host = Host(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
+    ledger = Ledger(host, Caller())
+    yield engine, ledger
+    engine.free()
+    await ledger.aclose()
+
+
+def test_submissions_are_counted_by_their_answer(service: Process) -> None:
+    def counted() -> list[float]:
+        found = scraped(service)
+        return [
+            found["onejob_submissions_total", (("outcome", word),)]
+            for word in ("created", "replayed", "conflict")
+        ]
+
+    before = counted()
+    for amount in (1, 1, 1, 2):
+        service.submit("charge", {"amount": amount}, key="counted")
+    assert [after - once for after, once in zip(counted(), before, strict=True)] == [1, 2, 1]
+    stats = service.get("/api/stats").json
+    assert [stats["outcomes"][word] for word in ("created", "replayed", "conflict")] == counted()
+
+
+def test_requests_are_counted_by_pattern_and_class_of_status(service: Process) -> None:
+    job_id = service.submit("t", {}, key="pattern").json["job"]["id"]
+    service.get(f"/api/jobs/{job_id}")
+    service.get("/api/jobs/nonsense")
+    found = scraped(service)
+    for status in ("2xx", "4xx"):
+        labels = (("method", "GET"), ("route", "/api/jobs/{id}"), ("status", status))
+        assert found["onejob_http_request_seconds_count", labels] >= 1
+        assert found["onejob_http_request_seconds_bucket", (("le", "+Inf"), *labels)] >= 1
+
+
+def test_nothing_a_stranger_sends_becomes_a_label(service: Process) -> None:
+    service.submit(SECRET, {"card": SECRET}, key=SECRET)
+    for n in range(20):
+        service.get(f"/{SECRET}/{n}")
+        service.ask(f"VERB{n}", "/api/jobs")
+        service.get(f"/api/jobs?type={SECRET}{n}")
+    service.get("/api/jobs?state=nonsense")
+    text = service.get("/metrics").body.decode()
+    assert SECRET not in text
+    assert "VERB" not in text
+    described = service.get("/openapi.json").json["paths"]
+    known = {(method.upper(), path) for path, methods in described.items() for method in methods}
+    for name, labels in samples(text):
+        if name.startswith("onejob_http"):
+            told = dict(labels)
+            assert (told["method"], told["route"]) in known | {("-", "unmatched")}
+            assert told["status"] in {"1xx", "2xx", "3xx", "4xx", "5xx"}
+
+
+def test_batches_and_queues_show(service: Process) -> None:
+    service.submit("t", {}, key="batch")
+    found = scraped(service)
+    for queue in ("write", "read"):
+        labels = (("queue", queue),)
+        assert found["onejob_queue_commands", labels] == 0
+        count = found["onejob_batch_commands_count", labels]
+        assert found["onejob_batch_commands_sum", labels] >= count
+        assert found["onejob_batch_commands_bucket", (("le", "+Inf"), *labels)] == count
+    assert found["onejob_batch_commands_count", (("queue", "write"),)] >= 1
+    assert found["onejob_gate_entries", (("kind", "committed"),)] >= 1
+    assert found["onejob_waiters", ()] == 0
+    assert found["process_resident_memory_bytes", ()] > 0
+    assert ("onejob_upkeep_failures_total", ()) in found
+
+
+async def test_each_app_counts_for_itself(queue: onejob.Ledger) -> None:
+    one, other = Metrics(queue), Metrics(queue)
+    route = Route("GET", "/x", App(queue).routes.all[0].handler, None, "")
+    one.observe(route, 204, SECONDS[0])
+    one.observe(route, 204, 1e9)
+    labels = (("method", "GET"), ("route", "/x"), ("status", "2xx"))
+    found = samples(one.text().decode())
+    assert found["onejob_http_request_seconds_count", labels] == 2
+    assert found["onejob_http_request_seconds_bucket", (("le", str(SECONDS[0])), *labels)] == 1
+    assert ("onejob_http_request_seconds_count", labels) not in samples(other.text().decode())
+
+
+def test_it_is_ready_when_the_engine_answers(service: Process) -> None:
+    answer = service.get("/readyz")
+    assert answer.status == 200
+    assert answer.json == {"status": "ready", "durability": "disk", "engine": "sqlite"}
+    assert service.get("/healthz").json == {"status": "ok", "durability": "disk"}
+
+
+async def test_it_is_not_ready_when_the_engine_fails(held_up: tuple[Watched, Ledger]) -> None:
+    engine, ledger = held_up
+    async with served(App(ledger)) as client:
+        assert (await client.get("/readyz")).status == 200
+        engine.before.append(Unavailable("the disk is on holiday"))
+        answer = await client.get("/readyz")
+        assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
+        assert "on holiday" in answer.body["detail"]
+        assert answer.headers["retry-after"] == "1"
+        assert (await client.get("/healthz")).status == 200
+
+
+async def test_it_is_not_ready_when_the_engine_is_silent(
+    held_up: tuple[Watched, Ledger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, ledger = held_up
+    silent = asyncio.Event()
+
+    async def execute(commands: object, /) -> list[object]:
+        await silent.wait()
+        raise Unavailable("too late")
+
+    monkeypatch.setattr(engine, "execute", execute)
+    monkeypatch.setattr(observability, "READY_SECONDS_MAX", 0.05)
+    async with served(App(ledger)) as client:
+        answer = await client.get("/readyz")
+    silent.set()
+    assert answer.status == 503
+    assert "did not answer" in answer.body["detail"]
+
+
+async def test_open_paths_need_no_credential_and_the_others_do(queue: onejob.Ledger, tmp_path: Path) -> None:
+    async def nobody(scope: Scope) -> Credential:
+        raise Unauthorized("who are you?")
+
+    app = App(queue, config=ServiceConfig(auth=True), authenticate=nobody)
+    async with served(app) as client:
+        for path in OPEN:
+            watching = await client.watch(path)
+            assert watching.status == 200, path
+        for route in app.routes.all:
+            assert (route.act is None) == (route.path in OPEN), route.path
+        assert (await client.get("/api/stats")).status == 401
+
+
+def test_whoever_is_anonymous_has_no_tenant_and_no_role() -> None:
+    assert ANONYMOUS.caller.tenant == ""
+    assert not ANONYMOUS.roles
+
+
+async def test_the_rules_about_keys_are_published_from_the_code(queue: onejob.Ledger) -> None:
+    config = ServiceConfig(mismatch_status=422, key_owner="user")
+    async with served(App(queue, config=config)) as client:
+        rules = (await client.get("/api/idempotency-policy")).body
+    assert rules["key"]["charsMax"] == KEY_CHARS_MAX
+    assert rules["window"]["defaultSeconds"] * 1000 == TTL_MS_DEFAULT
+    assert rules["mismatch"] == {"status": 422, "code": "CONFLICT", "text": rules["mismatch"]["text"]}
+    assert rules["scope"]["sharedBy"] == "user"
+    assert rules["inProgress"]["waitSecondsMax"] == 0  # as this ledger was opened
+    assert [one["code"] for one in rules["errors"]] == list(TITLES)
+    assert {one["status"] for one in rules["errors"] if one["code"] == "CONFLICT"} == {422}

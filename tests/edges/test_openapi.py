@@ -1,0 +1,113 @@
+"""The description of the service: true, complete and sound."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openapi_spec_validator import validate
+
+import onejob
+from onejob.http.app import App
+from onejob.http.config import ServiceConfig
+from onejob.http.openapi import openapi
+from onejob.http.problems import TITLES
+from tests.edges.process import Process, process
+
+EXAMPLES = 20
+SEED = 1
+# A stream of events ends with its job; tests/edges/test_events.py tries it.
+STREAMS = "/api/jobs/{id}/events"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    with process(tmp_path_factory.mktemp("openapi"), "--engine", "memory://") as running:
+        yield running
+
+
+@pytest.fixture
+async def app() -> AsyncIterator[App]:
+    async with onejob.open("memory://", sweep=False) as ledger:
+        yield App(ledger)
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+@pytest.mark.parametrize("auth", [False, True])
+async def test_it_is_valid(app: App, auth: bool) -> None:
+    validate(openapi(app.routes.all, ServiceConfig(auth=auth, rate_per_second=5)))
+
+
+async def test_every_route_is_in_it(app: App) -> None:
+    document = openapi(app.routes.all, ServiceConfig())
+    described = {(method, path) for method, path, _ in operations(document)}
+    assert described == {(route.method, route.path) for route in app.routes.all}
+    names = [operation["operationId"] for _, _, operation in operations(document)]
+    assert len(set(names)) == len(names)
+
+
+async def test_parameters_and_keys_are_told(app: App) -> None:
+    document = openapi(app.routes.all, ServiceConfig())
+    told = {(method, path): operation["parameters"] for method, path, operation in operations(document)}
+    for route in app.routes.all:
+        places = {(each["in"], each["name"]) for each in told[route.method, route.path]}
+        assert {name for place, name in places if place == "query"} == {each.name for each in route.query}
+        assert (("header", "Idempotency-Key") in places) == route.takes_key
+        for place, name in places:
+            assert (place == "path") == (f"{{{name}}}" in route.path)
+
+
+async def test_every_failure_is_a_problem_with_a_known_code(app: App) -> None:
+    document = openapi(app.routes.all, ServiceConfig())
+    assert document["components"]["schemas"]["ErrorOut"]["properties"]["code"]["enum"] == list(TITLES)
+    for method, path, operation in operations(document):
+        for status, response in operation["responses"].items():
+            if int(status) >= 400:
+                assert list(response["content"]) == ["application/problem+json"], (method, path, status)
+
+
+async def test_credentials_are_asked_for_where_they_are(app: App) -> None:
+    for auth in (False, True):
+        document = openapi(app.routes.all, ServiceConfig(auth=auth))
+        secured = {(method, path) for method, path, one in operations(document) if "security" in one}
+        needed = {(route.method, route.path) for route in app.routes.all if route.act is not None}
+        assert secured == (needed if auth else set())
+
+
+async def test_the_status_of_a_mismatch_is_the_configured_one(app: App) -> None:
+    document = openapi(app.routes.all, ServiceConfig(mismatch_status=422))
+    responses = document["paths"]["/api/jobs"]["post"]["responses"]
+    assert "CONFLICT" in responses["422"]["description"]
+    assert "CONFLICT" not in responses["409"]["description"]
+
+
+async def test_it_holds_no_sample_that_could_be_copied_as_a_key(app: App) -> None:
+    def words(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            yield from value
+        for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            yield from words(part)
+
+    assert not {"example", "examples"} & set(words(openapi(app.routes.all, ServiceConfig())))
+
+
+def test_strange_requests_find_no_failure_and_nothing_undescribed(service: Process, tmp_path: Path) -> None:
+    validate(service.get("/openapi.json").json)
+    command = [
+        str(Path(sys.executable).with_name("schemathesis")), "run", f"{service.address}/openapi.json",
+        "--phases", "coverage,fuzzing", "--max-examples", str(EXAMPLES), "--seed", str(SEED),
+        "--exclude-path", STREAMS, "--generation-database", "none", "--request-timeout", "20", "--no-color",
+    ]  # fmt: skip
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    print(found.stdout)
+    assert found.returncode == 0, f"seed {SEED}:\n{found.stdout[-8000:]}{found.stderr[-2000:]}"
+    counted = service.get("/metrics").body.decode()
+    failed = [line for line in counted.splitlines() if 'status="5xx"' in line and "_count" in line]
+    assert not failed

@@ -1,0 +1,147 @@
+"""Where the settings of the service come from: a file, variables, the command line; the later wins."""
+
+from pathlib import Path
+
+import pytest
+
+from onejob.core.invalid import Invalid
+from onejob.http.config import JwtConfig, ServiceConfig
+from onejob.settings import service_config
+
+FILE = """
+port = 9000
+host = "127.0.0.2"
+auth = true
+cors_origins = ["https://a.example"]
+rate_per_second = 5
+
+[jwt]
+algorithms = ["HS256"]
+secret = "not for the environment to know"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "onejob.toml"
+    path.write_text(FILE)
+    return str(path)
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    assert service_config(None, {}, {}) == ServiceConfig()
+
+
+def test_variables_go_before_the_file_and_the_command_line_before_both(file: str) -> None:
+    environ = {"ONEJOB_PORT": "9001", "ONEJOB_HOST": "127.0.0.3", "PATH": "/bin"}
+    config = service_config(file, environ, {"port": 9002, "host": None})
+    assert (config.port, config.host) == (9002, "127.0.0.3")
+    assert config.cors_origins == ("https://a.example",)
+    assert config.jwt == JwtConfig(algorithms=("HS256",), secret="not for the environment to know")
+    assert config.rate_per_second == 5.0
+
+
+def test_every_flat_setting_has_its_variable() -> None:
+    environ = {
+        "ONEJOB_ENGINE": "memory://",
+        "ONEJOB_AUTH": "yes",
+        "ONEJOB_MISMATCH_STATUS": "422",
+        "ONEJOB_KEY_OWNER": "user",
+        "ONEJOB_RATE_PER_SECOND": "2.5",
+        "ONEJOB_RATE_BURST": "7",
+        "ONEJOB_CORS_ORIGINS": "https://a.example, https://b.example",
+        "ONEJOB_BODY_BYTES_MAX": "1000",
+        "ONEJOB_BODY_SECONDS_MAX": "1.5",
+        "ONEJOB_HEAD_BYTES_MAX": "2000",
+        "ONEJOB_HEAD_SECONDS_MAX": " 2 ",
+        "ONEJOB_IDLE_SECONDS_MAX": "3",
+        "ONEJOB_DRAIN_SECONDS_MAX": "4",
+        "ONEJOB_LOG_FORMAT": "json",
+        "ONEJOB_ONE_WRITE": "off",
+        "ONEJOB_API_KEY": "of the command, not of the service",
+    }
+    assert service_config(None, environ) == ServiceConfig(
+        engine="memory://",
+        auth=True,
+        mismatch_status=422,
+        key_owner="user",
+        rate_per_second=2.5,
+        rate_burst=7,
+        cors_origins=("https://a.example", "https://b.example"),
+        body_bytes_max=1000,
+        body_seconds_max=1.5,
+        head_bytes_max=2000,
+        head_seconds_max=2.0,
+        idle_seconds_max=3.0,
+        drain_seconds_max=4.0,
+        log_format="json",
+        one_write=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("ONEJOB_PROT", "9000"),
+        ("ONEJOB_JWT", "x"),
+        ("ONEJOB_PORT", ""),
+        ("ONEJOB_PORT", "http"),
+        ("ONEJOB_PORT", "70000"),
+        ("ONEJOB_PORT", "80.5"),
+        ("ONEJOB_AUTH", "maybe"),
+        ("ONEJOB_MISMATCH_STATUS", "404"),
+        ("ONEJOB_KEY_OWNER", "everybody"),
+        ("ONEJOB_LOG_FORMAT", "xml"),
+        ("ONEJOB_HEAD_SECONDS_MAX", "nan"),
+        ("ONEJOB_HEAD_SECONDS_MAX", "inf"),
+        ("ONEJOB_HEAD_SECONDS_MAX", "-1"),
+        ("ONEJOB_BODY_BYTES_MAX", "99999999999"),
+        ("ONEJOB_RATE_PER_SECOND", "0"),
+    ],
+)
+def test_nonsense_in_a_variable_is_refused_by_its_name(variable: str, text: str) -> None:
+    with pytest.raises(Invalid, match=variable):
+        service_config(None, {variable: text})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('port = "9000"', "port in .*toml"),
+        ("prot = 9000", "prot in .*toml"),
+        ("port = 70000", "port in .*toml"),
+        ("head_seconds_max = nan", "head_seconds_max in .*toml"),
+        ("auth = 1", "auth in .*toml"),
+        ("cors_origins = 'https://a.example'", "cors_origins in .*toml"),
+        ("[jwt]\nsecret = 1", "jwt in .*toml"),
+        ("[jwt]\nsecrets = 'x'", "jwt in .*toml"),
+        ("[jwt]\nsecret = 'x'", "jwt in .*toml.*auth = true"),
+        ("port = ", "is not TOML"),
+        ("port = 1\nport = 2", "is not TOML"),
+    ],
+)
+def test_nonsense_in_the_file_is_refused_by_its_field(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "onejob.toml"
+    path.write_text(text)
+    with pytest.raises(Invalid, match=said):
+        service_config(str(path), {})
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match=r"missing\.toml cannot be read"):
+        service_config(str(tmp_path / "missing.toml"), {})
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(Invalid, match="is not TOML"):
+        service_config(str(tmp_path / "bytes.toml"), {})
+
+
+def test_what_the_command_line_says_wrong_is_named_as_it_is_said() -> None:
+    with pytest.raises(Invalid, match="--port"):
+        service_config(None, {}, {"port": -1})
+    with pytest.raises(Invalid, match="ONEJOB_PORT"):
+        service_config(None, {"ONEJOB_PORT": "-1"})
+
+
+def test_without_a_mapping_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEJOB_PORT", "7777")
+    assert service_config().port == 7777

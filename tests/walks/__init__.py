@@ -1,0 +1,1 @@
+"""Random walks: the whole front of onejob on one seeded scheduler, against a plain model of the rules."""

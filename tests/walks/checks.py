@@ -1,0 +1,270 @@
+"""What must hold of the store: every commit is compared with the model, and with laws that need no model."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from onejob.core.facts import Beside, Job, Kind, Record
+from onejob.core.receipt import (
+    AnyReply,
+    Cancelled,
+    Conflict,
+    Created,
+    Foreseen,
+    Forgotten,
+    Found,
+    Held,
+    InProgress,
+    Missing,
+    Refused,
+    Rejected,
+    Replayed,
+    Settled,
+    Tended,
+)
+from onejob.core.reservation import Settle
+from onejob.core.states import ENDED, IdempotencyStatus, JobState
+
+from .loop import VirtualLoop
+from .model import Model, Said
+from .shelf import Key, Work
+from .store import Move, Proposal, SimStore, name_of
+
+VIOLATIONS_MAX = 5
+
+
+class Window(Struct):
+    """A key's time with one job."""
+
+    fingerprint: bytes
+    until: int
+    status: str
+    gone: float | None = None  # when another job, or nothing, stood in its place
+
+
+class Watch:
+    """Sees every commit, in order."""
+
+    def __init__(self, loop: VirtualLoop, note: Callable[[str], None]) -> None:
+        self.model = Model()
+        self.store: SimStore | None = None
+        self.violations: list[str] = []
+        self.windows: dict[tuple[bytes, bytes], Window] = {}
+        self.decided: dict[int, tuple[AnyReply, Any, float]] = {}  # by identity; kept, so that none is reused
+        self.created: dict[bytes, bytes] = {}  # candidates that were told "created", and the job
+        self.denied: set[bytes] = set()  # candidates that were told "certainly not done", and not asked again
+        self.candidates: set[bytes] = set()  # job ids that clients have proposed
+        self.born: set[bytes] = set()
+        self.dropped: set[bytes] = set()
+        self.states: dict[bytes, list[tuple[float, JobState]]] = {}  # of each job, from when on
+        self.counts: Counter[str] = self.model.counts
+        self._loop = loop
+        self._now = loop.time
+        self._note = note
+
+    def violated(self, law: str, detail: str) -> None:
+        self._note(f"VIOLATION {law}: {detail}")
+        if len(self.violations) < VIOLATIONS_MAX:
+            self.violations.append(f"{law}: {detail}")
+        self._loop.halt()
+
+    def committed(self, proposal: Proposal, moves: list[Move]) -> None:
+        """The store took these commands: were they answered and stored as they must?"""
+        now = proposal.now
+        for command, reply in zip(proposal.commands, proposal.replies, strict=True):
+            self.decided[id(reply)] = (reply, command, self._now())
+            if isinstance(reply, Created):
+                self.created[name_of(command)] = reply.job.id
+            right = self.model.expect(command, now, reply)
+            told = said(reply)
+            word = type(command).__name__
+            self._note(f"{now} {word} {_short(right)}")
+            self.counts[f"{word} {right[0]}"] += 1
+            if told != right:
+                self.violated("the model answers otherwise", f"{word}: {told}, not {right}")
+        for old, new in moves:
+            if isinstance(new or old, Job):
+                self._job_moved(old, new, now)
+        settling = any(isinstance(command, Settle) for command in proposal.commands)
+        for old, new in moves:
+            if isinstance(new or old, Record):
+                self._record_moved(old, new, now, settling=settling)
+        self._compare(proposal)
+
+    def _compare(self, proposal: Proposal) -> None:
+        """Whatever these commands looked at stands in the model as it does in the store."""
+        assert self.store is not None
+        records, jobs = self.store.tables[Kind.RECORD], self.store.tables[Kind.JOB]
+        for kind, id, _ in proposal.seen:
+            if kind is Kind.RECORD:
+                ours, theirs = _key(self.model.keys.get(id)), _record(records.get(id))
+                self._outlived(records.get(id), jobs)
+            elif kind is Kind.JOB:
+                ours, theirs = _work(self.model.jobs.get(id)), _job(jobs.get(id))
+                if ours is not None and ours == theirs:
+                    self.model.jobs[id].stamp = jobs[id].changed_at  # when a job is stamped is not its rule
+            else:
+                continue
+            if ours != theirs:
+                self.violated("the model stands otherwise", f"{kind.name} {id.hex()}: {theirs}, not {ours}")
+
+    def _outlived(self, record: Record | None, jobs: dict[bytes, Job]) -> None:
+        """Upkeep must not be due with a job that is prepared or has ended before its record is."""
+        if record is None or not record.job_ids:
+            return
+        job = jobs.get(record.job_id)
+        if (
+            job is not None
+            and (job.state in ENDED or job.state is JobState.PREPARING)
+            and 0 < job.due_at < record.expires_at
+        ):
+            self.violated("no job goes before its record", f"{record.key!r}: due at {job.due_at}")
+
+    def _record_moved(self, old: Record | None, new: Record | None, now: int, *, settling: bool) -> None:
+        now = max(now, old.changed_at if old else 0, new.changed_at if new else 0)
+        lived = old is not None and (now <= old.expires_at or now <= old.lease_until)
+        if old is not None and (
+            new is None or new.created_at != old.created_at or new.job_ids != old.job_ids
+        ):
+            if lived:
+                self.violated("one job per window", f"{old.key!r} at {now} lost {old.job_ids.hex()} early")
+            self._window_of(old).gone = self._now()
+        elif old is not None and new is not None:
+            self._same_window(old, new, now, settling=settling)
+        if new is not None:
+            window = self._window_of(new)
+            if old is None or new.created_at != old.created_at:
+                window.gone = None
+            window.until = max(new.expires_at, new.lease_until)
+            window.status = new.status.value
+            if new.job_ids and new.job_ids not in self.born:
+                self.violated("one atomic step", f"a record without its job {new.job_ids.hex()}")
+
+    def _same_window(self, old: Record, new: Record, now: int, *, settling: bool) -> None:
+        if old.status is not IdempotencyStatus.PENDING:
+            kept = ("status", "fingerprint", "holder", "token", "receipt", "lease_until", "ttl_ms")
+            changed = [name for name in kept if getattr(old, name) != getattr(new, name)]
+            if changed:
+                self.violated("a settled record never changes", f"{old.key!r}: {changed}")
+            if new.expires_at > old.expires_at:
+                self.violated("a settled record never changes", f"{old.key!r} lives longer")
+        if new.fingerprint != old.fingerprint:
+            self.violated("a key keeps its fingerprint", old.key)
+        if new.token < old.token or (new.holder != old.holder and new.token == old.token):
+            self.violated("tokens grow", f"{old.key!r}: {old.token} to {new.token}")
+        # A lease may be given up and taken in one batch.
+        if new.token != old.token and now <= old.lease_until and not settling:
+            self.violated("a lease holds", f"{old.key!r} taken at {now}, held until {old.lease_until}")
+
+    def _job_moved(self, old: Job | None, new: Job | None, now: int) -> None:
+        if new is not None and (old is None or old.state is not new.state):
+            self.states.setdefault(new.id, []).append((self._now(), new.state))
+        if old is None and new is not None:
+            if new.id in self.born:
+                self.violated("a job is created once", new.id.hex())
+            if new.id not in self.candidates:
+                self.violated("a job id comes from its submission", new.id.hex())
+            if new.id in self.denied:
+                self.violated("unavailable means not done", f"job {new.id.hex()} was made all the same")
+            assert self.store is not None
+            if (new.id, Beside.INPUT, 0) not in self.store.beside:
+                self.violated("one atomic step", f"job {new.id.hex()} without its input")
+            self.counts["made again"] += new.id in self.dropped
+            self.born.add(new.id)
+        elif old is not None and new is None:
+            if old.state not in ENDED:
+                self.violated("no job is lost", f"{old.id.hex()} went while {old.state}")
+            for (_, job_id), window in self.windows.items():
+                if job_id == old.id and window.gone is None and now <= window.until:
+                    self.violated("no job goes before its record", f"{old.id.hex()} at {now}")
+            # A command knows its own echo for as long as its job is kept, and these are kept for seconds.
+            self.born.discard(old.id)
+            self.dropped.add(old.id)
+        elif old is not None and new is not None:
+            if new.changed_at < old.changed_at:
+                self.violated("time never runs back", old.id.hex())
+            if old.state in ENDED and new.state is not old.state:
+                self.violated("an end is an end", f"{old.id.hex()}: {old.state} to {new.state}")
+            if new.state is JobState.PREPARING and old.state is not JobState.PREPARING:
+                self.violated("a ready job is not prepared again", old.id.hex())
+
+    def _window_of(self, record: Record) -> Window:
+        # A record without a job is told apart by what it answers.
+        name = (record.id, record.job_ids or record.receipt)
+        window = self.windows.get(name)
+        if window is None:
+            window = self.windows[name] = Window(record.fingerprint, 0, "")
+        return window
+
+
+def said(reply: AnyReply) -> Said:
+    """A reply as the model says it."""
+    shape = _SHAPES.get(type(reply))
+    return shape(reply) if shape else ("defect", getattr(reply, "message", repr(reply)))
+
+
+def _found(r: Any) -> Said:
+    state = r.job.state.value if r.job else ""
+    if r.record is None:
+        return ("found", r.job.id, "", 0, state)
+    return ("found", r.record.job_id, r.record.status.value, r.record.token, state)
+
+
+def _replayed(r: Any) -> Said:
+    job_id, state = (r.job.id, r.job.state.value) if r.job else (b"", "")
+    return ("replayed", job_id, state, r.expires_at, r.receipt)
+
+
+_SHAPES: dict[type[Any], Callable[[Any], Said]] = {
+    Created: lambda r: ("created", r.job.id, r.job.state.value, r.expires_at),
+    Replayed: _replayed,
+    InProgress: lambda r: ("in_progress", r.job_id, r.retry_after_ms),
+    Conflict: lambda r: ("conflict", r.job_id),
+    Rejected: lambda r: ("rejected", r.job_id, r.receipt, r.expires_at),
+    Refused: lambda r: ("refused", r.reason.value),
+    Held: lambda r: ("held", r.job_id, r.token, r.holder, r.lease_until, r.taken_over),
+    Settled: lambda r: ("settled", r.record.status.value, r.record.job_id, r.record.token),
+    Found: _found,
+    Missing: lambda r: ("missing",),
+    Foreseen: lambda r: ("foreseen", said(r.reply)),
+    Cancelled: lambda r: ("cancelled", r.job.id, r.job.state.value, r.changed),
+    Forgotten: lambda r: ("forgotten", r.expires_at),
+    Tended: lambda r: ("tended", r.changed),
+}
+
+
+def _key(k: Key | None) -> Said | None:
+    if k is None:
+        return None
+    head = (k.status, k.fingerprint, k.job, k.holder, k.token, k.lease, k.expires, k.receipt)
+    return (*head, k.hits, k.conflicts, k.stamp)
+
+
+def _record(r: Record | None) -> Said | None:
+    if r is None:
+        return None
+    head = (
+        r.status.value,
+        r.fingerprint,
+        r.job_ids,
+        r.holder,
+        r.token,
+        r.lease_until,
+        r.expires_at,
+        r.receipt,
+    )
+    return (*head, r.hits, r.conflicts, r.changed_at)
+
+
+def _work(w: Work | None) -> Said | None:
+    return None if w is None else (w.state, w.ended)
+
+
+def _job(j: Job | None) -> Said | None:
+    return None if j is None else (j.state.value, j.ended_at)
+
+
+def _short(told: Said) -> str:
+    return " ".join(part.hex()[-12:] if isinstance(part, bytes) else str(part) for part in told)

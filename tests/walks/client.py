@@ -1,0 +1,264 @@
+"""A client: it does what its plan says, asks again when it hears nothing, and tells the checks what it was told."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from onejob.core.arrival import Arrival
+from onejob.core.lookup import LookUp, LookUpJob, Probe
+from onejob.core.receipt import AnyReply, Created, Held, InProgress, Replayed
+from onejob.core.reservation import Renew, Reserve, Settle, TakeOver
+from onejob.core.step import Command
+from onejob.core.submission import Submit
+from onejob.core.upkeep import Forget
+from onejob.core.work import Cancel
+from onejob.engine import Unavailable, Unknown
+from onejob.engines.gate import Gate
+from onejob.sweep import Sweeper
+
+from .answers import Ask
+from .house import Process, Reply, Results, lose
+from .plan import Op, Verb
+
+if TYPE_CHECKING:
+    from .world import World
+
+TRIES_MAX = 6
+_BACKOFF = 0.1
+
+
+class Client:
+    def __init__(self, world: "World", number: int) -> None:
+        self.world = world
+        self.number = number
+        self.tenant = f"tenant{number % world.plan.tenants}"
+        self.user = f"user{number % world.plan.users}"
+        self.actor = f"client:{number}"
+
+    async def run(self, ops: tuple[Op, ...]) -> None:
+        for op in ops:
+            await asyncio.sleep(op.wait_ms / 1000)
+            self.world.counts[f"op {op.verb}"] += 1
+            await _VERBS[op.verb](self, op)
+
+    async def ask(
+        self, *commands: Command[Any], process: Process | None = None, together: bool = False
+    ) -> Results | None:
+        """The answers to one question; None when none came. Together: all of them, or one failure for all."""
+
+        async def work(gate: Gate) -> Results:
+            if not together:
+                return await gate.results(commands)
+            try:
+                return list(await gate.execute(commands))
+            except (Unavailable, Unknown) as error:
+                return [error for _ in commands]
+
+        world = self.world
+        asked = Ask(self.number, world.loop.time(), world.store.clock(), commands)
+        for command in commands:
+            world.answers.asked(command)
+        results = await self._send(work, process)
+        for command, result in zip(commands, results or (), strict=False):
+            world.note(f"client {self.number} {type(command).__name__} {type(result).__name__}")
+            world.answers.answered(asked, command, result)
+        if results is None:
+            world.counts["no answer"] += 1
+        return results
+
+    async def insist(self, command: Command[Any]) -> AnyReply | None:
+        """The same command until it is answered, as for everything that knows its own echo."""
+        for attempt in range(TRIES_MAX):
+            results = await self.ask(command)
+            if results and not isinstance(results[0], BaseException):
+                return results[0]
+            await asyncio.sleep(_BACKOFF * attempt)
+        return None
+
+    async def _send(
+        self, work: Callable[[Gate], Awaitable[Results]], process: Process | None = None
+    ) -> Results | None:
+        world = self.world
+        reply: Reply = world.loop.create_future()
+        process = process or world.any_process()
+        if process is None:
+            world.loop.call_later(_BACKOFF, lose, reply)
+        else:
+            process.ask(work, reply)
+            world.loop.call_later(world.patience, lose, reply)
+        results = await reply
+        for result in results or ():
+            if isinstance(result, BaseException) and not isinstance(result, (Unavailable, Unknown)):
+                world.watch.violated("two failures only", repr(result))
+        return results
+
+    async def submit(self, op: Op, *, process: Process | None = None) -> AnyReply | None:
+        """A retry over the wire is a new command with a new candidate, under the same key with the same body."""
+        for attempt in range(TRIES_MAX):
+            command = self._submit(op)
+            if op.twice and not op.think_ms:  # a hedged request, or a network that delivers twice
+                results, _ = await asyncio.gather(self.ask(command, process=process), self.ask(command))
+            else:
+                results = await self.ask(command, process=process)
+            if results and not isinstance(results[0], BaseException):
+                self._learn(command, results[0])
+                if op.twice:
+                    await asyncio.sleep(op.think_ms / 1000)
+                    await self.ask(command)
+                return results[0]
+            await asyncio.sleep(_BACKOFF * attempt)
+        return None
+
+    async def many(self, op: Op) -> None:
+        keys = range(self.world.plan.keys)
+        commands = [self._submit(op, key=key, body=op.body if key == op.key else 0) for key in keys]
+        commands.append(self._submit(op))
+        for _ in range(TRIES_MAX):
+            results = await self.ask(*commands, together=op.twice)
+            if results is None:
+                commands = [self._submit(op, key=key) for key in keys]
+                continue
+            failed = [c for c, r in zip(commands, results, strict=True) if isinstance(r, BaseException)]
+            if not failed:
+                return
+            commands = failed
+
+    async def keyless(self, op: Op) -> None:
+        await self.insist(self._submit(op, keyless=True))
+
+    async def reserve(self, op: Op) -> None:
+        fields = self._arrival(op)
+        if self.world.bare(op.key):
+            fields["job_id"] = b""
+        command = Reserve(**fields, holder=self.world.ids.holder(), lease_ms=op.lease_ms)
+        reply = await self.insist(command)
+        self._learn(command, reply)
+        if isinstance(reply, Held):
+            await self._hold(op, reply)
+
+    async def take_over(self, op: Op) -> None:
+        holder = self.world.ids.holder()
+        reply = await self.insist(
+            TakeOver(tenant=self.tenant, record_id=self._record_id(op), holder=holder, lease_ms=op.lease_ms)
+        )
+        if isinstance(reply, Held):
+            await self._hold(op, reply)
+
+    async def _hold(self, op: Op, held: Held) -> None:
+        """Work under a lease, perhaps for longer than it lasts."""
+        fence: dict[str, Any] = {
+            "tenant": self.tenant,
+            "record_id": held.record_id,
+            "job_id": held.job_id,
+            "token": held.token,
+            "holder": held.holder,
+        }
+        for _ in range(op.beats):
+            await asyncio.sleep(op.think_ms / 1000)
+            await self.insist(Renew(**fence, lease_ms=op.lease_ms))
+        await asyncio.sleep(op.think_ms / 1000)
+        if op.verdict is None:
+            return
+        settle = Settle(
+            **fence,
+            verdict=op.verdict,
+            receipt=held.holder + bytes([held.token % 256]),
+            ttl_ms=round(self.world.plan.rejected_ttl * 1000) if op.verdict == "reject" else 0,
+            actor=self.actor,
+            retention_ms=self.world.plan.retention_ms,
+        )
+        await self.insist(settle)
+        if op.twice:
+            await self.ask(settle)
+
+    async def cancel(self, op: Op) -> None:
+        job_id = self.world.known.get(self._record_id(op))
+        if job_id is not None:
+            await self.insist(
+                Cancel(
+                    tenant=self.tenant,
+                    job_id=job_id,
+                    actor=self.actor,
+                    retention_ms=self.world.plan.retention_ms,
+                )
+            )
+
+    async def forget(self, op: Op) -> None:
+        grace_ms = round(max(self.world.plan.committed_ttl, self.world.plan.rejected_ttl) * 1000)
+        await self.insist(
+            Forget(tenant=self.tenant, record_id=self._record_id(op), actor=self.actor, grace_ms=grace_ms)
+        )
+
+    async def probe(self, op: Op) -> None:
+        await self.ask(Probe(tenant=self.tenant, command=self._submit(op)))
+
+    async def look_up(self, op: Op) -> None:
+        await self.ask(LookUp(tenant=self.tenant, record_id=self._record_id(op)))
+        job_id = self.world.known.get(self._record_id(op))
+        if job_id is not None:
+            await self.ask(LookUpJob(tenant=self.tenant, job_id=job_id))
+
+    async def sweep(self, op: Op) -> None:
+        retention_ms = self.world.plan.retention_ms
+
+        async def work(gate: Gate) -> Results:
+            gate.cache.clean()
+            await Sweeper(gate, retention_ms=retention_ms).sweep()
+            return []
+
+        await self._send(work)
+
+    async def count(self, op: Op) -> None:
+        async def work(gate: Gate) -> Results:
+            return list(await gate.execute(gate.take_hits()))
+
+        await self._send(work)
+
+    def _submit(
+        self, op: Op, *, key: int | None = None, body: int | None = None, keyless: bool = False
+    ) -> Submit:
+        fields = self._arrival(op, key=key, body=body)
+        if keyless:
+            fields |= {"key": "", "record_id": b""}
+        return Submit(**fields)
+
+    def _arrival(self, op: Op, *, key: int | None = None, body: int | None = None) -> dict[str, Any]:
+        body = op.body if body is None else body
+        return {
+            "tenant": self.tenant,
+            "user": self.user,
+            "actor": self.actor,
+            "type": "walk",
+            "scope": "walk",
+            "key": f"key{op.key if key is None else key}",
+            "record_id": self._record_id(op, key),
+            "fingerprint": b"\x01" + bytes([body]) * 32,
+            "input": b'{"body":%d}' % body,
+            "job_id": self.world.new_candidate(),
+            "ttl_ms": op.ttl_ms,
+        }
+
+    def _record_id(self, op: Op, key: int | None = None) -> bytes:
+        return self.world.record_id(self.tenant, op.key if key is None else key)
+
+    def _learn(self, arrival: Arrival, reply: AnyReply | None) -> None:
+        """Remember which job a key has, so that somebody may cancel it."""
+        if isinstance(reply, (Created, Replayed)) and reply.job is not None:
+            self.world.known[arrival.record_id] = reply.job.id
+        elif isinstance(reply, (Held, InProgress)) and reply.job_id:
+            self.world.known[arrival.record_id] = reply.job_id
+
+
+_VERBS: dict[Verb, Callable[[Client, Op], Awaitable[object]]] = {
+    Verb.SUBMIT: Client.submit,
+    Verb.MANY: Client.many,
+    Verb.KEYLESS: Client.keyless,
+    Verb.RESERVE: Client.reserve,
+    Verb.TAKE_OVER: Client.take_over,
+    Verb.CANCEL: Client.cancel,
+    Verb.FORGET: Client.forget,
+    Verb.PROBE: Client.probe,
+    Verb.LOOK_UP: Client.look_up,
+    Verb.SWEEP: Client.sweep,
+    Verb.COUNT: Client.count,
+}

@@ -1,0 +1,249 @@
+"""The rules once more, plainly: dicts, no cleverness, written from the design and not from the core.
+
+It is told each command in the order in which the store took them, with the store's time, and says what the
+answer must be and how the key and the job must look afterwards.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from onejob.core.lookup import LookUp, LookUpJob, Probe
+from onejob.core.receipt import AnyReply, Tended
+from onejob.core.reservation import Renew, Reserve, Settle, TakeOver, Verdict
+from onejob.core.submission import Submit
+from onejob.core.upkeep import CountHits, Expire, Forget, Tend
+from onejob.core.work import Cancel
+
+from .shelf import Key, Shelf, Work
+
+Said = tuple[Any, ...]
+
+
+class Model(Shelf):
+    def expect(self, command: Any, now: int, reply: AnyReply) -> Said:
+        """The only right answer. Where the design leaves a choice, the reply says which one was made."""
+        return _RULES[type(command)](self, command, now, reply)
+
+    def _arrives(self, c: Any, key: Key, now: int) -> Said | None:
+        """What a living key says; None: it is pending, and nobody holds it."""
+        if key.sequenced:
+            return ("refused", "IDEMPOTENCY_KEY_REUSED")
+        if key.fingerprint != c.fingerprint or bool(key.job) != bool(c.job_id):
+            return ("conflict", key.job)
+        if key.status == "committed":
+            return self._replay(key)
+        if key.status == "rejected":
+            return ("rejected", key.job, key.receipt, key.expires)
+        if now <= key.lease:
+            return ("in_progress", key.job, key.lease - now + 1)
+        return None
+
+    def _replay(self, key: Key) -> Said:
+        state = self.jobs[key.job].state if key.job else ""
+        return ("replayed", key.job, state, key.expires, key.receipt)
+
+    def _submit(self, c: Submit, now: int, reply: Any, *, dry: bool = False) -> Said:
+        key, now = self.judge(now, c.record_id, c.job_id)
+        if key is None or not key.lives(now):
+            if c.job_id in self.jobs:  # this very command, again, after its window: nobody may live on it
+                over = min(getattr(reply, "expires_at", 0), now - 1)
+                return ("created", c.job_id, self.jobs[c.job_id].state, over)
+            expires = now + c.ttl_ms if c.record_id else 0
+            if not dry:
+                self.make_job(c.job_id, "pending", expires, now)
+                if c.record_id:
+                    self.make_key(c, "committed", c.job_id, 0, expires, now)
+            return ("created", c.job_id, "pending", expires)
+        said = self._arrives(c, key, now)
+        if said is None:
+            return self._finish(c, key, now, dry=dry)
+        if said[0] == "replayed" and key.holder == c.job_id:
+            return ("created", *said[1:4])
+        return said
+
+    def _finish(self, c: Submit, key: Key, now: int, *, dry: bool) -> Said:
+        job = self.jobs[key.job]
+        if job.ended:
+            return self._close(key, job, now, dry=dry)
+        if not dry:
+            self.counts["take-overs"] += 1
+            key.holder, key.token = c.job_id, key.token + 1
+            self.settle_key(key, "committed", now + c.ttl_ms, b"", now)
+            job.state = "pending"
+            self.tie(job, key, now)
+        return ("created", key.job, "pending", now + c.ttl_ms)
+
+    def _close(self, key: Key, job: Work, now: int, *, dry: bool = False) -> Said:
+        """Cancelled while it was prepared: that is the answer from now on."""
+        if not dry:
+            self.settle_key(key, "committed", now + key.ttl, b"", now)
+            self.tie(job, key, now)
+        return ("replayed", key.job, job.state, now + key.ttl, b"")
+
+    def _reserve(self, c: Reserve, now: int, reply: Any, *, dry: bool = False) -> Said:
+        key, now = self.judge(now, c.record_id, c.job_id)
+        if key is None or not key.lives(now):
+            if c.job_id and c.job_id in self.jobs:
+                return ("refused", "STALE")
+            lease = now + c.lease_ms
+            if not dry:
+                self.make_key(c, "pending", c.holder, lease, lease + c.ttl_ms, now)
+                if c.job_id:
+                    self.make_job(c.job_id, "preparing", lease + c.ttl_ms, now)
+            return ("held", c.job_id, 1, c.holder, lease, False)
+        said = self._arrives(c, key, now)
+        if said is None:
+            return self._take(key, c, now, dry=dry)
+        if said[0] == "in_progress" and key.holder == c.holder:
+            return self._hold(key)
+        return said
+
+    def _hold(self, key: Key) -> Said:
+        return ("held", key.job, key.token, key.holder, key.lease, key.token > 1)
+
+    def _take(self, key: Key, c: Any, now: int, *, dry: bool = False) -> Said:
+        job = self.jobs[key.job] if key.job else None
+        if job is not None and job.ended:
+            return self._close(key, job, now, dry=dry)
+        lease = now + c.lease_ms
+        if not dry:
+            self.counts["take-overs"] += 1
+            key.holder, key.token, key.lease = c.holder, key.token + 1, lease
+            key.expires, key.stamp = lease + key.ttl, now
+            self.tie(job, key, now)
+        return ("held", key.job, key.token + dry, c.holder, lease, True)
+
+    def _take_over(self, c: TakeOver, now: int, _: Any) -> Said:
+        key, now = self.judge(now, c.record_id)
+        if key is None or not key.lives(now):
+            return ("missing",)
+        if key.status == "committed":
+            return self._replay(key)
+        if key.status == "rejected":
+            return ("rejected", key.job, key.receipt, key.expires)
+        if now > key.lease:
+            return self._take(key, c, now)
+        if key.holder == c.holder:
+            return self._hold(key)
+        return ("in_progress", key.job, key.lease - now + 1)
+
+    def _held_by(self, c: Any, now: int) -> tuple[Key | None, int]:
+        key, now = self.judge(now, c.record_id)
+        mine = key is not None and (key.job, key.token, key.holder) == (c.job_id, c.token, c.holder)
+        return (key if key is not None and mine and key.lives(now) else None), now
+
+    def _renew(self, c: Renew, now: int, _: Any) -> Said:
+        key, now = self._held_by(c, now)
+        if key is None:
+            return ("refused", "STALE")
+        if key.status != "pending" or not key.lease:
+            return ("refused", "ALREADY_SETTLED")
+        key.lease, key.expires, key.stamp = now + c.lease_ms, now + c.lease_ms + key.ttl, now
+        self.tie(self.jobs.get(key.job), key, now)
+        return self._hold(key)
+
+    def _settle(self, c: Settle, now: int, _: Any) -> Said:
+        key, now = self._held_by(c, now)
+        if key is None:
+            return ("refused", "STALE")
+        status = {Verdict.COMMIT: "committed", Verdict.REJECT: "rejected", Verdict.FAIL: "pending"}[c.verdict]
+        if key.status != "pending" or not key.lease:
+            if (key.status, key.receipt) == (status, c.receipt):
+                return ("settled", status, key.job, key.token)
+            return ("refused", "ALREADY_SETTLED")
+        self.settle_key(key, status, now + (c.ttl_ms or key.ttl), c.receipt, now)
+        job = self.jobs.get(key.job)
+        if job is not None and not job.ended:
+            job.state = {"committed": "pending", "rejected": "failed", "pending": "preparing"}[status]
+            job.ended = now if status == "rejected" else 0
+        self.tie(job, key, now)
+        return ("settled", status, key.job, key.token)
+
+    def _look_up(self, c: LookUp, now: int, _: Any) -> Said:
+        key, now = self.judge(now, c.record_id)
+        if key is None or not key.lives(now):
+            return ("missing",)
+        state = self.jobs[key.job].state if key.job else ""
+        return ("found", key.job, key.status, key.token, state)
+
+    def _look_up_job(self, c: LookUpJob, _: int, __: Any) -> Said:
+        job = self.jobs.get(c.job_id)
+        return ("missing",) if job is None else ("found", c.job_id, "", 0, job.state)
+
+    def _probe(self, c: Probe, now: int, reply: Any) -> Said:
+        foreseen = getattr(reply, "reply", reply)
+        if isinstance(c.command, Submit):
+            return ("foreseen", self._submit(c.command, now, foreseen, dry=True))
+        return ("foreseen", self._reserve(c.command, now, foreseen, dry=True))
+
+    def _cancel(self, c: Cancel, now: int, _: Any) -> Said:
+        job = self.jobs.get(c.job_id)
+        if job is None:
+            return ("missing",)
+        if job.ended:
+            return ("cancelled", c.job_id, job.state, False)
+        job.stamp = job.ended = max(now, job.stamp)
+        job.state = "cancelled"
+        return ("cancelled", c.job_id, "cancelled", True)
+
+    def _forget(self, c: Forget, now: int, _: Any) -> Said:
+        key, now = self.judge(now, c.record_id)
+        if key is None or not key.lives(now):
+            return ("missing",)
+        if key.status == "pending" and now <= key.lease:
+            return ("refused", "IN_PROGRESS")
+        key.expires, key.stamp = min(key.expires, now + c.grace_ms), now
+        self.tie(self.jobs.get(key.job), key, now)
+        return ("forgotten", key.expires)
+
+    def _expire(self, c: Expire, now: int, _: Any) -> Said:
+        key = self.keys.get(c.record_id)
+        if key is None or key.lives(max(now, key.stamp)):
+            return ("tended", False)
+        del self.keys[c.record_id]
+        self.counts["expired"] += 1
+        return ("tended", True)
+
+    def _tend(self, c: Tend, now: int, reply: Any) -> Said:
+        """Upkeep may come late, never early: when it acts, its time must have come."""
+        job = self.jobs.get(c.job_id)
+        if job is None or not (isinstance(reply, Tended) and reply.changed):
+            return ("tended", False)
+        now = max(now, job.stamp)
+        if job.ended and now > max(job.ended + c.retention_ms, job.until):
+            del self.jobs[c.job_id]
+            self.counts["retained"] += 1
+        elif job.state == "preparing" and now > job.until:
+            job.state, job.stamp, job.ended = "failed", now, now
+            self.counts["abandoned"] += 1
+        else:
+            return ("tended", False)
+        return ("tended", True)
+
+    def _count(self, c: CountHits, now: int, _: Any) -> Said:
+        key = self.keys.get(c.record_id)
+        if key is None or not key.lives(max(now, key.stamp)):
+            return ("tended", False)
+        key.hits, key.conflicts, key.stamp = (
+            key.hits + c.hits,
+            key.conflicts + c.conflicts,
+            max(now, key.stamp),
+        )
+        return ("tended", True)
+
+
+_RULES: dict[type[Any], Callable[..., Said]] = {
+    Submit: Model._submit,
+    Reserve: Model._reserve,
+    TakeOver: Model._take_over,
+    Renew: Model._renew,
+    Settle: Model._settle,
+    LookUp: Model._look_up,
+    LookUpJob: Model._look_up_job,
+    Probe: Model._probe,
+    Cancel: Model._cancel,
+    Forget: Model._forget,
+    Expire: Model._expire,
+    Tend: Model._tend,
+    CountHits: Model._count,
+}

@@ -1,0 +1,196 @@
+"""A walk as data, drawn from a seed: who does what, in which house, under which faults.
+
+Each seed also draws which faults are on and how small everything is: with all of them on at once, most bugs
+would hide behind the loudest fault.
+"""
+
+from enum import StrEnum
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+
+from onejob.core.reservation import Verdict
+
+
+class Verb(StrEnum):
+    SUBMIT = "submit"
+    MANY = "many"  # several keys in one call
+    KEYLESS = "keyless"
+    RESERVE = "reserve"  # then renew, then settle, or go away without a word
+    TAKE_OVER = "take_over"
+    CANCEL = "cancel"
+    FORGET = "forget"
+    PROBE = "probe"
+    LOOK_UP = "look_up"
+    SWEEP = "sweep"
+    COUNT = "count"  # write down the hits
+
+
+class Op(Struct, frozen=True, omit_defaults=True):
+    verb: Verb
+    wait_ms: int = 0
+    key: int = 0
+    body: int = 0
+    ttl_ms: int = 1000
+    lease_ms: int = 500
+    beats: int = 0  # renewals
+    think_ms: int = 0  # before each of them, and before the verdict
+    verdict: Verdict | None = None
+    twice: bool = False  # the verdict is sent again, as by an impatient holder
+
+
+class Faults(Struct, frozen=True, omit_defaults=True):
+    """Chances per act; crash, pause, roll and jump are rates per second."""
+
+    unavailable: float = 0.0
+    request_lost: float = 0.0  # Unknown, and nothing was done
+    reply_lost: float = 0.0  # Unknown, and it was done
+    late: float = 0.0  # Unknown, and it is done after a while
+    slow: float = 0.0
+    wire_lost: float = 0.0  # the client never hears
+    hang_up: float = 0.0  # the caller goes away while it is served
+    crash: float = 0.0
+    roll: float = 0.0  # an orderly restart
+    pause: float = 0.0
+    back: float = 0.0  # the store's clock steps back
+    forward: float = 0.0
+    drift: float = 0.0  # of the processes' monotonic clocks
+
+
+class Plan(Struct, frozen=True, omit_defaults=True):
+    seed: int
+    clients: tuple[tuple[Op, ...], ...]
+    faults: Faults = Faults()
+    salt: int = 0  # another order of the same plan
+    keys: int = 1
+    bare: int = 0  # the last so many keys have records without a job
+    sequenced: bool = False  # one more key, which belongs to a sequenced client: it is refused
+    processes: int = 1
+    tenants: int = 1
+    users: int = 1
+    tick_ms: int = 1  # a coarse clock makes the exact millisecond likely
+    jitter: float = 0.25
+    delay_max: float = 0.02
+    latency: float = 0.005
+    slow_max: float = 2.0
+    patience: float = 4.0  # of a client for one answer
+    committed_ttl: float = 1.0
+    rejected_ttl: float = 1.0
+    max_entries: int = 100
+    wait_for_pending: bool = True
+    wait_timeout: float = 1.0
+    batch_max: int = 64
+    queue_max: int = 32_768
+    retention_ms: int = 3000
+
+
+VERBS = {
+    Verb.SUBMIT: 40,
+    Verb.MANY: 5,
+    Verb.KEYLESS: 4,
+    Verb.RESERVE: 22,
+    Verb.TAKE_OVER: 6,
+    Verb.CANCEL: 6,
+    Verb.FORGET: 4,
+    Verb.PROBE: 3,
+    Verb.LOOK_UP: 5,
+    Verb.SWEEP: 8,
+    Verb.COUNT: 3,
+}
+VERDICTS = [Verdict.COMMIT, Verdict.COMMIT, Verdict.REJECT, Verdict.FAIL, None]
+# The heaviest that each fault is drawn.
+HEAVIEST = {
+    "unavailable": 0.2,
+    "request_lost": 0.15,
+    "reply_lost": 0.25,
+    "late": 0.15,
+    "slow": 0.2,
+    "wire_lost": 0.2,
+    "hang_up": 0.15,
+    "crash": 0.5,
+    "roll": 0.3,
+    "pause": 0.5,
+    "back": 0.2,
+    "forward": 0.2,
+    "drift": 0.001,
+}
+# These would loosen what can be checked, so few seeds have them.
+RARE = {"forward": 0.08, "drift": 0.15, "back": 0.2, "roll": 0.25}
+
+
+def draw(seed: int) -> Plan:
+    chance = Random(f"plan {seed}")
+    pick = chance.choice
+    keys = pick([1, 1, 2, 3, 5])
+    sequenced = chance.random() < 0.25
+    windows = [100 * n for n in (chance.randint(2, 10), chance.randint(10, 50))]
+    leases = [100 * n for n in chance.sample(range(2, 21), 2)]
+    verbs, bodies, crowd = _swarm(chance), pick([1, 2, 2, 3]), pick([2, 4, 6, 8])
+    clients = tuple(
+        tuple(
+            _op(chance, verbs, keys + sequenced, bodies, windows, leases)
+            for _ in range(chance.randint(3, 14))
+        )
+        for _ in range(crowd)
+    )
+    return Plan(
+        seed,
+        clients,
+        _faults(chance),
+        keys=keys,
+        bare=pick([0, 0, 0, 1]) if keys > 1 else 0,
+        sequenced=sequenced,
+        processes=pick([1, 2, 2, 3]),
+        tenants=pick([1, 1, 2]),
+        users=pick([1, 1, 2]),
+        tick_ms=pick([1, 1, 10, 100]),
+        jitter=pick([0.1, 0.25, 0.25, 0.5]),
+        delay_max=pick([0.002, 0.02, 0.2]),
+        latency=pick([0.001, 0.005, 0.05]),
+        slow_max=pick([0.5, 2.0, 6.0]),
+        patience=pick([0.5, 4.0, 15.0]),
+        committed_ttl=pick([0.3, 1.0, 3.0, 10.0]),
+        rejected_ttl=pick([0.3, 1.0, 3.0]),
+        max_entries=pick([1, 2, 3, 100]),
+        wait_for_pending=pick([True, True, True, False]),
+        wait_timeout=pick([0.0, 0.2, 1.0, 4.0]),
+        batch_max=pick([1, 2, 5, 64]),
+        queue_max=pick([4, 32_768, 32_768, 32_768]),
+        retention_ms=pick([200, 1000, 3000]),
+    )
+
+
+def _swarm(chance: Random) -> dict[Verb, int]:
+    """Most verbs with their usual weight, some left out, some doubled; there is always something submitted."""
+    verbs = {verb: weight * chance.choice([0, 1, 1, 2]) for verb, weight in VERBS.items()}
+    verbs[Verb.SUBMIT] = verbs[Verb.SUBMIT] or 10
+    return verbs
+
+
+def _faults(chance: Random) -> Faults:
+    drawn: dict[str, Any] = {}
+    for name, heaviest in HEAVIEST.items():
+        on = chance.random() < RARE.get(name, 0.4)
+        weight = chance.random()
+        if on:
+            drawn[name] = round(heaviest * max(weight, 0.1), 5)
+    return Faults(**drawn)
+
+
+def _op(
+    chance: Random, verbs: dict[Verb, int], keys: int, bodies: int, windows: list[int], leases: list[int]
+) -> Op:
+    verb = chance.choices(list(verbs), list(verbs.values()))[0]
+    return Op(
+        verb,
+        wait_ms=chance.choice([0, 0, 10, 100, 300, 1000, 2500]),
+        key=min(chance.randrange(keys), chance.randrange(keys)),
+        body=chance.randrange(bodies) if chance.random() < 0.2 else 0,
+        ttl_ms=chance.choice(windows),
+        lease_ms=chance.choice(leases),
+        beats=chance.choice([0, 0, 1, 3]),
+        think_ms=chance.choice([0, 50, 200, 1000, 3000]),
+        verdict=chance.choice(VERDICTS),
+        twice=chance.random() < 0.2,
+    )

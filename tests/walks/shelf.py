@@ -1,0 +1,70 @@
+"""What the model keeps: keys and jobs in dicts, and the few ways in which they change."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(slots=True)
+class Key:
+    fingerprint: bytes
+    status: str
+    job: bytes
+    holder: bytes
+    token: int
+    lease: int
+    expires: int
+    ttl: int
+    stamp: int
+    receipt: bytes = b""
+    hits: int = 0
+    conflicts: int = 0
+    sequenced: bool = False
+
+    def lives(self, now: int) -> bool:
+        return now <= self.expires or now <= self.lease
+
+
+@dataclass(slots=True)
+class Work:
+    state: str
+    until: int  # as long as its key lives, so must it
+    stamp: int
+    ended: int = 0
+
+
+class Shelf:
+    def __init__(self) -> None:
+        self.keys: dict[bytes, Key] = {}
+        self.jobs: dict[bytes, Work] = {}
+        self.counts: Counter[str] = Counter()
+
+    def judge(self, now: int, record_id: bytes, *job_ids: bytes) -> tuple[Key | None, int]:
+        """The key, and the time of the decision: never below a stamp of what it looks at."""
+        key = self.keys.get(record_id) if record_id else None
+        if key is not None:
+            now = max(now, key.stamp)
+            job_ids = (*job_ids, key.job)
+        for job_id in job_ids:
+            job = self.jobs.get(job_id)
+            if job is not None:
+                now = max(now, job.stamp)
+        return key, now
+
+    def settle_key(self, key: Key, status: str, expires: int, receipt: bytes, now: int) -> None:
+        key.status, key.lease, key.expires, key.receipt, key.stamp = status, 0, expires, receipt, now
+
+    def make_key(self, c: Any, status: str, holder: bytes, lease: int, expires: int, now: int) -> None:
+        self.counts["re-created"] += c.record_id in self.keys
+        self.keys[c.record_id] = Key(
+            c.fingerprint, status, c.job_id, holder, 1, lease, expires, c.ttl_ms, now
+        )
+
+    def make_job(self, job_id: bytes, state: str, until: int, now: int) -> None:
+        self.jobs[job_id] = Work(state, until, now)
+
+    def tie(self, job: Work | None, key: Key, now: int) -> None:
+        """A job stays as long as its key."""
+        if job is not None:
+            job.until = key.expires
+            job.stamp = max(job.stamp, now)

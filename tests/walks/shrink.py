@@ -1,0 +1,70 @@
+"""From a plan that fails to a small one that fails in the same way."""
+
+from collections.abc import Callable, Iterator
+
+from msgspec.structs import asdict, replace
+
+from .plan import Faults, Op, Plan
+
+TRIES_MAX = 1500
+SALTS = 3  # a smaller plan runs in another order, so a few orders of it are tried
+
+Law = Callable[[Plan], str | None]  # the law that a plan breaks
+
+
+def shrink(plan: Plan, law: Law) -> Plan:
+    """Drop clients, acts and faults for as long as the same law is broken."""
+    broken = law(plan)
+    assert broken is not None, "this plan does not fail"
+    tries = 0
+    shrunk = True
+    while shrunk:
+        shrunk = False
+        for smaller in _smaller(plan):
+            found = next((p for p in _orders(smaller) if law(p) == broken), None)
+            tries += 1
+            if found is not None:
+                plan, shrunk = found, True
+                break
+            if tries >= TRIES_MAX:
+                return plan
+    return plan
+
+
+def size(plan: Plan) -> int:
+    """How much there is to read."""
+    faults = sum(bool(weight) for weight in asdict(plan.faults).values())
+    acts = sum(len(ops) for ops in plan.clients)
+    return acts + len(plan.clients) + faults + plan.processes + plan.keys
+
+
+def _orders(plan: Plan) -> Iterator[Plan]:
+    return (replace(plan, salt=plan.salt + n) for n in range(SALTS))
+
+
+def _smaller(plan: Plan) -> Iterator[Plan]:
+    """Plans with less in them, the boldest cuts first."""
+    clients = plan.clients
+    for n in range(len(clients)):
+        if len(clients) > plan.tenants:
+            yield replace(plan, clients=clients[:n] + clients[n + 1 :])
+    if plan.faults != Faults():
+        yield replace(plan, faults=Faults())
+    for name, weight in asdict(plan.faults).items():
+        if weight:
+            yield replace(plan, faults=replace(plan.faults, **{name: 0.0}))
+    for parts in (2, 4, 8, 64):
+        for n, ops in enumerate(clients):
+            for fewer in _fewer(ops, parts):
+                yield replace(plan, clients=(*clients[:n], fewer, *clients[n + 1 :]))
+    for name in ("processes", "keys", "users"):
+        if getattr(plan, name) > 1:
+            yield replace(plan, **{name: getattr(plan, name) - 1})
+    if plan.sequenced:
+        yield replace(plan, sequenced=False)
+
+
+def _fewer(ops: tuple[Op, ...], parts: int) -> Iterator[tuple[Op, ...]]:
+    """Without one part of so many."""
+    step = max(1, len(ops) // parts)
+    return (ops[:n] + ops[n + step :] for n in range(0, len(ops), step))

@@ -1,0 +1,255 @@
+"""The simulated store and the line to it: an engine in the optimistic style, with every fault a network has.
+
+`execute` loads facts (hop by hop), decides with the store's clock, and sends the changes with everything it
+has seen. The store takes them only if all of it still stands: facts are immutable values, so being the same
+object is being the same version. It also refuses a decision that is older than one already made over the
+same fact: reads leave no stamp, and without this a slow `forget` could end a window in the past.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import asdict
+
+from onejob.core.facts import Attachment, Beside, Fact, Kind
+from onejob.core.fold import Changes, Working, fold, gather
+from onejob.core.receipt import AnyReply
+from onejob.core.step import Command, Footprint
+from onejob.engine import Due, Durability, Page, Query, Unavailable, Unknown
+from onejob.engines.memory import due_at
+
+from .loop import Owner, VirtualLoop
+from .plan import Faults, Plan
+
+T = TypeVar("T")
+Seen = list[tuple[Kind, bytes, Any]]
+
+CLOCK_START_MS = 1_700_000_000_000
+ATTEMPTS_MAX = 12
+TIMEOUT = 0.5  # after which a line gives up on an answer
+
+
+class Proposal(NamedTuple):
+    """What a line has seen and decided."""
+
+    commands: Sequence[Command[Any]]
+    replies: list[AnyReply]
+    changes: Changes
+    seen: Seen
+    now: int
+
+
+Move = tuple[Any, Any]  # a fact before and after
+Observer = Callable[[Proposal, list[Move]], None]
+
+
+class SimStore:
+    """Facts, one clock, and the rule that nobody writes over what he has not seen."""
+
+    def __init__(self, loop: VirtualLoop, plan: Plan, chance: Random, observer: Observer) -> None:
+        self.loop = loop
+        self.plan = plan
+        self.faults = plan.faults
+        self._weights: dict[str, float] = asdict(plan.faults)
+        self.chance = chance
+        self.home = Owner().context
+        self.offset_ms = 0
+        self.counts: Counter[str] = Counter()
+        self.tables: list[dict[bytes, Any]] = [{} for _ in Kind]
+        self.beside: dict[tuple[bytes, Beside, int], Attachment] = {}
+        self.failed: dict[bytes, float] = {}  # commands that got no answer, and when
+        self._judged: list[dict[bytes, int]] = [{} for _ in Kind]
+        self._observer = observer
+
+    def clock(self) -> int:
+        ms = CLOCK_START_MS + int(self.loop.time() * 1000) + self.offset_ms
+        return ms - ms % self.plan.tick_ms
+
+    def calm(self) -> None:
+        self.faults = Faults()
+        self._weights = asdict(self.faults)
+
+    def strikes(self, fault: str) -> bool:
+        weight = self._weights[fault]
+        if weight and self.chance.random() < weight:
+            self.counts[fault] += 1
+            return True
+        return False
+
+    def latency(self) -> float:
+        if self.strikes("slow"):
+            return self.plan.slow_max * self.chance.random()
+        return self.plan.latency * (0.5 + self.chance.random())
+
+    def commit(self, proposal: Proposal) -> bool:
+        """All or nothing; False: something it has seen is not so any more."""
+        if not self.stands(proposal):
+            self.counts["version conflict"] += 1
+            return False
+        for kind, id, fact in proposal.seen:
+            judged = self._judged[kind]
+            judged[id] = max(judged.get(id, 0), _judged_at(proposal.now, fact))
+        self._observer(proposal, self._apply(proposal.changes))
+        return True
+
+    def stands(self, proposal: Proposal) -> bool:
+        seen, now = proposal.seen, proposal.now
+        return all(self.same(*entry) for entry in seen) and all(self.timely(now, *entry) for entry in seen)
+
+    def same(self, kind: Kind, id: bytes, fact: Any) -> bool:
+        return self.tables[kind].get(id) is fact
+
+    def timely(self, now: int, kind: Kind, id: bytes, fact: Any) -> bool:
+        return self._judged[kind].get(id, 0) <= _judged_at(now, fact)
+
+    def judged(self, seen: Seen) -> int:
+        """The latest moment at which any of these was judged."""
+        return max((self._judged[kind].get(id, 0) for kind, id, _ in seen), default=0)
+
+    def _apply(self, changes: Changes) -> list[Move]:
+        moves: list[Move] = []
+        # Deletes come first: what is dropped may be made anew in the same batch.
+        for kind, pairs in changes.deletes.items():
+            moves += [(self.tables[kind].pop(fact.id, None), None) for fact, _ in pairs]
+        gone = {fact.id for fact, _ in changes.deletes.get(Kind.JOB, ())}
+        if gone:
+            self.beside = {place: add for place, add in self.beside.items() if place[0] not in gone}
+        for kind, facts in changes.inserts.items():
+            moves += [(self._put(kind, fact), fact) for fact in facts]
+        for kind, pairs in changes.updates.items():
+            moves += [(self._put(kind, fact), fact) for fact, _ in pairs]
+        for add in changes.adds:
+            place = (add.job_id, add.beside, int(add.index))
+            self.counts["written twice"] += place in self.beside
+            self.beside[place] = add
+        for cut in changes.cuts:
+            self.beside.pop((cut.job_id, cut.beside, cut.index), None)
+        return moves
+
+    def _put(self, kind: Kind, fact: Fact) -> Fact | None:
+        old: Fact | None = self.tables[kind].get(fact.id)
+        self.tables[kind][fact.id] = fact
+        return old
+
+
+class Line:
+    """A process's engine. What was sent arrives even if the sender dies."""
+
+    durability = Durability.QUORUM
+
+    def __init__(self, store: SimStore) -> None:
+        self.store = store
+        self.skew_ms = 0  # of the process's wall clock, which must not matter
+
+    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+        try:
+            return await self._execute(commands)
+        except (Unavailable, Unknown) as error:
+            self.store.counts[type(error).__name__.lower() + " raised"] += 1
+            for command in commands:
+                self.store.failed[name_of(command)] = self.store.loop.time()
+            raise
+
+    async def scan(self, query: Query[T], /) -> Page[T]:
+        """A page that may be old when it arrives: it is never the basis of a decision."""
+        assert isinstance(query, Due)
+        store = self.store
+        if store.strikes("unavailable"):
+            raise Unavailable("the store is away")
+        now = store.clock()
+        due = [fact for fact in store.tables[query.kind].values() if 0 < due_at(fact) < now]
+        due.sort(key=lambda fact: (due_at(fact), fact.id))
+        await self._hop()
+        return Page(due[: query.limit], len(due) > query.limit)
+
+    async def aclose(self) -> None:
+        pass
+
+    async def _execute(self, commands: Sequence[Command[Any]]) -> Sequence[AnyReply]:
+        store = self.store
+        if store.strikes("unavailable"):
+            await self._hop()
+            raise Unavailable("the store is away")
+        footprints = [command.footprint for command in commands]
+        writing = any(command.writes for command in commands)
+        floor = 0
+        for _ in range(ATTEMPTS_MAX):
+            working, seen = await self._load(footprints)
+            now = max(floor, self.now())
+            replies = fold(commands, footprints, working, now)
+            proposal = Proposal(commands, replies, working.changes(), seen, now)
+            if await self._propose(proposal, writing=writing):
+                return replies
+            floor = store.judged(seen)
+        raise Unavailable("too many others want the same")
+
+    def now(self) -> int:
+        return self.store.clock()
+
+    async def _load(self, footprints: list[Footprint]) -> tuple[Working, Seen]:
+        seen: Seen = []
+        loading = gather(footprints)
+        try:
+            wanted = next(loading)
+            while True:
+                await self._hop()
+                table = self.store.tables[wanted.kind]
+                found = [table[id] for id in wanted.ids if id in table]
+                seen += [(wanted.kind, id, table.get(id)) for id in wanted.ids]
+                wanted = loading.send(found)
+        except StopIteration as done:
+            return done.value, seen
+
+    async def _propose(self, proposal: Proposal, *, writing: bool) -> bool:
+        store, loop = self.store, self.store.loop
+        if not writing:
+            taken = store.commit(proposal)  # a snapshot, proved here and now
+            await self._hop()
+            return taken
+        answer: asyncio.Future[bool] = loop.create_future()
+        if store.strikes("request_lost"):
+            loop.call_later(TIMEOUT, _give_up, answer, context=store.home)
+        elif store.strikes("late"):
+            loop.call_later(TIMEOUT, _give_up, answer, context=store.home)
+            late = TIMEOUT + store.plan.slow_max * store.chance.random()
+            loop.call_later(late, self._arrive, proposal, answer, context=store.home)
+        else:
+            loop.call_later(store.latency(), self._arrive, proposal, answer, context=store.home)
+        return await answer
+
+    def _arrive(self, proposal: Proposal, answer: "asyncio.Future[bool]") -> None:
+        store = self.store
+        taken = store.commit(proposal)
+        if store.strikes("reply_lost"):
+            store.loop.call_later(TIMEOUT, _give_up, answer, context=store.home)
+        else:
+            store.loop.call_later(store.latency(), _tell, answer, taken, context=store.home)
+
+    async def _hop(self) -> None:
+        loop = self.store.loop
+        there: asyncio.Future[bool] = loop.create_future()
+        loop.call_later(self.store.latency(), _tell, there, True, context=self.store.home)
+        await there
+
+
+def name_of(command: Command[Any]) -> bytes:
+    """What tells a command from the others: the job it would make or looks at, or its holder."""
+    name: bytes = getattr(command, "job_id", b"") or getattr(command, "holder", b"")
+    return name
+
+
+def _tell(answer: "asyncio.Future[bool]", taken: bool) -> None:
+    if not answer.done():
+        answer.set_result(taken)
+
+
+def _give_up(answer: "asyncio.Future[bool]") -> None:
+    if not answer.done():
+        answer.set_exception(Unknown("no answer came; it may be done"))
+
+
+def _judged_at(now: int, fact: Any) -> int:
+    return now if fact is None or fact.changed_at <= now else fact.changed_at

@@ -1,0 +1,270 @@
+"""One walk: a plan carried out, faults and all; then the faults stop, and everybody must get an answer."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from hashlib import blake2b
+from random import Random
+
+from msgspec import Struct
+
+from onejob.core import identity
+from onejob.core.facts import Kind, Record
+from onejob.core.receipt import AnyReply, InProgress
+from onejob.core.states import ENDED, IdempotencyStatus
+from onejob.core.work import Cancel
+from onejob.ids import SeededIds
+
+from .answers import Answers
+from .checks import Watch
+from .client import Client
+from .house import Parts, Process
+from .loop import Stuck, VirtualLoop
+from .plan import Op, Plan, Verb
+from .shelf import Key
+
+CALM_SECONDS_MAX = 600.0  # of virtual time, in which everybody must be answered
+_NEMESIS_SECONDS = 0.25
+_JUMP_MS_MAX = 3000
+_JUMPS_MAX = 3
+SEQUENCED = "sequenced"
+
+
+class Walked(Struct, frozen=True):
+    """What a walk came to."""
+
+    seed: int
+    steps: int
+    seconds: float  # virtual
+    digest: str
+    violations: tuple[str, ...]
+    counts: dict[str, int]
+    trace: tuple[str, ...] = ()
+
+
+def walk(plan: Plan, parts: Parts | None = None, *, tracing: bool = False) -> Walked:
+    return World(plan, parts or Parts(), tracing=tracing).walk()
+
+
+class World:
+    def __init__(self, plan: Plan, parts: Parts, *, tracing: bool) -> None:
+        def chance(what: str) -> Random:
+            return Random(f"{what} {plan.seed} {plan.salt}")
+
+        self.plan = plan
+        self.patience = plan.patience
+        self.counts: Counter[str] = Counter()
+        self.known: dict[bytes, bytes] = {}
+        self.ids = SeededIds(chance("ids"))
+        self.loop = VirtualLoop(chance("order"), jitter=plan.jitter, delay_max=plan.delay_max)
+        self.watch = Watch(self.loop, self.note)
+        self.store = parts.store(self.loop, plan, chance("faults"), self.watch.committed)
+        self.watch.store = self.store
+        self.answers = Answers(self.watch, self.store)
+        self.answers.slack_ms = 20 if plan.faults.drift else 0
+        self._chance = chance("world")
+        self._parts = parts
+        self._processes: list[Process] = []
+        self._old: list[Process] = []  # closing
+        self._nemesis: asyncio.Task[None] | None = None
+        self._digest = blake2b(digest_size=8)
+        self._trace: list[str] | None = [] if tracing else None
+        self._record_ids: dict[tuple[str, int], bytes] = {}
+
+    def walk(self) -> Walked:
+        try:
+            self.loop.run(self._walk())
+        except Stuck as stuck:
+            self.watch.violated("nobody waits for ever", str(stuck))
+        for error in self.loop.errors:
+            self.watch.violated("no error goes astray", error)
+        if self.store.counts["written twice"]:
+            self.watch.violated("what stands beside a job is written once", "")
+        counts = self.counts + self.watch.counts + self.store.counts
+        return Walked(
+            self.plan.seed,
+            self.loop.steps,
+            self.loop.time(),
+            self._digest.hexdigest(),
+            tuple(self.watch.violations),
+            dict(counts),
+            tuple(self._trace or ()),
+        )
+
+    def note(self, text: str) -> None:
+        """History: every event counts towards the digest, so that equal digests mean equal walks."""
+        line = f"{self.loop.time():.6f} {text}"
+        self._digest.update(line.encode())
+        if self._trace is not None:
+            self._trace.append(line)
+
+    def any_process(self) -> Process | None:
+        alive = [process for process in self._processes if not process.dead]
+        return self._chance.choice(alive) if alive else None
+
+    def new_candidate(self) -> bytes:
+        job_id = self.ids.job_id()
+        self.watch.candidates.add(job_id)
+        return job_id
+
+    def record_id(self, tenant: str, key: int) -> bytes:
+        found = self._record_ids.get((tenant, key))
+        if found is None:
+            found = self._record_ids[tenant, key] = identity.record_id(tenant, "walk", f"key{key}")
+        return found
+
+    def bare(self, key: int) -> bool:
+        return key >= self.plan.keys - self.plan.bare and key < self.plan.keys
+
+    async def _walk(self) -> None:
+        if self.plan.sequenced:
+            self._plant()
+        self._processes = [self._process() for _ in range(self.plan.processes)]
+        self._nemesis = self.loop.create_task(self._torment())
+        clients = [Client(self, number) for number in range(len(self.plan.clients))]
+        await asyncio.gather(*(c.run(ops) for c, ops in zip(clients, self.plan.clients, strict=True)))
+        self.note("calm")
+        self._calm_down()
+        await self._all_are_answered(clients)
+        lost = self.answers.acknowledged - self.watch.born - self.watch.dropped
+        if lost:
+            self.watch.violated("no acknowledged job is lost", f"{len(lost)} are")
+        await self._all_is_swept(clients)
+        self._nothing_is_left()
+
+    def _plant(self) -> None:
+        """A key that belongs to a sequenced client."""
+        id, now = self.record_id("tenant0", self.plan.keys), self.store.clock()
+        until = now + 100_000
+        record = Record(
+            id, "tenant0", "walk", f"key{self.plan.keys}", IdempotencyStatus.COMMITTED, b"\x02", b"", b"seq",
+            1, 0, now, now, until, 100_000, "client:seq", "seq", client_id="seq",
+        )  # fmt: skip
+        self.store.tables[Kind.RECORD][id] = record
+        self.watch.model.keys[id] = Key(
+            b"\x02", "committed", b"", b"seq", 1, 0, until, 100_000, now, sequenced=True
+        )
+
+    def _process(self) -> Process:
+        return Process(self.store, self.plan, self._chance, self._parts)
+
+    async def _torment(self) -> None:
+        acts: dict[str, Callable[[int], None]] = {
+            "crash": self._crash,
+            "roll": self._roll,
+            "pause": self._pause,
+            "back": self._step_back,
+            "forward": self._step_forward,
+        }
+        while True:
+            await asyncio.sleep(_NEMESIS_SECONDS)
+            self._memory_is_bounded()
+            for fault, act in acts.items():
+                if self._chance.random() < getattr(self.plan.faults, fault) * _NEMESIS_SECONDS:
+                    self.counts[fault] += 1
+                    self.note(fault)
+                    act(self._chance.randrange(len(self._processes)))
+
+    def _memory_is_bounded(self) -> None:
+        for process in self._processes:
+            stats = process.gate.stats()
+            if stats.committed + stats.rejected > self.plan.max_entries:
+                self.watch.violated("memory is bounded", f"{stats}")
+
+    def _crash(self, n: int) -> None:
+        self._processes[n].crash()
+        self.loop.call_later(self._chance.random(), self._revive, n)
+
+    def _revive(self, n: int) -> None:
+        if self._processes[n].dead:
+            self._processes[n] = self._process()
+
+    def _roll(self, n: int) -> None:
+        if not self._processes[n].dead:
+            self._processes[n].close()
+            self._old.append(self._processes[n])
+            self._processes[n] = self._process()
+
+    def _pause(self, n: int) -> None:
+        self._processes[n].paused_until = self.loop.time() + self.plan.slow_max * self._chance.random()
+
+    def _step_back(self, _: int) -> None:
+        if self.counts["back"] <= _JUMPS_MAX:
+            self.store.offset_ms -= self._chance.randint(1, _JUMP_MS_MAX)
+            self.answers.steps_back.append((self.loop.time(), self.store.clock()))
+
+    def _step_forward(self, _: int) -> None:
+        if self.counts["forward"] <= _JUMPS_MAX:
+            jump = self._chance.randint(1, _JUMP_MS_MAX)
+            self.store.offset_ms += jump
+            # What a gate counts from a coarse clock may be a tick longer than what the jump leaves.
+            self.answers.slack_ms += jump + self.plan.tick_ms
+
+    def _calm_down(self) -> None:
+        assert self._nemesis is not None
+        self._nemesis.cancel()
+        self.store.calm()
+        self.patience = CALM_SECONDS_MAX
+        for n, process in enumerate(self._processes):
+            process.paused_until = 0.0
+            self._revive(n)
+
+    async def _all_are_answered(self, clients: list[Client]) -> None:
+        """Faults are over: every key, asked for through every process, has an answer soon."""
+        try:
+            async with asyncio.timeout(CALM_SECONDS_MAX):
+                await asyncio.gather(
+                    *(
+                        self._answered(client, process, key)
+                        for client in clients[: self.plan.tenants]
+                        for process in self._processes
+                        for key in range(self.plan.keys)
+                    )
+                )
+                while any(process.busy() for process in (*self._processes, *self._old)):
+                    await asyncio.sleep(0.5)
+        except TimeoutError:
+            self.watch.violated("everybody gets an answer", "somebody still waits")
+
+    async def _answered(self, client: Client, process: Process, key: int) -> None:
+        op = Op(Verb.SUBMIT, key=key)
+        reply: AnyReply | None = None
+        while reply is None or isinstance(reply, InProgress):
+            reply = await client.submit(op, process=process)
+            await asyncio.sleep(0.2)
+
+    async def _all_is_swept(self, clients: list[Client]) -> None:
+        """In the end everything is cancelled, and goes when its time has come."""
+        records, jobs = self.store.tables[Kind.RECORD], self.store.tables[Kind.JOB]
+        rounds = left = 0
+        while rounds < 10:
+            for job in [job for job in jobs.values() if job.state not in ENDED]:
+                client = clients[int(job.tenant[-1])]
+                await client.insist(
+                    Cancel(
+                        tenant=job.tenant,
+                        job_id=job.id,
+                        actor="client:end",
+                        retention_ms=self.plan.retention_ms,
+                    )
+                )
+            await clients[0].sweep(Op(Verb.SWEEP))
+            if not jobs and all(record.client_id for record in records.values()):
+                return
+            await asyncio.sleep(2.0)
+            rounds = rounds + 1 if left == len(records) + len(jobs) else 0
+            left = len(records) + len(jobs)
+        self.watch.violated("what is expired goes", f"{len(records)} records and {len(jobs)} jobs stay")
+
+    def _nothing_is_left(self) -> None:
+        for process in (*self._processes, *self._old):
+            if process.harmed:
+                self.watch.violated("a caller that goes away harms nobody", f"{len(process.harmed)} were")
+            if process.dead:
+                continue
+            stats = process.gate.stats()
+            if stats.pending or stats.waiters or process.gate._awaited._polls:
+                self.watch.violated("nobody waits for ever", f"{stats}")
+            process.gate.cache.clean()
+            if process.gate.stats().total and self.plan.committed_ttl < 5:
+                self.watch.violated("memory is bounded", f"{process.gate.stats()}")

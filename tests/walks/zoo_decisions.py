@@ -1,0 +1,197 @@
+"""A third of the zoo: wrong decisions."""
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from onejob.core import arrival, identity, lookup, reservation, submission, upkeep
+from onejob.core.arrival import Arrival
+from onejob.core.facts import Job, Record, changed, live
+from onejob.core.receipt import Settled, Tended
+from onejob.core.reservation import HolderCommand, Settle
+from onejob.core.step import Facts, Step
+from onejob.core.submission import Submit
+from onejob.core.upkeep import Expire
+
+from .cage import bug
+from .house import Parts
+
+
+@bug
+def drop_the_fence() -> Iterator[Parts]:
+    def fenced(self: HolderCommand, record: Record | None, now: int) -> Record | None:
+        return record if record is not None and live(record, now) else None
+
+    with patch.object(HolderCommand, "fenced", fenced):
+        yield Parts()
+
+
+@bug
+def token_without_holder() -> Iterator[Parts]:
+    """A token alone is no fence: a record that was made anew starts again from 1."""
+
+    def fenced(self: HolderCommand, record: Record | None, now: int) -> Record | None:
+        return record if record is not None and live(record, now) and record.token == self.token else None
+
+    with patch.object(HolderCommand, "fenced", fenced):
+        yield Parts()
+
+
+@bug
+def forget_the_fingerprint() -> Iterator[Parts]:
+    answered = Arrival.answered
+
+    def lax(self: Arrival, record: Record, facts: Facts, now: int) -> Any:
+        return answered(replace(self, fingerprint=record.fingerprint), record, facts, now)
+
+    with patch.object(Arrival, "answered", lax):
+        yield Parts()
+
+
+@bug
+def in_progress_beats_the_mismatch() -> Iterator[Parts]:
+    answered = Arrival.answered
+
+    def lax(self: Arrival, record: Record, facts: Facts, now: int) -> Any:
+        asked = replace(self, fingerprint=record.fingerprint) if now <= record.lease_until else self
+        return answered(asked, record, facts, now)
+
+    with patch.object(Arrival, "answered", lax):
+        yield Parts()
+
+
+@bug
+def own_retry_taken_for_a_duplicate() -> Iterator[Parts]:
+    decide = Submit.decide
+
+    def deaf(self: Submit, facts: Facts, now: int) -> Any:
+        record = facts.record
+        if record is not None and record.holder == self.job_id and live(record, now):
+            return Step(self.answered(record, facts, now))
+        return decide(self, facts, now)
+
+    with patch.object(Submit, "decide", deaf):
+        yield Parts()
+
+
+@bug
+def take_over_with_a_new_job() -> Iterator[Parts]:
+    def anew(self: Submit, record: Record, facts: Facts, now: int) -> Any:
+        return self._create(record, facts, now)
+
+    with patch.object(Submit, "_finish", anew):
+        yield Parts()
+
+
+@bug
+def take_over_with_the_old_token() -> Iterator[Parts]:
+    taken_over = reservation._taken_over
+
+    def same(record: Record, *args: Any, **more: Any) -> Any:
+        return taken_over(replace(record, token=record.token - 1), *args, **more)
+
+    with patch.object(reservation, "_taken_over", same):
+        yield Parts()
+
+
+@bug
+def expired_one_millisecond_early() -> Iterator[Parts]:
+    def early(record: Record, now: int) -> bool:
+        return now < record.expires_at or now < record.lease_until
+
+    with (
+        patch.object(submission, "live", early),
+        patch.object(reservation, "live", early),
+        patch.object(lookup, "live", early),
+        patch.object(upkeep, "live", early),
+    ):
+        yield Parts()
+
+
+@bug
+def lease_one_millisecond_short() -> Iterator[Parts]:
+    answered = Arrival.answered
+
+    def early(self: Arrival, record: Record, facts: Facts, now: int) -> Any:
+        return answered(self, replace(record, lease_until=max(record.lease_until - 1, 0)), facts, now)
+
+    with patch.object(Arrival, "answered", early):
+        yield Parts()
+
+
+@bug
+def pending_expires_under_its_lease() -> Iterator[Parts]:
+    """The window ends with the time to live, whoever still holds the key."""
+
+    def strict(record: Record, now: int) -> bool:
+        return now <= record.created_at + record.ttl_ms if record.lease_until else now <= record.expires_at
+
+    with patch.object(submission, "live", strict), patch.object(reservation, "live", strict):
+        yield Parts()
+
+
+@bug
+def sweep_what_lives() -> Iterator[Parts]:
+    def decide(self: Expire, facts: Facts, now: int) -> Any:
+        record = facts.record
+        return Step(Tended(record is not None, now), drops=() if record is None else (record,))
+
+    with patch.object(Expire, "decide", decide):
+        yield Parts()
+
+
+@bug
+def failure_deletes_the_record() -> Iterator[Parts]:
+    def gone(self: Settle, record: Record, facts: Facts, now: int) -> Any:
+        return Step(Settled(replace(record, lease_until=0), facts.job, now), drops=(record,))
+
+    with patch.object(Settle, "_fail", gone):
+        yield Parts()
+
+
+@bug
+def reject_is_not_final() -> Iterator[Parts]:
+    answered = Arrival.answered
+
+    def again(self: Arrival, record: Record, facts: Facts, now: int) -> Any:
+        return None if record.status == "rejected" else answered(self, record, facts, now)
+
+    with patch.object(Arrival, "answered", again):
+        yield Parts()
+
+
+@bug
+def tenant_missing_from_the_key() -> Iterator[Parts]:
+    record_id = identity.record_id
+    with patch.object(identity, "record_id", lambda tenant, scope, key: record_id("", scope, key)):
+        yield Parts()
+
+
+@bug
+def job_goes_before_its_record() -> Iterator[Parts]:
+    """Ours: an ended job was not kept for the record that was settled after it."""
+
+    def kept(job: Job, now: int, *, keep_until: int) -> Job:
+        return (
+            changed(job, now) if job.ended_at else changed(job, now, keep_until=keep_until, due_at=keep_until)
+        )
+
+    with patch.object(arrival, "kept", kept), patch.object(reservation, "kept", kept):
+        yield Parts()
+
+
+@bug
+def forgotten_but_kept_alive_by_its_job() -> Iterator[Parts]:
+    """Ours: a repeated submission was told the window from before `forget`, and the gate passed it on."""
+    create = Submit._create
+
+    def long(self: Submit, old: Record | None, facts: Facts, now: int) -> Any:
+        step: Any = create(self, old, facts, now)
+        if step.puts:
+            return step
+        return replace(step, reply=replace(step.reply, expires_at=step.reply.job.created_at + self.ttl_ms))
+
+    with patch.object(Submit, "_create", long):
+        yield Parts()
