@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import onejob
+from onejob.http.serve import public
 
 from .sockets import BODY, ONEJOB, Client, Server, everything, replies, request, serving, submission
 
@@ -189,3 +190,21 @@ def test_settings_that_cannot_be_meant_are_said_in_one_line(tmp_path: Path) -> N
     assert "port in wrong.toml" in line
     assert refused(tmp_path, "--config", "missing.toml")[0] == 2
     assert refused(tmp_path, "--port", "70000")[0] == 2
+
+
+def test_what_is_configured_holds(tmp_path: Path) -> None:
+    environ = {"ONEJOB_MISMATCH_STATUS": "422", "ONEJOB_BODY_SECONDS_MAX": "0.5"}
+    with serving(tmp_path, "body_bytes_max = 100", environ=environ) as server:
+        assert server.submit("k").status == 202
+        other = server.submit("k", {"type": "charge", "input": {"amount": 43}})
+        assert (other.status, other.code, other.body["status"]) == (422, "CONFLICT", 422)
+        large = server.submit("large", {"type": "charge", "input": "x" * 100})
+        assert (large.status, large.code) == (413, "PAYLOAD_TOO_LARGE")
+        assert "100 bytes" in large.body["detail"]
+        (slow,) = server.say(submission("slow")[:-3])
+        assert "0.5 s" in slow.body["detail"]
+
+
+def test_the_password_of_a_store_is_not_shown() -> None:
+    assert public("sqlite:///onejob.db") == "sqlite:///onejob.db"
+    assert public("postgresql://me:secret@host/db") == "postgresql://me:…@host/db"

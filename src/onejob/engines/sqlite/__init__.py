@@ -156,6 +156,10 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _trouble(path: str, error: Exception) -> Unavailable | StoreRefused:
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
+        return StoreRefused(
+            f"{path} is damaged (a checksum is wrong); restore it from a backup, then open it again"
+        )
     match error:
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreRefused(f"{path} is damaged ({error}); restore it from a backup, then open it again")

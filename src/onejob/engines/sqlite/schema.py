@@ -2,10 +2,12 @@
 
 import os
 from contextlib import suppress
+from functools import cache
 from importlib import resources
 from typing import Any
 
 import apsw
+import apsw.sqlite_extra
 
 from onejob.clock import Clock, boot_id, tie, tied
 from onejob.errors import StoreRefused
@@ -17,6 +19,7 @@ _CHECKPOINT_PAGES = 1000
 _STATEMENTS_MAX = 512
 # Before it, a checkpoint that raced a commit could lose committed transactions (sqlite.org/wal.html, "WAL-reset").
 _SQLITE_MIN = (3, 51, 3)
+_CHECKSUM_BYTES = 8
 
 
 def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
@@ -26,8 +29,12 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
             "install apsw's own wheel, which brings its SQLite along"
         )
     # Without the flag that creates: a missing file is somebody's trouble, not a new store.
-    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=_STATEMENTS_MAX)
+    db = apsw.Connection(
+        path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=checksums(), statementcachesize=_STATEMENTS_MAX
+    )
     try:
+        if not os.stat(path).st_size:
+            db.reserve_bytes("main", _CHECKSUM_BYTES)  # a new file: every page of it carries a checksum
         if db.readonly("main"):
             # Its hold on the shared memory would be read-only for the whole process, even after all is mended.
             raise PermissionError("it may only be read")
@@ -45,6 +52,16 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
         db.close()
         raise
     return db
+
+
+@cache
+def checksums() -> str:
+    """The file layer that checks every page it reads, loaded once; SQLite by itself believes a flipped bit."""
+    usual = apsw.vfs_names()[0]
+    with apsw.Connection(":memory:") as db:
+        apsw.sqlite_extra.load(db, "cksumvfs")
+    apsw.set_default_vfs(usual)  # others in this process keep what they had
+    return "cksmvfs"
 
 
 def _sync_journal(path: str) -> None:
