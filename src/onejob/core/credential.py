@@ -96,6 +96,7 @@ def encoded(key: ApiKey) -> bytes:
     return json.encode(key)
 
 
+@lru_cache(1024)
 def decoded(body: bytes) -> ApiKey:
     return _decode(body)
 

@@ -192,8 +192,10 @@ def fold(
             assert len(footprint.jobs) <= JOBS_MAX
             facts = working.facts(footprint)
             step = command.decide(facts, _checked(command, facts, now))
-            assert command.writes or not (step.puts or step.drops or step.adds or step.cuts)
-            working.apply(step, footprint, facts)
+            if step.puts or step.drops or step.adds or step.cuts:
+                if not command.writes:
+                    raise Trespass("a command that only reads wanted to write")
+                working.apply(step, footprint, facts)
             replies.append(step.reply)
         except NewerFormat as error:
             replies.append(Defect(str(error), retryable=True))

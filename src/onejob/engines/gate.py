@@ -83,9 +83,10 @@ class Gate:
         replies = [self._enter(command) for command in commands]
         results = await each(replies)
         # Submissions wait; whoever asks to take over wants to know now.
-        late = [
-            n for n, r in enumerate(results) if isinstance(r, InProgress) and isinstance(commands[n], Arrival)
-        ]
+        late: list[int] = []
+        for n, result in enumerate(results):
+            if type(result) is InProgress and isinstance(commands[n], Arrival):
+                late.append(n)
         if late and self._config.wait_for_pending:
             waits = (self._wait(commands[n], results[n]) for n in late)
             for n, result in zip(late, await asyncio.gather(*waits, return_exceptions=True), strict=True):

@@ -11,7 +11,7 @@ from .wire import ErrorOut, ProblemOut
 Header = tuple[bytes, bytes]
 
 _encode = json.Encoder().encode
-_JSON = (b"content-type", b"application/json")
+JSON = (b"content-type", b"application/json")
 _PROBLEM = (b"content-type", b"application/problem+json")
 
 
@@ -23,7 +23,7 @@ class Answer(NamedTuple):
 
 
 def answer(status: int, body: Any, *headers: Header) -> Answer:
-    return Answer(status, _encode(body), (_JSON, *headers))
+    return Answer(status, _encode(body), (JSON, *headers))
 
 
 def text(status: int, body: bytes, kind: bytes, *headers: Header) -> Answer:

@@ -23,7 +23,7 @@ from .pour import pour
 from .problems import Unauthorized, problem, problem_of
 from .rates import Rates
 from .request import ANONYMOUS, Credential, Receive, Request, Scope, Send, TooLarge
-from .routes import Route, Routes, decoded, raw_path
+from .routes import Found, Route, Routes, decoded, raw_path
 
 log = logging.getLogger("onejob.http")
 
@@ -69,19 +69,18 @@ class App:
             return
         request_id = self._ids.nonce()
         begin = self._monotonic()
+        found = self.routes.find(raw_path(scope))
         try:
-            given = await self._answer(scope, receive, request_id)
+            given = await self._answer(found, scope, receive, request_id)
         except Exception as error:  # noqa: BLE001 - every caller is told, and the log
             given = self._refused(error, request_id)
         await _present(given, request_id, receive, send)
-        found = self.routes.find(raw_path(scope))
         route, seconds = found[0].get(scope["method"]) if found else None, self._monotonic() - begin
         self._metrics.observe(route, given.status, seconds)
         self._observe(request_id, scope["method"], route, given, seconds)
 
-    async def _answer(self, scope: Scope, receive: Receive, request_id: str) -> Answer:
+    async def _answer(self, found: Found | None, scope: Scope, receive: Receive, request_id: str) -> Answer:
         method = scope["method"]
-        found = self.routes.find(raw_path(scope))
         if found is None:
             return refusal(problem("NOT_FOUND", "there is no such path"), request_id)
         methods, placeholders = found

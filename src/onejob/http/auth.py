@@ -5,6 +5,7 @@ that is wrong with a credential is answered in one way, for the difference would
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,7 @@ def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     return rest.lstrip(" ") if scheme.lower() == "bearer" else None
 
 
+@lru_cache(1024)
 def _of_key(found: Verified, *, owns_keys: bool) -> Credential:
     key = found.key
     caller = Caller(found.tenant, key.user or key.name, str(Actor.client(key.name)), owns_keys)

@@ -10,6 +10,7 @@ from onejob.engine import PAGE_MAX
 from onejob.errors import OnejobError
 from onejob.intake import Submission
 
+from .accepted import accepted
 from .answers import Answer, answer, error_out
 from .problems import problem_of
 from .request import Request
@@ -27,8 +28,6 @@ from .wire import (
     job_out,
 )
 
-_REPLAYED = (b"idempotent-replayed", b"true")
-
 
 async def submit(request: Request) -> Answer:
     key = request.key()
@@ -36,10 +35,7 @@ async def submit(request: Request) -> Answer:
     submission = submission_of(await request.decoded(SubmitBody), key)
     if dry is not None:
         return await _foreseen(request, submission, dry)
-    receipt = await request.ledger.send(submission)
-    job = job_out(receipt.job) if receipt.job else None
-    body = SubmitOut(request.id, job, idempotency_out(receipt))
-    return answer(202, body, *_headers(receipt))
+    return accepted(await request.ledger.send(submission), request.id)
 
 
 async def submit_batch(request: Request) -> Answer:
@@ -117,18 +113,9 @@ def _item(body: SubmitBody) -> Submission | Invalid:
 async def _foreseen(request: Request, submission: Submission, dry: str) -> Answer:
     if dry != "true":
         raise Invalid("dryRun", "dryRun is true or left out")
-    receipt = await request.ledger.foresee(submission)
-    job = job_out(receipt.job) if receipt.job else None
-    return answer(200, SubmitOut(request.id, job, idempotency_out(receipt)))
-
-
-def _headers(receipt: Receipt) -> list[tuple[bytes, bytes]]:
-    headers = [(b"location", b"/api/jobs/" + receipt.job_id.encode())]
-    if not receipt.created:
-        headers.append(_REPLAYED)
-    if receipt.expires_at is not None:
-        headers.append((b"idempotency-expires", receipt.expires_at.isoformat().encode()))
-    return headers
+    forecast = await request.ledger.foresee(submission)
+    job = job_out(forecast.job) if forecast.job else None
+    return answer(200, SubmitOut(request.id, job, idempotency_out(forecast)))
 
 
 def _verdict(verdict: Receipt | OnejobError) -> VerdictOut:

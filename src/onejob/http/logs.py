@@ -64,6 +64,7 @@ class Log:
         self._json = form == "json"
         self._write = write
         self._wall_ms = (clock or SystemClock()).wall_ms
+        self._last_ms, self._last = 0, ""
         self._gathered = bytearray()
         self._due: asyncio.TimerHandle | None = None
 
@@ -104,7 +105,10 @@ class Log:
         self._gathered += (_encode(line) if self._json else _one_line(line.text())) + b"\n"
 
     def _now(self) -> str:
-        return utc(self._wall_ms()).isoformat(timespec="milliseconds")
+        ms = self._wall_ms()
+        if ms != self._last_ms:  # many requests are answered in one millisecond
+            self._last_ms, self._last = ms, utc(ms).isoformat(timespec="milliseconds")
+        return self._last
 
 
 class Handler(logging.Handler):

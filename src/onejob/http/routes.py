@@ -38,6 +38,10 @@ class Route(NamedTuple):
     media: str = "application/json"  # of the answer, when all is well
 
 
+# The methods of a path, and what stands in its placeholders, not decoded yet.
+Found = tuple[dict[str, Route], tuple[str, ...]]
+
+
 class Routes:
     """Finds the route of a request: exact paths by one look, the others by their patterns.
 
@@ -58,8 +62,8 @@ class Routes:
             else:
                 self._exact[path] = methods
 
-    def find(self, path: str) -> tuple[dict[str, Route], tuple[str, ...]] | None:
-        """The methods of a raw path, and what stands in its placeholders, not decoded yet."""
+    def find(self, path: str) -> Found | None:
+        """What is at a raw path."""
         methods = self._exact.get(path)
         if methods is not None:
             return methods, ()
