@@ -11,6 +11,7 @@ from onejob.cli import doctor, doctor_files, doctor_server
 from onejob.cli.calls import Said
 from onejob.cli.findings import Verdict
 from tests.edges.command_line import Command, Scripted, said
+from tests.engines.sqlite_files import Direct
 
 STORE = "onejob.db"
 
@@ -106,21 +107,28 @@ def test_another_programs_database_is_a_failure_and_stays_untouched(run: Command
 
 
 def test_a_newer_schema_is_a_failure(run: Command, store: Path) -> None:
-    with sqlite3.connect(store) as db:
-        db.execute("PRAGMA user_version = 999")
-    db.close()
+    with Direct(str(store)) as db:
+        db.pragma("user_version", 999)
     code, found = findings(run)
     assert code == 1
     assert found["schema"]["act"] == "upgrade this program"
 
 
 def test_a_journal_mode_that_another_program_set_is_a_warning(run: Command, store: Path) -> None:
-    with sqlite3.connect(store) as db:
-        db.execute("PRAGMA journal_mode = DELETE")
-    db.close()
+    with Direct(str(store)) as db:
+        db.pragma("journal_mode", "DELETE")
     code, found = findings(run)
     assert code == 0
     assert found["journal mode"]["verdict"] == "warn"
+
+
+def test_a_file_that_another_program_wrote_is_a_failure(run: Command, store: Path) -> None:
+    with sqlite3.connect(store) as db:
+        db.execute("PRAGMA user_version = 999")
+    db.close()
+    code, found = findings(run)
+    assert code == 1
+    assert any("another program" in str(finding) for finding in found.values())
 
 
 def test_memory_is_no_place_for_real_work(run: Command) -> None:

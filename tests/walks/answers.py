@@ -73,7 +73,10 @@ class Answers:
         """Certainly not done: if it was asked once, its job must never be seen."""
         if self._asked[arrival.job_id] == 1:
             self.watch.denied.add(arrival.job_id)
-            if arrival.job_id in self.watch.born:
+            window = self.watch.windows.get((arrival.record_id, arrival.job_id))
+            # An echo is heard inside the window; after it, the key speaks of somebody else.
+            over = window is not None and window.until < self.store.clock()
+            if arrival.job_id in self.watch.born and not over:
                 self.watch.violated("unavailable means not done", f"job {arrival.job_id.hex()} was made")
 
     def _arrived(self, ask: Ask, arrival: Arrival, reply: AnyReply, *, own: bool) -> None:

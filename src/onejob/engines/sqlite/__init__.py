@@ -9,11 +9,12 @@ import apsw
 from onejob.clock import Clock, SystemClock, tied
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
-from onejob.engine import Durability, Page, Query, StoreRefused, Unavailable, Unknown
+from onejob.engine import Durability, Page, Query, Unavailable, Unknown
 from onejob.engines.lane import Lane
 
 from . import queries, schema
 from .store import Store
+from .trouble import trouble_of
 from .turn import Turn
 
 T = TypeVar("T")
@@ -168,7 +169,7 @@ class SqliteEngine:
             self._close_writer()
             raise
         except (apsw.Error, OSError) as error:
-            trouble = _trouble(self._path, error)
+            trouble = trouble_of(self._path, error)
             if work == self._write:
                 self._close_writer()
             elif work != self._open_writer:
@@ -185,22 +186,3 @@ def _check_in_place(path: str, file: tuple[int, int]) -> None:
 def _identity(path: str) -> tuple[int, int]:
     status = os.stat(path)
     return status.st_dev, status.st_ino
-
-
-def _trouble(path: str, error: Exception) -> Unavailable | StoreRefused:
-    if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
-        return StoreRefused(
-            f"{path} is damaged (a checksum is wrong); restore it from a backup, then open it again"
-        )
-    match error:
-        case apsw.CorruptError() | apsw.NotADBError():
-            return StoreRefused(f"{path} is damaged ({error}); restore it from a backup, then open it again")
-        case apsw.FullError():
-            return Unavailable(f"the disk of {path} is full: nothing was done; make room, then repeat")
-        case apsw.BusyError() | apsw.LockedError():
-            return Unavailable(f"{path} is locked by another program: nothing was done; end it, then repeat")
-        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | PermissionError():
-            return Unavailable(
-                f"{path} cannot be written ({error}): nothing was done; mend its permissions, then repeat"
-            )
-    return Unavailable(f"{path} cannot be used ({error}): nothing was done; mend it, then repeat")

@@ -9,6 +9,7 @@ from msgspec import Struct
 from onejob.errors import StoreRefused
 
 from . import schema
+from .trouble import trouble_of
 
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
@@ -42,9 +43,7 @@ def checkup(path: str) -> Checkup:
         finally:
             db.close()
     except (apsw.Error, OSError) as error:
-        raise StoreRefused(
-            f"{path} cannot be read ({error}); mend its permissions, or restore it from a backup"
-        ) from error
+        raise StoreRefused(str(trouble_of(path, error))) from error
 
 
 def _known() -> int:

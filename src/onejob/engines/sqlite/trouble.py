@@ -1,0 +1,24 @@
+"""What SQLite complains about, in the words of the seam, with the next act."""
+
+import apsw
+
+from onejob.errors import StoreRefused, Unavailable
+
+
+def trouble_of(path: str, error: Exception) -> Unavailable | StoreRefused:
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
+        return StoreRefused(
+            f"{path} is damaged (a checksum is wrong); restore it from a backup, then open it again"
+        )
+    match error:
+        case apsw.CorruptError() | apsw.NotADBError():
+            return StoreRefused(f"{path} is damaged ({error}); restore it from a backup, then open it again")
+        case apsw.FullError():
+            return Unavailable(f"the disk of {path} is full: nothing was done; make room, then repeat")
+        case apsw.BusyError() | apsw.LockedError():
+            return Unavailable(f"{path} is locked by another program: nothing was done; end it, then repeat")
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | PermissionError():
+            return Unavailable(
+                f"{path} cannot be written ({error}): nothing was done; mend its permissions, then repeat"
+            )
+    return Unavailable(f"{path} cannot be used ({error}): nothing was done; mend it, then repeat")
