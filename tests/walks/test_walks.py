@@ -14,7 +14,7 @@ from .world import walk
 
 HERE = Path(__file__).parent
 SLICES = 8
-SLICE_STEPS = 140_000  # eight of them are more than a million
+SLICE_STEPS = 200_000  # eight of them are more than a million and a half
 SLICE_SEEDS_MAX = 1_000
 
 # A run in which nothing happens proves nothing: the least that a slice must have met.

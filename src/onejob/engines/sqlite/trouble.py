@@ -8,7 +8,8 @@ from onejob.errors import StoreRefused, Unavailable
 def trouble_of(path: str, error: Exception) -> Unavailable | StoreRefused:
     if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
         return StoreRefused(
-            f"{path} is damaged (a checksum is wrong); restore it from a backup, then open it again"
+            f"{path} is damaged, or another program wrote it: a page has a wrong checksum; "
+            "restore a copy made page by page (sqlite3's .backup, not VACUUM INTO), then open it again"
         )
     match error:
         case apsw.CorruptError() | apsw.NotADBError():
