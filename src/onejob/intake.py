@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -24,6 +25,8 @@ PRIORITY_MAX = 1000
 ATTEMPTS_MAX = 100
 ATTEMPTS_DEFAULT = 3
 TIMEOUT_MS_MAX = 30 * 24 * 3600 * 1000
+SMALL_BYTES = 2048
+REPEATED_MAX = 1024
 
 
 class Caller(Struct, frozen=True):
@@ -59,9 +62,10 @@ def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
     raw = submission.input
     if isinstance(raw, Raw):
         data = bytes(raw)
-        form = canonical(data)
+        mark = _print_of(type, data) if len(data) > SMALL_BYTES else _print_again(type, data)
     else:
         data, form = prepared(raw)
+        mark = fingerprint(type, form)
     key = submission.idempotency_key
     if key is not None:
         key = checked_key(key)
@@ -73,7 +77,7 @@ def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
         record_id=b"" if key is None else key_id(caller, scope, key),
         scope=scope,
         key=key or "",
-        fingerprint=fingerprint(type, form),
+        fingerprint=mark,
         actor=caller.actor,
         user=caller.user,
         ttl_ms=ttl_ms(submission),
@@ -84,6 +88,14 @@ def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
         timeout_ms=0 if submission.timeout is None else _timeout_ms(submission.timeout),
         labels=_labels(submission.labels) if submission.labels else b"",
     )
+
+
+def _print_of(type: str, data: bytes) -> bytes:
+    return fingerprint(type, canonical(data))
+
+
+# Retries bring the very same text: its fingerprint is worked out once.
+_print_again = lru_cache(REPEATED_MAX)(_print_of)
 
 
 def reserve_of(

@@ -32,8 +32,8 @@ def plan_of(seed: int, bug: str | None = None) -> Plan:
     return _SCENES.get(bug or "", draw)(seed)
 
 
-def _scene(verbs: list[Verb], ttl_ms: int, seed: int) -> Plan:
-    """A slow store and one busy key: what a general walk meets once in a thousand seeds, it meets sooner."""
+def _scene(verbs: list[Verb], ttl_ms: int, faults: Faults, seed: int) -> Plan:
+    """A poor store and one busy key: what a general walk meets once in a thousand seeds, it meets sooner."""
     chance = Random(f"scene {seed}")
     clients = tuple(
         tuple(
@@ -44,7 +44,7 @@ def _scene(verbs: list[Verb], ttl_ms: int, seed: int) -> Plan:
     return Plan(
         seed,
         clients,
-        Faults(slow=0.3),
+        faults,
         processes=3,
         latency=0.001,
         slow_max=3.0,
@@ -54,6 +54,11 @@ def _scene(verbs: list[Verb], ttl_ms: int, seed: int) -> Plan:
 
 
 _SCENES: dict[str, Callable[[int], Plan]] = {
-    "compare_numbers_not_facts": partial(_scene, [Verb.SUBMIT, Verb.SUBMIT, Verb.SWEEP, Verb.COUNT], 200),
-    "decide_in_the_past": partial(_scene, [Verb.SUBMIT] * 4 + [Verb.FORGET], 3000),
+    "compare_numbers_not_facts": partial(
+        _scene, [Verb.SUBMIT, Verb.SUBMIT, Verb.SWEEP, Verb.COUNT], 200, Faults(slow=0.3)
+    ),
+    "decide_in_the_past": partial(_scene, [Verb.SUBMIT] * 4 + [Verb.FORGET], 3000, Faults(slow=0.3)),
+    "doubt_forgotten_by_the_next_attempt": partial(
+        _scene, [Verb.SUBMIT, Verb.KEYLESS], 3000, Faults(unavailable=0.2, reply_lost=0.25)
+    ),
 }

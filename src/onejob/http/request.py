@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -23,6 +24,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 T = TypeVar("T")
 
 QUERY_FIELDS_MAX = 50
+SMALL_BYTES = 2048
+REPEATED_MAX = 1024
 
 _LIMITS = ServiceConfig()
 
@@ -121,12 +124,9 @@ class Request:
     async def decoded(self, kind: type[T]) -> T:
         """The body as this kind of Struct; two members of one name are refused anywhere in it."""
         data = await self.body()
-        try:
-            value = json.decode(data, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Invalid("body", f"the body cannot be taken: {error}") from error
-        canonical(data)
-        return value
+        if len(data) > SMALL_BYTES:
+            return _decoded(data, kind)
+        return _decoded_again(data, kind)  # type: ignore[arg-type]  # a class can be hashed
 
     async def no_body(self) -> None:
         if await self.body():
@@ -144,3 +144,16 @@ class Request:
         if message["type"] == "http.disconnect":
             raise Invalid("body", "the connection closed before the body was complete; send it again")
         return message.get("body", b""), message.get("more_body", False)
+
+
+def _decoded(data: bytes, kind: type[T]) -> T:
+    try:
+        value = json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid("body", f"the body cannot be taken: {error}") from error
+    canonical(data)
+    return value
+
+
+# Retries send the very same bytes: what they say is worked out once.
+_decoded_again = lru_cache(REPEATED_MAX)(_decoded)
