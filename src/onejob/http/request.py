@@ -126,7 +126,8 @@ class Request:
         data = await self.body()
         if len(data) > SMALL_BYTES:
             return _decoded(data, kind)
-        return _decoded_again(data, kind)  # type: ignore[arg-type]  # a class can be hashed
+        known: T = _decoded_again(data, kind)  # type: ignore[arg-type]  # a class can be hashed
+        return known
 
     async def no_body(self) -> None:
         if await self.body():
