@@ -39,13 +39,13 @@ format: $(READY) ## Format the code and mend what lint can mend
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --quiet --fix .
 
-bench: $(READY) ## Measure onejob against its peers
+bench: $(READY) ## Measure what a submission costs, and the bars it must hold
 	$(BIN)/python -m bench $(ARGS)
 
 docs: $(READY) ## Renew the generated pages
 	$(BIN)/python docs/generate.py
 
-prove: $(READY) ## Run the long campaign of random walks and crashes
+prove: $(READY) ## Run the long campaign of random walks
 	$(BIN)/python -m tests.walks $(ARGS)
 
 clean: ## Remove everything that was made here

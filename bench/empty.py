@@ -4,7 +4,7 @@ import socket
 
 import uvicorn
 
-BODY = b"x" * 560
+BODY = b"x" * 526
 HEADERS = [
     (b"content-type", b"application/json"),
     (b"location", b"/api/jobs/01a1e2f5-39f9-73f8-930c-48a088963d1e"),

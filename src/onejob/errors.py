@@ -12,6 +12,7 @@ OnejobError
 ├── Unavailable             certainly not done: repeat
 │   └── StoreRefused            the store is not what it must be: mend it first
 ├── Unknown                 may be done: repeat the same command with the same key
+│   └── MayBeDone               there was no key: look before you repeat
 └── DefectiveCommand        a bug of the program: report it
 """
 
@@ -25,6 +26,7 @@ __all__ = [
     "IdempotencyConflict",
     "Invalid",
     "LeaseLost",
+    "MayBeDone",
     "NotFound",
     "OnejobError",
     "StoreRefused",
@@ -105,6 +107,12 @@ class Unknown(OnejobError):
     """May be done: execute the same command again."""
 
     retryable = True
+
+
+class MayBeDone(Unknown):
+    """A submission without a key whose fate is not known: repeating it might make a second job."""
+
+    retryable = False
 
 
 class StoreRefused(Unavailable):

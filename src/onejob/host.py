@@ -10,18 +10,20 @@ from msgspec import Struct
 from .clock import Clock
 from .core.ending import RETENTION_MS
 from .core.facts import Kind
+from .core.receipt import Tended
 from .core.upkeep import Purge
 from .engine import Engine, Listing
 from .engines.cache import CacheStats
 from .engines.combine import Combine, Load
 from .engines.gate import Gate
-from .errors import OnejobError
+from .errors import OnejobError, Unavailable
 from .ids import Ids
 from .settings import IdempotencyConfig
 from .sweep import Sweeper, Swept
 from .tail import Tail
 
-_PURGE_PAGE = 500
+_CHUNK = 500
+_PURGE_PASSES_MAX = 10
 
 log = logging.getLogger("onejob")
 
@@ -54,7 +56,8 @@ class Host:
         self.retention_ms = retention_ms
         self.lease_ms = round(config.pending_ttl_seconds * 1000)
         self.rejected_ms = round(config.rejected_ttl_seconds * 1000)
-        self.remembered_ms = round(config.committed_ttl_seconds * 1000)
+        # The longest that any gate may remember: what `forget` must wait for.
+        self.remembered_ms = round(max(config.committed_ttl_seconds, config.rejected_ttl_seconds) * 1000)
         self._config = config
         self._sweeper = Sweeper(self.gate, retention_ms=retention_ms)
         self._upkeep: asyncio.Task[None] | None = None
@@ -83,19 +86,34 @@ class Host:
             upkeep_failures=self._upkeep_failures,
         )
 
-    async def flush_hits(self) -> None:
-        hits = self.gate.take_hits()
-        if hits:
-            await self.gate.execute(hits)
+    async def flush_hits(self, *record_ids: bytes) -> None:
+        """Write down the hits of these records, or of all; a few at a time, so that submissions come through."""
+        hits = self.gate.take_hits(*record_ids)
+        for start in range(0, len(hits), _CHUNK):
+            await self.gate.execute(hits[start : start + _CHUNK])
 
     async def purge(self, tenant: str) -> int:
-        """Erase a tenant's facts. Records go first and take their jobs along, so none is left without the other."""
+        """Erase a tenant's facts, again and again until there is nothing left, for others may be submitting."""
         total = 0
-        for kind in Kind:
-            while page := (await self.gate.scan(Listing(tenant=tenant, kind=kind, limit=_PURGE_PAGE))).items:
-                await self.gate.execute(_erasures(tenant, kind, [fact.id for fact in page]))
-                total += len(page)
-        return total
+        for _ in range(_PURGE_PASSES_MAX):
+            erased = sum([await self._purge(tenant, kind) for kind in Kind])
+            if not erased:
+                return total
+            total += erased
+        raise Unavailable("the tenant is still being used; revoke its credentials, then repeat")
+
+    async def _purge(self, tenant: str, kind: Kind) -> int:
+        """One pass. Records take their jobs along, so that no key is left without its job."""
+        total, after = 0, b""
+        while True:
+            page = await self.gate.scan(Listing(tenant=tenant, kind=kind, after=after, limit=_CHUNK))
+            ids = [fact.id for fact in page.items]
+            if ids:
+                replies = await self.gate.execute(_erasures(tenant, kind, ids))
+                total += sum(isinstance(reply, Tended) and reply.changed for reply in replies)
+                after = ids[-1]
+            if not page.more:
+                return total
 
     async def aclose(self) -> None:
         self.tail.close()
@@ -103,9 +121,11 @@ class Host:
             self._upkeep.cancel()
             with suppress(asyncio.CancelledError):
                 await self._upkeep
-        with suppress(OnejobError):  # some hits may stay uncounted; keys and jobs are safe
-            await self.flush_hits()
-        await self.gate.aclose()
+        try:
+            with suppress(OnejobError):  # some hits may stay uncounted; keys and jobs are safe
+                await self.flush_hits()
+        finally:
+            await self.gate.aclose()
 
     async def _keep_up(self) -> None:
         while True:
@@ -115,6 +135,9 @@ class Host:
             except OnejobError as error:
                 self._upkeep_failures += 1
                 log.warning("upkeep was put off: %s", error)
+            except Exception:
+                self._upkeep_failures += 1
+                log.exception("upkeep failed")
 
 
 def _erasures(tenant: str, kind: Kind, ids: Sequence[bytes]) -> list[Purge]:

@@ -197,8 +197,8 @@ class Ledger:
 
     async def explain(self, key: str, *, scope: str) -> Story:
         """The record of a key and its story. The scope is the job type, unless the submission named another."""
-        await self._host.flush_hits()
         record_id = looked_up_id(self._caller, key, scope)
+        await self._host.flush_hits(record_id)
         found = await self._ask(LookUp(tenant=self._caller.tenant, record_id=record_id))
         return await story_of(self._gate, found, key)
 

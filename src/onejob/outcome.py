@@ -38,12 +38,14 @@ from .errors import (
     IdempotencyConflict,
     Invalid,
     LeaseLost,
+    MayBeDone,
     NotFound,
     OnejobError,
     SubmissionInProgress,
     SubmissionRefused,
     SubmissionRejected,
     Unavailable,
+    Unknown,
 )
 
 _OUTCOMES: dict[type[Any], Outcome] = {
@@ -152,6 +154,10 @@ async def answered(engine: Engine, arrival: Arrival, result: AnyReply | BaseExce
 
 async def unanswered(engine: Engine, arrival: Arrival, result: AnyReply | BaseException) -> OnejobError:
     """What to raise for a submission without a receipt; says where a conflicting body differs."""
+    if isinstance(result, Unknown) and not arrival.key:
+        return MayBeDone(
+            "it may be done, and without a key nobody can tell; look at the jobs before you repeat it"
+        )
     paths = await differences(engine, arrival, result) if isinstance(result, Conflict) else ()
     error = failure(result, arrival.key, paths)
     if isinstance(error, OnejobError):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PREFIX: Final = "IDEMPOTENCY_"
 SERVICE_PREFIX: Final = "ONEJOB_"
 NOT_OF_THE_SERVICE: Final = frozenset({"ONEJOB_API_KEY"})
+SECONDS_MIN: Final = 0.001
 SECONDS_MAX: Final = 365 * 86_400
 ENTRIES_MAX: Final = 10_000_000
 
@@ -103,7 +104,7 @@ def service_config(
         values[field] = _converted(names[field], value, types.get(field), strict=True)
     for variable, text in (os.environ if environ is None else environ).items():
         field = variable.removeprefix(SERVICE_PREFIX).lower()
-        if variable.startswith(SERVICE_PREFIX) and variable not in NOT_OF_THE_SERVICE:
+        if variable.startswith(SERVICE_PREFIX) and not _elses(variable, text):
             names[field] = variable
             # What is made of several settings is for the file.
             kind = None if field == "jwt" else types.get(field)
@@ -115,6 +116,13 @@ def service_config(
         return ServiceConfig(**values)
     except Invalid as error:
         raise Invalid(error.what, f"{names.get(error.what, error.what)}: {error}") from None
+
+
+def _elses(variable: str, text: str) -> bool:
+    """Not ours: of the command line, or what Kubernetes sets for a Service that is called onejob."""
+    if variable in NOT_OF_THE_SERVICE or variable.startswith(("ONEJOB_SERVICE_", "ONEJOB_PORT_")):
+        return True
+    return variable == "ONEJOB_PORT" and text.startswith(("tcp://", "udp://"))
 
 
 def _in_file(path: str) -> dict[str, Any]:
@@ -170,7 +178,7 @@ def _check(field: str, name: str, value: object) -> float | bool:
     zero_fits = field == "pending_wait_timeout"
     # NaN and infinity fail the comparison, and a bool is not of either type.
     if type(value) is float or type(value) is int:  # noqa: SIM102 - the type is narrowed first
-        if 0 < value <= SECONDS_MAX or (zero_fits and value == 0):
+        if SECONDS_MIN <= value <= SECONDS_MAX or (zero_fits and value == 0):
             return value
-    least = "from 0" if zero_fits else "above 0"
+    least = "from 0" if zero_fits else f"from {SECONDS_MIN}"
     raise Invalid(name, f"{name} is {value!r}; set it to a number of seconds {least} up to {SECONDS_MAX}")

@@ -10,9 +10,9 @@ import pytest
 from . import judge, tracing
 from .victim import GAVE_UP
 
-# Of each kind of call every so many-th is tried, from a random one on; ONEJOB_CRASH_STRIDE=1 tries all of them.
+# Of each kind of call every so many-th is tried, from a random one on; CRASH_STRIDE=1 tries all of them.
 STRIDES = {"fdatasync": 4, "pwrite64": 25, "ftruncate": 2, "openat": 3, "fsync": 1}
-STRIDE = int(os.environ.get("ONEJOB_CRASH_STRIDE", "0"))
+STRIDE = int(os.environ.get("CRASH_STRIDE", "0"))
 SPELL = 12
 PATIENCE = 40
 

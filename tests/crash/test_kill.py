@@ -10,7 +10,7 @@ import pytest
 from . import judge
 from .loading import a_while, loaded
 
-CYCLES = int(os.environ.get("ONEJOB_CRASH_CYCLES", "5"))
+CYCLES = int(os.environ.get("CRASH_CYCLES", "5"))
 SEEDS = (11, 22, 33, 44)
 
 

@@ -13,7 +13,7 @@ from . import judge, mount, tracing
 from .load import asked_again, opened
 from .loading import a_while, loaded
 
-CUTS = int(os.environ.get("ONEJOB_CRASH_CYCLES", "7"))  # of each mode
+CUTS = int(os.environ.get("CRASH_CYCLES", "7"))  # of each mode
 CONTROL_CUTS_MAX = 5
 MODES = ("drop", "prefix", "sectors")
 SYNCS = range(5, 15)  # the first commits of a life

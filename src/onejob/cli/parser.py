@@ -147,7 +147,7 @@ def _api_keys(commands: Adding) -> None:
     listing = _command(acts, "list", "List the API keys of a tenant.", "onejob apikey list --tenant acme")
     _on_engine(listing)
     rotate = _command(
-        acts, "rotate", "Give an API key a new secret.", "onejob apikey rotate 5f0c2a9d4b7e1368 --overlap 1h"
+        acts, "rotate", "Give an API key a new secret.", "onejob apikey rotate 5f0c2a9d4b7e --overlap 1h"
     )
     rotate.add_argument(
         "--overlap",
@@ -156,7 +156,7 @@ def _api_keys(commands: Adding) -> None:
         metavar="LENGTH",
         help="how long the old secret still opens; default: 24h",
     )
-    revoke = _command(acts, "revoke", "Shut an API key for good.", "onejob apikey revoke 5f0c2a9d4b7e1368")
+    revoke = _command(acts, "revoke", "Shut an API key for good.", "onejob apikey revoke 5f0c2a9d4b7e")
     for command in (rotate, revoke):
         command.add_argument("id", metavar="ID", help="as `onejob apikey list` shows it")
         _on_engine(command)

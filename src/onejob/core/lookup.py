@@ -50,6 +50,10 @@ class Probe(CommandData, frozen=True, gc=False, kw_only=True):
     command: Submit | Reserve
 
     @property
+    def bulk(self) -> int:
+        return self.command.bulk
+
+    @property
     def footprint(self) -> Footprint:
         return self.command.footprint
 

@@ -122,14 +122,11 @@ class Purge(CommandData, frozen=True, gc=False, kw_only=True):
         )
 
     def decide(self, facts: Facts, now: int) -> Step[Tended]:
-        named: list[Fact | None] = [
-            facts.record,
-            *facts.jobs.values(),
-            facts.stream,
-            facts.tally,
-            facts.policy,
-        ]
-        drops = tuple(fact for fact in named if fact is not None)
+        named: list[Fact | None] = [facts.record, facts.stream, facts.tally, facts.policy]
+        held = facts.record.job_ids if facts.record is not None else b""
+        # A job whose record may be alive goes with its record, or the key would name a job that is gone.
+        jobs = (job for job in facts.jobs.values() if job.id in held or not job.key or now > job.keep_until)
+        drops = (*(fact for fact in named if fact is not None), *jobs)
         return Step(Tended(bool(drops), now), drops=drops)
 
 

@@ -5,6 +5,7 @@ queue is bounded, and a caller that goes away harms nobody: its command is execu
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -14,6 +15,9 @@ from onejob.core.step import Command
 from onejob.engine import Durability, Engine, Page, Query, Unavailable, Unknown
 
 T = TypeVar("T")
+
+log = logging.getLogger("onejob")
+
 Deliver = Callable[[AnyReply | Exception], None]
 
 BATCH_MAX = 1024
@@ -96,7 +100,10 @@ class Combine:
         else:
             queue.running, queue.task = False, None
         for (_, deliver), result in zip(batch, results, strict=True):
-            deliver(result)
+            try:
+                deliver(result)
+            except Exception:
+                log.exception("an answer could not be delivered")
 
     async def _execute(self, commands: list[Command[Any]]) -> Sequence[AnyReply]:
         """Execute; what may or may not be done is executed again, for every command knows its own echo."""

@@ -114,8 +114,10 @@ class Gate:
     def loads(self) -> dict[str, Load]:
         return self._inner.loads()
 
-    def take_hits(self) -> list[CountHits]:
-        """The hits counted since the last call, to be written down when it suits."""
+    def take_hits(self, *record_ids: bytes) -> list[CountHits]:
+        """The hits counted since the last call, of these records or of all, to be written down when it suits."""
+        if record_ids:
+            return [self._hits.pop(id) for id in record_ids if id in self._hits]
         hits, self._hits = self._hits, {}
         return list(hits.values())
 

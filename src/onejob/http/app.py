@@ -20,7 +20,7 @@ from .observability import observability
 from .openapi import described
 from .pages import PAGES
 from .pour import pour
-from .problems import Unauthorized, problem, problem_of
+from .problems import Unauthorized, presented, problem
 from .rates import Rates
 from .request import ANONYMOUS, Credential, Receive, Request, Scope, Send, TooLarge
 from .routes import Found, Route, Routes, decoded, raw_path
@@ -113,14 +113,14 @@ class App:
                 message = f"a body has at most {self._config.body_bytes_max} bytes; send less"
                 found = problem("PAYLOAD_TOO_LARGE", message)
             case OnejobError():
-                found = problem_of(error)
+                found = presented(error, mismatch_status=self._config.mismatch_status)
             case _:
                 message = "something unforeseen happened; the log has it under the request id"
                 found = problem("INTERNAL_ERROR", message)
         if found.code == "INTERNAL_ERROR":
             log.error("request %s failed: %s", request_id, trail(error))
-        elif found.code == "CONFLICT":
-            found = found._replace(status=self._config.mismatch_status)
+        elif found.code == "SERVICE_UNAVAILABLE":
+            log.warning("request %s was put off: %s", request_id, error)
         given = refusal(found, request_id)
         if isinstance(error, Unauthorized):
             return given._replace(headers=(*given.headers, _CHALLENGE))

@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from onejob.ids import SystemIds
 
 from .answers import Answer, Header, refusal
+from .key_header import NAME as KEY_HEADER
 from .logs import trail
 from .problems import RETRY_AFTER_STORE, problem
 from .request import Scope
@@ -192,7 +193,8 @@ class Exchange:
         self.keep_alive = False
         if not self.response_started:
             self.response_started = True
-            self._head = leaving()
+            named = any(name == KEY_HEADER for name, _ in self._scope["headers"])
+            self._head = leaving(repeatable=named or self._scope["method"] == "GET")
             self._write(b"")
             self._complete()
         elif self._left is None:
@@ -201,10 +203,17 @@ class Exchange:
             self._transport.close()
 
 
-def leaving() -> bytes:
+def leaving(*, repeatable: bool) -> bytes:
     request_id = SystemIds().nonce()
-    message = "this server is being stopped; repeat with the same key"
-    given = refusal(problem("SERVICE_UNAVAILABLE", message, RETRY_AFTER_STORE), request_id)
+    if repeatable:
+        found = problem(
+            "SERVICE_UNAVAILABLE", "this server is being stopped; repeat with the same key", RETRY_AFTER_STORE
+        )
+    else:
+        found = problem(
+            "SERVICE_UNAVAILABLE", "this server is being stopped; it may be done, so look before you repeat"
+        )
+    given = refusal(found, request_id)
     return on_the_wire(given, request_id)
 
 

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from onejob.core.invalid import Invalid
+from onejob.core.key import checked_key
 from onejob.core.roles import Act
 from onejob.core.states import JobState
 from onejob.core.views import Receipt
@@ -12,7 +13,7 @@ from onejob.intake import Submission
 
 from .accepted import accepted
 from .answers import Answer, answer, error_out
-from .problems import problem_of
+from .problems import presented
 from .request import Request
 from .routes import Parameter, Route
 from .shapes import BATCH_MAX, JOB_ID
@@ -49,7 +50,8 @@ async def submit_batch(request: Request) -> Answer:
     items = [_item(item) for item in body.jobs]
     sent = iter(await request.ledger.submit_many([one for one in items if isinstance(one, Submission)]))
     verdicts = [next(sent) if isinstance(one, Submission) else one for one in items]
-    return answer(200, BatchOut(request.id, [_verdict(verdict) for verdict in verdicts]))
+    mismatch = request.limits.mismatch_status
+    return answer(200, BatchOut(request.id, [_verdict(verdict, mismatch) for verdict in verdicts]))
 
 
 async def job(request: Request) -> Answer:
@@ -62,7 +64,7 @@ async def jobs(request: Request) -> Answer:
     asked = request.query("state", "type", "user", "cursor", "limit")
     limit = limit_of(asked.get("limit", "100"))
     found = await request.ledger.jobs(
-        state=_state(asked.get("state")),
+        state=asked.get("state"),
         type=asked.get("type"),
         user=asked.get("user"),
         before=asked.get("cursor"),
@@ -82,7 +84,7 @@ async def cancel(request: Request) -> Answer:
 
 def submission_of(body: SubmitBody, key: str | None) -> Submission:
     if body.idempotency_key is not None:
-        if key is not None and key != body.idempotency_key:
+        if key is not None and checked_key(key) != checked_key(body.idempotency_key):
             raise Invalid(
                 "idempotencyKey", "the header and the body name different keys; send one, or the same"
             )
@@ -118,11 +120,11 @@ async def _foreseen(request: Request, submission: Submission, dry: str) -> Answe
     return answer(200, SubmitOut(request.id, job, idempotency_out(forecast)))
 
 
-def _verdict(verdict: Receipt | OnejobError) -> VerdictOut:
+def _verdict(verdict: Receipt | OnejobError, mismatch_status: int) -> VerdictOut:
     if isinstance(verdict, Receipt):
         job = job_out(verdict.job) if verdict.job else None
         return VerdictOut(202, job, idempotency_out(verdict))
-    found = problem_of(verdict)
+    found = presented(verdict, mismatch_status=mismatch_status)
     return VerdictOut(found.status, error=error_out(found))
 
 
@@ -131,15 +133,6 @@ def _seconds(what: str, seconds: float) -> timedelta:
         return timedelta(seconds=seconds)
     except (OverflowError, ValueError) as error:
         raise Invalid(what, f"{what} is a number of seconds; choose a smaller one") from error
-
-
-def _state(text: str | None) -> JobState | None:
-    if text is None:
-        return None
-    try:
-        return JobState(text)
-    except ValueError:
-        raise Invalid("state", f"a state is one of {', '.join(JobState)}") from None
 
 
 def limit_of(text: str) -> int:

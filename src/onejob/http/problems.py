@@ -7,6 +7,7 @@ from onejob.core.receipt import Reason
 from onejob.errors import (
     IdempotencyConflict,
     Invalid,
+    MayBeDone,
     NotFound,
     OnejobError,
     SubmissionInProgress,
@@ -92,5 +93,24 @@ def problem_of(error: OnejobError) -> Problem:
         case NotFound():
             return problem("NOT_FOUND", text)
         case Unavailable() | Unknown():
-            return problem("SERVICE_UNAVAILABLE", text, RETRY_AFTER_STORE)
+            return problem("SERVICE_UNAVAILABLE", text, RETRY_AFTER_STORE if error.retryable else None)
     return problem("INTERNAL_ERROR", text)
+
+
+def presented(error: OnejobError, *, mismatch_status: int) -> Problem:
+    """What a stranger is told: where the store lies and what ails it is for the log alone."""
+    found = problem_of(error)
+    match error:
+        case IdempotencyConflict():
+            return found._replace(status=mismatch_status)
+        case MayBeDone():
+            return found
+        case Unknown():
+            return found._replace(message="it may be done; repeat with the same key")
+        case Unavailable():
+            return found._replace(
+                message="the store cannot be used now: nothing was done; repeat with the same key"
+            )
+    if found.code == "INTERNAL_ERROR":
+        return found._replace(message="something unforeseen happened; the log has it under the request id")
+    return found

@@ -52,7 +52,7 @@ ANONYMOUS = Credential(Caller(tenant="", user="", actor=""), frozenset(), "anony
 
 
 class Request:
-    __slots__ = ("_limits", "_receive", "credential", "headers", "id", "ledger", "path", "scope")
+    __slots__ = ("_receive", "credential", "headers", "id", "ledger", "limits", "path", "scope")
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Request:
         self.ledger = ledger  # acting for the credential's caller
         self.path = path  # what the pattern's placeholders stand for
         self._receive = receive
-        self._limits = limits
+        self.limits = limits
 
     def header(self, name: bytes) -> str | None:
         """The value of a header that may be sent once."""
@@ -112,12 +112,12 @@ class Request:
             body, more = await self._piece()
             # Most bodies come in one piece: the timer is for the others. Until the first, the connection has its own.
             if more:
-                async with asyncio.timeout(self._limits.body_seconds_max):
+                async with asyncio.timeout(self.limits.body_seconds_max):
                     body = await self._rest(bytearray(body))
         except TimeoutError as error:
-            seconds = self._limits.body_seconds_max
+            seconds = self.limits.body_seconds_max
             raise Invalid("body", f"the body took longer than {seconds:g} s; send it faster") from error
-        if len(body) > self._limits.body_bytes_max:
+        if len(body) > self.limits.body_bytes_max:
             raise TooLarge
         return body
 
@@ -135,7 +135,7 @@ class Request:
 
     async def _rest(self, body: bytearray) -> bytes:
         more = True
-        while more and len(body) <= self._limits.body_bytes_max:
+        while more and len(body) <= self.limits.body_bytes_max:
             piece, more = await self._piece()
             body += piece
         return bytes(body)

@@ -33,7 +33,7 @@ class SqliteEngine:
     durability = Durability.DISK
 
     def __init__(self, path: str, clock: Clock, synchronous: str) -> None:
-        self._path = path
+        self._path = os.path.abspath(path)  # wherever the process goes later
         self._clock = clock
         self._synchronous = synchronous
         self._writer = Lane("onejob-writer")
@@ -77,8 +77,8 @@ class SqliteEngine:
         if self._closed:
             return
         self._closed = True
-        self._close_near()
         await self._reader.call(self._close_reader)
+        self._close_near()  # after the last read that might open it
         await self._writer.call(self._close_writer)
         await self._reader.aclose()
         await self._writer.aclose()

@@ -3,6 +3,7 @@
 from typing import Any
 
 from onejob.core.facts import U64, Attachment, Beside, Kind
+from onejob.core.identity import tenant_prefix
 from onejob.engine import Attachments, Due, JobPage, Listing, Query, Ready
 from onejob.engines.codec import columns, fact_of, fold_u64, unfold_u64
 
@@ -19,8 +20,7 @@ def asked(query: Query[Any], now: int) -> tuple[str, list[Any]]:
         case JobPage():
             sql, values = _job_page(query)
         case Listing():
-            sql = f"{_from(query.kind)} WHERE tenant = ? AND id > ? ORDER BY id"
-            values = [query.tenant, query.after]
+            sql, values = _listing(query)
         case Attachments():
             sql = (
                 'SELECT job_id, beside, "index", data FROM attachment WHERE job_id = ? AND beside = ? '
@@ -54,6 +54,15 @@ def items(query: Query[Any], rows: list[Any]) -> list[Any]:
 
 def _from(kind: Kind) -> str:
     return f"SELECT {', '.join(columns(kind))} FROM {kind.name.lower()}"
+
+
+def _listing(query: Listing) -> tuple[str, list[Any]]:
+    if query.kind is Kind.JOB:
+        return f"{_from(Kind.JOB)} WHERE tenant = ? AND id > ? ORDER BY id", [query.tenant, query.after]
+    # The identities of a tenant are one range: the rows of others are not even looked at.
+    first = tenant_prefix(query.tenant)
+    sql = f"{_from(query.kind)} WHERE id > ? AND id < ? AND tenant = ? ORDER BY id"
+    return sql, [max(query.after, first), first + b"\xff" * 200, query.tenant]
 
 
 def _job_page(query: JobPage) -> tuple[str, list[Any]]:

@@ -1,6 +1,7 @@
 """One connection: a batch is BEGIN IMMEDIATE, load, fold, store, COMMIT. Used from one thread only."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import apsw
@@ -106,7 +107,10 @@ class Store:
 
     def _rollback(self) -> None:
         if self.db.in_transaction:
-            self.db.execute("ROLLBACK")
+            with suppress(
+                apsw.Error
+            ):  # the first trouble is the one to tell; the connection is given up after it
+                self.db.execute("ROLLBACK")
 
     def _load(self, footprints: Sequence[Footprint]) -> Working:
         loading = gather(footprints)

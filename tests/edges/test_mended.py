@@ -1,0 +1,130 @@
+"""Corners that were once wrong."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onejob
+from onejob.clock import FakeClock, SystemClock
+from onejob.core.facts import Kind
+from onejob.core.receipt import AnyReply
+from onejob.core.step import Command
+from onejob.engine import Listing
+from onejob.engines.memory import MemoryEngine
+from onejob.engines.sqlite import queries
+from onejob.host import Host
+from onejob.http.problems import presented, problem_of
+from onejob.ids import SystemIds
+from onejob.intake import Caller
+from onejob.ledger import Ledger
+from onejob.settings import service_config
+from tests.engines.sqlite_files import Direct
+
+
+class Doubtful(MemoryEngine):
+    """Does what it is told and loses every answer."""
+
+    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+        await super().execute(commands)
+        raise onejob.Unknown("the answer was lost")
+
+
+def ledger_on(engine: MemoryEngine) -> Ledger:
+    host = Host(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
+    return Ledger(host, Caller())
+
+
+async def test_a_doubtful_submission_without_a_key_is_not_to_be_repeated() -> None:
+    ledger = ledger_on(Doubtful())
+    with pytest.raises(onejob.MayBeDone) as caught:
+        await ledger.submit("t")
+    assert problem_of(caught.value).retry_after is None
+    with pytest.raises(onejob.Unknown) as known:
+        await ledger.submit("t", idempotency_key="k")
+    assert problem_of(known.value).retry_after is not None
+
+
+async def test_a_purge_that_races_submissions_leaves_no_key_without_its_job(url: str) -> None:
+    async with onejob.open(url, sweep=False) as queue:
+
+        async def submit() -> None:
+            for n in range(150):
+                await queue.submit("t", n, idempotency_key=f"k{n}")
+
+        async def purge() -> None:
+            for _ in range(10):
+                await asyncio.sleep(0.002)
+                try:
+                    await queue.purge()
+                except onejob.Unavailable:
+                    continue
+
+        await asyncio.gather(submit(), purge())
+        for n in range(150):
+            assert (await queue.submit("t", n, idempotency_key=f"k{n}")).job is not None
+
+
+async def test_forgetting_waits_for_remembered_rejections_too(clock: FakeClock) -> None:
+    config = onejob.IdempotencyConfig(rejected_ttl_seconds=1000, committed_ttl_seconds=1)
+    async with onejob.open("memory://", config=config, clock=clock, sweep=False) as queue:
+        held = await queue.check_or_reserve("t", idempotency_key="k")
+        assert isinstance(held, onejob.Reservation)
+        rejected = await queue.reject(held)
+        assert await queue.forget("k", scope="t") == rejected.expires_at
+
+
+async def test_a_store_named_by_a_relative_path_stays_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    async with onejob.open("sqlite:///jobs.db", sweep=False) as queue:
+        first = await queue.submit("t", idempotency_key="k")
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        assert (await queue.submit("t", idempotency_key="k")).job_id == first.job_id
+
+
+@pytest.mark.parametrize("kind", [Kind.RECORD, Kind.STREAM, Kind.TALLY, Kind.POLICY])
+async def test_listing_a_tenant_looks_at_its_own_range_only(kind: Kind, tmp_path: Path) -> None:
+    path = str(tmp_path / "jobs.db")
+    async with onejob.open(f"sqlite:///{path}"):
+        pass
+    sql, values = queries.asked(Listing(tenant="t", kind=kind), 0)
+    with Direct(path) as db:
+        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", values))
+    assert "id>? AND id<?" in plan
+
+
+def test_strangers_are_not_told_where_the_store_lies() -> None:
+    error = onejob.StoreRefused("/srv/secret/jobs.db is damaged")
+    found = presented(error, mismatch_status=409)
+    assert "secret" not in found.message
+    assert found.retry_after is None
+
+
+def test_what_kubernetes_sets_for_a_service_of_our_name_is_not_ours() -> None:
+    environ = {
+        "ONEJOB_SERVICE_HOST": "10.0.0.1",
+        "ONEJOB_PORT": "tcp://10.0.0.1:80",
+        "ONEJOB_PORT_80_TCP": "x",
+    }
+    assert service_config(None, environ).port == 8001
+
+
+async def test_upkeep_survives_a_defect_and_closing_closes_the_engine() -> None:
+    class Broken(MemoryEngine):
+        async def scan(self, query: Any, /) -> Any:
+            raise RuntimeError("a defect")
+
+    engine = Broken()
+    config = onejob.IdempotencyConfig(cleanup_interval_seconds=0.001)
+    host = Host(engine, config, clock=SystemClock(), ids=SystemIds())
+    host.start_upkeep()
+    while host.vitals().upkeep_failures < 2:
+        await asyncio.sleep(0.001)
+    await host.aclose()
+    with pytest.raises(onejob.Unavailable):
+        await engine.execute([])
