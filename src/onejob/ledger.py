@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from .core.actor import Actor
+from .core.fingerprint import INPUT_BYTES_MAX
 from .core.identity import checked_name
 from .core.ids import parse_id
 from .core.lookup import LookUp, LookUpJob, Probe
@@ -281,6 +282,8 @@ class Ledger:
     async def _settle(
         self, reservation: Reservation, verdict: Verdict, receipt: bytes, *, ttl_ms: int = 0
     ) -> Receipt:
+        if len(receipt) > INPUT_BYTES_MAX:
+            raise Invalid("receipt", f"a receipt has at most {INPUT_BYTES_MAX} bytes; keep it elsewhere")
         reply = await self._ask(
             Settle(
                 **fence(reservation, self._caller),

@@ -16,6 +16,7 @@ from . import credentials, opening
 from .core.actor import Actor
 from .core.roles import Role
 from .credentials import ApiKeyView, NewKey
+from .engine import Durability
 from .errors import Unavailable
 from .host import Vitals
 from .ledger import Ledger as AsyncLedger
@@ -66,6 +67,10 @@ class Ledger:
 
     def vitals(self) -> Vitals:
         return self._ledger.vitals()
+
+    @property
+    def durability(self) -> Durability:
+        return self._ledger.durability
 
     def acting(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "Ledger":
         other = self._ledger.acting(tenant=tenant, user=user, actor=actor, owns_keys=owns_keys)

@@ -127,7 +127,7 @@ async def test_the_queue_is_bounded_in_bytes(engine: Watched, monkeypatch: pytes
     monkeypatch.setattr(combine, "QUEUE_BYTES_MAX", 100)
     combined = Combine(engine)
     first = await held_up(engine, combined)
-    waiting = [called(combined, submit(f"k{n}", input=b"x" * 60)) for n in range(3)]
+    waiting = [called(combined, submit(f"k{n}", tenant=f"t{n}", input=b"x" * 60)) for n in range(3)]
     await settle_down()
     assert [task.done() for task in waiting] == [False, False, True]
     engine.free()
@@ -136,9 +136,24 @@ async def test_the_queue_is_bounded_in_bytes(engine: Watched, monkeypatch: pytes
         await waiting[2]
     # What has left the queue has left its sum as well.
     replies = await asyncio.gather(
-        *(combined.execute([submit(f"n{n}", input=b"x" * 60)]) for n in range(2)), return_exceptions=True
+        *(combined.execute([submit(f"n{n}", tenant=f"t{n}", input=b"x" * 60)]) for n in range(2)),
+        return_exceptions=True,
     )
     assert not any(isinstance(reply, BaseException) for reply in replies)
+
+
+async def test_half_of_the_bytes_are_for_one_tenant(engine: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combine, "QUEUE_BYTES_MAX", 100)
+    combined = Combine(engine)
+    first = await held_up(engine, combined)
+    mine = [called(combined, submit(f"k{n}", input=b"x" * 60)) for n in range(2)]
+    theirs = called(combined, submit("k", tenant="other", input=b"x" * 30))
+    await settle_down()
+    assert [task.done() for task in (*mine, theirs)] == [False, True, False]
+    engine.free()
+    await asyncio.gather(first, mine[0], theirs)
+    with pytest.raises(Unavailable):
+        await mine[1]
 
 
 async def test_cancelling_one_caller_harms_no_other(engine: Watched) -> None:

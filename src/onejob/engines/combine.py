@@ -6,7 +6,7 @@ queue is bounded, and a caller that goes away harms nobody: its command is execu
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -123,6 +123,16 @@ class Combine:
         raise doubt
 
 
+class _Line:
+    """What one tenant has waiting."""
+
+    __slots__ = ("bulk", "entries")
+
+    def __init__(self) -> None:
+        self.entries: deque[tuple[Command[Any], Deliver]] = deque()
+        self.bulk = 0
+
+
 class _Queue:
     """Commands that wait, by tenant."""
 
@@ -130,7 +140,7 @@ class _Queue:
 
     def __init__(self, bound: int) -> None:
         self._bound = bound
-        self._tenants: dict[str, deque[tuple[Command[Any], Deliver]]] = {}
+        self._tenants: OrderedDict[str, _Line] = OrderedDict()
         self._bytes = 0
         self._taken = 0
         self._batches = [0] * (bound.bit_length() + 1)
@@ -141,15 +151,14 @@ class _Queue:
     def put(self, command: Command[Any], deliver: Deliver) -> bool:
         """False when there is no room: at most half of it is for one tenant."""
         own = self._tenants.get(command.tenant)
-        if (
-            self.size >= self._bound
-            or self._bytes >= QUEUE_BYTES_MAX
-            or (own and len(own) * 2 >= self._bound)
-        ):
+        if self.size >= self._bound or self._bytes >= QUEUE_BYTES_MAX:
             return False
         if own is None:
-            own = self._tenants[command.tenant] = deque()
-        own.append((command, deliver))
+            own = self._tenants[command.tenant] = _Line()
+        elif len(own.entries) * 2 >= self._bound or own.bulk * 2 >= QUEUE_BYTES_MAX:
+            return False
+        own.entries.append((command, deliver))
+        own.bulk += command.bulk
         self.size += 1
         self._bytes += command.bulk
         return True
@@ -159,15 +168,14 @@ class _Queue:
         batch: list[tuple[Command[Any], Deliver]] = []
         room = BATCH_BYTES_MAX
         while self._tenants and len(batch) < most and room > 0:
-            tenant, own = next(iter(self._tenants.items()))
-            if len(self._tenants) > 1:
-                del self._tenants[tenant]  # and to the end of the line
-                self._tenants[tenant] = own
-            entry = own.popleft()
+            tenant, own = self._tenants.popitem(last=False)
+            entry = own.entries.popleft()
             batch.append(entry)
-            room -= entry[0].bulk
-            if not own:
-                del self._tenants[tenant]
+            bulk = entry[0].bulk
+            own.bulk -= bulk
+            room -= bulk
+            if own.entries:
+                self._tenants[tenant] = own  # at the end of the line
         self.size -= len(batch)
         self._bytes -= BATCH_BYTES_MAX - room
         self._taken += len(batch)

@@ -25,7 +25,7 @@ from onejob.core.receipt import (
     Rejected,
     Replayed,
 )
-from onejob.core.reservation import HolderCommand
+from onejob.core.reservation import Settle
 from onejob.core.states import SETTLED
 from onejob.core.step import Command
 from onejob.core.submission import Submit
@@ -127,7 +127,7 @@ class Gate:
             self._submit(command, reply)
         else:
             self._inner.post(command, delivery(reply))
-            if isinstance(command, (HolderCommand, Forget, Purge)):
+            if isinstance(command, (Settle, Forget, Purge)):
                 self._touch(command.record_id, reply)
         return reply
 
@@ -222,7 +222,7 @@ class Gate:
             left = until - self._monotonic()
             if left <= 0 or not await self._awaited.settled(command, left):
                 break
-            (reply,) = await self._inner.execute([command])
+            reply = await self._enter(command)
         return reply
 
     def _count(self, arrival: Arrival, result: AnyReply | BaseException) -> None:
