@@ -57,6 +57,9 @@ _OUTCOMES: dict[type[Any], Outcome] = {
     Rejected: Outcome.REJECTED,
     Refused: Outcome.REFUSED,
 }
+# Comparing bodies is work for the loop: beyond these a conflict stands without its paths.
+COMPARED_BYTES_MAX = 64 << 10
+COMPARED_MAX = 20
 _HOLDERS_LOSS = (Reason.STALE, Reason.ALREADY_SETTLED)
 
 
@@ -170,13 +173,18 @@ async def each_verdict(
 ) -> list[Receipt | OnejobError]:
     """A receipt or an error for each; what was invalid was never sent and has no result."""
     waiting = iter(results)
+    compared = 0
     verdicts: list[Receipt | OnejobError] = []
     for command in commands:
         if isinstance(command, Invalid):
             verdicts.append(command)
         else:
             result = next(waiting)
-            verdicts.append(receipt_of(command, result) or await unanswered(engine, command, result))
+            compared += isinstance(result, Conflict)
+            if isinstance(result, Conflict) and compared > COMPARED_MAX:
+                verdicts.append(IdempotencyConflict(key=command.key, job_id=id_text(result.job_id)))
+            else:
+                verdicts.append(receipt_of(command, result) or await unanswered(engine, command, result))
     return verdicts
 
 
@@ -206,8 +214,8 @@ async def forecast(engine: Engine, arrival: Arrival, reply: AnyReply) -> Receipt
 
 
 async def differences(engine: Engine, arrival: Arrival, conflict: Conflict) -> tuple[str, ...]:
-    """The JSON paths at which two bodies under one key differ; none where the first is gone."""
-    if not conflict.job_id:
+    """The JSON paths at which two bodies under one key differ; none where the first is gone, or one is large."""
+    if not conflict.job_id or len(arrival.input) > COMPARED_BYTES_MAX:
         return ()
     try:
         (found,) = await engine.execute([LookUpJob(tenant=arrival.tenant, job_id=conflict.job_id)])
@@ -215,7 +223,8 @@ async def differences(engine: Engine, arrival: Arrival, conflict: Conflict) -> t
     except OnejobError:
         return ()  # the conflict stands without its details
     other_type = isinstance(found, Found) and found.job is not None and found.job.type != arrival.type
-    return (("/type",) if other_type else ()) + differing_paths(before, arrival.input)
+    kind = ("/type",) if other_type else ()
+    return kind if len(before) > COMPARED_BYTES_MAX else kind + differing_paths(before, arrival.input)
 
 
 async def input_of(engine: Engine, tenant: str, job_id: bytes) -> bytes:

@@ -9,7 +9,7 @@ from .core.upkeep import Expire, Tend
 from .engine import Due, Engine
 
 PAGE = 500
-ROUNDS_MAX = 20
+ROUNDS_MAX = 200
 
 
 class Swept(Struct, frozen=True):

@@ -346,9 +346,9 @@ def test_another_protocol_is_not_spoken(server: Server) -> None:
     for name in ("h2c", "websocket"):
         lines = {"connection": "Upgrade, HTTP2-Settings", "upgrade": name, "http2_settings": "AAMAAABk"}
         data = request("GET", "/healthz", b"", lines, close=False)
-        (reply,) = server.say(data + b"\x00\x00\x12\x04\x00\x00\x00\x00\x00")
-        assert reply.status == 200
-        assert reply.headers["connection"] == "close"
+        answered, refused = server.say(data + b"\x00\x00\x12\x04\x00\x00\x00\x00\x00")
+        assert (answered.status, refused.status) == (200, 400)
+        assert refused.headers["connection"] == "close"
 
 
 def test_piped_requests_are_answered_in_order(server: Server) -> None:

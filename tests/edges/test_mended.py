@@ -16,11 +16,13 @@ from onejob.engine import Listing
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.sqlite import queries
 from onejob.host import Host
+from onejob.http.app import App
 from onejob.http.problems import presented, problem_of
 from onejob.ids import SystemIds
 from onejob.intake import Caller
 from onejob.ledger import Ledger
 from onejob.settings import service_config
+from tests.edges.serving import served
 from tests.engines.sqlite_files import Direct
 
 
@@ -128,3 +130,44 @@ async def test_upkeep_survives_a_defect_and_closing_closes_the_engine() -> None:
     await host.aclose()
     with pytest.raises(onejob.Unavailable):
         await engine.execute([])
+
+
+@pytest.mark.parametrize("name", ["Upgrade", "upgrade", "UPGRADE"])
+async def test_a_request_that_asks_for_another_protocol_keeps_its_body(name: str) -> None:
+    body = b'{"type": "t"}'
+    head = (
+        f"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\n{name}: h2c\r\n"
+        f"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode()
+    async with onejob.open("memory://") as ledger, served(App(ledger)) as client:
+        for parts in ((head + body,), (head, body)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", client._port)
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 202")
+            writer.close()
+            await writer.wait_closed()
+
+
+async def test_a_batch_of_conflicts_compares_only_some_of_them() -> None:
+    async with onejob.open("memory://") as queue:
+        await queue.submit("t", 0, idempotency_key="k")
+        others = [onejob.Submission(type="t", input=n, idempotency_key="k") for n in range(1, 31)]
+        verdicts = await queue.submit_many(others)
+        assert all(isinstance(verdict, onejob.IdempotencyConflict) for verdict in verdicts)
+        assert (
+            sum(
+                bool(verdict.paths) for verdict in verdicts if isinstance(verdict, onejob.IdempotencyConflict)
+            )
+            == 20
+        )
+
+
+async def test_large_bodies_conflict_without_their_paths() -> None:
+    async with onejob.open("memory://") as queue:
+        await queue.submit("t", "x" * 70_000, idempotency_key="k")
+        with pytest.raises(onejob.IdempotencyConflict) as caught:
+            await queue.submit("t", "y", idempotency_key="k")
+        assert caught.value.paths == ()

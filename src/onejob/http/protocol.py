@@ -5,6 +5,7 @@ thrown away for a moment, so that it gets to read the answer, and the connection
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable
 
@@ -20,6 +21,7 @@ from .exchange import Exchange, on_the_wire
 from .heads import HeadReader, Unacceptable
 from .problems import problem
 
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 SLICE_BYTES = 16_384  # parsed at a time; what is piped behind an unanswered request is bounded by it
 LEAVE_SECONDS = 0.25  # for requests that are on their way when the server is told to stop
 
@@ -152,6 +154,8 @@ class Connection(HeadReader):
     def _parse(self, data: bytes) -> None:
         self._slice = len(data)
         self.fed += self._slice
+        if (b"pgrade:" in data or b"PGRADE:" in data) and self.stage is not Stage.BODY:
+            data = _without_upgrade(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -276,3 +280,9 @@ def guarded(config: ServiceConfig, refused: Callable[[str, int], None]) -> type[
             refused(request_id, status)
 
     return Guarded
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """A head that asks for another protocol, as if it did not: the parser would leave its body unread."""
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"\r\nX-Asked:", head) + end + rest

@@ -119,17 +119,26 @@ class RatedLedger(Ledger):
     async def _admitted(self, waiting: Sequence[Submission], left: int) -> list[bool]:
         """Known keys, whatever is wrong in itself, and as many new keys as there are tokens."""
         admitted: list[bool] = []
+        seen: set[bytes] = set()
         for start in range(0, len(waiting), CHUNK):
-            for new in await self._new(waiting[start : start + CHUNK]):
+            for record_id in await self._new(waiting[start : start + CHUNK]):
+                # The second of two equal keys in one batch is a duplicate already.
+                new = record_id is not None and record_id not in seen
                 admitted.append(not new or left > 0)
                 left -= new
+                if record_id and admitted[-1]:
+                    seen.add(record_id)
         return admitted
 
-    async def _new(self, waiting: Sequence[Submission]) -> list[bool]:
+    async def _new(self, waiting: Sequence[Submission]) -> list[bytes | None]:
+        """The identity of each key that is new, empty without a key; None for what creates nothing."""
         commands = [self._parsed(one) for one in waiting]
         probes = [Probe(tenant=one.tenant, command=one) for one in commands if isinstance(one, Submit)]
         replies = iter(await self._gate.execute(probes))
-        return [isinstance(one, Submit) and _would_create(next(replies)) for one in commands]
+        return [
+            one.record_id if isinstance(one, Submit) and _would_create(next(replies)) else None
+            for one in commands
+        ]
 
     def _refusal(self) -> RateLimited:
         seconds = self._rates.retry_after(self._who)
