@@ -209,7 +209,8 @@ async def each(replies: Sequence["asyncio.Future[AnyReply]"]) -> list[AnyReply |
                 results.append(error)
     finally:
         for reply in replies[len(results) :]:
-            reply.cancel()
+            if not reply.cancel() and not reply.cancelled():
+                reply.exception()  # seen, though there is nobody left to tell
     return results
 
 

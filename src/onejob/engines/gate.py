@@ -213,7 +213,7 @@ class Gate:
 
         return land
 
-    async def _wait(self, command: Command[Any], reply: AnyReply | BaseException) -> AnyReply:
+    async def _wait(self, command: Command[Any], reply: AnyReply | BaseException) -> AnyReply | BaseException:
         """Wait for whoever holds the key, then ask again; when time is up, say in progress. Never proceed."""
         assert isinstance(reply, InProgress)
         assert isinstance(command, Arrival)
@@ -222,7 +222,7 @@ class Gate:
             left = until - self._monotonic()
             if left <= 0 or not await self._awaited.settled(command, left):
                 break
-            reply = await self._enter(command)
+            (reply,) = await each([self._enter(command)])
         return reply
 
     def _count(self, arrival: Arrival, result: AnyReply | BaseException) -> None:
