@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from onejob.clock import SystemClock
-from onejob.core.fold import fold
+from onejob.core.fold import fold, gathered
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command, Facts
 from onejob.engines.combine import Combine
@@ -42,7 +42,7 @@ async def stages(folder: Path, report: Report, rounds: int) -> None:
         footprints = [command.footprint for command in batch]
         laps.begin()
         db.execute("BEGIN IMMEDIATE")
-        working = store._load(footprints)
+        working = gathered(footprints, store._fetch)
         laps.lap("SQL: load")
         fold(batch, footprints, working, clock.wall_ms())
         changes = working.changes()

@@ -4,7 +4,7 @@ An engine drives `gather` (a generator without I/O), then calls `fold`, then sto
 Commands of one batch see each other's effects in order, as if each had been executed alone.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 from .facts import FORMAT, JOB_ID_BYTES, KINDS, Attachment, Fact, Job, Kind, Record
@@ -182,6 +182,22 @@ def gather(footprints: Sequence[Footprint]) -> Generator[Wanted, Sequence[Fact],
     return working
 
 
+def gathered(footprints: Sequence[Footprint], fetch: Callable[[Wanted], Sequence[Fact]]) -> Working:
+    """Drive `gather` for an engine whose loads return at once."""
+    loading = gather(footprints)
+    try:
+        wanted = next(loading)
+        while True:
+            wanted = loading.send(fetch(wanted))
+    except StopIteration as done:
+        working: Working = done.value
+        return working
+
+
+def defect_of(command: Command[Any], error: Exception) -> Defect:
+    return Defect(f"{type(command).__name__}: {type(error).__name__}: {error}")
+
+
 def fold(
     commands: Sequence[Command[AnyReply]], footprints: Sequence[Footprint], working: Working, now: int
 ) -> list[AnyReply]:
@@ -200,7 +216,7 @@ def fold(
         except NewerFormat as error:
             replies.append(Defect(str(error), retryable=True))
         except Exception as error:  # noqa: BLE001 - a batch must not fall with one command
-            replies.append(Defect(f"{type(command).__name__}: {type(error).__name__}: {error}"))
+            replies.append(defect_of(command, error))
     return replies
 
 

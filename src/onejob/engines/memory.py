@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from onejob.clock import Clock, SystemClock, tie, tied
 from onejob.core.facts import Attachment, Beside, Fact, Job, Kind, Record, Stream
-from onejob.core.fold import Changes, Working, fold, gather
-from onejob.core.receipt import AnyReply, Defect
+from onejob.core.fold import Changes, Wanted, defect_of, fold, gathered
+from onejob.core.receipt import AnyReply
 from onejob.core.states import JobState
 from onejob.core.step import Command
 from onejob.engine import Attachments, Due, Durability, JobPage, Listing, Page, Query, Ready, Unavailable
@@ -48,27 +48,20 @@ class MemoryEngine:
         """If a command breaks its batch, each is executed alone and only that one fails."""
         try:
             footprints = [command.footprint for command in commands]
-            working = self._load(footprints)
+            working = gathered(footprints, self._fetch)
             replies = fold(commands, footprints, working, self._now())
             changes = working.changes()
             self._check(changes)
         except Exception as error:  # noqa: BLE001 - it is the culprit's answer
             if len(commands) > 1:
                 return [reply for command in commands for reply in self._answered([command])]
-            return [Defect(f"{type(commands[0]).__name__}: {type(error).__name__}: {error}")]
+            return [defect_of(commands[0], error)]
         self._store(changes)
         return replies
 
-    def _load(self, footprints: Sequence[Any]) -> Working:
-        loading = gather(footprints)
-        try:
-            wanted = next(loading)
-            while True:
-                table = self.facts[wanted.kind]
-                wanted = loading.send([table[id] for id in wanted.ids if id in table])
-        except StopIteration as done:
-            working: Working = done.value
-            return working
+    def _fetch(self, wanted: Wanted) -> list[Any]:
+        table = self.facts[wanted.kind]
+        return [table[id] for id in wanted.ids if id in table]
 
     def _check(self, changes: Changes) -> None:
         """What any store would refuse is refused before anything is changed."""

@@ -7,9 +7,9 @@ from typing import Any
 import apsw
 
 from onejob.core.facts import Kind
-from onejob.core.fold import Changes, Trespass, Working, fold, gather
-from onejob.core.receipt import AnyReply, Defect
-from onejob.core.step import Command, Footprint
+from onejob.core.fold import Changes, Trespass, Wanted, defect_of, fold, gathered
+from onejob.core.receipt import AnyReply
+from onejob.core.step import Command
 from onejob.engines.codec import columns, fact_of, fold_u64, row_of
 from onejob.errors import Unavailable, Unknown
 
@@ -59,7 +59,7 @@ class Store:
                 raise
             if len(commands) > 1:
                 return self._one_by_one(work, commands)
-            return [Defect(f"{type(commands[0]).__name__}: {type(error).__name__}: {error}")]
+            return [defect_of(commands[0], error)]
 
     def _one_by_one(self, work: Work, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         replies: list[AnyReply] = []
@@ -76,7 +76,7 @@ class Store:
         footprints = [command.footprint for command in commands]
         self.db.execute("BEGIN")
         try:
-            working = self._load(footprints)
+            working = gathered(footprints, self._fetch)
             replies = fold(commands, footprints, working, self.now())
             assert not working.changes()
             return replies
@@ -87,7 +87,7 @@ class Store:
         footprints = [command.footprint for command in commands]
         self.db.execute("BEGIN IMMEDIATE")
         try:
-            working = self._load(footprints)
+            working = gathered(footprints, self._fetch)
             replies = fold(commands, footprints, working, self.now())
             changes = working.changes()
             if not changes:
@@ -112,21 +112,12 @@ class Store:
             ):  # the first trouble is the one to tell; the connection is given up after it
                 self.db.execute("ROLLBACK")
 
-    def _load(self, footprints: Sequence[Footprint]) -> Working:
-        loading = gather(footprints)
-        try:
-            wanted = next(loading)
-            while True:
-                kind = wanted.kind
-                found = [
-                    fact_of(kind, row)
-                    for start in range(0, len(wanted.ids), _IDS_MAX)
-                    for row in self._select(kind, wanted.ids[start : start + _IDS_MAX])
-                ]
-                wanted = loading.send(found)
-        except StopIteration as done:
-            working: Working = done.value
-            return working
+    def _fetch(self, wanted: Wanted) -> list[Any]:
+        return [
+            fact_of(wanted.kind, row)
+            for start in range(0, len(wanted.ids), _IDS_MAX)
+            for row in self._select(wanted.kind, wanted.ids[start : start + _IDS_MAX])
+        ]
 
     def _select(self, kind: Kind, ids: list[bytes]) -> list[Any]:
         # Few lengths, so that few statements are prepared: the last id is repeated up to a power of two.
