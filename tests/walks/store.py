@@ -40,6 +40,7 @@ class Proposal(NamedTuple):
     changes: Changes
     seen: Seen
     now: int
+    made: float  # when, on a clock that never jumps
 
 
 Move = tuple[Any, Any]  # a fact before and after
@@ -61,7 +62,7 @@ class SimStore:
         self.tables: list[dict[bytes, Any]] = [{} for _ in Kind]
         self.beside: dict[tuple[bytes, Beside, int], Attachment] = {}
         self.failed: dict[bytes, float] = {}  # commands that got no answer, and when
-        self._judged: list[dict[bytes, int]] = [{} for _ in Kind]
+        self._judged: list[dict[bytes, float]] = [{} for _ in Kind]
         self._observer = observer
 
     def clock(self) -> int:
@@ -89,25 +90,21 @@ class SimStore:
         if not self.stands(proposal):
             self.counts["version conflict"] += 1
             return False
-        for kind, id, fact in proposal.seen:
+        for kind, id, _ in proposal.seen:
             judged = self._judged[kind]
-            judged[id] = max(judged.get(id, 0), _judged_at(proposal.now, fact))
+            judged[id] = max(judged.get(id, 0.0), proposal.made)
         self._observer(proposal, self._apply(proposal.changes))
         return True
 
     def stands(self, proposal: Proposal) -> bool:
-        seen, now = proposal.seen, proposal.now
-        return all(self.same(*entry) for entry in seen) and all(self.timely(now, *entry) for entry in seen)
+        seen, made = proposal.seen, proposal.made
+        return all(self.same(*entry) for entry in seen) and all(self.timely(made, *entry) for entry in seen)
 
     def same(self, kind: Kind, id: bytes, fact: Any) -> bool:
         return self.tables[kind].get(id) is fact
 
-    def timely(self, now: int, kind: Kind, id: bytes, fact: Any) -> bool:
-        return self._judged[kind].get(id, 0) <= _judged_at(now, fact)
-
-    def judged(self, seen: Seen) -> int:
-        """The latest moment at which any of these was judged."""
-        return max((self._judged[kind].get(id, 0) for kind, id, _ in seen), default=0)
+    def timely(self, made: float, kind: Kind, id: bytes, _: Any) -> bool:
+        return self._judged[kind].get(id, 0.0) <= made
 
     def _apply(self, changes: Changes) -> list[Move]:
         moves: list[Move] = []
@@ -175,15 +172,13 @@ class Line:
             raise Unavailable("the store is away")
         footprints = [command.footprint for command in commands]
         writing = any(command.writes for command in commands)
-        floor = 0
         for _ in range(ATTEMPTS_MAX):
             working, seen = await self._load(footprints)
-            now = max(floor, self.now())
+            now = self.now()
             replies = fold(commands, footprints, working, now)
-            proposal = Proposal(commands, replies, working.changes(), seen, now)
+            proposal = Proposal(commands, replies, working.changes(), seen, now, store.loop.time())
             if await self._propose(proposal, writing=writing):
                 return replies
-            floor = store.judged(seen)
         raise Unavailable("too many others want the same")
 
     def now(self) -> int:
@@ -249,7 +244,3 @@ def _tell(answer: "asyncio.Future[bool]", taken: bool) -> None:
 def _give_up(answer: "asyncio.Future[bool]") -> None:
     if not answer.done():
         answer.set_exception(Unknown("no answer came; it may be done"))
-
-
-def _judged_at(now: int, fact: Any) -> int:
-    return now if fact is None or fact.changed_at <= now else fact.changed_at

@@ -5,7 +5,7 @@ import pytest
 from .world import walk
 from .zoo import ZOO, hunt, plan_of
 
-SEEDS_MAX = 300
+SEEDS_MAX = 500
 
 
 @pytest.mark.parametrize("bug", sorted(ZOO))

@@ -35,12 +35,12 @@ def plan_of(seed: int, bug: str | None = None) -> Plan:
 def _scene(verbs: list[Verb], ttl_ms: int, faults: Faults, seed: int) -> Plan:
     """A poor store and one busy key: what a general walk meets once in a thousand seeds, it meets sooner."""
     chance = Random(f"scene {seed}")
-    clients = tuple(
-        tuple(
-            Op(chance.choice(verbs), wait_ms=chance.choice([0, 100, 300]), ttl_ms=ttl_ms) for _ in range(12)
-        )
-        for _ in range(6)
-    )
+
+    def op() -> Op:
+        wait_ms = chance.choice([0, 100, 300])
+        return Op(chance.choice(verbs), wait_ms=wait_ms, ttl_ms=ttl_ms, twice=chance.random() < 0.3)
+
+    clients = tuple(tuple(op() for _ in range(12)) for _ in range(6))
     return Plan(
         seed,
         clients,
@@ -61,4 +61,5 @@ _SCENES: dict[str, Callable[[int], Plan]] = {
     "doubt_forgotten_by_the_next_attempt": partial(
         _scene, [Verb.SUBMIT, Verb.KEYLESS], 3000, Faults(unavailable=0.2, reply_lost=0.25)
     ),
+    "echo_lost_in_a_flight": partial(_scene, [Verb.SUBMIT], 1000, Faults(slow=0.3)),
 }

@@ -63,7 +63,7 @@ def decide_in_the_past() -> Iterator[Parts]:
     """A slow decision is stored with the time it was made, after later ones about the same fact."""
 
     class Slow(SimStore):
-        def timely(self, now: int, kind: Kind, id: bytes, fact: Any) -> bool:
+        def timely(self, made: float, kind: Kind, id: bytes, _: Any) -> bool:
             return True
 
     yield with_parts(store=Slow)
