@@ -130,6 +130,7 @@ class World:
         if lost:
             self.watch.violated("no acknowledged job is lost", f"{len(lost)} are")
         await self._all_is_swept(clients)
+        await asyncio.sleep(self.plan.slow_max)  # somebody may still sleep out a pause
         self._nothing_is_left()
 
     def _plant(self) -> None:
@@ -189,9 +190,18 @@ class World:
         self._processes[n].paused_until = self.loop.time() + self.plan.slow_max * self._chance.random()
 
     def _step_back(self, _: int) -> None:
-        if self.counts["back"] <= _JUMPS_MAX:
-            self.store.offset_ms -= self._chance.randint(1, _JUMP_MS_MAX)
+        jump = self._chance.randint(1, _JUMP_MS_MAX)
+        if self.counts["back"] <= _JUMPS_MAX and not self._revives(self.store.clock() - jump):
+            self.store.offset_ms -= jump
             self.answers.steps_back.append((self.loop.time(), self.store.clock()))
+
+    def _revives(self, clock: int) -> bool:
+        """A record whose job has gone after both had ended; a clock set back so far has nothing right to say."""
+        records, jobs = self.store.tables[Kind.RECORD], self.store.tables[Kind.JOB]
+        return any(
+            record.job_ids and record.job_id not in jobs and record.expires_at >= clock
+            for record in records.values()
+        )
 
     def _step_forward(self, _: int) -> None:
         if self.counts["forward"] <= _JUMPS_MAX:

@@ -26,9 +26,10 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
     def _create(self, old: Record | None, facts: Facts, now: int) -> Step[Created | Answer]:
         mine = facts.jobs.get(self.job_id)
         if mine is not None:
-            # This very command was executed before, and its record has gone since.
+            # This very command was executed before, and its record has gone since. Its window is over even if
+            # the clock was set back in between, so that no gate lives on this answer.
             assert mine.key == self.key
-            return Step(Created(mine, mine.keep_until, now))
+            return Step(Created(mine, min(mine.keep_until, now - 1), now))
         expires_at = now + self.ttl_ms if self.record_id else 0
         job = self.new_job(ready_state(self.run_at, now), now, keep_until=expires_at)
         reply = Created(job, expires_at, now)
