@@ -78,7 +78,7 @@ class Attachments(Query[Attachment], frozen=True, kw_only=True):
 
 
 class Due(Query[Fact], frozen=True, kw_only=True):
-    """Records, jobs or streams of any tenant that upkeep should look at."""
+    """Records, jobs, streams or tallies of any tenant that upkeep should look at."""
 
     kind: Kind
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -10,11 +11,21 @@ from msgspec.structs import asdict
 
 from .core.arrival import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
 from .core.fingerprint import canonical, encode_input, fingerprint, prepared
-from .core.identity import TYPE_QUEUE_SCOPE, checked_name, record_id, scope_of
+from .core.identity import (
+    TYPE_QUEUE_SCOPE,
+    checked_name,
+    policy_id,
+    record_id,
+    scope_of,
+    slot_tally,
+    tally_id,
+)
 from .core.ids import parse_id
 from .core.invalid import Invalid
 from .core.key import checked_key
+from .core.limits import POLICY_NAME
 from .core.moment import ms_of, utc
+from .core.money import micro_of
 from .core.reservation import Reserve
 from .core.states import Delivery
 from .core.submission import Submit
@@ -53,6 +64,8 @@ class Submission(Struct, frozen=True, kw_only=True):
     max_attempts: int = ATTEMPTS_DEFAULT
     timeout: timedelta | None = None
     labels: Mapping[str, str] | None = None
+    estimated_cost: int | float | str | Decimal | None = None
+    reservation: str | None = None
 
 
 def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
@@ -87,6 +100,10 @@ def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
         attempts_max=_whole("max_attempts", submission.max_attempts, 1, ATTEMPTS_MAX),
         timeout_ms=0 if submission.timeout is None else _timeout_ms(submission.timeout),
         labels=_labels(submission.labels) if submission.labels else b"",
+        tally_id=tally_id(caller.tenant, caller.user),
+        policy_id=policy_id(caller.tenant, POLICY_NAME),
+        cost=cost_of(submission.estimated_cost),
+        reservation=_reserved(submission.reservation, caller) if submission.reservation is not None else "",
     )
 
 
@@ -113,6 +130,7 @@ def fence(reservation: Reservation, caller: Caller) -> dict[str, Any]:
         "job_id": parse_id(reservation.job_id) if reservation.job_id else b"",
         "token": reservation.token,
         "holder": reservation.holder,
+        "policy_id": policy_id(caller.tenant, POLICY_NAME),
     }
 
 
@@ -148,6 +166,17 @@ def lease_ms(lease: timedelta) -> int:
     if not 1 <= ms <= TTL_MS_MAX:
         raise Invalid("lease", "a lease is 1 millisecond to 365 days; choose one in between")
     return ms
+
+
+def cost_of(amount: int | float | str | Decimal | None) -> int:
+    return 0 if amount is None else micro_of("estimated_cost", amount)
+
+
+def _reserved(reservation: str, caller: Caller) -> str:
+    """A slot of the caller's own: the tally of another user is not looked at."""
+    if slot_tally(caller.tenant, reservation) != tally_id(caller.tenant, caller.user):
+        raise Invalid("reservation", "this reservation is another user's; reserve a slot of your own")
+    return reservation
 
 
 def _named_scope(scope: str) -> str:

@@ -12,10 +12,9 @@ from .core.identity import checked_name
 from .core.ids import parse_id
 from .core.lookup import LookUp, LookUpJob, Probe
 from .core.moment import utc
-from .core.receipt import AnyReply, Cancelled, Forgotten, Found, Held, Settled
+from .core.receipt import Cancelled, Forgotten, Found, Held, Settled
 from .core.reservation import Renew, Settle, Verdict
 from .core.states import Delivery, JobState
-from .core.step import Command
 from .core.submission import Submit
 from .core.upkeep import Forget
 from .core.views import JobView, Receipt, Reservation, Story
@@ -23,7 +22,8 @@ from .core.work import Cancel
 from .engine import Durability
 from .engines.cache import CacheStats
 from .errors import Invalid, OnejobError
-from .host import Host, Vitals
+from .front import Front
+from .host import Vitals
 from .intake import ATTEMPTS_DEFAULT, Caller, Submission, fence, lease_ms, looked_up_id, reserve_of, submit_of
 from .listing import KeyPage, job_page, key_page
 from .outcome import (
@@ -43,13 +43,8 @@ CHUNK = 1000
 ERROR_BYTES_MAX = 1000
 
 
-class Ledger:
+class Ledger(Front):
     """A caller in front of an engine. Get one with `onejob.open`."""
-
-    def __init__(self, host: Host, caller: Caller) -> None:
-        self._host = host
-        self._gate = host.gate
-        self._caller = caller
 
     async def submit(
         self,
@@ -274,10 +269,6 @@ class Ledger:
             return self._submit(submission)
         except Invalid as error:
             return error
-
-    async def _ask(self, command: Command[Any]) -> AnyReply:
-        (reply,) = await self._gate.execute((command,))
-        return reply
 
     async def _settle(
         self, reservation: Reservation, verdict: Verdict, receipt: bytes, *, ttl_ms: int = 0

@@ -97,7 +97,7 @@ def test_jobs_are_kept_seven_days_unless_said() -> None:
 # Slots
 
 
-@pytest.mark.parametrize("state", LIVE)
+@pytest.mark.parametrize("state", [state for state in LIVE if state is not JobState.PREPARING])
 def test_a_slot_is_freed_exactly_once_in_the_step_that_ends_the_job(state: JobState) -> None:
     world = World(a_job(state, slot=TALLY_ID, cost_held=40), a_tally(live=3, cost_held=100))
     assert the(world.do(cancel()), Cancelled).job.slot == b""

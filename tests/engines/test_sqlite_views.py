@@ -18,6 +18,7 @@ from onejob.core.ids import text_of
 from onejob.core.moment import utc
 from onejob.core.receipt import Created, Held, Settled
 from onejob.core.reservation import Verdict
+from onejob.core.states import SlotState
 from onejob.engines.sqlite import SqliteEngine
 
 HOUR_MS = 3_600_000
@@ -156,13 +157,13 @@ async def test_the_slots_of_an_integer_user_are_counted_by_an_iso_time(
 async def reserved(engine: SqliteEngine) -> int:
     """Two users with reservations of every sort; returns the moment they were made."""
     now = SystemClock().wall_ms()
-    held = Reservation(now, now + 300_000, "active")
+    held = Reservation(now, now + 300_000, SlotState.ACTIVE)
     mine = {
         "r-1": held,
         "r-2": held,
-        "consumed": Reservation(now, now + 300_000, "consumed"),
-        "released": Reservation(now, now + 300_000, "released"),
-        "expired": Reservation(now - 300_001, now - 1, "active"),
+        "consumed": Reservation(now, now + 300_000, SlotState.CONSUMED),
+        "released": Reservation(now, now + 300_000, SlotState.RELEASED),
+        "expired": Reservation(now - 300_001, now - 1, SlotState.ACTIVE),
     }
     await ask(engine, written(a_tally(str(USER_ID), reservations=mine)), Seen)
     await ask(engine, written(a_tally("ann", OTHER, reservations={"r-3": held})), Seen)

@@ -2,12 +2,13 @@
 
 from msgspec.structs import replace
 
-from onejob.core.facts import Kind
+from onejob.core.facts import Kind, Reservation
 from onejob.core.receipt import (
     Held,
     Settled,
 )
 from onejob.core.reservation import Verdict
+from onejob.core.states import SlotState
 from onejob.core.step import Footprint
 from onejob.ids import new_job_id
 
@@ -69,13 +70,14 @@ class Following:
         """A rejection follows the record to its job, and the job to the tally that counts it."""
         held = await ask(world.engine, reserve(), Held)
         (job,) = await listed(world.engine, Kind.JOB)
-        tally = a_tally(live=1, cost_held=0)
+        slot = Reservation(1, held.lease_until, SlotState.ACTIVE)
+        tally = a_tally(reservations={job.id.hex(): slot})
         await ask(world.engine, written(replace(job, version=job.version + 1, slot=tally.id), tally), Seen)
         settled = await ask(world.engine, settle(held, Verdict.REJECT), Settled)
         assert settled.job is not None
         assert settled.job.slot == b""
         (freed,) = await listed(world.engine, Kind.TALLY)
-        assert freed.live == 0
+        assert freed.reservations == {}
 
     async def test_all_kinds_of_fact_of_many_tenants_fit_one_batch(self, world: World) -> None:
         tenants = (TENANT, OTHER, "third")

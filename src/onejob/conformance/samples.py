@@ -7,7 +7,7 @@ from onejob.core.facts import U64, Attachment, Beside, Fact, Job, Policy, Record
 from onejob.core.identity import policy_id, record_id, stream_id, tally_id
 from onejob.core.receipt import Held
 from onejob.core.reservation import Reserve, Settle, Verdict
-from onejob.core.states import IdempotencyStatus, JobState
+from onejob.core.states import IdempotencyStatus, JobState, SlotState
 from onejob.core.submission import Submit
 from onejob.ids import new_holder, new_job_id
 
@@ -124,8 +124,8 @@ def a_tally(user: str = USER, tenant: str = TENANT, **changes: Any) -> Tally:
         "minutes": tuple(range(60)),
         "hours": tuple(range(24)),
         "reservations": {
-            "r-1": Reservation(1, FAR, "active"),
-            "ünï/\"'": Reservation(1, 2, "consumed"),
+            "r-1": Reservation(1, FAR, SlotState.ACTIVE),
+            "ünï/\"'": Reservation(1, 2, SlotState.CONSUMED),
         },
     }
     return Tally(**given | changes)

@@ -1,7 +1,9 @@
 """A submission arriving: what Submit and Reserve share, and how a living record answers it."""
 
+from .charging import charge
 from .command import CommandData
 from .facts import U64, Attachment, Beside, Job, Record, changed
+from .quota import Ask, Taken
 from .receipt import Conflict, InProgress, Reason, Refused, Rejected, Replayed
 from .states import ENDED, Delivery, IdempotencyStatus, JobState, Move, RecordMove, after, status_after
 from .step import Facts, Footprint, Step
@@ -39,6 +41,10 @@ class Arrival(CommandData, frozen=True, gc=False, kw_only=True):
     attempts_max: int = 1
     timeout_ms: int = 0
     labels: bytes = b""
+    tally_id: bytes = b""  # of the user; empty: nobody counts
+    policy_id: bytes = b""  # of the tenant's limits
+    cost: int = 0  # the estimate, in micro-units
+    reservation: str = ""  # a slot that was reserved for it
 
     @property
     def bulk(self) -> int:
@@ -50,10 +56,18 @@ class Arrival(CommandData, frozen=True, gc=False, kw_only=True):
             self.tenant,
             self.record_id,
             (self.job_id,) if self.job_id else (),
-            follow_jobs=True,
+            b"",
+            self.tally_id,
+            self.policy_id,
+            True,
         )
 
-    def new_job(self, state: JobState, now: int, *, keep_until: int, due_at: int = 0) -> Job:
+    def charged(self, facts: Facts, ask: Ask, now: int) -> Taken | Refused | None:
+        return charge(facts, ask, now, tenant=self.tenant, user=self.user, tally_id=self.tally_id)
+
+    def new_job(
+        self, state: JobState, now: int, *, keep_until: int, due_at: int = 0, slot: bytes = b""
+    ) -> Job:
         return Job(
             self.job_id,
             self.tenant,
@@ -73,6 +87,8 @@ class Arrival(CommandData, frozen=True, gc=False, kw_only=True):
             self.timeout_ms,
             self.labels,
             due_at,
+            slot=slot,
+            cost_held=self.cost,
         )
 
     def new_record(
@@ -142,10 +158,10 @@ def ready_state(run_at: int, now: int) -> JobState:
     return _SCHEDULED if run_at > now else _PENDING
 
 
-def made_ready(job: Job, now: int, *, keep_until: int) -> Job:
+def made_ready(job: Job, now: int, *, keep_until: int, slot: bytes) -> Job:
     """A prepared job that may run from now on."""
     move = Move.SCHEDULE if job.run_at > now else Move.COMMIT
-    return changed(job, now, state=after(job.state, move), keep_until=keep_until, due_at=0)
+    return changed(job, now, state=after(job.state, move), keep_until=keep_until, due_at=0, slot=slot)
 
 
 def committed(

@@ -2,10 +2,12 @@
 
 from typing import NamedTuple
 
+from .charging import without
 from .facts import Attachment, Fact, Job, Tally, changed
 from .history import Event, told
 from .states import ENDED, JobState, Move, after
 from .step import Cut
+from .tally import noted, spending
 
 RETENTION_MS = 7 * 24 * 3600 * 1000
 _ERROR_CHARS_MAX = 500
@@ -19,35 +21,50 @@ class Ending(NamedTuple):
 
 
 def ended(
-    job: Job, tally: Tally | None, now: int, *, move: Move, actor: str, retention_ms: int, error: str = ""
+    job: Job,
+    tally: Tally | None,
+    now: int,
+    *,
+    move: Move,
+    actor: str,
+    retention_ms: int,
+    error: str = "",
+    cost: int | None = None,
 ) -> Ending:
+    """`cost` is what it really cost; unless it is known, a job that ran cost what was estimated."""
     state = after(job.state, move)
     assert state in ENDED
     error = error[:_ERROR_CHARS_MAX]
     adds, cuts = told(job, Event(now, state.value, actor, error))
+    lost = state is JobState.LOST
     stopped = changed(
         job,
         now,
         state=state,
         holder=b"",
         lease_until=0,
-        slot=b"",
+        # What a lost job spent is not known yet: its money stays held, and the mark says where.
+        slot=job.slot if lost and job.cost_held else b"",
+        cost_held=job.cost_held if lost else 0,
         ended_at=now,
         # A lost job waits for an operator, however long.
-        due_at=0 if state is JobState.LOST else max(now + retention_ms, job.keep_until),
+        due_at=0 if lost else max(now + retention_ms, job.keep_until),
         error=error,
         events=job.events + 1,
     )
-    return Ending(stopped, (stopped, *_freed(job, tally, now, state)), adds, cuts)
+    spent = job.cost_held if cost is None and job.attempts else cost or 0
+    return Ending(stopped, (stopped, *_freed(job, tally, now, state, spent)), adds, cuts)
 
 
-def _freed(job: Job, tally: Tally | None, now: int, state: JobState) -> tuple[Tally, ...]:
-    """The tally without this job's slot. The mark is cleared in the same step, so a slot is freed once."""
-    if not job.slot:
+def _freed(job: Job, tally: Tally | None, now: int, state: JobState, spent: int) -> tuple[Tally, ...]:
+    """The tally without this job's slot and money. The mark is cleared in the same step, so both are freed once."""
+    # A tally may be gone: a tenant that is being purged loses it before its jobs.
+    if not job.slot or tally is None or tally.id != job.slot:
         return ()
-    assert tally is not None
-    assert tally.id == job.slot
-    assert tally.live > 0
-    # What a lost job spent is not known yet: its money stays held.
-    released = 0 if state is JobState.LOST else job.cost_held
-    return (changed(tally, now, live=tally.live - 1, cost_held=tally.cost_held - released),)
+    if job.state is JobState.PREPARING:
+        return (noted(tally, now, reservations=without(tally, job, now)),)
+    live = tally.live if job.state is JobState.LOST else max(tally.live - 1, 0)
+    if state is JobState.LOST:
+        return (noted(tally, now, live=live),)
+    held = max(tally.cost_held - job.cost_held, 0)
+    return (noted(tally, now, live=live, cost_held=held, **(spending(tally, now, spent) if spent else {})),)

@@ -12,7 +12,7 @@ from typing import Any, NewType, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .states import Delivery, IdempotencyStatus, JobState
+from .states import Delivery, IdempotencyStatus, JobState, SlotState
 
 FORMAT = 1
 JOB_ID_BYTES = 16
@@ -118,9 +118,13 @@ class Stream(Struct, frozen=True, gc=False):
 
 
 class Reservation(Struct, frozen=True, gc=False, array_like=True):
+    """A slot with a deadline."""
+
     created_at: int
     expires_at: int
-    state: str  # active, consumed, released; expired follows from the time
+    state: SlotState
+    cost: int = 0
+    job_id: str = ""  # for which it is held, or was consumed
 
 
 class Tally(Struct, frozen=True):
@@ -140,6 +144,8 @@ class Tally(Struct, frozen=True):
     reservations: dict[str, Reservation] = {}
     version: int = 1
     format: int = FORMAT
+    limits: bytes = b""  # the user's own; empty: the tenant's defaults hold
+    due_at: int = 0  # when upkeep must look at it
 
 
 class Policy(Struct, frozen=True, gc=False):

@@ -5,6 +5,8 @@ of every index, and the parts are framed or hashed, so that no two (tenant, scop
 key's own bytes stand in the identity: ordered keys make ordered index pages, which is twice as fast.
 """
 
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import lru_cache
 from hashlib import sha256
 
@@ -17,6 +19,9 @@ GLOBAL_SCOPE = "queue"
 TYPE_QUEUE_SCOPE = "type:queue"
 
 _TENANT_BYTES = 12
+_DIGEST_BYTES = 20
+SLOT_NONCE_BYTES = 16
+_SLOT_NAME = re.compile(r"[A-Za-z0-9_-]{48}")
 _KEY_BYTES_INLINE_MAX = 64
 _DIGEST_CACHE_MAX = 4096
 
@@ -56,17 +61,31 @@ def record_id(tenant: str, scope: str, key: str, owner: str = "") -> bytes:
 
 
 def stream_id(tenant: str, scope: str, client_id: str) -> bytes:
-    return tenant_prefix(tenant) + _digest("stream", scope, client_id)[:20]
+    return tenant_prefix(tenant) + _digest("stream", scope, client_id)[:_DIGEST_BYTES]
 
 
 @lru_cache(_DIGEST_CACHE_MAX)
 def tally_id(tenant: str, user: str) -> bytes:
-    return tenant_prefix(tenant) + _digest("tally", user)[:20]
+    return tenant_prefix(tenant) + _digest("tally", user)[:_DIGEST_BYTES]
+
+
+def slot_name(tally: bytes, nonce: bytes) -> str:
+    """The id of a reservation: it tells whose tally it stands on, so that the id alone finds it."""
+    assert len(tally) == _TENANT_BYTES + _DIGEST_BYTES
+    assert len(nonce) == SLOT_NONCE_BYTES
+    return urlsafe_b64encode(tally[_TENANT_BYTES:] + nonce).decode()
+
+
+def slot_tally(tenant: str, reservation: str) -> bytes:
+    """The tally that a reservation stands on."""
+    if not isinstance(reservation, str) or not _SLOT_NAME.fullmatch(reservation):
+        raise Invalid("reservation", "the id of a reservation is 48 characters; send it as it was given")
+    return tenant_prefix(tenant) + urlsafe_b64decode(reservation)[:_DIGEST_BYTES]
 
 
 @lru_cache(_DIGEST_CACHE_MAX)
 def policy_id(tenant: str, name: str) -> bytes:
-    return tenant_prefix(tenant) + _digest("policy", name)[:20]
+    return tenant_prefix(tenant) + _digest("policy", name)[:_DIGEST_BYTES]
 
 
 def _digest(*parts: str) -> bytes:

@@ -4,7 +4,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from .facts import Job, Policy, Record
+from .facts import U64, Job, Policy, Record, Stream, Tally
+from .states import SlotState
 
 
 class Outcome(StrEnum):
@@ -27,6 +28,24 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
     COST_LIMIT_EXCEEDED = "COST_LIMIT_EXCEEDED"
     RATE_LIMITED = "RATE_LIMITED"
+    SLOT_LOST = "SLOT_LOST"
+    NOT_THE_OWNER = "NOT_THE_OWNER"
+
+
+class Limit(StrEnum):
+    """The names of the limits, as refusals and cautions give them."""
+
+    MAX_CONCURRENT = "maxConcurrent"
+    JOBS_PER_HOUR = "jobsPerHour"
+    JOBS_PER_DAY = "jobsPerDay"
+    COST = "costLimit"
+
+
+class Caution(Struct, frozen=True, gc=False):
+    """A limit that is nearly reached, or quite where it only warns."""
+
+    limit: Limit
+    message: str
 
 
 class Reply(Struct, frozen=True, gc=False, tag=True, tag_field="is"):
@@ -37,6 +56,7 @@ class Created(Reply, frozen=True, gc=False):
     job: Job
     expires_at: int  # 0: submitted without a key, so nothing is remembered
     at: int
+    cautions: tuple[Caution, ...] = ()
 
 
 class Replayed(Reply, frozen=True, gc=False):
@@ -89,6 +109,7 @@ class Held(Reply, frozen=True, gc=False):
     lease_until: int
     taken_over: bool
     at: int
+    cautions: tuple[Caution, ...] = ()
 
 
 class Settled(Reply, frozen=True, gc=False):
@@ -111,6 +132,53 @@ class PolicyFound(Reply, frozen=True, gc=False):
     """A policy as it is now: read, or just written."""
 
     policy: Policy
+    at: int
+
+
+class TallyFound(Reply, frozen=True, gc=False):
+    """What a user holds and may hold, as it is now: read, or just written."""
+
+    tally: Tally | None
+    policy: Policy | None
+    at: int
+
+
+class SlotHeld(Reply, frozen=True, gc=False):
+    """A slot is yours until it expires: consume it, release it, or submit with it."""
+
+    reservation: str
+    expires_at: int
+    at: int
+    cautions: tuple[Caution, ...] = ()
+
+
+class SlotSettled(Reply, frozen=True, gc=False):
+    state: SlotState
+    at: int
+
+
+class Committed(Reply, frozen=True, gc=False):
+    """A number of a client's sequence was executed."""
+
+    jobs: tuple[Job, ...]
+    sequence: U64
+    expires_at: int
+    at: int
+    cautions: tuple[Caution, ...] = ()
+
+
+class AlreadyCommitted(Reply, frozen=True, gc=False):
+    """It was executed before; the jobs are there as long as its record lives."""
+
+    jobs: tuple[Job, ...]
+    sequence: U64
+    last: U64
+    expires_at: int  # 0: nothing is remembered but the number
+    at: int
+
+
+class StreamFound(Reply, frozen=True, gc=False):
+    stream: Stream
     at: int
 
 
@@ -141,6 +209,14 @@ class Tended(Reply, frozen=True, gc=False):
     at: int
 
 
+class Recounted(Reply, frozen=True, gc=False):
+    """A tally was compared with its jobs; a drift is a defect somewhere, and mended."""
+
+    drift: int
+    changed: bool
+    at: int
+
+
 class Defect(Reply, frozen=True, gc=False):
     """The command itself cannot be decided or stored here; only a newer program may help."""
 
@@ -160,9 +236,16 @@ AnyReply = (
     | Found
     | Missing
     | PolicyFound
+    | TallyFound
+    | SlotHeld
+    | SlotSettled
+    | Committed
+    | AlreadyCommitted
+    | StreamFound
     | Foreseen
     | Cancelled
     | Forgotten
     | Tended
+    | Recounted
     | Defect
 )

@@ -5,10 +5,12 @@ from enum import StrEnum
 from msgspec.structs import replace
 
 from .arrival import Answer, Arrival, closed, committed, kept, made_ready, replayed
+from .charging import let_go, preparing, readied, reheld
 from .command import CommandData
 from .ending import RETENTION_MS, ended
-from .facts import Job, Record, changed, live
-from .receipt import Held, InProgress, Missing, Reason, Refused, Rejected, Settled
+from .facts import Job, Record, Tally, changed, live
+from .quota import Taken
+from .receipt import Caution, Held, InProgress, Missing, Reason, Refused, Rejected, Settled
 from .states import ENDED, IdempotencyStatus, JobState, Move, RecordMove, status_after
 from .step import Facts, Footprint, Step
 
@@ -25,7 +27,7 @@ class Reserve(Arrival, frozen=True, gc=False, kw_only=True):
             return self._begin(record, facts, now)
         answer = self.answered(record, facts, now)
         if answer is None:
-            return _taken_over(record, facts, now, holder=self.holder, lease_ms=self.lease_ms)
+            return self._take_over(record, facts, now)
         if type(answer) is InProgress and record.holder == self.holder:
             return Step(_held(record, now, taken_over=record.token > 1))
         return Step(answer)
@@ -44,11 +46,29 @@ class Reserve(Arrival, frozen=True, gc=False, kw_only=True):
             lease_until=lease_until,
             expires_at=expires_at,
         )
-        reply = _held(record, now, taken_over=False)
         if not self.job_id:
-            return Step(reply, (record,))
-        job = self.new_job(JobState.PREPARING, now, keep_until=expires_at, due_at=expires_at)
-        return Step(reply, (record, job), adds=(self.attached_input(),))
+            return Step(_held(record, now, taken_over=False), (record,))
+        ask = preparing(self.job_id, cost=self.cost, until=lease_until, reservation=self.reservation)
+        taken = self.charged(facts, ask, now)
+        if isinstance(taken, Refused):
+            return Step(taken)
+        tallies, slot, cautions = _slot_of(taken)
+        job = self.new_job(JobState.PREPARING, now, keep_until=expires_at, due_at=expires_at, slot=slot)
+        reply = _held(record, now, taken_over=False, cautions=cautions)
+        return Step(reply, (record, job, *tallies), adds=(self.attached_input(),))
+
+    def _take_over(self, record: Record, facts: Facts, now: int) -> Step[Held | Answer]:
+        """The slot is the taker's: the one of the holder before ended with the lease."""
+        job = facts.jobs.get(record.job_id)
+        if job is None or job.state in ENDED:
+            return _taken_over(record, job, (), now, holder=self.holder, lease_ms=self.lease_ms)
+        ask = preparing(job.id, cost=job.cost_held, until=now + self.lease_ms, again=True)
+        taken = self.charged(facts, ask, now)
+        if isinstance(taken, Refused):
+            return Step(taken)
+        tallies, slot, _ = _slot_of(taken)
+        marked = job if job.slot == slot else replace(job, slot=slot)
+        return _taken_over(record, marked, tallies, now, holder=self.holder, lease_ms=self.lease_ms)
 
 
 class HolderCommand(CommandData, frozen=True, gc=False, kw_only=True):
@@ -58,10 +78,11 @@ class HolderCommand(CommandData, frozen=True, gc=False, kw_only=True):
     job_id: bytes
     token: int
     holder: bytes
+    policy_id: bytes = b""  # of the tenant's limits, under which a lost slot is taken again
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.tenant, self.record_id, follow_jobs=True)
+        return _slotted(self.tenant, self.record_id, self.policy_id)
 
     def fenced(self, record: Record | None, now: int) -> Record | None:
         """The record, if it is alive and still this holder's."""
@@ -71,12 +92,8 @@ class HolderCommand(CommandData, frozen=True, gc=False, kw_only=True):
         return record if mine else None
 
     def stale(self, now: int) -> Refused:
-        return Refused(
-            Reason.STALE,
-            "the lease was lost: the key expired, or somebody took it over; do not go on",
-            now,
-            {"token": self.token},
-        )
+        message = "the lease was lost: the key expired, or somebody took it over; do not go on"
+        return Refused(Reason.STALE, message, now, {"token": self.token})
 
 
 class Renew(HolderCommand, frozen=True, gc=False, kw_only=True):
@@ -89,14 +106,16 @@ class Renew(HolderCommand, frozen=True, gc=False, kw_only=True):
         if record is None:
             return Step(self.stale(now))
         if record.status is not IdempotencyStatus.PENDING or not record.lease_until:
-            return Step(
-                Refused(Reason.ALREADY_SETTLED, "the key is settled: there is no lease to renew", now)
-            )
+            message = "the key is settled: there is no lease to renew"
+            return Step(Refused(Reason.ALREADY_SETTLED, message, now))
         lease_until = now + self.lease_ms
         expires_at = lease_until + record.ttl_ms
+        tallies = reheld(facts.job, facts, now, until=lease_until)
+        if isinstance(tallies, Refused):
+            return Step(tallies)
         renewed = changed(record, now, lease_until=lease_until, expires_at=expires_at)
         reply = _held(renewed, now, taken_over=record.token > 1)
-        return Step(reply, (renewed, *_kept(facts, now, keep_until=expires_at)))
+        return Step(reply, (renewed, *_kept(facts.job, now, keep_until=expires_at), *tallies))
 
 
 class Verdict(StrEnum):
@@ -117,11 +136,6 @@ class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
     @property
     def bulk(self) -> int:
         return len(self.receipt)
-
-    @property
-    def footprint(self) -> Footprint:
-        freeing = self.verdict is not Verdict.COMMIT
-        return Footprint(self.tenant, self.record_id, follow_jobs=True, follow_tally=freeing)
 
     def decide(self, facts: Facts, now: int) -> Step[Settled | Refused]:
         record = self.fenced(facts.record, now)
@@ -157,8 +171,11 @@ class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
         job = facts.job
         if job is None or job.state in ENDED:
             return _settled(done, facts, now)
-        ready = made_ready(job, now, keep_until=done.expires_at)
-        return Step(Settled(done, ready, now), (done, ready))
+        tallies = readied(job, facts, now)
+        if isinstance(tallies, Refused):
+            return Step(tallies)
+        ready = made_ready(job, now, keep_until=done.expires_at, slot=tallies[0].id if tallies else b"")
+        return Step(Settled(done, ready, now), (done, ready, *tallies))
 
     def _reject(self, record: Record, facts: Facts, now: int) -> Step[Settled | Refused]:
         done = changed(
@@ -192,7 +209,7 @@ class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
             expires_at=now + (self.ttl_ms or record.ttl_ms),
             receipt=self.receipt,
         )
-        return _settled(given_up, facts, now)
+        return _settled(given_up, facts, now, *let_go(facts.job, facts, now))
 
 
 class TakeOver(CommandData, frozen=True, gc=False, kw_only=True):
@@ -201,10 +218,11 @@ class TakeOver(CommandData, frozen=True, gc=False, kw_only=True):
     record_id: bytes
     holder: bytes
     lease_ms: int
+    policy_id: bytes = b""
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.tenant, self.record_id, follow_jobs=True)
+        return _slotted(self.tenant, self.record_id, self.policy_id)
 
     def decide(self, facts: Facts, now: int) -> Step[Held | Missing | Answer]:
         record = facts.record
@@ -216,7 +234,11 @@ class TakeOver(CommandData, frozen=True, gc=False, kw_only=True):
             case IdempotencyStatus.REJECTED:
                 return Step(Rejected(record.job_id, record.receipt, record.expires_at, now))
             case IdempotencyStatus.PENDING if now > record.lease_until:
-                return _taken_over(record, facts, now, holder=self.holder, lease_ms=self.lease_ms)
+                job = facts.jobs.get(record.job_id)
+                tallies = reheld(job, facts, now, until=now + self.lease_ms)
+                if isinstance(tallies, Refused):
+                    return Step(tallies)
+                return _taken_over(record, job, tallies, now, holder=self.holder, lease_ms=self.lease_ms)
         if record.holder == self.holder:
             return Step(_held(record, now, taken_over=record.token > 1))
         return Step(InProgress(record.job_id, record.lease_until - now + 1, now))
@@ -233,14 +255,24 @@ def _word(record: Record) -> str:
     return "given up" if record.status is IdempotencyStatus.PENDING else record.status.value
 
 
-def _held(record: Record, now: int, *, taken_over: bool) -> Held:
-    return Held(record.id, record.job_id, record.token, record.holder, record.lease_until, taken_over, now)
+def _slotted(tenant: str, record_id: bytes, policy_id: bytes) -> Footprint:
+    """A record, its job, and the tally that counts it."""
+    return Footprint(tenant, record_id, policy=policy_id, follow_jobs=True, follow_tally=True)
+
+
+def _slot_of(taken: Taken | None) -> tuple[tuple[Tally, ...], bytes, tuple[Caution, ...]]:
+    return ((), b"", ()) if taken is None else ((taken.tally,), taken.tally.id, taken.cautions)
+
+
+def _held(record: Record, now: int, *, taken_over: bool, cautions: tuple[Caution, ...] = ()) -> Held:
+    return Held(
+        record.id, record.job_id, record.token, record.holder, record.lease_until, taken_over, now, cautions
+    )
 
 
 def _taken_over(
-    record: Record, facts: Facts, now: int, *, holder: bytes, lease_ms: int
+    record: Record, job: Job | None, tallies: tuple[Tally, ...], now: int, *, holder: bytes, lease_ms: int
 ) -> Step[Held | Answer]:
-    job = facts.jobs.get(record.job_id)
     if job is not None and job.state in ENDED:
         return closed(record, job, now)
     lease_until = now + lease_ms
@@ -255,14 +287,14 @@ def _taken_over(
         expires_at=expires_at,
     )
     reply = _held(taken, now, taken_over=True)
-    return Step(reply, (taken, *_kept(facts, now, keep_until=expires_at)))
+    return Step(reply, (taken, *_kept(job, now, keep_until=expires_at), *tallies))
 
 
-def _settled(record: Record, facts: Facts, now: int) -> Step[Settled | Refused]:
+def _settled(record: Record, facts: Facts, now: int, *tallies: Tally) -> Step[Settled | Refused]:
     """The record changes; its job, if it has one, only stays as long."""
-    jobs = _kept(facts, now, keep_until=record.expires_at)
-    return Step(Settled(record, jobs[0] if jobs else None, now), (record, *jobs))
+    jobs = _kept(facts.job, now, keep_until=record.expires_at)
+    return Step(Settled(record, jobs[0] if jobs else None, now), (record, *jobs, *tallies))
 
 
-def _kept(facts: Facts, now: int, *, keep_until: int) -> tuple[Job, ...]:
-    return () if facts.job is None else (kept(facts.job, now, keep_until=keep_until),)
+def _kept(job: Job | None, now: int, *, keep_until: int) -> tuple[Job, ...]:
+    return () if job is None else (kept(job, now, keep_until=keep_until),)

@@ -50,6 +50,14 @@ class Move(StrEnum):
     RERUN = "rerun"  # an operator's word
 
 
+class SlotState(StrEnum):
+    """Of a reservation. That it expired follows from the time."""
+
+    ACTIVE = "active"
+    CONSUMED = "consumed"
+    RELEASED = "released"
+
+
 class Delivery(StrEnum):
     AT_LEAST_ONCE = "at_least_once"
     AT_MOST_ONCE = "at_most_once"

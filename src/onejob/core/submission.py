@@ -1,8 +1,10 @@
 """Submit: a plain job, reserved, created and committed in one step."""
 
 from .arrival import Answer, Arrival, closed, committed, made_ready, ready_state
-from .facts import Record, live
-from .receipt import Created, Replayed
+from .facts import Fact, Record, live
+from .ids import text_of
+from .quota import Ask
+from .receipt import Created, Refused, Replayed
 from .states import ENDED, IdempotencyStatus
 from .step import Facts, Step
 
@@ -30,26 +32,43 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
             # the clock was set back in between, so that no gate lives on this answer.
             assert mine.key == self.key
             return Step(Created(mine, min(mine.keep_until, now - 1), now))
+        taken = self.charged(facts, self._ask(self.job_id), now)
+        if isinstance(taken, Refused):
+            return Step(taken)
         expires_at = now + self.ttl_ms if self.record_id else 0
-        job = self.new_job(ready_state(self.run_at, now), now, keep_until=expires_at)
-        reply = Created(job, expires_at, now)
-        if not self.record_id:
-            return Step(reply, (job,), adds=(self.attached_input(),))
-        committed = self.new_record(
-            old,
-            _COMMITTED,
-            now,
-            holder=self.job_id,
-            lease_until=0,
-            expires_at=expires_at,
-        )
-        return Step(reply, (committed, job), adds=(self.attached_input(),))
+        state = ready_state(self.run_at, now)
+        puts: tuple[Fact, ...]
+        if taken is None:
+            job = self.new_job(state, now, keep_until=expires_at)
+            reply, puts = Created(job, expires_at, now), (job,)
+        else:
+            job = self.new_job(state, now, keep_until=expires_at, slot=taken.tally.id)
+            reply, puts = Created(job, expires_at, now, taken.cautions), (job, taken.tally)
+        if self.record_id:
+            done = self.new_record(
+                old, _COMMITTED, now, holder=self.job_id, lease_until=0, expires_at=expires_at
+            )
+            puts = (done, *puts)
+        return Step(reply, puts, adds=(self.attached_input(),))
 
     def _finish(self, record: Record, facts: Facts, now: int) -> Step[Created | Answer]:
         """Take over what nobody holds any more and commit it: the job id stays."""
         job = facts.jobs[record.job_id]
         if job.state in ENDED:
             return closed(record, job, now)
+        charged = self.charged(facts, self._ask(job.id, again=True), now)
+        if isinstance(charged, Refused):
+            return Step(charged)
+        tallies = () if charged is None else (charged.tally,)
         taken = committed(record, now, holder=self.job_id, token=record.token + 1, ttl_ms=self.ttl_ms)
-        ready = made_ready(job, now, keep_until=taken.expires_at)
-        return Step(Created(ready, taken.expires_at, now), (taken, ready))
+        slot = tallies[0].id if tallies else b""
+        ready = made_ready(job, now, keep_until=taken.expires_at, slot=slot)
+        return Step(Created(ready, taken.expires_at, now), (taken, ready, *tallies))
+
+    def _ask(self, job_id: bytes, *, again: bool = False) -> Ask:
+        if again:  # its reservation went by its own name
+            return Ask(
+                cost=self.cost, reservation=job_id.hex(), job_id=text_of(job_id), is_new=False, again=True
+            )
+        named = self.reservation
+        return Ask(cost=self.cost, reservation=named, job_id=text_of(job_id), had=bool(named))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from onejob.clock import Clock, SystemClock, tie, tied
-from onejob.core.facts import Attachment, Beside, Fact, Job, Kind, Record, Stream
+from onejob.core.facts import Attachment, Beside, Fact, Job, Kind, Record, Stream, Tally
 from onejob.core.fold import Changes, Wanted, defect_of, fold, gathered
 from onejob.core.receipt import AnyReply
 from onejob.core.states import JobState
@@ -138,9 +138,9 @@ class MemoryEngine:
         return sorted(own, key=lambda add: add.index)
 
 
-def due_at(fact: Record | Job | Stream) -> int:
-    """When upkeep should look at a record, a job or a stream."""
-    if isinstance(fact, Job):
+def due_at(fact: Record | Job | Stream | Tally) -> int:
+    """When upkeep should look at a fact."""
+    if isinstance(fact, (Job, Tally)):
         return fact.due_at
     if isinstance(fact, Record):
         return max(fact.expires_at, fact.lease_until)

@@ -11,6 +11,7 @@ _DUE = {
     Kind.RECORD: "expires_at < ? AND lease_until < ? ORDER BY expires_at",
     Kind.JOB: "due_at > 0 AND due_at < ? AND due_at < ? ORDER BY due_at",
     Kind.STREAM: "expires_at > 0 AND expires_at < ? AND expires_at < ? ORDER BY expires_at",
+    Kind.TALLY: "due_at > 0 AND due_at < ? AND due_at < ? ORDER BY due_at",
 }
 
 

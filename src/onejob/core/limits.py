@@ -1,0 +1,119 @@
+"""What a user may hold: limits of the user, defaults and ceilings of the tenant, and what follows from them.
+
+A limit of 0 admits nothing, an absent one everything. A ceiling caps each user's limit, not their sum.
+"""
+
+from enum import StrEnum
+from functools import lru_cache
+
+from msgspec import Struct, json
+
+from .invalid import Invalid
+from .money import MICRO, UNITS_MAX
+
+POLICY_NAME = "quota"  # the tenant's defaults and ceilings
+LIMIT_MAX = 1_000_000_000
+_KNOWN_MAX = 4096
+
+
+class Period(StrEnum):
+    """By the UTC calendar; a week begins on Monday."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+
+class CostAction(StrEnum):
+    WARN = "warn"
+    BLOCK = "block"
+
+
+class CostLimit(Struct, frozen=True, gc=False):
+    amount: int  # in micro-units
+    period: Period
+    action: CostAction = CostAction.BLOCK
+
+    def __post_init__(self) -> None:
+        if type(self.amount) is not int or not 0 <= self.amount <= UNITS_MAX * MICRO:
+            raise Invalid("cost limit", f"a cost limit is 0 to {UNITS_MAX}; choose one in between")
+
+
+class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
+    """None: unlimited."""
+
+    max_concurrent: int | None = None
+    jobs_per_hour: int | None = None
+    jobs_per_day: int | None = None
+    cost_limit: CostLimit | None = None
+
+    def __post_init__(self) -> None:
+        for what in ("max_concurrent", "jobs_per_hour", "jobs_per_day"):
+            limit = getattr(self, what)
+            if limit is not None and (type(limit) is not int or not 0 <= limit <= LIMIT_MAX):
+                raise Invalid(
+                    what, f"{what} is a whole number from 0 to {LIMIT_MAX}, or left out for no limit"
+                )
+
+
+class TenantLimits(Struct, frozen=True, gc=False, omit_defaults=True):
+    """For users without limits of their own, and above which nobody's reach."""
+
+    default: Limits = Limits()
+    ceiling: Limits = Limits()
+
+
+class Effective(Struct, frozen=True, gc=False):
+    """What holds for one user. Two cost limits of different periods hold both."""
+
+    max_concurrent: int | None = None
+    jobs_per_hour: int | None = None
+    jobs_per_day: int | None = None
+    costs: tuple[CostLimit, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self != _UNLIMITED
+
+
+_UNLIMITED = Effective()
+
+
+def encoded(limits: Limits | TenantLimits) -> bytes:
+    return json.encode(limits)
+
+
+@lru_cache(_KNOWN_MAX)
+def limits_of(body: bytes) -> Limits:
+    """The limits of a user, as they stand on the tally; none: all comes from the tenant."""
+    return json.decode(body, type=Limits) if body else Limits()
+
+
+@lru_cache(_KNOWN_MAX)
+def tenant_limits_of(body: bytes) -> TenantLimits:
+    return json.decode(body, type=TenantLimits) if body else TenantLimits()
+
+
+@lru_cache(_KNOWN_MAX)
+def effective(own: bytes, tenants: bytes) -> Effective:
+    """A user's limits, from what is stored for the user and for the tenant."""
+    if not own and not tenants:
+        return _UNLIMITED
+    mine, tenant = limits_of(own), tenant_limits_of(tenants)
+    usual, ceiling = tenant.default, tenant.ceiling
+    cost = mine.cost_limit or usual.cost_limit
+    return Effective(
+        _capped(_else(mine.max_concurrent, usual.max_concurrent), ceiling.max_concurrent),
+        _capped(_else(mine.jobs_per_hour, usual.jobs_per_hour), ceiling.jobs_per_hour),
+        _capped(_else(mine.jobs_per_day, usual.jobs_per_day), ceiling.jobs_per_day),
+        tuple(limit for limit in dict.fromkeys((cost, ceiling.cost_limit)) if limit is not None),
+    )
+
+
+def _else(own: int | None, usual: int | None) -> int | None:
+    return usual if own is None else own
+
+
+def _capped(limit: int | None, ceiling: int | None) -> int | None:
+    if limit is None or ceiling is None:
+        return ceiling if limit is None else limit
+    return min(limit, ceiling)

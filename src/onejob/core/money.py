@@ -1,0 +1,33 @@
+"""Money: whole micro-units inside, decimal numbers outside. Never a float in between that could round."""
+
+from decimal import Decimal, InvalidOperation
+
+from .invalid import Invalid
+
+MICRO = 1_000_000
+UNITS_MAX = 1_000_000_000
+
+
+def micro_of(what: str, amount: int | float | str | Decimal) -> int:
+    """The micro-units of an amount, which is not negative and has at most six decimals."""
+    wrong = Invalid(what, f"{what} is a number from 0 to {UNITS_MAX} with at most six decimals; give one")
+    if isinstance(amount, bool) or not isinstance(amount, (int, float, str, Decimal)):
+        raise wrong
+    try:
+        # By its text: 0.1 means a tenth, not the double that is nearest to it.
+        exact = Decimal(str(amount)) * MICRO
+        if not 0 <= exact <= UNITS_MAX * MICRO or exact != int(exact):
+            raise wrong
+    except (InvalidOperation, ValueError, OverflowError):
+        raise wrong from None
+    return int(exact)
+
+
+def units_of(micro: int) -> Decimal:
+    return Decimal(micro) / MICRO
+
+
+def text_of(micro: int) -> str:
+    """As people write it: two decimals, more only where they say something."""
+    whole, part = divmod(micro, MICRO)
+    return f"{whole}.{f'{part:06d}'.rstrip('0').ljust(2, '0')}"

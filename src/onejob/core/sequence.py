@@ -1,0 +1,234 @@
+"""Sequenced clients: each number of a stream is executed once, whatever its key, and no number is left out.
+
+The record is judged first, so that a hit never advances the stream; then the number, against the last one.
+"""
+
+from enum import StrEnum
+from typing import ClassVar
+
+from msgspec import Struct
+
+from .arrival import ready_state
+from .charging import charge
+from .command import CommandData
+from .facts import JOB_ID_BYTES, U64, Attachment, Beside, Fact, Job, Record, Stream, changed, live
+from .invalid import Invalid
+from .quota import Ask
+from .receipt import AlreadyCommitted, Committed, Missing, Reason, Refused, StreamFound, Tended
+from .states import Delivery, IdempotencyStatus
+from .step import Facts, Footprint, Step
+
+IDLE_MS = 24 * 3600 * 1000  # then only the high-water mark of a stream is left
+MARK_MS = 400 * 24 * 3600 * 1000
+SEQUENCE_MAX = 2**64 - 1
+
+
+class Judgement(StrEnum):
+    NEXT = "next"
+    GAP = "gap"
+    PAST = "past"
+
+
+def checked_sequence(value: object) -> U64:
+    """A number of a sequence: whole, from 1 to 2^64-1."""
+    if type(value) is not int or not 1 <= value <= SEQUENCE_MAX:
+        raise Invalid("sequence", f"a sequence is a whole number from 1 to {SEQUENCE_MAX}; the first is 1")
+    return U64(value)
+
+
+def judge(last: int, sequence: int) -> Judgement:
+    if sequence == last + 1:
+        return Judgement.NEXT
+    return Judgement.GAP if sequence > last else Judgement.PAST
+
+
+class Item(Struct, frozen=True, gc=False):
+    """One job of a sequenced submission. The id is a candidate: used only if the number is executed."""
+
+    job_id: bytes
+    type: str
+    input: bytes
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    priority: int = 0
+    run_at: int = 0
+    attempts_max: int = 1
+    timeout_ms: int = 0
+    labels: bytes = b""
+    cost: int = 0
+
+
+class StreamCommand(CommandData, frozen=True, gc=False, kw_only=True):
+    stream_id: bytes
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(self.tenant, stream=self.stream_id)
+
+
+class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
+    """One number of a client's sequence: a job, or a batch of jobs, all or nothing."""
+
+    record_id: bytes
+    scope: str
+    client_id: str
+    sequence: U64
+    key: str
+    fingerprint: bytes
+    items: tuple[Item, ...]
+    actor: str
+    user: str
+    owner: str  # the credential; a client id belongs to the first that used it
+    ttl_ms: int
+    tally_id: bytes = b""
+    policy_id: bytes = b""
+
+    @property
+    def bulk(self) -> int:
+        return sum(len(item.input) for item in self.items)
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(
+            self.tenant,
+            self.record_id,
+            tuple(item.job_id for item in self.items),
+            self.stream_id,
+            self.tally_id,
+            self.policy_id,
+            follow_jobs=True,
+        )
+
+    def decide(self, facts: Facts, now: int) -> Step[Committed | AlreadyCommitted | Refused]:
+        stream = facts.stream
+        if stream is not None and stream.owner != self.owner:
+            message = "this client id belongs to another credential; choose another"
+            return Step(Refused(Reason.NOT_THE_OWNER, message, now))
+        last = U64(0) if stream is None else stream.last
+        if facts.record is not None and live(facts.record, now):
+            return Step(self._known(facts.record, facts, last, now))
+        match judge(last, self.sequence):
+            case Judgement.NEXT:
+                return self._advance(facts, now)
+            case Judgement.PAST:
+                return Step(AlreadyCommitted((), self.sequence, last, 0, now))
+            case Judgement.GAP:
+                message = f"the last committed sequence is {last}; go on with {last + 1}"
+                details: dict[str, int | str] = {"last_committed_sequence": last}
+                return Step(Refused(Reason.SEQUENCE_GAP, message, now, details))
+
+    def _known(
+        self, record: Record, facts: Facts, last: U64, now: int
+    ) -> Committed | AlreadyCommitted | Refused:
+        """A live key gets its original answer and its original number."""
+        if record.client_id != self.client_id or record.fingerprint != self.fingerprint:
+            message = "this key was used for something else; use a new key for a new submission"
+            return Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now)
+        jobs = tuple(facts.jobs[id] for id in _ids(record.job_ids))
+        if record.holder == self.items[0].job_id:
+            return Committed(jobs, record.sequence, record.expires_at, now)
+        return AlreadyCommitted(jobs, record.sequence, last, record.expires_at, now)
+
+    def _advance(self, facts: Facts, now: int) -> Step[Committed | AlreadyCommitted | Refused]:
+        ask = Ask(jobs=len(self.items), cost=sum(item.cost for item in self.items))
+        taken = charge(facts, ask, now, tenant=self.tenant, user=self.user, tally_id=self.tally_id)
+        if isinstance(taken, Refused):
+            return Step(taken)
+        expires_at = now + self.ttl_ms
+        slot = b"" if taken is None else taken.tally.id
+        jobs = tuple(self._job(item, now, keep_until=expires_at, slot=slot) for item in self.items)
+        puts: tuple[Fact, ...] = (
+            self._record(facts.record, now, expires_at),
+            *jobs,
+            self._stream(facts.stream, now),
+        )
+        if taken is not None:
+            puts = (*puts, taken.tally)
+        cautions = () if taken is None else taken.cautions
+        adds = tuple(Attachment(item.job_id, Beside.INPUT, U64(0), item.input) for item in self.items)
+        return Step(Committed(jobs, self.sequence, expires_at, now, cautions), puts, adds=adds)
+
+    def _stream(self, old: Stream | None, now: int) -> Stream:
+        if old is not None:
+            return changed(old, now, last=self.sequence, last_seen=now, expires_at=now + IDLE_MS, evicted=0)
+        return Stream(
+            self.stream_id,
+            self.tenant,
+            self.scope,
+            self.client_id,
+            self.sequence,
+            now,
+            self.owner,
+            now,
+            now + IDLE_MS,
+        )
+
+    def _record(self, old: Record | None, now: int, expires_at: int) -> Record:
+        return Record(
+            self.record_id,
+            self.tenant,
+            self.scope,
+            self.key,
+            IdempotencyStatus.COMMITTED,
+            self.fingerprint,
+            b"".join(item.job_id for item in self.items),
+            holder=self.items[0].job_id,
+            token=1,
+            lease_until=0,
+            created_at=now,
+            changed_at=now,
+            expires_at=expires_at,
+            ttl_ms=self.ttl_ms,
+            actor=self.actor,
+            user=self.user,
+            version=1 if old is None else old.version + 1,
+            client_id=self.client_id,
+            sequence=self.sequence,
+        )
+
+    def _job(self, item: Item, now: int, *, keep_until: int, slot: bytes) -> Job:
+        return Job(
+            item.job_id,
+            self.tenant,
+            item.type,
+            ready_state(item.run_at, now),
+            self.scope,
+            self.key,
+            self.actor,
+            self.user,
+            now,
+            now,
+            keep_until,
+            item.run_at,
+            item.priority,
+            item.delivery,
+            item.attempts_max,
+            item.timeout_ms,
+            item.labels,
+            slot=slot,
+            cost_held=item.cost,
+        )
+
+
+class LookUpStream(StreamCommand, frozen=True, gc=False, kw_only=True):
+    """GetClientState."""
+
+    writes: ClassVar[bool] = False
+
+    def decide(self, facts: Facts, now: int) -> Step[StreamFound | Missing]:
+        return Step(Missing(now) if facts.stream is None else StreamFound(facts.stream, now))
+
+
+class Evict(StreamCommand, frozen=True, gc=False, kw_only=True):
+    """Reduce an idle stream to its high-water mark; drop the mark when nobody came for very long."""
+
+    def decide(self, facts: Facts, now: int) -> Step[Tended]:
+        stream = facts.stream
+        if stream is None or now <= stream.expires_at:
+            return Step(Tended(False, now))
+        if stream.evicted:
+            return Step(Tended(True, now), drops=(stream,))
+        return Step(Tended(True, now), (changed(stream, now, evicted=1, expires_at=now + MARK_MS),))
+
+
+def _ids(job_ids: bytes) -> list[bytes]:
+    return [job_ids[at : at + JOB_ID_BYTES] for at in range(0, len(job_ids), JOB_ID_BYTES)]

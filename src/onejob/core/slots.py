@@ -1,0 +1,169 @@
+"""Slots with a deadline: reserved before a submission, then consumed, released or renewed; and a user's limits."""
+
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from . import tally as count
+from .charging import limits_in
+from .command import CommandData
+from .facts import Job, Reservation, Tally, changed
+from .ids import text_of
+from .quota import Ask, Taken, settled, take
+from .receipt import Missing, Reason, Refused, SlotHeld, SlotSettled, TallyFound
+from .states import ENDED, JobState, SlotState
+from .step import Facts, Footprint, Step
+
+SLOT_TTL_MS_DEFAULT = 300_000
+SLOT_TTL_MS_MIN = 1000
+SLOT_TTL_MS_MAX = 24 * 3600 * 1000
+
+_ACTIVE, _CONSUMED, _RELEASED = SlotState.ACTIVE, SlotState.CONSUMED, SlotState.RELEASED
+
+
+class TallyCommand(CommandData, frozen=True, gc=False, kw_only=True):
+    """A command over what one user holds."""
+
+    tally_id: bytes
+    policy_id: bytes = b""  # of the tenant's limits
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(self.tenant, tally=self.tally_id, policy=self.policy_id)
+
+
+class LookUpTally(TallyCommand, frozen=True, gc=False, kw_only=True):
+    writes: ClassVar[bool] = False
+
+    def decide(self, facts: Facts, now: int) -> Step[TallyFound]:
+        return Step(TallyFound(facts.tally, facts.policy, now))
+
+
+class SetLimits(TallyCommand, frozen=True, gc=False, kw_only=True):
+    """Give a user limits of its own; empty: the tenant's defaults hold again."""
+
+    user: str
+    limits: bytes
+
+    def decide(self, facts: Facts, now: int) -> Step[TallyFound]:
+        tally = facts.tally or count.blank(self.tally_id, self.tenant, self.user, now)
+        if tally.limits == self.limits:
+            return Step(TallyFound(facts.tally, facts.policy, now))
+        written = changed(tally, now, limits=self.limits)
+        return Step(TallyFound(written, facts.policy, now), (written,))
+
+
+class ReserveSlot(TallyCommand, frozen=True, gc=False, kw_only=True):
+    """Take a slot for a while. The reservation's own id is the holder: repeated, it is the same slot."""
+
+    user: str
+    reservation: str
+    ttl_ms: int = SLOT_TTL_MS_DEFAULT
+    max_concurrent: int | None = None  # applied with the policy's: the smaller of both
+
+    def decide(self, facts: Facts, now: int) -> Step[SlotHeld | Refused]:
+        tally = facts.tally or count.blank(self.tally_id, self.tenant, self.user, now)
+        before = tally.reservations.get(self.reservation)
+        if before is not None:
+            return Step(self._again(before, now))
+        limits = limits_in(facts)
+        if self.max_concurrent is not None:
+            most = limits.max_concurrent
+            most = self.max_concurrent if most is None else min(most, self.max_concurrent)
+            limits = replace(limits, max_concurrent=most)
+        until = now + self.ttl_ms
+        taken = take(tally, limits, Ask(until=until, name=self.reservation, is_new=False), now)
+        if not isinstance(taken, Taken):
+            return Step(taken)
+        return Step(SlotHeld(self.reservation, until, now, taken.cautions), (taken.tally,))
+
+    def _again(self, before: Reservation, now: int) -> SlotHeld | Refused:
+        if count.is_active(before, now):
+            return SlotHeld(self.reservation, before.expires_at, now)
+        return _lost(before, now)
+
+
+class SlotCommand(TallyCommand, frozen=True, gc=False, kw_only=True):
+    """A command over one reservation."""
+
+    reservation: str
+
+    def found(self, facts: Facts) -> tuple[Tally, Reservation] | None:
+        one = None if facts.tally is None else facts.tally.reservations.get(self.reservation)
+        return None if facts.tally is None or one is None else (facts.tally, one)
+
+
+class RenewSlot(SlotCommand, frozen=True, gc=False, kw_only=True):
+    """Prolong a slot that has not expired."""
+
+    ttl_ms: int = SLOT_TTL_MS_DEFAULT
+
+    def decide(self, facts: Facts, now: int) -> Step[SlotHeld | Refused]:
+        found = self.found(facts)
+        if found is None or not count.is_active(found[1], now):
+            return Step(_lost(found[1] if found else None, now))
+        tally, one = found
+        until = now + self.ttl_ms
+        reservations = count.kept(tally, now) | {self.reservation: replace(one, expires_at=until)}
+        renewed = count.noted(tally, now, reservations=reservations)
+        return Step(SlotHeld(self.reservation, until, now), (renewed,))
+
+
+class ReleaseSlot(SlotCommand, frozen=True, gc=False, kw_only=True):
+    """Free a slot. One that is free already, or has expired, stays so."""
+
+    def decide(self, facts: Facts, now: int) -> Step[SlotSettled | Refused]:
+        found = self.found(facts)
+        if found is None or found[1].state is _RELEASED or now > found[1].expires_at:
+            return Step(SlotSettled(_RELEASED, now))
+        tally, one = found
+        if one.state is _CONSUMED:
+            message = "the reservation was consumed; end its job to free the slot"
+            return Step(Refused(Reason.ALREADY_SETTLED, message, now))
+        reservations = settled(tally, self.reservation, _RELEASED, now)
+        return Step(SlotSettled(_RELEASED, now), (count.noted(tally, now, reservations=reservations),))
+
+
+class ConsumeSlot(SlotCommand, frozen=True, gc=False, kw_only=True):
+    """Turn a slot into that of a job; without a job it only ends, for the job is counted elsewhere."""
+
+    job_id: bytes = b""
+
+    @property
+    def footprint(self) -> Footprint:
+        jobs = (self.job_id,) if self.job_id else ()
+        return Footprint(self.tenant, jobs=jobs, tally=self.tally_id, policy=self.policy_id)
+
+    def decide(self, facts: Facts, now: int) -> Step[SlotSettled | Refused | Missing]:
+        found = self.found(facts)
+        named = text_of(self.job_id) if self.job_id else ""
+        if found is not None and found[1].state is _CONSUMED and found[1].job_id == named:
+            return Step(SlotSettled(_CONSUMED, now))
+        if found is None or not count.is_active(found[1], now):
+            return Step(_lost(found[1] if found else None, now))
+        job = facts.jobs.get(self.job_id)
+        if self.job_id and job is None:
+            return Step(Missing(now))
+        reservations = settled(found[0], self.reservation, _CONSUMED, now, named)
+        return self._consumed(found[0], reservations, job, now)
+
+    def _consumed(
+        self, tally: Tally, reservations: dict[str, Reservation], job: Job | None, now: int
+    ) -> Step[SlotSettled | Refused | Missing]:
+        # A job that has a slot, or needs none any more, is not counted a second time.
+        if job is None or job.slot or job.state in ENDED or job.state is JobState.PREPARING:
+            ended = count.noted(tally, now, reservations=reservations)
+            return Step(SlotSettled(_CONSUMED, now), (ended,))
+        counted = count.noted(
+            tally,
+            now,
+            live=tally.live + 1,
+            cost_held=tally.cost_held + job.cost_held,
+            reservations=reservations,
+        )
+        return Step(SlotSettled(_CONSUMED, now), (counted, changed(job, now, slot=tally.id)))
+
+
+def _lost(one: Reservation | None, now: int) -> Refused:
+    what = "is unknown, or it expired" if one is None or one.state is _ACTIVE else f"was {one.state}"
+    return Refused(Reason.SLOT_LOST, f"slot lost: the reservation {what}; reserve another slot", now)

@@ -1,0 +1,151 @@
+"""The arithmetic of a tally: what a user holds, reserved, submitted and spent. No limits here, only counts.
+
+A reservation that has expired counts nowhere, swept or not. Counters slide: the hour is the last 60 minutes,
+the day the last 24 hours. Money is counted by the UTC day, week and month.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from .facts import RESERVATIONS_MAX, Reservation, Tally, changed
+from .limits import Period
+from .moment import utc
+from .states import SlotState
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+MINUTES = 60
+HOURS = 24
+RECOUNT_MS = MINUTE_MS  # after a change, upkeep counts again
+
+_ACTIVE = SlotState.ACTIVE
+_DAYS_BEFORE_MONDAY = 3  # the first of January 1970 was a Thursday
+
+
+class Standing(NamedTuple):
+    """What counts now."""
+
+    live: int
+    reserved: int
+    last_hour: int
+    last_day: int
+    money_held: int
+    spent: Mapping[Period, int]
+
+    @property
+    def used(self) -> int:
+        return self.live + self.reserved
+
+
+def blank(id: bytes, tenant: str, user: str, now: int) -> Tally:
+    """A tally that is not stored yet: its first change makes it version 1."""
+    return Tally(id, tenant, user, 0, now, version=0)
+
+
+def noted(tally: Tally, now: int, **changes: object) -> Tally:
+    """The next version of a tally, which upkeep will look at in a while."""
+    return changed(tally, now, due_at=tally.due_at or now + RECOUNT_MS, **changes)
+
+
+def standing(tally: Tally, now: int) -> Standing:
+    holding = [one for one in tally.reservations.values() if is_active(one, now)]
+    return Standing(
+        tally.live,
+        len(holding),
+        sum(_slid(tally.minutes, MINUTES, _steps(tally, now, MINUTE_MS))),
+        sum(_slid(tally.hours, HOURS, _steps(tally, now, HOUR_MS))),
+        tally.cost_held + sum(one.cost for one in holding),
+        dict(zip(Period, spent_now(tally, now), strict=True)),
+    )
+
+
+def is_active(reservation: Reservation | None, now: int) -> bool:
+    """Whether it counts. Like a record, it is alive while now <= expires_at."""
+    return reservation is not None and reservation.state is _ACTIVE and now <= reservation.expires_at
+
+
+def kept(tally: Tally, now: int) -> dict[str, Reservation]:
+    """The reservations that still say something: active ones, and settled ones until they would have expired."""
+    return {id: one for id, one in tally.reservations.items() if now <= one.expires_at}
+
+
+def with_room(reservations: dict[str, Reservation]) -> dict[str, Reservation] | None:
+    """Room for one more: the oldest settled one leaves; None when a thousand are active."""
+    if len(reservations) < RESERVATIONS_MAX:
+        return reservations
+    settled = [(one.created_at, id) for id, one in reservations.items() if one.state is not _ACTIVE]
+    if not settled:
+        return None
+    _, oldest = min(settled)
+    return {id: one for id, one in reservations.items() if id != oldest}
+
+
+def counters(tally: Tally, now: int, jobs: int) -> dict[str, object]:
+    """The changes that count some more submissions."""
+    minutes = _slid(tally.minutes, MINUTES, _steps(tally, now, MINUTE_MS))
+    hours = _slid(tally.hours, HOURS, _steps(tally, now, HOUR_MS))
+    return {
+        "minutes": (*minutes[:-1], minutes[-1] + jobs),
+        "hours": (*hours[:-1], hours[-1] + jobs),
+        "counted_at": now,
+    }
+
+
+def hour_frees_in(tally: Tally, now: int, excess: int) -> int:
+    """Milliseconds until that many submissions are no longer of the last hour."""
+    return _frees_in(_slid(tally.minutes, MINUTES, _steps(tally, now, MINUTE_MS)), MINUTE_MS, now, excess)
+
+
+def day_frees_in(tally: Tally, now: int, excess: int) -> int:
+    return _frees_in(_slid(tally.hours, HOURS, _steps(tally, now, HOUR_MS)), HOUR_MS, now, excess)
+
+
+def spent_now(tally: Tally, now: int) -> tuple[int, int, int]:
+    """What was spent in the day, week and month that contain now."""
+    before, today = _periods(tally.spent_at), _periods(now)
+    day, week, month = (
+        amount if one == other else 0 for amount, one, other in zip(tally.spent, before, today, strict=True)
+    )
+    return day, week, month
+
+
+def spending(tally: Tally, now: int, amount: int) -> dict[str, object]:
+    """The changes that count some more money as spent."""
+    day, week, month = spent_now(tally, now)
+    return {"spent": (day + amount, week + amount, month + amount), "spent_at": now}
+
+
+def is_idle(tally: Tally, now: int) -> bool:
+    """Whether it says nothing any more, so that it may go."""
+    count = standing(tally, now)
+    quiet = not (
+        tally.limits or count.used or count.last_day or count.money_held or any(count.spent.values())
+    )
+    return quiet and not kept(tally, now)
+
+
+def _periods(now: int) -> tuple[int, int, tuple[int, int]]:
+    day = now // DAY_MS
+    moment = utc(now)
+    return day, (day + _DAYS_BEFORE_MONDAY) // 7, (moment.year, moment.month)
+
+
+def _steps(tally: Tally, now: int, step_ms: int) -> int:
+    return now // step_ms - tally.counted_at // step_ms
+
+
+def _slid(counters: tuple[int, ...], size: int, steps: int) -> tuple[int, ...]:
+    """Counters as they stand some steps later: the oldest first, the running one last."""
+    if not counters or steps >= size:
+        return (0,) * size
+    return counters[steps:] + (0,) * steps if steps > 0 else counters
+
+
+def _frees_in(counters: tuple[int, ...], step_ms: int, now: int, excess: int) -> int:
+    gone = 0
+    for index, count in enumerate(counters):
+        gone += count
+        if gone >= excess:
+            return (now // step_ms + 1 + index) * step_ms - now
+    return len(counters) * step_ms

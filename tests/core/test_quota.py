@@ -1,0 +1,283 @@
+"""Rules of quotas: room is found and taken in the step that creates the job, and given back exactly once."""
+
+from typing import Any
+
+import pytest
+
+from onejob.core import money
+from onejob.core.facts import Job, Kind, Policy, Tally
+from onejob.core.identity import policy_id, record_id
+from onejob.core.invalid import Invalid
+from onejob.core.limits import (
+    POLICY_NAME,
+    CostAction,
+    CostLimit,
+    Limits,
+    Period,
+    TenantLimits,
+    effective,
+    encoded,
+)
+from onejob.core.receipt import Created, Held, Limit, Reason, Refused, Replayed, Settled
+from onejob.core.reservation import Verdict
+from onejob.core.states import JobState
+from onejob.core.submission import Submit
+from onejob.core.tally import standing
+from tests.core.world import (
+    ANN,
+    BOB,
+    DAY,
+    HOUR,
+    JOB,
+    JOB2,
+    LEASE,
+    NOW,
+    RECORD_ID,
+    SECOND,
+    TALLY_ID,
+    TENANT,
+    USER,
+    World,
+    cancel,
+    renew,
+    reserve,
+    settle,
+    submit,
+    the,
+)
+
+POLICY_ID = policy_id(TENANT, POLICY_NAME)
+
+
+def limited(**limits: Any) -> Tally:
+    return Tally(TALLY_ID, TENANT, USER, 0, NOW - DAY, limits=encoded(Limits(**limits)))
+
+
+def tenant(default: Limits = Limits(), ceiling: Limits = Limits()) -> Policy:  # noqa: B008 - frozen
+    return Policy(POLICY_ID, TENANT, POLICY_NAME, encoded(TenantLimits(default, ceiling)), NOW - DAY)
+
+
+def nth(n: int, **changes: Any) -> Submit:
+    key = f"key-{n}"
+    named = {"key": key, "record_id": record_id(TENANT, "charge", key), "tally_id": TALLY_ID}
+    return submit(f"nth-{n:012}".encode(), **named | {"policy_id": POLICY_ID} | changes)
+
+
+def used(world: World, at: int = NOW) -> int:
+    return standing(world.tally(), at).used
+
+
+# Slots
+
+
+def test_the_last_slot_goes_to_one_of_many() -> None:
+    world = World(limited(max_concurrent=5))
+    replies = world.batch(*(nth(n) for n in range(50)))
+    assert [type(reply) for reply in replies] == [Created] * 5 + [Refused] * 45
+    refused = the(replies[5], Refused)
+    assert refused.reason is Reason.QUOTA_EXCEEDED
+    assert "Quota exceeded: Maximum 5 concurrent jobs allowed" in refused.message
+    assert refused.details == {
+        "limit": Limit.MAX_CONCURRENT, "allowed": 5, "used": 5, "live": 5, "reserved": 0,
+    }  # fmt: skip
+    assert (used(world), len(world.jobs())) == (5, 5)
+
+
+def test_a_refusal_is_not_remembered() -> None:
+    world = World(limited(max_concurrent=1))
+    world.batch(nth(1), nth(2))
+    assert not world.has(Kind.RECORD, nth(2).record_id)
+    world.do(cancel(nth(1).job_id))
+    assert the(world.do(nth(2)), Created).job.slot == TALLY_ID
+
+
+def test_a_hit_touches_no_quota_and_comes_through_when_it_is_full() -> None:
+    world = World(limited(max_concurrent=1, jobs_per_hour=1))
+    the(world.do(nth(1)), Created)
+    before = world.tally()
+    again = nth(1)
+    assert the(world.do(submit(JOB2, record_id=again.record_id, key=again.key, tally_id=TALLY_ID)), Replayed)
+    assert world.tally() == before
+
+
+def test_an_end_frees_the_slot_once() -> None:
+    world = World(limited(max_concurrent=1))
+    world.do(nth(1, cost=7))
+    assert (used(world), world.tally().cost_held) == (1, 7)
+    world.batch(cancel(nth(1).job_id), cancel(nth(1).job_id))
+    world.do(cancel(nth(1).job_id))
+    assert (used(world), world.tally().cost_held) == (0, 0)
+
+
+def test_a_user_without_limits_has_no_tally() -> None:
+    world = World()
+    assert the(world.do(nth(1)), Created).job.slot == b""
+    assert not world.has(Kind.TALLY, TALLY_ID)
+
+
+def test_a_limit_of_nothing_admits_nothing() -> None:
+    for limits in (
+        {"max_concurrent": 0},
+        {"jobs_per_hour": 0},
+        {"jobs_per_day": 0},
+        {"cost_limit": CostLimit(0, Period.DAY)},
+    ):
+        refused = the(World(limited(**limits)).do(nth(1)), Refused)
+        assert refused.reason in (Reason.QUOTA_EXCEEDED, Reason.COST_LIMIT_EXCEEDED)
+
+
+def test_a_tenants_default_holds_for_users_without_limits_and_its_ceiling_caps_all() -> None:
+    world = World(tenant(default=Limits(max_concurrent=1)))
+    assert [type(reply) for reply in world.batch(nth(1), nth(2))] == [Created, Refused]
+    capped = World(tenant(ceiling=Limits(max_concurrent=2)), limited(max_concurrent=9))
+    assert [type(reply) for reply in capped.batch(nth(1), nth(2), nth(3))] == [Created, Created, Refused]
+
+
+def test_of_two_cost_limits_each_holds_for_its_own_period() -> None:
+    day, month = CostLimit(10, Period.DAY), CostLimit(100, Period.MONTH, CostAction.WARN)
+    own = encoded(Limits(cost_limit=day))
+    assert effective(own, encoded(TenantLimits(ceiling=Limits(cost_limit=month)))).costs == (day, month)
+    assert effective(own, encoded(TenantLimits(default=Limits(cost_limit=month)))).costs == (day,)
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, True, "5", 10**10])
+def test_a_limit_is_a_whole_number(limit: Any) -> None:
+    for name in ("max_concurrent", "jobs_per_hour", "jobs_per_day"):
+        with pytest.raises(Invalid, match=name):
+            Limits(**{name: limit})
+
+
+# Rates
+
+
+def test_an_hourly_limit_says_when_it_frees() -> None:
+    world = World(limited(jobs_per_hour=2))
+    for n in range(2):
+        the(world.do(nth(n), NOW + n * 60 * SECOND), Created)
+    refused = the(world.do(nth(2), NOW + 120 * SECOND), Refused)
+    assert refused.reason is Reason.RATE_LIMITED
+    wait = refused.details["retry_after_ms"]
+    assert isinstance(wait, int)
+    later = NOW + 120 * SECOND + wait
+    assert isinstance(world.do(nth(2), later - 1), Refused)
+    the(world.do(nth(2), later), Created)
+
+
+def test_a_daily_limit_slides_by_the_hour() -> None:
+    world = World(limited(jobs_per_day=1))
+    the(world.do(nth(0)), Created)
+    wait = the(world.do(nth(1), NOW + HOUR), Refused).details["retry_after_ms"]
+    assert isinstance(wait, int)
+    assert 22 * HOUR <= wait <= 24 * HOUR
+    the(world.do(nth(1), NOW + HOUR + wait), Created)
+
+
+# Money
+
+
+def test_money_is_held_at_submission_and_given_back_when_nothing_ran() -> None:
+    world = World(limited(cost_limit=CostLimit(100, Period.DAY)))
+    the(world.do(nth(1, cost=60)), Created)
+    refused = the(world.do(nth(2, cost=50)), Refused)
+    assert refused.reason is Reason.COST_LIMIT_EXCEEDED
+    assert refused.message.startswith("Cost limit exceeded")
+    world.do(cancel(nth(1).job_id))
+    the(world.do(nth(2, cost=50)), Created)
+    assert standing(world.tally(), NOW).money_held == 50
+
+
+def test_a_cost_limit_that_warns_refuses_nothing() -> None:
+    world = World(limited(cost_limit=CostLimit(100, Period.DAY, CostAction.WARN)))
+    (caution,) = the(world.do(nth(1, cost=500)), Created).cautions
+    assert caution.limit is Limit.COST
+    assert "Cost limit" in caution.message
+
+
+def test_cautions_begin_at_four_fifths() -> None:
+    world = World(limited(max_concurrent=5))
+    counts = [len(the(reply, Created).cautions) for reply in world.batch(*(nth(n) for n in range(5)))]
+    assert counts == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("amount", "micro"),
+    [(0, 0), (1, 1_000_000), (0.1, 100_000), ("2.50", 2_500_000), (0.000001, 1)],
+)
+def test_money_is_read_by_its_text(amount: Any, micro: int) -> None:
+    assert money.micro_of("cost", amount) == micro
+
+
+@pytest.mark.parametrize("amount", [-1, 0.0000001, "x", "NaN", float("inf"), True, None, 10**10])
+def test_money_that_is_no_amount_is_refused(amount: Any) -> None:
+    with pytest.raises(Invalid):
+        money.micro_of("cost", amount)
+
+
+# Preparing
+
+
+def prepare(holder: bytes = ANN, **changes: Any) -> Any:
+    return reserve(holder=holder, tally_id=TALLY_ID, policy_id=POLICY_ID, cost=5, **changes)
+
+
+def test_a_preparing_job_holds_its_slot_until_its_lease_ends() -> None:
+    world = World(limited(max_concurrent=1))
+    the(world.do(prepare()), Held)
+    assert (used(world), used(world, NOW + LEASE), used(world, NOW + LEASE + 1)) == (1, 1, 0)
+    assert isinstance(world.do(nth(1)), Refused)
+    assert world.job().slot == TALLY_ID
+
+
+def test_a_renewed_lease_keeps_the_slot_and_a_commit_makes_it_the_jobs() -> None:
+    world = World(limited(max_concurrent=1))
+    held = the(world.do(prepare()), Held)
+    the(world.do(renew(held), NOW + LEASE), Held)
+    assert isinstance(world.do(nth(1), NOW + 2 * LEASE), Refused)
+    done = the(world.do(settle(held, Verdict.COMMIT), NOW + 2 * LEASE), Settled)
+    assert done.job is not None
+    tally = world.tally()
+    assert (done.job.slot, tally.live, tally.cost_held, tally.reservations) == (TALLY_ID, 1, 5, {})
+
+
+def test_a_slot_that_was_lost_is_said_before_the_job_can_run() -> None:
+    world = World(limited(max_concurrent=1))
+    held = the(world.do(prepare()), Held)
+    late = NOW + LEASE + 1
+    the(world.do(nth(1), late), Created)
+    refused = the(world.do(settle(held, Verdict.COMMIT), late), Refused)
+    assert (refused.reason, world.job().state) == (Reason.SLOT_LOST, JobState.PREPARING)
+    assert the(world.do(renew(held), late), Refused).reason is Reason.SLOT_LOST
+    world.do(cancel(nth(1).job_id), late)
+    the(world.do(settle(held, Verdict.COMMIT), late), Settled)
+    assert used(world, late) == 1
+
+
+def test_a_failed_preparation_frees_the_slot_and_its_next_try_takes_one() -> None:
+    world = World(limited(max_concurrent=1))
+    held = the(world.do(prepare()), Held)
+    the(world.do(settle(held, Verdict.FAIL)), Settled)
+    assert used(world) == 0
+    the(world.do(nth(1)), Created)
+    assert the(world.do(prepare(BOB)), Refused).reason is Reason.QUOTA_EXCEEDED
+    world.do(cancel(nth(1).job_id))
+    again = the(world.do(prepare(BOB)), Held)
+    assert (again.job_id, again.token, used(world)) == (JOB, 2, 1)
+    assert world.tally().minutes[-1] == 2  # counted once, however often it was tried
+
+
+@pytest.mark.parametrize("ending", ["cancel", "reject"])
+def test_an_end_while_preparing_frees_the_slot(ending: str) -> None:
+    world = World(limited(max_concurrent=1))
+    held = the(world.do(prepare()), Held)
+    world.do(cancel() if ending == "cancel" else settle(held, Verdict.REJECT))
+    assert (used(world), world.tally().cost_held, world.job().slot) == (0, 0, b"")
+
+
+def test_a_submission_that_finishes_what_another_left_takes_the_slot() -> None:
+    world = World(limited(max_concurrent=1))
+    the(world.do(prepare()), Held)
+    late = NOW + LEASE + 1
+    finished = submit(JOB2, record_id=RECORD_ID, tally_id=TALLY_ID, policy_id=POLICY_ID)
+    created = the(world.do(finished, late), Created)
+    job: Job = created.job
+    assert (job.id, job.slot, world.tally().live, used(world, late)) == (JOB, TALLY_ID, 1, 1)
