@@ -4,7 +4,7 @@ import pytest
 from msgspec import json
 
 from onejob.core.ending import RETENTION_MS
-from onejob.core.facts import Beside, Kind
+from onejob.core.facts import Beside
 from onejob.core.history import FIRST_MAX, LAST_MAX, Event, first_event
 from onejob.core.receipt import (
     Cancelled,
@@ -17,7 +17,6 @@ from onejob.core.receipt import (
     Reason,
     Refused,
     Replayed,
-    Settled,
     Tended,
 )
 from onejob.core.reservation import Verdict
@@ -118,18 +117,6 @@ def test_a_job_without_a_slot_touches_no_tally() -> None:
     world = World(a_job(), a_tally())
     world.do(cancel())
     assert world.tally() == a_tally()
-
-
-def test_a_rejection_and_an_abandonment_free_the_slot_and_a_failure_keeps_it() -> None:
-    for end, live in ((Verdict.REJECT, 2), (Verdict.FAIL, 3), (None, 2)):
-        world = World(a_tally(live=3))
-        held = the(world.do(reserve()), Held)
-        world.facts[Kind.JOB, JOB] = a_job(JobState.PREPARING, slot=TALLY_ID, due_at=NOW + HOUR)
-        if end is None:
-            assert the(world.do(tend(), NOW + HOUR + 1), Tended).changed
-        else:
-            assert the(world.do(settle(held, end)), Settled)
-        assert world.tally().live == live
 
 
 def test_a_lost_job_frees_its_slot_and_keeps_the_money() -> None:
