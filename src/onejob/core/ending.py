@@ -30,6 +30,7 @@ def ended(
     retention_ms: int,
     error: str = "",
     cost: int | None = None,
+    seal: bytes = b"",
 ) -> Ending:
     """`cost` is what it really cost; unless it is known, a job that ran cost what was estimated."""
     state = after(job.state, move)
@@ -41,7 +42,8 @@ def ended(
         job,
         now,
         state=state,
-        holder=b"",
+        holder=job.holder if seal else b"",  # whoever finished it may say so again
+        seal=seal,
         lease_until=0,
         # What a lost job spent is not known yet: its money stays held, and the mark says where.
         slot=job.slot if lost and job.cost_held else b"",

@@ -98,6 +98,10 @@ class Job(Struct, frozen=True, gc=False):
     events: int = 1  # how many there were; the first is implied by created_at and actor
     ended_at: int = 0
     error: str = ""
+    started_at: int = 0  # of the latest attempt
+    logs: int = 0  # how many lines there were
+    progress: str = ""  # the latest, as JSON
+    seal: bytes = b""  # what the latest finish said, so that its repetition is known
 
 
 class Stream(Struct, frozen=True, gc=False):

@@ -30,6 +30,9 @@ class Reason(StrEnum):
     RATE_LIMITED = "RATE_LIMITED"
     SLOT_LOST = "SLOT_LOST"
     NOT_THE_OWNER = "NOT_THE_OWNER"
+    NOT_READY = "NOT_READY"
+    TIMED_OUT = "TIMED_OUT"
+    NOT_ALLOWED = "NOT_ALLOWED"
 
 
 class Limit(StrEnum):
@@ -195,6 +198,42 @@ class Cancelled(Reply, frozen=True, gc=False):
     at: int
 
 
+class Claimed(Reply, frozen=True, gc=False):
+    """The job is yours to start until its lease ends; with its token you can start it."""
+
+    job: Job
+    at: int
+
+
+class Started(Reply, frozen=True, gc=False):
+    job: Job
+    at: int
+
+
+class Extended(Reply, frozen=True, gc=False):
+    job: Job
+    at: int
+
+
+class Released(Reply, frozen=True, gc=False):
+    job: Job
+    at: int
+
+
+class Finished(Reply, frozen=True, gc=False):
+    """The attempt is over. The job has ended, unless it is tried again."""
+
+    job: Job
+    at: int
+
+
+class Resolved(Reply, frozen=True, gc=False):
+    """An operator's word about a lost or failed job."""
+
+    job: Job
+    at: int
+
+
 class Forgotten(Reply, frozen=True, gc=False):
     """The key may be used anew after expires_at, when every gate has forgotten it too."""
 
@@ -244,6 +283,12 @@ AnyReply = (
     | StreamFound
     | Foreseen
     | Cancelled
+    | Claimed
+    | Started
+    | Extended
+    | Released
+    | Finished
+    | Resolved
     | Forgotten
     | Tended
     | Recounted

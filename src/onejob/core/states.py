@@ -120,6 +120,9 @@ JOB_MOVES: dict[JobState, dict[Move, JobState]] = {
     JobState.CANCELLED: {},
 }
 
+# States from which a job can be claimed, when its time has come and nobody holds it.
+CLAIMABLE = frozenset(state for state, moves in JOB_MOVES.items() if Move.CLAIM in moves)
+
 # States that hold no slot and that no worker can touch.
 ENDED = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELLED, JobState.LOST})
 
