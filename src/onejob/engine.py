@@ -6,7 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from .core.facts import Attachment, Beside, Fact, Job, Kind
+from .core.facts import Attachment, Beside, Fact, Job, Kind, Record, Stream
 from .core.invalid import Invalid
 from .core.receipt import AnyReply
 from .core.states import JobState
@@ -77,10 +77,11 @@ class Attachments(Query[Attachment], frozen=True, kw_only=True):
     start: int = 0
 
 
-class Due(Query[Fact], frozen=True, kw_only=True):
-    """Records, jobs or streams of any tenant that upkeep should look at."""
+class Due(Query[Record | Job | Stream], frozen=True, kw_only=True):
+    """Records, jobs or streams of any tenant that upkeep should look at, in the order of `core.upkeep.due_place`."""
 
     kind: Kind
+    after: tuple[int, bytes] = (0, b"")  # cursor: the place of the last one
 
 
 class Ready(Query[Job], frozen=True, kw_only=True):

@@ -115,6 +115,9 @@ JOB_MOVES: dict[JobState, dict[Move, JobState]] = {
 # States that hold no slot and that no worker can touch.
 ENDED = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELLED, JobState.LOST})
 
+# States in which a worker may take a job.
+CLAIMABLE = frozenset(state for state, moves in JOB_MOVES.items() if Move.CLAIM in moves)
+
 # States that can never change by themselves, so an answer with them may come from memory.
 SETTLED = frozenset(state for state, moves in JOB_MOVES.items() if not moves)
 

@@ -4,14 +4,13 @@ from typing import Any
 
 from onejob.core.facts import U64, Attachment, Beside, Kind
 from onejob.core.identity import tenant_prefix
+from onejob.core.states import CLAIMABLE
+from onejob.core.upkeep import DUE
 from onejob.engine import Attachments, Due, JobPage, Listing, Query, Ready
 from onejob.engines.codec import columns, fact_of, fold_u64, unfold_u64
 
-_DUE = {
-    Kind.RECORD: "expires_at < ? AND lease_until < ? ORDER BY expires_at",
-    Kind.JOB: "due_at > 0 AND due_at < ? AND due_at < ? ORDER BY due_at",
-    Kind.STREAM: "expires_at > 0 AND expires_at < ? AND expires_at < ? ORDER BY expires_at",
-}
+# Spelled as in the index job_ready, which serves this test only.
+_CLAIMABLE = f"state IN ({', '.join(repr(str(state)) for state in sorted(CLAIMABLE))})"
 
 
 def asked(query: Query[Any], now: int) -> tuple[str, list[Any]]:
@@ -30,11 +29,11 @@ def asked(query: Query[Any], now: int) -> tuple[str, list[Any]]:
             start = fold_u64(query.start)
             values = [query.job_id, int(query.beside), start, start, query.tenant]
         case Due():
-            sql, values = f"{_from(query.kind)} WHERE {_DUE[query.kind]}", [now, now]
+            sql, values = _due(query, now)
         case Ready():
             marks = ", ".join("?" * len(query.types))
             sql = (
-                f"{_from(Kind.JOB)} WHERE type IN ({marks}) AND state IN ('pending', 'scheduled') "
+                f"{_from(Kind.JOB)} WHERE type IN ({marks}) AND {_CLAIMABLE} "
                 "AND run_at <= ? AND lease_until < ? ORDER BY priority DESC, run_at, id"
             )
             values = [*query.types, now, now]
@@ -63,6 +62,15 @@ def _listing(query: Listing) -> tuple[str, list[Any]]:
     first = tenant_prefix(query.tenant)
     sql = f"{_from(query.kind)} WHERE id > ? AND id < ? AND tenant = ? ORDER BY id"
     return sql, [max(query.after, first), first + b"\xff" * 200, query.tenant]
+
+
+def _due(query: Due, now: int) -> tuple[str, list[Any]]:
+    names = DUE[query.kind]
+    first = names[0]
+    past = " AND ".join(f"{name} < ?" for name in names)
+    # The cursor stands first, for SQLite begins its search at the first of several lower bounds.
+    sql = f"{_from(query.kind)} WHERE ({first}, id) > (?, ?) AND {past} AND {first} > 0 ORDER BY {first}, id"
+    return sql, [*query.after, *(now for _ in names)]
 
 
 def _job_page(query: JobPage) -> tuple[str, list[Any]]:
