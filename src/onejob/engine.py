@@ -51,7 +51,11 @@ class Query(Struct, Generic[T], frozen=True, kw_only=True, tag=True, tag_field="
 
 
 class JobPage(Query[Job], frozen=True, kw_only=True):
-    """A tenant's jobs, newest first."""
+    """A tenant's jobs, newest first.
+
+    With a filter, a page may come back short or empty although there is more: an engine need not look at
+    every job of a tenant for one page. It then says in `Page.seen` how far it looked.
+    """
 
     tenant: str
     state: JobState | None = None
@@ -93,6 +97,7 @@ class Ready(Query[Job], frozen=True, kw_only=True):
 class Page(Struct, Generic[T], frozen=True):
     items: Sequence[T]
     more: bool
+    seen: bytes = b""  # cursor of a page that came back short; else its last item is where to go on
 
 
 class Engine(Protocol):
