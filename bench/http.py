@@ -84,7 +84,7 @@ async def _started(words: list[str], folder: Path, path: str = "") -> Started:
         cwd=folder,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (path, os.environ.get("PYTHONPATH"))))},
     )
     assert process.stdout is not None
     found = re.search(rb"http://\S+", await process.stdout.readline())

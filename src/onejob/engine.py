@@ -11,6 +11,7 @@ from .core.invalid import Invalid
 from .core.receipt import AnyReply
 from .core.states import JobState
 from .core.step import Command
+from .core.upkeep import Upkept
 from .errors import StoreRefused, Unavailable, Unknown
 
 __all__ = [
@@ -51,7 +52,11 @@ class Query(Struct, Generic[T], frozen=True, kw_only=True, tag=True, tag_field="
 
 
 class JobPage(Query[Job], frozen=True, kw_only=True):
-    """A tenant's jobs, newest first."""
+    """A tenant's jobs, newest first.
+
+    With a filter, a page may come back short or empty although there is more: an engine need not look at
+    every job of a tenant for one page. It then says in `Page.seen` how far it looked.
+    """
 
     tenant: str
     state: JobState | None = None
@@ -77,10 +82,11 @@ class Attachments(Query[Attachment], frozen=True, kw_only=True):
     start: int = 0
 
 
-class Due(Query[Fact], frozen=True, kw_only=True):
-    """Records, jobs, streams or tallies of any tenant that upkeep should look at."""
+class Due(Query[Upkept], frozen=True, kw_only=True):
+    """Facts of any tenant that upkeep should look at, in the order of `core.upkeep.due_place`."""
 
     kind: Kind
+    after: tuple[int, bytes] = (0, b"")  # cursor: the place of the last one
 
 
 class Ready(Query[Job], frozen=True, kw_only=True):
@@ -92,6 +98,7 @@ class Ready(Query[Job], frozen=True, kw_only=True):
 class Page(Struct, Generic[T], frozen=True):
     items: Sequence[T]
     more: bool
+    seen: bytes = b""  # cursor of a page that came back short; else its last item is where to go on
 
 
 class Engine(Protocol):

@@ -1,6 +1,6 @@
 """The front door in Python: a submission is said once, and what is not an answer is raised."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
 from types import TracebackType
@@ -25,7 +25,7 @@ from .errors import Invalid, OnejobError
 from .front import Front
 from .host import Vitals
 from .intake import ATTEMPTS_DEFAULT, Caller, Submission, fence, lease_ms, looked_up_id, reserve_of, submit_of
-from .listing import KeyPage, job_page, key_page
+from .listing import JobList, KeyPage, job_list, job_page, key_page
 from .outcome import (
     answered,
     each_verdict,
@@ -167,10 +167,10 @@ class Ledger(Front):
         user: str | None = None,
         before: str | None = None,
         limit: int = 100,
-    ) -> Sequence[JobView]:
-        """Jobs of this tenant, newest first; `before` is the last id of the page before."""
+    ) -> JobList:
+        """Jobs of this tenant, newest first; `before` is `next` of the page before, or a job's id."""
         query = job_page(self._caller.tenant, state=state, type=type, user=user, before=before, limit=limit)
-        return [JobView(job) for job in (await self._gate.scan(query)).items]
+        return job_list(await self._gate.scan(query))
 
     async def input(self, job_id: str) -> bytes:
         """The JSON that a job was submitted with."""

@@ -2,21 +2,29 @@
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from .core.facts import Kind, Record
-from .core.ids import parse_id
+from .core.facts import Job, Kind, Record
+from .core.ids import parse_id, text_of
 from .core.invalid import Invalid
 from .core.lookup import LookUp
 from .core.receipt import Found
 from .core.states import JobState
-from .core.views import Story, story
-from .engine import PAGE_MAX, Engine, JobPage, Listing
+from .core.views import JobView, Story, story
+from .engine import PAGE_MAX, Engine, JobPage, Listing, Page
 from .intake import Caller, keys_begin
 
 _CURSOR = re.compile(r"[A-Za-z0-9_-]{1,200}")
+
+
+class JobList(list[JobView]):
+    """Jobs, newest first. With a filter it may be short, even empty: go on while there is a next."""
+
+    def __init__(self, jobs: Iterable[JobView], next: str | None) -> None:
+        super().__init__(jobs)
+        self.next = next  # `before` of the following page
 
 
 class KeyPage(Struct, frozen=True):
@@ -43,6 +51,11 @@ def job_page(
         before=b"" if before is None else parse_id(before),
         limit=max(1, min(limit, PAGE_MAX)),
     )
+
+
+def job_list(page: Page[Job]) -> JobList:
+    last = page.seen or (page.items[-1].id if page.items else b"")
+    return JobList(map(JobView, page.items), text_of(last) if page.more else None)
 
 
 async def key_page(

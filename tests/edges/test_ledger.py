@@ -165,6 +165,9 @@ async def test_jobs_are_listed_newest_first_and_by_state(queue: onejob.Ledger) -
     assert [job.id for job in await queue.jobs(before=ids[2])] == ids[1::-1]
     assert [job.id for job in await queue.jobs(state="cancelled")] == [ids[2]]
     assert await queue.jobs(type="other") == []
+    page = await queue.jobs(limit=2)
+    assert page.next == page[-1].id
+    assert (await queue.jobs(limit=len(ids))).next is None
 
 
 async def test_a_job_for_later_is_scheduled(queue: onejob.Ledger) -> None:

@@ -18,8 +18,8 @@ from onejob.core.facts import Attachment, Beside, Fact, Kind
 from onejob.core.fold import Changes, Working, fold, gather
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command, Footprint
+from onejob.core.upkeep import due, due_place
 from onejob.engine import Due, Durability, Page, Query, Unavailable, Unknown
-from onejob.engines.memory import due_at
 
 from .loop import Owner, VirtualLoop
 from .plan import Faults, Plan
@@ -157,10 +157,10 @@ class Line:
         if store.strikes("unavailable"):
             raise Unavailable("the store is away")
         now = store.clock()
-        due = [fact for fact in store.tables[query.kind].values() if 0 < due_at(fact) < now]
-        due.sort(key=lambda fact: (due_at(fact), fact.id))
+        waiting = [fact for fact in store.tables[query.kind].values() if due(fact, now)]
+        found = sorted((fact for fact in waiting if due_place(fact) > query.after), key=due_place)
         await self._hop()
-        return Page(due[: query.limit], len(due) > query.limit)
+        return Page(found[: query.limit], len(found) > query.limit)
 
     async def aclose(self) -> None:
         pass

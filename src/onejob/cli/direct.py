@@ -45,8 +45,7 @@ class EngineDoor:
 
     def jobs(self, *, state: JobState | None, type: str | None, limit: int, cursor: str | None) -> JobsOut:
         found = self.wait(self.ledger.jobs(state=state, type=type, before=cursor, limit=limit))
-        following = found[-1].id if len(found) == limit else None
-        return JobsOut(_NO_REQUEST, [job_out(one) for one in found], following)
+        return JobsOut(_NO_REQUEST, [job_out(one) for one in found], found.next)
 
     def cancel(self, job_id: str) -> OneJobOut:
         return OneJobOut(_NO_REQUEST, job_out(self.wait(self.ledger.cancel(job_id))))

@@ -55,13 +55,11 @@ def job(screen: Screen, answer: OneJobOut) -> str:
 
 
 def jobs(screen: Screen, answer: JobsOut) -> str:
-    if not answer.jobs:
-        return "no jobs"
     rows = [
         (one.id, one.state, screen.time(one.created_at), clean(one.type), clean(one.key or ""))
         for one in answer.jobs
     ]
-    lines = table(screen, ("JOB", "STATE", "CREATED", "TYPE", "KEY"), rows)
+    lines = table(screen, ("JOB", "STATE", "CREATED", "TYPE", "KEY"), rows) if rows else ["no jobs"]
     if answer.next is not None:
         lines.append(screen.paint("dim", f"more: --cursor {clean(answer.next)}"))
     return "\n".join(lines)

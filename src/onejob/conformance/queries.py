@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from onejob.core.facts import Beside, Fact, Job, Kind
-from onejob.core.states import JobState
+from onejob.core.states import CLAIMABLE, JobState
+from onejob.core.upkeep import due_place
 from onejob.engine import Attachments, Due, Engine, JobPage, Listing, Query, Ready
 
 from .commands import Seen, look, written
@@ -121,6 +122,21 @@ class Queries:
         )
         await self.due(world, Kind.STREAM, due, later=1)
 
+    async def test_what_is_due_is_paged_by_its_place(self, world: World) -> None:
+        now = await self.now(world)
+        makers: dict[Kind, Any] = {
+            Kind.RECORD: lambda n: a_record(f"k{n}", expires_at=now - FEW + n // 2),
+            Kind.JOB: lambda n: a_job(due_at=now - FEW + n // 2),
+            Kind.STREAM: lambda n: a_stream(f"c{n}", expires_at=now - FEW + n // 2),
+        }
+        for kind, made in makers.items():
+            facts = sorted((made(n) for n in range(FEW)), key=due_place)
+            await stored(world.engine, facts)
+            for n, fact in enumerate(facts):
+                page = await world.engine.scan(Due(kind=kind, after=due_place(fact), limit=2))
+                assert page.items == facts[n + 1 : n + 3]
+                assert page.more == (n + 3 < FEW)
+
     async def test_ready_jobs_come_most_urgent_first(self, world: World) -> None:
         ready = [
             a_job(priority=9, run_at=5),
@@ -139,8 +155,7 @@ class Queries:
 
     async def test_only_a_job_that_could_be_claimed_is_ready(self, world: World) -> None:
         now = await self.now(world)
-        unfit = set(JobState) - {JobState.PENDING, JobState.SCHEDULED}
-        await stored(world.engine, [a_job(state=state) for state in sorted(unfit)])
+        await stored(world.engine, [a_job(state=state) for state in sorted(set(JobState) - CLAIMABLE)])
         waiting = [
             a_job(run_at=now + 40),
             a_job(run_at=now + 41),

@@ -3,15 +3,37 @@
 Whatever is proposed is looked at again inside the decision, so a late or repeated proposal does no harm.
 """
 
+from collections.abc import Mapping
+
 from .command import CommandData
 from .ending import RETENTION_MS, ended
-from .facts import Fact, Job, changed, live
+from .facts import KINDS, Fact, Job, Kind, Record, Stream, Tally, changed, live
 from .history import Event, told
 from .receipt import Forgotten, Missing, Reason, Refused, Tended
 from .states import ENDED, Delivery, IdempotencyStatus, JobState, Move, after
 from .step import Facts, Footprint, Step
 
 SWEEPER = "system:sweep"
+
+# What is due: all of these moments have passed, and the first of them is set. The first puts them in order.
+DUE: Mapping[Kind, tuple[str, ...]] = {
+    Kind.RECORD: ("expires_at", "lease_until"),
+    Kind.JOB: ("due_at",),
+    Kind.STREAM: ("expires_at",),
+    Kind.TALLY: ("due_at",),
+}
+Upkept = Record | Job | Stream | Tally
+
+
+def due(fact: Upkept, now: int) -> bool:
+    """Whether upkeep should look at a fact."""
+    moments: list[int] = [getattr(fact, name) for name in DUE[KINDS[type(fact)]]]
+    return moments[0] > 0 and max(moments) < now
+
+
+def due_place(fact: Upkept) -> tuple[int, bytes]:
+    """Where a fact stands among those that are due."""
+    return getattr(fact, DUE[KINDS[type(fact)]][0]), fact.id
 
 
 class Expire(CommandData, frozen=True, gc=False, kw_only=True):

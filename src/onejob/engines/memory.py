@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from onejob.clock import Clock, SystemClock, tie, tied
-from onejob.core.facts import Attachment, Beside, Fact, Job, Kind, Record, Stream, Tally
+from onejob.core.facts import Attachment, Beside, Fact, Job, Kind
 from onejob.core.fold import Changes, Wanted, defect_of, fold, gathered
 from onejob.core.receipt import AnyReply
-from onejob.core.states import JobState
 from onejob.core.step import Command
+from onejob.core.upkeep import due, due_place
+from onejob.core.work import is_ready
 from onejob.engine import Attachments, Due, Durability, JobPage, Listing, Page, Query, Ready, Unavailable
 
 from .codec import check_storable, fold_u64
@@ -110,11 +111,11 @@ class MemoryEngine:
                 return self._attached(query)
             case Due():
                 now = self._now()
-                due = (fact for fact in self.facts[query.kind].values() if 0 < due_at(fact) < now)
-                return sorted(due, key=due_at)
+                waiting = (fact for fact in self.facts[query.kind].values() if due(fact, now))
+                return sorted((fact for fact in waiting if due_place(fact) > query.after), key=due_place)
             case Ready():
                 now = self._now()
-                ready = (job for job in self._jobs() if _claimable(job, query, now))
+                ready = (job for job in self._jobs() if job.type in query.types and is_ready(job, now))
                 return sorted(ready, key=lambda job: (-job.priority, job.run_at, job.id))
         raise TypeError(f"{type(query).__name__} is not one of the queries")
 
@@ -138,15 +139,6 @@ class MemoryEngine:
         return sorted(own, key=lambda add: add.index)
 
 
-def due_at(fact: Record | Job | Stream | Tally) -> int:
-    """When upkeep should look at a fact."""
-    if isinstance(fact, (Job, Tally)):
-        return fact.due_at
-    if isinstance(fact, Record):
-        return max(fact.expires_at, fact.lease_until)
-    return fact.expires_at
-
-
 def _wanted(job: Job, query: JobPage) -> bool:
     return (
         job.tenant == query.tenant
@@ -154,13 +146,4 @@ def _wanted(job: Job, query: JobPage) -> bool:
         and (query.type is None or job.type == query.type)
         and (query.user is None or job.user == query.user)
         and (not query.before or job.id < query.before)
-    )
-
-
-def _claimable(job: Job, query: Ready, now: int) -> bool:
-    return (
-        job.type in query.types
-        and job.state in (JobState.PENDING, JobState.SCHEDULED)
-        and job.run_at <= now
-        and job.lease_until < now
     )

@@ -62,16 +62,14 @@ async def job(request: Request) -> Answer:
 
 async def jobs(request: Request) -> Answer:
     asked = request.query("state", "type", "user", "cursor", "limit")
-    limit = limit_of(asked.get("limit", "100"))
     found = await request.ledger.jobs(
         state=asked.get("state"),
         type=asked.get("type"),
         user=asked.get("user"),
         before=asked.get("cursor"),
-        limit=limit,
+        limit=limit_of(asked.get("limit", "100")),
     )
-    following = found[-1].id if len(found) == limit else None
-    return answer(200, JobsOut(request.id, [job_out(one) for one in found], following))
+    return answer(200, JobsOut(request.id, [job_out(one) for one in found], found.next))
 
 
 async def cancel(request: Request) -> Answer:
@@ -174,7 +172,7 @@ ROUTES = (
         "/api/jobs",
         jobs,
         Act.READ,
-        "List jobs, newest first",
+        "List jobs, newest first; with a filter a page may be short, go on while there is a next",
         None,
         JobsOut,
         query=(

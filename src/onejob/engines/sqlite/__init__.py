@@ -115,9 +115,7 @@ class SqliteEngine:
     def _scan(self, query: Query[T]) -> Page[T]:
         store = self._read_store or self._open_reader()
         _check_in_place(self._path, self._read_file)
-        sql, values = queries.asked(query, store.now())
-        rows = store.db.execute(sql, values).fetchall()
-        return Page(queries.items(query, rows[: query.limit]), len(rows) > query.limit)
+        return queries.answered(store.db, query, store.now())
 
     def _open_writer(self) -> Store:
         # A file that was there and is gone took answers with it: only an operator may start anew.

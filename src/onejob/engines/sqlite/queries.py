@@ -2,24 +2,34 @@
 
 from typing import Any
 
-from onejob.core.facts import U64, Attachment, Beside, Kind
+import apsw
+
+from onejob.core.facts import JOB_ID_BYTES, U64, Attachment, Beside, Kind
 from onejob.core.identity import tenant_prefix
-from onejob.engine import Attachments, Due, JobPage, Listing, Query, Ready
+from onejob.core.states import CLAIMABLE
+from onejob.core.upkeep import DUE
+from onejob.engine import Attachments, Due, JobPage, Listing, Page, Query, Ready
 from onejob.engines.codec import columns, fact_of, fold_u64, unfold_u64
 
-_DUE = {
-    Kind.RECORD: "expires_at < ? AND lease_until < ? ORDER BY expires_at",
-    Kind.JOB: "due_at > 0 AND due_at < ? AND due_at < ? ORDER BY due_at",
-    Kind.STREAM: "expires_at > 0 AND expires_at < ? AND expires_at < ? ORDER BY expires_at",
-    Kind.TALLY: "due_at > 0 AND due_at < ? AND due_at < ? ORDER BY due_at",
-}
+# A page of a filtered list looks at no more jobs than these: a few milliseconds, whatever a tenant has stored.
+EXAMINED_MAX = 10_000
+# Spelled as in the index job_ready, which serves this test only.
+_CLAIMABLE = f"state IN ({', '.join(repr(str(state)) for state in sorted(CLAIMABLE))})"
 
 
-def asked(query: Query[Any], now: int) -> tuple[str, list[Any]]:
+def answered(db: apsw.Connection, query: Query[Any], now: int) -> Page[Any]:
+    least = _least(db, query) if isinstance(query, JobPage) else b""
+    sql, values = asked(query, now, least)
+    rows = db.execute(sql, values).fetchall()
+    full = len(rows) > query.limit
+    return Page(items(query, rows[: query.limit]), full or bool(least), b"" if full else least)
+
+
+def asked(query: Query[Any], now: int, least: bytes = b"") -> tuple[str, list[Any]]:
     """The statement for a query, and its values; the limit comes last, with one more to see whether there is more."""
     match query:
         case JobPage():
-            sql, values = _job_page(query)
+            sql, values = _job_page(query, least)
         case Listing():
             sql, values = _listing(query)
         case Attachments():
@@ -31,11 +41,11 @@ def asked(query: Query[Any], now: int) -> tuple[str, list[Any]]:
             start = fold_u64(query.start)
             values = [query.job_id, int(query.beside), start, start, query.tenant]
         case Due():
-            sql, values = f"{_from(query.kind)} WHERE {_DUE[query.kind]}", [now, now]
+            sql, values = _due(query, now)
         case Ready():
             marks = ", ".join("?" * len(query.types))
             sql = (
-                f"{_from(Kind.JOB)} WHERE type IN ({marks}) AND state IN ('pending', 'scheduled') "
+                f"{_from(Kind.JOB)} WHERE type IN ({marks}) AND {_CLAIMABLE} "
                 "AND run_at <= ? AND lease_until < ? ORDER BY priority DESC, run_at, id"
             )
             values = [*query.types, now, now]
@@ -66,14 +76,35 @@ def _listing(query: Listing) -> tuple[str, list[Any]]:
     return sql, [max(query.after, first), first + b"\xff" * 200, query.tenant]
 
 
-def _job_page(query: JobPage) -> tuple[str, list[Any]]:
-    tests, values = ["tenant = ?"], [query.tenant]
-    for name, value in (("state", query.state), ("type", query.type), ("user", query.user)):
-        if value is not None:
-            tests.append(f"{name} = ?")
-            values.append(str(value))
-    bounds: list[Any] = values
+def _due(query: Due, now: int) -> tuple[str, list[Any]]:
+    names = DUE[query.kind]
+    first = names[0]
+    past = " AND ".join(f"{name} < ?" for name in names)
+    # The cursor stands first, for SQLite begins its search at the first of several lower bounds.
+    sql = f"{_from(query.kind)} WHERE ({first}, id) > (?, ?) AND {past} AND {first} > 0 ORDER BY {first}, id"
+    return sql, [*query.after, *(now for _ in names)]
+
+
+def _job_page(query: JobPage, least: bytes) -> tuple[str, list[Any]]:
+    tests: list[tuple[str, Any]] = [("tenant = ?", query.tenant), *_filters(query)]
     if query.before:
-        tests.append("id < ?")
-        bounds = [*values, query.before]
-    return f"{_from(Kind.JOB)} WHERE {' AND '.join(tests)} ORDER BY id DESC", bounds
+        tests.append(("id < ?", query.before))
+    if least:
+        tests.append(("id >= ?", least))
+    where = " AND ".join(test for test, _ in tests)
+    return f"{_from(Kind.JOB)} WHERE {where} ORDER BY id DESC", [value for _, value in tests]
+
+
+def _filters(query: JobPage) -> list[tuple[str, str]]:
+    named = (("state", query.state), ("type", query.type), ("user", query.user))
+    return [(f"{name} = ?", str(value)) for name, value in named if value is not None]
+
+
+def _least(db: apsw.Connection, query: JobPage) -> bytes:
+    """The oldest job that a page with a filter looks at; empty when it may look at all."""
+    if not _filters(query):
+        return b""
+    newest = query.before or b"\xff" * (JOB_ID_BYTES + 1)
+    sql = "SELECT id FROM job WHERE tenant = ? AND id < ? ORDER BY id DESC LIMIT 1 OFFSET ?"
+    row = db.execute(sql, (query.tenant, newest, EXAMINED_MAX - 1)).fetchone()
+    return b"" if row is None else bytes(row[0])

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
+from itertools import chain
 from typing import Any
 
 import apsw
@@ -15,21 +17,18 @@ from onejob.errors import Unavailable, Unknown
 
 _TABLES = {kind: kind.name.lower() for kind in Kind}
 _SELECT = {kind: f"SELECT {', '.join(columns(kind))} FROM {_TABLES[kind]} WHERE id IN " for kind in Kind}
-_INSERT = {
-    kind: f"INSERT INTO {_TABLES[kind]} ({', '.join(columns(kind))}) "
-    f"VALUES ({', '.join('?' * len(columns(kind)))})"
-    for kind in Kind
-}
+_INSERT = {kind: f"INSERT INTO {_TABLES[kind]} ({', '.join(columns(kind))}) VALUES " for kind in Kind}
 _UPDATE = {
     kind: f"UPDATE {_TABLES[kind]} SET {', '.join(f'{name} = ?' for name in columns(kind))} "
     "WHERE id = ? AND version = ?"
     for kind in Kind
 }
 _DELETE = {kind: f"DELETE FROM {_TABLES[kind]} WHERE id = ? AND version = ?" for kind in Kind}
-_ADD = 'INSERT INTO attachment (job_id, beside, "index", data) VALUES (?, ?, ?, ?)'
+_ADD = 'INSERT INTO attachment (job_id, beside, "index", data) VALUES '
 _CUT = 'DELETE FROM attachment WHERE job_id = ? AND beside = ? AND "index" = ?'
 _CUT_ALL = "DELETE FROM attachment WHERE job_id = ?"
 _IDS_MAX = 4096
+_ROWS_MAX = 64
 _COMMANDS_FAULT = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
 
 Work = Callable[[Sequence[Command[Any]]], list[AnyReply]]
@@ -122,7 +121,7 @@ class Store:
     def _select(self, kind: Kind, ids: list[bytes]) -> list[Any]:
         # Few lengths, so that few statements are prepared: the last id is repeated up to a power of two.
         padded = ids + ids[-1:] * ((1 << (len(ids) - 1).bit_length()) - len(ids))
-        marks = f"({', '.join('?' * len(padded))})"
+        marks = f"({','.join('?' * len(padded))})"
         return self.db.execute(_SELECT[kind] + marks, padded).fetchall()
 
     def _save(self, changes: Changes) -> None:
@@ -132,15 +131,25 @@ class Store:
             if kind is Kind.JOB:
                 db.executemany(_CUT_ALL, [(fact.id,) for fact, _ in deletes])
         for kind, inserts in changes.inserts.items():
-            db.executemany(_INSERT[kind], [row_of(fact) for fact in inserts])
+            self._insert(_INSERT[kind], [row_of(fact) for fact in inserts])
         for kind, updates in changes.updates.items():
             self._change(_UPDATE[kind], [(*row_of(fact), fact.id, version) for fact, version in updates])
         if changes.adds:
-            db.executemany(
+            self._insert(
                 _ADD, [(add.job_id, int(add.beside), fold_u64(add.index), add.data) for add in changes.adds]
             )
         if changes.cuts:
             db.executemany(_CUT, [(cut.job_id, int(cut.beside), fold_u64(cut.index)) for cut in changes.cuts])
+
+    def _insert(self, head: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Insert rows with a few statements: each gives up the interpreter's lock once and must win it back."""
+        start = 0
+        while start < len(rows):
+            # Powers of two, so that few statements are prepared.
+            size = min(_ROWS_MAX, 1 << ((len(rows) - start).bit_length() - 1))
+            part = rows[start : start + size]
+            self.db.execute(_with_marks(head, len(part[0]), size), list(chain.from_iterable(part)))
+            start += size
 
     def _change(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
         """Change exactly these rows: one that is missing was changed by somebody else."""
@@ -148,3 +157,9 @@ class Store:
         self.db.executemany(sql, rows)
         if self.db.total_changes() - before != len(rows):
             raise Trespass("a fact was changed by somebody else in the middle of a transaction")
+
+
+@cache
+def _with_marks(head: str, columns: int, rows: int) -> str:
+    row = f"({','.join('?' * columns)})"
+    return head + ",".join([row] * rows)

@@ -1,0 +1,95 @@
+"""What is SQLite's own about the queries: how much of a file they look at."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from onejob.conformance.queries import stored
+from onejob.conformance.samples import OTHER, TENANT, a_job
+from onejob.core.facts import Job, Kind
+from onejob.core.states import JobState
+from onejob.engine import Due, Engine, JobPage, Query, Ready
+from onejob.engines.sqlite import SqliteEngine, queries
+from onejob.listing import job_list
+from tests.engines.sqlite_files import Direct
+
+EXAMINED = 4
+RARE: dict[str, dict[str, Any]] = {
+    "state": {"state": JobState.LOST},
+    "type": {"type": "rare"},
+    "user": {"user": "rare"},
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "onejob.db")
+
+
+@pytest.fixture
+async def engine(path: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteEngine]:
+    monkeypatch.setattr(queries, "EXAMINED_MAX", EXAMINED)
+    engine = await SqliteEngine.open(path)
+    yield engine
+    await engine.aclose()
+
+
+@pytest.mark.parametrize("rare", RARE.values(), ids=RARE)
+@pytest.mark.parametrize("many", [0, 1, EXAMINED - 1, EXAMINED, EXAMINED + 1, 3 * EXAMINED])
+async def test_a_rare_filter_finds_all_page_by_page(
+    engine: SqliteEngine, rare: dict[str, Any], many: int
+) -> None:
+    jobs = [a_job(**(rare if n % 5 == 2 else {})) for n in range(many)]
+    await stored(engine, [*jobs, a_job(OTHER, **rare)])
+    expected = [job for n, job in enumerate(jobs) if n % 5 == 2][::-1]
+    for limit in (1, 2, 100):
+        assert await everything(engine, JobPage(tenant=TENANT, limit=limit, **rare)) == expected
+
+
+async def test_a_page_with_a_filter_looks_at_a_bounded_number_of_jobs(engine: SqliteEngine) -> None:
+    jobs = await stored(engine, [a_job(type="rare"), *(a_job() for _ in range(EXAMINED))])
+    page = await engine.scan(JobPage(tenant=TENANT, type="rare"))
+    assert (page.items, page.more, page.seen) == ([], True, jobs[1].id)
+    page = await engine.scan(JobPage(tenant=TENANT, type="rare", before=page.seen))
+    assert (page.items, page.more) == ([jobs[0]], False)
+
+
+async def test_a_page_without_a_filter_is_never_short(engine: SqliteEngine) -> None:
+    jobs = await stored(engine, [a_job() for _ in range(3 * EXAMINED)])
+    page = await engine.scan(JobPage(tenant=TENANT))
+    assert (page.items, page.more) == (jobs[::-1], False)
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        (JobPage(tenant=TENANT, state=JobState.PENDING), "job_tenant (tenant=?"),
+        (JobPage(tenant=TENANT, type="a", user="b", before=b"x"), "job_tenant (tenant=? AND id"),
+        (Due(kind=Kind.RECORD), "record_due (expires_at>? AND expires_at<?)"),
+        (Due(kind=Kind.JOB), "job_due ((due_at,id)>(?,?) AND due_at<?)"),
+        (Due(kind=Kind.STREAM), "stream_due ((expires_at,id)>(?,?) AND expires_at<?)"),
+        (Ready(types=("a",)), "job_ready (type=?)"),
+    ],
+    ids=str,
+)
+async def test_a_query_has_its_index(engine: SqliteEngine, path: str, query: Query[Any], index: str) -> None:
+    sql, values = queries.asked(query, 1)
+    with Direct(path) as db:
+        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", values))
+    assert index in plan
+
+
+async def everything(engine: Engine, query: JobPage) -> list[Job]:
+    """All pages of a list, as somebody who follows `next` sees them."""
+    found: list[Job] = []
+    for _ in range(100):
+        page = await engine.scan(query)
+        found += page.items
+        following = job_list(page).next
+        if following is None:
+            return found
+        query = replace(query, before=bytes.fromhex(following.replace("-", "")))
+    raise AssertionError("the pages do not end")
