@@ -19,7 +19,7 @@ from .metrics import Metrics
 from .observability import observability
 from .openapi import described
 from .pages import PAGES
-from .pour import pour
+from .pour import pour, while_allowed
 from .problems import Unauthorized, presented, problem
 from .rates import Rates
 from .request import ANONYMOUS, Credential, Receive, Request, Scope, Send, TooLarge
@@ -105,7 +105,23 @@ class App:
             path=decoded(placeholders),
             limits=self._config,
         )
-        return await route.handler(request)
+        given = await route.handler(request)
+        if given.stream is not None and route.act is not None:
+            allowed = self._still_allowed(scope, credential, route.act)
+            return given._replace(stream=while_allowed(given.stream, allowed))
+        return given
+
+    def _still_allowed(self, scope: Scope, before: Credential, act: Act) -> Callable[[], Awaitable[bool]]:
+        """An answer without an end must not outlive the credential that it was given to."""
+
+        async def allowed() -> bool:
+            try:
+                now = await self._authenticate(scope)
+            except OnejobError:  # revoked; or nobody can tell, and then the client may come back and ask again
+                return False
+            return now.caller == before.caller and now.may(act)
+
+        return allowed
 
     def _refused(self, error: Exception, request_id: str) -> Answer:
         match error:

@@ -22,7 +22,7 @@ from .routes import Parameter, Route
 from .wire import Body, EndOut, GapOut, event_out
 
 PING_SECONDS = 15.0
-# Then the client comes back by itself, and shows its credential again.
+# Then the client comes back by itself, perhaps to another process. Its credential is looked at before every piece.
 WATCH_SECONDS_MAX = 900.0
 COME_BACK_SECONDS = 10
 RECONNECT_MS = 1000

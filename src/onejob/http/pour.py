@@ -1,7 +1,8 @@
 """Answers without a known end: sent piece by piece, until they end or the client goes away."""
 
 import asyncio
-from collections.abc import AsyncGenerator, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from contextlib import aclosing
 from typing import Any
 
 from .request import Receive, Send
@@ -25,6 +26,17 @@ async def pour(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await pieces.aclose()
+
+
+async def while_allowed(
+    pieces: AsyncGenerator[bytes, None], allowed: Callable[[], Awaitable[bool]]
+) -> AsyncGenerator[bytes, None]:
+    """The pieces, for as long as whoever asked for them may have them: that is asked anew before each."""
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if not await allowed():
+                return
+            yield piece
 
 
 async def _sent(pieces: AsyncGenerator[bytes, None], send: Send) -> None:
