@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from .core.arrival import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
 from .core.fingerprint import canonical, encode_input, fingerprint, prepared
-from .core.identity import TYPE_QUEUE_SCOPE, checked_name, record_id, scope_of
+from .core.identity import TYPE_QUEUE_SCOPE, check_chosen, checked_name, record_id, scope_of
 from .core.ids import parse_id
 from .core.invalid import Invalid
 from .core.key import checked_key
@@ -69,6 +69,8 @@ def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
     key = submission.idempotency_key
     if key is not None:
         key = checked_key(key)
+    labels = _labels(submission.labels) if submission.labels else b""
+    check_chosen(caller.tenant, type, scope, key or "", caller.actor, caller.user, labels=labels)
     return Submit(
         tenant=caller.tenant,
         job_id=job_id,
@@ -86,7 +88,7 @@ def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
         run_at=0 if submission.run_at is None else _run_at(submission.run_at),
         attempts_max=_whole("max_attempts", submission.max_attempts, 1, ATTEMPTS_MAX),
         timeout_ms=0 if submission.timeout is None else _timeout_ms(submission.timeout),
-        labels=_labels(submission.labels) if submission.labels else b"",
+        labels=labels,
     )
 
 

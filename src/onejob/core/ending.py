@@ -8,7 +8,7 @@ from .states import ENDED, JobState, Move, after
 from .step import Cut
 
 RETENTION_MS = 7 * 24 * 3600 * 1000
-_ERROR_CHARS_MAX = 500
+_ERROR_BYTES_MAX = 400  # of the 2 KiB of a head
 
 
 class Ending(NamedTuple):
@@ -23,7 +23,7 @@ def ended(
 ) -> Ending:
     state = after(job.state, move)
     assert state in ENDED
-    error = error[:_ERROR_CHARS_MAX]
+    error = error.encode()[:_ERROR_BYTES_MAX].decode(errors="ignore")
     adds, cuts = told(job, Event(now, state.value, actor, error))
     stopped = changed(
         job,

@@ -16,6 +16,7 @@ from .states import Delivery, IdempotencyStatus, JobState
 
 FORMAT = 1
 JOB_ID_BYTES = 16
+HEAD_BYTES_MAX = 2048  # of a job; what callers choose is bounded in identity.py, its error in ending.py
 RESERVATIONS_MAX = 1000
 
 # Unsigned 64-bit: SQL integers are signed, so engines store these folded (see engines/codec.py).
