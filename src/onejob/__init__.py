@@ -20,6 +20,7 @@ from .errors import (
     SubmissionInProgress,
     SubmissionRefused,
     SubmissionRejected,
+    Outdated,
     Unavailable,
     Unknown,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "SubmissionInProgress",
     "SubmissionRefused",
     "SubmissionRejected",
+    "Outdated",
     "Unavailable",
     "Unknown",
     "fingerprint",

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from .core import credential
 from .core.credential import ApiKey, KeyText
-from .core.facts import Kind, Policy
+from .core.facts import Kind, NewerFormat, Policy
 from .core.identity import policy_id
 from .core.moment import utc
 from .core.policy import ABSENT, LookUpPolicy, SetPolicy
@@ -16,7 +16,7 @@ from .core.receipt import AnyReply, Missing, PolicyFound, Reason, Refused
 from .core.roles import Role
 from .core.step import Command
 from .engine import PAGE_MAX, Listing
-from .errors import Invalid, NotFound, Unavailable
+from .errors import Invalid, NotFound, Outdated, Unavailable
 from .ledger import Ledger
 from .outcome import failure
 
@@ -82,7 +82,7 @@ class ApiKeys:
             query = Listing(tenant=self._tenant, kind=Kind.POLICY, after=after, limit=PAGE_MAX)
             page = await self._host.gate.scan(query)
             policies = [fact for fact in page.items if isinstance(fact, Policy)]
-            found += (credential.decoded(one.body) for one in policies if credential.is_key(one.name))
+            found += (_decoded(one.body) for one in policies if credential.is_key(one.name))
             if not page.more:
                 return [view(key) for key in sorted(found, key=lambda key: (key.created_at, key.id))]
             after = policies[-1].id
@@ -112,7 +112,7 @@ class ApiKeys:
         reply = await self._ask(LookUpPolicy(tenant=sent.tenant, policy_id=policy_id(sent.tenant, name)))
         match reply:
             case PolicyFound():
-                key = credential.decoded(reply.policy.body)
+                key = _decoded(reply.policy.body)
                 return Verified(sent.tenant, key) if credential.fits(key, sent.secret, reply.at) else None
             case Missing():
                 credential.fits(None, sent.secret, reply.at)
@@ -125,7 +125,7 @@ class ApiKeys:
             before = await self._look_up(key_id)
             if isinstance(before, Missing):
                 raise NotFound("no such API key here; `onejob apikey list` shows those of this tenant")
-            key = credential.decoded(before.policy.body)
+            key = _decoded(before.policy.body)
             changed = change(key, before.at)
             if changed == key or await self._written(changed, before.policy.version):
                 return changed
@@ -175,6 +175,13 @@ def view(key: ApiKey) -> ApiKeyView:
         revoked_at=utc(key.revoked_at) if key.revoked_at else None,
         revoked_by=key.revoked_by or None,
     )
+
+
+def _decoded(body: bytes) -> ApiKey:
+    try:
+        return credential.decoded(body)
+    except NewerFormat as error:
+        raise Outdated(str(error)) from error
 
 
 def _role(word: Role | str) -> Role:

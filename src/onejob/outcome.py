@@ -41,10 +41,10 @@ from .errors import (
     MayBeDone,
     NotFound,
     OnejobError,
+    Outdated,
     SubmissionInProgress,
     SubmissionRefused,
     SubmissionRejected,
-    Unavailable,
     Unknown,
 )
 
@@ -139,7 +139,7 @@ def failure(reply: AnyReply | BaseException, key: str, paths: tuple[str, ...] = 
         case Missing():
             return NotFound("no such job or key here; it may have expired, or belong to somebody else")
         case Defect(retryable=True):
-            return Unavailable(reply.message)
+            return Outdated(reply.message)
         case Defect():
             return DefectiveCommand(f"{reply.message}; this is a bug of onejob, please report it")
     return DefectiveCommand(

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct, json
 from msgspec.structs import replace
 
+from .facts import NewerFormat
 from .identity import NAME_CHARS_MAX, checked_name
 from .invalid import Invalid
 from .roles import Role
@@ -98,7 +99,10 @@ def encoded(key: ApiKey) -> bytes:
 
 @lru_cache(1024)
 def decoded(body: bytes) -> ApiKey:
-    return _decode(body)
+    try:
+        return _decode(body)
+    except msgspec.ValidationError:  # a role that only its writer knows
+        raise NewerFormat("an API key is of a kind that this program does not know; upgrade it") from None
 
 
 def digest_of(secret: str) -> bytes:

@@ -23,6 +23,10 @@ RESERVATIONS_MAX = 1000
 U64 = NewType("U64", int)
 
 
+class NewerFormat(Exception):
+    """A fact or command was written by a newer program; this one must not rewrite it, nor guess what it says."""
+
+
 class Kind(IntEnum):
     """The kinds of fact, in the order in which every engine loads and locks them."""
 
