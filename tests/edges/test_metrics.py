@@ -104,7 +104,7 @@ def test_nothing_a_stranger_sends_becomes_a_label(service: Process) -> None:
     described = service.get("/openapi.json").json["paths"]
     known = {(method.upper(), path) for path, methods in described.items() for method in methods}
     for name, labels in samples(text):
-        if name.startswith("onejob_http"):
+        if name.startswith("onejob_http_request"):
             told = dict(labels)
             assert (told["method"], told["route"]) in known | {("-", "unmatched")}
             assert told["status"] in {"1xx", "2xx", "3xx", "4xx", "5xx"}

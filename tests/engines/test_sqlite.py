@@ -98,7 +98,9 @@ async def test_a_word_of_a_newer_program_harms_only_whoever_needs_it(
 async def test_a_column_of_a_newer_program_is_no_fault_of_a_command(engine: SqliteEngine, path: str) -> None:
     await ask(engine, submit(), Created)
     with Direct(path) as db:
-        db.execute("CREATE TRIGGER must_have_a_colour BEFORE INSERT ON job BEGIN SELECT RAISE(ABORT, 'colour'); END")
+        db.execute(
+            "CREATE TRIGGER must_have_a_colour BEFORE INSERT ON job BEGIN SELECT RAISE(ABORT, 'colour'); END"
+        )
     (reply,) = await engine.execute([submit("before")])
     assert isinstance(reply, Defect), "of the same schema, it is a fault"
     with Direct(path) as db:

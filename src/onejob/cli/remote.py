@@ -30,9 +30,7 @@ class ServerDoor:
         body = json.encode(_body(submission))
         said = self._server.ask("POST", "/api/jobs", body, repeat=submission.idempotency_key is not None)
         answer = self._read(said, SubmitOut)
-        return Submitted(
-            answer.job.id if answer.job else answer.job_id or "", answer.job, answer.idempotency
-        )
+        return Submitted(answer.job.id if answer.job else answer.job_id or "", answer.job, answer.idempotency)
 
     def job(self, job_id: str) -> OneJobOut:
         return self._get(_job_path(job_id), OneJobOut)

@@ -15,7 +15,7 @@ from onejob.opening import open as open_ledger
 
 from .app import App
 from .config import ServiceConfig
-from .cors import Application, Cors, loopback
+from .cors import Cors, loopback
 from .logs import Log, stderr_log, unforeseen
 from .protocol import guarded
 
@@ -66,11 +66,6 @@ async def serve(config: ServiceConfig) -> None:
                 await _server(config, ledger, log, listener).serve(sockets=[listener])
     finally:
         log.flush()
-
-
-def application(config: ServiceConfig, ledger: Ledger, log: Log) -> Application:
-    app = App(ledger, config=config, observe=log.request)
-    return Cors(app, config.cors_origins) if config.cors_origins else app
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -128,9 +123,14 @@ def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.so
             flush=True,
         )
 
+    def refused(request_id: str, status: int) -> None:
+        log.refused(request_id, status)
+        app.refused(status)
+
+    app = App(ledger, config=config, observe=log.request)
     settings = uvicorn.Config(
-        application(config, ledger, log),
-        http=guarded(config, log.refused),
+        Cors(app, config.cors_origins) if config.cors_origins else app,
+        http=guarded(config, refused),
         ws="none",
         lifespan="off",
         interface="asgi3",
