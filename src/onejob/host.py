@@ -18,6 +18,7 @@ from .engines.combine import Combine, Load
 from .engines.gate import Gate
 from .errors import OnejobError, Unavailable
 from .ids import Ids
+from .readiness import Readiness
 from .settings import IdempotencyConfig
 from .sweep import Sweeper, Swept
 from .tail import Tail
@@ -52,6 +53,7 @@ class Host:
     ) -> None:
         self.gate = Gate(Combine(engine), config, clock.monotonic)
         self.tail = Tail(self.gate)
+        self.readiness = Readiness(self.gate, clock.monotonic)
         self.ids = ids
         self.retention_ms = retention_ms
         self.lease_ms = round(config.pending_ttl_seconds * 1000)

@@ -8,10 +8,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import onejob
+from onejob import readiness
 from onejob.clock import FakeClock, SystemClock
 from onejob.core.arrival import TTL_MS_DEFAULT
+from onejob.core.facts import Kind
 from onejob.core.key import KEY_CHARS_MAX
-from onejob.errors import Unavailable
+from onejob.core.policy import DropPolicy, SetPolicy
+from onejob.errors import Unavailable, Unknown
 from onejob.host import Host
 from onejob.http import observability
 from onejob.http.app import App
@@ -155,6 +158,63 @@ async def test_it_is_not_ready_when_the_engine_fails(held_up: tuple[Watched, Led
         assert "on holiday" in answer.body["detail"]
         assert answer.headers["retry-after"] == "1"
         assert (await client.get("/healthz")).status == 200
+
+
+@pytest.mark.parametrize("failure", [Unavailable("no room is left"), Unknown("the sync failed")])
+async def test_it_is_not_ready_after_a_failed_write_until_one_succeeds(
+    held_up: tuple[Watched, Ledger], failure: Exception
+) -> None:
+    engine, ledger = held_up
+    async with served(App(ledger)) as client:
+        engine.before.extend([failure] * 3)
+        with pytest.raises(type(failure)):
+            await ledger.submit("t", idempotency_key="k")
+        engine.before.clear()
+        engine.hold()  # reads pass, and writes do not
+        ledger._host.readiness._tried = SystemClock().monotonic()
+        for _ in range(3):
+            answer = await client.get("/readyz")
+            assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
+            assert str(failure) in answer.body["detail"]
+            assert answer.body["error"]["details"] == {"durability": "process", "engine": "watched"}
+        assert not engine.of(SetPolicy), "it was tried not long ago"
+        engine.free()
+        await ledger.submit("t", idempotency_key="k")
+        assert (await client.get("/readyz")).status == 200
+        assert not engine.of(SetPolicy), "a write by somebody else was enough"
+
+
+async def test_an_idle_server_finds_out_by_itself_that_it_is_ready_again(
+    held_up: tuple[Watched, Ledger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, ledger = held_up
+    monkeypatch.setattr(readiness, "TRY_SECONDS", 3600.0)
+    async with served(App(ledger)) as client:
+        engine.before.append(Unavailable("no room is left"))
+        with pytest.raises(Unavailable):
+            await ledger.submit("t", idempotency_key="k")
+        engine.hold()
+        trying = asyncio.create_task(client.get("/readyz"))  # the first to ask tries
+        while not engine.of(SetPolicy):
+            await asyncio.sleep(0.001)
+        assert (await client.get("/readyz")).status == 503, "the second does not"
+        engine.free()
+        assert (await trying).status == 200
+        assert (await client.get("/readyz")).status == 200
+        assert (len(engine.of(SetPolicy)), len(engine.of(DropPolicy))) == (1, 1)
+        assert not engine.store.facts[Kind.POLICY], "nothing is left of the attempt"
+
+
+async def test_strangers_are_not_told_what_ails_the_store(
+    held_up: tuple[Watched, Ledger], caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, ledger = held_up
+    async with served(App(ledger, config=ServiceConfig(auth=True))) as client:
+        engine.before.append(Unavailable("/secret/place is full"))
+        answer = await client.get("/readyz")
+    assert answer.status == 503
+    assert "/secret/place" not in str(answer.body)
+    assert "/secret/place is full" in caplog.text
 
 
 async def test_it_is_not_ready_when_the_engine_is_silent(

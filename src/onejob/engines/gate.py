@@ -114,6 +114,11 @@ class Gate:
     def loads(self) -> dict[str, Load]:
         return self._inner.loads()
 
+    @property
+    def trouble(self) -> Exception | None:
+        """What the last batch of writes met; None when it went well."""
+        return self._inner.trouble
+
     def take_hits(self, *record_ids: bytes) -> list[CountHits]:
         """The hits counted since the last call, of these records or of all, to be written down when it suits."""
         if record_ids:

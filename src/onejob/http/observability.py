@@ -1,12 +1,13 @@
 """For whoever watches over a server: is it ready, what did it count, what does it promise about keys."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from onejob.core.roles import Act
 from onejob.engine import Durability
 from onejob.engines.cache import CacheStats
-from onejob.errors import NotFound, OnejobError
+from onejob.errors import OnejobError
 
 from .answers import Answer, answer, refusal, text
 from .config import ServiceConfig
@@ -19,7 +20,7 @@ from .wire import Body
 
 READY_SECONDS_MAX = 2.0
 
-_NO_JOB = "00000000-0000-0000-0000-000000000000"
+log = logging.getLogger("onejob.http")
 
 
 class HealthOut(Body, frozen=True, rename="camel"):
@@ -74,20 +75,28 @@ class Observability:
         return text(200, self._metrics.text(), MEDIA)
 
     async def readyz(self, request: Request) -> Answer:
-        """Ready is who can ask the engine and be answered in time; a job of nobody is asked for."""
+        """Ready is who is answered by the engine in time, and whose last write it took."""
         ledger = request.ledger
+        facts = ReadyOut("ready", ledger.durability, ledger.vitals().engine)
         try:
             async with asyncio.timeout(READY_SECONDS_MAX):
-                await ledger.job(_NO_JOB)
-        except NotFound:
-            return answer(200, ReadyOut("ready", ledger.durability, ledger.vitals().engine))
+                await ledger._host.readiness.check()
         except TimeoutError:
             reason = f"the engine did not answer within {READY_SECONDS_MAX:.0f} s"
         except OnejobError as error:
-            reason = str(error)
+            log.warning("not ready: %s", error)
+            # Whoever asks is a stranger where there are credentials: what ails the store is for the log.
+            reason = "the store cannot be used now; the log says why" if self._config.auth else str(error)
         else:
-            raise AssertionError("nobody has this job")
-        return refusal(problem("SERVICE_UNAVAILABLE", reason, RETRY_AFTER_STORE), request.id)
+            return answer(200, facts)
+        found = problem(
+            "SERVICE_UNAVAILABLE",
+            reason,
+            RETRY_AFTER_STORE,
+            durability=facts.durability,
+            engine=facts.engine,
+        )
+        return refusal(found, request.id)
 
     async def stats(self, request: Request) -> Answer:
         request.query()
@@ -124,7 +133,7 @@ def observability(
             "/readyz",
             here.readyz,
             None,
-            "Say whether the engine answers",
+            "Say whether the engine answers and takes writes",
             None,
             ReadyOut,
         ),
