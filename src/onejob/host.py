@@ -41,6 +41,13 @@ class Vitals(Struct, frozen=True):
     upkeep_failures: int
 
 
+class Counts(Struct, frozen=True):
+    """Of one tenant, in this process: its submissions by their answer, and its callers who wait."""
+
+    outcomes: Mapping[str, int]
+    waiting: int
+
+
 class Host:
     def __init__(
         self,
@@ -87,6 +94,10 @@ class Host:
             swept=self._swept,
             upkeep_failures=self._upkeep_failures,
         )
+
+    def counts(self, tenant: str) -> Counts:
+        """What is a tenant's own of all that."""
+        return Counts(dict(self.gate.outcomes.of(tenant)), self.gate.waiting(tenant))
 
     async def flush_hits(self, *record_ids: bytes) -> None:
         """Write down the hits of these records, or of all; a few at a time, so that submissions come through."""

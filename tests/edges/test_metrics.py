@@ -14,6 +14,8 @@ from onejob.core.arrival import TTL_MS_DEFAULT
 from onejob.core.facts import Kind
 from onejob.core.key import KEY_CHARS_MAX
 from onejob.core.policy import DropPolicy, SetPolicy
+from onejob.core.roles import Role
+from onejob.engines import outcomes
 from onejob.errors import Unavailable, Unknown
 from onejob.host import Host
 from onejob.http import observability
@@ -80,6 +82,7 @@ def test_submissions_are_counted_by_their_answer(service: Process) -> None:
         service.submit("charge", {"amount": amount}, key="counted")
     assert [after - once for after, once in zip(counted(), before, strict=True)] == [1, 2, 1]
     stats = service.get("/api/stats").json
+    assert stats["outcomes"] == stats["process"]["outcomes"]
     assert [stats["outcomes"][word] for word in ("created", "replayed", "conflict")] == counted()
 
 
@@ -127,6 +130,46 @@ def test_batches_and_queues_show(service: Process) -> None:
     assert found["onejob_waiters", ()] == 0
     assert found["process_resident_memory_bytes", ()] > 0
     assert ("onejob_upkeep_failures_total", ()) in found
+
+
+async def test_a_tenant_sees_its_own_counts_and_administrators_see_all(queue: onejob.Ledger) -> None:
+    def known(tenant: str, *roles: Role) -> bytes:
+        caller = Caller(tenant, "ann", "user:ann")
+        credentials[name := f"{tenant}:{len(credentials)}"] = Credential(caller, frozenset(roles), "ann")
+        return b"x-name: " + name.encode()
+
+    async def named(scope: Scope) -> Credential:
+        return credentials[dict(scope["headers"])[b"x-name"].decode()]
+
+    credentials: dict[str, Credential] = {}
+    ours, theirs, admin = (
+        known("acme", Role.SUBMITTER),
+        known("umbrella", Role.OPERATOR),
+        known("acme", Role.ADMIN),
+    )
+    app = App(queue, config=ServiceConfig(auth=True, metrics_open=False), authenticate=named)
+    async with served(app) as client:
+        for n in (1, 1, 2):
+            await client.post("/api/jobs", {"type": "t"}, ours, b"idempotency-key: k%d" % n)
+        await client.post("/api/jobs", {"type": "t"}, theirs, b"idempotency-key: k")
+        told = [(await client.get("/api/stats", who)).body for who in (ours, theirs, admin)]
+        assert [one["tenant"] for one in told] == ["acme", "umbrella", "acme"]
+        assert [one["outcomes"]["created"] for one in told] == [2, 1, 2]
+        assert [one["outcomes"]["replayed"] for one in told] == [1, 0, 1]
+        assert [one["process"] for one in told[:2]] == [None, None]
+        assert told[2]["process"]["outcomes"]["created"] == 3
+        assert told[2]["process"]["queues"]["write"]["commands"] >= 3
+        assert (await client.get("/metrics", ours)).status == 403
+        assert (await client.watch("/metrics", admin)).status == 200
+
+
+def test_the_counts_of_tenants_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcomes, "TENANTS_MAX", 3)
+    counted = outcomes.Outcomes()
+    for n in range(10):
+        counted.count(f"tenant {n}", "created")
+    assert (counted["created"], len(counted._tenants)) == (10, 3)
+    assert [counted.of(f"tenant {n}")["created"] for n in (0, 9)] == [0, 1]
 
 
 async def test_each_app_counts_for_itself(queue: onejob.Ledger) -> None:

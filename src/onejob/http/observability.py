@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from onejob.core.roles import Act
 from onejob.engine import Durability
 from onejob.engines.cache import CacheStats
 from onejob.errors import OnejobError
+from onejob.host import Vitals
 
 from .answers import Answer, answer, refusal, text
 from .config import ServiceConfig
@@ -46,19 +47,28 @@ class UpkeepOut(Body, frozen=True, rename="camel"):
     failures: int
 
 
+class ProcessOut(Body, frozen=True, rename="camel"):
+    """What this process counted over all tenants."""
+
+    outcomes: dict[str, int]
+    waiting: int
+    gate: CacheStats
+    queues: dict[str, QueueOut]
+    upkeep: UpkeepOut
+
+
 class StatsOut(Body, frozen=True, rename="camel"):
-    """The counts of this process since it started, over all tenants."""
+    """What this process counted for the caller's tenant since it started."""
 
     request_id: str
     version: str
     engine: str
     durability: Durability
     uptime_seconds: float
+    tenant: str
     outcomes: dict[str, int]
     waiting: int
-    gate: CacheStats
-    queues: dict[str, QueueOut]
-    upkeep: UpkeepOut
+    process: ProcessOut | None  # for whoever may administer
 
 
 class Observability:
@@ -101,20 +111,18 @@ class Observability:
     async def stats(self, request: Request) -> Answer:
         request.query()
         vitals = request.ledger.vitals()
+        tenant = request.credential.caller.tenant
+        own = request.ledger._host.counts(tenant)
         out = StatsOut(
             request_id=request.id,
             version=VERSION,
             engine=vitals.engine,
             durability=request.ledger.durability,
             uptime_seconds=round(self._monotonic() - self._since, 3),
-            outcomes={word: vitals.outcomes.get(word, 0) for word in OUTCOMES},
-            waiting=vitals.gate.waiters,
-            gate=vitals.gate,
-            queues={
-                name: QueueOut(load.waiting, load.commands, sum(load.batches))
-                for name, load in vitals.queues.items()
-            },
-            upkeep=UpkeepOut(vitals.swept.records, vitals.swept.jobs, vitals.upkeep_failures),
+            tenant=tenant,
+            outcomes=_by_word(own.outcomes),
+            waiting=own.waiting,
+            process=_process(vitals) if request.credential.may(Act.ADMINISTER) else None,
         )
         return answer(200, out)
 
@@ -122,25 +130,37 @@ class Observability:
         return answer(200, idempotency_policy(self._config, request.ledger.vitals().config))
 
 
+def _by_word(outcomes: Mapping[str, int]) -> dict[str, int]:
+    return {word: outcomes.get(word, 0) for word in OUTCOMES}
+
+
+def _process(vitals: Vitals) -> ProcessOut:
+    return ProcessOut(
+        outcomes=_by_word(vitals.outcomes),
+        waiting=vitals.gate.waiters,
+        gate=vitals.gate,
+        queues={
+            name: QueueOut(load.waiting, load.commands, sum(load.batches))
+            for name, load in vitals.queues.items()
+        },
+        upkeep=UpkeepOut(vitals.swept.records, vitals.swept.jobs, vitals.upkeep_failures),
+    )
+
+
 def observability(
     config: ServiceConfig, metrics: Metrics, monotonic: Callable[[], float]
 ) -> tuple[Route, ...]:
     here = Observability(config, metrics, monotonic)
+    scraper = None if config.metrics_open else Act.ADMINISTER
     return (
         Route("GET", "/healthz", here.healthz, None, "Say that this process lives", None, HealthOut),
         Route(
-            "GET",
-            "/readyz",
-            here.readyz,
-            None,
-            "Say whether the engine answers and takes writes",
-            None,
-            ReadyOut,
+            "GET", "/readyz", here.readyz, None, "Say whether the engine answers and writes", None, ReadyOut
         ),
         Route(
-            "GET", "/metrics", here.metrics, None, "Counters for Prometheus", None, str, media="text/plain"
+            "GET", "/metrics", here.metrics, scraper, "Counters for Prometheus", None, str, media="text/plain"
         ),
-        Route("GET", "/api/stats", here.stats, Act.READ, "What this process counted", None, StatsOut),
+        Route("GET", "/api/stats", here.stats, Act.READ, "What this process counted for you", None, StatsOut),
         Route(
             "GET",
             "/api/idempotency-policy",

@@ -59,6 +59,8 @@ function showStats(stats) {
   const others = Object.entries(rest).filter(([word]) => counts[word]);
   at("others").textContent = others.map(([word, text]) => `${counts[word].toLocaleString()} ${text}`).join(" · ");
   at("version").textContent = `onejob ${stats.version}`;
+  const all = stats.process && stats.process.outcomes;
+  at("whose").textContent = all && all.created !== counts.created ? `of tenant ${stats.tenant} (all tenants: ${all.created.toLocaleString()} created)` : `of tenant ${stats.tenant}`;
   const survives = { process: "answers live in memory", disk: "answers survive a crash", quorum: "answers survive a lost machine" };
   const facts = [stats.engine, survives[stats.durability] || stats.durability, `up ${span(stats.uptimeSeconds)}`];
   const chips = at("facts");
