@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from . import audit
 from .core import credential
 from .core.credential import ApiKey, KeyText
 from .core.facts import Kind, NewerFormat, Policy
@@ -71,6 +72,7 @@ class ApiKeys:
                 id=key_id, name=name, user=user, roles=wanted, secret=secret, by=self._actor, now=before.at
             )
             if await self._written(key, ABSENT):
+                self._told("create", key)
                 return NewKey(view(key), str(KeyText(self._tenant, key_id, secret)))
         raise Unavailable("no API key could be made; repeat")
 
@@ -94,13 +96,14 @@ class ApiKeys:
         key = await self._change(
             key_id, lambda key, now: credential.rotated(key, secret, overlap_ms=overlap_ms, now=now)
         )
+        self._told("rotate", key)
         return NewKey(view(key), str(KeyText(self._tenant, key_id, secret)))
 
     async def revoke(self, key_id: str) -> ApiKeyView:
         """Shut a key for good, in every process at once."""
-        return view(
-            await self._change(key_id, lambda key, now: credential.revoked(key, by=self._actor, now=now))
-        )
+        key = await self._change(key_id, lambda key, now: credential.revoked(key, by=self._actor, now=now))
+        self._told("revoke", key)
+        return view(key)
 
     async def verify(self, text: str) -> Verified | None:
         """The key of any tenant that this text opens now; one point read, and nothing is remembered."""
@@ -118,6 +121,12 @@ class ApiKeys:
                 credential.fits(None, sent.secret, reply.at)
                 return None
         raise failure(reply, "")
+
+    def _told(self, act: str, key: ApiKey) -> None:
+        roles = ",".join(key.roles)
+        audit.told(
+            f"apikey {act}", tenant=self._tenant, actor=self._actor, id=key.id, name=key.name, roles=roles
+        )
 
     async def _change(self, key_id: str, change: Callable[[ApiKey, int], ApiKey]) -> ApiKey:
         """Change what is there; when somebody else was faster, look again."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from . import audit
 from .clock import Clock
 from .core.ending import RETENTION_MS
 from .core.facts import Kind
@@ -18,6 +19,7 @@ from .engines.combine import Combine, Load
 from .engines.gate import Gate
 from .errors import OnejobError, Unavailable
 from .ids import Ids
+from .intake import Caller
 from .readiness import Readiness
 from .settings import IdempotencyConfig
 from .sweep import Sweeper, Swept
@@ -105,14 +107,17 @@ class Host:
         for start in range(0, len(hits), _CHUNK):
             await self.gate.execute(hits[start : start + _CHUNK])
 
-    async def purge(self, tenant: str) -> int:
+    async def purge(self, caller: Caller) -> int:
         """Erase a tenant's facts, again and again until there is nothing left, for others may be submitting."""
         total = 0
-        for _ in range(_PURGE_PASSES_MAX):
-            erased = sum([await self._purge(tenant, kind) for kind in Kind])
-            if not erased:
-                return total
-            total += erased
+        try:
+            for _ in range(_PURGE_PASSES_MAX):
+                erased = sum([await self._purge(caller.tenant, kind) for kind in Kind])
+                if not erased:
+                    return total
+                total += erased
+        finally:  # whatever stopped it, what is gone is gone
+            audit.told("purge", tenant=caller.tenant, actor=caller.actor, erased=total)
         raise Unavailable("the tenant is still being used; revoke its credentials, then repeat")
 
     async def _purge(self, tenant: str, kind: Kind) -> int:

@@ -11,8 +11,7 @@ from .core.fingerprint import INPUT_BYTES_MAX
 from .core.identity import checked_name
 from .core.ids import parse_id
 from .core.lookup import LookUp, LookUpJob, Probe
-from .core.moment import utc
-from .core.receipt import AnyReply, Cancelled, Forgotten, Found, Held, Settled
+from .core.receipt import AnyReply, Cancelled, Found, Held, Settled
 from .core.reservation import Renew, Settle, Verdict
 from .core.states import Delivery, JobState
 from .core.step import Command
@@ -31,6 +30,7 @@ from .outcome import (
     each_verdict,
     failure,
     forecast,
+    forgotten_of,
     input_of,
     receipt_of,
     reservation_of,
@@ -218,13 +218,11 @@ class Ledger:
                 grace_ms=self._host.remembered_ms,
             )
         )
-        if isinstance(reply, Forgotten):
-            return utc(reply.expires_at)
-        raise failure(reply, key)
+        return forgotten_of(reply, self._caller, key=key, scope=scope)
 
     async def purge(self) -> int:
         """Erase everything this tenant has; returns how many facts went. Revoke its credentials first."""
-        return await self._host.purge(self._caller.tenant)
+        return await self._host.purge(self._caller)
 
     def acting(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "Ledger":
         """The same ledger for another caller; it is closed by whoever opened it."""
