@@ -1,6 +1,6 @@
 """The front door in Python: a submission is said once, and what is not an answer is raised."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
 from types import TracebackType
@@ -9,33 +9,39 @@ from typing import Any, Self
 from .core.actor import Actor
 from .core.fingerprint import INPUT_BYTES_MAX
 from .core.identity import checked_name
-from .core.ids import parse_id
-from .core.lookup import LookUp, LookUpJob, Probe
-from .core.receipt import AnyReply, Cancelled, Found, Held, Settled
+from .core.lookup import Probe
+from .core.receipt import Cancelled, Held, Settled
 from .core.reservation import Renew, Settle, Verdict
-from .core.states import Delivery, JobState
-from .core.step import Command
+from .core.states import Delivery
 from .core.submission import Submit
 from .core.upkeep import Forget
-from .core.views import JobView, Receipt, Reservation, Story
+from .core.views import JobView, Receipt, Reservation
 from .core.work import Cancel
 from .engine import Durability
 from .engines.cache import CacheStats
 from .errors import Invalid, OnejobError
-from .host import Host, Vitals
-from .intake import ATTEMPTS_DEFAULT, Caller, Submission, fence, lease_ms, looked_up_id, reserve_of, submit_of
-from .listing import KeyPage, job_page, key_page
+from .host import Vitals
+from .intake import (
+    ATTEMPTS_DEFAULT,
+    Caller,
+    Submission,
+    fence,
+    for_user,
+    lease_ms,
+    looked_up_id,
+    reserve_of,
+    submit_of,
+)
+from .looking import Looking
 from .outcome import (
     answered,
     each_verdict,
     failure,
     forecast,
     forgotten_of,
-    input_of,
     receipt_of,
     reservation_of,
     settled_of,
-    story_of,
 )
 from .tail import Tail
 
@@ -43,13 +49,8 @@ CHUNK = 1000
 ERROR_BYTES_MAX = 1000
 
 
-class Ledger:
+class Ledger(Looking):
     """A caller in front of an engine. Get one with `onejob.open`."""
-
-    def __init__(self, host: Host, caller: Caller) -> None:
-        self._host = host
-        self._gate = host.gate
-        self._caller = caller
 
     async def submit(
         self,
@@ -158,36 +159,13 @@ class Ledger:
         """Give the key up for now: the same submission may be tried again, with the same job id."""
         return await self._settle(reservation, Verdict.FAIL, error.encode()[:ERROR_BYTES_MAX])
 
-    async def job(self, job_id: str) -> JobView:
-        reply = await self._ask(LookUpJob(tenant=self._caller.tenant, job_id=parse_id(job_id)))
-        if isinstance(reply, Found) and reply.job is not None:
-            return JobView(reply.job)
-        raise failure(reply, "")
-
-    async def jobs(
-        self,
-        *,
-        state: JobState | str | None = None,
-        type: str | None = None,
-        user: str | None = None,
-        before: str | None = None,
-        limit: int = 100,
-    ) -> Sequence[JobView]:
-        """Jobs of this tenant, newest first; `before` is the last id of the page before."""
-        query = job_page(self._caller.tenant, state=state, type=type, user=user, before=before, limit=limit)
-        return [JobView(job) for job in (await self._gate.scan(query)).items]
-
-    async def input(self, job_id: str) -> bytes:
-        """The JSON that a job was submitted with."""
-        return await input_of(self._gate, self._caller.tenant, parse_id(job_id))
-
     async def cancel(self, job_id: str) -> JobView:
         """End a job that has not ended; one that has is returned as it is."""
         caller = self._caller
         reply = await self._ask(
             Cancel(
                 tenant=caller.tenant,
-                job_id=parse_id(job_id),
+                job_id=await self._seen(job_id),
                 actor=caller.actor,
                 retention_ms=self._host.retention_ms,
             )
@@ -196,24 +174,12 @@ class Ledger:
             return JobView(reply.job)
         raise failure(reply, "")
 
-    async def explain(self, key: str, *, scope: str) -> Story:
-        """The record of a key and its story. The scope is the job type, unless the submission named another."""
-        record_id = looked_up_id(self._caller, key, scope)
-        await self._host.flush_hits(record_id)
-        found = await self._ask(LookUp(tenant=self._caller.tenant, record_id=record_id))
-        return await story_of(self._gate, found, key)
-
-    async def keys(self, *, scope: str | None = None, cursor: str | None = None, limit: int = 100) -> KeyPage:
-        """Keys of this tenant, or of one scope; `cursor` is `next` of the page before."""
-        await self._host.flush_hits()
-        return await key_page(self._gate, self._caller, scope=scope, cursor=cursor, limit=limit)
-
-    async def forget(self, key: str, *, scope: str) -> datetime:
+    async def forget(self, key: str, *, scope: str, user: str | None = None) -> datetime:
         """Let a key expire early; returns the moment after which it may be used anew. Its job stays."""
         reply = await self._ask(
             Forget(
                 tenant=self._caller.tenant,
-                record_id=looked_up_id(self._caller, key, scope),
+                record_id=looked_up_id(for_user(self._caller, user), key, scope),
                 actor=self._caller.actor,
                 grace_ms=self._host.remembered_ms,
             )
@@ -272,10 +238,6 @@ class Ledger:
             return self._submit(submission)
         except Invalid as error:
             return error
-
-    async def _ask(self, command: Command[Any]) -> AnyReply:
-        (reply,) = await self._gate.execute((command,))
-        return reply
 
     async def _settle(
         self, reservation: Reservation, verdict: Verdict, receipt: bytes, *, ttl_ms: int = 0

@@ -1,12 +1,13 @@
 """A ledger on each engine, with a clock that the test moves."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 import onejob
 from onejob.clock import FakeClock
+from tests.edges.house import House, housed
 
 
 @pytest.fixture
@@ -24,3 +25,14 @@ async def queue(url: str, clock: FakeClock) -> AsyncIterator[onejob.Ledger]:
     config = onejob.IdempotencyConfig(pending_wait_timeout=0)
     async with onejob.open(url, clock=clock, config=config, sweep=False) as ledger:
         yield ledger
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    yield from housed(tmp_path_factory.mktemp("auth"))
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[House]:
+    """Two new submissions of a credential, and then one every thousand seconds."""
+    yield from housed(tmp_path, rate_per_second=0.001, rate_burst=2)

@@ -25,7 +25,7 @@ MEANINGS: Final = {
     "auth": "whether callers must show an API key or a token; without it everybody on the machine may do everything",
     "jwt": "how bearer tokens are checked; without it only API keys are taken",
     "mismatch_status": "the status of a key used again for another body: 409, or the 422 of the IETF draft",
-    "key_owner": "who shares keys: all users of a tenant, or each `user` has its own",
+    "key_owner": "who shares keys and sees jobs: all users of a tenant, or each `user` has its own",
     "rate_per_second": "how many new submissions of one credential are admitted each second; unlimited unless set",
     "rate_burst": "how many may come at once before that rate holds",
     "cors_origins": "the origins whose pages may call the service; none unless named",
