@@ -7,6 +7,7 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
+from tests.edges.command_line import Command, service
 from tests.edges.house import House, housed
 
 
@@ -36,3 +37,29 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 def slow(tmp_path: Path) -> Iterator[House]:
     """Two new submissions of a credential, and then one every thousand seconds."""
     yield from housed(tmp_path, rate_per_second=0.001, rate_burst=2)
+
+
+@pytest.fixture
+def bare_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("ONEJOB_ENGINE", "ONEJOB_API_KEY", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """A server and its store: where both doors lead to one place."""
+    folder = tmp_path_factory.mktemp("served")
+    with service(folder) as url:
+        yield url, f"sqlite:///{folder / 'onejob.db'}"
+
+
+@pytest.fixture(params=["engine", "url"])
+def door(request: pytest.FixtureRequest, store: tuple[str, str], run: Command) -> Command:
+    url, engine = store
+    return run.to("--url", url) if request.param == "url" else run.to("--engine", engine)

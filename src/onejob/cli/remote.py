@@ -7,13 +7,12 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import json
 
-from onejob.core.identity import checked_name
 from onejob.core.ids import parse_id, text_of
 from onejob.core.key import checked_key
 from onejob.core.states import JobState
 from onejob.errors import OnejobError
 from onejob.http.wire import JobsOut, KeyOut, KeysOut, OneJobOut, SubmitOut
-from onejob.intake import Submission
+from onejob.intake import Submission, named_scope
 
 from .calls import Said, Server
 from .door import Submitted
@@ -35,19 +34,21 @@ class ServerDoor:
     def job(self, job_id: str) -> OneJobOut:
         return self._get(_job_path(job_id), OneJobOut)
 
-    def jobs(self, *, state: JobState | None, type: str | None, limit: int, cursor: str | None) -> JobsOut:
-        return self._get("/api/jobs", JobsOut, state=state, type=type, limit=limit, cursor=cursor)
+    def jobs(
+        self, *, state: JobState | None, type: str | None, user: str | None, limit: int, cursor: str | None
+    ) -> JobsOut:
+        return self._get("/api/jobs", JobsOut, state=state, type=type, user=user, limit=limit, cursor=cursor)
 
     def cancel(self, job_id: str) -> OneJobOut:
         # To cancel what is cancelled changes nothing.
         return self._read(self._server.ask("POST", f"{_job_path(job_id)}/cancel", repeat=True), OneJobOut)
 
-    def explain(self, key: str, *, scope: str) -> KeyOut:
+    def explain(self, key: str, *, scope: str, user: str | None) -> KeyOut:
         path = f"/api/keys/{quote(checked_key(key), safe='')}"
-        return self._get(path, KeyOut, scope=checked_name("scope", scope))
+        return self._get(path, KeyOut, scope=named_scope(scope), user=user)
 
-    def keys(self, *, scope: str | None, limit: int, cursor: str | None) -> KeysOut:
-        return self._get("/api/keys", KeysOut, scope=scope, limit=limit, cursor=cursor)
+    def keys(self, *, scope: str | None, user: str | None, limit: int, cursor: str | None) -> KeysOut:
+        return self._get("/api/keys", KeysOut, scope=scope, user=user, limit=limit, cursor=cursor)
 
     def close(self) -> None:
         pass  # every call has its own connection

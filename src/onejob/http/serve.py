@@ -8,7 +8,9 @@ from types import FrameType
 from urllib.parse import urlsplit
 
 import uvicorn
+from msgspec import json
 
+from onejob.engine import Durability
 from onejob.errors import Invalid
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
@@ -92,6 +94,13 @@ def public(url: str) -> str:
     return url.replace(f":{password}@", ":…@", 1) if password else url
 
 
+def ready_line(config: ServiceConfig, address: str, durability: Durability) -> str:
+    engine = public(config.engine)
+    if config.log_format == "json":
+        return json.encode({"address": address, "engine": engine, "durability": durability}).decode()
+    return f"onejob serves {engine} at {address} (durability: {durability})"
+
+
 def run(config: ServiceConfig) -> None:
     """Serve until a signal comes."""
     _make_room()
@@ -118,10 +127,7 @@ def _make_room() -> None:
 
 def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket) -> Server:
     def ready() -> None:
-        print(
-            f"onejob serves {public(config.engine)} at {address(listener)} (durability: {ledger.durability})",
-            flush=True,
-        )
+        print(ready_line(config, address(listener), ledger.durability), flush=True)
 
     def refused(request_id: str, status: int) -> None:
         log.refused(request_id, status)
