@@ -25,7 +25,7 @@ OVERLAP_DEFAULT = timedelta(days=1)
 ATTEMPTS_MAX = 100
 
 
-class ApiKeyView(Struct, frozen=True):
+class ApiKeyView(Struct, frozen=True, rename="camel"):
     """An API key as it is shown: nothing of its secrets."""
 
     id: str

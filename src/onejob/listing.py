@@ -1,11 +1,11 @@
 """Pages for whoever looks around: jobs and keys of a tenant, with a cursor. Never the basis of a decision."""
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 
 from msgspec import Struct
 
+from .core import base64url
 from .core.facts import Kind, Record
 from .core.ids import parse_id
 from .core.invalid import Invalid
@@ -87,13 +87,13 @@ def _state(word: JobState | str) -> JobState:
 
 
 def _cursor(record_id: bytes) -> str:
-    return urlsafe_b64encode(record_id).decode().rstrip("=")
+    return base64url.encode(record_id)
 
 
 def _place(cursor: str, begin: bytes) -> bytes:
     place = b""
     if _CURSOR.fullmatch(cursor) and len(cursor) % 4 != 1:
-        place = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        place = base64url.decode(cursor)
     if not place:
         raise Invalid("cursor", "this is no cursor of such a list; send `next` of the page before")
     return max(place, begin)  # a place before the scope is its beginning; after it there is nothing

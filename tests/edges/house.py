@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -15,6 +14,7 @@ import uvicorn
 
 import onejob
 from onejob import sync
+from onejob.core import base64url
 from onejob.core.actor import Actor
 from onejob.core.roles import Act, Role
 from onejob.http.answers import Answer, answer
@@ -126,12 +126,8 @@ def token(key: Any = SECRET, algorithm: str = "HS256", **changes: Any) -> str:
     return jwt.encode(told, key, algorithm=algorithm)
 
 
-def base64url(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
 def unsigned() -> str:
-    return f"{base64url(NO_ALGORITHM)}.{token().split('.')[1]}."
+    return f"{base64url.encode(NO_ALGORITHM)}.{token().split('.')[1]}."
 
 
 def housed(folder: Path, **options: Any) -> Iterator[House]:

@@ -19,11 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import onejob
+from onejob.core import base64url
 from onejob.core.roles import Role
 from onejob.http.auth import Tokens
 from onejob.http.config import JwtConfig
 from onejob.http.problems import Unauthorized
-from tests.edges.house import JWT, SECRET, base64url, token, unsigned
+from tests.edges.house import JWT, SECRET, token, unsigned
 
 
 def told_by(tokens: Tokens, text: str) -> bool:
@@ -109,7 +110,7 @@ def test_a_public_key_verifies_its_own_algorithm_only(tmp_path: Path, algorithm:
     # The classic: the public key, which everybody has, as the secret of an HMAC.
     head, body, _ = token(algorithm="HS256").split(".")
     mac = jwt.get_algorithm_by_name("HS256").sign(f"{head}.{body}".encode(), pem(private))
-    assert not told_by(tokens, f"{head}.{body}.{base64url(mac)}")
+    assert not told_by(tokens, f"{head}.{body}.{base64url.encode(mac)}")
 
 
 def test_settings_that_cannot_be_meant_stop_the_start(tmp_path: Path) -> None:
@@ -147,10 +148,10 @@ TOKENS = Tokens(JWT)
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.text(st.characters(max_codepoint=255), max_size=300)
-    | st.lists(st.binary(max_size=200).map(base64url)).map(".".join)
+    | st.lists(st.binary(max_size=200).map(base64url.encode)).map(".".join)
     | st.recursive(
         st.none() | st.text() | st.integers(), lambda inner: st.dictionaries(st.text(), inner)
-    ).map(lambda head: base64url(json.dumps(head).encode()) + ".e30.x")
+    ).map(lambda head: base64url.encode(json.dumps(head).encode()) + ".e30.x")
 )
 def test_no_text_of_a_stranger_is_more_than_unknown(text: str) -> None:
     assert not told_by(TOKENS, text)
@@ -164,4 +165,4 @@ def test_a_deep_header_is_no_token() -> None:
         b'{"alg":{}}',
         b"1e999",
     ):
-        assert not told_by(TOKENS, base64url(deep) + ".e30.e30")
+        assert not told_by(TOKENS, base64url.encode(deep) + ".e30.e30")

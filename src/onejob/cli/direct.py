@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from onejob.core.actor import Actor
 from onejob.core.states import JobState
@@ -21,13 +20,13 @@ from onejob.intake import Submission
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 
-from .door import Submitted
+from .door import Door, Submitted
 
 T = TypeVar("T")
 _NO_REQUEST = ""  # the wire's answers name their request; here there is none
 
 
-class EngineDoor:
+class EngineDoor(Door):
     def __init__(self, url: str, *, tenant: str) -> None:
         self._runner = asyncio.Runner()
         try:
@@ -76,14 +75,6 @@ class EngineDoor:
             self.wait(self.ledger.aclose())
         finally:
             self._runner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 async def _opened(url: str, tenant: str) -> Ledger:

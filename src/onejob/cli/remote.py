@@ -1,7 +1,6 @@
 """The commands against a server. The answers are decoded, so that only what is known here is shown."""
 
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -15,12 +14,12 @@ from onejob.http.wire import JobsOut, KeyOut, KeysOut, OneJobOut, SubmitOut
 from onejob.intake import Submission, named_scope
 
 from .calls import Said, Server
-from .door import Submitted
+from .door import Door, Submitted
 
 T = TypeVar("T")
 
 
-class ServerDoor:
+class ServerDoor(Door):
     def __init__(self, server: Server) -> None:
         self._server = server
 
@@ -52,14 +51,6 @@ class ServerDoor:
 
     def close(self) -> None:
         pass  # every call has its own connection
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _get(self, path: str, kind: type[T], **query: object) -> T:
         fields = {name: value for name, value in query.items() if value is not None}
