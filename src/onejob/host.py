@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 
 from msgspec import Struct
@@ -10,14 +10,12 @@ from msgspec import Struct
 from . import audit
 from .clock import Clock
 from .core.ending import RETENTION_MS
-from .core.facts import Kind
-from .core.receipt import Tended
-from .core.upkeep import Purge
-from .engine import Engine, Listing
+from .engine import Engine
 from .engines.cache import CacheStats
 from .engines.combine import Combine, Load
 from .engines.gate import Gate
-from .errors import OnejobError, Unavailable
+from .erasure import Erased, erase
+from .errors import OnejobError
 from .ids import Ids
 from .intake import Caller
 from .readiness import Readiness
@@ -26,7 +24,6 @@ from .sweep import Sweeper, Swept
 from .tail import Tail
 
 _CHUNK = 500
-_PURGE_PASSES_MAX = 10
 
 log = logging.getLogger("onejob")
 
@@ -108,30 +105,13 @@ class Host:
             await self.gate.execute(hits[start : start + _CHUNK])
 
     async def purge(self, caller: Caller) -> int:
-        """Erase a tenant's facts, again and again until there is nothing left, for others may be submitting."""
-        total = 0
+        """Erase all that a caller's tenant has."""
+        erased = Erased()
         try:
-            for _ in range(_PURGE_PASSES_MAX):
-                erased = sum([await self._purge(caller.tenant, kind) for kind in Kind])
-                if not erased:
-                    return total
-                total += erased
+            await erase(self.gate, caller.tenant, erased)
         finally:  # whatever stopped it, what is gone is gone
-            audit.told("purge", tenant=caller.tenant, actor=caller.actor, erased=total)
-        raise Unavailable("the tenant is still being used; revoke its credentials, then repeat")
-
-    async def _purge(self, tenant: str, kind: Kind) -> int:
-        """One pass. Records take their jobs along, so that no key is left without its job."""
-        total, after = 0, b""
-        while True:
-            page = await self.gate.scan(Listing(tenant=tenant, kind=kind, after=after, limit=_CHUNK))
-            ids = [fact.id for fact in page.items]
-            if ids:
-                replies = await self.gate.execute(_erasures(tenant, kind, ids))
-                total += sum(isinstance(reply, Tended) and reply.changed for reply in replies)
-                after = ids[-1]
-            if not page.more:
-                return total
+            audit.told("purge", tenant=caller.tenant, actor=caller.actor, erased=erased.count)
+        return erased.count
 
     async def aclose(self) -> None:
         self.tail.close()
@@ -156,17 +136,3 @@ class Host:
             except Exception:
                 self._upkeep_failures += 1
                 log.exception("upkeep failed")
-
-
-def _erasures(tenant: str, kind: Kind, ids: Sequence[bytes]) -> list[Purge]:
-    match kind:
-        case Kind.RECORD:
-            return [Purge(tenant=tenant, record_id=id) for id in ids]
-        case Kind.JOB:
-            return [Purge(tenant=tenant, job_ids=(id,)) for id in ids]
-        case Kind.STREAM:
-            return [Purge(tenant=tenant, stream_id=id) for id in ids]
-        case Kind.TALLY:
-            return [Purge(tenant=tenant, tally_id=id) for id in ids]
-        case Kind.POLICY:
-            return [Purge(tenant=tenant, policy_id=id) for id in ids]
