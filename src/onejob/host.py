@@ -87,7 +87,7 @@ class Host:
         return Vitals(
             engine=self._engine_name,
             config=self._config,
-            outcomes=dict(self.gate.outcomes),
+            outcomes=self.gate.outcomes.total(),
             gate=self.gate.stats(),
             queues=self.gate.loads(),
             swept=self._swept,

@@ -34,10 +34,11 @@ def checked_name(what: str, text: str) -> str:
 
 def check_chosen(*names: str, labels: bytes) -> None:
     """Names, key and labels stand in the head of a job: together they must fit in, in UTF-8."""
+    chosen = "".join(names)
     # Each has its own limit in characters; only other scripts than ASCII take more bytes than these.
-    if all(map(str.isascii, names)):
+    if chosen.isascii():
         return
-    size = sum(len(name.encode()) for name in names) + len(labels)
+    size = len(chosen.encode()) + len(labels)
     if size > CHOSEN_BYTES_MAX:
         raise Invalid(
             "names",
