@@ -8,7 +8,7 @@ from .states import ENDED, JobState, Move, after
 from .step import Cut
 
 RETENTION_MS = 7 * 24 * 3600 * 1000
-_ERROR_BYTES_MAX = 400  # of the 2 KiB of a head
+_ERROR_BYTES_MAX = 300  # of the 2 KiB of a head
 
 
 class Ending(NamedTuple):
