@@ -10,7 +10,7 @@ from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
 
 from . import events, jobs, keys
-from .answers import Answer, Header, refusal
+from .answers import Allowed, Answer, Header, refusal
 from .auth import Authenticator
 from .config import ServiceConfig
 from .cors import from_this_machine
@@ -19,7 +19,7 @@ from .metrics import Metrics
 from .observability import observability
 from .openapi import described
 from .pages import PAGES
-from .pour import pour, while_allowed
+from .pour import pour
 from .problems import Unauthorized, presented, problem
 from .rates import Rates
 from .request import ANONYMOUS, Credential, Receive, Request, Scope, Send, TooLarge
@@ -110,11 +110,10 @@ class App:
         )
         given = await route.handler(request)
         if given.stream is not None and route.act is not None:
-            may_go_on = self._still_allowed(scope, credential, route.act)
-            return given._replace(stream=while_allowed(given.stream, may_go_on))
+            return given._replace(allowed=self._still_allowed(scope, credential, route.act))
         return given
 
-    def _still_allowed(self, scope: Scope, before: Credential, act: Act) -> Callable[[], Awaitable[bool]]:
+    def _still_allowed(self, scope: Scope, before: Credential, act: Act) -> Allowed:
         """An answer without an end must not outlive the credential that it was given to."""
 
         async def allowed() -> bool:
@@ -179,7 +178,7 @@ async def _present_head(given: Answer, request_id: str, send: Send) -> None:
 async def _present(given: Answer, request_id: str, receive: Receive, send: Send) -> None:
     head = {"type": "http.response.start", "status": given.status, "headers": _headers(given, request_id)}
     if given.stream is not None:
-        await pour(head, given.stream, receive, send)
+        await pour(head, given.stream, receive, send, given.allowed)
         return
     await send(head)
     await send({"type": "http.response.body", "body": given.body})

@@ -1,23 +1,27 @@
 """Answers without a known end: sent piece by piece, until they end or the client goes away."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, MutableMapping
 from typing import Any
 
+from .answers import Allowed
 from .request import Receive, Send
 
 PIECE_SECONDS_MAX = 30.0  # a client that does not take a piece for so long is given up
 
 
 async def pour(
-    head: MutableMapping[str, Any], pieces: AsyncGenerator[bytes, None], receive: Receive, send: Send
+    head: MutableMapping[str, Any],
+    pieces: AsyncGenerator[bytes, None],
+    receive: Receive,
+    send: Send,
+    allowed: Allowed | None = None,
 ) -> None:
-    """Whatever happens, the pieces are closed when this returns, and all that they hold is free."""
+    """Send what the client may still have. The pieces are closed when this returns, and all that they hold is free."""
     tasks: list[asyncio.Task[None]] = []
     try:
         await send(head)
-        tasks = [asyncio.create_task(_sent(pieces, send)), asyncio.create_task(_gone(receive))]
+        tasks = [asyncio.create_task(_sent(pieces, send, allowed)), asyncio.create_task(_gone(receive))]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
@@ -28,19 +32,10 @@ async def pour(
         await pieces.aclose()
 
 
-async def while_allowed(
-    pieces: AsyncGenerator[bytes, None], allowed: Callable[[], Awaitable[bool]]
-) -> AsyncGenerator[bytes, None]:
-    """The pieces, for as long as whoever asked for them may have them: that is asked anew before each."""
-    async with aclosing(pieces):
-        async for piece in pieces:
-            if not await allowed():
-                return
-            yield piece
-
-
-async def _sent(pieces: AsyncGenerator[bytes, None], send: Send) -> None:
+async def _sent(pieces: AsyncGenerator[bytes, None], send: Send, allowed: Allowed | None) -> None:
     async for piece in pieces:
+        if allowed is not None and not await allowed():
+            break
         async with asyncio.timeout(PIECE_SECONDS_MAX):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
