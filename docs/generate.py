@@ -195,7 +195,7 @@ def _arguments(actions: list[Action]) -> Iterator[str]:
     for action in actions:
         if action.dest == "help":
             continue
-        value = "" if action.nargs == 0 else action.metavar or action.dest.upper()
+        value = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
         word = " ".join(filter(None, [*action.option_strings[:1], value]))
         required = "; required" if action.required and action.option_strings else ""
         yield f"| `{word}` | {(action.help or '') % vars(action)}{required} |"

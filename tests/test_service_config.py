@@ -145,3 +145,14 @@ def test_what_the_command_line_says_wrong_is_named_as_it_is_said() -> None:
 def test_without_a_mapping_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEJOB_PORT", "7777")
     assert service_config().port == 7777
+
+
+def test_a_misspelt_setting_is_refused_with_the_name_that_was_meant(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="ONEJOB_PROT is no setting of the service; did you mean ONEJOB_PORT"):
+        service_config(None, {"ONEJOB_PROT": "9000"})
+    with pytest.raises(Invalid, match="leave it out"):
+        service_config(None, {"ONEJOB_JWT": "x"})
+    path = tmp_path / "onejob.toml"
+    path.write_text("body_byte_max = 1")
+    with pytest.raises(Invalid, match="did you mean body_bytes_max"):
+        service_config(str(path), {})

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from onejob.core.invalid import Invalid
-from onejob.settings import ENTRIES_MAX, SECONDS_MAX, IdempotencyConfig
+from onejob.settings import ENTRIES_MAX, SECONDS_MAX, CommandLine, IdempotencyConfig
 
 SECONDS = [
     "pending_ttl_seconds", "committed_ttl_seconds", "rejected_ttl_seconds",
@@ -123,3 +123,37 @@ def test_a_choice_is_a_bool() -> None:
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         IdempotencyConfig().max_entries = 5  # type: ignore[misc]  # that is the point
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("IDEMPOTENCY_COMMITED_TTL_SECONDS", "IDEMPOTENCY_COMMITTED_TTL_SECONDS"),
+        ("IDEMPOTENCY_MAX_ENTRY", "IDEMPOTENCY_MAX_ENTRIES"),
+        ("IDEMPOTENCY_PENDING_TTL", "IDEMPOTENCY_PENDING_TTL_SECONDS"),
+        ("IDEMPOTENCY_WAIT_FOR_PENDNG", "IDEMPOTENCY_WAIT_FOR_PENDING"),
+    ],
+)
+def test_a_misspelt_variable_is_refused_with_the_name_that_was_meant(variable: str, meant: str) -> None:
+    with pytest.raises(Invalid, match=f"{variable} is no setting; did you mean {meant}") as caught:
+        IdempotencyConfig.from_env({variable: "1"})
+    assert caught.value.what == variable
+
+
+def test_what_only_begins_like_ours_may_be_somebody_elses() -> None:
+    others = {"IDEMPOTENCY_TABLE": "x", "IDEMPOTENCY_KEY": "y", "IDEMPOTENCY_": "", "OTHER_MAX_ENTRIES": "1"}
+    assert IdempotencyConfig.from_env(others) == IdempotencyConfig()
+
+
+def test_a_misspelt_variable_of_the_command_is_refused_and_those_of_the_service_are_known() -> None:
+    with pytest.raises(Invalid, match="ONEJOB_ENGIN is no setting; did you mean ONEJOB_ENGINE"):
+        CommandLine.from_env({"ONEJOB_ENGIN": "memory://"})
+    with pytest.raises(Invalid, match="did you mean ONEJOB_API_KEY"):
+        CommandLine.from_env({"ONEJOB_APIKEY": "x"})
+    service = {
+        "ONEJOB_PORT": "1",
+        "ONEJOB_SERVICE_HOST": "10.0.0.1",
+        "ONEJOB_PORT_8001_TCP": "tcp://",
+        "ONEJOB_X": "",
+    }
+    assert CommandLine.from_env(service) == CommandLine()

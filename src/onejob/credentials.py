@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from . import audit
 from .core import credential
 from .core.credential import ApiKey, KeyText
-from .core.facts import Kind, Policy
+from .core.facts import Kind, NewerFormat, Policy
 from .core.identity import policy_id
 from .core.moment import utc
 from .core.policy import ABSENT, LookUpPolicy, SetPolicy
@@ -16,7 +17,7 @@ from .core.receipt import AnyReply, Missing, PolicyFound, Reason, Refused
 from .core.roles import Role
 from .core.step import Command
 from .engine import PAGE_MAX, Listing
-from .errors import Invalid, NotFound, Unavailable
+from .errors import Invalid, NotFound, Outdated, Unavailable
 from .ledger import Ledger
 from .outcome import failure
 
@@ -24,7 +25,7 @@ OVERLAP_DEFAULT = timedelta(days=1)
 ATTEMPTS_MAX = 100
 
 
-class ApiKeyView(Struct, frozen=True):
+class ApiKeyView(Struct, frozen=True, rename="camel"):
     """An API key as it is shown: nothing of its secrets."""
 
     id: str
@@ -71,6 +72,7 @@ class ApiKeys:
                 id=key_id, name=name, user=user, roles=wanted, secret=secret, by=self._actor, now=before.at
             )
             if await self._written(key, ABSENT):
+                self._told("create", key)
                 return NewKey(view(key), str(KeyText(self._tenant, key_id, secret)))
         raise Unavailable("no API key could be made; repeat")
 
@@ -82,7 +84,7 @@ class ApiKeys:
             query = Listing(tenant=self._tenant, kind=Kind.POLICY, after=after, limit=PAGE_MAX)
             page = await self._host.gate.scan(query)
             policies = [fact for fact in page.items if isinstance(fact, Policy)]
-            found += (credential.decoded(one.body) for one in policies if credential.is_key(one.name))
+            found += (_decoded(one.body) for one in policies if credential.is_key(one.name))
             if not page.more:
                 return [view(key) for key in sorted(found, key=lambda key: (key.created_at, key.id))]
             after = policies[-1].id
@@ -94,13 +96,14 @@ class ApiKeys:
         key = await self._change(
             key_id, lambda key, now: credential.rotated(key, secret, overlap_ms=overlap_ms, now=now)
         )
+        self._told("rotate", key)
         return NewKey(view(key), str(KeyText(self._tenant, key_id, secret)))
 
     async def revoke(self, key_id: str) -> ApiKeyView:
         """Shut a key for good, in every process at once."""
-        return view(
-            await self._change(key_id, lambda key, now: credential.revoked(key, by=self._actor, now=now))
-        )
+        key = await self._change(key_id, lambda key, now: credential.revoked(key, by=self._actor, now=now))
+        self._told("revoke", key)
+        return view(key)
 
     async def verify(self, text: str) -> Verified | None:
         """The key of any tenant that this text opens now; one point read, and nothing is remembered."""
@@ -112,12 +115,18 @@ class ApiKeys:
         reply = await self._ask(LookUpPolicy(tenant=sent.tenant, policy_id=policy_id(sent.tenant, name)))
         match reply:
             case PolicyFound():
-                key = credential.decoded(reply.policy.body)
+                key = _decoded(reply.policy.body)
                 return Verified(sent.tenant, key) if credential.fits(key, sent.secret, reply.at) else None
             case Missing():
                 credential.fits(None, sent.secret, reply.at)
                 return None
         raise failure(reply, "")
+
+    def _told(self, act: str, key: ApiKey) -> None:
+        roles = ",".join(key.roles)
+        audit.told(
+            f"apikey {act}", tenant=self._tenant, actor=self._actor, id=key.id, name=key.name, roles=roles
+        )
 
     async def _change(self, key_id: str, change: Callable[[ApiKey, int], ApiKey]) -> ApiKey:
         """Change what is there; when somebody else was faster, look again."""
@@ -125,7 +134,7 @@ class ApiKeys:
             before = await self._look_up(key_id)
             if isinstance(before, Missing):
                 raise NotFound("no such API key here; `onejob apikey list` shows those of this tenant")
-            key = credential.decoded(before.policy.body)
+            key = _decoded(before.policy.body)
             changed = change(key, before.at)
             if changed == key or await self._written(changed, before.policy.version):
                 return changed
@@ -175,6 +184,13 @@ def view(key: ApiKey) -> ApiKeyView:
         revoked_at=utc(key.revoked_at) if key.revoked_at else None,
         revoked_by=key.revoked_by or None,
     )
+
+
+def _decoded(body: bytes) -> ApiKey:
+    try:
+        return credential.decoded(body)
+    except NewerFormat as error:
+        raise Outdated(str(error)) from error
 
 
 def _role(word: Role | str) -> Role:

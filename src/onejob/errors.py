@@ -10,6 +10,7 @@ OnejobError
 ├── LeaseLost               a reservation is no longer yours: stop
 ├── NotFound                no such job or key
 ├── Unavailable             certainly not done: repeat
+│   ├── Outdated                a newer program wrote what is stored: upgrade this one
 │   └── StoreRefused            the store is not what it must be: mend it first
 ├── Unknown                 may be done: repeat the same command with the same key
 │   └── MayBeDone               there was no key: look before you repeat
@@ -29,6 +30,7 @@ __all__ = [
     "MayBeDone",
     "NotFound",
     "OnejobError",
+    "Outdated",
     "StoreRefused",
     "SubmissionError",
     "SubmissionInProgress",
@@ -113,6 +115,10 @@ class MayBeDone(Unknown):
     """A submission without a key whose fate is not known: repeating it might make a second job."""
 
     retryable = False
+
+
+class Outdated(Unavailable):
+    """What is stored was written by a newer program, which alone knows what it says."""
 
 
 class StoreRefused(Unavailable):

@@ -2,28 +2,28 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 
 from msgspec import Struct
 
+from . import audit
 from .clock import Clock
 from .core.ending import RETENTION_MS
-from .core.facts import Kind
-from .core.receipt import Tended
-from .core.upkeep import Purge
-from .engine import Engine, Listing
+from .engine import Engine
 from .engines.cache import CacheStats
 from .engines.combine import Combine, Load
 from .engines.gate import Gate
-from .errors import OnejobError, Unavailable
+from .erasure import Erased, erase
+from .errors import OnejobError
 from .ids import Ids
+from .intake import Caller
+from .readiness import Readiness
 from .settings import IdempotencyConfig
 from .sweep import Sweeper, Swept
 from .tail import Tail
 
 _CHUNK = 500
-_PURGE_PASSES_MAX = 10
 
 log = logging.getLogger("onejob")
 
@@ -40,6 +40,13 @@ class Vitals(Struct, frozen=True):
     upkeep_failures: int
 
 
+class Counts(Struct, frozen=True):
+    """Of one tenant, in this process: its submissions by their answer, and its callers who wait."""
+
+    outcomes: Mapping[str, int]
+    waiting: int
+
+
 class Host:
     def __init__(
         self,
@@ -52,6 +59,7 @@ class Host:
     ) -> None:
         self.gate = Gate(Combine(engine), config, clock.monotonic)
         self.tail = Tail(self.gate)
+        self.readiness = Readiness(self.gate, clock.monotonic)
         self.ids = ids
         self.retention_ms = retention_ms
         self.lease_ms = round(config.pending_ttl_seconds * 1000)
@@ -79,12 +87,16 @@ class Host:
         return Vitals(
             engine=self._engine_name,
             config=self._config,
-            outcomes=dict(self.gate.outcomes),
+            outcomes=self.gate.outcomes.total(),
             gate=self.gate.stats(),
             queues=self.gate.loads(),
             swept=self._swept,
             upkeep_failures=self._upkeep_failures,
         )
+
+    def counts(self, tenant: str) -> Counts:
+        """What is a tenant's own of all that."""
+        return Counts(dict(self.gate.outcomes.of(tenant)), self.gate.waiting(tenant))
 
     async def flush_hits(self, *record_ids: bytes) -> None:
         """Write down the hits of these records, or of all; a few at a time, so that submissions come through."""
@@ -92,28 +104,14 @@ class Host:
         for start in range(0, len(hits), _CHUNK):
             await self.gate.execute(hits[start : start + _CHUNK])
 
-    async def purge(self, tenant: str) -> int:
-        """Erase a tenant's facts, again and again until there is nothing left, for others may be submitting."""
-        total = 0
-        for _ in range(_PURGE_PASSES_MAX):
-            erased = sum([await self._purge(tenant, kind) for kind in Kind])
-            if not erased:
-                return total
-            total += erased
-        raise Unavailable("the tenant is still being used; revoke its credentials, then repeat")
-
-    async def _purge(self, tenant: str, kind: Kind) -> int:
-        """One pass. Records take their jobs along, so that no key is left without its job."""
-        total, after = 0, b""
-        while True:
-            page = await self.gate.scan(Listing(tenant=tenant, kind=kind, after=after, limit=_CHUNK))
-            ids = [fact.id for fact in page.items]
-            if ids:
-                replies = await self.gate.execute(_erasures(tenant, kind, ids))
-                total += sum(isinstance(reply, Tended) and reply.changed for reply in replies)
-                after = ids[-1]
-            if not page.more:
-                return total
+    async def purge(self, caller: Caller) -> int:
+        """Erase all that a caller's tenant has."""
+        erased = Erased()
+        try:
+            await erase(self.gate, caller.tenant, erased)
+        finally:  # whatever stopped it, what is gone is gone
+            audit.told("purge", tenant=caller.tenant, actor=caller.actor, erased=erased.count)
+        return erased.count
 
     async def aclose(self) -> None:
         self.tail.close()
@@ -138,17 +136,3 @@ class Host:
             except Exception:
                 self._upkeep_failures += 1
                 log.exception("upkeep failed")
-
-
-def _erasures(tenant: str, kind: Kind, ids: Sequence[bytes]) -> list[Purge]:
-    match kind:
-        case Kind.RECORD:
-            return [Purge(tenant=tenant, record_id=id) for id in ids]
-        case Kind.JOB:
-            return [Purge(tenant=tenant, job_ids=(id,)) for id in ids]
-        case Kind.STREAM:
-            return [Purge(tenant=tenant, stream_id=id) for id in ids]
-        case Kind.TALLY:
-            return [Purge(tenant=tenant, tally_id=id) for id in ids]
-        case Kind.POLICY:
-            return [Purge(tenant=tenant, policy_id=id) for id in ids]

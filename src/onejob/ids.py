@@ -2,13 +2,13 @@
 
 import os
 import random
-from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from struct import Struct
 from threading import Lock
 from typing import Final, NoReturn, Protocol, final
 
 from onejob.clock import SystemClock
+from onejob.core import base64url
 from onejob.core.ids import ID_BYTES
 from onejob.core.key import NONCE_CHARS, SEQUENCE_MAX, IdempotencyKey
 
@@ -71,7 +71,7 @@ class SeededIds:
         return self._chance.randbytes(NONCE_CHARS // 2).hex()
 
     def secret(self) -> str:
-        return _base64url(self._chance.randbytes(SECRET_BYTES))
+        return base64url.encode(self._chance.randbytes(SECRET_BYTES))
 
 
 @final
@@ -129,11 +129,7 @@ def new_holder() -> bytes:
 
 def new_secret() -> str:
     """Draw what only its owner may know: 256 bits, as 43 base64url characters."""
-    return _base64url(os.urandom(SECRET_BYTES))
-
-
-def _base64url(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
+    return base64url.encode(os.urandom(SECRET_BYTES))
 
 
 def _uuid7(stamp: int, tail: int) -> bytes:

@@ -7,12 +7,13 @@ from functools import lru_cache
 from typing import Any
 
 from msgspec import Raw, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from .core.arrival import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
 from .core.fingerprint import canonical, encode_input, fingerprint, prepared
 from .core.identity import (
     TYPE_QUEUE_SCOPE,
+    check_chosen,
     checked_name,
     policy_id,
     record_id,
@@ -30,6 +31,7 @@ from .core.reservation import Reserve
 from .core.states import Delivery
 from .core.submission import Submit
 from .core.views import Reservation
+from .errors import NotFound
 
 LABELS_BYTES_MAX = 512
 PRIORITY_MAX = 1000
@@ -47,6 +49,10 @@ class Caller(Struct, frozen=True):
     user: str = "local"
     actor: str = "client:local"
     owns_keys: bool = False  # True: keys are the user's own, not shared in the tenant
+    oversees: bool = True  # False: of other users' jobs and keys it is told nothing
+
+    def sees(self, user: str) -> bool:
+        return self.oversees or user == self.user
 
 
 class Submission(Struct, frozen=True, kw_only=True):
@@ -82,6 +88,8 @@ def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
     key = submission.idempotency_key
     if key is not None:
         key = checked_key(key)
+    labels = _labels(submission.labels) if submission.labels else b""
+    check_chosen(caller.tenant, type, scope, key or "", caller.actor, caller.user, labels=labels)
     return Submit(
         tenant=caller.tenant,
         job_id=job_id,
@@ -99,7 +107,7 @@ def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
         run_at=0 if submission.run_at is None else _run_at(submission.run_at),
         attempts_max=_whole("max_attempts", submission.max_attempts, 1, ATTEMPTS_MAX),
         timeout_ms=0 if submission.timeout is None else _timeout_ms(submission.timeout),
-        labels=_labels(submission.labels) if submission.labels else b"",
+        labels=labels,
         tally_id=tally_id(caller.tenant, caller.user),
         policy_id=policy_id(caller.tenant, POLICY_NAME),
         cost=cost_of(submission.estimated_cost),
@@ -138,14 +146,26 @@ def key_id(caller: Caller, scope: str, key: str) -> bytes:
     return record_id(caller.tenant, scope, key, caller.user if caller.owns_keys else "")
 
 
+def for_user(caller: Caller, user: str | None) -> Caller:
+    """The caller, looking at the keys of a user: where they are shared, these are the same for all.
+
+    NotFound for whoever may not see them.
+    """
+    if user is None or user == caller.user or not caller.owns_keys:
+        return caller
+    if not caller.oversees:
+        raise NotFound("no such key here; it may have expired, or belong to somebody else")
+    return replace(caller, user=user)
+
+
 def looked_up_id(caller: Caller, key: str, scope: str) -> bytes:
     """The identity of a key that is looked up: its scope is named, since nothing else tells it."""
-    return key_id(caller, _named_scope(scope), checked_key(key))
+    return key_id(caller, named_scope(scope), checked_key(key))
 
 
 def keys_begin(caller: Caller, scope: str) -> bytes:
     """What the identities of all keys of a scope begin with."""
-    return key_id(caller, _named_scope(scope), "")[:-1]
+    return key_id(caller, named_scope(scope), "")[:-1]
 
 
 def ttl_ms(submission: Submission) -> int:
@@ -179,7 +199,7 @@ def _reserved(reservation: str, caller: Caller) -> str:
     return reservation
 
 
-def _named_scope(scope: str) -> str:
+def named_scope(scope: str) -> str:
     # Jobs of the type "queue" are shown with this scope, which no submission may choose.
     return scope if scope == TYPE_QUEUE_SCOPE else checked_name("scope", scope)
 

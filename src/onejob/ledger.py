@@ -9,33 +9,39 @@ from typing import Any, Self
 from .core.actor import Actor
 from .core.fingerprint import INPUT_BYTES_MAX
 from .core.identity import checked_name
-from .core.ids import parse_id
-from .core.lookup import LookUp, LookUpJob, Probe
-from .core.moment import utc
-from .core.receipt import Cancelled, Forgotten, Found, Held, Settled
+from .core.lookup import Probe
+from .core.receipt import Cancelled, Held, Settled
 from .core.reservation import Renew, Settle, Verdict
-from .core.states import Delivery, JobState
+from .core.states import Delivery
 from .core.submission import Submit
 from .core.upkeep import Forget
-from .core.views import JobView, Receipt, Reservation, Story
+from .core.views import JobView, Receipt, Reservation
 from .core.work import Cancel
 from .engine import Durability
 from .engines.cache import CacheStats
 from .errors import Invalid, OnejobError
-from .front import Front
 from .host import Vitals
-from .intake import ATTEMPTS_DEFAULT, Caller, Submission, fence, lease_ms, looked_up_id, reserve_of, submit_of
-from .listing import JobList, KeyPage, job_list, job_page, key_page
+from .intake import (
+    ATTEMPTS_DEFAULT,
+    Caller,
+    Submission,
+    fence,
+    for_user,
+    lease_ms,
+    looked_up_id,
+    reserve_of,
+    submit_of,
+)
+from .looking import Looking
 from .outcome import (
     answered,
     each_verdict,
     failure,
     forecast,
-    input_of,
+    forgotten_of,
     receipt_of,
     reservation_of,
     settled_of,
-    story_of,
 )
 from .tail import Tail
 
@@ -43,7 +49,7 @@ CHUNK = 1000
 ERROR_BYTES_MAX = 1000
 
 
-class Ledger(Front):
+class Ledger(Looking):
     """A caller in front of an engine. Get one with `onejob.open`."""
 
     async def submit(
@@ -153,36 +159,13 @@ class Ledger(Front):
         """Give the key up for now: the same submission may be tried again, with the same job id."""
         return await self._settle(reservation, Verdict.FAIL, error.encode()[:ERROR_BYTES_MAX])
 
-    async def job(self, job_id: str) -> JobView:
-        reply = await self._ask(LookUpJob(tenant=self._caller.tenant, job_id=parse_id(job_id)))
-        if isinstance(reply, Found) and reply.job is not None:
-            return JobView(reply.job)
-        raise failure(reply, "")
-
-    async def jobs(
-        self,
-        *,
-        state: JobState | str | None = None,
-        type: str | None = None,
-        user: str | None = None,
-        before: str | None = None,
-        limit: int = 100,
-    ) -> JobList:
-        """Jobs of this tenant, newest first; `before` is `next` of the page before, or a job's id."""
-        query = job_page(self._caller.tenant, state=state, type=type, user=user, before=before, limit=limit)
-        return job_list(await self._gate.scan(query))
-
-    async def input(self, job_id: str) -> bytes:
-        """The JSON that a job was submitted with."""
-        return await input_of(self._gate, self._caller.tenant, parse_id(job_id))
-
     async def cancel(self, job_id: str) -> JobView:
         """End a job that has not ended; one that has is returned as it is."""
         caller = self._caller
         reply = await self._ask(
             Cancel(
                 tenant=caller.tenant,
-                job_id=parse_id(job_id),
+                job_id=await self._seen(job_id),
                 actor=caller.actor,
                 retention_ms=self._host.retention_ms,
             )
@@ -191,35 +174,21 @@ class Ledger(Front):
             return JobView(reply.job)
         raise failure(reply, "")
 
-    async def explain(self, key: str, *, scope: str) -> Story:
-        """The record of a key and its story. The scope is the job type, unless the submission named another."""
-        record_id = looked_up_id(self._caller, key, scope)
-        await self._host.flush_hits(record_id)
-        found = await self._ask(LookUp(tenant=self._caller.tenant, record_id=record_id))
-        return await story_of(self._gate, found, key)
-
-    async def keys(self, *, scope: str | None = None, cursor: str | None = None, limit: int = 100) -> KeyPage:
-        """Keys of this tenant, or of one scope; `cursor` is `next` of the page before."""
-        await self._host.flush_hits()
-        return await key_page(self._gate, self._caller, scope=scope, cursor=cursor, limit=limit)
-
-    async def forget(self, key: str, *, scope: str) -> datetime:
+    async def forget(self, key: str, *, scope: str, user: str | None = None) -> datetime:
         """Let a key expire early; returns the moment after which it may be used anew. Its job stays."""
         reply = await self._ask(
             Forget(
                 tenant=self._caller.tenant,
-                record_id=looked_up_id(self._caller, key, scope),
+                record_id=looked_up_id(for_user(self._caller, user), key, scope),
                 actor=self._caller.actor,
                 grace_ms=self._host.remembered_ms,
             )
         )
-        if isinstance(reply, Forgotten):
-            return utc(reply.expires_at)
-        raise failure(reply, key)
+        return forgotten_of(reply, self._caller, key=key, scope=scope)
 
     async def purge(self) -> int:
         """Erase everything this tenant has; returns how many facts went. Revoke its credentials first."""
-        return await self._host.purge(self._caller.tenant)
+        return await self._host.purge(self._caller)
 
     def acting(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "Ledger":
         """The same ledger for another caller; it is closed by whoever opened it."""

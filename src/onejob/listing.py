@@ -1,11 +1,11 @@
 """Pages for whoever looks around: jobs and keys of a tenant, with a cursor. Never the basis of a decision."""
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from .core import base64url
 from .core.facts import Job, Kind, Record
 from .core.ids import parse_id, text_of
 from .core.invalid import Invalid
@@ -14,8 +14,9 @@ from .core.receipt import Found
 from .core.states import JobState
 from .core.views import JobView, Story, story
 from .engine import PAGE_MAX, Engine, JobPage, Listing, Page
-from .intake import Caller, keys_begin
+from .intake import Caller, for_user, keys_begin, named_scope
 
+_NOBODY = ""  # no user has this name
 _CURSOR = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
@@ -35,7 +36,7 @@ class KeyPage(Struct, frozen=True):
 
 
 def job_page(
-    tenant: str,
+    caller: Caller,
     *,
     state: JobState | str | None,
     type: str | None,
@@ -43,8 +44,11 @@ def job_page(
     before: str | None,
     limit: int,
 ) -> JobPage:
+    """One page of a tenant's jobs; only the caller's own where it may see no others."""
+    if not caller.oversees:
+        user = caller.user if user in (None, caller.user) else _NOBODY
     return JobPage(
-        tenant=tenant,
+        tenant=caller.tenant,
         state=None if state is None else _state(state),
         type=type,
         user=user,
@@ -59,15 +63,27 @@ def job_list(page: Page[Job]) -> JobList:
 
 
 async def key_page(
-    engine: Engine, caller: Caller, *, scope: str | None, cursor: str | None, limit: int
+    engine: Engine,
+    caller: Caller,
+    *,
+    scope: str | None,
+    user: str | None,
+    cursor: str | None,
+    limit: int,
 ) -> KeyPage:
-    """One page of a tenant's keys, or of one scope's; only the caller's own where keys belong to users."""
-    begin = b"" if scope is None else keys_begin(caller, scope)
+    """One page of a tenant's keys, of one scope's or one user's; only the caller's own where no other may be seen."""
+    caller = for_user(caller, user)
+    of_all = caller.owns_keys and caller.oversees and user is None
+    if caller.owns_keys and not of_all:
+        user = caller.user
+    # The scopes of different users begin differently: then all is looked at, and a page may be short.
+    begin = b"" if scope is None or of_all else keys_begin(caller, scope)
     after = begin if cursor is None else _place(cursor, begin)
     query = Listing(tenant=caller.tenant, kind=Kind.RECORD, after=after, limit=max(1, min(limit, PAGE_MAX)))
     page = await engine.scan(query)
     inside = [fact for fact in page.items if isinstance(fact, Record) and fact.id.startswith(begin)]
-    own = [record for record in inside if not caller.owns_keys or record.user == caller.user]
+    wanted = None if scope is None else named_scope(scope)
+    own = [record for record in inside if user in (None, record.user) and wanted in (None, record.scope)]
     # Looked up once more, for only the engine can tell which of them still live.
     replies = await engine.execute([LookUp(tenant=caller.tenant, record_id=record.id) for record in own])
     found = [reply for reply in replies if isinstance(reply, Found)]
@@ -84,13 +100,13 @@ def _state(word: JobState | str) -> JobState:
 
 
 def _cursor(record_id: bytes) -> str:
-    return urlsafe_b64encode(record_id).decode().rstrip("=")
+    return base64url.encode(record_id)
 
 
 def _place(cursor: str, begin: bytes) -> bytes:
     place = b""
     if _CURSOR.fullmatch(cursor) and len(cursor) % 4 != 1:
-        place = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        place = base64url.decode(cursor)
     if not place:
         raise Invalid("cursor", "this is no cursor of such a list; send `next` of the page before")
     return max(place, begin)  # a place before the scope is its beginning; after it there is nothing

@@ -7,6 +7,7 @@ from typing import Any
 
 from .clock import Clock, SystemClock
 from .core.actor import Actor
+from .core.ending import RETENTION_MS
 from .core.identity import checked_name
 from .engines import open_engine
 from .host import Host
@@ -16,7 +17,7 @@ from .ledger import Ledger
 from .settings import IdempotencyConfig
 
 URL_DEFAULT = "sqlite:///onejob.db"
-RETENTION_DEFAULT = timedelta(days=7)
+RETENTION_DEFAULT = timedelta(milliseconds=RETENTION_MS)
 
 
 class Opening:

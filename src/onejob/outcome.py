@@ -1,10 +1,12 @@
 """From replies to what a Python caller gets: receipts are returned, everything else is raised."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from msgspec import json
 
+from . import audit
 from .core.arrival import Arrival
 from .core.facts import Beside, Job
 from .core.fingerprint import differing_paths
@@ -18,6 +20,7 @@ from .core.receipt import (
     Created,
     Defect,
     Foreseen,
+    Forgotten,
     Found,
     Held,
     InProgress,
@@ -41,12 +44,13 @@ from .errors import (
     MayBeDone,
     NotFound,
     OnejobError,
+    Outdated,
     SubmissionInProgress,
     SubmissionRefused,
     SubmissionRejected,
-    Unavailable,
     Unknown,
 )
+from .intake import Caller
 
 _OUTCOMES: dict[type[Any], Outcome] = {
     Created: Outcome.CREATED,
@@ -117,6 +121,14 @@ def settled_of(reply: Settled) -> Receipt:
     )
 
 
+def forgotten_of(reply: AnyReply, caller: Caller, *, key: str, scope: str) -> datetime:
+    """The moment after which a key may be used anew; that it was forgotten is told, for its record will be gone."""
+    if not isinstance(reply, Forgotten):
+        raise failure(reply, key)
+    audit.told("forget", tenant=caller.tenant, actor=caller.actor, scope=scope, key=audit.hidden(key))
+    return utc(reply.expires_at)
+
+
 def failure(reply: AnyReply | BaseException, key: str, paths: tuple[str, ...] = ()) -> BaseException:
     """The exception for a reply that is no answer to what was asked."""
     match reply:
@@ -139,7 +151,7 @@ def failure(reply: AnyReply | BaseException, key: str, paths: tuple[str, ...] = 
         case Missing():
             return NotFound("no such job or key here; it may have expired, or belong to somebody else")
         case Defect(retryable=True):
-            return Unavailable(reply.message)
+            return Outdated(reply.message)
         case Defect():
             return DefectiveCommand(f"{reply.message}; this is a bug of onejob, please report it")
     return DefectiveCommand(

@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 PREFIX: Final = "IDEMPOTENCY_"
 SERVICE_PREFIX: Final = "ONEJOB_"
 NOT_OF_THE_SERVICE: Final = frozenset({"ONEJOB_API_KEY"})
+ALIKE: Final = 0.7  # from here on a name is taken for a misspelt one
 SECONDS_MIN: Final = 0.001
 SECONDS_MAX: Final = 365 * 86_400
 ENTRIES_MAX: Final = 10_000_000
@@ -62,6 +64,7 @@ class IdempotencyConfig(Struct, frozen=True, kw_only=True):
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
         """Read the IDEMPOTENCY_ variables; a value that cannot be meant stops the start and is named."""
         source = os.environ if environ is None else environ
+        _refuse_misspelt(source, PREFIX, {PREFIX + field.upper() for field in cls.__struct_fields__})
         given: dict[str, float | bool] = {}
         for field in cls.__struct_fields__:
             variable = PREFIX + field.upper()
@@ -81,6 +84,8 @@ class CommandLine(Struct, frozen=True, kw_only=True):
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
         """Read ONEJOB_ENGINE and ONEJOB_API_KEY; NO_COLOR of any value and a dumb terminal mean no colours."""
         source = os.environ if environ is None else environ
+        service = {SERVICE_PREFIX + field.upper() for field in _service_fields()}
+        _refuse_misspelt(source, SERVICE_PREFIX, service | NOT_OF_THE_SERVICE)
         return cls(
             engine=source.get("ONEJOB_ENGINE") or None,
             api_key=source.get("ONEJOB_API_KEY") or None,
@@ -96,11 +101,13 @@ def service_config(
     """The settings of the service: a TOML file, then the ONEJOB_ variables, then the command line; the later wins."""
     from onejob.http.config import ServiceConfig  # which is made of what is above this room
 
-    types = {field.name: field.type for field in msgspec.structs.fields(ServiceConfig)}
+    types = _service_fields()
     names: dict[str, str] = {}  # of each field that is given: by which name
     values: dict[str, Any] = {}
     for field, value in (_in_file(path) if path else {}).items():
         names[field] = f"{field} in {path}"
+        if field not in types:
+            raise Invalid(field, _unknown(names[field], types, field))
         values[field] = _converted(names[field], value, types.get(field), strict=True)
     for variable, text in (os.environ if environ is None else environ).items():
         field = variable.removeprefix(SERVICE_PREFIX).lower()
@@ -108,6 +115,9 @@ def service_config(
             names[field] = variable
             # What is made of several settings is for the file.
             kind = None if field == "jwt" else types.get(field)
+            if kind is None:
+                known = [SERVICE_PREFIX + name.upper() for name in types if name != "jwt"]
+                raise Invalid(variable, _unknown(variable, known))
             values[field] = _converted(variable, _spelled(text, kind), kind, strict=False)
     for field, value in (overrides or {}).items():
         if value is not None:
@@ -116,6 +126,39 @@ def service_config(
         return ServiceConfig(**values)
     except Invalid as error:
         raise Invalid(error.what, f"{names.get(error.what, error.what)}: {error}") from None
+
+
+def _service_fields() -> dict[str, Any]:
+    from onejob.http.config import ServiceConfig
+
+    return {field.name: field.type for field in msgspec.structs.fields(ServiceConfig)}
+
+
+def _unknown(shown: str, known: Iterable[str], name: str | None = None) -> str:
+    """What to say of a name that no setting has."""
+    near = _nearest(shown if name is None else name, known)
+    act = f"did you mean {near}?" if near else "leave it out, or correct its name"
+    return f"{shown} is no setting of the service; {act}"
+
+
+def _refuse_misspelt(source: Mapping[str, str], prefix: str, known: Set[str]) -> None:
+    """A name close to one of ours was meant to be it; what else begins so may be somebody else's."""
+    for variable in source:
+        if not variable.startswith(prefix) or variable in known or _elses(variable, source[variable]):
+            continue
+        if near := _nearest(variable, known):
+            raise Invalid(variable, f"{variable} is no setting; did you mean {near}? Else rename it")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    # Without the beginning that all of them share, which would make everything look alike.
+    bare = {_bare(one): one for one in known}
+    found = get_close_matches(_bare(name), list(bare), n=1, cutoff=ALIKE)
+    return bare[found[0]] if found else None
+
+
+def _bare(name: str) -> str:
+    return name.removeprefix(SERVICE_PREFIX).removeprefix(PREFIX).lower()
 
 
 def _elses(variable: str, text: str) -> bool:
@@ -145,8 +188,6 @@ def _spelled(text: str, kind: Any) -> object:
 
 
 def _converted(name: str, value: object, kind: Any, *, strict: bool) -> Any:
-    if kind is None:
-        raise Invalid(name, f"{name} is no setting of the service; leave it out, or correct its name")
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:

@@ -4,8 +4,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onejob.core.facts import U64, Job, Record
+from onejob.core.facts import U64, Job, Policy, Record
+from onejob.core.identity import policy_id
 from onejob.core.lookup import Probe
+from onejob.core.policy import DropPolicy, LookUpPolicy, SetPolicy
 from onejob.core.receipt import Held
 from onejob.core.reservation import Verdict
 from onejob.core.states import IdempotencyStatus, JobState
@@ -42,6 +44,9 @@ from tests.core.world import (
 ME = JOB
 RECEIPT = b'"as told"'
 ABSENT = "absent"
+POLICY = "limits"
+POLICY_ID = policy_id(TENANT, POLICY)
+_ON_POLICY: dict[str, Any] = {"tenant": TENANT, "policy_id": POLICY_ID}
 
 _P, _C, _R = IdempotencyStatus.PENDING, IdempotencyStatus.COMMITTED, IdempotencyStatus.REJECTED
 _THEIRS = {"holder": BOB, "job_ids": JOB2}
@@ -132,6 +137,13 @@ def job_named(shape: str, state: str) -> Job | None:
     return a_job(JobState(state), id=id, slot=TALLY_ID if state in LIVE_JOBS else b"", due_at=NOW - SECOND)
 
 
+def policy_named(shape: str) -> Policy | None:
+    """A policy stands beside every record, and there is none where there is no record."""
+    if shape == ABSENT:
+        return None
+    return Policy(POLICY_ID, TENANT, POLICY, b"old", NOW - SECOND, version=3)
+
+
 def commands_for(shape: str) -> dict[str, Command[Any]]:
     """Every command; the holder's ones name what the record names, so that only the holder can be wrong."""
     record = record_named(shape)
@@ -155,6 +167,13 @@ def commands_for(shape: str) -> dict[str, Command[Any]]:
         "probe_submit": Probe(tenant=TENANT, command=submit()),
         "probe_reserve": Probe(tenant=TENANT, command=with_job),
         "probe_bare": Probe(tenant=TENANT, command=without),
+        "look_up_policy": LookUpPolicy(**_ON_POLICY),
+        "set_policy": SetPolicy(**_ON_POLICY, name=POLICY, body=b"new"),
+        "set_first": SetPolicy(**_ON_POLICY, name=POLICY, body=b"new", expected=0),
+        "set_over": SetPolicy(**_ON_POLICY, name=POLICY, body=b"new", expected=3),
+        "set_again": SetPolicy(**_ON_POLICY, name=POLICY, body=b"old", expected=2),
+        "drop_policy": DropPolicy(**_ON_POLICY),
+        "drop_stale": DropPolicy(**_ON_POLICY, expected=2),
         "look_up_job": look_up_job(job_id or JOB),
         "cancel": cancel(job_id or JOB),
         "tend": tend(job_id or JOB),

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from onejob.core.facts import FORMAT, KINDS, Job, Kind, live
 from onejob.core.lookup import LookUp, LookUpJob, Probe
+from onejob.core.policy import DropPolicy, LookUpPolicy, SetPolicy
 from onejob.core.receipt import AnyReply, Cancelled, Defect, Foreseen, Refused, Tended
 from onejob.core.reservation import Renew, Reserve, Settle, TakeOver
 from onejob.core.states import IdempotencyStatus
@@ -24,6 +25,7 @@ from tests.core.shapes import (
     commands_for,
     job_named,
     jobs_of,
+    policy_named,
     record_named,
 )
 from tests.core.world import NOW, RECORD_ID, TENANT, World, a_tally
@@ -75,6 +77,12 @@ expired      Missing  Tended+  Missing      Tended-  Tended+
 leased       Found    Tended-  IN_PROGRESS  Tended+  Tended+
 other        Found    Tended-  Forgotten    Tended+  Tended+
 """
+# By the policy alone, which has version 3 where it is there.
+OF_THE_POLICY = """
+        look_up_policy  set_policy   set_first    set_over     set_again    drop_policy  drop_stale
+absent  Missing         PolicyFound  PolicyFound  STALE        STALE        Tended-      Tended-
+there   PolicyFound     PolicyFound  STALE        PolicyFound  PolicyFound  Tended+      STALE
+"""
 # By the state of the job alone; every job here is due.
 OF_THE_JOB = """
              look_up_job  cancel      tend
@@ -91,7 +99,7 @@ lost         Found        Cancelled-  Tended+
 
 AnyCommand = (
     Submit | Reserve | Renew | Settle | TakeOver | LookUp | LookUpJob | Probe | Cancel | Expire | Tend
-    | Forget | Purge | CountHits
+    | Forget | Purge | CountHits | LookUpPolicy | SetPolicy | DropPolicy
 )  # fmt: skip
 replies = msgspec.msgpack.Decoder(AnyReply)
 travelled = msgspec.msgpack.Decoder(AnyCommand)
@@ -103,6 +111,7 @@ def cells(grid: str) -> dict[tuple[str, str], str]:
 
 
 ANSWER, UPKEEP_ANSWER, JOB_ANSWER = cells(ANSWERS), cells(UPKEEP), cells(OF_THE_JOB)
+POLICY_ANSWER = cells(OF_THE_POLICY)
 COMMANDS = tuple(commands_for("absent"))
 
 
@@ -111,6 +120,8 @@ def expected(shape: str, state: str, command: str) -> str:
         return "Foreseen " + expected(shape, state, command.replace("probe_", "").replace("_", ""))
     if command in ("look_up_job", "cancel", "tend"):
         return JOB_ANSWER[state, command]
+    if (ABSENT, command) in POLICY_ANSWER:
+        return POLICY_ANSWER[ABSENT if policy_named(shape) is None else "there", command]
     if ("absent", command) in UPKEEP_ANSWER:
         words = shape.split("_")
         group = next((group for group in ("absent", "expired", "leased") if group in words), "other")
@@ -131,7 +142,7 @@ EXPIRED_MINE = {shape for shape in RECORDS if shape.startswith("expired") and sh
 def test_the_tables_name_every_shape_every_job_state_and_every_command() -> None:
     assert {shape for shape, _ in ANSWER} == set(RECORDS)
     assert {state for state, _ in JOB_ANSWER} == {ABSENT, *LIVE_JOBS, *ENDED_JOBS}
-    heads = {head for grid in (ANSWER, UPKEEP_ANSWER, JOB_ANSWER) for _, head in grid}
+    heads = {head for grid in (ANSWER, UPKEEP_ANSWER, JOB_ANSWER, POLICY_ANSWER) for _, head in grid}
     assert heads == {command for command in COMMANDS if not command.startswith("probe_")}
 
 
@@ -213,7 +224,7 @@ def test_an_impossible_pair_is_a_defect_or_an_answer_but_never_a_crash() -> None
 
 
 def world_of(shape: str, state: str) -> World:
-    facts = (record_named(shape), job_named(shape, state), a_tally())
+    facts = (record_named(shape), job_named(shape, state), a_tally(), policy_named(shape))
     return World(*(fact for fact in facts if fact is not None))
 
 

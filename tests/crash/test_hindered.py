@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import onejob
+from onejob import readiness
 
 from . import judge, mount
 from .load import asked, asked_again, opened
@@ -74,8 +75,9 @@ async def test_a_store_restarted_on_a_full_disk_loses_no_answer(tmp_path: Path) 
 
 @pytest.mark.parametrize("reading", [True, False])
 async def test_a_disk_turned_read_only_is_said_and_the_same_process_goes_on_once_it_is_not(
-    reading: bool, tmp_path: Path
+    reading: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(readiness, "TRY_SECONDS", 0.0)
     mount.needed()
     with mount.mounted(tmp_path) as fs:
         path = fs.path / "j.db"
@@ -92,7 +94,11 @@ async def test_a_disk_turned_read_only_is_said_and_the_same_process_goes_on_once
                 assert await submit(ledger, "before") == answers["before"]
             with pytest.raises(onejob.Unavailable, match=r"j\.db .* then repeat"):
                 await opened(str(path))
+            for _ in range(2):
+                with pytest.raises((onejob.Unavailable, onejob.Unknown), match="repeat"):
+                    await ledger._host.readiness.check()
             fs.order("frozen", 0)
+            await ledger._host.readiness.check()
             answers["during"] = await submit(ledger, "during")
             assert await asked_again(ledger, answers) == 0
         finally:

@@ -17,9 +17,9 @@ ACCEPTED = said(
         "requestId": "r",
         "job": None,
         "idempotency": {"key": "k", "scope": "t", "outcome": "replayed", "expiresAt": None},
+        "jobId": JOB_ID,
         "news": "from a newer server",
     },
-    f"Location: /api/jobs/{JOB_ID}",
 )
 NO_JOBS = said(200, {"requestId": "r", "jobs": [], "next": None})
 AWAY = problem(503, "SERVICE_UNAVAILABLE", "Retry-After: 1", retryable=True)

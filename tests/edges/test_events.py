@@ -9,9 +9,11 @@ import onejob
 from onejob.core.ids import parse_id
 from onejob.core.lookup import LookUpJob
 from onejob.core.roles import Act
+from onejob.credentials import ApiKeys
 from onejob.http import events, pour
 from onejob.http.answers import Answer
 from onejob.http.app import App
+from onejob.http.config import ServiceConfig
 from onejob.http.request import Request
 from onejob.http.routes import Route
 from onejob.tail import Tail
@@ -322,3 +324,23 @@ async def test_a_rejected_preparation_is_told(queue: onejob.Ledger, client: Clie
     answer = await watched(client, held.job_id)
     await queue.reject(held, b"no")
     assert names(await answer.all()) == [(0, "submitted"), (1, "failed"), (None, "end")]
+
+
+@pytest.mark.parametrize("ping", [True, False])
+async def test_a_revoked_credential_ends_what_it_watches(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch, ping: bool
+) -> None:
+    monkeypatch.setattr(events, "PING_SECONDS", 0.05 if ping else 60.0)
+    keys = ApiKeys(queue)
+    made = await keys.create("watcher", roles=["submitter"])
+    job_id = (await queue.submit("t", idempotency_key="k")).job_id
+    async with served(App(queue, config=ServiceConfig(auth=True))) as client:
+        answer = await watched(client, job_id, b"authorization: Bearer " + made.text.encode())
+        assert names([await anext(answer), await anext(answer)]) == [(0, "submitted")]
+        await keys.revoke(made.key.id)
+        if not ping:  # then the next event is what finds it out, and it is not told
+            await queue.cancel(job_id)
+        assert names(await answer.all()) == []
+        again = await watched(client, job_id, b"authorization: Bearer " + made.text.encode())
+        assert again.status == 401
+        await until_nobody_watches(queue.tail)

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 import onejob
+from onejob.clock import FakeClock
+from onejob.conformance.samples import TYPE, a_record
+from onejob.core.facts import Kind
+from onejob.engines.memory import MemoryEngine
+from onejob.host import Host
 from onejob.http.app import App
+from onejob.ids import SystemIds
+from onejob.intake import Caller
 from tests.edges.serving import Client, served
 
 NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
@@ -174,3 +181,21 @@ async def test_a_batch_has_no_key_of_its_own_and_says_so(queue: onejob.Ledger, c
     answer = await client.post("/api/jobs/batch", {"jobs": [{"type": "t"}]}, b"idempotency-key: k")
     assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
     assert await queue.jobs() == []
+
+
+async def test_a_foreign_job_is_named_in_the_body_and_has_no_path_here(clock: FakeClock) -> None:
+    engine = MemoryEngine(clock)
+    record = a_record("k", "default", foreign_id="ec2-77", fingerprint=b"")
+    engine.facts[Kind.RECORD][record.id] = record
+    host = Host(engine, onejob.IdempotencyConfig(), clock=clock, ids=SystemIds())
+    ledger = onejob.Ledger(host, Caller())
+    async with ledger, served(App(ledger)) as client:
+        answer = await client.post("/api/jobs", {"type": TYPE}, b"idempotency-key: k")
+        assert (answer.status, answer.body["job"], answer.body["jobId"]) == (202, None, "ec2-77")
+        assert answer.headers["idempotent-replayed"] == "true"
+        assert "location" not in answer.headers
+        dry = await client.post("/api/jobs?dryRun=true", {"type": TYPE}, b"idempotency-key: k")
+        assert (dry.body["job"], dry.body["jobId"]) == (None, "ec2-77")
+        item = {"type": TYPE, "idempotencyKey": "k"}
+        (verdict,) = (await client.post("/api/jobs/batch", {"jobs": [item]})).body["verdicts"]
+        assert (verdict["status"], verdict["jobId"]) == (202, "ec2-77")

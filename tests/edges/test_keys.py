@@ -194,7 +194,7 @@ async def test_where_keys_belong_to_users_each_sees_its_own(queue: onejob.Ledger
         own = queue.acting(tenant="default", user=user, actor=onejob.Actor.user(user), owns_keys=True)
         await own.submit("t", idempotency_key=f"of-{user}")
         await own.submit("t", idempotency_key="same")
-    caller = Caller("default", "ann", "user:ann", owns_keys=True)
+    caller = Caller("default", "ann", "user:ann", owns_keys=True, oversees=False)
     async with served(App(queue, authenticate=_as(caller, Role.OPERATOR))) as client:
         for query in ("", "scope=t"):
             assert sorted((await listed(client, query))[0]) == ["of-ann", "same"]

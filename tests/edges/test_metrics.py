@@ -8,10 +8,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import onejob
+from onejob import readiness
 from onejob.clock import FakeClock, SystemClock
 from onejob.core.arrival import TTL_MS_DEFAULT
+from onejob.core.facts import Kind
 from onejob.core.key import KEY_CHARS_MAX
-from onejob.errors import Unavailable
+from onejob.core.policy import DropPolicy, SetPolicy
+from onejob.core.roles import Role
+from onejob.engines import outcomes
+from onejob.errors import Unavailable, Unknown
 from onejob.host import Host
 from onejob.http import observability
 from onejob.http.app import App
@@ -77,6 +82,7 @@ def test_submissions_are_counted_by_their_answer(service: Process) -> None:
         service.submit("charge", {"amount": amount}, key="counted")
     assert [after - once for after, once in zip(counted(), before, strict=True)] == [1, 2, 1]
     stats = service.get("/api/stats").json
+    assert stats["outcomes"] == stats["process"]["outcomes"]
     assert [stats["outcomes"][word] for word in ("created", "replayed", "conflict")] == counted()
 
 
@@ -104,7 +110,7 @@ def test_nothing_a_stranger_sends_becomes_a_label(service: Process) -> None:
     described = service.get("/openapi.json").json["paths"]
     known = {(method.upper(), path) for path, methods in described.items() for method in methods}
     for name, labels in samples(text):
-        if name.startswith("onejob_http"):
+        if name.startswith("onejob_http_request"):
             told = dict(labels)
             assert (told["method"], told["route"]) in known | {("-", "unmatched")}
             assert told["status"] in {"1xx", "2xx", "3xx", "4xx", "5xx"}
@@ -124,6 +130,46 @@ def test_batches_and_queues_show(service: Process) -> None:
     assert found["onejob_waiters", ()] == 0
     assert found["process_resident_memory_bytes", ()] > 0
     assert ("onejob_upkeep_failures_total", ()) in found
+
+
+async def test_a_tenant_sees_its_own_counts_and_administrators_see_all(queue: onejob.Ledger) -> None:
+    def known(tenant: str, *roles: Role) -> bytes:
+        caller = Caller(tenant, "ann", "user:ann")
+        credentials[name := f"{tenant}:{len(credentials)}"] = Credential(caller, frozenset(roles), "ann")
+        return b"x-name: " + name.encode()
+
+    async def named(scope: Scope) -> Credential:
+        return credentials[dict(scope["headers"])[b"x-name"].decode()]
+
+    credentials: dict[str, Credential] = {}
+    ours, theirs, admin = (
+        known("acme", Role.SUBMITTER),
+        known("umbrella", Role.OPERATOR),
+        known("acme", Role.ADMIN),
+    )
+    app = App(queue, config=ServiceConfig(auth=True, metrics_open=False), authenticate=named)
+    async with served(app) as client:
+        for n in (1, 1, 2):
+            await client.post("/api/jobs", {"type": "t"}, ours, b"idempotency-key: k%d" % n)
+        await client.post("/api/jobs", {"type": "t"}, theirs, b"idempotency-key: k")
+        told = [(await client.get("/api/stats", who)).body for who in (ours, theirs, admin)]
+        assert [one["tenant"] for one in told] == ["acme", "umbrella", "acme"]
+        assert [one["outcomes"]["created"] for one in told] == [2, 1, 2]
+        assert [one["outcomes"]["replayed"] for one in told] == [1, 0, 1]
+        assert [one["process"] for one in told[:2]] == [None, None]
+        assert told[2]["process"]["outcomes"]["created"] == 3
+        assert told[2]["process"]["queues"]["write"]["commands"] >= 3
+        assert (await client.get("/metrics", ours)).status == 403
+        assert (await client.watch("/metrics", admin)).status == 200
+
+
+def test_the_counts_of_tenants_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcomes, "TENANTS_MAX", 3)
+    counted = outcomes.Outcomes()
+    for n in range(10):
+        counted.count(f"tenant {n}", "created")
+    assert (counted.total(), len(counted._tenants)) == ({"created": 10}, 3)
+    assert [dict(counted.of(f"tenant {n}")) for n in (0, 9)] == [{}, {"created": 1}]
 
 
 async def test_each_app_counts_for_itself(queue: onejob.Ledger) -> None:
@@ -155,6 +201,63 @@ async def test_it_is_not_ready_when_the_engine_fails(held_up: tuple[Watched, Led
         assert "on holiday" in answer.body["detail"]
         assert answer.headers["retry-after"] == "1"
         assert (await client.get("/healthz")).status == 200
+
+
+@pytest.mark.parametrize("failure", [Unavailable("no room is left"), Unknown("the sync failed")])
+async def test_it_is_not_ready_after_a_failed_write_until_one_succeeds(
+    held_up: tuple[Watched, Ledger], failure: Exception
+) -> None:
+    engine, ledger = held_up
+    async with served(App(ledger)) as client:
+        engine.before.extend([failure] * 3)
+        with pytest.raises(type(failure)):
+            await ledger.submit("t", idempotency_key="k")
+        engine.before.clear()
+        engine.hold()  # reads pass, and writes do not
+        ledger._host.readiness._tried = SystemClock().monotonic()
+        for _ in range(3):
+            answer = await client.get("/readyz")
+            assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
+            assert str(failure) in answer.body["detail"]
+            assert answer.body["error"]["details"] == {"durability": "process", "engine": "watched"}
+        assert not engine.of(SetPolicy), "it was tried not long ago"
+        engine.free()
+        await ledger.submit("t", idempotency_key="k")
+        assert (await client.get("/readyz")).status == 200
+        assert not engine.of(SetPolicy), "a write by somebody else was enough"
+
+
+async def test_an_idle_server_finds_out_by_itself_that_it_is_ready_again(
+    held_up: tuple[Watched, Ledger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, ledger = held_up
+    monkeypatch.setattr(readiness, "TRY_SECONDS", 3600.0)
+    async with served(App(ledger)) as client:
+        engine.before.append(Unavailable("no room is left"))
+        with pytest.raises(Unavailable):
+            await ledger.submit("t", idempotency_key="k")
+        engine.hold()
+        trying = asyncio.create_task(client.get("/readyz"))  # the first to ask tries
+        while not engine.of(SetPolicy):
+            await asyncio.sleep(0.001)
+        assert (await client.get("/readyz")).status == 503, "the second does not"
+        engine.free()
+        assert (await trying).status == 200
+        assert (await client.get("/readyz")).status == 200
+        assert (len(engine.of(SetPolicy)), len(engine.of(DropPolicy))) == (1, 1)
+        assert not engine.store.facts[Kind.POLICY], "nothing is left of the attempt"
+
+
+async def test_strangers_are_not_told_what_ails_the_store(
+    held_up: tuple[Watched, Ledger], caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, ledger = held_up
+    async with served(App(ledger, config=ServiceConfig(auth=True))) as client:
+        engine.before.append(Unavailable("/secret/place is full"))
+        answer = await client.get("/readyz")
+    assert answer.status == 503
+    assert "/secret/place" not in str(answer.body)
+    assert "/secret/place is full" in caplog.text
 
 
 async def test_it_is_not_ready_when_the_engine_is_silent(

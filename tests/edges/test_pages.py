@@ -102,7 +102,7 @@ def test_the_first_page_shows_counters_the_latest_job_and_the_story_of_a_key(
     assert "orders/7" in element(dom, "jobs")
     assert "<img" not in dom
     story = dom.partition('id="story"')[2]
-    assert "1 repetitions, 1 conflicts" in story
+    assert "1 repetition, 1 conflict" in story
     assert "submitted" in story
     assert "window ends" in story
 

@@ -230,7 +230,7 @@ async def test_hits_are_counted_in_memory_and_written_when_it_suits(gate: Gated)
     (record,) = [one for one in await listed(gate.engine, Kind.RECORD) if one.key == "k"]
     assert (record.hits, record.conflicts) == (4, 1)
     assert record.last_hit_at == record.changed_at
-    assert dict(gate.outcomes) == {"created": 3, "replayed": 4, "conflict": 1}
+    assert gate.outcomes.total() == {"created": 3, "replayed": 4, "conflict": 1}
 
 
 async def test_a_repeated_candidate_in_flight_hears_what_the_leader_hears(gate: Gated) -> None:

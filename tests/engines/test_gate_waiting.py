@@ -44,6 +44,7 @@ async def test_a_key_is_polled_once_for_all_who_wait(clock: FakeClock) -> None:
     waiting = [gate.call(submit()) for _ in range(100)]
     await asyncio.sleep(4.9)
     assert gate.stats().waiters == 100
+    assert (gate.waiting(TENANT), gate.waiting("another")) == (100, 0)
     pauses = [round(later - earlier, 6) for earlier, later in pairwise([begun, *polls(gate)])]
     assert pauses == [0.02, 0.04, 0.08, 0.16, 0.32, *[0.5] * 8]
     for (reply,) in await asyncio.gather(*waiting):

@@ -18,9 +18,11 @@ from onejob.conformance.world import ask, everything, listed
 from onejob.core.facts import U64, Kind
 from onejob.core.fold import Changes, Trespass
 from onejob.core.lookup import LookUpJob
-from onejob.core.receipt import Created, Found, Replayed
-from onejob.engine import StoreRefused, Unavailable
+from onejob.core.receipt import Created, Defect, Found, Missing, Replayed
+from onejob.engine import JobPage, StoreRefused, Unavailable
 from onejob.engines.sqlite import SqliteEngine, schema
+from onejob.errors import Outdated
+from onejob.ids import new_job_id
 from tests.engines.sqlite_files import Direct, content, fill, pragma, tables
 
 DAY_MS = 86_400_000
@@ -72,6 +74,39 @@ async def test_a_newer_schema_is_refused_and_left_alone(engine: SqliteEngine, pa
     with pytest.raises(StoreRefused, match=r"schema 99.*upgrade the program"):
         await SqliteEngine.open(path)
     assert content(path) == before
+
+
+@pytest.mark.parametrize("column", ["state", "delivery"])
+async def test_a_word_of_a_newer_program_harms_only_whoever_needs_it(
+    engine: SqliteEngine, path: str, column: str
+) -> None:
+    (made,) = await engine.execute([submit()])
+    assert isinstance(made, Created)
+    with Direct(path) as db:
+        db.execute(f"UPDATE job SET {column} = 'hovering'")
+    look = LookUpJob(tenant=TENANT, job_id=made.job.id)
+    for commands in ([look, LookUpJob(tenant=TENANT, job_id=new_job_id())], [submit(), submit("other")]):
+        newer, fine = await engine.execute(commands)
+        assert isinstance(newer, Defect)
+        assert newer.retryable
+        assert "upgrade this program" in newer.message
+        assert isinstance(fine, (Created, Missing))
+    with pytest.raises(Outdated, match="upgrade this program"):
+        await engine.scan(JobPage(tenant=TENANT))
+
+
+async def test_a_column_of_a_newer_program_is_no_fault_of_a_command(engine: SqliteEngine, path: str) -> None:
+    await ask(engine, submit(), Created)
+    with Direct(path) as db:
+        db.execute(
+            "CREATE TRIGGER must_have_a_colour BEFORE INSERT ON job BEGIN SELECT RAISE(ABORT, 'colour'); END"
+        )
+    (reply,) = await engine.execute([submit("before")])
+    assert isinstance(reply, Defect), "of the same schema, it is a fault"
+    with Direct(path) as db:
+        db.pragma("user_version", 99)
+    with pytest.raises(StoreRefused, match=r"schema 99.*upgrade the program"):
+        await engine.execute([submit("after")])
 
 
 async def test_another_programs_database_is_refused_and_left_alone(path: str) -> None:

@@ -12,7 +12,7 @@ from onejob.core.step import Command
 from onejob.core.submission import Submit
 from onejob.engine import Unavailable
 
-from .checks import Watch
+from .checks import Watch, Window
 from .store import SimStore, name_of
 
 
@@ -144,14 +144,20 @@ class Answers:
         if clock - self.slack_ms > window.until:
             late = clock - window.until
             watch.violated("nothing is answered from an expired record", f"{what}: asked {late} ms after")
-        elif window.gone is not None and ask.sent > window.gone + self.slack_ms / 1000:
+        elif window.gone is not None and ask.sent > window.gone + self._remembered(window):
             watch.violated("the answer is the key's job", f"{what}: replaced before it was asked")
+
+    def _remembered(self, window: Window) -> float:
+        """For how long gates may go on with what is gone: they are not told of an erasure."""
+        plan = self.store.plan
+        memory = max(plan.committed_ttl, plan.rejected_ttl) if window.purged else 0.0
+        return memory + self.slack_ms / 1000
 
     def _fresh(self, ask: Ask, job_id: bytes, state: JobState) -> None:
         """The state is one that the job had at some moment between question and answer."""
         told = self.watch.states.get(job_id, [])
         ends = [*(when for when, _ in told[1:]), float("inf")]
-        if not any(state is was and end >= ask.sent for (_, was), end in zip(told, ends, strict=True)):
+        if not any(state is was and end >= ask.sent for (_, was), end in zip(told, ends, strict=False)):
             self.watch.counts["stale state"] += 1
             if not told or state in SETTLED:
                 self.watch.violated("a state is one that was", f"{job_id.hex()} {state}")

@@ -26,6 +26,8 @@ from onejob.core.receipt import (
 )
 from onejob.core.reservation import Settle
 from onejob.core.states import ENDED, IdempotencyStatus, JobState
+from onejob.core.submission import Submit
+from onejob.core.upkeep import Purge
 
 from .loop import VirtualLoop
 from .model import Model, Said
@@ -42,6 +44,7 @@ class Window(Struct):
     until: int
     status: str
     gone: float | None = None  # when another job, or nothing, stood in its place
+    purged: bool = False  # erased inside its window: gates may remember it for a while
 
 
 class Watch:
@@ -84,14 +87,30 @@ class Watch:
             self.counts[f"{word} {right[0]}"] += 1
             if told != right:
                 self.violated("the model answers otherwise", f"{word}: {told}, not {right}")
+        erased = {command.tenant for command in proposal.commands if isinstance(command, Purge)}
+        going = {old.id for old, new in moves if isinstance(old, Record) and _replaced(old, new)}
         for old, new in moves:
             if isinstance(new or old, Job):
-                self._job_moved(old, new, now)
+                self._job_moved(old, new, now, erased=erased, going=going)
         settling = any(isinstance(command, Settle) for command in proposal.commands)
         for old, new in moves:
             if isinstance(new or old, Record):
-                self._record_moved(old, new, now, settling=settling)
+                self._record_moved(old, new, now, settling=settling, erased=erased)
+        if erased:
+            self._fleeting(proposal)
         self._compare(proposal)
+
+    def _fleeting(self, proposal: Proposal) -> None:
+        """Made and erased in one batch: no move tells of it, but whoever asked was told."""
+        for command, reply in zip(proposal.commands, proposal.replies, strict=True):
+            if not isinstance(reply, Created) or reply.job.id in self.born:
+                continue
+            self.dropped.add(reply.job.id)
+            self.states.setdefault(reply.job.id, [(self._now(), reply.job.state)])
+            if isinstance(command, Submit) and command.record_id:
+                name = (command.record_id, reply.job.id)
+                window = Window(command.fingerprint, reply.expires_at, "committed", self._now(), purged=True)
+                self.windows.setdefault(name, window)
 
     def _compare(self, proposal: Proposal) -> None:
         """Whatever these commands looked at stands in the model as it does in the store."""
@@ -122,21 +141,23 @@ class Watch:
         ):
             self.violated("no job goes before its record", f"{record.key!r}: due at {job.due_at}")
 
-    def _record_moved(self, old: Record | None, new: Record | None, now: int, *, settling: bool) -> None:
+    def _record_moved(
+        self, old: Record | None, new: Record | None, now: int, *, settling: bool, erased: set[str]
+    ) -> None:
         now = max(now, old.changed_at if old else 0, new.changed_at if new else 0)
         lived = old is not None and (now <= old.expires_at or now <= old.lease_until)
-        if old is not None and (
-            new is None or new.created_at != old.created_at or new.job_ids != old.job_ids
-        ):
-            if lived:
+        if old is not None and _replaced(old, new):
+            purged = old.tenant in erased
+            if lived and not purged:
                 self.violated("one job per window", f"{old.key!r} at {now} lost {old.job_ids.hex()} early")
-            self._window_of(old).gone = self._now()
+            window = self._window_of(old)
+            window.gone, window.purged = self._now(), purged
         elif old is not None and new is not None:
             self._same_window(old, new, now, settling=settling)
         if new is not None:
             window = self._window_of(new)
             if old is None or new.created_at != old.created_at:
-                window.gone = None
+                window.gone, window.purged = None, False
             window.until = max(new.expires_at, new.lease_until)
             window.status = new.status.value
             if new.job_ids and new.job_ids not in self.born:
@@ -158,7 +179,9 @@ class Watch:
         if new.token != old.token and now <= old.lease_until and not settling:
             self.violated("a lease holds", f"{old.key!r} taken at {now}, held until {old.lease_until}")
 
-    def _job_moved(self, old: Job | None, new: Job | None, now: int) -> None:
+    def _job_moved(
+        self, old: Job | None, new: Job | None, now: int, *, erased: set[str], going: set[bytes]
+    ) -> None:
         if new is not None and (old is None or old.state is not new.state):
             self.states.setdefault(new.id, []).append((self._now(), new.state))
         if old is None and new is not None:
@@ -174,9 +197,12 @@ class Watch:
             self.counts["made again"] += new.id in self.dropped
             self.born.add(new.id)
         elif old is not None and new is None:
-            if old.state not in ENDED:
+            purged = old.tenant in erased
+            if old.state not in ENDED and not purged:
                 self.violated("no job is lost", f"{old.id.hex()} went while {old.state}")
-            for (_, job_id), window in self.windows.items():
+            for (record_id, job_id), window in self.windows.items():
+                if purged and record_id in going:
+                    continue  # erased together with its record
                 if job_id == old.id and window.gone is None and now <= window.until:
                     self.violated("no job goes before its record", f"{old.id.hex()} at {now}")
             # A command knows its own echo for as long as its job is kept, and these are kept for seconds.
@@ -197,6 +223,11 @@ class Watch:
         if window is None:
             window = self.windows[name] = Window(record.fingerprint, 0, "")
         return window
+
+
+def _replaced(old: Record, new: Record | None) -> bool:
+    """The key's time with this job is over."""
+    return new is None or new.created_at != old.created_at or new.job_ids != old.job_ids
 
 
 def said(reply: AnyReply) -> Said:

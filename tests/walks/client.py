@@ -14,6 +14,7 @@ from onejob.core.upkeep import Forget
 from onejob.core.work import Cancel
 from onejob.engine import Unavailable, Unknown
 from onejob.engines.gate import Gate
+from onejob.erasure import Erased, erase
 from onejob.sweep import Sweeper
 
 from .answers import Ask
@@ -214,6 +215,19 @@ class Client:
 
         await self._send(work)
 
+    async def purge(self, op: Op) -> None:
+        """As an operator who has not revoked the credentials first: what others submit meanwhile may be left."""
+
+        async def work(gate: Gate) -> Results:
+            await erase(gate, self.tenant, Erased())
+            return []
+
+        for attempt in range(TRIES_MAX):
+            results = await self._send(work)
+            if results is not None and not results:
+                return
+            await asyncio.sleep(_BACKOFF * attempt)
+
     def _submit(
         self, op: Op, *, key: int | None = None, body: int | None = None, keyless: bool = False
     ) -> Submit:
@@ -261,4 +275,5 @@ _VERBS: dict[Verb, Callable[[Client, Op], Awaitable[object]]] = {
     Verb.LOOK_UP: Client.look_up,
     Verb.SWEEP: Client.sweep,
     Verb.COUNT: Client.count,
+    Verb.PURGE: Client.purge,
 }

@@ -11,7 +11,7 @@ from onejob.core.lookup import LookUp, LookUpJob, Probe
 from onejob.core.receipt import AnyReply, Tended
 from onejob.core.reservation import Renew, Reserve, Settle, TakeOver, Verdict
 from onejob.core.submission import Submit
-from onejob.core.upkeep import CountHits, Expire, Forget, Tend
+from onejob.core.upkeep import CountHits, Expire, Forget, Purge, Tend
 from onejob.core.work import Cancel
 
 from .shelf import Key, Shelf, Work
@@ -231,6 +231,21 @@ class Model(Shelf):
         )
         return ("tended", True)
 
+    def _purge(self, c: Purge, now: int, _: Any) -> Said:
+        """A key goes with its job, whatever their state; a job by itself only when no living key can name it."""
+        gone = 0
+        if c.record_id and c.record_id in self.keys:
+            key = self.keys.pop(c.record_id)
+            self.jobs.pop(key.job, None)
+            gone += 1
+        for job_id in c.job_ids:
+            job = self.jobs.get(job_id)
+            if job is not None and max(now, job.stamp) > job.until:
+                del self.jobs[job_id]
+                gone += 1
+        self.counts["purged"] += gone
+        return ("tended", gone > 0)
+
 
 _RULES: dict[type[Any], Callable[..., Said]] = {
     Submit: Model._submit,
@@ -246,4 +261,5 @@ _RULES: dict[type[Any], Callable[..., Said]] = {
     Expire: Model._expire,
     Tend: Model._tend,
     CountHits: Model._count,
+    Purge: Model._purge,
 }

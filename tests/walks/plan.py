@@ -25,6 +25,7 @@ class Verb(StrEnum):
     LOOK_UP = "look_up"
     SWEEP = "sweep"
     COUNT = "count"  # write down the hits
+    PURGE = "purge"  # erase all that the tenant has, while others submit
 
 
 class Op(Struct, frozen=True, omit_defaults=True):
@@ -127,6 +128,8 @@ def draw(seed: int) -> Plan:
     windows = [100 * n for n in (chance.randint(2, 10), chance.randint(10, 50))]
     leases = [100 * n for n in chance.sample(range(2, 21), 2)]
     verbs, bodies, crowd = _swarm(chance), pick([1, 2, 2, 3]), pick([2, 4, 6, 8])
+    # Drawn apart, so that the walks of seeds without an erasure stay what they were.
+    verbs[Verb.PURGE] = Random(f"purge {seed}").choice([0, 0, 0, 6])
     clients = tuple(
         tuple(
             _op(chance, verbs, keys + sequenced, bodies, windows, leases)

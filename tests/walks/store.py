@@ -19,7 +19,7 @@ from onejob.core.fold import Changes, Working, fold, gather
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command, Footprint
 from onejob.core.upkeep import due, due_place
-from onejob.engine import Due, Durability, Page, Query, Unavailable, Unknown
+from onejob.engine import Due, Durability, Listing, Page, Query, Unavailable, Unknown
 
 from .loop import Owner, VirtualLoop
 from .plan import Faults, Plan
@@ -68,6 +68,17 @@ class SimStore:
     def clock(self) -> int:
         ms = CLOCK_START_MS + int(self.loop.time() * 1000) + self.offset_ms
         return ms - ms % self.plan.tick_ms
+
+    def due(self, query: Due) -> list[Any]:
+        now = self.clock()
+        waiting = [fact for fact in self.tables[query.kind].values() if due(fact, now)]
+        return sorted((fact for fact in waiting if due_place(fact) > query.after), key=due_place)
+
+    def listed(self, query: Query[Any]) -> list[Any]:
+        assert isinstance(query, Listing)
+        facts = self.tables[query.kind].values()
+        own = (fact for fact in facts if fact.tenant == query.tenant and fact.id > query.after)
+        return sorted(own, key=lambda fact: fact.id)
 
     def calm(self) -> None:
         self.faults = Faults()
@@ -152,13 +163,10 @@ class Line:
 
     async def scan(self, query: Query[T], /) -> Page[T]:
         """A page that may be old when it arrives: it is never the basis of a decision."""
-        assert isinstance(query, Due)
         store = self.store
         if store.strikes("unavailable"):
             raise Unavailable("the store is away")
-        now = store.clock()
-        waiting = [fact for fact in store.tables[query.kind].values() if due(fact, now)]
-        found = sorted((fact for fact in waiting if due_place(fact) > query.after), key=due_place)
+        found = store.due(query) if isinstance(query, Due) else store.listed(query)
         await self._hop()
         return Page(found[: query.limit], len(found) > query.limit)
 

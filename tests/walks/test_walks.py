@@ -22,7 +22,7 @@ LEAST = {
     "answer created": 500, "answer replayed": 600, "answer conflict": 60, "answer inprogress": 30,
     "answer rejected": 10, "answer refused": 60, "answer held": 150, "answer settled": 40,
     "answer unavailable": 100, "unknown raised": 150, "no answer": 300,
-    "expired": 150, "re-created": 300, "take-overs": 40, "abandoned": 5, "retained": 500,
+    "expired": 150, "re-created": 300, "take-overs": 40, "abandoned": 5, "retained": 500, "purged": 100,
     "evicted": 80, "version conflict": 100,
     "unavailable": 80, "request_lost": 40, "reply_lost": 60, "late": 30, "slow": 250, "wire_lost": 40,
     "hang_up": 50, "crash": 60, "roll": 25, "pause": 80, "back": 10, "forward": 1,

@@ -61,5 +61,9 @@ _SCENES: dict[str, Callable[[int], Plan]] = {
     "doubt_forgotten_by_the_next_attempt": partial(
         _scene, [Verb.SUBMIT, Verb.KEYLESS], 3000, Faults(unavailable=0.2, reply_lost=0.25)
     ),
+    "purge_leaves_the_job": partial(_scene, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults()),
+    "purge_takes_the_job_of_a_living_key": partial(
+        _scene, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults(slow=0.3)
+    ),
     "echo_lost_in_a_flight": partial(_scene, [Verb.SUBMIT], 1000, Faults(slow=0.3)),
 }

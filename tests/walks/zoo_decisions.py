@@ -13,7 +13,7 @@ from onejob.core.receipt import Settled, Tended
 from onejob.core.reservation import HolderCommand, Settle
 from onejob.core.step import Facts, Step
 from onejob.core.submission import Submit
-from onejob.core.upkeep import Expire
+from onejob.core.upkeep import Expire, Purge
 
 from .cage import bug
 from .house import Parts
@@ -139,6 +139,31 @@ def sweep_what_lives() -> Iterator[Parts]:
         return Step(Tended(record is not None, now), drops=() if record is None else (record,))
 
     with patch.object(Expire, "decide", decide):
+        yield Parts()
+
+
+@bug
+def purge_leaves_the_job() -> Iterator[Parts]:
+    """The key is gone, so the next submission makes a second job beside the first."""
+
+    def decide(self: Purge, facts: Facts, now: int) -> Any:
+        drops = (facts.record,) if facts.record is not None else ()
+        return Step(Tended(bool(drops), now), drops=drops)
+
+    with patch.object(Purge, "decide", decide):
+        yield Parts()
+
+
+@bug
+def purge_takes_the_job_of_a_living_key() -> Iterator[Parts]:
+    """Found in a list of jobs, it is erased although a key that was made since then names it."""
+
+    def decide(self: Purge, facts: Facts, now: int) -> Any:
+        record = () if facts.record is None else (facts.record,)
+        drops = (*record, *facts.jobs.values())
+        return Step(Tended(bool(drops), now), drops=drops)
+
+    with patch.object(Purge, "decide", decide):
         yield Parts()
 
 

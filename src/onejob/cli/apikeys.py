@@ -1,9 +1,7 @@
 """The command `apikey`: credentials are made where the engine is; a secret is shown once and stored hashed."""
 
 from argparse import Namespace
-from datetime import datetime
 
-import msgspec
 from msgspec import Struct
 
 from onejob.core.roles import Role
@@ -14,30 +12,17 @@ from .screen import Screen, clean
 from .show import pairs, table
 
 
-class ApiKeyOut(Struct, frozen=True, rename="camel"):
-    id: str
-    name: str
-    user: str | None
-    roles: tuple[Role, ...]
-    created_at: datetime
-    created_by: str
-    rotated_at: datetime | None
-    old_secret_until: datetime | None
-    revoked_at: datetime | None
-    revoked_by: str | None
-
-
 class NewKeyOut(Struct, frozen=True, rename="camel"):
-    api_key: ApiKeyOut
+    api_key: ApiKeyView
     secret: str
 
 
 class OneKeyOut(Struct, frozen=True, rename="camel"):
-    api_key: ApiKeyOut
+    api_key: ApiKeyView
 
 
 class ApiKeysOut(Struct, frozen=True, rename="camel"):
-    api_keys: list[ApiKeyOut]
+    api_keys: list[ApiKeyView]
 
 
 AnyOut = NewKeyOut | OneKeyOut | ApiKeysOut
@@ -52,8 +37,8 @@ def perform(door: EngineDoor, options: Namespace) -> AnyOut:
         case "rotate":
             return _new(door.wait(keys.rotate(options.id, overlap=options.overlap)))
         case "revoke":
-            return OneKeyOut(_out(door.wait(keys.revoke(options.id))))
-    return ApiKeysOut([_out(one) for one in door.wait(keys.list())])
+            return OneKeyOut(door.wait(keys.revoke(options.id)))
+    return ApiKeysOut(list(door.wait(keys.list())))
 
 
 def show(screen: Screen, answer: AnyOut) -> str:
@@ -79,7 +64,7 @@ def show(screen: Screen, answer: AnyOut) -> str:
     return "\n".join(table(screen, ("ID", "NAME", "USER", "ROLES", "STATUS"), rows))
 
 
-def _shown(screen: Screen, key: ApiKeyOut) -> list[str]:
+def _shown(screen: Screen, key: ApiKeyView) -> list[str]:
     rows = [
         ("name", clean(key.name)),
         ("user", clean(key.user or "")),
@@ -89,7 +74,7 @@ def _shown(screen: Screen, key: ApiKeyOut) -> list[str]:
     return [f"API key {screen.paint('bold', key.id)}", *pairs(screen, rows)]
 
 
-def _status(screen: Screen, key: ApiKeyOut) -> str:
+def _status(screen: Screen, key: ApiKeyView) -> str:
     if key.revoked_at is not None:
         return f"revoked {screen.time(key.revoked_at)}"
     if key.old_secret_until is not None and key.old_secret_until > screen.now:
@@ -98,8 +83,4 @@ def _status(screen: Screen, key: ApiKeyOut) -> str:
 
 
 def _new(made: NewKey) -> NewKeyOut:
-    return NewKeyOut(_out(made.key), made.text)
-
-
-def _out(view: ApiKeyView) -> ApiKeyOut:
-    return msgspec.convert(view, ApiKeyOut, from_attributes=True)
+    return NewKeyOut(made.key, made.text)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from onejob.core.states import Delivery, JobState
-from onejob.http.wire import JobsOut, KeysOut
+from onejob.http.wire import JobsOut, KeyOut, KeysOut
 from onejob.intake import Submission
 from onejob.settings import CommandLine
 
@@ -65,11 +65,19 @@ def submit(options: Namespace) -> Callable[[Door], Submitted]:
 
 def jobs(options: Namespace) -> Callable[[Door], JobsOut]:
     state = None if options.state is None else JobState(options.state)
-    return lambda door: door.jobs(state=state, type=options.type, limit=options.limit, cursor=options.cursor)
+    return lambda door: door.jobs(
+        state=state, type=options.type, user=options.user, limit=options.limit, cursor=options.cursor
+    )
 
 
 def keys(options: Namespace) -> Callable[[Door], KeysOut]:
-    return lambda door: door.keys(scope=options.scope, limit=options.limit, cursor=options.cursor)
+    return lambda door: door.keys(
+        scope=options.scope, user=options.user, limit=options.limit, cursor=options.cursor
+    )
+
+
+def explain(options: Namespace) -> Callable[[Door], KeyOut]:
+    return lambda door: door.explain(options.key, scope=options.scope, user=options.user)
 
 
 COMMANDS = {
@@ -77,6 +85,6 @@ COMMANDS = {
     "job": Work(lambda options: lambda door: door.job(options.id), show.job),
     "jobs": Work(jobs, show.jobs),
     "cancel": Work(lambda options: lambda door: door.cancel(options.id), show.job),
-    "explain": Work(lambda options: lambda door: door.explain(options.key, scope=options.scope), show.story),
+    "explain": Work(explain, show.story),
     "keys": Work(keys, show.keys),
 }

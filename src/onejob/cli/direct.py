@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Coroutine
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
+from onejob.core.actor import Actor
 from onejob.core.states import JobState
 from onejob.http.wire import (
     JobsOut,
@@ -20,13 +20,13 @@ from onejob.intake import Submission
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 
-from .door import Submitted
+from .door import Door, Submitted
 
 T = TypeVar("T")
 _NO_REQUEST = ""  # the wire's answers name their request; here there is none
 
 
-class EngineDoor:
+class EngineDoor(Door):
     def __init__(self, url: str, *, tenant: str) -> None:
         self._runner = asyncio.Runner()
         try:
@@ -43,19 +43,28 @@ class EngineDoor:
     def job(self, job_id: str) -> OneJobOut:
         return OneJobOut(_NO_REQUEST, job_out(self.wait(self.ledger.job(job_id))))
 
-    def jobs(self, *, state: JobState | None, type: str | None, limit: int, cursor: str | None) -> JobsOut:
-        found = self.wait(self.ledger.jobs(state=state, type=type, before=cursor, limit=limit))
+    def jobs(
+        self, *, state: JobState | None, type: str | None, user: str | None, limit: int, cursor: str | None
+    ) -> JobsOut:
+        found = self.wait(self.ledger.jobs(state=state, type=type, user=user, before=cursor, limit=limit))
         return JobsOut(_NO_REQUEST, [job_out(one) for one in found], found.next)
 
     def cancel(self, job_id: str) -> OneJobOut:
         return OneJobOut(_NO_REQUEST, job_out(self.wait(self.ledger.cancel(job_id))))
 
-    def explain(self, key: str, *, scope: str) -> KeyOut:
-        return key_out(self.wait(self.ledger.explain(key, scope=scope)), _NO_REQUEST)
+    def explain(self, key: str, *, scope: str, user: str | None) -> KeyOut:
+        # An engine does not know whether its keys belong to users: whoever names one says so.
+        ledger = self.ledger if user is None else self._of_user(user)
+        return key_out(self.wait(ledger.explain(key, scope=scope)), _NO_REQUEST)
 
-    def keys(self, *, scope: str | None, limit: int, cursor: str | None) -> KeysOut:
-        page = self.wait(self.ledger.keys(scope=scope, cursor=cursor, limit=limit))
+    def keys(self, *, scope: str | None, user: str | None, limit: int, cursor: str | None) -> KeysOut:
+        page = self.wait(self.ledger.keys(scope=scope, user=user, cursor=cursor, limit=limit))
         return KeysOut(_NO_REQUEST, [key_line_out(story) for story in page.stories], page.next)
+
+    def _of_user(self, user: str) -> Ledger:
+        caller = self.ledger._caller
+        actor = Actor.parse(caller.actor)
+        return self.ledger.acting(tenant=caller.tenant, user=user, actor=actor, owns_keys=True)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
@@ -65,14 +74,6 @@ class EngineDoor:
             self.wait(self.ledger.aclose())
         finally:
             self._runner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 async def _opened(url: str, tenant: str) -> Ledger:

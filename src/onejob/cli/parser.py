@@ -1,6 +1,7 @@
 """The words of the command: every argument, its help, an example for each command."""
 
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from enum import StrEnum
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ _JSON = "answer in JSON, for machines"
 
 DESCRIPTION = "One logical submission makes one job, however often it is repeated."
 EPILOG = """\
-The commands work on an engine (--engine) or against a server (--url); all but `serve` take --json.
+The commands work on an engine (--engine) or against a server (--url); all take --json.
 
 exit codes:
 """ + "\n".join(f"  {code:<4}{meaning}" for code, meaning in MEANINGS.items())
@@ -79,7 +80,7 @@ def _submit(commands: Adding) -> None:
     )
     command.add_argument(
         "--delivery",
-        choices=list(Delivery),
+        choices=_words(Delivery),
         default=Delivery.AT_LEAST_ONCE.value,
         metavar="WORD",
         help=f"{' or '.join(Delivery)}; default: %(default)s",
@@ -95,9 +96,10 @@ def _jobs(commands: Adding) -> None:
         _reach(command)
     command = _command(commands, "jobs", "List jobs, newest first.", "onejob jobs --state failed --limit 50")
     command.add_argument(
-        "--state", choices=list(JobState), metavar="STATE", help=f"one of {', '.join(JobState)}"
+        "--state", choices=_words(JobState), metavar="STATE", help=f"one of {', '.join(JobState)}"
     )
     command.add_argument("--type", metavar="TYPE", help="only jobs of this type")
+    command.add_argument("--user", metavar="NAME", help="only jobs of this user")
     _paging(command)
     _reach(command)
 
@@ -113,9 +115,11 @@ def _keys(commands: Adding) -> None:
     command.add_argument(
         "--scope", required=True, help="the job type, unless the submission named another scope"
     )
+    command.add_argument("--user", metavar="NAME", help="whose key, where each user has its own")
     _reach(command)
     command = _command(commands, "keys", "List the keys that are remembered.", "onejob keys --scope charge")
     command.add_argument("--scope", help="only keys of this scope")
+    command.add_argument("--user", metavar="NAME", help="only keys that this user was the first to use")
     _paging(command)
     _reach(command)
 
@@ -139,7 +143,7 @@ def _api_keys(commands: Adding) -> None:
     create.add_argument(
         "--role",
         action="append",
-        choices=list(Role),
+        choices=_words(Role),
         metavar="ROLE",
         help=f"{', '.join(Role)}; may be repeated; default: {Role.SUBMITTER}",
     )
@@ -170,6 +174,11 @@ def _doctor(commands: Adding) -> None:
         "onejob doctor --engine sqlite:///onejob.db",
     )
     _reach(command)
+
+
+def _words(kind: type[StrEnum]) -> list[str]:
+    """As argparse should show them, should somebody choose another."""
+    return [member.value for member in kind]
 
 
 def _paging(command: ArgumentParser) -> None:

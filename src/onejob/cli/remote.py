@@ -1,27 +1,25 @@
 """The commands against a server. The answers are decoded, so that only what is known here is shown."""
 
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 from msgspec import json
 
-from onejob.core.identity import checked_name
 from onejob.core.ids import parse_id, text_of
 from onejob.core.key import checked_key
 from onejob.core.states import JobState
 from onejob.errors import OnejobError
 from onejob.http.wire import JobsOut, KeyOut, KeysOut, OneJobOut, SubmitOut
-from onejob.intake import Submission
+from onejob.intake import Submission, named_scope
 
 from .calls import Said, Server
-from .door import Submitted
+from .door import Door, Submitted
 
 T = TypeVar("T")
 
 
-class ServerDoor:
+class ServerDoor(Door):
     def __init__(self, server: Server) -> None:
         self._server = server
 
@@ -30,36 +28,29 @@ class ServerDoor:
         body = json.encode(_body(submission))
         said = self._server.ask("POST", "/api/jobs", body, repeat=submission.idempotency_key is not None)
         answer = self._read(said, SubmitOut)
-        named = said.headers.get("location", "").rpartition("/")[2]
-        return Submitted(answer.job.id if answer.job else named, answer.job, answer.idempotency)
+        return Submitted(answer.job.id if answer.job else answer.job_id or "", answer.job, answer.idempotency)
 
     def job(self, job_id: str) -> OneJobOut:
         return self._get(_job_path(job_id), OneJobOut)
 
-    def jobs(self, *, state: JobState | None, type: str | None, limit: int, cursor: str | None) -> JobsOut:
-        return self._get("/api/jobs", JobsOut, state=state, type=type, limit=limit, cursor=cursor)
+    def jobs(
+        self, *, state: JobState | None, type: str | None, user: str | None, limit: int, cursor: str | None
+    ) -> JobsOut:
+        return self._get("/api/jobs", JobsOut, state=state, type=type, user=user, limit=limit, cursor=cursor)
 
     def cancel(self, job_id: str) -> OneJobOut:
         # To cancel what is cancelled changes nothing.
         return self._read(self._server.ask("POST", f"{_job_path(job_id)}/cancel", repeat=True), OneJobOut)
 
-    def explain(self, key: str, *, scope: str) -> KeyOut:
+    def explain(self, key: str, *, scope: str, user: str | None) -> KeyOut:
         path = f"/api/keys/{quote(checked_key(key), safe='')}"
-        return self._get(path, KeyOut, scope=checked_name("scope", scope))
+        return self._get(path, KeyOut, scope=named_scope(scope), user=user)
 
-    def keys(self, *, scope: str | None, limit: int, cursor: str | None) -> KeysOut:
-        return self._get("/api/keys", KeysOut, scope=scope, limit=limit, cursor=cursor)
+    def keys(self, *, scope: str | None, user: str | None, limit: int, cursor: str | None) -> KeysOut:
+        return self._get("/api/keys", KeysOut, scope=scope, user=user, limit=limit, cursor=cursor)
 
     def close(self) -> None:
         pass  # every call has its own connection
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _get(self, path: str, kind: type[T], **query: object) -> T:
         fields = {name: value for name, value in query.items() if value is not None}

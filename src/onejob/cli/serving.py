@@ -3,9 +3,11 @@
 import argparse
 
 from onejob.errors import StoreRefused
+from onejob.http.answers import error_out
+from onejob.http.problems import Problem, problem, problem_of
 from onejob.settings import service_config
 
-from .screen import complain
+from .screen import complain, machine, write
 from .trouble import DONE, UNAVAILABLE, WRONG
 
 
@@ -15,6 +17,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--port", type=int, help="default: 8001; 0: any that is free")
     command.add_argument("--engine", metavar="URL", help="default: sqlite:///onejob.db")
     command.add_argument("--config", metavar="FILE", help="settings in TOML; ONEJOB_* variables go before it")
+    command.add_argument("--json", action="store_true", help="say what is ready, and write the log, in JSON")
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -22,12 +25,19 @@ def serve(options: argparse.Namespace) -> int:
     from onejob.http.serve import run  # the service's own dependencies are optional
 
     said = {name: getattr(options, name) for name in ("host", "port", "engine")}
+    said["log_format"] = "json" if options.json else None
     try:
         run(service_config(options.config, overrides=said))
     except StoreRefused as error:
-        complain(str(error))
-        return WRONG
+        return _failed(options, problem_of(error), WRONG)
     except OSError as error:
-        complain(f"{error.strerror or error}; choose another address, or end what has it")
-        return UNAVAILABLE
+        message = f"{error.strerror or error}; choose another address, or end what has it"
+        return _failed(options, problem("SERVICE_UNAVAILABLE", message), UNAVAILABLE)
     return DONE
+
+
+def _failed(options: argparse.Namespace, found: Problem, code: int) -> int:
+    if options.json:
+        write(machine({"error": error_out(found)}))
+    complain(found.message)
+    return code

@@ -1,13 +1,24 @@
 """Echo: a command that was done and whose answer was lost gets the same answer when it is executed again."""
 
 from onejob.core.facts import Kind
-from onejob.core.receipt import Cancelled, Created, Forgotten, Held, InProgress, Replayed, Settled, Tended
+from onejob.core.receipt import (
+    Cancelled,
+    Created,
+    Forgotten,
+    Held,
+    InProgress,
+    PolicyFound,
+    Refused,
+    Replayed,
+    Settled,
+    Tended,
+)
 from onejob.core.reservation import TakeOver, Verdict
 from onejob.core.upkeep import Expire, Forget
 from onejob.core.work import Cancel
 from onejob.ids import new_holder
 
-from .samples import ACTOR, LEASE_MS, TENANT, TTL_MS, key_id, reserve, settle, submit
+from .samples import ACTOR, LEASE_MS, TENANT, TTL_MS, key_id, reserve, set_policy, settle, submit
 from .world import World, ask, everything, listed
 
 
@@ -86,6 +97,18 @@ class Echo:
                 again = await ask(engine, command, Settled)
                 assert (again.record, again.job) == (first.record, first.job)
             assert await everything(world.engine) == stored
+
+    async def test_a_repeated_write_of_a_policy_succeeds_and_an_overtaken_one_does_not(
+        self, world: World
+    ) -> None:
+        first, second = set_policy(expected=0), set_policy(body=b"{}", expected=1)
+        made = await ask(world.engine, first, PolicyFound)
+        for engine in (world.engine, await world.reopen()):
+            assert (await ask(engine, first, PolicyFound)).policy == made.policy
+        written = await ask(world.engine, second, PolicyFound)
+        for engine in (world.engine, await world.reopen()):
+            assert (await ask(engine, second, PolicyFound)).policy == written.policy
+            await ask(engine, first, Refused)
 
     async def test_a_repeated_cancellation_changes_nothing_more(self, world: World) -> None:
         created = await ask(world.engine, submit(), Created)

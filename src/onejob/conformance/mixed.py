@@ -4,6 +4,7 @@ from typing import Any
 
 from onejob.core.facts import Job
 from onejob.core.lookup import LookUp, LookUpJob, Probe
+from onejob.core.policy import DropPolicy, LookUpPolicy
 from onejob.core.receipt import (
     Cancelled,
     Conflict,
@@ -14,6 +15,7 @@ from onejob.core.receipt import (
     Held,
     InProgress,
     Missing,
+    PolicyFound,
     Refused,
     Rejected,
     Replayed,
@@ -39,7 +41,9 @@ from .samples import (
     a_tally,
     fence,
     key_id,
+    on_policy,
     reserve,
+    set_policy,
     settle,
     submit,
 )
@@ -72,7 +76,9 @@ async def _mixed_batch(world: World) -> Expected:
     names = ("old", "cancel", "forget", "purge")
     jobs = {name: (await ask(engine, submit(name), Created)).job for name in names}
     await world.advance(2)
-    return [*_submissions(), *_verdicts(held), *_reads(jobs["old"]), *_upkeep(jobs["cancel"], due)]
+    await ask(engine, set_policy("old"), PolicyFound)
+    work = [*_submissions(), *_verdicts(held), *_reads(jobs["old"])]
+    return [*work, *_policies(), *_upkeep(jobs["cancel"], due)]
 
 
 def _submissions() -> Expected:
@@ -108,6 +114,18 @@ def _reads(job: Job) -> Expected:
         (LookUp(tenant=TENANT, record_id=key_id("none")), Missing),
         (LookUpJob(tenant=TENANT, job_id=job.id), Found),
         (Probe(tenant=TENANT, command=submit("old")), Foreseen),
+    ]
+
+
+def _policies() -> Expected:
+    return [
+        (set_policy("new"), PolicyFound),
+        (set_policy("old", body=b"{}", expected=7), Refused),
+        (set_policy("old", body=b"{}", expected=1), PolicyFound),
+        (LookUpPolicy(**on_policy("old")), PolicyFound),
+        (LookUpPolicy(**on_policy("none")), Missing),
+        (DropPolicy(**on_policy("old"), expected=1), Refused),
+        (DropPolicy(**on_policy("none")), Tended),
     ]
 
 

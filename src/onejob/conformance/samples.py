@@ -5,6 +5,7 @@ from typing import Any
 
 from onejob.core.facts import U64, Attachment, Beside, Fact, Job, Policy, Record, Reservation, Stream, Tally
 from onejob.core.identity import policy_id, record_id, stream_id, tally_id
+from onejob.core.policy import SetPolicy
 from onejob.core.receipt import Held
 from onejob.core.reservation import Reserve, Settle, Verdict
 from onejob.core.states import IdempotencyStatus, JobState, SlotState
@@ -140,6 +141,16 @@ def a_policy(name: str = "limits", tenant: str = TENANT, **changes: Any) -> Poli
         "changed_at": 1,
     }
     return Policy(**given | changes)
+
+
+def set_policy(name: str = "limits", tenant: str = TENANT, **options: Any) -> SetPolicy:
+    given: dict[str, Any] = {"body": b'{"maxConcurrent":5}'} | options
+    return SetPolicy(tenant=tenant, policy_id=policy_id(tenant, name), name=name, **given)
+
+
+def on_policy(name: str = "limits", tenant: str = TENANT) -> dict[str, Any]:
+    """What a command that looks at a policy, or drops it, must name."""
+    return {"tenant": tenant, "policy_id": policy_id(tenant, name)}
 
 
 def one_of_each(tenant: str = TENANT) -> tuple[Fact, ...]:

@@ -10,7 +10,7 @@ from .step import Cut
 from .tally import noted, spending
 
 RETENTION_MS = 7 * 24 * 3600 * 1000
-_ERROR_CHARS_MAX = 500
+_ERROR_BYTES_MAX = 300  # of the 2 KiB of a head
 
 
 class Ending(NamedTuple):
@@ -35,7 +35,7 @@ def ended(
     """`cost` is what it really cost; unless it is known, a job that ran cost what was estimated."""
     state = after(job.state, move)
     assert state in ENDED
-    error = error[:_ERROR_CHARS_MAX]
+    error = error.encode()[:_ERROR_BYTES_MAX].decode(errors="ignore")
     adds, cuts = told(job, Event(now, state.value, actor, error))
     lost = state is JobState.LOST
     stopped = changed(

@@ -16,10 +16,15 @@ from .states import Delivery, IdempotencyStatus, JobState, SlotState
 
 FORMAT = 1
 JOB_ID_BYTES = 16
+HEAD_BYTES_MAX = 2048  # of a job; what callers choose is bounded in identity.py, its error in ending.py
 RESERVATIONS_MAX = 1000
 
 # Unsigned 64-bit: SQL integers are signed, so engines store these folded (see engines/codec.py).
 U64 = NewType("U64", int)
+
+
+class NewerFormat(Exception):
+    """A fact or command was written by a newer program; this one must not rewrite it, nor guess what it says."""
 
 
 class Kind(IntEnum):

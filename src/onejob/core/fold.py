@@ -7,15 +7,11 @@ Commands of one batch see each other's effects in order, as if each had been exe
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
-from .facts import FORMAT, JOB_ID_BYTES, KINDS, Attachment, Fact, Job, Kind, Record
+from .facts import FORMAT, JOB_ID_BYTES, KINDS, Attachment, Fact, Job, Kind, NewerFormat, Record
 from .receipt import AnyReply, Defect
 from .step import JOBS_MAX, Command, Cut, Facts, Footprint, Step
 
 _NOTHING = Facts()
-
-
-class NewerFormat(Exception):
-    """A fact or command was written by a newer program; this one must not rewrite it."""
 
 
 class Trespass(Exception):
@@ -195,6 +191,8 @@ def gathered(footprints: Sequence[Footprint], fetch: Callable[[Wanted], Sequence
 
 
 def defect_of(command: Command[Any], error: Exception) -> Defect:
+    if isinstance(error, NewerFormat):
+        return Defect(str(error), retryable=True)
     return Defect(f"{type(command).__name__}: {type(error).__name__}: {error}")
 
 
@@ -213,8 +211,6 @@ def fold(
                     raise Trespass("a command that only reads wanted to write")
                 working.apply(step, footprint, facts)
             replies.append(step.reply)
-        except NewerFormat as error:
-            replies.append(Defect(str(error), retryable=True))
         except Exception as error:  # noqa: BLE001 - a batch must not fall with one command
             replies.append(defect_of(command, error))
     return replies

@@ -14,6 +14,8 @@ from .actor import UNFIT
 from .invalid import Invalid
 
 NAME_CHARS_MAX = 100
+# Of the 2 KiB of a job's head, this is for what callers choose. Plain ASCII at its longest fits in.
+CHOSEN_BYTES_MAX = 1400
 GLOBAL_SCOPE = "queue"
 # A job type called "queue" must not fall into the global scope of that name.
 TYPE_QUEUE_SCOPE = "type:queue"
@@ -33,6 +35,21 @@ def checked_name(what: str, text: str) -> str:
     if text == TYPE_QUEUE_SCOPE:
         raise Invalid(what, f"{TYPE_QUEUE_SCOPE!r} is reserved; choose another {what}")
     return text
+
+
+def check_chosen(*names: str, labels: bytes) -> None:
+    """Names, key and labels stand in the head of a job: together they must fit in, in UTF-8."""
+    chosen = "".join(names)
+    # Each has its own limit in characters; only other scripts than ASCII take more bytes than these.
+    if chosen.isascii():
+        return
+    size = len(chosen.encode()) + len(labels)
+    if size > CHOSEN_BYTES_MAX:
+        raise Invalid(
+            "names",
+            f"tenant, type, scope, key, actor, user and labels of a job take together at most {CHOSEN_BYTES_MAX} "
+            f"bytes in UTF-8, and these take {size}; shorten them",
+        )
 
 
 def scope_of(type: str, scope: str | None) -> str:

@@ -7,7 +7,12 @@ from onejob.core.invalid import Invalid
 
 ID_BYTES: Final = 16
 
-_DASHED = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+UUID_CHARS: Final = 36
+UUID: Final = (
+    "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"  # as a pattern; other languages read it too
+)
+
+_DASHED = re.compile(UUID)
 
 
 def text_of(job_id: bytes) -> str:

@@ -6,14 +6,14 @@ from typing import Final, Self, final
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from onejob.core.ids import UUID, UUID_CHARS
 from onejob.core.invalid import Invalid
 
 KEY_CHARS_MAX: Final = 255
 SEQUENCE_MAX: Final = 2**64 - 1
 NONCE_CHARS: Final = 16
 
-_UUID_CHARS = 36
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_UUID = re.compile(UUID)
 # Category Cc is exactly these two ranges in every version of Unicode; a lone surrogate has no UTF-8 form.
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _SEQUENCE = re.compile(r"[1-9][0-9]{0,19}")
@@ -27,7 +27,7 @@ def checked_key(text: str) -> str:
     # Nearly every key is plain ASCII, and two C calls clear it.
     if not (text.isascii() and text.isprintable()) and _UNFIT.search(text):
         raise Invalid("key", "the key has a control character or a lone surrogate; send it without")
-    if len(text) == _UUID_CHARS and _UUID.fullmatch(text):
+    if len(text) == UUID_CHARS and _UUID.fullmatch(text):
         return text.lower()
     return text
 

@@ -33,6 +33,10 @@ class Awaited:
     def waiters(self) -> int:
         return sum(poll.waiters for poll in self._polls.values())
 
+    def waiting(self, begin: bytes) -> int:
+        """The waiters for keys whose identities begin so."""
+        return sum(poll.waiters for id, poll in self._polls.items() if id.startswith(begin))
+
     async def settled(self, arrival: Arrival, timeout: float) -> bool:
         """Wait until the key is no longer held; False when time is up."""
         if self._closed:

@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 from msgspec import json
 from msgspec.structs import astuple, fields
 
-from onejob.core.facts import KINDS, U64, Fact, Kind
+from onejob.core.facts import KINDS, U64, Fact, Kind, NewerFormat
 
 _SIGNED_MAX = 2**63 - 1
 _FIELDS: dict[Kind, tuple[type[Any], tuple[str, ...]]] = {
@@ -55,8 +55,14 @@ def check_storable(fact: Fact) -> None:
 def fact_of(kind: Kind, row: Sequence[Any]) -> Any:
     cls, _ = _FIELDS[kind]
     values = list(row)
-    for index, convert in _FROM_ROW[cls]:
-        values[index] = convert(values[index])
+    try:
+        for index, convert in _FROM_ROW[cls]:
+            values[index] = convert(values[index])
+    except (LookupError, ValueError):
+        # A state, a delivery or a shape that only its writer knows: to call it a defect would be to blame the caller.
+        raise NewerFormat(
+            f"a {cls.__name__} holds a value that this program does not know; upgrade this program"
+        ) from None
     return cls(*values)
 
 

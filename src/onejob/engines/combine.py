@@ -45,6 +45,7 @@ class Combine:
         self._writes = _Queue(queue_max)
         self._reads = _Queue(queue_max)
         self._closed = False
+        self.trouble: Exception | None = None  # of the last batch of writes; None: it went well
 
     @property
     def durability(self) -> Durability:
@@ -88,12 +89,16 @@ class Combine:
 
     async def _run(self, queue: "_Queue", batch: list[tuple[Command[Any], Deliver]]) -> None:
         results: Sequence[AnyReply | Exception]
+        trouble: Exception | None = None
         try:
             results = await self._execute([command for command, _ in batch])
             if len(results) != len(batch):
                 raise ValueError(f"{len(results)} replies to {len(batch)} commands")
         except Exception as error:  # noqa: BLE001 - every caller is told
+            trouble = error
             results = [_as_failure(error) for _ in batch]
+        if queue is self._writes:
+            self.trouble = trouble
         # The next batch sets out before this one is answered.
         if queue.size:
             self._start(queue)

@@ -5,7 +5,6 @@ replayed. A refusal, a failure, a conflict, an in-progress is never passed on; e
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 from onejob.core.arrival import Arrival
 from onejob.core.facts import Job
+from onejob.core.identity import tenant_prefix
 from onejob.core.lookup import LookUpJob
 from onejob.core.receipt import (
     AnyReply,
@@ -36,6 +36,7 @@ from onejob.settings import IdempotencyConfig
 from .awaited import Awaited
 from .cache import CacheStats, FlightKey, GateIdempotencyCache
 from .combine import Combine, Deliver, Load, all_or_failure, delivery, each
+from .outcomes import Outcomes
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ class Gate:
         self._awaited = Awaited(inner)
         self._hits: dict[bytes, CountHits] = {}
         self.cache: GateIdempotencyCache[Waiting] = GateIdempotencyCache(config, monotonic)
-        self.outcomes: Counter[str] = Counter()
+        self.outcomes = Outcomes()
 
     @property
     def durability(self) -> Durability:
@@ -111,8 +112,19 @@ class Gate:
     def stats(self) -> CacheStats:
         return self.cache.stats(waiters=self._awaited.waiters)
 
+    def waiting(self, tenant: str) -> int:
+        """How many callers of a tenant wait for somebody else's submission."""
+        flights = self.cache.flights.items()
+        followers = sum(len(waiting) - 1 for key, waiting in flights if key.tenant == tenant)
+        return followers + self._awaited.waiting(tenant_prefix(tenant))
+
     def loads(self) -> dict[str, Load]:
         return self._inner.loads()
+
+    @property
+    def trouble(self) -> Exception | None:
+        """What the last batch of writes met; None when it went well."""
+        return self._inner.trouble
 
     def take_hits(self, *record_ids: bytes) -> list[CountHits]:
         """The hits counted since the last call, of these records or of all, to be written down when it suits."""
@@ -227,7 +239,7 @@ class Gate:
 
     def _count(self, arrival: Arrival, result: AnyReply | BaseException) -> None:
         word = _OUTCOMES.get(type(result), "failed")
-        self.outcomes[word] += 1
+        self.outcomes.count(arrival.tenant, word)
         hit, conflict = word in ("replayed", "rejected"), word == "conflict"
         if not (hit or conflict) or not arrival.record_id:
             return

@@ -11,7 +11,7 @@ from onejob.core.receipt import Outcome
 from onejob.core.views import JobView, Receipt
 
 from .answers import JSON, Answer, Header
-from .wire import IdempotencyOut, SubmitOut, idempotency_out, job_out
+from .wire import IdempotencyOut, job_out, submit_out
 
 KEPT_MAX = 4096
 
@@ -22,9 +22,9 @@ _encode = json.Encoder().encode
 def accepted(receipt: Receipt, request_id: str) -> Answer:
     """The job, the key's outcome and window; a replay says so in a header too."""
     head = receipt.head
-    if head is None:  # a foreign job, of which only the id is known
-        body = _encode(SubmitOut(request_id, None, idempotency_out(receipt)))
-        return Answer(202, body, (JSON, *_headers(receipt.job_id, receipt.outcome, receipt.expires_ms)))
+    if head is None:  # a foreign job, of which only the id is known: no path here leads to it
+        body = _encode(submit_out(receipt, request_id))
+        return Answer(202, body, (JSON, *_headers("", receipt.outcome, receipt.expires_ms)))
     encoded = _kept if receipt.outcome is Outcome.REPLAYED else _rest
     rest, headers = encoded(head, receipt.outcome, receipt.expires_ms)
     return Answer(202, b'{"requestId":"%b",%b' % (request_id.encode(), rest), headers)
@@ -42,7 +42,7 @@ _kept = lru_cache(KEPT_MAX)(_rest)
 
 
 def _headers(job_id: str, outcome: Outcome, expires_ms: int) -> tuple[Header, ...]:
-    headers = [(b"location", b"/api/jobs/" + job_id.encode())]
+    headers = [(b"location", b"/api/jobs/" + job_id.encode())] if job_id else []
     if outcome is Outcome.REPLAYED:
         headers.append(_REPLAYED)
     if expires_ms:

@@ -1,6 +1,6 @@
 """Answers: a status, a body, headers; one shape for all that goes wrong."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, NamedTuple
 
 from msgspec import json
@@ -9,6 +9,7 @@ from .problems import Problem
 from .wire import ErrorOut, ProblemOut
 
 Header = tuple[bytes, bytes]
+Allowed = Callable[[], Awaitable[bool]]
 
 _encode = json.Encoder().encode
 JSON = (b"content-type", b"application/json")
@@ -20,6 +21,7 @@ class Answer(NamedTuple):
     body: bytes
     headers: tuple[Header, ...]
     stream: AsyncGenerator[bytes, None] | None = None  # instead of the body
+    allowed: Allowed | None = None  # of a stream: whether the client may still have it
 
 
 def answer(status: int, body: Any, *headers: Header) -> Answer:

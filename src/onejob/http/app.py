@@ -10,7 +10,7 @@ from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
 
 from . import events, jobs, keys
-from .answers import Answer, refusal
+from .answers import Allowed, Answer, Header, refusal
 from .auth import Authenticator
 from .config import ServiceConfig
 from .cors import from_this_machine
@@ -23,7 +23,7 @@ from .pour import pour
 from .problems import Unauthorized, presented, problem
 from .rates import Rates
 from .request import ANONYMOUS, Credential, Receive, Request, Scope, Send, TooLarge
-from .routes import Found, Route, Routes, decoded, raw_path
+from .routes import Found, Route, Routes, allowed_of, decoded, raw_path, route_of
 
 log = logging.getLogger("onejob.http")
 
@@ -74,8 +74,11 @@ class App:
             given = await self._answer(found, scope, receive, request_id)
         except Exception as error:  # noqa: BLE001 - every caller is told, and the log
             given = self._refused(error, request_id)
-        await _present(given, request_id, receive, send)
-        route, seconds = found[0].get(scope["method"]) if found else None, self._monotonic() - begin
+        if scope["method"] == "HEAD":
+            await _present_head(given, request_id, send)
+        else:
+            await _present(given, request_id, receive, send)
+        route, seconds = route_of(found[0], scope["method"]) if found else None, self._monotonic() - begin
         self._metrics.observe(route, given.status, seconds)
         self._observe(request_id, scope["method"], route, given, seconds)
 
@@ -84,9 +87,9 @@ class App:
         if found is None:
             return refusal(problem("NOT_FOUND", "there is no such path"), request_id)
         methods, placeholders = found
-        route = methods.get(method)
+        route = route_of(methods, method)
         if route is None:
-            allowed = ", ".join(methods)
+            allowed = ", ".join(allowed_of(methods))
             refused = refusal(problem("METHOD_NOT_ALLOWED", f"this path takes {allowed}"), request_id)
             return refused._replace(headers=(*refused.headers, (b"allow", allowed.encode())))
         # What is open to everybody asks nobody who they are, and acts for nobody.
@@ -105,7 +108,28 @@ class App:
             path=decoded(placeholders),
             limits=self._config,
         )
-        return await route.handler(request)
+        given = await route.handler(request)
+        if given.stream is not None and route.act is not None:
+            return given._replace(allowed=self._still_allowed(scope, credential, route.act))
+        return given
+
+    def _still_allowed(self, scope: Scope, before: Credential, act: Act) -> Allowed:
+        """An answer without an end must not outlive the credential that it was given to."""
+
+        async def allowed() -> bool:
+            try:
+                now = await self._authenticate(scope)
+            except (
+                OnejobError
+            ):  # revoked; or nobody can tell, and then the client may come back and ask again
+                return False
+            return now.caller == before.caller and now.may(act)
+
+        return allowed
+
+    def refused(self, status: int) -> None:
+        """A connection refused what could not be read as far as its path."""
+        self._metrics.refuse(status)
 
     def _refused(self, error: Exception, request_id: str) -> Answer:
         match error:
@@ -141,17 +165,31 @@ def _forbidden(act: Act) -> str:
     return f"your role does not allow to {act}; ask for a credential that does"
 
 
+async def _present_head(given: Answer, request_id: str, send: Send) -> None:
+    """What a GET would be answered with, but for the body."""
+    if given.stream is not None:
+        await given.stream.aclose()
+    await send(
+        {"type": "http.response.start", "status": given.status, "headers": _headers(given, request_id)}
+    )
+    await send({"type": "http.response.body", "body": b""})
+
+
 async def _present(given: Answer, request_id: str, receive: Receive, send: Send) -> None:
+    head = {"type": "http.response.start", "status": given.status, "headers": _headers(given, request_id)}
+    if given.stream is not None:
+        await pour(head, given.stream, receive, send, given.allowed)
+        return
+    await send(head)
+    await send({"type": "http.response.body", "body": given.body})
+
+
+def _headers(given: Answer, request_id: str) -> list[Header]:
     headers = [
         *given.headers,
         (b"cache-control", b"no-store"),
         (b"x-request-id", request_id.encode()),
     ]
-    head = {"type": "http.response.start", "status": given.status, "headers": headers}
-    if given.stream is not None:
-        await pour(head, given.stream, receive, send)
-        return
-    if given.status != 204:
+    if given.stream is None and given.status != 204:
         headers.append((b"content-length", b"%d" % len(given.body)))
-    await send(head)
-    await send({"type": "http.response.body", "body": given.body})
+    return headers

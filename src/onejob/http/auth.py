@@ -13,7 +13,7 @@ from onejob.core.actor import Actor
 from onejob.core.credential import PREFIX
 from onejob.core.identity import checked_name
 from onejob.core.invalid import Invalid
-from onejob.core.roles import Role
+from onejob.core.roles import Act, Role, may
 from onejob.credentials import ApiKeys, Verified
 from onejob.intake import Caller
 from onejob.ledger import Ledger
@@ -79,7 +79,7 @@ class Tokens:
         except (KeyError, Invalid):
             raise unknown() from None
         roles = _known_roles(claims.get(self._config.roles_claim))
-        return Credential(Caller(tenant, user, str(Actor.user(user)), owns_keys), roles, user)
+        return credential_of(tenant, user, Actor.user(user), roles, name=user, owns_keys=owns_keys)
 
     def _claims(self, token: str) -> dict[str, Any]:
         config = self._config
@@ -122,8 +122,16 @@ def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 @lru_cache(1024)
 def _of_key(found: Verified, *, owns_keys: bool) -> Credential:
     key = found.key
-    caller = Caller(found.tenant, key.user or key.name, str(Actor.client(key.name)), owns_keys)
-    return Credential(caller, frozenset(key.roles), key.name)
+    user, actor = key.user or key.name, Actor.client(key.name)
+    return credential_of(found.tenant, user, actor, frozenset(key.roles), name=key.name, owns_keys=owns_keys)
+
+
+def credential_of(
+    tenant: str, user: str, actor: Actor, roles: frozenset[Role], *, name: str, owns_keys: bool
+) -> Credential:
+    """Where each user has its own keys, only who oversees them sees those of others, and their jobs."""
+    oversees = not owns_keys or may(roles, Act.OVERSEE)
+    return Credential(Caller(tenant, user, str(actor), owns_keys, oversees), roles, name)
 
 
 def _known_roles(claim: Any) -> frozenset[Role]:

@@ -25,7 +25,7 @@ MEANINGS: Final = {
     "auth": "whether callers must show an API key or a token; without it everybody on the machine may do everything",
     "jwt": "how bearer tokens are checked; without it only API keys are taken",
     "mismatch_status": "the status of a key used again for another body: 409, or the 422 of the IETF draft",
-    "key_owner": "who shares keys: all users of a tenant, or each `user` has its own",
+    "key_owner": "who shares keys and sees jobs: all users of a tenant, or each `user` has its own",
     "rate_per_second": "how many new submissions of one credential are admitted each second; unlimited unless set",
     "rate_burst": "how many may come at once before that rate holds",
     "cors_origins": "the origins whose pages may call the service; none unless named",
@@ -35,6 +35,7 @@ MEANINGS: Final = {
     "head_seconds_max": "how long a head may take to arrive",
     "idle_seconds_max": "how long a connection may stay open without a request",
     "drain_seconds_max": "how long what is in flight may take after the service was told to stop",
+    "metrics_open": "whether `/metrics` needs no credential; if not, it is for administrators",
     "log_format": "how log lines are written: for people, or one JSON object each",
     "one_write": "whether head and body of an answer leave together, or apart as uvicorn does",
 }
@@ -69,6 +70,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     head_seconds_max: float = 10.0
     idle_seconds_max: float = 75.0
     drain_seconds_max: float = 20.0  # on SIGTERM: how long what is in flight may take
+    metrics_open: bool = True
     log_format: Literal["text", "json"] = "text"
     one_write: bool = True  # head and body of an answer leave together; false: apart, as uvicorn does
 

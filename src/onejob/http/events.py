@@ -22,7 +22,7 @@ from .routes import Parameter, Route
 from .wire import Body, EndOut, GapOut, event_out
 
 PING_SECONDS = 15.0
-# Then the client comes back by itself, and shows its credential again.
+# Then the client comes back by itself, perhaps to another process. Its credential is looked at before every piece.
 WATCH_SECONDS_MAX = 900.0
 COME_BACK_SECONDS = 10
 RECONNECT_MS = 1000
@@ -44,7 +44,10 @@ async def events(request: Request) -> Answer:
     last_seen = request.header(b"last-event-id")
     place = asked.get("cursor") if last_seen is None else last_seen
     seen = _NOTHING_SEEN if place is None else _index(place)
-    story = _story(request.ledger.tail, request.credential.caller.tenant, job_id, seen)
+    caller = request.credential.caller
+    if not caller.oversees:
+        await request.ledger.job(request.path[0])  # whose job it is never changes
+    story = _story(request.ledger.tail, caller.tenant, job_id, seen)
     try:
         something_left = await anext(story)
     except TooManyWatchers as error:

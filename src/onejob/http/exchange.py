@@ -194,7 +194,7 @@ class Exchange:
         if not self.response_started:
             self.response_started = True
             named = any(name == KEY_HEADER for name, _ in self._scope["headers"])
-            self._head = leaving(repeatable=named or self._scope["method"] == "GET")
+            self._head = leaving(repeatable=named or self._scope["method"] in ("GET", "HEAD"))
             self._write(b"")
             self._complete()
         elif self._left is None:

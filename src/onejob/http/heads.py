@@ -26,6 +26,7 @@ class Unacceptable(Exception):
 class HeadReader(Punctual):
     url: bytes
     in_head = False
+    _hosts = 0
     fed = 0  # bytes of the head, or between two pieces of the body; up to a slice too many
 
     # What the parser calls.
@@ -33,6 +34,7 @@ class HeadReader(Punctual):
     def on_message_begin(self) -> None:
         self.url = b""
         self.headers = []
+        self._hosts = 0
         self.expect_100_continue = False
         self.in_head = True
 
@@ -43,7 +45,9 @@ class HeadReader(Punctual):
         if not self.in_head:
             return  # a trailer, which comes after everything was judged
         name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
+        if name == b"host":
+            self._hosts += 1
+        elif name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
 
@@ -60,6 +64,8 @@ class HeadReader(Punctual):
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
             raise Unacceptable(400, "this server speaks HTTP/1.1; send that")
+        if self._hosts > 1:
+            raise Unacceptable(400, "there are two Host headers; send one")
         path, query = self._aim()
         scope: dict[str, Any] = {
             "type": "http",

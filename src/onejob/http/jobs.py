@@ -25,8 +25,8 @@ from .wire import (
     SubmitBody,
     SubmitOut,
     VerdictOut,
-    idempotency_out,
     job_out,
+    submit_out,
 )
 
 
@@ -113,15 +113,13 @@ def _item(body: SubmitBody) -> Submission | Invalid:
 async def _foreseen(request: Request, submission: Submission, dry: str) -> Answer:
     if dry != "true":
         raise Invalid("dryRun", "dryRun is true or left out")
-    forecast = await request.ledger.foresee(submission)
-    job = job_out(forecast.job) if forecast.job else None
-    return answer(200, SubmitOut(request.id, job, idempotency_out(forecast)))
+    return answer(200, submit_out(await request.ledger.foresee(submission), request.id))
 
 
 def _verdict(verdict: Receipt | OnejobError, mismatch_status: int) -> VerdictOut:
     if isinstance(verdict, Receipt):
-        job = job_out(verdict.job) if verdict.job else None
-        return VerdictOut(202, job, idempotency_out(verdict))
+        out = submit_out(verdict, "")
+        return VerdictOut(202, out.job, out.idempotency, job_id=out.job_id)
     found = presented(verdict, mismatch_status=mismatch_status)
     return VerdictOut(found.status, error=error_out(found))
 

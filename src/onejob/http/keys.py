@@ -13,14 +13,18 @@ from .wire import ForgottenOut, KeyOut, KeysOut, PurgedOut, key_line_out, key_ou
 
 
 async def key(request: Request) -> Answer:
-    story = await request.ledger.explain(request.path[0], scope=_scope(request))
+    scope, user = _whose(request)
+    story = await request.ledger.explain(request.path[0], scope=scope, user=user)
     return answer(200, key_out(story, request.id))
 
 
 async def keys(request: Request) -> Answer:
-    asked = request.query("scope", "cursor", "limit")
+    asked = request.query("scope", "user", "cursor", "limit")
     page = await request.ledger.keys(
-        scope=asked.get("scope"), cursor=asked.get("cursor"), limit=limit_of(asked.get("limit", "100"))
+        scope=asked.get("scope"),
+        user=asked.get("user"),
+        cursor=asked.get("cursor"),
+        limit=limit_of(asked.get("limit", "100")),
     )
     return answer(200, KeysOut(request.id, [key_line_out(story) for story in page.stories], page.next))
 
@@ -28,9 +32,9 @@ async def keys(request: Request) -> Answer:
 async def forget(request: Request) -> Answer:
     """Idempotent by itself: a key in the header is accepted and changes nothing."""
     request.key()
-    scope = _scope(request)
+    scope, user = _whose(request)
     await request.no_body()
-    usable_after = await request.ledger.forget(request.path[0], scope=scope)
+    usable_after = await request.ledger.forget(request.path[0], scope=scope, user=user)
     return answer(200, ForgottenOut(request.id, usable_after))
 
 
@@ -44,16 +48,22 @@ async def purge(request: Request) -> Answer:
     return answer(200, PurgedOut(request.id, await request.ledger.purge()))
 
 
-def _scope(request: Request) -> str:
-    scope = request.query("scope").get("scope")
+def _whose(request: Request) -> tuple[str, str | None]:
+    """The scope of a key, and its user where that is somebody else."""
+    asked = request.query("scope", "user")
+    scope = asked.get("scope")
     if scope is None:
         raise Invalid(
             "scope", "say in which scope: ?scope= the job type, unless the submission named another"
         )
-    return scope
+    return scope, asked.get("user")
 
 
 _SCOPE = Parameter("scope", "the job type, unless the submission named another", SCOPE, required=True)
+
+_USER = Parameter(
+    "user", "whose key, for operators, where each user has its own; else it is the same for all"
+)
 
 ROUTES = (
     Route(
@@ -66,6 +76,7 @@ ROUTES = (
         KeysOut,
         query=(
             Parameter("scope", "only keys of this scope", SCOPE),
+            Parameter("user", "only keys that this user was the first to use"),
             Parameter("cursor", "`next` of the page before", CURSOR),
             LIMIT,
         ),
@@ -78,7 +89,7 @@ ROUTES = (
         "Tell the story of a key: who used it first, how often it was met again, its job",
         None,
         KeyOut,
-        query=(_SCOPE,),
+        query=(_SCOPE, _USER),
         errors=("NOT_FOUND",),
     ),
     Route(
@@ -89,7 +100,7 @@ ROUTES = (
         "Let a key expire early; its job stays",
         None,
         ForgottenOut,
-        query=(_SCOPE,),
+        query=(_SCOPE, _USER),
         takes_key=True,
         errors=("NOT_FOUND", "IN_PROGRESS"),
     ),

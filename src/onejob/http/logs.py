@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from msgspec import DecodeError, Struct, json
 
+from onejob import audit
 from onejob.clock import Clock, SystemClock
 from onejob.core.moment import utc
 
@@ -57,6 +58,16 @@ class MessageLine(Struct, frozen=True):
         return f"{self.at} {self.level} {self.message}"
 
 
+class AuditLine(Struct, frozen=True):
+    at: str
+    level: str
+    audit: dict[str, Any]  # what, tenant, actor, and what it was done to
+
+    def text(self) -> str:
+        told = " ".join(f"{name}={value!r}" for name, value in self.audit.items())
+        return f"{self.at} {self.level} audit {told}"
+
+
 class Log:
     """The one writer of lines; whoever closes it has everything written."""
 
@@ -81,6 +92,10 @@ class Log:
         self._put(MessageLine(self._now(), level, message))
         self.flush()
 
+    def audit(self, facts: dict[str, Any]) -> None:
+        self._put(AuditLine(self._now(), "info", facts))
+        self.flush()
+
     def flush(self) -> None:
         if self._due is not None:
             self._due.cancel()
@@ -101,7 +116,7 @@ class Log:
         elif self._due is None:
             self._due = asyncio.get_running_loop().call_later(GATHER_SECONDS, self.flush)
 
-    def _put(self, line: RequestLine | MessageLine) -> None:
+    def _put(self, line: RequestLine | MessageLine | AuditLine) -> None:
         self._gathered += (_encode(line) if self._json else _one_line(line.text())) + b"\n"
 
     def _now(self) -> str:
@@ -119,6 +134,9 @@ class Handler(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
+        if (audited := getattr(record, "audit", None)) is not None:
+            self._log.audit(audited)
+            return
         message = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             message = f"{message}: {trail(record.exc_info[1])}"
@@ -129,6 +147,7 @@ def stderr_log(form: Format) -> Log:
     """A log on stderr, to which everything that uses `logging` goes as well."""
     log = Log(form, write=_write_stderr)
     logging.basicConfig(handlers=[Handler(log)], level=logging.WARNING, force=True)
+    audit.log.setLevel(logging.INFO)
     return log
 
 

@@ -4,6 +4,7 @@ Labels are route patterns, methods of the table and classes of status: their num
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 
@@ -29,6 +30,8 @@ VERSION = version("onejob")
 MEDIA = b"text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
+# What a connection refuses with: not well formed, too slow, too large a head.
+REFUSED_WITH = (400, 408, 431)
 # Every outcome is there from the start: a rate needs a zero to rise from.
 OUTCOMES = (*Outcome, "reserved", "failed")
 
@@ -51,6 +54,7 @@ class Metrics(Collector):
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._latencies: dict[tuple[int, int], Latency] = {}
+        self._refusals: Counter[str] = Counter({str(status): 0 for status in REFUSED_WITH})
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -65,6 +69,9 @@ class Metrics(Collector):
             latency = self._latencies[key] = Latency(route, f"{key[1]}xx")
         latency.counts[bisect_left(SECONDS, seconds)] += 1
         latency.total += seconds
+
+    def refuse(self, status: int) -> None:
+        self._refusals[str(status)] += 1
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
@@ -84,6 +91,12 @@ class Metrics(Collector):
         yield from _gate(vitals)
         yield from _queues(vitals.queues)
         yield from _upkeep(vitals)
+        yield _counted(
+            "onejob_http_refusals",
+            "Requests that connections refused before their path was read, by status",
+            "status",
+            self._refusals,
+        )
         yield self._requests()
 
     def _requests(self) -> Metric:

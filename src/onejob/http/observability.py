@@ -1,12 +1,14 @@
 """For whoever watches over a server: is it ready, what did it count, what does it promise about keys."""
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 
 from onejob.core.roles import Act
 from onejob.engine import Durability
 from onejob.engines.cache import CacheStats
-from onejob.errors import NotFound, OnejobError
+from onejob.errors import OnejobError
+from onejob.host import Vitals
 
 from .answers import Answer, answer, refusal, text
 from .config import ServiceConfig
@@ -19,7 +21,7 @@ from .wire import Body
 
 READY_SECONDS_MAX = 2.0
 
-_NO_JOB = "00000000-0000-0000-0000-000000000000"
+log = logging.getLogger("onejob.http")
 
 
 class HealthOut(Body, frozen=True, rename="camel"):
@@ -45,19 +47,28 @@ class UpkeepOut(Body, frozen=True, rename="camel"):
     failures: int
 
 
+class ProcessOut(Body, frozen=True, rename="camel"):
+    """What this process counted over all tenants."""
+
+    outcomes: dict[str, int]
+    waiting: int
+    gate: CacheStats
+    queues: dict[str, QueueOut]
+    upkeep: UpkeepOut
+
+
 class StatsOut(Body, frozen=True, rename="camel"):
-    """The counts of this process since it started, over all tenants."""
+    """What this process counted for the caller's tenant since it started."""
 
     request_id: str
     version: str
     engine: str
     durability: Durability
     uptime_seconds: float
+    tenant: str
     outcomes: dict[str, int]
     waiting: int
-    gate: CacheStats
-    queues: dict[str, QueueOut]
-    upkeep: UpkeepOut
+    process: ProcessOut | None  # for whoever may administer
 
 
 class Observability:
@@ -74,38 +85,44 @@ class Observability:
         return text(200, self._metrics.text(), MEDIA)
 
     async def readyz(self, request: Request) -> Answer:
-        """Ready is who can ask the engine and be answered in time; a job of nobody is asked for."""
+        """Ready is who is answered by the engine in time, and whose last write it took."""
         ledger = request.ledger
+        facts = ReadyOut("ready", ledger.durability, ledger.vitals().engine)
         try:
             async with asyncio.timeout(READY_SECONDS_MAX):
-                await ledger.job(_NO_JOB)
-        except NotFound:
-            return answer(200, ReadyOut("ready", ledger.durability, ledger.vitals().engine))
+                await ledger._host.readiness.check()
         except TimeoutError:
             reason = f"the engine did not answer within {READY_SECONDS_MAX:.0f} s"
         except OnejobError as error:
-            reason = str(error)
+            log.warning("not ready: %s", error)
+            # Whoever asks is a stranger where there are credentials: what ails the store is for the log.
+            reason = "the store cannot be used now; the log says why" if self._config.auth else str(error)
         else:
-            raise AssertionError("nobody has this job")
-        return refusal(problem("SERVICE_UNAVAILABLE", reason, RETRY_AFTER_STORE), request.id)
+            return answer(200, facts)
+        found = problem(
+            "SERVICE_UNAVAILABLE",
+            reason,
+            RETRY_AFTER_STORE,
+            durability=facts.durability,
+            engine=facts.engine,
+        )
+        return refusal(found, request.id)
 
     async def stats(self, request: Request) -> Answer:
         request.query()
         vitals = request.ledger.vitals()
+        tenant = request.credential.caller.tenant
+        own = request.ledger._host.counts(tenant)
         out = StatsOut(
             request_id=request.id,
             version=VERSION,
             engine=vitals.engine,
             durability=request.ledger.durability,
             uptime_seconds=round(self._monotonic() - self._since, 3),
-            outcomes={word: vitals.outcomes.get(word, 0) for word in OUTCOMES},
-            waiting=vitals.gate.waiters,
-            gate=vitals.gate,
-            queues={
-                name: QueueOut(load.waiting, load.commands, sum(load.batches))
-                for name, load in vitals.queues.items()
-            },
-            upkeep=UpkeepOut(vitals.swept.records, vitals.swept.jobs, vitals.upkeep_failures),
+            tenant=tenant,
+            outcomes=_by_word(own.outcomes),
+            waiting=own.waiting,
+            process=_process(vitals) if request.credential.may(Act.ADMINISTER) else None,
         )
         return answer(200, out)
 
@@ -113,25 +130,37 @@ class Observability:
         return answer(200, idempotency_policy(self._config, request.ledger.vitals().config))
 
 
+def _by_word(outcomes: Mapping[str, int]) -> dict[str, int]:
+    return {word: outcomes.get(word, 0) for word in OUTCOMES}
+
+
+def _process(vitals: Vitals) -> ProcessOut:
+    return ProcessOut(
+        outcomes=_by_word(vitals.outcomes),
+        waiting=vitals.gate.waiters,
+        gate=vitals.gate,
+        queues={
+            name: QueueOut(load.waiting, load.commands, sum(load.batches))
+            for name, load in vitals.queues.items()
+        },
+        upkeep=UpkeepOut(vitals.swept.records, vitals.swept.jobs, vitals.upkeep_failures),
+    )
+
+
 def observability(
     config: ServiceConfig, metrics: Metrics, monotonic: Callable[[], float]
 ) -> tuple[Route, ...]:
     here = Observability(config, metrics, monotonic)
+    scraper = None if config.metrics_open else Act.ADMINISTER
     return (
         Route("GET", "/healthz", here.healthz, None, "Say that this process lives", None, HealthOut),
         Route(
-            "GET",
-            "/readyz",
-            here.readyz,
-            None,
-            "Say whether the engine answers",
-            None,
-            ReadyOut,
+            "GET", "/readyz", here.readyz, None, "Say whether the engine answers and writes", None, ReadyOut
         ),
         Route(
-            "GET", "/metrics", here.metrics, None, "Counters for Prometheus", None, str, media="text/plain"
+            "GET", "/metrics", here.metrics, scraper, "Counters for Prometheus", None, str, media="text/plain"
         ),
-        Route("GET", "/api/stats", here.stats, Act.READ, "What this process counted", None, StatsOut),
+        Route("GET", "/api/stats", here.stats, Act.READ, "What this process counted for you", None, StatsOut),
         Route(
             "GET",
             "/api/idempotency-policy",

@@ -10,6 +10,7 @@ from onejob.errors import (
     MayBeDone,
     NotFound,
     OnejobError,
+    Outdated,
     SubmissionInProgress,
     SubmissionRefused,
     SubmissionRejected,
@@ -103,7 +104,7 @@ def presented(error: OnejobError, *, mismatch_status: int) -> Problem:
     match error:
         case IdempotencyConflict():
             return found._replace(status=mismatch_status)
-        case MayBeDone():
+        case MayBeDone() | Outdated():
             return found
         case Unknown():
             return found._replace(message="it may be done; repeat with the same key")

@@ -73,6 +73,15 @@ class Routes:
         return None
 
 
+def route_of(methods: dict[str, Route], method: str) -> Route | None:
+    """Where there is something to get, its head alone may be asked for."""
+    return methods.get("GET" if method == "HEAD" else method)
+
+
+def allowed_of(methods: dict[str, Route]) -> list[str]:
+    return [*methods, "HEAD"] if "GET" in methods else list(methods)
+
+
 def raw_path(scope: Scope) -> str:
     raw: bytes | None = scope.get("raw_path")  # servers may leave it out
     return quote(scope["path"]) if raw is None else raw.decode("latin-1")

@@ -8,14 +8,16 @@ from types import FrameType
 from urllib.parse import urlsplit
 
 import uvicorn
+from msgspec import json
 
+from onejob.engine import Durability
 from onejob.errors import Invalid
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 
 from .app import App
 from .config import ServiceConfig
-from .cors import Application, Cors, loopback
+from .cors import Cors, loopback
 from .logs import Log, stderr_log, unforeseen
 from .protocol import guarded
 
@@ -68,11 +70,6 @@ async def serve(config: ServiceConfig) -> None:
         log.flush()
 
 
-def application(config: ServiceConfig, ledger: Ledger, log: Log) -> Application:
-    app = App(ledger, config=config, observe=log.request)
-    return Cors(app, config.cors_origins) if config.cors_origins else app
-
-
 def bound(host: str, port: int) -> socket.socket:
     """A socket that nobody else has, and that does not listen yet."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -95,6 +92,13 @@ def public(url: str) -> str:
     """An engine's URL without its password."""
     password = urlsplit(url).password
     return url.replace(f":{password}@", ":…@", 1) if password else url
+
+
+def ready_line(config: ServiceConfig, address: str, durability: Durability) -> str:
+    engine = public(config.engine)
+    if config.log_format == "json":
+        return json.encode({"address": address, "engine": engine, "durability": durability}).decode()
+    return f"onejob serves {engine} at {address} (durability: {durability})"
 
 
 def run(config: ServiceConfig) -> None:
@@ -123,14 +127,16 @@ def _make_room() -> None:
 
 def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket) -> Server:
     def ready() -> None:
-        print(
-            f"onejob serves {public(config.engine)} at {address(listener)} (durability: {ledger.durability})",
-            flush=True,
-        )
+        print(ready_line(config, address(listener), ledger.durability), flush=True)
 
+    def refused(request_id: str, status: int) -> None:
+        log.refused(request_id, status)
+        app.refused(status)
+
+    app = App(ledger, config=config, observe=log.request)
     settings = uvicorn.Config(
-        application(config, ledger, log),
-        http=guarded(config, log.refused),
+        Cors(app, config.cors_origins) if config.cors_origins else app,
+        http=guarded(config, refused),
         ws="none",
         lifespan="off",
         interface="asgi3",

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from onejob.core.arrival import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
 from onejob.core.identity import NAME_CHARS_MAX, TYPE_QUEUE_SCOPE
+from onejob.core.ids import UUID
 from onejob.core.key import KEY_CHARS_MAX
 from onejob.intake import ATTEMPTS_MAX, LABELS_BYTES_MAX, PRIORITY_MAX, TIMEOUT_MS_MAX
 
@@ -15,7 +16,7 @@ Schema = dict[str, Any]
 BATCH_MAX = 1000
 
 CURSOR: Schema = {"type": "string", "pattern": "^(?:[A-Za-z0-9_-]{4}){0,49}[A-Za-z0-9_-]{2,4}$"}
-JOB_ID: Schema = {"type": "string", "pattern": "^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"}
+JOB_ID: Schema = {"type": "string", "pattern": f"^{UUID}$"}
 KEY: Schema = {
     "type": "string",
     "minLength": 1,

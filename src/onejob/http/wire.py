@@ -82,10 +82,11 @@ class IdempotencyOut(Body, frozen=True, rename="camel"):
     expires_at: Utc | None
 
 
-class SubmitOut(Body, frozen=True, rename="camel"):
+class SubmitOut(Body, frozen=True, rename="camel", omit_defaults=True):
     request_id: str
     job: JobOut | None
     idempotency: IdempotencyOut
+    job_id: str | None = None  # where a job is known by its id alone: a foreign one, or one that was foreseen
 
 
 class ErrorOut(Body, frozen=True, rename="camel"):
@@ -113,6 +114,7 @@ class VerdictOut(Body, frozen=True, rename="camel", omit_defaults=True):
     job: JobOut | None = None
     idempotency: IdempotencyOut | None = None
     error: ErrorOut | None = None
+    job_id: str | None = None  # where a job is known by its id alone: a foreign one
 
 
 class BatchOut(Body, frozen=True, rename="camel"):
@@ -208,6 +210,13 @@ def job_out(job: JobView) -> JobOut:
         ended_at=job.ended_at,
         error=job.error,
     )
+
+
+def submit_out(receipt: Receipt, request_id: str) -> SubmitOut:
+    job = receipt.job
+    if job is None:
+        return SubmitOut(request_id, None, idempotency_out(receipt), receipt.job_id or None)
+    return SubmitOut(request_id, job_out(job), idempotency_out(receipt))
 
 
 def idempotency_out(receipt: Receipt) -> IdempotencyOut:

@@ -7,10 +7,12 @@ from typing import Any, TypeVar
 import apsw
 
 from onejob.clock import Clock, SystemClock, tied
+from onejob.core.facts import NewerFormat
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
 from onejob.engine import Durability, Page, Query, Unavailable, Unknown
 from onejob.engines.lane import Lane
+from onejob.errors import Outdated
 
 from . import queries, schema
 from .store import Store
@@ -166,6 +168,8 @@ class SqliteEngine:
         except Unknown:
             self._close_writer()
             raise
+        except NewerFormat as error:
+            raise Outdated(str(error)) from error
         except (apsw.Error, OSError) as error:
             trouble = trouble_of(self._path, error)
             if work == self._write:

@@ -101,16 +101,22 @@ def migrate(db: apsw.Connection, path: str) -> None:
     steps = _steps()
     with _Writing(db):
         _refuse_foreign(db, path)
+        refuse_newer(db)
         version = _value(db, "PRAGMA user_version")
-        if version > len(steps):
-            raise StoreRefused(
-                f"{path} has schema {version}, this program knows {len(steps)}; upgrade the program"
-            )
         for number, step in enumerate(steps[version:], start=version + 1):
             db.execute(step)
             db.execute(f"PRAGMA user_version = {number}")
         if version < len(steps):
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def refuse_newer(db: apsw.Connection) -> None:
+    """A newer program may bring the schema forward while an older one has the file open."""
+    version, known = _value(db, "PRAGMA user_version"), len(_steps())
+    if version > known:
+        raise StoreRefused(
+            f"{db.filename} has schema {version}, this program knows {known}; upgrade the program"
+        )
 
 
 def whole(db: apsw.Connection, path: str) -> None:
@@ -177,6 +183,7 @@ def _refuse_foreign(db: apsw.Connection, path: str) -> None:
         raise StoreRefused(f"{path} is another program's database; choose another file")
 
 
+@cache
 def _steps() -> list[str]:
     """The migrations 0001_….sql, 0002_….sql, …"""
     folder = resources.files(__package__)

@@ -15,6 +15,8 @@ from onejob.core.step import Command
 from onejob.engines.codec import columns, fact_of, fold_u64, row_of
 from onejob.errors import Unavailable, Unknown
 
+from . import schema
+
 _TABLES = {kind: kind.name.lower() for kind in Kind}
 _SELECT = {kind: f"SELECT {', '.join(columns(kind))} FROM {_TABLES[kind]} WHERE id IN " for kind in Kind}
 _INSERT = {kind: f"INSERT INTO {_TABLES[kind]} ({', '.join(columns(kind))}) VALUES " for kind in Kind}
@@ -54,8 +56,11 @@ class Store:
         except (Unavailable, Unknown):
             raise
         except Exception as error:
-            if isinstance(error, apsw.Error) and not isinstance(error, _COMMANDS_FAULT):
-                raise
+            if isinstance(error, apsw.Error):
+                with suppress(apsw.Error):  # the first trouble is the one to tell
+                    schema.refuse_newer(self.db)  # else a column that it added would be this command's fault
+                if not isinstance(error, _COMMANDS_FAULT):
+                    raise
             if len(commands) > 1:
                 return self._one_by_one(work, commands)
             return [defect_of(commands[0], error)]
@@ -106,9 +111,8 @@ class Store:
 
     def _rollback(self) -> None:
         if self.db.in_transaction:
-            with suppress(
-                apsw.Error
-            ):  # the first trouble is the one to tell; the connection is given up after it
+            # The first trouble is the one to tell; the connection is given up after it.
+            with suppress(apsw.Error):
                 self.db.execute("ROLLBACK")
 
     def _fetch(self, wanted: Wanted) -> list[Any]:

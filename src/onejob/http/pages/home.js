@@ -59,6 +59,8 @@ function showStats(stats) {
   const others = Object.entries(rest).filter(([word]) => counts[word]);
   at("others").textContent = others.map(([word, text]) => `${counts[word].toLocaleString()} ${text}`).join(" · ");
   at("version").textContent = `onejob ${stats.version}`;
+  const all = stats.process && stats.process.outcomes;
+  at("whose").textContent = all && all.created !== counts.created ? `of tenant ${stats.tenant} (all tenants: ${all.created.toLocaleString()} created)` : `of tenant ${stats.tenant}`;
   const survives = { process: "answers live in memory", disk: "answers survive a crash", quorum: "answers survive a lost machine" };
   const facts = [stats.engine, survives[stats.durability] || stats.durability, `up ${span(stats.uptimeSeconds)}`];
   const chips = at("facts");
@@ -123,7 +125,7 @@ async function lookUp() {
 
 function record(story) {
   const facts = [
-    ["Answered", `${story.hits.toLocaleString()} repetitions, ${story.conflicts.toLocaleString()} conflicts`],
+    ["Answered", `${counted(story.hits, "repetition")}, ${counted(story.conflicts, "conflict")}`],
     ["By", `${story.actor} for ${story.user}`],
     story.job ? ["Job", make("span", {}, make("span", { class: `state ${story.job.state}` }, story.job.state), ` ${story.job.type}`)] : null,
     story.job ? ["Job id", make("code", {}, story.job.id)] : null,
@@ -138,8 +140,11 @@ function record(story) {
   );
 }
 
+const counted = (count, word) => `${count.toLocaleString()} ${word}${count === 1 ? "" : "s"}`;
+
 function timeline(story) {
-  const steps = [{ at: story.firstSeen, what: "key taken", by: story.actor }];
+  // A job's own story begins when its key was taken; a key without a job has only that to tell.
+  const steps = story.events.length ? [] : [{ at: story.firstSeen, what: "key taken", by: story.actor }];
   for (const event of story.events) steps.push({ at: event.at, what: event.what, by: event.actor, detail: event.detail });
   if (story.lastHitAt) steps.push({ at: story.lastHitAt, what: "last repetition or conflict" });
   if (story.heldUntil) steps.push({ at: story.heldUntil, what: "lease of the holder ends" });

@@ -1,0 +1,36 @@
+"""What submissions were answered with, counted since the start: for each tenant, and in all."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+TENANTS_MAX = 10_000
+
+
+class Outcomes:
+    """By word. Of tenants, those that came first leave when there are too many; then they count from zero."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, dict[str, int]] = {}
+        self._left: Counter[str] = Counter()  # of tenants that have left
+
+    def count(self, tenant: str, word: str) -> None:
+        own = self._tenants.get(tenant)
+        if own is None:
+            own = self._join(tenant)
+        own[word] = own.get(word, 0) + 1
+
+    def of(self, tenant: str) -> Mapping[str, int]:
+        return self._tenants.get(tenant, {})
+
+    def total(self) -> Mapping[str, int]:
+        """Added up when asked for, so that counting costs one look."""
+        total = Counter(self._left)
+        for own in self._tenants.values():
+            total.update(own)
+        return total
+
+    def _join(self, tenant: str) -> dict[str, int]:
+        if len(self._tenants) >= TENANTS_MAX:
+            self._left.update(self._tenants.pop(next(iter(self._tenants))))
+        self._tenants[tenant] = {}
+        return self._tenants[tenant]

@@ -1,0 +1,92 @@
+"""A job's head stays small, whatever script its names are written in."""
+
+from contextlib import suppress
+
+import msgspec
+import pytest
+from msgspec.structs import astuple, replace
+
+from onejob.core.actor import NAME_CHARS_MAX as ACTOR_CHARS_MAX
+from onejob.core.actor import Actor
+from onejob.core.ending import ended
+from onejob.core.facts import HEAD_BYTES_MAX, Job
+from onejob.core.identity import CHOSEN_BYTES_MAX, NAME_CHARS_MAX, check_chosen
+from onejob.core.invalid import Invalid
+from onejob.core.key import KEY_CHARS_MAX
+from onejob.core.states import JobState, Move
+from onejob.core.submission import Submit
+from onejob.intake import LABELS_BYTES_MAX, Caller, Submission, submit_of
+
+LATE = 253_402_300_799_999  # the last millisecond that can be shown
+JOB_ID = b"0123456789abcdef"
+
+
+def submitted(letter: str, *, names: int, key: int, labels: int = 0) -> Submit:
+    name = letter * names
+    caller = Caller(name, name, str(Actor.user(name)))
+    submission = Submission(
+        type=name,
+        scope=name,
+        idempotency_key=letter * key,
+        labels={"x": "y" * labels} if labels else None,
+        priority=-1000,
+        max_attempts=100,
+    )
+    return submit_of(submission, caller, JOB_ID)
+
+
+def size(job: Job) -> int:
+    return len(msgspec.msgpack.encode(astuple(job)))
+
+
+def largest(command: Submit) -> Job:
+    """The job of a submission, with every number and mark at its largest, and an error that was far too long."""
+    job = command.new_job(JobState.PREPARING, LATE, keep_until=LATE, due_at=LATE)
+    most = replace(
+        job,
+        run_at=LATE,
+        timeout_ms=LATE,
+        version=LATE,
+        token=LATE,
+        attempts=LATE,
+        cost_held=LATE,
+        events=LATE,
+    )
+    error = "\N{SNOWMAN}" * 1000
+    end = ended(most, None, LATE, move=Move.REJECT, actor="system:x", retention_ms=0, error=error)
+    return replace(end.job, holder=b"h" * 16, lease_until=LATE, slot=b"s" * 32)
+
+
+def test_the_longest_ascii_names_fit_and_so_does_the_head() -> None:
+    labels = LABELS_BYTES_MAX - len('{"x":""}')
+    job = largest(submitted("a", names=NAME_CHARS_MAX, key=KEY_CHARS_MAX, labels=labels))
+    assert len(job.labels) == LABELS_BYTES_MAX
+    assert size(job) <= HEAD_BYTES_MAX
+    actor = str(Actor.client("a" * ACTOR_CHARS_MAX))
+    name = "a" * NAME_CHARS_MAX
+    chosen = (name, name, name, "a" * KEY_CHARS_MAX, actor, name)
+    assert sum(map(len, chosen)) + LABELS_BYTES_MAX <= CHOSEN_BYTES_MAX
+
+
+@pytest.mark.parametrize("letter", ["é", "ключ"[0], "鍵", "\N{KEY}"])
+def test_names_of_any_script_make_no_head_too_large(letter: str) -> None:
+    taken = 0
+    for names in range(1, NAME_CHARS_MAX + 1, 9):
+        for key in (1, 100, KEY_CHARS_MAX):
+            with suppress(Invalid):
+                command = submitted(letter, names=names, key=key)
+                taken += 1
+                assert size(largest(command)) <= HEAD_BYTES_MAX
+    assert taken
+
+
+def test_what_is_too_long_in_bytes_is_refused_by_name() -> None:
+    with pytest.raises(Invalid, match=f"at most {CHOSEN_BYTES_MAX} bytes in UTF-8.*shorten") as caught:
+        submitted("鍵", names=NAME_CHARS_MAX, key=KEY_CHARS_MAX)
+    assert caught.value.what == "names"
+
+
+def test_the_last_byte_counts() -> None:
+    check_chosen("é" * (CHOSEN_BYTES_MAX // 2), labels=b"")
+    with pytest.raises(Invalid):
+        check_chosen("é" * (CHOSEN_BYTES_MAX // 2), labels=b"1")

@@ -1,0 +1,140 @@
+"""A store, the server on it in a thread of its own, an operator beside it; credentials of every kind."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, NamedTuple
+
+import jwt
+import uvicorn
+
+import onejob
+from onejob import sync
+from onejob.core import base64url
+from onejob.core.actor import Actor
+from onejob.core.roles import Act, Role
+from onejob.http.answers import Answer, answer
+from onejob.http.app import App
+from onejob.http.config import JwtConfig, ServiceConfig
+from onejob.http.request import Request
+from onejob.http.routes import Route
+
+SECRET = "a-secret-that-two-parties-share-and-nobody-else"
+JWT = JwtConfig(algorithms=("HS256",), secret=SECRET, issuer="https://issuer", audience="onejob")
+BODY = {"type": "charge", "input": {"amount": 42}}
+NO_ALGORITHM = b'{"alg":"none","typ":"JWT"}'
+Headers = tuple[tuple[str, str], ...]
+
+
+async def done(request: Request) -> Answer:
+    return answer(200, {"user": request.credential.caller.user})
+
+
+# A path for every act, beside those that the service has.
+ACTS = tuple(Route("POST", f"/test/{act}", done, act, f"Do: {act}") for act in Act)
+
+
+class Told(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: Any
+
+    @property
+    def code(self) -> str:
+        return str(self.body["error"]["code"])
+
+
+class Service:
+    """A server in a thread of its own, on a port of its own."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._url = url
+        self._config = ServiceConfig(auth=True, jwt=JWT, **options)
+        self._ready = Event()
+        self._thread = Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        assert self._ready.wait(30)
+
+    async def _serve(self) -> None:
+        async with onejob.open(self._url, sweep=False) as ledger:
+            self.app = App(ledger, config=self._config, more=ACTS)
+            config = uvicorn.Config(self.app, port=0, log_level="error", lifespan="off", ws="none")
+            listener = config.bind_socket()
+            listener.listen()
+            self.port = listener.getsockname()[1]
+            self._server = uvicorn.Server(config)
+            self._ready.set()
+            await self._server.serve(sockets=[listener])
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def submit(self, credential: str, key: str, body: object = BODY) -> Told:
+        return self.ask("POST", "/api/jobs", (*bearer(credential), ("Idempotency-Key", key)), body)
+
+    def ask(self, method: str, path: str, headers: Headers = (), body: object = None) -> Told:
+        data = b"" if body is None else json.dumps(body).encode()
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.putrequest(method, path)
+            for name, value in (*headers, ("Content-Length", str(len(data)))):
+                connection.putheader(name, value)
+            connection.endheaders(data)
+            response = connection.getresponse()
+            content = response.read()
+            told = {name.lower(): value for name, value in response.getheaders()}
+            return Told(response.status, told, json.loads(content) if "json" in told["content-type"] else {})
+        finally:
+            connection.close()
+
+
+class House(NamedTuple):
+    """A store, the server on it, and an operator who has opened the same store beside it."""
+
+    url: str
+    service: Service
+    operator: sync.Ledger
+
+    def keys(self, tenant: str = "acme") -> sync.ApiKeys:
+        return sync.ApiKeys(self.operator.acting(tenant=tenant, user="root", actor=Actor.user("root")))
+
+    def key(self, name: str, *roles: Role, tenant: str = "acme", user: str = "") -> str:
+        return self.keys(tenant).create(name, roles=roles or (Role.SUBMITTER,), user=user).text
+
+
+def bearer(credential: str) -> Headers:
+    return (("Authorization", f"Bearer {credential}"),)
+
+
+def token(key: Any = SECRET, algorithm: str = "HS256", **changes: Any) -> str:
+    """A good token, but for the changes; a claim of None is left out."""
+    claims = {
+        "sub": "ann",
+        "tenant": "acme",
+        "roles": ["submitter"],
+        "iss": "https://issuer",
+        "aud": "onejob",
+        "exp": time.time() + 600,
+    }
+    told = {name: value for name, value in (claims | changes).items() if value is not None}
+    return jwt.encode(told, key, algorithm=algorithm)
+
+
+def unsigned() -> str:
+    return f"{base64url.encode(NO_ALGORITHM)}.{token().split('.')[1]}."
+
+
+def housed(folder: Path, **options: Any) -> Iterator[House]:
+    url = f"sqlite:///{folder / 'jobs.db'}"
+    service = Service(url, **options)
+    try:
+        with sync.open(url, sweep=False) as operator:
+            yield House(url, service, operator)
+    finally:
+        service.close()

@@ -1,0 +1,91 @@
+"""What is erased, forgotten or done to a credential leaves a line that says who did it."""
+
+import json
+import logging
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onejob
+from onejob.core.actor import Actor
+from onejob.credentials import ApiKeys
+from tests.edges.sockets import serving
+
+KEY = "canary-key-4711"
+HIDDEN = sha256(KEY.encode()).hexdigest()[:16]
+
+
+def audited(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    return [record.audit for record in caplog.records if hasattr(record, "audit")]
+
+
+@pytest.fixture
+def heard(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "onejob.audit")
+    return caplog
+
+
+async def test_forgetting_a_key_is_told_also_where_it_has_no_job(
+    queue: onejob.Ledger, heard: pytest.LogCaptureFixture
+) -> None:
+    ledger = queue.acting(tenant="acme", user="ann", actor=Actor.user("ann"))
+    held = await ledger.check_or_reserve("t", idempotency_key=KEY, job=False)
+    assert isinstance(held, onejob.Reservation)
+    await ledger.commit(held)
+    with pytest.raises(onejob.NotFound):
+        await ledger.forget("another", scope="t")
+    await ledger.forget(KEY, scope="t")
+    assert audited(heard) == [
+        {"what": "forget", "tenant": "acme", "actor": "user:ann", "scope": "t", "key": HIDDEN}
+    ]
+    assert KEY not in heard.text
+
+
+async def test_a_purge_is_told_with_what_it_erased(
+    queue: onejob.Ledger, heard: pytest.LogCaptureFixture
+) -> None:
+    ledger = queue.acting(tenant="acme", user="ann", actor=Actor.client("cleaner"))
+    await ledger.submit("t", idempotency_key=KEY)
+    assert await ledger.purge() == 1
+    assert audited(heard) == [{"what": "purge", "tenant": "acme", "actor": "client:cleaner", "erased": 1}]
+
+
+async def test_what_is_done_to_an_api_key_is_told_without_its_secret(
+    queue: onejob.Ledger, heard: pytest.LogCaptureFixture
+) -> None:
+    keys = ApiKeys(queue)
+    made = await keys.create("ci", roles=["worker", "submitter"])
+    new = await keys.rotate(made.key.id)
+    await keys.revoke(made.key.id)
+    told = audited(heard)
+    assert [one["what"] for one in told] == ["apikey create", "apikey rotate", "apikey revoke"]
+    for one in told:
+        assert (one["tenant"], one["actor"]) == ("default", "client:local")
+        assert (one["id"], one["name"], one["roles"]) == (made.key.id, "ci", "submitter,worker")
+    for text in (made.text, new.text):
+        assert text.rpartition(".")[2] not in heard.text
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_server_writes_the_line_into_its_log(tmp_path: Path, form: str) -> None:
+    with serving(tmp_path, f'log_format = "{form}"\n') as server:
+        assert server.submit(KEY).status == 202
+        assert server.ask("DELETE", f"/api/keys/{KEY}?scope=charge").status == 200
+        assert server.ask("DELETE", "/api/tenants/default").status == 200
+        assert server.stop() == 0
+    lines = [line for line in server.log.read_text().splitlines() if "audit" in line]
+    assert len(lines) == 2
+    if form == "json":
+        forget, purge = (json.loads(line)["audit"] for line in lines)
+        assert forget == {
+            "what": "forget", "tenant": "default", "actor": "client:local", "scope": "charge", "key": HIDDEN,
+        }  # fmt: skip
+        assert (purge["what"], purge["erased"] > 0) == ("purge", True)
+    else:
+        assert lines[0].endswith(
+            f"info audit what='forget' tenant='default' actor='client:local' scope='charge' key='{HIDDEN}'"
+        )
+        assert "what='purge'" in lines[1]
+    assert KEY not in server.log.read_text()

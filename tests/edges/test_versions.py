@@ -1,0 +1,59 @@
+"""While programs of two versions work on one store, the older one asks to be upgraded and spoils nothing."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import onejob
+from onejob.core import credential
+from onejob.core.identity import policy_id
+from onejob.core.policy import SetPolicy
+from onejob.core.receipt import Missing
+from onejob.credentials import ApiKeys
+from onejob.http.app import App
+from onejob.http.config import ServiceConfig
+from tests.edges.serving import served
+from tests.engines.sqlite_files import Direct
+
+
+async def test_a_state_of_a_newer_program_is_503_and_says_to_upgrade(tmp_path: Path) -> None:
+    path = str(tmp_path / "jobs.db")
+    async with onejob.open(f"sqlite:///{path}", sweep=False) as queue, served(App(queue)) as client:
+        job_id = (await queue.submit("t", idempotency_key="k")).job_id
+        with Direct(path) as db:
+            db.execute("UPDATE job SET state = 'hovering'")
+        for asked in (
+            client.get(f"/api/jobs/{job_id}"),
+            client.get("/api/jobs"),
+            client.get("/api/keys/k?scope=t"),
+            client.post("/api/jobs", {"type": "t"}, b"idempotency-key: k"),
+            client.ask("POST", f"/api/jobs/{job_id}/cancel"),
+        ):
+            answer = await asked
+            assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
+            assert "upgrade this program" in answer.body["detail"]
+            assert path not in answer.body["detail"]
+            assert answer.headers["retry-after"]
+        assert (await client.post("/api/jobs", {"type": "t"}, b"idempotency-key: other")).status == 202
+
+
+async def test_a_role_of_a_newer_program_is_no_verdict_about_a_key(queue: onejob.Ledger) -> None:
+    keys = ApiKeys(queue)
+    made = await keys.create("ci", roles=["submitter"])
+    name = credential.policy_name(made.key.id)
+    stored = msgspec.json.decode(await _body(keys, made.key.id))
+    body = msgspec.json.encode(stored | {"roles": ["submitter", "auditor"]})
+    set_policy = SetPolicy(tenant="default", policy_id=policy_id("default", name), name=name, body=body)
+    await queue._ask(set_policy)
+    with pytest.raises(onejob.Outdated, match="upgrade"):
+        await keys.verify(made.text)
+    async with served(App(queue, config=ServiceConfig(auth=True))) as client:
+        answer = await client.get("/api/jobs", b"authorization: Bearer " + made.text.encode())
+        assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
+
+
+async def _body(keys: ApiKeys, key_id: str) -> bytes:
+    found = await keys._look_up(key_id)
+    assert not isinstance(found, Missing)
+    return found.policy.body
