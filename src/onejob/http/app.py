@@ -14,6 +14,7 @@ from .answers import Answer, refusal
 from .auth import Authenticator
 from .config import ServiceConfig
 from .cors import from_this_machine
+from .exchange import Exchange
 from .logs import trail
 from .metrics import Metrics
 from .observability import observability
@@ -67,7 +68,7 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        request_id = self._ids.nonce()
+        request_id = self._ids.request_id()
         begin = self._monotonic()
         found = self.routes.find(raw_path(scope))
         try:
@@ -142,6 +143,9 @@ def _forbidden(act: Act) -> str:
 
 
 async def _present(given: Answer, request_id: str, receive: Receive, send: Send) -> None:
+    if given.stream is None and isinstance(send, Exchange):
+        await send.give(given, request_id)  # our own connections take an answer whole
+        return
     headers = [
         *given.headers,
         (b"cache-control", b"no-store"),
