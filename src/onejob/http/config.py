@@ -35,6 +35,7 @@ MEANINGS: Final = {
     "head_seconds_max": "how long a head may take to arrive",
     "idle_seconds_max": "how long a connection may stay open without a request",
     "drain_seconds_max": "how long what is in flight may take after the service was told to stop",
+    "log_requests": "which requests get a log line: all, those that failed (a status from 400), or none",
     "log_format": "how log lines are written: for people, or one JSON object each",
     "one_write": "whether head and body of an answer leave together, or apart as uvicorn does",
 }
@@ -69,6 +70,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     head_seconds_max: float = 10.0
     idle_seconds_max: float = 75.0
     drain_seconds_max: float = 20.0  # on SIGTERM: how long what is in flight may take
+    log_requests: Literal["all", "failed", "none"] = "failed"
     log_format: Literal["text", "json"] = "text"
     one_write: bool = True  # head and body of an answer leave together; false: apart, as uvicorn does
 

@@ -13,7 +13,7 @@ from onejob.errors import Invalid
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 
-from .app import App
+from .app import App, unobserved
 from .config import ServiceConfig
 from .cors import Application, Cors, loopback
 from .logs import Log, stderr_log, unforeseen
@@ -69,7 +69,8 @@ async def serve(config: ServiceConfig) -> None:
 
 
 def application(config: ServiceConfig, ledger: Ledger, log: Log) -> Application:
-    app = App(ledger, config=config, observe=log.request)
+    observe = {"all": log.request, "failed": log.failure, "none": unobserved}[config.log_requests]
+    app = App(ledger, config=config, observe=observe)
     return Cors(app, config.cors_origins) if config.cors_origins else app
 
 
@@ -130,7 +131,7 @@ def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.so
 
     settings = uvicorn.Config(
         application(config, ledger, log),
-        http=guarded(config, log.refused),
+        http=guarded(config, _untold if config.log_requests == "none" else log.refused),
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -142,3 +143,7 @@ def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.so
         timeout_graceful_shutdown=config.drain_seconds_max,  # type: ignore[arg-type]  # fractions are fine
     )
     return Server(settings, ready=ready, release=ledger._host.gate.release_waiters)
+
+
+def _untold(request_id: str, status: int) -> None:
+    pass
