@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from msgspec import Raw, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from .core.arrival import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
 from .core.fingerprint import canonical, encode_input, fingerprint, prepared
@@ -55,6 +55,20 @@ class Submission(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] | None = None
 
 
+class WorkedOut(Struct, frozen=True):
+    """An input whose one form is known already."""
+
+    data: bytes
+    form: bytes
+
+
+def worked_out(submission: Submission) -> Submission:
+    """The same submission with its input worked out: for a large one that is better done beside the loop."""
+    raw = submission.input
+    data, form = (bytes(raw), canonical(bytes(raw))) if isinstance(raw, Raw) else prepared(raw)
+    return replace(submission, input=WorkedOut(data, form))
+
+
 def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
     """The command of a submission; whatever is wrong with it is said here."""
     type = checked_name("type", submission.type)
@@ -63,6 +77,8 @@ def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
     if isinstance(raw, Raw):
         data = bytes(raw)
         mark = _print_of(type, data) if len(data) > SMALL_BYTES else _print_again(type, data)
+    elif isinstance(raw, WorkedOut):
+        data, mark = raw.data, fingerprint(type, raw.form)
     else:
         data, form = prepared(raw)
         mark = fingerprint(type, form)

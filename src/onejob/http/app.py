@@ -111,8 +111,7 @@ class App:
     def _refused(self, error: Exception, request_id: str) -> Answer:
         match error:
             case TooLarge():
-                message = f"a body has at most {self._config.body_bytes_max} bytes; send less"
-                found = problem("PAYLOAD_TOO_LARGE", message)
+                found = problem("PAYLOAD_TOO_LARGE", str(error))
             case OnejobError():
                 found = presented(error, mismatch_status=self._config.mismatch_status)
             case _:

@@ -56,6 +56,12 @@ class BatchBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
     jobs: Annotated[list[SubmitBody], Meta(extra_json_schema={"minItems": 1, "maxItems": BATCH_MAX})]
 
 
+class BatchTexts(Struct, frozen=True):
+    """The items of a batch as they were sent."""
+
+    jobs: list[Raw]
+
+
 class JobOut(Body, frozen=True, rename="camel"):
     id: str
     type: str
