@@ -15,7 +15,7 @@ from onejob.intake import Submission, worked_out
 from .accepted import accepted
 from .answers import Answer, answer, error_out
 from .problems import presented
-from .request import BESIDE_BYTES, SMALL_BYTES, Request, TooLarge, beside, shaped, unbent
+from .request import BESIDE_BYTES, SMALL_BYTES, Request, TooLarge, beside, shaped, unbent_around
 from .routes import Parameter, Route
 from .shapes import BATCH_MAX, JOB_ID
 from .wire import (
@@ -125,7 +125,7 @@ def batched(data: bytes) -> list[Submission | Invalid]:
 
 def _item(body: SubmitBody, text: bytes) -> Submission | Invalid:
     try:
-        unbent("item", text)
+        unbent_around("item", text, SubmitBody.apart)
         submission = submission_of(body, None)
         return worked_out(submission) if len(text) > SMALL_BYTES else submission
     except Invalid as error:
