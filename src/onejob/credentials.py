@@ -108,7 +108,7 @@ class ApiKeys:
         )
 
     async def verify(self, text: str) -> Verified | None:
-        """The key of any tenant that this text opens now; one point read, and nothing is remembered."""
+        """The key of any tenant that this text opens now; one point read."""
         sent = credential.parse(text)
         if sent is None:
             credential.opens_until(None, text[: credential.TEXT_CHARS_MAX], 0)
@@ -128,7 +128,7 @@ class ApiKeys:
 
     async def still(self, found: Verified) -> bool:
         """Whether what was found out still holds; the same point read, and nothing else."""
-        reply = await self._ask(found.look)
+        reply = await self._host.gate.reply(found.look)
         if not isinstance(reply, (PolicyFound, Missing)):
             raise failure(reply, "")
         return (

@@ -47,5 +47,10 @@ def _headers(job_id: str, outcome: Outcome, expires_ms: int) -> tuple[Header, ..
     if outcome is Outcome.REPLAYED:
         headers.append(_REPLAYED)
     if expires_ms:
-        headers.append((b"idempotency-expires", utc(expires_ms).isoformat().encode()))
+        headers.append((b"idempotency-expires", _moment(expires_ms)))
     return tuple(headers)
+
+
+@lru_cache(KEPT_MAX)
+def _moment(ms: int) -> bytes:
+    return utc(ms).isoformat().encode()

@@ -198,23 +198,24 @@ class PurgedOut(Body, frozen=True, rename="camel"):
 
 
 def job_out(job: JobView) -> JobOut:
+    head = job.head  # read directly: this is a good part of an answer to a new key
     return JobOut(
         id=job.id,
-        type=job.type,
-        state=job.state,
-        key=job.key,
-        scope=job.scope,
-        actor=job.actor,
-        user=job.user,
-        delivery=job.delivery,
-        priority=job.priority,
-        attempts=job.attempts,
-        labels=dict(job.labels),
-        created_at=job.created_at,
-        changed_at=job.changed_at,
-        run_at=job.run_at,
-        ended_at=job.ended_at,
-        error=job.error,
+        type=head.type,
+        state=head.state,
+        key=head.key or None,
+        scope=head.scope,
+        actor=head.actor,
+        user=head.user,
+        delivery=head.delivery,
+        priority=head.priority,
+        attempts=head.attempts,
+        labels=dict(job.labels) if head.labels else {},
+        created_at=utc(head.created_at),
+        changed_at=utc(head.changed_at),
+        run_at=job.run_at if head.run_at else None,
+        ended_at=job.ended_at if head.ended_at else None,
+        error=head.error or None,
     )
 
 
