@@ -18,9 +18,13 @@ class Looks:
 
     def post(self, command: Command[Any], deliver: Deliver) -> None:
         assert not command.writes
+        askers = self._waiting.get(command)
+        if askers is not None:
+            askers.append(deliver)
+            return
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._set_out)
-        self._waiting.setdefault(command, []).append(deliver)
+        self._waiting[command] = [deliver]
 
     def _set_out(self) -> None:
         waiting, self._waiting = self._waiting, {}

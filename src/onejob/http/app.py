@@ -103,7 +103,7 @@ class App:
             id=request_id,
             credential=credential,
             ledger=ledger,
-            path=decoded(placeholders),
+            path=decoded(placeholders) if placeholders else (),
             limits=self._config,
         )
         return await route.handler(request)
