@@ -65,6 +65,7 @@ TITLES = {
 
 # What Python calls otherwise than the wire does.
 _ON_THE_WIRE = {
+    "estimated_cost": "estimatedCost",
     "idempotency_ttl": "idempotencyTtlSeconds",
     "max_attempts": "maxAttempts",
     "moment": "runAt",
