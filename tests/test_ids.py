@@ -18,7 +18,16 @@ from onejob.clock import SystemClock
 from onejob.core.ids import parse_id, text_of
 from onejob.core.invalid import Invalid
 from onejob.core.key import SEQUENCE_MAX, IdempotencyKey
-from onejob.ids import Ids, KeyGenerator, SeededIds, SystemIds, new_holder, new_job_id, new_nonce
+from onejob.ids import (
+    Ids,
+    KeyGenerator,
+    SeededIds,
+    SystemIds,
+    new_holder,
+    new_job_id,
+    new_nonce,
+    new_request_id,
+)
 
 
 def test_a_job_id_is_a_uuid_of_version_7_with_the_time_in_front() -> None:
@@ -77,6 +86,14 @@ def test_nonces_and_holders_are_drawn_anew() -> None:
     assert len({new_nonce() for _ in range(1_000)}) == len({new_holder() for _ in range(1_000)}) == 1_000
     assert IdempotencyKey("c", 1, new_nonce())
     assert len(new_holder()) == 16
+
+
+def test_request_ids_never_repeat_and_a_child_draws_its_own() -> None:
+    drawn = [new_request_id() for _ in range(3 * ids.REQUEST_IDS_DRAWN)]
+    assert len(set(drawn)) == len(drawn)
+    assert all(len(one) == 16 and int(one, 16) >= 0 for one in drawn)
+    left = set(ids._request_ids)
+    assert in_child(lambda: new_request_id().encode()).decode() not in left
 
 
 def test_system_and_seeded_ids_have_one_shape() -> None:

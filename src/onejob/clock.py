@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -22,10 +23,8 @@ class SystemClock:
     """The machine's own clocks."""
 
     def __init__(self) -> None:
-        self._seconds = _seconds_since_boot()
-
-    def monotonic(self) -> float:
-        return self._seconds()
+        # As an attribute it is the system's own function: it is asked several times for every request.
+        self.monotonic = _seconds_since_boot()
 
     def wall_ms(self) -> int:
         return time.time_ns() // _NS_PER_MS
@@ -97,7 +96,7 @@ def _seconds_since_boot() -> Callable[[], float]:
     except OSError:
         # Some sandboxes have the name but not the clock.
         return time.monotonic
-    return lambda: time.clock_gettime(boottime)
+    return partial(time.clock_gettime, boottime)
 
 
 def _ms(seconds: float) -> int:

@@ -48,8 +48,13 @@ class NewKey(NamedTuple):
 
 
 class Verified(NamedTuple):
+    """A key that a text opens: true as long as its policy reads the same, and no longer than until (0: no end)."""
+
     tenant: str
     key: ApiKey
+    look: LookUpPolicy
+    body: bytes
+    until: int
 
 
 class ApiKeys:
@@ -106,21 +111,34 @@ class ApiKeys:
         return view(key)
 
     async def verify(self, text: str) -> Verified | None:
-        """The key of any tenant that this text opens now; one point read, and nothing is remembered."""
+        """The key of any tenant that this text opens now; one point read."""
         sent = credential.parse(text)
         if sent is None:
-            credential.fits(None, text[: credential.TEXT_CHARS_MAX], 0)
+            credential.opens_until(None, text[: credential.TEXT_CHARS_MAX], 0)
             return None
         name = credential.policy_name(sent.id)
-        reply = await self._ask(LookUpPolicy(tenant=sent.tenant, policy_id=policy_id(sent.tenant, name)))
-        match reply:
-            case PolicyFound():
-                key = _decoded(reply.policy.body)
-                return Verified(sent.tenant, key) if credential.fits(key, sent.secret, reply.at) else None
-            case Missing():
-                credential.fits(None, sent.secret, reply.at)
+        look = LookUpPolicy(tenant=sent.tenant, policy_id=policy_id(sent.tenant, name))
+        match await self._ask(look):
+            case PolicyFound(policy, at):
+                key = _decoded(policy.body)
+                until = credential.opens_until(key, sent.secret, at)
+                return None if until is None else Verified(sent.tenant, key, look, policy.body, until)
+            case Missing(at):
+                credential.opens_until(None, sent.secret, at)
                 return None
-        raise failure(reply, "")
+            case reply:
+                raise failure(reply, "")
+
+    async def still(self, found: Verified) -> bool:
+        """Whether what was found out still holds; the same point read, and nothing else."""
+        reply = await self._host.gate.reply(found.look)
+        if not isinstance(reply, (PolicyFound, Missing)):
+            raise failure(reply, "")
+        return (
+            isinstance(reply, PolicyFound)
+            and reply.policy.body == found.body
+            and (not found.until or reply.at <= found.until)
+        )
 
     def _told(self, act: str, key: ApiKey) -> None:
         roles = ",".join(key.roles)
@@ -167,8 +185,7 @@ class ApiKeys:
         raise failure(reply, "")
 
     async def _ask(self, command: Command[Any]) -> AnyReply:
-        (reply,) = await self._host.gate.execute((command,))
-        return reply
+        return await self._host.gate.reply(command)
 
 
 def view(key: ApiKey) -> ApiKeyView:

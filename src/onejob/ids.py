@@ -13,6 +13,7 @@ from onejob.core.ids import ID_BYTES
 from onejob.core.key import NONCE_CHARS, SEQUENCE_MAX, IdempotencyKey
 
 SECRET_BYTES: Final = 32
+REQUEST_IDS_DRAWN: Final = 256
 
 _TAIL_BITS: Final = 62
 # The counter starts in its lower half: at least 2048 ids before it runs into the next millisecond.
@@ -23,6 +24,7 @@ _UUID: Final = Struct(">QQ")
 _wall_ms = SystemClock().wall_ms
 _lock = Lock()
 _last_stamp = 0
+_request_ids: list[str] = []
 
 
 class Ids(Protocol):
@@ -35,6 +37,8 @@ class Ids(Protocol):
     def nonce(self) -> str: ...
 
     def secret(self) -> str: ...
+
+    def request_id(self) -> str: ...
 
 
 class SystemIds:
@@ -51,6 +55,9 @@ class SystemIds:
 
     def secret(self) -> str:
         return new_secret()
+
+    def request_id(self) -> str:
+        return new_request_id()
 
 
 class SeededIds:
@@ -72,6 +79,9 @@ class SeededIds:
 
     def secret(self) -> str:
         return base64url.encode(self._chance.randbytes(SECRET_BYTES))
+
+    def request_id(self) -> str:
+        return self.nonce()
 
 
 @final
@@ -122,6 +132,16 @@ def new_nonce() -> str:
     return os.urandom(NONCE_CHARS // 2).hex()
 
 
+def new_request_id() -> str:
+    """Draw the name of a request: many at once, for it only tells log lines apart, and nothing is decided by it."""
+    while True:
+        try:
+            return _request_ids.pop()  # one step for every thread
+        except IndexError:
+            drawn = os.urandom(REQUEST_IDS_DRAWN * NONCE_CHARS // 2).hex()
+            _request_ids.extend(drawn[at : at + NONCE_CHARS] for at in range(0, len(drawn), NONCE_CHARS))
+
+
 def new_holder() -> bytes:
     """Draw the name under which something is held."""
     return os.urandom(ID_BYTES)
@@ -138,11 +158,12 @@ def _uuid7(stamp: int, tail: int) -> bytes:
     return _UUID.pack(head, 0x8000_0000_0000_0000 | tail)
 
 
-def _renew_lock() -> None:
+def _begin_anew() -> None:
     # The lock may have been held by a thread that does not exist in the child.
     global _lock  # noqa: PLW0603 - see above
     _lock = Lock()
+    _request_ids.clear()  # the parent goes on with these
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+    os.register_at_fork(after_in_child=_begin_anew)

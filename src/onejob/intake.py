@@ -74,17 +74,25 @@ class Submission(Struct, frozen=True, kw_only=True):
     reservation: str | None = None
 
 
+class WorkedOut(Struct, frozen=True):
+    """An input whose one form is known already."""
+
+    data: bytes
+    form: bytes
+
+
+def worked_out(submission: Submission) -> Submission:
+    """The same submission with its input worked out: for a large one that is better done beside the loop."""
+    raw = submission.input
+    data, form = (bytes(raw), canonical(bytes(raw))) if isinstance(raw, Raw) else prepared(raw)
+    return replace(submission, input=WorkedOut(data, form))
+
+
 def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
     """The command of a submission; whatever is wrong with it is said here."""
     type = checked_name("type", submission.type)
     scope = scope_of(type, submission.scope)
-    raw = submission.input
-    if isinstance(raw, Raw):
-        data = bytes(raw)
-        mark = _print_of(type, data) if len(data) > SMALL_BYTES else _print_again(type, data)
-    else:
-        data, form = prepared(raw)
-        mark = fingerprint(type, form)
+    data, mark = printed(type, submission.input)
     key = submission.idempotency_key
     if key is not None:
         key = checked_key(key)
@@ -113,6 +121,17 @@ def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
         cost=cost_of(submission.estimated_cost),
         reservation=_reserved(submission.reservation, caller) if submission.reservation is not None else "",
     )
+
+
+def printed(type: str, input: Any) -> tuple[bytes, bytes]:
+    """An input as it is stored, and the fingerprint of what is asked for."""
+    if isinstance(input, Raw):
+        data = bytes(input)
+        return data, _print_of(type, data) if len(data) > SMALL_BYTES else _print_again(type, data)
+    if isinstance(input, WorkedOut):
+        return input.data, fingerprint(type, input.form)
+    data, form = prepared(input)
+    return data, fingerprint(type, form)
 
 
 def _print_of(type: str, data: bytes) -> bytes:

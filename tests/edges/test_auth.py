@@ -16,6 +16,7 @@ from onejob.core.roles import Role
 from onejob.credentials import ApiKeys, NewKey
 from onejob.http.auth import TOKEN_CHARS_MAX, Authenticator
 from onejob.http.config import ServiceConfig
+from onejob.http.problems import Unauthorized
 from tests.edges.house import (
     BODY,
     SECRET,
@@ -239,3 +240,45 @@ def test_users_share_keys_unless_the_service_separates_them(house: House, tmp_pa
         assert len(ids(separate.service)) == 2
         assert separate.service.submit(separate.key("k", user="ann"), "of-all").body["job"]["user"] == "ann"
         assert len(ids(separate.service)) == 2
+
+
+async def test_a_known_key_is_let_in_by_one_read_and_by_none_once_it_is_revoked() -> None:
+    async with onejob.open("memory://", sweep=False) as ledger:
+        keys = ApiKeys(ledger)
+        made = await keys.create("ci", roles=[Role.SUBMITTER])
+        door = Authenticator(ledger, ServiceConfig(auth=True))
+        scope = {"headers": [(b"authorization", b"Bearer " + made.text.encode())]}
+        first = await door(scope)
+        before = ledger.vitals().queues["read"].commands
+        assert await door(scope) is first
+        assert ledger.vitals().queues["read"].commands == before + 1
+        await keys.revoke(made.key.id)
+        for _ in range(2):
+            with pytest.raises(Unauthorized):
+                await door(scope)
+
+
+async def test_an_old_secret_that_is_known_opens_no_longer_than_its_overlap() -> None:
+    clock = FakeClock()
+    async with onejob.open("memory://", sweep=False, clock=clock) as ledger:
+        keys = ApiKeys(ledger)
+        made = await keys.create("ci", roles=[Role.SUBMITTER])
+        renewed = await keys.rotate(made.key.id, overlap=timedelta(hours=1))
+        door = Authenticator(ledger, ServiceConfig(auth=True))
+        old, new = ({"headers": [(b"x-api-key", text.encode())]} for text in (made.text, renewed.text))
+        for _ in range(2):
+            assert (await door(old)).name == (await door(new)).name == "ci"
+        clock.advance(3601)
+        with pytest.raises(Unauthorized):
+            await door(old)
+        assert (await door(new)).name == "ci"
+
+
+async def test_a_credential_known_from_one_header_is_not_taken_from_another() -> None:
+    async with onejob.open("memory://", sweep=False) as ledger:
+        made = await ApiKeys(ledger).create("ci", roles=[Role.SUBMITTER])
+        door = Authenticator(ledger, ServiceConfig(auth=True))
+        value = b"Bearer " + made.text.encode()
+        await door({"headers": [(b"authorization", value)]})
+        with pytest.raises(Unauthorized):
+            await door({"headers": [(b"x-api-key", value)]})

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
-from onejob.http.config import ServiceConfig
+from onejob.http.config import BODY_BYTES_MAX, ServiceConfig
 from onejob.http.heads import HeadReader
 from onejob.http.protocol import Connection, guarded
 
@@ -279,7 +279,7 @@ def test_a_trailer_is_not_a_header(server: Server) -> None:
     [
         ("over", b"%x\r\n%b\r\n0\r\n\r\n" % (2 << 20, b" " * (2 << 20)), 413),
         ("many", (b"1000\r\n" + b" " * 0x1000 + b"\r\n") * 400, 413),
-        ("tiny", b"1\r\n \r\n" * ((1 << 20) + 1), 413),
+        ("tiny", b"1\r\n \r\n" * (BODY_BYTES_MAX + 1), 413),
         ("no-size", b"\r\n\r\n", 400),
         ("bad-size", b"zz\r\n\r\n", 400),
         ("huge-size", b"fffffffffffffffffff\r\n", 400),

@@ -57,7 +57,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """What a server tells about all that was asked."""
     folder = tmp_path_factory.mktemp("logs")
     credential = made_key(folder)
-    with serving(folder, f'auth = true\nlog_format = "{request.param}"') as server:
+    with serving(folder, f'auth = true\nlog_requests = "all"\nlog_format = "{request.param}"') as server:
         everything_asked(server, credential)
         metrics = server.ask("GET", "/metrics").content.decode()
         assert server.stop() == 0
@@ -214,3 +214,20 @@ async def test_a_log_that_nobody_reads_stops_nothing() -> None:
     log.refused("x", 400)
     log.flush()
     log.message("error", "x")
+
+
+def test_by_default_only_what_failed_has_a_line(tmp_path: Path) -> None:
+    with serving(tmp_path, "") as server:
+        assert server.submit(KEY, SUBMISSION).status == 202
+        assert server.submit(KEY, b"{").status == 400
+        assert server.stop() == 0
+    (line,) = server.log.read_text().splitlines()
+    assert line.split()[2:6] == ["400", "POST", "/api/jobs", "validation_error"]
+
+
+def test_no_request_has_a_line_where_none_is_wanted(tmp_path: Path) -> None:
+    with serving(tmp_path, 'log_requests = "none"') as server:
+        assert server.submit(KEY, b"{").status == 400
+        assert server.say(b"GET / HTTP/9.9\r\n\r\n")[0].status == 400
+        assert server.stop() == 0
+    assert server.log.read_text() == ""

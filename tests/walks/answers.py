@@ -56,9 +56,11 @@ class Answers:
             self.watch.violated("an answer is one's own", f"{type(command).__name__}: {result}")
 
     def _own(self, ask: Ask, command: Command[Any], reply: AnyReply) -> bool:
-        """Decided in the store, for this very command, after it was asked."""
+        """Decided in the store after it was asked, for this very command; equal reads may be one."""
         made = self.watch.decided.get(id(reply))
-        return made is not None and made[1] is command and made[2] >= ask.sent
+        if made is None or made[2] < ask.sent:
+            return False
+        return made[1] is command or (not command.writes and made[1] == command)
 
     def _failed(self, ask: Ask, command: Command[Any], error: BaseException) -> None:
         """A failure is never shared: the command itself failed, or the look at its job."""

@@ -66,4 +66,7 @@ _SCENES: dict[str, Callable[[int], Plan]] = {
         _scene, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults(slow=0.3)
     ),
     "echo_lost_in_a_flight": partial(_scene, [Verb.SUBMIT], 1000, Faults(slow=0.3)),
+    "join_a_look_that_has_set_out": partial(
+        _scene, [Verb.SUBMIT, Verb.LOOK_UP, Verb.LOOK_UP, Verb.CANCEL], 3000, Faults(slow=0.3)
+    ),
 }

@@ -9,10 +9,12 @@ from msgspec.structs import replace
 from onejob.core.arrival import Arrival
 from onejob.core.receipt import AnyReply, Created, InProgress, Refused, Rejected, Replayed
 from onejob.core.reservation import TakeOver
+from onejob.core.step import Command
 from onejob.core.submission import Submit
 from onejob.engines import gate
 from onejob.engines.combine import Deliver, delivery
 from onejob.engines.gate import Gate
+from onejob.engines.looks import Looks
 
 from .cage import bug, with_parts
 from .house import CountedCache, Parts
@@ -213,3 +215,24 @@ def failure_of_a_third_kind() -> Iterator[Parts]:
             ]
 
     yield with_parts(gate=Asserting)
+
+
+@bug
+def join_a_look_that_has_set_out() -> Iterator[Parts]:
+    """What was read before one asked is not an answer."""
+
+    class Late(Looks):
+        def post(self, command: Command[Any], deliver: Deliver) -> None:
+            askers = self._waiting.setdefault(command, [])
+            askers.append(deliver)
+            if len(askers) > 1:
+                return
+
+            def land(result: AnyReply | Exception) -> None:
+                for each in self._waiting.pop(command):
+                    each(result)
+
+            self._inner.post(command, land)
+
+    with patch.object(gate, "Looks", Late):
+        yield with_parts()

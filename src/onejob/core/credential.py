@@ -125,14 +125,23 @@ def made(*, id: str, name: str, user: str, roles: frozenset[Role], secret: str, 
 
 
 def fits(key: ApiKey | None, secret: str, now: int) -> bool:
-    """Whether a secret opens this key now; unknown, revoked and wrong take the same steps."""
+    """Whether a secret opens this key now."""
+    return opens_until(key, secret, now) is not None
+
+
+def opens_until(key: ApiKey | None, secret: str, now: int) -> int | None:
+    """How long a secret opens this key (0: without end), None if it does not open it now.
+
+    Unknown, revoked and wrong take the same steps.
+    """
     digest = digest_of(secret)
     kept = (*(key.secrets if key is not None else ()), _NOBODYS, _NOBODYS)[:SECRETS_MAX]
-    fit = False
+    until: int | None = None
     for one in kept:
         same = compare_digest(one.digest, digest)
-        fit |= same and (not one.until or now <= one.until)
-    return fit and key is not None and not key.revoked_at
+        if same and (not one.until or now <= one.until):
+            until = one.until
+    return until if key is not None and not key.revoked_at else None
 
 
 def rotated(key: ApiKey, secret: str, *, overlap_ms: int, now: int) -> ApiKey:

@@ -45,13 +45,7 @@ def canonical(data: bytes) -> bytes:
     """Give the one form of a JSON text: RFC 8785, with integer literals in full digits."""
     value = _decoded(data, _FOR_PRINT)
     text = _IN_ORDER.encode(value)
-    # The decoder keeps only the last of two equal members. A dropped one takes the quotes of its name along,
-    # and every other quote comes through as one, unless it was spelled \u0022. So without that spelling,
-    # equal counts prove that nothing was dropped, and unequal ones that something was.
-    if _BACKSLASH in data and b"\\u0022" in data:
-        _refuse_hidden(data)
-    elif data.count(b'"') != text.count(b'"'):
-        raise Invalid("input", _TWICE)
+    _refuse_dropped(data, text)
     # UTF-8 sorts like UTF-16 but for astral characters, which UTF-16 puts before U+E000.
     if not text.isascii() and _LEADS_ASTRAL.search(text) and _LEADS_E000_TO_FFFF.search(text):
         text = _AS_GIVEN.encode(_in_utf16_order(value))
@@ -59,6 +53,18 @@ def canonical(data: bytes) -> bytes:
     if len(text) > INPUT_BYTES_MAX:
         raise Invalid("input", _TOO_LARGE)
     return text
+
+
+def refuse_hidden(data: bytes) -> None:
+    """Refuse a JSON text of which a parser would drop or bend something; what else it says is not judged."""
+    _refuse_long(data)
+    try:
+        text = _AS_GIVEN.encode(_FOR_EQUALITY.decode(data))
+    except RecursionError as error:
+        raise Invalid("input", _TOO_DEEP) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Invalid("input", f"the input is not JSON that can be kept ({error}); mend it") from error
+    _refuse_dropped(data, text)
 
 
 def encode_input(value: object) -> bytes:
@@ -124,8 +130,7 @@ def _decoded(data: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     size = len(data)
     if size > INPUT_BYTES_MAX:
         raise Invalid("input", _TOO_LARGE)
-    if size > DIGITS_MAX and _DIGITS_TOO_MANY in data.translate(_DIGITS_AS_ZERO):
-        _refuse_hidden(data)
+    _refuse_long(data)
     try:
         value = decoder.decode(data)
     except RecursionError as error:
@@ -152,6 +157,10 @@ def _comparable(literal: str) -> int | float:
 
 
 def _printable(literal: str) -> int | msgspec.Raw:
+    text = repr(float(literal))
+    # Neither whole nor infinite nor with an exponent: as nearly all are.
+    if text[-2:] != ".0" and text[-1] != "f" and "e" not in text:
+        return msgspec.Raw(text)
     number = _comparable(literal)
     return number if isinstance(number, int) else msgspec.Raw(_ecmascript(number))
 
@@ -176,7 +185,25 @@ _IN_ORDER: Final = msgspec.json.Encoder(order="deterministic")
 _AS_GIVEN: Final = msgspec.json.Encoder()
 
 
-def _refuse_hidden(data: bytes) -> None:
+def _refuse_dropped(data: bytes, text: bytes) -> None:
+    """Refuse a text with two members of one name, given what became of it.
+
+    The decoder keeps only the last of them. A dropped one takes the quotes of its name along, and every other
+    quote comes through as one, unless it was spelled \\u0022. So without that spelling, equal counts prove that
+    nothing was dropped, and unequal ones that something was.
+    """
+    if _BACKSLASH in data and b"\\u0022" in data:
+        _look_closely(data)
+    elif data.count(b'"') != text.count(b'"'):
+        raise Invalid("input", _TWICE)
+
+
+def _refuse_long(data: bytes) -> None:
+    if len(data) > DIGITS_MAX and _DIGITS_TOO_MANY in data.translate(_DIGITS_AS_ZERO):
+        _look_closely(data)
+
+
+def _look_closely(data: bytes) -> None:
     """Look literal by literal for what the decoder does not tell: duplicate members, endless integers."""
     try:
         json.loads(data.decode(), object_pairs_hook=_unique, parse_int=_bounded, parse_float=str)
@@ -199,12 +226,13 @@ def _bounded(literal: str) -> None:
 
 
 def _too_deep(value: Any) -> bool:
-    level = [value]
+    level = [value] if type(value) in (dict, list) else []
     for _ in range(DEPTH_MAX):
-        level = [child for item in level if isinstance(item, dict | list) for child in _children(item)]
+        # Every value is looked at once, whatever the depth.
+        level = [child for item in level for child in _children(item) if type(child) in (dict, list)]
         if not level:
             return False
-    return any(isinstance(item, dict | list) for item in level)
+    return True
 
 
 def _refuse_not_finite(plain: Any) -> None:

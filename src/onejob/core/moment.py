@@ -1,13 +1,17 @@
 """Moments: integer milliseconds inside, UTC datetimes outside."""
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from onejob.core.invalid import Invalid
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_KNOWN_MAX = 1024
 
 
+# A batch is stamped with one moment, and each of its answers shows it several times.
+@lru_cache(_KNOWN_MAX)
 def utc(ms: int) -> datetime:
     """Give the UTC datetime of a moment."""
     try:

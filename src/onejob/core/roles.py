@@ -1,6 +1,7 @@
 """Who may do what, as one table."""
 
 from enum import StrEnum
+from functools import lru_cache
 
 
 class Role(StrEnum):
@@ -30,5 +31,6 @@ ALLOWED: dict[Role, frozenset[Act]] = {
 }
 
 
+@lru_cache(256)
 def may(roles: frozenset[Role], act: Act) -> bool:
     return any(act in ALLOWED[role] for role in roles)

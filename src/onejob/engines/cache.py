@@ -102,7 +102,7 @@ class GateIdempotencyCache(Generic[W]):
         known = self._receipts.get(arrival.record_id)
         if known is None or not isinstance(known.reply, Replayed) or known.reply.job is None:
             return
-        if known.reply.job.id == job.id:
+        if known.reply.job is not job and known.reply.job.id == job.id:
             reply = replace(known.reply, job=job)
             self._receipts[arrival.record_id] = replace(known, reply=reply)
 

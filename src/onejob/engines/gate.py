@@ -14,14 +14,12 @@ from onejob.core.arrival import Arrival
 from onejob.core.facts import Job
 from onejob.core.identity import tenant_prefix
 from onejob.core.lookup import LookUpJob
+from onejob.core.policy import LookUpPolicy
 from onejob.core.receipt import (
     AnyReply,
-    Conflict,
     Created,
     Found,
-    Held,
     InProgress,
-    Refused,
     Rejected,
     Replayed,
 )
@@ -36,7 +34,8 @@ from onejob.settings import IdempotencyConfig
 from .awaited import Awaited
 from .cache import CacheStats, FlightKey, GateIdempotencyCache
 from .combine import Combine, Deliver, Load, all_or_failure, delivery, each
-from .outcomes import Outcomes
+from .looks import Looks
+from .outcomes import WORDS, Outcomes
 
 T = TypeVar("T")
 
@@ -51,15 +50,15 @@ class Waiting(NamedTuple):
     since: float
 
 
-_OUTCOMES: dict[type[Any], str] = {
-    Created: "created",
-    Held: "reserved",
-    Replayed: "replayed",
-    InProgress: "in_progress",
-    Conflict: "conflict",
-    Rejected: "rejected",
-    Refused: "refused",
-}
+class Hits:
+    """What was counted of one record since it was last written down."""
+
+    __slots__ = ("conflicts", "hits", "tenant")
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.hits = 0
+        self.conflicts = 0
 
 
 class Gate:
@@ -68,7 +67,8 @@ class Gate:
         self._config = config
         self._monotonic = monotonic
         self._awaited = Awaited(inner)
-        self._hits: dict[bytes, CountHits] = {}
+        self._looks = Looks(inner)
+        self._hits: dict[bytes, Hits] = {}
         self.cache: GateIdempotencyCache[Waiting] = GateIdempotencyCache(config, monotonic)
         self.outcomes = Outcomes()
 
@@ -79,14 +79,20 @@ class Gate:
     async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
         return all_or_failure(await self.results(commands))
 
+    async def reply(self, command: Command[Any]) -> AnyReply:
+        """The reply to one command that is no submission; most questions are one."""
+        assert not isinstance(command, Arrival)
+        return await self._enter(command)
+
     async def results(self, commands: Sequence[Command[Any]]) -> list[AnyReply | BaseException]:
         """Each command's reply or its own failure."""
-        replies = [self._enter(command) for command in commands]
-        results = await each(replies)
+        if len(commands) == 1:
+            return [await self._result(commands[0])]
+        results = await each([self._enter(command) for command in commands])
         # Submissions wait; whoever asks to take over wants to know now.
         late: list[int] = []
-        for n, result in enumerate(results):
-            if type(result) is InProgress and isinstance(commands[n], Arrival):
+        for n, command in enumerate(commands):
+            if type(results[n]) is InProgress and isinstance(command, Arrival):
                 late.append(n)
         if late and self._config.wait_for_pending:
             waits = (self._wait(commands[n], results[n]) for n in late)
@@ -129,14 +135,33 @@ class Gate:
     def take_hits(self, *record_ids: bytes) -> list[CountHits]:
         """The hits counted since the last call, of these records or of all, to be written down when it suits."""
         if record_ids:
-            return [self._hits.pop(id) for id in record_ids if id in self._hits]
-        hits, self._hits = self._hits, {}
-        return list(hits.values())
+            taken = {id: self._hits.pop(id) for id in record_ids if id in self._hits}
+        else:
+            taken, self._hits = self._hits, {}
+        return [
+            CountHits(tenant=one.tenant, record_id=id, hits=one.hits, conflicts=one.conflicts)
+            for id, one in taken.items()
+        ]
+
+    async def _result(self, command: Command[Any]) -> AnyReply | BaseException:
+        """`results` for the one command that most callers have."""
+        result: AnyReply | BaseException
+        try:
+            result = await self._enter(command)
+        except Exception as error:  # noqa: BLE001 - it is the result
+            result = error
+        if isinstance(command, Arrival):
+            if type(result) is InProgress and self._config.wait_for_pending:
+                result = await self._wait(command, result)
+            self._count(command, result)
+        return result
 
     def _enter(self, command: Command[Any]) -> "asyncio.Future[AnyReply]":
         reply: asyncio.Future[AnyReply] = asyncio.get_running_loop().create_future()
-        if isinstance(command, Submit) and command.record_id:
+        if type(command) is Submit and command.record_id:
             self._submit(command, reply)
+        elif type(command) in (LookUpPolicy, LookUpJob):
+            self._looks.post(command, delivery(reply))
         else:
             self._inner.post(command, delivery(reply))
             if isinstance(command, (Settle, Forget, Purge)):
@@ -206,7 +231,7 @@ class Gate:
             reply.set_result(known)
             return
         look = LookUpJob(tenant=submit.tenant, job_id=known.job.id)
-        self._inner.post(look, self._looked(submit, known, reply))
+        self._looks.post(look, self._looked(submit, known, reply))
 
     def _looked(
         self, submit: Submit, known: Created | Replayed, reply: "asyncio.Future[AnyReply]"
@@ -238,20 +263,18 @@ class Gate:
         return reply
 
     def _count(self, arrival: Arrival, result: AnyReply | BaseException) -> None:
-        word = _OUTCOMES.get(type(result), "failed")
+        word = WORDS.get(type(result), "failed")
         self.outcomes.count(arrival.tenant, word)
         hit, conflict = word in ("replayed", "rejected"), word == "conflict"
         if not (hit or conflict) or not arrival.record_id:
             return
         known = self._hits.get(arrival.record_id)
-        if known is None and len(self._hits) >= HITS_MAX:
-            return
-        self._hits[arrival.record_id] = CountHits(
-            tenant=arrival.tenant,
-            record_id=arrival.record_id,
-            hits=hit + (known.hits if known else 0),
-            conflicts=conflict + (known.conflicts if known else 0),
-        )
+        if known is None:
+            if len(self._hits) >= HITS_MAX:
+                return
+            known = self._hits[arrival.record_id] = Hits(arrival.tenant)
+        known.hits += hit
+        known.conflicts += conflict
 
 
 def _shared(result: AnyReply | Exception, leader: Waiting, follower: Waiting) -> Created | Replayed | None:

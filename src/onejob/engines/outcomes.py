@@ -2,8 +2,21 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
+
+from onejob.core.receipt import Conflict, Created, Held, InProgress, Refused, Rejected, Replayed
 
 TENANTS_MAX = 10_000
+
+WORDS: Mapping[type[Any], str] = {
+    Created: "created",
+    Held: "reserved",
+    Replayed: "replayed",
+    InProgress: "in_progress",
+    Conflict: "conflict",
+    Rejected: "rejected",
+    Refused: "refused",
+}
 
 
 class Outcomes:

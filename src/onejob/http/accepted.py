@@ -10,7 +10,7 @@ from onejob.core.moment import utc
 from onejob.core.receipt import Outcome
 from onejob.core.views import JobView, Receipt
 
-from .answers import JSON, Answer, Header
+from .answers import JSON, Answer, Header, header_lines
 from .wire import IdempotencyOut, job_out, submit_out
 
 KEPT_MAX = 4096
@@ -24,17 +24,18 @@ def accepted(receipt: Receipt, request_id: str) -> Answer:
     head = receipt.head
     if head is None:  # a foreign job, of which only the id is known: no path here leads to it
         body = _encode(submit_out(receipt, request_id))
-        return Answer(202, body, (JSON, *_headers("", receipt.outcome, receipt.expires_ms)))
+        return Answer(202, body, _headers("", receipt.outcome, receipt.expires_ms))
     encoded = _kept if receipt.outcome is Outcome.REPLAYED else _rest
-    rest, headers = encoded(head, receipt.outcome, receipt.expires_ms)
-    return Answer(202, b'{"requestId":"%b",%b' % (request_id.encode(), rest), headers)
+    rest, headers, lines = encoded(head, receipt.outcome, receipt.expires_ms)
+    return Answer(202, b'{"requestId":"%b",%b' % (request_id.encode(), rest), headers, None, lines)
 
 
-def _rest(head: Job, outcome: Outcome, expires_ms: int) -> tuple[bytes, tuple[Header, ...]]:
+def _rest(head: Job, outcome: Outcome, expires_ms: int) -> tuple[bytes, tuple[Header, ...], bytes]:
     """Everything but the request id, which is fresh each time."""
     told = IdempotencyOut(head.key or None, head.scope, outcome, utc(expires_ms) if expires_ms else None)
     rest = b'"job":%b,"idempotency":%b}' % (_encode(job_out(JobView(head))), _encode(told))
-    return rest, (JSON, *_headers(text_of(head.id), outcome, expires_ms))
+    headers = _headers(text_of(head.id), outcome, expires_ms)
+    return rest, headers, header_lines(headers)
 
 
 # By the whole head: a job that changed in any way is encoded anew.
@@ -42,9 +43,14 @@ _kept = lru_cache(KEPT_MAX)(_rest)
 
 
 def _headers(job_id: str, outcome: Outcome, expires_ms: int) -> tuple[Header, ...]:
-    headers = [(b"location", b"/api/jobs/" + job_id.encode())] if job_id else []
+    headers = [JSON, (b"location", b"/api/jobs/" + job_id.encode())] if job_id else [JSON]
     if outcome is Outcome.REPLAYED:
         headers.append(_REPLAYED)
     if expires_ms:
-        headers.append((b"idempotency-expires", utc(expires_ms).isoformat().encode()))
+        headers.append((b"idempotency-expires", _moment(expires_ms)))
     return tuple(headers)
+
+
+@lru_cache(KEPT_MAX)
+def _moment(ms: int) -> bytes:
+    return utc(ms).isoformat().encode()

@@ -1,6 +1,6 @@
 """Answers: a status, a body, headers; one shape for all that goes wrong."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
 from msgspec import json
@@ -21,7 +21,18 @@ class Answer(NamedTuple):
     body: bytes
     headers: tuple[Header, ...]
     stream: AsyncGenerator[bytes, None] | None = None  # instead of the body
+    lines: bytes = b""  # the headers as they are sent, where they are kept
     allowed: Allowed | None = None  # of a stream: whether the client may still have it
+
+
+def header_lines(headers: Iterable[Header]) -> bytes:
+    """Headers as they are sent."""
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    joined = b"".join(lines)
+    # A line break inside a header would begin another header, or another answer.
+    if joined.count(b"\n") != len(lines):
+        raise RuntimeError("a header has a line break in it")
+    return joined
 
 
 def answer(status: int, body: Any, *headers: Header) -> Answer:

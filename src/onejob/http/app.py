@@ -14,6 +14,7 @@ from .answers import Allowed, Answer, Header, refusal
 from .auth import Authenticator
 from .config import ServiceConfig
 from .cors import from_this_machine
+from .exchange import Exchange
 from .logs import trail
 from .metrics import Metrics
 from .observability import observability
@@ -67,7 +68,7 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        request_id = self._ids.nonce()
+        request_id = self._ids.request_id()
         begin = self._monotonic()
         found = self.routes.find(raw_path(scope))
         try:
@@ -105,7 +106,7 @@ class App:
             id=request_id,
             credential=credential,
             ledger=ledger,
-            path=decoded(placeholders),
+            path=decoded(placeholders) if placeholders else (),
             limits=self._config,
         )
         given = await route.handler(request)
@@ -134,8 +135,7 @@ class App:
     def _refused(self, error: Exception, request_id: str) -> Answer:
         match error:
             case TooLarge():
-                message = f"a body has at most {self._config.body_bytes_max} bytes; send less"
-                found = problem("PAYLOAD_TOO_LARGE", message)
+                found = problem("PAYLOAD_TOO_LARGE", str(error))
             case OnejobError():
                 found = presented(error, mismatch_status=self._config.mismatch_status)
             case _:
@@ -176,6 +176,9 @@ async def _present_head(given: Answer, request_id: str, send: Send) -> None:
 
 
 async def _present(given: Answer, request_id: str, receive: Receive, send: Send) -> None:
+    if given.stream is None and isinstance(send, Exchange):
+        await send.give(given, request_id)  # our own connections take an answer whole
+        return
     head = {"type": "http.response.start", "status": given.status, "headers": _headers(given, request_id)}
     if given.stream is not None:
         await pour(head, given.stream, receive, send, given.allowed)

@@ -1,11 +1,12 @@
 """Who asks: an API key or a bearer token (JWT), found out anew for every request.
 
-Nothing about a credential is remembered, so a revocation made by any process holds for the next request. All
-that is wrong with a credential is answered in one way, for the difference would help only whoever guesses.
+What an API key may is read for every request, so a revocation made by any process holds for the next one; only
+what follows from it is worked out once. All that is wrong with a credential is answered in one way, for the
+difference would help only whoever guesses.
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from onejob.credentials import ApiKeys, Verified
 from onejob.intake import Caller
 from onejob.ledger import Ledger
 
+from .answers import Header
 from .config import JwtConfig, ServiceConfig
 from .problems import Unauthorized
 from .request import Credential, Scope
 
 TOKEN_CHARS_MAX = 8192
+KNOWN_MAX = 1024
 KEY_FILE_BYTES_MAX = 65_536
 RSA_BITS_MIN = 2048
 # A shared secret has at least the bytes of the digest (RFC 7518, 3.2).
@@ -41,17 +44,42 @@ class Authenticator:
         self._keys = ApiKeys(ledger)
         self._tokens = Tokens(config.jwt) if config.jwt is not None else None
         self._owns_keys = config.key_owner == "user"
+        # By a digest of the header: no secret stands in memory.
+        self._known: dict[bytes, tuple[Verified, Credential]] = {}
 
     async def __call__(self, scope: Scope) -> Credential:
-        text = _presented(scope["headers"])
+        header = _carrier(scope["headers"])
+        if header is None:
+            raise unknown()
+        digest = sha256(b"%b:%b" % header).digest()
+        known = self._known.get(digest)
+        if known is not None and await self._keys.still(known[0]):
+            return known[1]
+        text = _presented(*header)
         if not text or len(text) > TOKEN_CHARS_MAX:
             raise unknown()
         if self._tokens is not None and not text.startswith(PREFIX):
             return self._tokens.credential(text, owns_keys=self._owns_keys)
+        return await self._of_key(text, digest)
+
+    async def _of_key(self, text: str, digest: bytes) -> Credential:
+        self._known.pop(digest, None)
         found = await self._keys.verify(text)
         if found is None:
             raise unknown()
-        return _of_key(found, owns_keys=self._owns_keys)
+        key = found.key
+        credential = credential_of(
+            found.tenant,
+            key.user or key.name,
+            Actor.client(key.name),
+            frozenset(key.roles),
+            name=key.name,
+            owns_keys=self._owns_keys,
+        )
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known[digest] = found, credential
+        return credential
 
 
 class Tokens:
@@ -102,28 +130,22 @@ def unknown() -> Unauthorized:
     return Unauthorized("send `Authorization: Bearer …` with an API key or a token that is valid here")
 
 
-def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The one credential of a request; two of them are a mistake that must not be guessed at."""
+def _carrier(headers: Iterable[Header]) -> Header | None:
+    """The header with the credential; two of them are a mistake that must not be guessed at."""
     found = [pair for pair in headers if pair[0] in (b"authorization", b"x-api-key")]
-    if not found:
-        return None
     if len(found) > 1:
         raise Invalid(
             "Authorization", "there are two credentials; send one Authorization or one X-Api-Key header"
         )
-    name, value = found[0]
+    return found[0] if found else None
+
+
+def _presented(name: bytes, value: bytes) -> str | None:
     text = value.decode("latin-1").strip(" \t")
     if name == b"x-api-key":
         return text if text.startswith(PREFIX) else None
     scheme, _, rest = text.partition(" ")
     return rest.lstrip(" ") if scheme.lower() == "bearer" else None
-
-
-@lru_cache(1024)
-def _of_key(found: Verified, *, owns_keys: bool) -> Credential:
-    key = found.key
-    user, actor = key.user or key.name, Actor.client(key.name)
-    return credential_of(found.tenant, user, actor, frozenset(key.roles), name=key.name, owns_keys=owns_keys)
 
 
 def credential_of(

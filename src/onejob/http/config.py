@@ -8,6 +8,10 @@ from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.invalid import Invalid
 from onejob.opening import URL_DEFAULT
 
+# What may stand around an input: every other member at its longest, however it is escaped.
+ENVELOPE_BYTES_MAX: Final = 8192
+BODY_BYTES_MAX: Final = INPUT_BYTES_MAX + ENVELOPE_BYTES_MAX
+
 # What docs/settings.md says of each.
 JWT_MEANINGS: Final = {
     "algorithms": "what may sign a token; nothing else is taken, whatever its header says",
@@ -29,13 +33,15 @@ MEANINGS: Final = {
     "rate_per_second": "how many new submissions of one credential are admitted each second; unlimited unless set",
     "rate_burst": "how many may come at once before that rate holds",
     "cors_origins": "the origins whose pages may call the service; none unless named",
-    "body_bytes_max": "the largest body; a larger one is answered with 413",
+    "body_bytes_max": "the largest body, a larger one is answered with 413; by default an input of 1 MiB and what "
+    "stands around it",
     "body_seconds_max": "how long a body may take to arrive",
     "head_bytes_max": "the largest head of a request: its line and its headers",
     "head_seconds_max": "how long a head may take to arrive",
     "idle_seconds_max": "how long a connection may stay open without a request",
     "drain_seconds_max": "how long what is in flight may take after the service was told to stop",
     "metrics_open": "whether `/metrics` needs no credential; if not, it is for administrators",
+    "log_requests": "which requests get a log line: all, those that failed (a status from 400), or none",
     "log_format": "how log lines are written: for people, or one JSON object each",
     "one_write": "whether head and body of an answer leave together, or apart as uvicorn does",
 }
@@ -64,13 +70,14 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     rate_per_second: float | None = None  # new submissions of one credential; None: unlimited
     rate_burst: int = 100
     cors_origins: tuple[str, ...] = ()
-    body_bytes_max: int = INPUT_BYTES_MAX
+    body_bytes_max: int = BODY_BYTES_MAX
     body_seconds_max: float = 30.0
     head_bytes_max: int = 16_384
     head_seconds_max: float = 10.0
     idle_seconds_max: float = 75.0
     drain_seconds_max: float = 20.0  # on SIGTERM: how long what is in flight may take
     metrics_open: bool = True
+    log_requests: Literal["all", "failed", "none"] = "failed"
     log_format: Literal["text", "json"] = "text"
     one_write: bool = True  # head and body of an answer leave together; false: apart, as uvicorn does
 
@@ -81,7 +88,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             if not 0 < getattr(self, name) <= 3600:
                 raise Invalid(name, f"{name} is a number of seconds above 0 up to 3600; choose one")
         for name, most in (
-            ("body_bytes_max", INPUT_BYTES_MAX),
+            ("body_bytes_max", BODY_BYTES_MAX),
             ("head_bytes_max", 1 << 20),
             ("rate_burst", 10**9),
         ):

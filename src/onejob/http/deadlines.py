@@ -38,7 +38,7 @@ class Punctual(HttpToolsProtocol):
 
     def enter(self, stage: Stage, seconds: float = _NEVER) -> None:
         self.stage = stage
-        self._deadline = self.loop.time() + seconds
+        self._deadline = _NEVER if seconds is _NEVER else self.loop.time() + seconds
 
     def expire(self) -> None:
         """The stage took too long."""

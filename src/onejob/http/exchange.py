@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from onejob.ids import SystemIds
 
-from .answers import Answer, Header, refusal
+from .answers import Answer, Header, header_lines, refusal
 from .key_header import NAME as KEY_HEADER
 from .logs import trail
 from .problems import RETRY_AFTER_STORE, problem
@@ -22,7 +22,19 @@ _BODILESS = (204, 304)
 
 
 class Exchange:
-    """What uvicorn calls a cycle: `receive` and `send` of an application."""
+    """What uvicorn calls a cycle: `receive` and, by being called, `send` of an application."""
+
+    more_body = True
+    disconnected = False
+    response_started = False
+    response_complete = False
+    _bytes = 0  # of those pieces
+    _news = False  # something happened that nobody has received
+    _waiter: asyncio.Future[None] | None = None
+    _late = False
+    _head = b""  # composed, and not yet written
+    _left: int | None = None  # bytes of the answer to come; None: it has no stated length
+    _stream: asyncio.Task[Any] | None = None
 
     def __init__(
         self,
@@ -37,12 +49,7 @@ class Exchange:
         one_write: bool,
     ) -> None:
         self.keep_alive = keep_alive
-        self.more_body = True
-        self.disconnected = False
-        self.response_started = False
-        self.response_complete = False
         self._pieces: list[bytes] = []  # of the body, which nobody has received
-        self._bytes = 0
         self._scope = scope
         self._transport = transport
         self._flow = flow
@@ -50,16 +57,10 @@ class Exchange:
         self._standing = standing  # headers of every answer
         self._expects = expects  # to be asked for the body
         self._one_write = one_write
-        self._news = False  # something happened that nobody has received
-        self._waiter: asyncio.Future[None] | None = None
-        self._late = False
-        self._head = b""  # composed, and not yet written
-        self._left: int | None = None  # bytes of the answer to come; None: it has no stated length
-        self._stream: asyncio.Task[Any] | None = None
 
     async def run(self, app: Any) -> None:
         try:
-            await app(self._scope, self.receive, self.send)
+            await app(self._scope, self.receive, self)
             if not (self.response_complete or self.disconnected):
                 log.error("an answer was left incomplete")
                 self._transport.close()
@@ -87,21 +88,41 @@ class Exchange:
         if self._late:
             raise TimeoutError
         body = b"".join(self._pieces)
-        self._pieces.clear()
-        self._bytes = 0
+        self._pieces, self._bytes = [], 0
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
-    async def send(self, message: Any) -> None:
+    async def __call__(self, message: Any) -> None:
         if self._flow.write_paused and not self.disconnected:
             await self._flow.drain()
         if self.disconnected:
             return
         if not self.response_started:
-            self._begin(message["status"], message["headers"])
+            headers = message["headers"]
+            self._begin(message["status"], header_lines(headers), _stated(headers))
         elif not self.response_complete:
             self._go_on(message.get("body", b""), more=message.get("more_body", False))
         else:
             raise RuntimeError("the answer is already complete")
+
+    async def give(self, given: Answer, request_id: str) -> None:
+        """A whole answer without messages, as our own application gives it."""
+        if self._flow.write_paused and not self.disconnected:
+            await self._flow.drain()
+        if self.disconnected:
+            return
+        assert not self.response_started
+        lines = given.lines or header_lines(given.headers)
+        if given.status == 204:
+            lines = b"%bcache-control: no-store\r\nx-request-id: %b\r\n" % (lines, request_id.encode())
+        else:
+            size = len(given.body)
+            lines = b"%bcache-control: no-store\r\nx-request-id: %b\r\ncontent-length: %d\r\n" % (
+                lines,
+                request_id.encode(),
+                size,
+            )
+        self._begin(given.status, lines, len(given.body))
+        self._go_on(given.body, more=False)
 
     def take(self, piece: bytes) -> int:
         """A piece of the body came; returns how many bytes wait to be received."""
@@ -138,28 +159,19 @@ class Exchange:
         finally:
             self._waiter = None
 
-    def _begin(self, status: int, headers: Iterable[Header]) -> None:
+    def _begin(self, status: int, lines: bytes, left: int | None) -> None:
         self.response_started = True
         self._expects = False
         if self.more_body:
             self.keep_alive = False  # the rest of the body would be taken for the next request
-        left = 0 if status in _BODILESS else None
-        lines = [STATUS_LINE[status]]
-        for header in (*self._standing, *headers):
-            lines.append(b"%b: %b\r\n" % header)
-            if header[0] == b"content-length":
-                left = int(header[1])
+        if status in _BODILESS:
+            left = left or 0
         if left is None:
             self._stream = asyncio.current_task()
-            lines.append(b"transfer-encoding: chunked\r\n")
-        if not self.keep_alive:
-            lines.append(b"connection: close\r\n")
-        lines.append(b"\r\n")
-        head = b"".join(lines)
-        # A line break inside a header would begin another header, or another answer.
-        if head.count(b"\n") != len(lines):
-            raise RuntimeError("a header has a line break in it")
-        self._head, self._left = head, left
+            lines += b"transfer-encoding: chunked\r\n"
+        end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        self._head = b"".join((STATUS_LINE[status], header_lines(self._standing), lines, end))
+        self._left = left
         if left is None or not self._one_write:
             self._write(b"")
 
@@ -204,7 +216,7 @@ class Exchange:
 
 
 def leaving(*, repeatable: bool) -> bytes:
-    request_id = SystemIds().nonce()
+    request_id = SystemIds().request_id()
     if repeatable:
         found = problem(
             "SERVICE_UNAVAILABLE", "this server is being stopped; repeat with the same key", RETRY_AFTER_STORE
@@ -226,8 +238,12 @@ def on_the_wire(given: Answer, request_id: str) -> bytes:
         (b"content-length", b"%d" % len(given.body)),
         (b"connection", b"close"),
     )
-    lines = [b"%b: %b\r\n" % header for header in headers]
-    return b"".join((STATUS_LINE[given.status], *lines, b"\r\n", given.body))
+    return b"".join((STATUS_LINE[given.status], header_lines(headers), b"\r\n", given.body))
+
+
+def _stated(headers: Iterable[Header]) -> int | None:
+    """The length that an answer states."""
+    return next((int(value) for name, value in headers if name == b"content-length"), None)
 
 
 def _chunk(body: bytes, *, last: bool) -> bytes:

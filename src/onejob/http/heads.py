@@ -73,7 +73,7 @@ class HeadReader(Punctual):
             "http_version": version,
             "method": method.decode("ascii"),
             "scheme": self.scheme,
-            "path": unquote(path.decode("ascii")),
+            "path": unquote(path.decode("ascii")) if b"%" in path else path.decode("ascii"),
             "raw_path": path,
             "query_string": query,
             "root_path": "",

@@ -86,6 +86,7 @@ class IdempotencyPolicyOut(Body, frozen=True, rename="camel"):
     replay: ReplayRules
     errors: list[CodeOut]
     body_bytes_max: int
+    input_bytes_max: int
 
 
 def idempotency_policy(service: ServiceConfig, gate: IdempotencyConfig) -> IdempotencyPolicyOut:
@@ -109,7 +110,8 @@ def idempotency_policy(service: ServiceConfig, gate: IdempotencyConfig) -> Idemp
         ),
         replay=_REPLAY,
         errors=[CodeOut(code, status_of(code, service), title) for code, (_, title) in TITLES.items()],
-        body_bytes_max=min(service.body_bytes_max, INPUT_BYTES_MAX),
+        body_bytes_max=service.body_bytes_max,
+        input_bytes_max=min(service.body_bytes_max, INPUT_BYTES_MAX),
     )
 
 

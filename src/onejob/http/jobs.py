@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.invalid import Invalid
 from onejob.core.key import checked_key
 from onejob.core.roles import Act
@@ -9,17 +10,18 @@ from onejob.core.states import JobState
 from onejob.core.views import Receipt
 from onejob.engine import PAGE_MAX
 from onejob.errors import OnejobError
-from onejob.intake import Submission
+from onejob.intake import Submission, worked_out
 
 from .accepted import accepted
 from .answers import Answer, answer, error_out
 from .problems import presented
-from .request import Request
+from .request import BESIDE_BYTES, SMALL_BYTES, Request, TooLarge, beside, shaped, unbent_around
 from .routes import Parameter, Route
 from .shapes import BATCH_MAX, JOB_ID
 from .wire import (
     BatchBody,
     BatchOut,
+    BatchTexts,
     JobsOut,
     OneJobOut,
     SubmitBody,
@@ -33,7 +35,13 @@ from .wire import (
 async def submit(request: Request) -> Answer:
     key = request.key()
     dry = request.query("dryRun").get("dryRun") if request.scope["query_string"] else None
-    submission = submission_of(await request.decoded(SubmitBody), key)
+    body = await request.decoded(SubmitBody)
+    size = memoryview(body.input).nbytes
+    if size > INPUT_BYTES_MAX:
+        raise TooLarge(f"an input has at most {INPUT_BYTES_MAX} bytes; store it elsewhere, send a reference")
+    submission = submission_of(body, key)
+    if size > BESIDE_BYTES:
+        submission = await beside(size, worked_out, submission)
     if dry is not None:
         return await _foreseen(request, submission, dry)
     return accepted(await request.ledger.send(submission), request.id)
@@ -44,10 +52,8 @@ async def submit_batch(request: Request) -> Answer:
     if request.key() is not None:
         raise Invalid("Idempotency-Key", "a batch has no key; give each of its jobs an idempotencyKey")
     request.query()
-    body = await request.decoded(BatchBody)
-    if not 1 <= len(body.jobs) <= BATCH_MAX:
-        raise Invalid("jobs", f"a batch has 1 to {BATCH_MAX} jobs; split it")
-    items = [_item(item) for item in body.jobs]
+    data = await request.body()
+    items = await beside(len(data), batched, data)
     sent = iter(await request.ledger.submit_many([one for one in items if isinstance(one, Submission)]))
     verdicts = [next(sent) if isinstance(one, Submission) else one for one in items]
     mismatch = request.limits.mismatch_status
@@ -103,9 +109,23 @@ def submission_of(body: SubmitBody, key: str | None) -> Submission:
     )
 
 
-def _item(body: SubmitBody) -> Submission | Invalid:
+def batched(data: bytes) -> list[Submission | Invalid]:
+    """The items of a batch. What the shape of the body allows and an item still cannot say is its own fault."""
+    bodies = shaped(data, BatchBody).jobs
+    texts = [bytes(text) for text in shaped(data, BatchTexts).jobs]
+    if not 1 <= len(bodies) <= BATCH_MAX:
+        raise Invalid("jobs", f"a batch has 1 to {BATCH_MAX} jobs; split it")
+    # There is one member around them; the items of a second one would be missing here with their quotes.
+    if data.count(b'"') != len('""') + sum(text.count(b'"') for text in texts):
+        raise Invalid("body", "the body has two members of one name in an object; send each name once")
+    return [_item(body, text) for body, text in zip(bodies, texts, strict=True)]
+
+
+def _item(body: SubmitBody, text: bytes) -> Submission | Invalid:
     try:
-        return submission_of(body, None)
+        unbent_around("item", text, SubmitBody.apart)
+        submission = submission_of(body, None)
+        return worked_out(submission) if len(text) > SMALL_BYTES else submission
     except Invalid as error:
         return error
 

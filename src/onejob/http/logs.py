@@ -84,6 +84,13 @@ class Log:
     ) -> None:
         self._told(request_id, method, route.path if route else "-", given.status, seconds, outcome_of(given))
 
+    def failure(
+        self, request_id: str, method: str, route: Route | None, given: Answer, seconds: float
+    ) -> None:
+        """A line only for what failed: one for every request costs as much as a tenth of the answer."""
+        if given.status >= 400:
+            self.request(request_id, method, route, given, seconds)
+
     def refused(self, request_id: str, status: int) -> None:
         """A request that could not be read as far as its path."""
         self._told(request_id, "-", "-", status, 0.0, "bad_request")

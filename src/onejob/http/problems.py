@@ -64,6 +64,16 @@ TITLES = {
     "SERVICE_UNAVAILABLE": (503, "The store cannot be reached"),
 }
 
+# What Python calls otherwise than the wire does.
+_ON_THE_WIRE = {
+    "estimated_cost": "estimatedCost",
+    "idempotency_ttl": "idempotencyTtlSeconds",
+    "max_attempts": "maxAttempts",
+    "moment": "runAt",
+    "timeout": "timeoutSeconds",
+    "ttl": "idempotencyTtlSeconds",
+}
+
 # Refusals that end by themselves.
 _PASSING = (Reason.RATE_LIMITED, Reason.IN_PROGRESS)
 
@@ -77,7 +87,10 @@ def problem_of(error: OnejobError) -> Problem:
     text = str(error)
     match error:
         case Invalid():
-            return problem("VALIDATION_ERROR", text, what=error.what)
+            name = _ON_THE_WIRE.get(error.what, error.what)
+            # A message names a field by its own name or not at all; "a timeout" is a word.
+            told = text.replace(error.what, name) if "_" in error.what else text
+            return problem("VALIDATION_ERROR", told, what=name)
         case IdempotencyConflict():
             return problem("CONFLICT", text, jobId=error.job_id, paths=list(error.paths))
         case SubmissionInProgress():

@@ -137,6 +137,9 @@ class Connection(HeadReader):
     # Reading.
 
     def _feed(self, data: bytes) -> None:
+        if len(data) <= SLICE_BYTES and not self._queue:
+            self._parse(data)
+            return
         for start in range(0, len(data), SLICE_BYTES):
             if self._deaf:
                 return
@@ -232,7 +235,7 @@ class Connection(HeadReader):
         if self._deaf:
             return
         self._deaf = True
-        request_id = SystemIds().nonce()
+        request_id = SystemIds().request_id()
         self.told(request_id, status)
         given = refusal(problem("BAD_REQUEST", message)._replace(status=status), request_id)
         self._refusal = on_the_wire(given, request_id)

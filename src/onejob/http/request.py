@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import Struct, json
+from msgspec import Raw, Struct, json
 
-from onejob.core.fingerprint import canonical
+from onejob.core.fingerprint import DEPTH_MAX, refuse_hidden
 from onejob.core.invalid import Invalid
 from onejob.core.roles import Act, Role, may
 from onejob.intake import Caller
@@ -25,13 +25,15 @@ T = TypeVar("T")
 
 QUERY_FIELDS_MAX = 50
 SMALL_BYTES = 2048
+BESIDE_BYTES = 64 << 10
 REPEATED_MAX = 1024
 
 _LIMITS = ServiceConfig()
+_MEMBERS = json.Decoder(dict[str, Raw])
 
 
 class TooLarge(Exception):
-    """The body is beyond the limit."""
+    """The body, or the input in it, is beyond its limit."""
 
 
 class Credential(Struct, frozen=True):
@@ -118,14 +120,14 @@ class Request:
             seconds = self.limits.body_seconds_max
             raise Invalid("body", f"the body took longer than {seconds:g} s; send it faster") from error
         if len(body) > self.limits.body_bytes_max:
-            raise TooLarge
+            raise TooLarge(f"a body has at most {self.limits.body_bytes_max} bytes; send less")
         return body
 
     async def decoded(self, kind: type[T]) -> T:
         """The body as this kind of Struct; two members of one name are refused anywhere in it."""
         data = await self.body()
         if len(data) > SMALL_BYTES:
-            return _decoded(data, kind)
+            return await beside(len(data), _decoded, data, kind)
         known: T = _decoded_again(data, kind)  # type: ignore[arg-type]  # a class can be hashed
         return known
 
@@ -147,12 +149,49 @@ class Request:
         return message.get("body", b""), message.get("more_body", False)
 
 
-def _decoded(data: bytes, kind: type[T]) -> T:
+async def beside(size: int, work: Callable[..., T], *args: Any) -> T:
+    """Do what takes long for so many bytes in a thread, so that other requests go on meanwhile."""
+    if size <= BESIDE_BYTES:
+        return work(*args)
+    return await asyncio.to_thread(work, *args)
+
+
+def shaped(data: bytes, kind: type[T]) -> T:
+    """A body as this kind of Struct, which may still hide something."""
     try:
-        value = json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return json.decode(data, type=kind)
+    except RecursionError as error:
+        raise Invalid("body", f"the body is nested deeper than {DEPTH_MAX} levels; flatten it") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid("body", f"the body cannot be taken: {error}") from error
-    canonical(data)
+
+
+def unbent(what: str, data: bytes) -> None:
+    """Refuse a JSON text of which a parser drops or bends something, wherever that is."""
+    try:
+        refuse_hidden(data)
+    except Invalid as error:
+        raise Invalid(what, str(error).replace("the input", f"the {what}")) from error
+
+
+def unbent_around(what: str, data: bytes, apart: str) -> None:
+    """The same for an object of known members, one of which is judged by itself and may be large."""
+    members = {name: bytes(text) for name, text in _MEMBERS.decode(data).items()}
+    # A dropped member takes the two quotes of its name along. Known names have none inside.
+    if data.count(b'"') != sum(len('""') + text.count(b'"') for text in members.values()):
+        raise Invalid(what, f"the {what} has two members of one name in an object; send each name once")
+    for name, text in members.items():
+        if name != apart and text[:1] in (b"{", b"["):
+            unbent(what, text)
+
+
+def _decoded(data: bytes, kind: type[T]) -> T:
+    value = shaped(data, kind)
+    apart = getattr(kind, "apart", "")
+    if apart:
+        unbent_around("body", data, apart)
+    else:
+        unbent("body", data)
     return value
 
 

@@ -15,7 +15,7 @@ from onejob.errors import Invalid
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 
-from .app import App
+from .app import App, unobserved
 from .config import ServiceConfig
 from .cors import Cors, loopback
 from .logs import Log, stderr_log, unforeseen
@@ -130,10 +130,12 @@ def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.so
         print(ready_line(config, address(listener), ledger.durability), flush=True)
 
     def refused(request_id: str, status: int) -> None:
-        log.refused(request_id, status)
+        if config.log_requests != "none":
+            log.refused(request_id, status)
         app.refused(status)
 
-    app = App(ledger, config=config, observe=log.request)
+    observe = {"all": log.request, "failed": log.failure, "none": unobserved}[config.log_requests]
+    app = App(ledger, config=config, observe=observe)
     settings = uvicorn.Config(
         Cors(app, config.cors_origins) if config.cors_origins else app,
         http=guarded(config, refused),

@@ -1,6 +1,6 @@
 """What travels: the bodies of requests and answers as Structs, which are the codec and the schema at once."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Raw, Struct, field
 from msgspec.structs import asdict, force_setattr
@@ -34,6 +34,8 @@ def _whole(number: float) -> int:
 
 
 class SubmitBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
+    apart: ClassVar[str] = "input"  # judged by itself, by the same rules as through every other door
+
     type: Name
     input: Raw = field(default_factory=_null)
     scope: Name | None = None
@@ -54,6 +56,12 @@ class SubmitBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True)
 
 class BatchBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
     jobs: Annotated[list[SubmitBody], Meta(extra_json_schema={"minItems": 1, "maxItems": BATCH_MAX})]
+
+
+class BatchTexts(Struct, frozen=True):
+    """The items of a batch as they were sent."""
+
+    jobs: list[Raw]
 
 
 class JobOut(Body, frozen=True, rename="camel"):
@@ -192,23 +200,24 @@ class PurgedOut(Body, frozen=True, rename="camel"):
 
 
 def job_out(job: JobView) -> JobOut:
+    head = job.head  # read directly: this is a good part of an answer to a new key
     return JobOut(
         id=job.id,
-        type=job.type,
-        state=job.state,
-        key=job.key,
-        scope=job.scope,
-        actor=job.actor,
-        user=job.user,
-        delivery=job.delivery,
-        priority=job.priority,
-        attempts=job.attempts,
-        labels=dict(job.labels),
-        created_at=job.created_at,
-        changed_at=job.changed_at,
-        run_at=job.run_at,
-        ended_at=job.ended_at,
-        error=job.error,
+        type=head.type,
+        state=head.state,
+        key=head.key or None,
+        scope=head.scope,
+        actor=head.actor,
+        user=head.user,
+        delivery=head.delivery,
+        priority=head.priority,
+        attempts=head.attempts,
+        labels=dict(job.labels) if head.labels else {},
+        created_at=utc(head.created_at),
+        changed_at=utc(head.changed_at),
+        run_at=job.run_at if head.run_at else None,
+        ended_at=job.ended_at if head.ended_at else None,
+        error=head.error or None,
     )
 
 

@@ -1,0 +1,176 @@
+"""An answer that our own application gives whole: as on the way of messages, with the same manners."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+import onejob
+from onejob.core.roles import Act
+from onejob.http.answers import Answer
+from onejob.http.app import App
+from onejob.http.config import ServiceConfig
+from onejob.http.protocol import Connection, guarded
+from onejob.http.request import Request
+from onejob.http.routes import Route
+
+BODY = b'{"type": "t", "input": {"n": 1}}'
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class Transport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+class Caller:
+    """A client without a socket."""
+
+    def __init__(self, app: Application, **config: Any) -> None:
+        settings = Config(app, interface="asgi3", log_config=None, proxy_headers=False)
+        made = guarded(ServiceConfig(**config), lambda request_id, status: None)
+        self.connection: Connection = made(settings, ServerState(), {})
+        self.transport = Transport()
+        self.connection.connection_made(self.transport)
+
+    async def ask(self, *requests: bytes) -> list[bytes]:
+        """What is written for these requests."""
+        self.connection.data_received(b"".join(requests))
+        await self.answered()
+        return self.transport.written
+
+    async def answered(self) -> None:
+        while self.connection.tasks:
+            await asyncio.gather(*self.connection.tasks)
+
+
+def request(method: str, path: str, body: bytes = b"", *lines: bytes) -> bytes:
+    head = b"%b %b HTTP/1.1\r\ncontent-length: %d" % (method.encode(), path.encode(), len(body))
+    return b"\r\n".join((head, *lines, b"", body))
+
+
+def submission(key: str) -> bytes:
+    return request("POST", "/api/jobs", BODY, b"idempotency-key: " + key.encode())
+
+
+def by_messages(app: App) -> Application:
+    """The same application behind something that only knows ASGI."""
+
+    async def plain(scope: Any, receive: Any, send: Any) -> None:
+        async def passed_on(message: Any) -> None:
+            await send(message)
+
+        await app(scope, receive, passed_on)
+
+    return plain
+
+
+async def bodiless(request: Request) -> Answer:
+    return Answer(204, b"", ((b"x-kind", b"none"),))
+
+
+async def split(request: Request) -> Answer:
+    return Answer(200, b"", ((b"x-kind", b"a\r\nx-forged: b"),))
+
+
+MORE = (
+    Route("POST", "/test/bodiless", bodiless, Act.READ, "Say nothing"),
+    Route("POST", "/test/split", split, Act.READ, "Say too much"),
+)
+
+
+@pytest.fixture
+async def app() -> AsyncIterator[App]:
+    async with onejob.open("memory://", sweep=False) as ledger:
+        yield App(ledger, more=MORE)
+
+
+@pytest.mark.parametrize("one_write", [True, False])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        request("GET", "/healthz"),
+        request("HEAD", "/healthz"),
+        request("GET", "/nowhere"),
+        request("GET", "/healthz", b"", b"connection: close"),
+        request("POST", "/api/jobs", b"{"),
+        request("POST", "/test/bodiless"),
+        submission("known"),
+    ],
+)
+async def test_an_answer_is_the_same_with_messages_and_without(
+    app: App, asked: bytes, *, one_write: bool
+) -> None:
+    await Caller(app).ask(submission("known"))
+    whole = await Caller(app, one_write=one_write).ask(asked)
+    told = await Caller(by_messages(app), one_write=one_write).ask(asked)
+    assert [_same(piece) for piece in whole] == [_same(piece) for piece in told]
+    assert b"x-request-id: " in whole[0]
+
+
+async def test_a_client_that_does_not_read_is_waited_for(app: App) -> None:
+    caller = Caller(app)
+    caller.connection.pause_writing()
+    caller.connection.data_received(submission("k"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert caller.transport.written == []
+    caller.connection.resume_writing()
+    await caller.answered()
+    assert len(caller.transport.written) == 1
+    assert caller.transport.written[0].startswith(b"HTTP/1.1 202 ")
+
+
+async def test_nothing_is_written_to_a_client_that_left(app: App) -> None:
+    caller = Caller(app)
+    caller.connection.pause_writing()
+    caller.connection.data_received(submission("k"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    caller.connection.connection_lost(None)
+    await caller.answered()
+    assert caller.transport.written == []
+    again = await Caller(app).ask(submission("k"))
+    assert b"idempotent-replayed: true" in again[0], "it was done, though nobody heard of it"
+
+
+async def test_piped_duplicates_are_answered_in_order(app: App) -> None:
+    first = await Caller(app).ask(submission("a"), submission("b"), submission("a"), request("GET", "/x"))
+    assert [re.findall(rb'"key":"(\w)"|NOT_FOUND', piece)[:1] for piece in first] == [
+        [b"a"],
+        [b"b"],
+        [b"a"],
+        [b""],
+    ]
+    assert [b"idempotent-replayed" in piece for piece in first] == [False, False, True, False]
+
+
+async def test_a_header_with_a_line_break_is_not_sent(app: App) -> None:
+    caller = Caller(app)
+    assert await caller.ask(request("POST", "/test/split")) == []
+    assert caller.transport.closed
+
+
+def _same(piece: bytes) -> bytes:
+    return re.sub(rb'(x-request-id: |"requestId":")[0-9a-f]{16}', rb"\1", piece)

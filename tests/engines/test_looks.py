@@ -1,0 +1,86 @@
+"""Point reads through the gate: equal questions of one turn are one, and nobody hears what was before they asked."""
+
+import asyncio
+
+from onejob.clock import FakeClock
+from onejob.conformance.samples import TENANT, submit
+from onejob.conformance.world import ask
+from onejob.core.identity import policy_id
+from onejob.core.lookup import LookUpJob
+from onejob.core.policy import LookUpPolicy, SetPolicy
+from onejob.core.receipt import Created, Found, PolicyFound, Replayed
+from onejob.core.states import JobState
+from onejob.engine import Unavailable
+from tests.engines.gated import Gated
+
+ID = policy_id(TENANT, "limits")
+LOOK = LookUpPolicy(tenant=TENANT, policy_id=ID)
+
+
+def written(body: bytes) -> SetPolicy:
+    return SetPolicy(tenant=TENANT, policy_id=ID, name="limits", body=body)
+
+
+async def test_equal_questions_of_one_turn_are_asked_once() -> None:
+    gate = Gated(FakeClock())
+    await ask(gate.engine, written(b"1"), PolicyFound)
+    again = LookUpPolicy(tenant=TENANT, policy_id=ID)
+    replies = await asyncio.gather(*(gate.reply(look) for look in (LOOK, again, LOOK)))
+    assert [reply.policy.body for reply in replies if isinstance(reply, PolicyFound)] == [b"1"] * 3
+    assert len(gate.engine.of(LookUpPolicy)) == 1
+
+
+async def test_other_questions_are_asked_apart() -> None:
+    gate = Gated(FakeClock())
+    other = LookUpPolicy(tenant="other", policy_id=ID)
+    await ask(gate.engine, written(b"1"), PolicyFound)
+    mine, theirs = await asyncio.gather(gate.reply(LOOK), gate.reply(other))
+    assert isinstance(mine, PolicyFound)
+    assert not isinstance(theirs, PolicyFound), "a tenant never hears of another's"
+
+
+async def test_whoever_asks_after_a_change_hears_of_it() -> None:
+    gate = Gated(FakeClock())
+    for n in range(50):
+        asked = asyncio.ensure_future(gate.reply(LOOK))
+        for _ in range(n % 6):  # in every turn of the first question's way
+            await asyncio.sleep(0)
+        await ask(gate.engine.store, written(b"%d" % n), PolicyFound)
+        reply = await gate.reply(LOOK)
+        assert isinstance(reply, PolicyFound)
+        assert reply.policy.body == b"%d" % n
+        await asked
+
+
+async def test_a_failure_is_not_shared_but_asked_for_again() -> None:
+    gate = Gated(FakeClock())
+    await ask(gate.engine, written(b"1"), PolicyFound)
+    gate.engine.before.append(Unavailable("the store is gone for a moment"))
+    first, *others = await asyncio.gather(*(gate.reply(LOOK) for _ in range(3)), return_exceptions=True)
+    assert isinstance(first, Unavailable)
+    assert all(isinstance(other, PolicyFound) for other in others)
+
+
+async def test_an_asker_who_goes_away_takes_nobody_along() -> None:
+    gate = Gated(FakeClock())
+    await ask(gate.engine, written(b"1"), PolicyFound)
+    gone, stays = (asyncio.ensure_future(gate.reply(LOOK)) for _ in range(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    assert isinstance(await stays, PolicyFound)
+    assert gone.cancelled()
+
+
+async def test_duplicates_of_one_turn_share_the_look_at_their_job() -> None:
+    gate = Gated(FakeClock())
+    (made,) = await gate.execute([submit("k")])
+    assert isinstance(made, Created)
+    await gate.cancel(made.job.id)
+    replies = await gate.execute([submit("k") for _ in range(5)])
+    assert all(isinstance(reply, Replayed) and reply.job for reply in replies)
+    assert {reply.job.state for reply in replies if isinstance(reply, Replayed) and reply.job} == {
+        JobState.CANCELLED
+    }
+    assert len(gate.engine.of(LookUpJob)) == 1
+    found = await gate.reply(LookUpJob(tenant=TENANT, job_id=made.job.id))
+    assert isinstance(found, Found)
