@@ -22,7 +22,6 @@ from .core.work import Cancel
 from .engine import Durability
 from .engines.cache import CacheStats
 from .errors import Invalid, OnejobError
-from .front import Front
 from .host import Vitals
 from .intake import ATTEMPTS_DEFAULT, Caller, Submission, fence, lease_ms, looked_up_id, reserve_of, submit_of
 from .listing import KeyPage, job_page, key_page
@@ -37,13 +36,14 @@ from .outcome import (
     settled_of,
     story_of,
 )
+from .sequences import Sequences
 from .tail import Tail
 
 CHUNK = 1000
 ERROR_BYTES_MAX = 1000
 
 
-class Ledger(Front):
+class Ledger(Sequences):
     """A caller in front of an engine. Get one with `onejob.open`."""
 
     async def submit(

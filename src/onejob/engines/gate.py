@@ -15,7 +15,9 @@ from onejob.core.arrival import Arrival
 from onejob.core.facts import Job
 from onejob.core.lookup import LookUpJob
 from onejob.core.receipt import (
+    AlreadyCommitted,
     AnyReply,
+    Committed,
     Conflict,
     Created,
     Found,
@@ -26,6 +28,7 @@ from onejob.core.receipt import (
     Replayed,
 )
 from onejob.core.reservation import Settle
+from onejob.core.sequence import SubmitSequence
 from onejob.core.states import SETTLED
 from onejob.core.step import Command
 from onejob.core.submission import Submit
@@ -52,6 +55,8 @@ class Waiting(NamedTuple):
 
 _OUTCOMES: dict[type[Any], str] = {
     Created: "created",
+    Committed: "created",
+    AlreadyCommitted: "replayed",
     Held: "reserved",
     Replayed: "replayed",
     InProgress: "in_progress",
@@ -92,7 +97,7 @@ class Gate:
             for n, result in zip(late, await asyncio.gather(*waits, return_exceptions=True), strict=True):
                 results[n] = result
         for command, result in zip(commands, results, strict=True):
-            if isinstance(command, Arrival):
+            if isinstance(command, (Arrival, SubmitSequence)):
                 self._count(command, result)
         return results
 
@@ -225,7 +230,7 @@ class Gate:
             (reply,) = await each([self._enter(command)])
         return reply
 
-    def _count(self, arrival: Arrival, result: AnyReply | BaseException) -> None:
+    def _count(self, arrival: Arrival | SubmitSequence, result: AnyReply | BaseException) -> None:
         word = _OUTCOMES.get(type(result), "failed")
         self.outcomes[word] += 1
         hit, conflict = word in ("replayed", "rejected"), word == "conflict"
