@@ -4,9 +4,15 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
+from onejob.core.invalid import Invalid
+from onejob.core.sequence import checked_sequence
 from onejob.core.states import Delivery, JobState
+from onejob.http.sequence_wire import SequenceOut
 from onejob.http.wire import JobsOut, KeysOut
 from onejob.intake import Submission
+from onejob.sequences import SequencedSubmission
 from onejob.settings import CommandLine
 
 from . import apikeys, show
@@ -48,19 +54,33 @@ def answered(options: Namespace, settings: CommandLine) -> Answered:
         return Answered(ask(door), work.show)
 
 
-def submit(options: Namespace) -> Callable[[Door], Submitted]:
+def submit(options: Namespace) -> Callable[[Door], Submitted | SequenceOut]:
     submission = Submission(
         type=options.type,
         input=job_input(options.input),
-        idempotency_key=options.key,
-        idempotency_ttl=options.ttl,
-        scope=options.scope,
         delivery=Delivery(options.delivery),
         priority=options.priority,
         run_at=options.run_at,
         labels=dict(options.label) or None,
     )
-    return lambda door: door.submit(submission)
+    if options.client is not None or options.sequence is not None:
+        number = _number(options, submission)
+        return lambda door: door.submit_sequence(number)
+    keyed = replace(submission, idempotency_key=options.key, idempotency_ttl=options.ttl, scope=options.scope)
+    return lambda door: door.submit(keyed)
+
+
+def _number(options: Namespace, submission: Submission) -> SequencedSubmission:
+    if None in (options.client, options.sequence, options.scope, options.key):
+        raise Invalid("sequence", "a number of a sequence needs --client, --sequence, --scope and --key")
+    return SequencedSubmission(
+        client_id=options.client,
+        sequence=checked_sequence(options.sequence),
+        idempotency_key=options.key,
+        scope=options.scope,
+        jobs=(submission,),
+        idempotency_ttl=options.ttl,
+    )
 
 
 def jobs(options: Namespace) -> Callable[[Door], JobsOut]:
@@ -79,4 +99,7 @@ COMMANDS = {
     "cancel": Work(lambda options: lambda door: door.cancel(options.id), show.job),
     "explain": Work(lambda options: lambda door: door.explain(options.key, scope=options.scope), show.story),
     "keys": Work(keys, show.keys),
+    "client": Work(
+        lambda options: lambda door: door.client_state(options.client, scope=options.scope), show.client_state
+    ),
 }

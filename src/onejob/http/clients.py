@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import fields
 
-from onejob.core.client_views import ClientState, SequenceReceipt
+from onejob.core.client_views import SequenceReceipt
 from onejob.core.invalid import Invalid
 from onejob.core.key import checked_key
 from onejob.core.roles import Act
@@ -16,9 +16,9 @@ from .answers import Answer, Header, answer
 from .jobs import seconds, submission_of
 from .request import Request
 from .routes import Parameter, Route
-from .sequence_wire import ClientStateOut, ItemBody, SequenceBody, SequenceOut, WarningOut
+from .sequence_wire import ClientStateOut, ItemBody, SequenceBody, SequenceOut, sequence_out, state_out
 from .shapes import SCOPE
-from .wire import SubmitBody, job_out
+from .wire import SubmitBody
 
 INTEGRAL_MAX = 2**53
 _OF_THE_JOB = tuple(field.name for field in fields(ItemBody))
@@ -57,29 +57,6 @@ def said(client_id: str, body: SequenceBody, header: str | None) -> SequencedSub
         scope=body.scope,
         jobs=_jobs(body),
         idempotency_ttl=None if ttl is UNSET else seconds("idempotencyTtlSeconds", ttl),
-    )
-
-
-def sequence_out(receipt: SequenceReceipt, request_id: str) -> SequenceOut:
-    jobs = [job_out(job) for job in receipt.jobs]
-    return SequenceOut(
-        request_id=request_id,
-        outcome=receipt.outcome,
-        client_id=receipt.client_id,
-        scope=receipt.scope,
-        key=receipt.key,
-        assigned_sequence=receipt.assigned_sequence,
-        last_committed_sequence=receipt.last_committed_sequence,
-        job=jobs[0] if len(jobs) == 1 else None,
-        jobs=jobs,
-        expires_at=receipt.expires_at,
-        warnings=[WarningOut(one.limit.value, one.message) for one in receipt.warnings],
-    )
-
-
-def state_out(found: ClientState, request_id: str) -> ClientStateOut:
-    return ClientStateOut(
-        request_id, found.client_id, found.scope, found.last_committed_sequence, found.last_seen
     )
 
 

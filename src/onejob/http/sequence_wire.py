@@ -4,12 +4,12 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from onejob.core.client_views import SequenceOutcome
+from onejob.core.client_views import ClientState, SequenceOutcome, SequenceReceipt
 from onejob.core.states import Delivery
 from onejob.core.step import JOBS_MAX
 
 from .shapes import Attempts, Key, Labels, Moment, Name, Number, Priority, Seconds, Utc, Window
-from .wire import Asked, Body, JobOut
+from .wire import Asked, Body, JobOut, job_out
 
 
 class ItemBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -70,3 +70,26 @@ class ClientStateOut(Body, frozen=True, rename="camel"):
     scope: str
     last_committed_sequence: int
     last_seen: Utc | None
+
+
+def sequence_out(receipt: SequenceReceipt, request_id: str) -> SequenceOut:
+    jobs = [job_out(job) for job in receipt.jobs]
+    return SequenceOut(
+        request_id=request_id,
+        outcome=receipt.outcome,
+        client_id=receipt.client_id,
+        scope=receipt.scope,
+        key=receipt.key,
+        assigned_sequence=receipt.assigned_sequence,
+        last_committed_sequence=receipt.last_committed_sequence,
+        job=jobs[0] if len(jobs) == 1 else None,
+        jobs=jobs,
+        expires_at=receipt.expires_at,
+        warnings=[WarningOut(one.limit.value, one.message) for one in receipt.warnings],
+    )
+
+
+def state_out(found: ClientState, request_id: str) -> ClientStateOut:
+    return ClientStateOut(
+        request_id, found.client_id, found.scope, found.last_committed_sequence, found.last_seen
+    )
