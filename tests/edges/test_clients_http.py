@@ -109,7 +109,8 @@ async def test_past_numbers_and_moved_keys_are_told_apart(client: Client) -> Non
 
 
 async def test_what_is_no_number_is_refused(queue: onejob.Ledger, client: Client) -> None:
-    for value in (0, -1, 2**64, 10**30, 1.5, "1", True, None, [], {}, -0.0, 1e16):
+    values: list[Any] = [0, -1, 2**64, 10**30, 1.5, "1", True, None, [], {}, -0.0, 1e16]
+    for value in values:
         answer = await send(client, value)
         assert (answer.status, answer.code) == (400, "VALIDATION_ERROR"), value
     nothing = {name: value for name, value in number(1).items() if name != "sequence"}
