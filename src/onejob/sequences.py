@@ -1,6 +1,6 @@
 """Sequenced clients in Python: every number is executed once, whatever its key, and none is left out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import islice
 from typing import Any
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from .core.client_views import ClientState, SequenceOutcome, SequenceReceipt
 from .core.fingerprint import INPUT_BYTES_MAX, batch_fingerprint
 from .core.identity import checked_client_id, stream_id, stream_scope
+from .core.key import checked_key
 from .core.moment import utc
 from .core.receipt import AlreadyCommitted, AnyReply, Committed, Missing, StreamFound
 from .core.sequence import Item, LookUpStream, SubmitSequence, checked_sequence
@@ -32,7 +33,7 @@ class SequencedSubmission(Struct, frozen=True, kw_only=True):
     sequence: int
     idempotency_key: str
     scope: Scope
-    jobs: Iterable[Submission]
+    jobs: Sequence[Submission]
     idempotency_ttl: timedelta | None = None
     idempotency_ttl_days: float | None = None
 
@@ -66,7 +67,7 @@ class Sequences(Front):
                 sequence=sequence,
                 idempotency_key=idempotency_key,
                 scope=scope,
-                jobs=jobs,
+                jobs=tuple(islice(jobs, JOBS_MAX + 1)),
                 idempotency_ttl=idempotency_ttl,
                 idempotency_ttl_days=idempotency_ttl_days,
             )
@@ -100,9 +101,8 @@ def sequence_of(said: SequencedSubmission, caller: Caller, ids: Ids) -> SubmitSe
     """The command of one number; whatever is wrong with it is said here."""
     client_id, scope = checked_client_id(said.client_id), stream_scope(said.scope)
     sequence = checked_sequence(said.sequence)
-    if said.idempotency_key is None:
-        raise Invalid("key", "a number of a sequence has a key; send one, the same on every retry")
-    jobs = list(islice(said.jobs, JOBS_MAX + 1))
+    key = checked_key(said.idempotency_key)
+    jobs = said.jobs
     if not 1 <= len(jobs) <= JOBS_MAX:
         raise Invalid("jobs", f"a batch has 1 to {JOBS_MAX} jobs; split it into several numbers")
     parsed = [
@@ -119,7 +119,7 @@ def sequence_of(said: SequencedSubmission, caller: Caller, ids: Ids) -> SubmitSe
         scope=scope,
         client_id=client_id,
         sequence=sequence,
-        key=first.key,
+        key=key,
         fingerprint=batch_fingerprint([one.fingerprint for one in parsed]),
         items=tuple(map(_item, parsed)),
         actor=caller.actor,

@@ -58,6 +58,9 @@ def submit(options: Namespace) -> Callable[[Door], Submitted | SequenceOut]:
     submission = Submission(
         type=options.type,
         input=job_input(options.input),
+        idempotency_key=options.key,
+        idempotency_ttl=options.ttl,
+        scope=options.scope,
         delivery=Delivery(options.delivery),
         priority=options.priority,
         run_at=options.run_at,
@@ -66,8 +69,7 @@ def submit(options: Namespace) -> Callable[[Door], Submitted | SequenceOut]:
     if options.client is not None or options.sequence is not None:
         number = _number(options, submission)
         return lambda door: door.submit_sequence(number)
-    keyed = replace(submission, idempotency_key=options.key, idempotency_ttl=options.ttl, scope=options.scope)
-    return lambda door: door.submit(keyed)
+    return lambda door: door.submit(submission)
 
 
 def _number(options: Namespace, submission: Submission) -> SequencedSubmission:
@@ -78,7 +80,7 @@ def _number(options: Namespace, submission: Submission) -> SequencedSubmission:
         sequence=checked_sequence(options.sequence),
         idempotency_key=options.key,
         scope=options.scope,
-        jobs=(submission,),
+        jobs=(replace(submission, idempotency_key=None, idempotency_ttl=None, scope=None),),
         idempotency_ttl=options.ttl,
     )
 
@@ -97,9 +99,9 @@ COMMANDS = {
     "job": Work(lambda options: lambda door: door.job(options.id), show.job),
     "jobs": Work(jobs, show.jobs),
     "cancel": Work(lambda options: lambda door: door.cancel(options.id), show.job),
-    "explain": Work(lambda options: lambda door: door.explain(options.key, scope=options.scope), show.story),
-    "keys": Work(keys, show.keys),
     "client": Work(
         lambda options: lambda door: door.client_state(options.client, scope=options.scope), show.client_state
     ),
+    "explain": Work(lambda options: lambda door: door.explain(options.key, scope=options.scope), show.story),
+    "keys": Work(keys, show.keys),
 }
