@@ -1,6 +1,7 @@
 """onejob: one logical submission makes one job, however often it is retried, raced, crashed or failed over."""
 
 from .core.actor import Actor
+from .core.client_views import ClientState, SequenceOutcome, SequenceReceipt
 from .core.fingerprint import fingerprint
 from .core.invalid import Invalid
 from .core.key import IdempotencyKey
@@ -28,10 +29,12 @@ from .ids import KeyGenerator
 from .intake import Submission
 from .ledger import Ledger
 from .opening import open
+from .sequences import SequencedSubmission
 from .settings import IdempotencyConfig
 
 __all__ = [
     "Actor",
+    "ClientState",
     "DefectiveCommand",
     "Delivery",
     "IdempotencyConfig",
@@ -51,6 +54,9 @@ __all__ = [
     "Outdated",
     "Receipt",
     "Reservation",
+    "SequenceOutcome",
+    "SequenceReceipt",
+    "SequencedSubmission",
     "StoreRefused",
     "Story",
     "Submission",

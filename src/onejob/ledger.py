@@ -43,13 +43,14 @@ from .outcome import (
     reservation_of,
     settled_of,
 )
+from .sequences import Sequences
 from .tail import Tail
 
 CHUNK = 1000
 ERROR_BYTES_MAX = 1000
 
 
-class Ledger(Looking):
+class Ledger(Looking, Sequences):
     """A caller in front of an engine. Get one with `onejob.open`."""
 
     async def submit(

@@ -174,6 +174,7 @@ class Model(Shelf):
         foreseen = getattr(reply, "reply", reply)
         if isinstance(c.command, Submit):
             return ("foreseen", self._submit(c.command, now, foreseen, dry=True))
+        assert isinstance(c.command, Reserve)
         return ("foreseen", self._reserve(c.command, now, foreseen, dry=True))
 
     def _cancel(self, c: Cancel, now: int, _: Any) -> Said:

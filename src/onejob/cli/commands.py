@@ -4,9 +4,15 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
+from onejob.core.invalid import Invalid
+from onejob.core.sequence import checked_sequence
 from onejob.core.states import Delivery, JobState
+from onejob.http.sequence_wire import SequenceOut
 from onejob.http.wire import JobsOut, KeyOut, KeysOut
 from onejob.intake import Submission
+from onejob.sequences import SequencedSubmission
 from onejob.settings import CommandLine
 
 from . import apikeys, show
@@ -48,7 +54,7 @@ def answered(options: Namespace, settings: CommandLine) -> Answered:
         return Answered(ask(door), work.show)
 
 
-def submit(options: Namespace) -> Callable[[Door], Submitted]:
+def submit(options: Namespace) -> Callable[[Door], Submitted | SequenceOut]:
     submission = Submission(
         type=options.type,
         input=job_input(options.input),
@@ -60,7 +66,23 @@ def submit(options: Namespace) -> Callable[[Door], Submitted]:
         run_at=options.run_at,
         labels=dict(options.label) or None,
     )
+    if options.client is not None or options.sequence is not None:
+        number = _number(options, submission)
+        return lambda door: door.submit_sequence(number)
     return lambda door: door.submit(submission)
+
+
+def _number(options: Namespace, submission: Submission) -> SequencedSubmission:
+    if None in (options.client, options.sequence, options.scope, options.key):
+        raise Invalid("sequence", "a number of a sequence needs --client, --sequence, --scope and --key")
+    return SequencedSubmission(
+        client_id=options.client,
+        sequence=checked_sequence(options.sequence),
+        idempotency_key=options.key,
+        scope=options.scope,
+        jobs=(replace(submission, idempotency_key=None, idempotency_ttl=None, scope=None),),
+        idempotency_ttl=options.ttl,
+    )
 
 
 def jobs(options: Namespace) -> Callable[[Door], JobsOut]:
@@ -85,6 +107,9 @@ COMMANDS = {
     "job": Work(lambda options: lambda door: door.job(options.id), show.job),
     "jobs": Work(jobs, show.jobs),
     "cancel": Work(lambda options: lambda door: door.cancel(options.id), show.job),
+    "client": Work(
+        lambda options: lambda door: door.client_state(options.client, scope=options.scope), show.client_state
+    ),
     "explain": Work(explain, show.story),
     "keys": Work(keys, show.keys),
 }

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from onejob.core.actor import Actor
 from onejob.core.states import JobState
+from onejob.http.sequence_wire import ClientStateOut, SequenceOut, sequence_out, state_out
 from onejob.http.wire import (
     JobsOut,
     KeyOut,
@@ -19,6 +20,7 @@ from onejob.http.wire import (
 from onejob.intake import Submission
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
+from onejob.sequences import SequencedSubmission
 
 from .door import Door, Submitted
 
@@ -39,6 +41,13 @@ class EngineDoor(Door):
         receipt = self.wait(self.ledger.send(submission))
         job = job_out(receipt.job) if receipt.job else None
         return Submitted(receipt.job_id, job, idempotency_out(receipt))
+
+    def submit_sequence(self, said: SequencedSubmission) -> SequenceOut:
+        return sequence_out(self.wait(self.ledger.send_sequence(said)), _NO_REQUEST)
+
+    def client_state(self, client_id: str, *, scope: str) -> ClientStateOut:
+        found = self.wait(self.ledger.get_client_state(client_id, scope=scope, any_owner=True))
+        return state_out(found, _NO_REQUEST)
 
     def job(self, job_id: str) -> OneJobOut:
         return OneJobOut(_NO_REQUEST, job_out(self.wait(self.ledger.job(job_id))))

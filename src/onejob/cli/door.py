@@ -6,8 +6,10 @@ from typing import Protocol, Self
 from msgspec import Struct
 
 from onejob.core.states import JobState
+from onejob.http.sequence_wire import ClientStateOut, SequenceOut
 from onejob.http.wire import IdempotencyOut, JobOut, JobsOut, KeyOut, KeysOut, OneJobOut
 from onejob.intake import Submission
+from onejob.sequences import SequencedSubmission
 
 
 class Submitted(Struct, frozen=True, rename="camel"):
@@ -20,6 +22,10 @@ class Submitted(Struct, frozen=True, rename="camel"):
 
 class Door(Protocol):
     def submit(self, submission: Submission) -> Submitted: ...
+
+    def submit_sequence(self, said: SequencedSubmission) -> SequenceOut: ...
+
+    def client_state(self, client_id: str, *, scope: str) -> ClientStateOut: ...
 
     def job(self, job_id: str) -> OneJobOut: ...
 

@@ -42,6 +42,7 @@ def build() -> ArgumentParser:
     _submit(commands)
     _jobs(commands)
     _keys(commands)
+    _clients(commands)
     _api_keys(commands)
     _doctor(commands)
     return parser
@@ -70,6 +71,10 @@ def _submit(commands: Adding) -> None:
     )
     command.add_argument("--key", help="one key per intended job, the same on every retry")
     command.add_argument("--scope", help="the namespace of the key; default: the job type")
+    command.add_argument("--client", metavar="ID", help="whose sequence this is the next number of")
+    command.add_argument(
+        "--sequence", type=int, metavar="N", help="the number; with --client, --scope and --key"
+    )
     command.add_argument("--ttl", type=length, metavar="LENGTH", help="the window of the key; default: 24h")
     command.add_argument(
         "--priority", type=int, default=0, metavar="N", help="higher runs earlier; default: 0"
@@ -122,6 +127,16 @@ def _keys(commands: Adding) -> None:
     command.add_argument("--user", metavar="NAME", help="only keys that this user was the first to use")
     _paging(command)
     _reach(command)
+
+
+def _clients(commands: Adding) -> None:
+    example = "onejob client state host1:billing --scope acme"
+    group = _command(commands, "client", "Look at a client that counts its submissions.", example)
+    acts = group.add_subparsers(dest="act", required=True, metavar="ACT", title="acts")
+    state = _command(acts, "state", "Show how far a client's sequence is.", example)
+    state.add_argument("client", metavar="ID", help="the id of the client")
+    state.add_argument("--scope", required=True, help="in which it counts")
+    _reach(state)
 
 
 def _api_keys(commands: Adding) -> None:

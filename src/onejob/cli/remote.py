@@ -6,12 +6,15 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import json
 
+from onejob.core.identity import checked_client_id, checked_name
 from onejob.core.ids import parse_id, text_of
 from onejob.core.key import checked_key
 from onejob.core.states import JobState
 from onejob.errors import OnejobError
+from onejob.http.sequence_wire import ClientStateOut, SequenceOut
 from onejob.http.wire import JobsOut, KeyOut, KeysOut, OneJobOut, SubmitOut
 from onejob.intake import Submission, named_scope
+from onejob.sequences import SequencedSubmission
 
 from .calls import Said, Server
 from .door import Door, Submitted
@@ -29,6 +32,20 @@ class ServerDoor(Door):
         said = self._server.ask("POST", "/api/jobs", body, repeat=submission.idempotency_key is not None)
         answer = self._read(said, SubmitOut)
         return Submitted(answer.job.id if answer.job else answer.job_id or "", answer.job, answer.idempotency)
+
+    def submit_sequence(self, said: SequencedSubmission) -> SequenceOut:
+        (one,) = said.jobs
+        ttl = said.idempotency_ttl
+        number = {"scope": said.scope, "sequence": said.sequence, "idempotencyKey": said.idempotency_key}
+        window = {} if ttl is None else {"idempotencyTtlSeconds": ttl.total_seconds()}
+        body = json.encode(_body(one) | number | window)
+        path = f"{_client_path(said.client_id)}/jobs"
+        return self._read(self._server.ask("POST", path, body, repeat=True), SequenceOut)
+
+    def client_state(self, client_id: str, *, scope: str) -> ClientStateOut:
+        return self._get(
+            f"{_client_path(client_id)}/state", ClientStateOut, scope=checked_name("scope", scope)
+        )
 
     def job(self, job_id: str) -> OneJobOut:
         return self._get(_job_path(job_id), OneJobOut)
@@ -69,6 +86,10 @@ class ServerDoor(Door):
 def _job_path(job_id: str) -> str:
     """Checked here, as an engine would: an empty id would name another path."""
     return f"/api/jobs/{text_of(parse_id(job_id))}"
+
+
+def _client_path(client_id: str) -> str:
+    return f"/api/clients/{quote(checked_client_id(client_id), safe='')}"
 
 
 def _body(submission: Submission) -> dict[str, Any]:

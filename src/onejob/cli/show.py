@@ -4,8 +4,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from onejob.core.client_views import SequenceOutcome
 from onejob.core.history import FIRST_MAX
+from onejob.core.key import SEQUENCE_MAX
 from onejob.core.states import IdempotencyStatus, JobState
+from onejob.http.sequence_wire import ClientStateOut, SequenceOut
 from onejob.http.wire import JobOut, JobsOut, KeyOut, KeysOut, OneJobOut
 
 from .door import Submitted
@@ -22,7 +25,9 @@ _STATE_STYLES: dict[str, str] = {
 }
 
 
-def submitted(screen: Screen, answer: Submitted) -> str:
+def submitted(screen: Screen, answer: Submitted | SequenceOut) -> str:
+    if isinstance(answer, SequenceOut):
+        return number(screen, answer)
     outcome = answer.idempotency.outcome
     style = "green" if outcome == "created" else "cyan"
     lines = [f"{screen.paint(style, outcome)} job {screen.paint('bold', clean(answer.job_id))}"]
@@ -32,6 +37,33 @@ def submitted(screen: Screen, answer: Submitted) -> str:
     if answer.idempotency.expires_at is not None:
         rows.append(("window", f"until {screen.time_ago(answer.idempotency.expires_at)}"))
     return "\n".join(lines + pairs(screen, rows))
+
+
+def number(screen: Screen, answer: SequenceOut) -> str:
+    style = "green" if answer.outcome is SequenceOutcome.COMMITTED else "cyan"
+    head = (
+        f"{screen.paint(style, answer.outcome)} number {screen.paint('bold', str(answer.assigned_sequence))}"
+    )
+    rows = [("job", _job(screen, one)) for one in answer.jobs]
+    rows += [
+        ("client", f"{clean(answer.client_id)} in scope {clean(answer.scope)}"),
+        ("key", clean(answer.key)),
+    ]
+    if answer.expires_at is not None:
+        rows.append(("window", f"until {screen.time_ago(answer.expires_at)}"))
+    return "\n".join([head, *pairs(screen, rows)])
+
+
+def client_state(screen: Screen, answer: ClientStateOut) -> str:
+    last = answer.last_committed_sequence
+    seen = "never" if answer.last_seen is None else screen.time_ago(answer.last_seen)
+    rows = [
+        ("scope", clean(answer.scope)),
+        ("last", str(last)),
+        ("next", str(last + 1) if last < SEQUENCE_MAX else "none: choose another client id"),
+        ("seen", seen),
+    ]
+    return "\n".join([f"client {screen.paint('bold', clean(answer.client_id))}", *pairs(screen, rows)])
 
 
 def job(screen: Screen, answer: OneJobOut) -> str:

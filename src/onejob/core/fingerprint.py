@@ -10,7 +10,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from hashlib import sha256
 from itertools import islice
@@ -111,6 +111,11 @@ def fingerprint(type: str, canonical_input: bytes) -> bytes:
     except UnicodeEncodeError as error:
         raise Invalid("type", "the type has a lone surrogate; send only whole characters") from error
     return VERSION + sha256(b'{"input":' + canonical_input + b',"type":' + name + b"}").digest()
+
+
+def batch_fingerprint(prints: Sequence[bytes]) -> bytes:
+    """Digest the fingerprints of a batch, in order. A batch of one asks for what its only job asks for."""
+    return prints[0] if len(prints) == 1 else VERSION + sha256(b"".join(prints)).digest()
 
 
 def differing_paths(before: bytes, after: bytes) -> tuple[str, ...]:

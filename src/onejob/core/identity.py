@@ -16,6 +16,8 @@ from .invalid import Invalid
 NAME_CHARS_MAX = 100
 # Of the 2 KiB of a job's head, this is for what callers choose. Plain ASCII at its longest fits in.
 CHOSEN_BYTES_MAX = 1400
+CLIENT_ID_CHARS_MAX = 200  # so that `client_id:sequence:nonce` is a key, whatever the number
+VAULT_MARK = "/"
 GLOBAL_SCOPE = "queue"
 # A job type called "queue" must not fall into the global scope of that name.
 TYPE_QUEUE_SCOPE = "type:queue"
@@ -57,6 +59,25 @@ def scope_of(type: str, scope: str | None) -> str:
     if scope is not None:
         return checked_name("scope", scope)
     return TYPE_QUEUE_SCOPE if type == GLOBAL_SCOPE else type
+
+
+def stream_scope(scope: str | tuple[str, str]) -> str:
+    """The scope of a stream: a text, or an organisation and a vault of it, which are written organisation/vault."""
+    if isinstance(scope, str):
+        return checked_name("scope", scope)
+    parts = scope if isinstance(scope, tuple) and len(scope) == 2 else ("", "")
+    if not all(isinstance(part, str) and part for part in parts) or VAULT_MARK in parts[0]:
+        message = "a scope is a text, or (organisation, vault); an organisation has no slash in it"
+        raise Invalid("scope", message)
+    return checked_name("scope", VAULT_MARK.join(parts))
+
+
+def checked_client_id(text: str) -> str:
+    """Who counts a sequence: 1 to 200 printable characters, colons and all."""
+    if not isinstance(text, str) or not 1 <= len(text) <= CLIENT_ID_CHARS_MAX or UNFIT.search(text):
+        message = f"a client id is 1 to {CLIENT_ID_CHARS_MAX} printable characters; shorten or clean it"
+        raise Invalid("client id", message)
+    return text
 
 
 @lru_cache(_DIGEST_CACHE_MAX)

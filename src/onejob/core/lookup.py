@@ -6,6 +6,7 @@ from .command import CommandData
 from .facts import live
 from .receipt import Foreseen, Found, Missing
 from .reservation import Reserve
+from .sequence import SubmitSequence
 from .step import Facts, Footprint, Step
 from .submission import Submit
 
@@ -47,7 +48,7 @@ class Probe(CommandData, frozen=True, gc=False, kw_only=True):
 
     writes: ClassVar[bool] = False
 
-    command: Submit | Reserve
+    command: Submit | Reserve | SubmitSequence
 
     @property
     def bulk(self) -> int:

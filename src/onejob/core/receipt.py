@@ -188,7 +188,9 @@ class StreamFound(Reply, frozen=True, gc=False):
 class Foreseen(Reply, frozen=True, gc=False):
     """What would happen; nothing did."""
 
-    reply: "Created | Replayed | InProgress | Conflict | Rejected | Refused | Held"
+    reply: (
+        Created | Replayed | InProgress | Conflict | Rejected | Refused | Held | Committed | AlreadyCommitted
+    )
     at: int
 
 

@@ -23,6 +23,9 @@ MARK_MS = 400 * 24 * 3600 * 1000
 SEQUENCE_MAX = 2**64 - 1
 
 
+_NOT_YOURS = "this client id belongs to another credential; choose another"
+
+
 class Judgement(StrEnum):
     NEXT = "next"
     GAP = "gap"
@@ -101,8 +104,7 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
     def decide(self, facts: Facts, now: int) -> Step[Committed | AlreadyCommitted | Refused]:
         stream = facts.stream
         if stream is not None and stream.owner != self.owner:
-            message = "this client id belongs to another credential; choose another"
-            return Step(Refused(Reason.NOT_THE_OWNER, message, now))
+            return Step(Refused(Reason.NOT_THE_OWNER, _NOT_YOURS, now))
         last = U64(0) if stream is None else stream.last
         if facts.record is not None and live(facts.record, now):
             return Step(self._known(facts.record, facts, last, now))
@@ -122,7 +124,10 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
         """A live key gets its original answer and its original number."""
         if record.client_id != self.client_id or record.fingerprint != self.fingerprint:
             message = "this key was used for something else; use a new key for a new submission"
-            return Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now)
+            # Of what somebody else did with it nothing is told.
+            own = record.client_id == self.client_id
+            details: dict[str, int | str] = {"assigned_sequence": record.sequence} if own else {}
+            return Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now, details)
         jobs = tuple(facts.jobs[id] for id in _ids(record.job_ids))
         if record.holder == self.items[0].job_id:
             return Committed(jobs, record.sequence, record.expires_at, now)
@@ -210,12 +215,19 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
 
 
 class LookUpStream(StreamCommand, frozen=True, gc=False, kw_only=True):
-    """GetClientState."""
+    """GetClientState. How far a client is, is for its owner, and for whoever may look at all of them."""
 
     writes: ClassVar[bool] = False
 
-    def decide(self, facts: Facts, now: int) -> Step[StreamFound | Missing]:
-        return Step(Missing(now) if facts.stream is None else StreamFound(facts.stream, now))
+    owner: str = ""  # who asks; empty: may look at all of them
+
+    def decide(self, facts: Facts, now: int) -> Step[StreamFound | Missing | Refused]:
+        stream = facts.stream
+        if stream is None:
+            return Step(Missing(now))
+        if self.owner and stream.owner != self.owner:
+            return Step(Refused(Reason.NOT_THE_OWNER, _NOT_YOURS, now))
+        return Step(StreamFound(stream, now))
 
 
 class Evict(StreamCommand, frozen=True, gc=False, kw_only=True):

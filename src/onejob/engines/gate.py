@@ -24,6 +24,7 @@ from onejob.core.receipt import (
     Replayed,
 )
 from onejob.core.reservation import Settle
+from onejob.core.sequence import SubmitSequence
 from onejob.core.states import SETTLED
 from onejob.core.step import Command
 from onejob.core.submission import Submit
@@ -99,7 +100,7 @@ class Gate:
             for n, result in zip(late, await asyncio.gather(*waits, return_exceptions=True), strict=True):
                 results[n] = result
         for command, result in zip(commands, results, strict=True):
-            if isinstance(command, Arrival):
+            if isinstance(command, (Arrival, SubmitSequence)):
                 self._count(command, result)
         return results
 
@@ -153,6 +154,8 @@ class Gate:
         if isinstance(command, Arrival):
             if type(result) is InProgress and self._config.wait_for_pending:
                 result = await self._wait(command, result)
+            self._count(command, result)
+        elif isinstance(command, SubmitSequence):
             self._count(command, result)
         return result
 
@@ -262,7 +265,7 @@ class Gate:
             (reply,) = await each([self._enter(command)])
         return reply
 
-    def _count(self, arrival: Arrival, result: AnyReply | BaseException) -> None:
+    def _count(self, arrival: Arrival | SubmitSequence, result: AnyReply | BaseException) -> None:
         word = WORDS.get(type(result), "failed")
         self.outcomes.count(arrival.tenant, word)
         hit, conflict = word in ("replayed", "rejected"), word == "conflict"

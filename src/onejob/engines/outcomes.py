@@ -4,12 +4,24 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from onejob.core.receipt import Conflict, Created, Held, InProgress, Refused, Rejected, Replayed
+from onejob.core.receipt import (
+    AlreadyCommitted,
+    Committed,
+    Conflict,
+    Created,
+    Held,
+    InProgress,
+    Refused,
+    Rejected,
+    Replayed,
+)
 
 TENANTS_MAX = 10_000
 
 WORDS: Mapping[type[Any], str] = {
     Created: "created",
+    Committed: "created",
+    AlreadyCommitted: "replayed",
     Held: "reserved",
     Replayed: "replayed",
     InProgress: "in_progress",

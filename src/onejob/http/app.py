@@ -9,7 +9,7 @@ from onejob.errors import OnejobError
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
 
-from . import events, jobs, keys
+from . import clients, events, jobs, keys
 from .answers import Allowed, Answer, Header, refusal
 from .auth import Authenticator
 from .config import ServiceConfig
@@ -62,7 +62,10 @@ class App:
         self._ids = ids or SystemIds()
         watched = observability(self._config, self._metrics, self._monotonic)
         self.routes = Routes(
-            described((*jobs.ROUTES, *events.ROUTES, *keys.ROUTES, *more, *watched, *PAGES), self._config)
+            described(
+                (*jobs.ROUTES, *clients.ROUTES, *events.ROUTES, *keys.ROUTES, *more, *watched, *PAGES),
+                self._config,
+            )
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

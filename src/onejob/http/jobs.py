@@ -98,13 +98,13 @@ def submission_of(body: SubmitBody, key: str | None) -> Submission:
         type=body.type,
         input=body.input,
         idempotency_key=key,
-        idempotency_ttl=None if ttl is None else _seconds("idempotencyTtlSeconds", ttl),
+        idempotency_ttl=None if ttl is None else seconds("idempotencyTtlSeconds", ttl),
         scope=body.scope,
         delivery=body.delivery,
         priority=int(body.priority),
         run_at=body.run_at,
         max_attempts=int(body.max_attempts),
-        timeout=None if timeout is None else _seconds("timeoutSeconds", timeout),
+        timeout=None if timeout is None else seconds("timeoutSeconds", timeout),
         labels=body.labels,
     )
 
@@ -144,7 +144,7 @@ def _verdict(verdict: Receipt | OnejobError, mismatch_status: int) -> VerdictOut
     return VerdictOut(found.status, error=error_out(found))
 
 
-def _seconds(what: str, seconds: float) -> timedelta:
+def seconds(what: str, seconds: float) -> timedelta:
     try:
         return timedelta(seconds=seconds)
     except (OverflowError, ValueError) as error:

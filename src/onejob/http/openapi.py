@@ -17,7 +17,7 @@ from .metrics import VERSION
 from .problems import TITLES
 from .request import Request
 from .routes import Route
-from .shapes import JOB_ID, KEY, NAME, Schema
+from .shapes import CLIENT_ID, JOB_ID, KEY, NAME, Schema
 from .wire import ProblemOut
 
 REF = "#/components/schemas/{name}"
@@ -40,6 +40,7 @@ _KEY_HEADER = {
 _PLACEHOLDERS: dict[str, tuple[str, Schema]] = {
     "id": ("The id of a job", JOB_ID),
     "key": ("The key, percent-encoded", KEY),
+    "client_id": ("The id of a client, percent-encoded", CLIENT_ID),
     "tenant": ("The name of a tenant", NAME),
 }
 _HEADERS: dict[str, Schema] = {
@@ -115,6 +116,7 @@ def _schemas(routes: tuple[Route, ...]) -> tuple[dict[Any, Schema], Schema]:
     found, components = json.schema_components([*kinds, ProblemOut], ref_template=REF)
     components["ErrorOut"]["properties"]["code"]["enum"] = list(TITLES)
     _tell_items_apart(components)
+    _tell_numbers_apart(components)
     return dict(zip([*kinds, ProblemOut], found, strict=True)), components
 
 
@@ -128,6 +130,21 @@ def _tell_items_apart(components: Schema) -> None:
     components["BatchBody"]["properties"]["jobs"]["items"] = {"$ref": REF.format(name="BatchItem")}
     shown = {name: schema for name, schema in alone["properties"].items() if name != "idempotencyKey"}
     components["SubmitBody"] = alone | {"properties": shown}
+
+
+def _tell_numbers_apart(components: Schema) -> None:
+    """A number brings one job or a batch, and has its key in itself: the header is for whoever prefers it."""
+    both = components.get("SequenceBody")
+    if both is None:
+        return
+    required = [*both["required"], "idempotencyKey"]
+    shared = {*required, "idempotencyTtlSeconds"}
+    one = {name: schema for name, schema in both["properties"].items() if name != "jobs"}
+    batch = {name: schema for name, schema in both["properties"].items() if name in {*shared, "jobs"}}
+    for name, properties, added in (("SequenceOfOne", one, "type"), ("SequenceOfMany", batch, "jobs")):
+        components[name] = both | {"title": name, "properties": properties, "required": [*required, added]}
+    names = ("SequenceOfOne", "SequenceOfMany")
+    components["SequenceBody"] = {"anyOf": [{"$ref": REF.format(name=name)} for name in names]}
 
 
 def _unbounded(schema: Any) -> Any:
@@ -200,9 +217,12 @@ def _responses(route: Route, schemas: dict[Any, Schema], config: ServiceConfig) 
         responses["204"] = {"description": "With Last-Event-ID: nothing is left to tell"}
     if any(asked.name == "dryRun" for asked in route.query):
         responses["200"] = fine | {"description": "What would happen; nothing did"}
-    if route.takes_key and route.status == 202:
+    if route.act is Act.SUBMIT and route.status == 202:
         told = _headers("X-Request-Id", "Location", "Idempotent-Replayed", "Idempotency-Expires")
         responses[str(route.status)] = fine | {"headers": told}
+    if route.again is not None:
+        done = responses[str(route.status)]
+        responses[str(route.again)] = done | {"description": "It was done before, and is not done again"}
     for status, codes in _failures(route, config).items():
         waits = ["Retry-After"] if RETRYABLE.intersection(codes) else []
         responses[str(status)] = {

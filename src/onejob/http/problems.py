@@ -76,6 +76,8 @@ _ON_THE_WIRE = {
 
 # Refusals that end by themselves.
 _PASSING = (Reason.RATE_LIMITED, Reason.IN_PROGRESS)
+# What a refusal is called on the wire, where its reason is no code.
+_CODES = {Reason.NOT_THE_OWNER: "FORBIDDEN"}
 
 
 def problem(code: str, message: str, retry_after: int | None = None, **details: Any) -> Problem:
@@ -99,7 +101,8 @@ def problem_of(error: OnejobError) -> Problem:
             return problem("REJECTED", text, jobId=error.job_id)
         case SubmissionRefused():
             wait = int(error.details.get("retry_after", 1)) if error.reason in _PASSING else None
-            return problem(error.reason.value, text, wait, **error.details)
+            code = _CODES.get(error.reason, error.reason.value)
+            return problem(code, text, wait, **{_camel(name): told for name, told in error.details.items()})
         case Unauthorized():
             return problem("UNAUTHORIZED", text)
         case RateLimited():
@@ -128,3 +131,8 @@ def presented(error: OnejobError, *, mismatch_status: int) -> Problem:
     if found.code == "INTERNAL_ERROR":
         return found._replace(message="something unforeseen happened; the log has it under the request id")
     return found
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from typing import NamedTuple
 
+from onejob.core.client_views import SequenceReceipt
 from onejob.core.lookup import Probe
-from onejob.core.receipt import AnyReply, Created, Foreseen, Refused
+from onejob.core.receipt import AnyReply, Committed, Created, Foreseen, Refused
 from onejob.core.submission import Submit
 from onejob.core.views import Receipt
 from onejob.errors import OnejobError, Unknown
@@ -18,6 +19,7 @@ from onejob.host import Host
 from onejob.intake import Caller, Submission
 from onejob.ledger import CHUNK, Ledger
 from onejob.outcome import failure
+from onejob.sequences import SequencedSubmission, sequence_of
 
 from .problems import RateLimited
 
@@ -115,6 +117,31 @@ class RatedLedger(Ledger):
             # A failure leaves in doubt what was created, so the tokens stay spent.
             self._rates.give_back(self._who, taken - spent)
         return verdicts
+
+    async def send_sequence(self, said: SequencedSubmission) -> SequenceReceipt:
+        """A number has one key, whatever it brings: it takes one token, if it is executed."""
+        taken = self._rates.take(self._who, 1)
+        spent = taken
+        try:
+            if not taken and await self._would_commit(said):
+                raise self._refusal()
+            receipt = await super().send_sequence(said)
+            spent = taken if receipt.committed else 0
+        except Unknown:
+            raise
+        except OnejobError:
+            spent = 0
+            raise
+        finally:
+            self._rates.give_back(self._who, taken - spent)
+        return receipt
+
+    async def _would_commit(self, said: SequencedSubmission) -> bool:
+        command = sequence_of(said, self._caller, self._host.ids)
+        reply = await self._ask(Probe(tenant=command.tenant, command=command))
+        if not isinstance(reply, Foreseen):
+            raise failure(reply, "")
+        return isinstance(reply.reply, Committed)
 
     async def _admitted(self, waiting: Sequence[Submission], left: int) -> list[bool]:
         """Known keys, whatever is wrong in itself, and as many new keys as there are tokens."""

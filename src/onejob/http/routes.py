@@ -35,6 +35,7 @@ class Route(NamedTuple):
     query: tuple[Parameter, ...] = ()
     takes_key: bool = False  # reads the Idempotency-Key header
     errors: tuple[str, ...] = ()  # codes, besides those that every path may answer with
+    again: int | None = None  # the status of what was done before, where it is another
     media: str = "application/json"  # of the answer, when all is well
 
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from onejob.core.arrival import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
-from onejob.core.identity import NAME_CHARS_MAX, TYPE_QUEUE_SCOPE
+from onejob.core.identity import CLIENT_ID_CHARS_MAX, NAME_CHARS_MAX, TYPE_QUEUE_SCOPE
 from onejob.core.ids import UUID
-from onejob.core.key import KEY_CHARS_MAX
+from onejob.core.key import KEY_CHARS_MAX, SEQUENCE_MAX
 from onejob.intake import ATTEMPTS_MAX, LABELS_BYTES_MAX, PRIORITY_MAX, TIMEOUT_MS_MAX
 
 Schema = dict[str, Any]
@@ -30,6 +30,12 @@ NAME: Schema = {
     "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]+$",
     "not": {"const": TYPE_QUEUE_SCOPE},
 }
+CLIENT_ID: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": CLIENT_ID_CHARS_MAX,
+    "pattern": NAME["pattern"],
+}
 # To look one up: also one that nobody may choose, but that is there.
 SCOPE: Schema = {word: value for word, value in NAME.items() if word != "not"}
 _MOMENT = (
@@ -43,6 +49,10 @@ Name = Annotated[str, Meta(extra_json_schema=NAME)]
 Priority = Annotated[
     int | float,
     Meta(extra_json_schema={"type": "integer", "minimum": -PRIORITY_MAX, "maximum": PRIORITY_MAX}),
+]
+# Up to 2^64-1, in full digits.
+Number = Annotated[
+    int | float, Meta(extra_json_schema={"type": "integer", "minimum": 1, "maximum": SEQUENCE_MAX})
 ]
 Attempts = Annotated[
     int | float, Meta(extra_json_schema={"type": "integer", "minimum": 1, "maximum": ATTEMPTS_MAX})

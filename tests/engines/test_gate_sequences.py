@@ -1,0 +1,88 @@
+"""Numbers of a sequence pass the gate as they are: nothing shared, nothing remembered, doubt resolved."""
+
+import pytest
+
+from onejob.clock import FakeClock
+from onejob.core.facts import U64
+from onejob.core.identity import record_id, stream_id
+from onejob.core.receipt import AlreadyCommitted, Committed
+from onejob.core.sequence import Item, SubmitSequence
+from onejob.engine import Unavailable, Unknown
+from onejob.engines.combine import UNKNOWN_ATTEMPTS_MAX
+from tests.engines.gated import Gated
+from tests.engines.virtual import virtual
+
+TENANT, SCOPE, CLIENT = "acme", "s", "c"
+
+
+def send(sequence: int, *, copy: int = 0, jobs: int = 2) -> SubmitSequence:
+    key = f"k{sequence}"
+    return SubmitSequence(
+        tenant=TENANT,
+        stream_id=stream_id(TENANT, SCOPE, CLIENT),
+        record_id=record_id(TENANT, SCOPE, key),
+        scope=SCOPE,
+        client_id=CLIENT,
+        sequence=U64(sequence),
+        key=key,
+        fingerprint=b"same",
+        items=tuple(Item(f"{sequence:05}-{copy:05}-{n:04}".encode(), "w", b"1") for n in range(jobs)),
+        actor="client:c",
+        user="ann",
+        owner="client:c",
+        ttl_ms=3_600_000,
+    )
+
+
+@virtual
+async def test_copies_in_flight_are_each_decided_by_the_engine(clock: FakeClock) -> None:
+    gate = Gated(clock)
+    copies = [send(1, copy=n) for n in range(20)]
+    results = await gate.landed(await gate.in_flight(copies))
+    assert [type(result) for result in results].count(Committed) == 1
+    assert [type(result) for result in results].count(AlreadyCommitted) == 19
+    assert len(gate.engine.of(SubmitSequence)) == 20
+    assert len({result.jobs for result in results}) == 1
+
+
+@virtual
+async def test_nothing_is_remembered_of_a_number(clock: FakeClock) -> None:
+    gate = Gated(clock)
+    await gate.ask(send(1), Committed)
+    await gate.ask(send(1, copy=1), AlreadyCommitted)
+    assert gate.cache.stats(waiters=0).total == 0
+    assert len(gate.engine.of(SubmitSequence)) == 2
+
+
+@pytest.mark.parametrize("times", range(1, UNKNOWN_ATTEMPTS_MAX))
+def test_a_lost_answer_is_asked_for_again_and_stays_committed(times: int) -> None:
+    @virtual
+    async def run(clock: FakeClock) -> None:
+        gate = Gated(clock)
+        gate.engine.after.extend(Unknown("lost") for _ in range(times))
+        committed = await gate.ask(send(1), Committed)
+        assert (committed.sequence, len(committed.jobs)) == (1, 2)
+        assert (await gate.ask(send(2), Committed)).sequence == 2
+        again = await gate.ask(send(1, copy=1), AlreadyCommitted)
+        assert (again.jobs, again.last) == (committed.jobs, 2)
+
+    run()
+
+
+@virtual
+async def test_a_failure_before_anything_is_done_leaves_the_number_free(clock: FakeClock) -> None:
+    gate = Gated(clock)
+    gate.engine.before.append(Unavailable("away"))
+    (failed,) = await gate.results([send(1)])
+    assert isinstance(failed, Unavailable)
+    assert (await gate.ask(send(1, copy=1, jobs=3), Committed)).sequence == 1
+
+
+@virtual
+async def test_a_number_whose_fate_stays_unknown_is_told_so_and_answered_later(clock: FakeClock) -> None:
+    gate = Gated(clock)
+    gate.engine.after.extend(Unknown("lost") for _ in range(UNKNOWN_ATTEMPTS_MAX))
+    (doubt,) = await gate.results([send(1)])
+    assert isinstance(doubt, Unknown)
+    again = await gate.ask(send(1, copy=1), AlreadyCommitted)
+    assert (again.sequence, len(again.jobs)) == (1, 2)
