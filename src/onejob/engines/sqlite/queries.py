@@ -67,12 +67,16 @@ def _listing(query: Listing) -> tuple[str, list[Any]]:
 
 
 def _job_page(query: JobPage) -> tuple[str, list[Any]]:
-    tests, values = ["tenant = ?"], [query.tenant]
+    tests: list[str] = ["tenant = ?"]
+    values: list[Any] = [query.tenant]
     for name, value in (("state", query.state), ("type", query.type), ("user", query.user)):
         if value is not None:
             tests.append(f"{name} = ?")
             values.append(str(value))
-    bounds: list[Any] = values
+    if query.slot:
+        tests.append("slot = ? AND slot <> x''")  # in the words of its index, which has only marked jobs
+        values.append(query.slot)
+    bounds = values
     if query.before:
         tests.append("id < ?")
         bounds = [*values, query.before]
