@@ -1,10 +1,15 @@
 """Hygiene: proposes what looks due and lets each decision judge for itself. Several may sweep at once."""
 
-from msgspec import Struct
+from collections.abc import Sequence
 
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from .census import take_census
 from .core.ending import RETENTION_MS
-from .core.facts import Fact, Job, Kind, Record
+from .core.facts import Fact, Job, Kind, Record, Stream
 from .core.receipt import Tended
+from .core.sequence import Evict
 from .core.upkeep import Expire, Tend
 from .engine import Due, Engine
 
@@ -15,6 +20,12 @@ ROUNDS_MAX = 200
 class Swept(Struct, frozen=True):
     records: int = 0
     jobs: int = 0
+    streams: int = 0
+    tallies: int = 0
+    drift: int = 0  # of tallies against their jobs: a defect, mended
+
+    def plus(self, other: "Swept") -> "Swept":
+        return Swept(*(mine + more for mine, more in zip(astuple(self), astuple(other), strict=True)))
 
 
 class Sweeper:
@@ -23,8 +34,10 @@ class Sweeper:
         self._retention_ms = retention_ms
 
     async def sweep(self) -> Swept:
-        """Expired records, lapsed leases, abandoned preparations, jobs past their retention."""
-        return Swept(await self._sweep(Kind.RECORD), await self._sweep(Kind.JOB))
+        """Expired records, lapsed leases, abandoned preparations, jobs past their retention, idle streams, tallies."""
+        records, jobs = await self._sweep(Kind.RECORD), await self._sweep(Kind.JOB)
+        streams = await self._sweep(Kind.STREAM)
+        return Swept(records, jobs, streams, *await take_census(self._engine))
 
     async def _sweep(self, kind: Kind) -> int:
         total = 0
@@ -32,17 +45,24 @@ class Sweeper:
             page = await self._engine.scan(Due(kind=kind, limit=PAGE))
             if not page.items:
                 break
-            replies = await self._engine.execute([self._proposal(fact) for fact in page.items])
+            replies = await self._engine.execute([self._proposal(fact) for fact in _in_key_order(page.items)])
             changed = sum(isinstance(reply, Tended) and reply.changed for reply in replies)
             total += changed
             if not page.more or not changed:
                 break
         return total
 
-    def _proposal(self, fact: Fact) -> Expire | Tend:
+    def _proposal(self, fact: Fact) -> Expire | Tend | Evict:
         match fact:
             case Record():
                 return Expire(tenant=fact.tenant, record_id=fact.id)
             case Job():
                 return Tend(tenant=fact.tenant, job_id=fact.id, retention_ms=self._retention_ms)
+            case Stream():
+                return Evict(tenant=fact.tenant, stream_id=fact.id)
         raise TypeError(f"nothing is ever due with a {type(fact).__name__}")
+
+
+def _in_key_order(facts: Sequence[Fact]) -> Sequence[Fact]:
+    """Streams are evicted in one order, so that replicas of a log propose alike."""
+    return sorted(facts, key=lambda fact: fact.id) if isinstance(facts[0], Stream) else facts

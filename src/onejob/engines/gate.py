@@ -70,6 +70,7 @@ class Gate:
         self._hits: dict[bytes, CountHits] = {}
         self.cache: GateIdempotencyCache[Waiting] = GateIdempotencyCache(config, monotonic)
         self.outcomes: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()  # by reason
 
     @property
     def durability(self) -> Durability:
@@ -228,6 +229,8 @@ class Gate:
     def _count(self, arrival: Arrival, result: AnyReply | BaseException) -> None:
         word = _OUTCOMES.get(type(result), "failed")
         self.outcomes[word] += 1
+        if isinstance(result, Refused):
+            self.refusals[result.reason] += 1
         hit, conflict = word in ("replayed", "rejected"), word == "conflict"
         if not (hit or conflict) or not arrival.record_id:
             return
