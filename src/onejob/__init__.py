@@ -4,8 +4,10 @@ from .core.actor import Actor
 from .core.fingerprint import fingerprint
 from .core.invalid import Invalid
 from .core.key import IdempotencyKey
+from .core.limits import CostAction, CostLimit, Limits, Period, TenantLimits
 from .core.receipt import Outcome
 from .core.states import Delivery, IdempotencyStatus, JobState
+from .core.usage import Quota, Slot, Usage
 from .core.views import JobView as Job
 from .core.views import Receipt, Reservation, Story
 from .errors import (
@@ -31,6 +33,8 @@ from .settings import IdempotencyConfig
 
 __all__ = [
     "Actor",
+    "CostAction",
+    "CostLimit",
     "DefectiveCommand",
     "Delivery",
     "IdempotencyConfig",
@@ -43,12 +47,16 @@ __all__ = [
     "KeyGenerator",
     "LeaseLost",
     "Ledger",
+    "Limits",
     "MayBeDone",
     "NotFound",
     "OnejobError",
     "Outcome",
+    "Period",
+    "Quota",
     "Receipt",
     "Reservation",
+    "Slot",
     "StoreRefused",
     "Story",
     "Submission",
@@ -56,8 +64,10 @@ __all__ = [
     "SubmissionInProgress",
     "SubmissionRefused",
     "SubmissionRejected",
+    "TenantLimits",
     "Unavailable",
     "Unknown",
+    "Usage",
     "fingerprint",
     "open",
 ]

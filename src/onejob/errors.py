@@ -81,12 +81,17 @@ class SubmissionRejected(SubmissionError):
 
 
 class SubmissionRefused(SubmissionError):
+    """Says in `details` which limit, and how much of it is used; `retry_after` where waiting so long is enough."""
+
     def __init__(
         self, *, key: str, reason: Reason, message: str, details: Mapping[str, int | str] | None = None
     ) -> None:
         super().__init__(message, key=key)
         self.reason = reason
         self.details = dict(details or {})
+        wait_ms = self.details.get("retry_after_ms")
+        self.retry_after = int(wait_ms) / 1000 if wait_ms is not None else None  # in seconds
+        self.retryable = self.retry_after is not None
 
 
 class LeaseLost(OnejobError):

@@ -12,6 +12,7 @@ from .core.identity import checked_name
 from .core.ids import parse_id
 from .core.lookup import LookUp, LookUpJob, Probe
 from .core.moment import utc
+from .core.money import Amount
 from .core.receipt import Cancelled, Forgotten, Found, Held, Settled
 from .core.reservation import Renew, Settle, Verdict
 from .core.states import Delivery, JobState
@@ -37,13 +38,14 @@ from .outcome import (
     settled_of,
     story_of,
 )
+from .quotas import Quotas
 from .tail import Tail
 
 CHUNK = 1000
 ERROR_BYTES_MAX = 1000
 
 
-class Ledger(Front):
+class Ledger(Quotas, Front):
     """A caller in front of an engine. Get one with `onejob.open`."""
 
     async def submit(
@@ -61,6 +63,8 @@ class Ledger(Front):
         max_attempts: int = ATTEMPTS_DEFAULT,
         timeout: timedelta | None = None,
         labels: Mapping[str, str] | None = None,
+        estimated_cost: Amount | None = None,
+        reservation: str | None = None,
     ) -> Receipt:
         """Make one job, or get the one that this key already made."""
         submission = Submission(
@@ -76,6 +80,8 @@ class Ledger(Front):
             max_attempts=max_attempts,
             timeout=timeout,
             labels=labels,
+            estimated_cost=estimated_cost,
+            reservation=reservation,
         )
         return await self.send(submission)
 
