@@ -2,7 +2,7 @@
 
 from .core.actor import Actor
 from .core.fingerprint import fingerprint
-from .core.invalid import Invalid
+from .core.invalid import Invalid, NotTheOwner
 from .core.key import IdempotencyKey
 from .core.limits import CostAction, CostLimit, Limits, Period, TenantLimits
 from .core.receipt import Outcome
@@ -50,6 +50,7 @@ __all__ = [
     "Limits",
     "MayBeDone",
     "NotFound",
+    "NotTheOwner",
     "OnejobError",
     "Outcome",
     "Period",

@@ -2,6 +2,7 @@
 
 OnejobError
 ├── Invalid                 the value itself is wrong: mend it (also a ValueError)
+│   └── NotTheOwner             it is somebody else's: use your own
 ├── SubmissionError         the submission was not accepted; has `key`
 │   ├── IdempotencyConflict     the key made another job: use a new key
 │   ├── SubmissionInProgress    somebody else is at it: repeat later
@@ -18,7 +19,7 @@ OnejobError
 
 from collections.abc import Mapping
 
-from .core.invalid import Invalid, OnejobError
+from .core.invalid import Invalid, NotTheOwner, OnejobError
 from .core.receipt import Reason
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "LeaseLost",
     "MayBeDone",
     "NotFound",
+    "NotTheOwner",
     "OnejobError",
     "StoreRefused",
     "SubmissionError",

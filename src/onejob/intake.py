@@ -20,7 +20,7 @@ from .core.identity import (
     tally_id,
 )
 from .core.ids import parse_id
-from .core.invalid import Invalid
+from .core.invalid import Invalid, NotTheOwner
 from .core.key import checked_key
 from .core.limits import POLICY_NAME
 from .core.moment import ms_of, utc
@@ -174,7 +174,7 @@ def cost_of(amount: Amount | None) -> int:
 def _reserved(reservation: str, caller: Caller) -> str:
     """A slot of the caller's own: the tally of another user is not looked at."""
     if slot_tally(caller.tenant, reservation) != tally_id(caller.tenant, caller.user):
-        raise Invalid("reservation", "this reservation is another user's; reserve a slot of your own")
+        raise NotTheOwner("reservation", "this reservation is another user's; reserve a slot of your own")
     return reservation
 
 

@@ -13,6 +13,7 @@ class Role(StrEnum):
 class Act(StrEnum):
     SUBMIT = "submit"
     READ = "read"  # jobs, keys and their stories
+    OVERSEE = "oversee"  # also those of other users, where each has its own
     CANCEL = "cancel"
     WORK = "work"  # claim, start, extend, finish, release
     FORGET = "forget"
@@ -23,7 +24,7 @@ class Act(StrEnum):
 ALLOWED: dict[Role, frozenset[Act]] = {
     Role.SUBMITTER: frozenset({Act.SUBMIT, Act.READ, Act.CANCEL}),
     Role.WORKER: frozenset({Act.READ, Act.WORK}),
-    Role.OPERATOR: frozenset({Act.SUBMIT, Act.READ, Act.CANCEL, Act.FORGET, Act.RESOLVE}),
+    Role.OPERATOR: frozenset({Act.SUBMIT, Act.READ, Act.OVERSEE, Act.CANCEL, Act.FORGET, Act.RESOLVE}),
     Role.ADMIN: frozenset(Act),
 }
 

@@ -9,7 +9,7 @@ from onejob.errors import OnejobError
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
 
-from . import events, jobs, keys
+from . import events, jobs, keys, quotas, reservations
 from .answers import Answer, refusal
 from .auth import Authenticator
 from .config import ServiceConfig
@@ -27,6 +27,7 @@ from .routes import Found, Route, Routes, decoded, raw_path
 
 log = logging.getLogger("onejob.http")
 
+QUOTAS = (*quotas.ROUTES, *reservations.ROUTES)
 _CHALLENGE = (b"www-authenticate", b"Bearer")
 
 
@@ -61,7 +62,9 @@ class App:
         self._ids = ids or SystemIds()
         watched = observability(self._config, self._metrics, self._monotonic)
         self.routes = Routes(
-            described((*jobs.ROUTES, *events.ROUTES, *keys.ROUTES, *more, *watched, *PAGES), self._config)
+            described(
+                (*jobs.ROUTES, *events.ROUTES, *keys.ROUTES, *QUOTAS, *more, *watched, *PAGES), self._config
+            )
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

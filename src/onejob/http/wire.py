@@ -1,5 +1,6 @@
 """What travels: the bodies of requests and answers as Structs, which are the codec and the schema at once."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from msgspec import Meta, Raw, Struct, field
@@ -7,12 +8,25 @@ from msgspec.structs import asdict, force_setattr
 
 from onejob.core.history import Event
 from onejob.core.moment import utc
-from onejob.core.receipt import Outcome
+from onejob.core.receipt import Caution, Limit, Outcome
 from onejob.core.states import Delivery, IdempotencyStatus, JobState
 from onejob.core.views import JobView, Receipt, Story
 from onejob.intake import ATTEMPTS_DEFAULT
 
-from .shapes import BATCH_MAX, Attempts, Key, Labels, Moment, Name, Priority, Seconds, Utc, Window
+from .shapes import (
+    BATCH_MAX,
+    Attempts,
+    Key,
+    Labels,
+    Moment,
+    Money,
+    Name,
+    Priority,
+    Reserved,
+    Seconds,
+    Utc,
+    Window,
+)
 
 
 class Body(Struct, frozen=True, rename="camel"):
@@ -45,6 +59,8 @@ class SubmitBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True)
     timeout_seconds: Seconds | None = None
     labels: Labels | None = None
     idempotency_key: Key | None = None
+    estimated_cost: Money | None = None
+    reservation: Reserved | None = None
 
     def __post_init__(self) -> None:
         if type(self.priority) is float or type(self.max_attempts) is float:
@@ -82,10 +98,18 @@ class IdempotencyOut(Body, frozen=True, rename="camel"):
     expires_at: Utc | None
 
 
-class SubmitOut(Body, frozen=True, rename="camel"):
+class WarningOut(Body, frozen=True, rename="camel"):
+    """A limit that is nearly reached, or quite where it only warns."""
+
+    limit: Limit
+    message: str
+
+
+class SubmitOut(Body, frozen=True, rename="camel", omit_defaults=True):
     request_id: str
     job: JobOut | None
     idempotency: IdempotencyOut
+    warnings: list[WarningOut] = []
 
 
 class ErrorOut(Body, frozen=True, rename="camel"):
@@ -113,6 +137,7 @@ class VerdictOut(Body, frozen=True, rename="camel", omit_defaults=True):
     job: JobOut | None = None
     idempotency: IdempotencyOut | None = None
     error: ErrorOut | None = None
+    warnings: list[WarningOut] = []
 
 
 class BatchOut(Body, frozen=True, rename="camel"):
@@ -208,6 +233,10 @@ def job_out(job: JobView) -> JobOut:
         ended_at=job.ended_at,
         error=job.error,
     )
+
+
+def warnings_out(cautions: Iterable[Caution]) -> list[WarningOut]:
+    return [WarningOut(caution.limit, caution.message) for caution in cautions]
 
 
 def idempotency_out(receipt: Receipt) -> IdempotencyOut:
