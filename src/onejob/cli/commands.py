@@ -9,7 +9,7 @@ from onejob.http.wire import JobsOut, KeysOut
 from onejob.intake import Submission
 from onejob.settings import CommandLine
 
-from . import apikeys, show
+from . import apikeys, quotas, show
 from .door import Door, Submitted
 from .reach import door_of, engine_of
 from .screen import Screen
@@ -59,6 +59,8 @@ def submit(options: Namespace) -> Callable[[Door], Submitted]:
         priority=options.priority,
         run_at=options.run_at,
         labels=dict(options.label) or None,
+        estimated_cost=options.cost,
+        reservation=options.reservation,
     )
     return lambda door: door.submit(submission)
 
@@ -79,4 +81,7 @@ COMMANDS = {
     "cancel": Work(lambda options: lambda door: door.cancel(options.id), show.job),
     "explain": Work(lambda options: lambda door: door.explain(options.key, scope=options.scope), show.story),
     "keys": Work(keys, show.keys),
+    "quota": Work(quotas.quota, quotas.show, makes=True),
+    "usage": Work(quotas.usage, quotas.show_usage),
+    "reservations": Work(quotas.reservations, quotas.show_reservations),
 }

@@ -15,18 +15,20 @@ from onejob.http.wire import (
     job_out,
     key_line_out,
     key_out,
+    warnings_out,
 )
 from onejob.intake import Submission
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 
 from .door import Submitted
+from .quota_doors import EngineQuotas
 
 T = TypeVar("T")
 _NO_REQUEST = ""  # the wire's answers name their request; here there is none
 
 
-class EngineDoor:
+class EngineDoor(EngineQuotas):
     def __init__(self, url: str, *, tenant: str) -> None:
         self._runner = asyncio.Runner()
         try:
@@ -38,7 +40,7 @@ class EngineDoor:
     def submit(self, submission: Submission) -> Submitted:
         receipt = self.wait(self.ledger.send(submission))
         job = job_out(receipt.job) if receipt.job else None
-        return Submitted(receipt.job_id, job, idempotency_out(receipt))
+        return Submitted(receipt.job_id, job, idempotency_out(receipt), warnings_out(receipt.warnings))
 
     def job(self, job_id: str) -> OneJobOut:
         return OneJobOut(_NO_REQUEST, job_out(self.wait(self.ledger.job(job_id))))

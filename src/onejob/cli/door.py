@@ -6,19 +6,22 @@ from typing import Protocol, Self
 from msgspec import Struct
 
 from onejob.core.states import JobState
-from onejob.http.wire import IdempotencyOut, JobOut, JobsOut, KeyOut, KeysOut, OneJobOut
+from onejob.http.wire import IdempotencyOut, JobOut, JobsOut, KeyOut, KeysOut, OneJobOut, WarningOut
 from onejob.intake import Submission
 
+from .quota_doors import QuotaDoor
 
-class Submitted(Struct, frozen=True, rename="camel"):
+
+class Submitted(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A submission's answer; the id is there even where the job is not ours to show."""
 
     job_id: str
     job: JobOut | None
     idempotency: IdempotencyOut
+    warnings: list[WarningOut] = []
 
 
-class Door(Protocol):
+class Door(QuotaDoor, Protocol):
     def submit(self, submission: Submission) -> Submitted: ...
 
     def job(self, job_id: str) -> OneJobOut: ...

@@ -10,6 +10,7 @@ from msgspec import json
 from onejob.core.identity import checked_name
 from onejob.core.ids import parse_id, text_of
 from onejob.core.key import checked_key
+from onejob.core.money import micro_of, units_of
 from onejob.core.states import JobState
 from onejob.errors import OnejobError
 from onejob.http.wire import JobsOut, KeyOut, KeysOut, OneJobOut, SubmitOut
@@ -17,21 +18,25 @@ from onejob.intake import Submission
 
 from .calls import Said, Server
 from .door import Submitted
+from .quota_doors import ServerQuotas
 
 T = TypeVar("T")
+_encode = json.Encoder(decimal_format="number").encode
 
 
-class ServerDoor:
+class ServerDoor(ServerQuotas):
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def submit(self, submission: Submission) -> Submitted:
         # Encoded once: a repetition sends the very same bytes. Without a key it could make a second job.
-        body = json.encode(_body(submission))
+        body = _encode(_body(submission))
         said = self._server.ask("POST", "/api/jobs", body, repeat=submission.idempotency_key is not None)
         answer = self._read(said, SubmitOut)
         named = said.headers.get("location", "").rpartition("/")[2]
-        return Submitted(answer.job.id if answer.job else named, answer.job, answer.idempotency)
+        return Submitted(
+            answer.job.id if answer.job else named, answer.job, answer.idempotency, answer.warnings
+        )
 
     def job(self, job_id: str) -> OneJobOut:
         return self._get(_job_path(job_id), OneJobOut)
@@ -82,7 +87,7 @@ def _job_path(job_id: str) -> str:
 
 def _body(submission: Submission) -> dict[str, Any]:
     """Only what was said; the server knows the rest."""
-    ttl, timeout = submission.idempotency_ttl, submission.timeout
+    ttl, timeout, cost = submission.idempotency_ttl, submission.timeout, submission.estimated_cost
     body = {
         "type": submission.type,
         "input": submission.input,
@@ -95,5 +100,7 @@ def _body(submission: Submission) -> dict[str, Any]:
         "maxAttempts": submission.max_attempts,
         "timeoutSeconds": None if timeout is None else timeout.total_seconds(),
         "labels": dict(submission.labels) if submission.labels else None,
+        "estimatedCost": None if cost is None else units_of(micro_of("estimated_cost", cost)),
+        "reservation": submission.reservation,
     }
     return {name: value for name, value in body.items() if value is not None}

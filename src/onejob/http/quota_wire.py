@@ -1,6 +1,8 @@
 """What travels about quotas: limits, what is used of them, reservations. Amounts are decimal numbers of units."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
 
 from onejob.core.invalid import Invalid
 from onejob.core.limits import CostAction, CostLimit, Effective, Limits, Period, TenantLimits
@@ -10,7 +12,7 @@ from onejob.core.receipt import SlotHeld
 from onejob.core.states import SlotState
 from onejob.core.usage import Quota, Slot, Usage
 
-from .shapes import Money, Name, SlotSeconds, Utc, Whole, micro_steps
+from .shapes import JOB_ID, Money, Name, SlotSeconds, Utc, Whole, micro_steps
 from .wire import Asked, Body, WarningOut, warnings_out
 
 _SLOT_SECONDS = 300
@@ -51,7 +53,7 @@ class ReserveBody(MaybeAsked, frozen=True, rename="camel", forbid_unknown_fields
 
 
 class ConsumeBody(MaybeAsked, frozen=True, rename="camel", forbid_unknown_fields=True):
-    job_id: str | None = None
+    job_id: Annotated[str, Meta(extra_json_schema=JOB_ID)] | None = None
 
 
 class RenewBody(MaybeAsked, frozen=True, rename="camel", forbid_unknown_fields=True):
