@@ -48,8 +48,8 @@ def states() -> str:
         "",
         "## Reservations",
         "",
-        f"Active, then {' or '.join(s for s in SlotState if s is not SlotState.ACTIVE)} for good. One that is past its deadline",
-        "has expired, whatever it was, and counts nowhere.",
+        f"Active, then {' or '.join(s for s in SlotState if s is not SlotState.ACTIVE)} for good. One that is past",
+        "its deadline has expired, whatever it was, and counts nowhere.",
         "",
     ]
     return "\n".join(lines)

@@ -9,8 +9,13 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
+from onejob.conformance.commands import written
 from onejob.core.actor import Actor
+from onejob.core.facts import changed
+from onejob.core.identity import tally_id
+from onejob.core.receipt import TallyFound
 from onejob.core.roles import Role
+from onejob.core.slots import LookUpTally
 from onejob.core.tally import RECOUNT_MS
 from onejob.errors import SubmissionRefused
 from onejob.http.app import App
@@ -387,3 +392,16 @@ async def test_upkeep_counts_again_and_finds_no_drift(queue: onejob.Ledger, cloc
     assert ((await queue.usage()).live, str((await queue.usage()).money_held)) == (4, "2")
     await queue.sweep()
     assert queue.vitals().swept.tallies == 2  # nothing is due any more
+
+
+async def test_a_tally_that_is_wrong_is_mended_and_told(queue: onejob.Ledger, clock: FakeClock) -> None:
+    await queue.set_quota("local", onejob.Limits(max_concurrent=9))
+    await queue.submit("t")
+    wrong = LookUpTally(tenant="default", tally_id=tally_id("default", "local"))
+    (found,) = await queue._gate.execute([wrong])
+    assert isinstance(found, TallyFound)
+    assert found.tally is not None
+    await queue._gate.execute([written(changed(found.tally, found.at, live=4))])
+    clock.advance(RECOUNT_MS / 1000 + 1)
+    await queue.sweep()
+    assert (queue.vitals().swept.drift, (await queue.usage()).live) == (3, 1)
