@@ -389,12 +389,12 @@ def test_users_share_keys_unless_the_service_separates_them(house: House, tmp_pa
 # What they may do
 
 MAY = """
-           submit  read  cancel  work  forget  resolve  administer
-submitter  yes     yes   yes     no    no      no       no
-worker     no      yes   no      yes   no      no       no
-operator   yes     yes   yes     no    yes     yes      no
-admin      yes     yes   yes     yes   yes     yes      yes
-unheard    no      no    no      no    no      no       no
+           submit  read  oversee  cancel  work  forget  resolve  administer
+submitter  yes     yes   no       yes     no    no      no       no
+worker     no      yes   no       no      yes   no      no       no
+operator   yes     yes   yes      yes     no    yes     yes      no
+admin      yes     yes   yes      yes     yes   yes     yes      yes
+unheard    no      no    no       no      no    no      no       no
 """
 
 
