@@ -11,7 +11,7 @@ import msgspec
 from onejob import settings as environment
 from onejob.cli import parser as command_line
 from onejob.cli.trouble import MEANINGS as EXIT_CODES
-from onejob.core.states import ENDED, JOB_MOVES, RECORD_MOVES, SETTLED, IdempotencyStatus, JobState
+from onejob.core.states import ENDED, JOB_MOVES, RECORD_MOVES, SETTLED, IdempotencyStatus, JobState, SlotState
 from onejob.http import config as service
 
 HERE = Path(__file__).parent
@@ -45,6 +45,11 @@ def states() -> str:
         "",
         f"Ended (no slot, no worker): {_list(ENDED)}. Of these, {_list(SETTLED)} never change again;",
         "a failed or lost job can be run again by an operator.",
+        "",
+        "## Reservations",
+        "",
+        f"Active, then {' or '.join(s for s in SlotState if s is not SlotState.ACTIVE)} for good. One that is past",
+        "its deadline has expired, whatever it was, and counts nowhere.",
         "",
     ]
     return "\n".join(lines)

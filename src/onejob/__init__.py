@@ -3,10 +3,12 @@
 from .core.actor import Actor
 from .core.client_views import ClientState, SequenceOutcome, SequenceReceipt
 from .core.fingerprint import fingerprint
-from .core.invalid import Invalid
+from .core.invalid import Invalid, NotTheOwner
 from .core.key import IdempotencyKey
+from .core.limits import CostAction, CostLimit, Limits, Period, TenantLimits
 from .core.receipt import Outcome
 from .core.states import Delivery, IdempotencyStatus, JobState
+from .core.usage import Quota, Slot, Usage
 from .core.views import JobView as Job
 from .core.views import Receipt, Reservation, Story
 from .errors import (
@@ -35,6 +37,8 @@ from .settings import IdempotencyConfig
 __all__ = [
     "Actor",
     "ClientState",
+    "CostAction",
+    "CostLimit",
     "DefectiveCommand",
     "Delivery",
     "IdempotencyConfig",
@@ -47,16 +51,21 @@ __all__ = [
     "KeyGenerator",
     "LeaseLost",
     "Ledger",
+    "Limits",
     "MayBeDone",
     "NotFound",
+    "NotTheOwner",
     "OnejobError",
     "Outcome",
     "Outdated",
+    "Period",
+    "Quota",
     "Receipt",
     "Reservation",
     "SequenceOutcome",
     "SequenceReceipt",
     "SequencedSubmission",
+    "Slot",
     "StoreRefused",
     "Story",
     "Submission",
@@ -64,8 +73,10 @@ __all__ = [
     "SubmissionInProgress",
     "SubmissionRefused",
     "SubmissionRejected",
+    "TenantLimits",
     "Unavailable",
     "Unknown",
+    "Usage",
     "fingerprint",
     "open",
 ]

@@ -62,6 +62,7 @@ class JobPage(Query[Job], frozen=True, kw_only=True):
     state: JobState | None = None
     type: str | None = None
     user: str | None = None
+    slot: bytes = b""  # only jobs that bear the mark of this tally
     before: bytes = b""  # cursor: a job id
 
 

@@ -2,6 +2,7 @@
 
 OnejobError
 ├── Invalid                 the value itself is wrong: mend it (also a ValueError)
+│   └── NotTheOwner             it is somebody else's: use your own
 ├── SubmissionError         the submission was not accepted; has `key`
 │   ├── IdempotencyConflict     the key made another job: use a new key
 │   ├── SubmissionInProgress    somebody else is at it: repeat later
@@ -19,7 +20,7 @@ OnejobError
 
 from collections.abc import Mapping
 
-from .core.invalid import Invalid, OnejobError
+from .core.invalid import Invalid, NotTheOwner, OnejobError
 from .core.receipt import Reason
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "LeaseLost",
     "MayBeDone",
     "NotFound",
+    "NotTheOwner",
     "OnejobError",
     "Outdated",
     "StoreRefused",
@@ -83,12 +85,17 @@ class SubmissionRejected(SubmissionError):
 
 
 class SubmissionRefused(SubmissionError):
+    """Says in `details` which limit, and how much of it is used; `retry_after` where waiting so long is enough."""
+
     def __init__(
         self, *, key: str, reason: Reason, message: str, details: Mapping[str, int | str] | None = None
     ) -> None:
         super().__init__(message, key=key)
         self.reason = reason
         self.details = dict(details or {})
+        wait_ms = self.details.get("retry_after_ms")
+        self.retry_after = int(wait_ms) / 1000 if wait_ms is not None else None  # in seconds
+        self.retryable = self.retry_after is not None
 
 
 class LeaseLost(OnejobError):

@@ -34,6 +34,7 @@ class Vitals(Struct, frozen=True):
     engine: str
     config: IdempotencyConfig
     outcomes: Mapping[str, int]
+    refusals: Mapping[str, int]
     gate: CacheStats
     queues: Mapping[str, Load]
     swept: Swept
@@ -80,7 +81,7 @@ class Host:
         self.gate.cache.clean()
         await self.flush_hits()
         swept = await self._sweeper.sweep()
-        self._swept = Swept(self._swept.records + swept.records, self._swept.jobs + swept.jobs)
+        self._swept = self._swept.plus(swept)
         return swept
 
     def vitals(self) -> Vitals:
@@ -88,6 +89,7 @@ class Host:
             engine=self._engine_name,
             config=self._config,
             outcomes=self.gate.outcomes.total(),
+            refusals=dict(self.gate.refusals),
             gate=self.gate.stats(),
             queues=self.gate.loads(),
             swept=self._swept,

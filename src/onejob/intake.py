@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -22,11 +21,11 @@ from .core.identity import (
     tally_id,
 )
 from .core.ids import parse_id
-from .core.invalid import Invalid
+from .core.invalid import Invalid, NotTheOwner
 from .core.key import checked_key
 from .core.limits import POLICY_NAME
 from .core.moment import ms_of, utc
-from .core.money import micro_of
+from .core.money import Amount, micro_of
 from .core.reservation import Reserve
 from .core.states import Delivery
 from .core.submission import Submit
@@ -70,7 +69,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     max_attempts: int = ATTEMPTS_DEFAULT
     timeout: timedelta | None = None
     labels: Mapping[str, str] | None = None
-    estimated_cost: int | float | str | Decimal | None = None
+    estimated_cost: Amount | None = None
     reservation: str | None = None
 
 
@@ -207,14 +206,14 @@ def lease_ms(lease: timedelta) -> int:
     return ms
 
 
-def cost_of(amount: int | float | str | Decimal | None) -> int:
+def cost_of(amount: Amount | None) -> int:
     return 0 if amount is None else micro_of("estimated_cost", amount)
 
 
 def _reserved(reservation: str, caller: Caller) -> str:
     """A slot of the caller's own: the tally of another user is not looked at."""
     if slot_tally(caller.tenant, reservation) != tally_id(caller.tenant, caller.user):
-        raise Invalid("reservation", "this reservation is another user's; reserve a slot of your own")
+        raise NotTheOwner("reservation", "this reservation is another user's; reserve a slot of your own")
     return reservation
 
 

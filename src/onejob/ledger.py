@@ -10,6 +10,7 @@ from .core.actor import Actor
 from .core.fingerprint import INPUT_BYTES_MAX
 from .core.identity import checked_name
 from .core.lookup import Probe
+from .core.money import Amount
 from .core.receipt import Cancelled, Held, Settled
 from .core.reservation import Renew, Settle, Verdict
 from .core.states import Delivery
@@ -43,6 +44,7 @@ from .outcome import (
     reservation_of,
     settled_of,
 )
+from .quotas import Quotas
 from .sequences import Sequences
 from .tail import Tail
 
@@ -50,7 +52,7 @@ CHUNK = 1000
 ERROR_BYTES_MAX = 1000
 
 
-class Ledger(Looking, Sequences):
+class Ledger(Looking, Quotas, Sequences):
     """A caller in front of an engine. Get one with `onejob.open`."""
 
     async def submit(
@@ -68,6 +70,8 @@ class Ledger(Looking, Sequences):
         max_attempts: int = ATTEMPTS_DEFAULT,
         timeout: timedelta | None = None,
         labels: Mapping[str, str] | None = None,
+        estimated_cost: Amount | None = None,
+        reservation: str | None = None,
     ) -> Receipt:
         """Make one job, or get the one that this key already made."""
         submission = Submission(
@@ -83,6 +87,8 @@ class Ledger(Looking, Sequences):
             max_attempts=max_attempts,
             timeout=timeout,
             labels=labels,
+            estimated_cost=estimated_cost,
+            reservation=reservation,
         )
         return await self.send(submission)
 

@@ -16,6 +16,7 @@ from .core.lookup import LookUpJob
 from .core.moment import utc
 from .core.receipt import (
     AnyReply,
+    Caution,
     Conflict,
     Created,
     Defect,
@@ -24,6 +25,7 @@ from .core.receipt import (
     Found,
     Held,
     InProgress,
+    Limit,
     Missing,
     Outcome,
     Reason,
@@ -80,6 +82,7 @@ def receipt_of(arrival: Arrival, result: AnyReply | BaseException) -> Receipt | 
             scope=arrival.scope,
             head=result.job,
             expires_ms=result.expires_at,
+            warnings=result.cautions,
         )
     if isinstance(result, Replayed):
         return Receipt(
@@ -105,6 +108,7 @@ def reservation_of(held: Held, *, key: str, scope: str, lease_ms: int) -> Reserv
         held.taken_over,
         held.record_id,
         held.holder,
+        held.cautions,
     )
 
 
@@ -116,6 +120,7 @@ def settled_of(reply: Settled) -> Receipt:
         key=record.key,
         scope=record.scope,
         head=reply.job,
+        told_id=record.foreign_id,
         expires_ms=record.expires_at,
         receipt=record.receipt,
     )
@@ -222,7 +227,14 @@ async def forecast(engine: Engine, arrival: Arrival, reply: AnyReply) -> Receipt
         told_id=told_id,
         expires_ms=getattr(foreseen, "expires_at", 0),
         paths=paths,
+        warnings=_warnings(foreseen),
     )
+
+
+def _warnings(foreseen: AnyReply) -> tuple[Caution, ...]:
+    if isinstance(foreseen, Refused) and foreseen.details.get("limit") in set(Limit):
+        return (Caution(Limit(str(foreseen.details["limit"])), foreseen.message),)
+    return foreseen.cautions if isinstance(foreseen, (Created, Held)) else ()
 
 
 async def differences(engine: Engine, arrival: Arrival, conflict: Conflict) -> tuple[str, ...]:

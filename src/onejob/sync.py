@@ -66,6 +66,18 @@ class Ledger:
     forget = _blocking(AsyncLedger.forget)
     purge = _blocking(AsyncLedger.purge)
     sweep = _blocking(AsyncLedger.sweep)
+    reserve_job_slot = _blocking(AsyncLedger.reserve_job_slot)
+    hold = _blocking(AsyncLedger.hold)
+    consume_reservation = _blocking(AsyncLedger.consume_reservation)
+    release_reservation = _blocking(AsyncLedger.release_reservation)
+    renew_reservation = _blocking(AsyncLedger.renew_reservation)
+    reservations = _blocking(AsyncLedger.reservations)
+    usage = _blocking(AsyncLedger.usage)
+    quota = _blocking(AsyncLedger.quota)
+    set_quota = _blocking(AsyncLedger.set_quota)
+    tenant_quota = _blocking(AsyncLedger.tenant_quota)
+    set_tenant_quota = _blocking(AsyncLedger.set_tenant_quota)
+    store_idempotency_key = _blocking(AsyncLedger.store_idempotency_key)
     stats = property(lambda self: self._ledger.stats)
 
     def vitals(self) -> Vitals:

@@ -41,7 +41,8 @@ async def test_every_path_that_can_be_got_gives_its_head_alone(queue: onejob.Led
     paths = {route.path for route in app.routes.all if route.method == "GET"}
     async with served(app) as client:
         for path in paths:
-            target = path.replace("{id}", job_id).replace("{key}", "k?scope=t")
+            target = path.replace("{id}", job_id).replace("{key}", "k?scope=t").replace("{user}", "ann")
+            target = target.replace("{client_id}/state", "c/state?scope=t")
             got, head = await client.watch(target), await client.watch(target, method="HEAD")
             assert (
                 (head.status, plain(head.headers))

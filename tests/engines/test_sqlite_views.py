@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import onejob
 from onejob.clock import SystemClock
 from onejob.conformance.commands import Seen, written
 from onejob.conformance.samples import OTHER, TENANT, TYPE, a_record, a_tally, reserve, settle, submit
@@ -152,6 +153,17 @@ async def test_the_slots_of_an_integer_user_are_counted_by_an_iso_time(
             cursor = conn.execute(SLOTS_OF_USER, (USER_ID, moment.isoformat()))
             assert cursor.fetchone() == (slots,), moment
         assert conn.execute(SLOTS_OF_USER, (7, datetime.now(UTC).isoformat())).fetchone() == (0,)
+
+
+async def test_a_job_that_is_being_prepared_is_shown_with_its_slot(path: str) -> None:
+    async with onejob.open(f"sqlite:///{path}", user=str(USER_ID), sweep=False) as queue:
+        await queue.set_quota(USER_ID, onejob.Limits(max_concurrent=5))
+        held = await queue.check_or_reserve("upload", idempotency_key="k")
+        slot = await queue.reserve_job_slot(USER_ID)
+    with closing(sqlite3.connect(path)) as db:
+        found = {row[0] for row in db.execute(ACTIVE_RESERVATIONS)}
+        assert found == {slot, held.job_id.replace("-", "")}
+        assert db.execute(SLOTS_PER_USER).fetchall() == [(str(USER_ID), 2)]
 
 
 async def reserved(engine: SqliteEngine) -> int:

@@ -15,7 +15,7 @@ from onejob.intake import Submission
 from onejob.sequences import SequencedSubmission
 from onejob.settings import CommandLine
 
-from . import apikeys, show
+from . import apikeys, quotas, show
 from .door import Door, Submitted
 from .reach import door_of, engine_of
 from .screen import Screen
@@ -65,6 +65,8 @@ def submit(options: Namespace) -> Callable[[Door], Submitted | SequenceOut]:
         priority=options.priority,
         run_at=options.run_at,
         labels=dict(options.label) or None,
+        estimated_cost=options.cost,
+        reservation=options.reservation,
     )
     if options.client is not None or options.sequence is not None:
         number = _number(options, submission)
@@ -112,4 +114,7 @@ COMMANDS = {
     ),
     "explain": Work(explain, show.story),
     "keys": Work(keys, show.keys),
+    "quota": Work(quotas.quota, quotas.show, makes=True),
+    "usage": Work(quotas.usage, quotas.show_usage),
+    "reservations": Work(quotas.reservations, quotas.show_reservations),
 }

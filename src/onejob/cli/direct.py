@@ -16,6 +16,7 @@ from onejob.http.wire import (
     job_out,
     key_line_out,
     key_out,
+    warnings_out,
 )
 from onejob.intake import Submission
 from onejob.ledger import Ledger
@@ -23,12 +24,13 @@ from onejob.opening import open as open_ledger
 from onejob.sequences import SequencedSubmission
 
 from .door import Door, Submitted
+from .quota_doors import EngineQuotas
 
 T = TypeVar("T")
 _NO_REQUEST = ""  # the wire's answers name their request; here there is none
 
 
-class EngineDoor(Door):
+class EngineDoor(EngineQuotas, Door):
     def __init__(self, url: str, *, tenant: str) -> None:
         self._runner = asyncio.Runner()
         try:
@@ -40,7 +42,7 @@ class EngineDoor(Door):
     def submit(self, submission: Submission) -> Submitted:
         receipt = self.wait(self.ledger.send(submission))
         job = job_out(receipt.job) if receipt.job else None
-        return Submitted(receipt.job_id, job, idempotency_out(receipt))
+        return Submitted(receipt.job_id, job, idempotency_out(receipt), warnings_out(receipt.warnings))
 
     def submit_sequence(self, said: SequencedSubmission) -> SequenceOut:
         return sequence_out(self.wait(self.ledger.send_sequence(said)), _NO_REQUEST)

@@ -7,20 +7,23 @@ from msgspec import Struct
 
 from onejob.core.states import JobState
 from onejob.http.sequence_wire import ClientStateOut, SequenceOut
-from onejob.http.wire import IdempotencyOut, JobOut, JobsOut, KeyOut, KeysOut, OneJobOut
+from onejob.http.wire import IdempotencyOut, JobOut, JobsOut, KeyOut, KeysOut, OneJobOut, WarningOut
 from onejob.intake import Submission
 from onejob.sequences import SequencedSubmission
 
+from .quota_doors import QuotaDoor
 
-class Submitted(Struct, frozen=True, rename="camel"):
+
+class Submitted(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A submission's answer; the id is there even where the job is not ours to show."""
 
     job_id: str
     job: JobOut | None
     idempotency: IdempotencyOut
+    warnings: list[WarningOut] = []
 
 
-class Door(Protocol):
+class Door(QuotaDoor, Protocol):
     def submit(self, submission: Submission) -> Submitted: ...
 
     def submit_sequence(self, said: SequencedSubmission) -> SequenceOut: ...

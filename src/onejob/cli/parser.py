@@ -10,7 +10,7 @@ from onejob.core.states import Delivery, JobState
 from onejob.engine import PAGE_MAX
 from onejob.opening import URL_DEFAULT
 
-from . import serving
+from . import quota_words, serving
 from .trouble import MEANINGS
 from .values import label, length, moment
 
@@ -43,6 +43,7 @@ def build() -> ArgumentParser:
     _jobs(commands)
     _keys(commands)
     _clients(commands)
+    quota_words.add(commands, _command, _reach)
     _api_keys(commands)
     _doctor(commands)
     return parser
@@ -90,6 +91,8 @@ def _submit(commands: Adding) -> None:
         metavar="WORD",
         help=f"{' or '.join(Delivery)}; default: %(default)s",
     )
+    command.add_argument("--cost", metavar="AMOUNT", help="what it is estimated to cost, as 12.50")
+    command.add_argument("--reservation", metavar="ID", help="a slot that was reserved for it")
     _reach(command)
 
 

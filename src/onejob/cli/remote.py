@@ -9,6 +9,7 @@ from msgspec import json
 from onejob.core.identity import checked_client_id, checked_name
 from onejob.core.ids import parse_id, text_of
 from onejob.core.key import checked_key
+from onejob.core.money import micro_of, units_of
 from onejob.core.states import JobState
 from onejob.errors import OnejobError
 from onejob.http.sequence_wire import ClientStateOut, SequenceOut
@@ -18,27 +19,30 @@ from onejob.sequences import SequencedSubmission
 
 from .calls import Said, Server
 from .door import Door, Submitted
+from .quota_doors import ServerQuotas
 
 T = TypeVar("T")
+_encode = json.Encoder(decimal_format="number").encode
 
 
-class ServerDoor(Door):
+class ServerDoor(ServerQuotas, Door):
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def submit(self, submission: Submission) -> Submitted:
         # Encoded once: a repetition sends the very same bytes. Without a key it could make a second job.
-        body = json.encode(_body(submission))
+        body = _encode(_body(submission))
         said = self._server.ask("POST", "/api/jobs", body, repeat=submission.idempotency_key is not None)
         answer = self._read(said, SubmitOut)
-        return Submitted(answer.job.id if answer.job else answer.job_id or "", answer.job, answer.idempotency)
+        named = answer.job.id if answer.job else answer.job_id or ""
+        return Submitted(named, answer.job, answer.idempotency, answer.warnings)
 
     def submit_sequence(self, said: SequencedSubmission) -> SequenceOut:
         (one,) = said.jobs
         ttl = said.idempotency_ttl
         number = {"scope": said.scope, "sequence": said.sequence, "idempotencyKey": said.idempotency_key}
         window = {} if ttl is None else {"idempotencyTtlSeconds": ttl.total_seconds()}
-        body = json.encode(_body(one) | number | window)
+        body = _encode(_body(one) | number | window)
         path = f"{_client_path(said.client_id)}/jobs"
         return self._read(self._server.ask("POST", path, body, repeat=True), SequenceOut)
 
@@ -94,7 +98,7 @@ def _client_path(client_id: str) -> str:
 
 def _body(submission: Submission) -> dict[str, Any]:
     """Only what was said; the server knows the rest."""
-    ttl, timeout = submission.idempotency_ttl, submission.timeout
+    ttl, timeout, cost = submission.idempotency_ttl, submission.timeout, submission.estimated_cost
     body = {
         "type": submission.type,
         "input": submission.input,
@@ -107,5 +111,7 @@ def _body(submission: Submission) -> dict[str, Any]:
         "maxAttempts": submission.max_attempts,
         "timeoutSeconds": None if timeout is None else timeout.total_seconds(),
         "labels": dict(submission.labels) if submission.labels else None,
+        "estimatedCost": None if cost is None else units_of(micro_of("estimated_cost", cost)),
+        "reservation": submission.reservation,
     }
     return {name: value for name, value in body.items() if value is not None}

@@ -36,6 +36,7 @@ def submitted(screen: Screen, answer: Submitted | SequenceOut) -> str:
         rows.append(("key", _key(answer.idempotency.key, answer.idempotency.scope)))
     if answer.idempotency.expires_at is not None:
         rows.append(("window", f"until {screen.time_ago(answer.idempotency.expires_at)}"))
+    rows += [("warning", screen.paint("yellow", clean(one.message))) for one in answer.warnings]
     return "\n".join(lines + pairs(screen, rows))
 
 

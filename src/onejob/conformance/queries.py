@@ -62,6 +62,16 @@ class Queries:
         query = JobPage(tenant=TENANT, state=JobState.PENDING, type="a", user="x", before=jobs[-1].id)
         assert len((await world.engine.scan(query)).items) == 1
 
+    async def test_jobs_are_found_by_the_tally_that_counts_them(self, world: World) -> None:
+        tally, other = a_tally("x"), a_tally("y")
+        jobs = [a_job(slot=mark, user="x") for mark in (tally.id, b"", other.id, tally.id, tally.id)]
+        await stored(world.engine, jobs)
+        marked = [jobs[4], jobs[3], jobs[0]]
+        await self.bounded(world.engine, JobPage(tenant=TENANT, slot=tally.id), marked)
+        page = await world.engine.scan(JobPage(tenant=TENANT, slot=tally.id, before=jobs[3].id))
+        assert page.items == [jobs[0]]
+        assert (await world.engine.scan(JobPage(tenant=OTHER, slot=tally.id))).items == []
+
     @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name.lower())
     async def test_facts_are_listed_in_the_order_of_their_identities(self, world: World, kind: Kind) -> None:
         facts = sorted((_MAKERS[kind](n, TENANT) for n in range(FEW)), key=lambda fact: fact.id)

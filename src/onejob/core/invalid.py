@@ -18,3 +18,7 @@ class Invalid(OnejobError, ValueError):
 
     def __str__(self) -> str:
         return self.message
+
+
+class NotTheOwner(Invalid):
+    """The value is a right one, but somebody else's."""

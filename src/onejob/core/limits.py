@@ -5,11 +5,12 @@ A limit of 0 admits nothing, an absent one everything. A ceiling caps each user'
 
 from enum import StrEnum
 from functools import lru_cache
+from typing import Self
 
 from msgspec import Struct, json
 
 from .invalid import Invalid
-from .money import MICRO, UNITS_MAX
+from .money import MICRO, UNITS_MAX, Amount, micro_of
 
 POLICY_NAME = "quota"  # the tenant's defaults and ceilings
 LIMIT_MAX = 1_000_000_000
@@ -37,6 +38,17 @@ class CostLimit(Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
         if type(self.amount) is not int or not 0 <= self.amount <= UNITS_MAX * MICRO:
             raise Invalid("cost limit", f"a cost limit is 0 to {UNITS_MAX}; choose one in between")
+
+    @classmethod
+    def of(cls, amount: Amount, period: Period | str, action: CostAction | str = CostAction.BLOCK) -> Self:
+        """A limit in units, as people say it."""
+        try:
+            return cls(micro_of("cost limit", amount), Period(period), CostAction(action))
+        except ValueError as error:
+            if isinstance(error, Invalid):
+                raise
+            words = f"a period is {', '.join(Period)}, an action {' or '.join(CostAction)}"
+            raise Invalid("cost limit", f"{words}; choose among them") from None
 
 
 class Limits(Struct, frozen=True, gc=False, omit_defaults=True):

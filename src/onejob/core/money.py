@@ -1,5 +1,6 @@
 """Money: whole micro-units inside, decimal numbers outside. Never a float in between that could round."""
 
+import math
 from decimal import Decimal, InvalidOperation
 
 from .invalid import Invalid
@@ -7,20 +8,28 @@ from .invalid import Invalid
 MICRO = 1_000_000
 UNITS_MAX = 1_000_000_000
 
+Amount = int | float | str | Decimal  # in units
 
-def micro_of(what: str, amount: int | float | str | Decimal) -> int:
+
+def micro_of(what: str, amount: Amount) -> int:
     """The micro-units of an amount, which is not negative and has at most six decimals."""
     wrong = Invalid(what, f"{what} is a number from 0 to {UNITS_MAX} with at most six decimals; give one")
     if isinstance(amount, bool) or not isinstance(amount, (int, float, str, Decimal)):
         raise wrong
     try:
         # By its text: 0.1 means a tenth, not the double that is nearest to it.
-        exact = Decimal(str(amount)) * MICRO
+        exact = Decimal(str(_steady(amount) if isinstance(amount, float) else amount)) * MICRO
         if not 0 <= exact <= UNITS_MAX * MICRO or exact != int(exact):
             raise wrong
     except (InvalidOperation, ValueError, OverflowError):
         raise wrong from None
     return int(exact)
+
+
+def _steady(amount: float) -> float:
+    """A sum of floats without the noise of adding them: 0.1 + 0.2 means 0.3."""
+    plain = round(amount, 6)
+    return plain if math.isfinite(amount) and abs(amount - plain) <= 4 * math.ulp(amount) else amount
 
 
 def units_of(micro: int) -> Decimal:

@@ -92,8 +92,6 @@ def _no_slot(limits: Effective, held: Standing, ask: Ask, now: int) -> Refused |
         f"reservations are counted{f', {ask.jobs} were asked for' if ask.jobs > 1 else ''}. "
         "Wait until a job ends, cancel one, or release a reservation"
     )
-    if ask.had:
-        return _slot_lost(f"the slot was lost when its time ran out, and another took it. {message}", now)
     details: dict[str, int | str] = {
         "limit": Limit.MAX_CONCURRENT,
         "allowed": most,
@@ -101,11 +99,15 @@ def _no_slot(limits: Effective, held: Standing, ask: Ask, now: int) -> Refused |
         "live": held.live,
         "reserved": held.reserved,
     }
+    if ask.had:
+        lost = f"the slot was lost when its time ran out, and another took it. {message}"
+        return _slot_lost(lost, now, details)
     return Refused(Reason.QUOTA_EXCEEDED, message, now, details)
 
 
-def _slot_lost(message: str, now: int) -> Refused:
-    return Refused(Reason.SLOT_LOST, f"slot lost: {message}", now, {"limit": Limit.MAX_CONCURRENT})
+def _slot_lost(message: str, now: int, details: dict[str, int | str] | None = None) -> Refused:
+    details = details or {"limit": Limit.MAX_CONCURRENT}
+    return Refused(Reason.SLOT_LOST, f"slot lost: {message}", now, details)
 
 
 def _too_often(tally: Tally, limits: Effective, held: Standing, ask: Ask, now: int) -> Refused | None:

@@ -5,6 +5,7 @@ replayed. A refusal, a failure, a conflict, an in-progress is never passed on; e
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +21,7 @@ from onejob.core.receipt import (
     Created,
     Found,
     InProgress,
+    Refused,
     Rejected,
     Replayed,
 )
@@ -72,6 +74,7 @@ class Gate:
         self._hits: dict[bytes, Hits] = {}
         self.cache: GateIdempotencyCache[Waiting] = GateIdempotencyCache(config, monotonic)
         self.outcomes = Outcomes()
+        self.refusals: Counter[str] = Counter()  # by reason
 
     @property
     def durability(self) -> Durability:
@@ -268,6 +271,8 @@ class Gate:
     def _count(self, arrival: Arrival | SubmitSequence, result: AnyReply | BaseException) -> None:
         word = WORDS.get(type(result), "failed")
         self.outcomes.count(arrival.tenant, word)
+        if isinstance(result, Refused):
+            self.refusals[result.reason] += 1
         hit, conflict = word in ("replayed", "rejected"), word == "conflict"
         if not (hit or conflict) or not arrival.record_id:
             return

@@ -145,5 +145,6 @@ def _wanted(job: Job, query: JobPage) -> bool:
         and (query.state is None or job.state is query.state)
         and (query.type is None or job.type == query.type)
         and (query.user is None or job.user == query.user)
+        and (not query.slot or job.slot == query.slot)
         and (not query.before or job.id < query.before)
     )

@@ -11,7 +11,7 @@ from onejob.core.receipt import Outcome
 from onejob.core.views import JobView, Receipt
 
 from .answers import JSON, Answer, Header, header_lines
-from .wire import IdempotencyOut, job_out, submit_out
+from .wire import IdempotencyOut, job_out, submit_out, warnings_out
 
 KEPT_MAX = 4096
 
@@ -27,6 +27,8 @@ def accepted(receipt: Receipt, request_id: str) -> Answer:
         return Answer(202, body, _headers("", receipt.outcome, receipt.expires_ms))
     encoded = _kept if receipt.outcome is Outcome.REPLAYED else _rest
     rest, headers, lines = encoded(head, receipt.outcome, receipt.expires_ms)
+    if receipt.warnings:
+        rest = b'%b,"warnings":%b}' % (rest[:-1], _encode(warnings_out(receipt.warnings)))
     return Answer(202, b'{"requestId":"%b",%b' % (request_id.encode(), rest), headers, None, lines)
 
 

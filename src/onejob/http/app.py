@@ -9,7 +9,7 @@ from onejob.errors import OnejobError
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
 
-from . import clients, events, jobs, keys
+from . import clients, events, jobs, keys, quotas, reservations
 from .answers import Allowed, Answer, Header, refusal
 from .auth import Authenticator
 from .config import ServiceConfig
@@ -28,6 +28,7 @@ from .routes import Found, Route, Routes, allowed_of, decoded, raw_path, route_o
 
 log = logging.getLogger("onejob.http")
 
+QUOTAS = (*quotas.ROUTES, *reservations.ROUTES)
 _CHALLENGE = (b"www-authenticate", b"Bearer")
 
 
@@ -63,7 +64,16 @@ class App:
         watched = observability(self._config, self._metrics, self._monotonic)
         self.routes = Routes(
             described(
-                (*jobs.ROUTES, *clients.ROUTES, *events.ROUTES, *keys.ROUTES, *more, *watched, *PAGES),
+                (
+                    *jobs.ROUTES,
+                    *clients.ROUTES,
+                    *events.ROUTES,
+                    *keys.ROUTES,
+                    *QUOTAS,
+                    *more,
+                    *watched,
+                    *PAGES,
+                ),
                 self._config,
             )
         )

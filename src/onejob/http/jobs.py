@@ -17,7 +17,7 @@ from .answers import Answer, answer, error_out
 from .problems import presented
 from .request import BESIDE_BYTES, SMALL_BYTES, Request, TooLarge, beside, shaped, unbent_around
 from .routes import Parameter, Route
-from .shapes import BATCH_MAX, JOB_ID
+from .shapes import BATCH_MAX, JOB_ID, micro_steps
 from .wire import (
     BatchBody,
     BatchOut,
@@ -93,7 +93,7 @@ def submission_of(body: SubmitBody, key: str | None) -> Submission:
                 "idempotencyKey", "the header and the body name different keys; send one, or the same"
             )
         key = body.idempotency_key
-    ttl, timeout = body.idempotency_ttl_seconds, body.timeout_seconds
+    ttl, timeout, cost = body.idempotency_ttl_seconds, body.timeout_seconds, body.estimated_cost
     return Submission(
         type=body.type,
         input=body.input,
@@ -106,6 +106,8 @@ def submission_of(body: SubmitBody, key: str | None) -> Submission:
         max_attempts=int(body.max_attempts),
         timeout=None if timeout is None else seconds("timeoutSeconds", timeout),
         labels=body.labels,
+        estimated_cost=None if cost is None else micro_steps(cost),
+        reservation=body.reservation,
     )
 
 
@@ -139,7 +141,7 @@ async def _foreseen(request: Request, submission: Submission, dry: str) -> Answe
 def _verdict(verdict: Receipt | OnejobError, mismatch_status: int) -> VerdictOut:
     if isinstance(verdict, Receipt):
         out = submit_out(verdict, "")
-        return VerdictOut(202, out.job, out.idempotency, job_id=out.job_id)
+        return VerdictOut(202, out.job, out.idempotency, job_id=out.job_id, warnings=out.warnings)
     found = presented(verdict, mismatch_status=mismatch_status)
     return VerdictOut(found.status, error=error_out(found))
 
@@ -157,6 +159,14 @@ def limit_of(text: str) -> int:
     return int(text)
 
 
+# What a quota may answer a submission with; and a key that belongs to somebody else's submission.
+QUOTA_ERRORS = (
+    "FORBIDDEN",
+    "QUOTA_EXCEEDED",
+    "COST_LIMIT_EXCEEDED",
+    "RATE_LIMITED",
+    "IDEMPOTENCY_KEY_REUSED",
+)
 LIMIT = Parameter("limit", "how many, at most", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX})
 _DRY = Parameter(
     "dryRun", "`true`: say what would happen, change nothing", {"type": "string", "enum": ["true"]}
@@ -174,7 +184,7 @@ ROUTES = (
         202,
         (_DRY,),
         takes_key=True,
-        errors=("CONFLICT", "IN_PROGRESS", "REJECTED"),
+        errors=("CONFLICT", "IN_PROGRESS", "REJECTED", *QUOTA_ERRORS),
     ),
     Route(
         "POST",

@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from onejob.core.receipt import Outcome
+from onejob.core.receipt import Outcome, Reason
 from onejob.engines.combine import BATCH_MAX, Load
 from onejob.host import Vitals
 from onejob.ledger import Ledger
@@ -34,6 +34,14 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 REFUSED_WITH = (400, 408, 431)
 # Every outcome is there from the start: a rate needs a zero to rise from.
 OUTCOMES = (*Outcome, "reserved", "failed")
+REFUSALS = (
+    Reason.QUOTA_EXCEEDED,
+    Reason.RATE_LIMITED,
+    Reason.COST_LIMIT_EXCEEDED,
+    Reason.SLOT_LOST,
+    Reason.SEQUENCE_GAP,
+    Reason.IDEMPOTENCY_KEY_REUSED,
+)
 
 
 class Latency:
@@ -88,6 +96,8 @@ class Metrics(Collector):
         )
         outcomes = {word: vitals.outcomes.get(word, 0) for word in OUTCOMES}
         yield _counted("onejob_submissions", "Submissions by their answer", "outcome", outcomes)
+        refusals = {reason.value: vitals.refusals.get(reason, 0) for reason in REFUSALS}
+        yield _counted("onejob_refusals", "Submissions that were refused, by reason", "reason", refusals)
         yield from _gate(vitals)
         yield from _queues(vitals.queues)
         yield from _upkeep(vitals)
@@ -139,10 +149,16 @@ def _queues(queues: Mapping[str, Load]) -> Iterator[Metric]:
 
 
 def _upkeep(vitals: Vitals) -> Iterator[Metric]:
-    swept = {"record": vitals.swept.records, "job": vitals.swept.jobs}
+    done = vitals.swept
+    swept = {"record": done.records, "job": done.jobs, "stream": done.streams, "tally": done.tallies}
     yield _counted("onejob_upkeep_swept", "Facts that upkeep tended, by kind", "kind", swept)
     yield CounterMetricFamily(
         "onejob_upkeep_failures", "Rounds of upkeep that were put off", vitals.upkeep_failures
+    )
+    yield CounterMetricFamily(
+        "onejob_quota_drift",
+        "Slots that tallies had wrong when they were counted again; 0",
+        vitals.swept.drift,
     )
 
 

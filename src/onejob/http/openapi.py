@@ -17,7 +17,7 @@ from .metrics import VERSION
 from .problems import TITLES
 from .request import Request
 from .routes import Route
-from .shapes import CLIENT_ID, JOB_ID, KEY, NAME, Schema
+from .shapes import CLIENT_ID, JOB_ID, KEY, NAME, RESERVATION, Schema
 from .wire import ProblemOut
 
 REF = "#/components/schemas/{name}"
@@ -42,6 +42,8 @@ _PLACEHOLDERS: dict[str, tuple[str, Schema]] = {
     "key": ("The key, percent-encoded", KEY),
     "client_id": ("The id of a client, percent-encoded", CLIENT_ID),
     "tenant": ("The name of a tenant", NAME),
+    "user": ("The name of a user", NAME),
+    "reservation": ("The id of a reservation", RESERVATION),
 }
 _HEADERS: dict[str, Schema] = {
     "X-Request-Id": {"description": "The name of this request in the log", "schema": {"type": "string"}},
@@ -169,7 +171,7 @@ def _operation(route: Route, schemas: dict[Any, Schema], config: ServiceConfig) 
             made["security"] = [{name: []} for name in _SECURITY]
     if route.takes is not None:
         made["requestBody"] = {
-            "required": True,
+            "required": not getattr(route.takes, "may_be_left_out", False),
             "content": {"application/json": {"schema": schemas[route.takes]}},
         }
     return made

@@ -1,6 +1,7 @@
 """What went wrong, in one body for both worlds: problem+json, and the code that is authoritative."""
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, NamedTuple
 
 from onejob.core.receipt import Reason
@@ -9,6 +10,7 @@ from onejob.errors import (
     Invalid,
     MayBeDone,
     NotFound,
+    NotTheOwner,
     OnejobError,
     Outdated,
     SubmissionInProgress,
@@ -23,6 +25,10 @@ RETRY_AFTER_STORE = 1
 
 class Unauthorized(OnejobError):
     """No credential, or one that is not known here any more."""
+
+
+class Forbidden(OnejobError):
+    """The credential is known, and has not the right."""
 
 
 class RateLimited(OnejobError):
@@ -55,6 +61,7 @@ TITLES = {
     "IN_PROGRESS": (409, "The key is being submitted by somebody else"),
     "SEQUENCE_GAP": (409, "A sequence number was left out"),
     "IDEMPOTENCY_KEY_REUSED": (409, "The key belongs to another submission"),
+    "ALREADY_SETTLED": (409, "It was settled before"),
     "REJECTED": (422, "The submission was rejected for good"),
     "PAYLOAD_TOO_LARGE": (413, "The body is too large"),
     "QUOTA_EXCEEDED": (429, "A quota is used up"),
@@ -74,10 +81,13 @@ _ON_THE_WIRE = {
     "ttl": "idempotencyTtlSeconds",
 }
 
-# Refusals that end by themselves.
-_PASSING = (Reason.RATE_LIMITED, Reason.IN_PROGRESS)
-# What a refusal is called on the wire, where its reason is no code.
-_CODES = {Reason.NOT_THE_OWNER: "FORBIDDEN"}
+# Reasons that have another name on the wire.
+_CODES = {
+    Reason.SLOT_LOST: "QUOTA_EXCEEDED",
+    Reason.NOT_THE_OWNER: "FORBIDDEN",
+    Reason.STALE: "ALREADY_SETTLED",
+}
+_MONEY = ("allowed", "spent", "held")
 
 
 def problem(code: str, message: str, retry_after: int | None = None, **details: Any) -> Problem:
@@ -88,6 +98,8 @@ def problem(code: str, message: str, retry_after: int | None = None, **details: 
 def problem_of(error: OnejobError) -> Problem:
     text = str(error)
     match error:
+        case NotTheOwner():
+            return problem("FORBIDDEN", text, what=error.what)
         case Invalid():
             name = _ON_THE_WIRE.get(error.what, error.what)
             # A message names a field by its own name or not at all; "a timeout" is a word.
@@ -100,9 +112,9 @@ def problem_of(error: OnejobError) -> Problem:
         case SubmissionRejected():
             return problem("REJECTED", text, jobId=error.job_id)
         case SubmissionRefused():
-            wait = int(error.details.get("retry_after", 1)) if error.reason in _PASSING else None
-            code = _CODES.get(error.reason, error.reason.value)
-            return problem(code, text, wait, **{_camel(name): told for name, told in error.details.items()})
+            return _refused(error)
+        case Forbidden():
+            return problem("FORBIDDEN", text)
         case Unauthorized():
             return problem("UNAUTHORIZED", text)
         case RateLimited():
@@ -112,6 +124,23 @@ def problem_of(error: OnejobError) -> Problem:
         case Unavailable() | Unknown():
             return problem("SERVICE_UNAVAILABLE", text, RETRY_AFTER_STORE if error.retryable else None)
     return problem("INTERNAL_ERROR", text)
+
+
+def _refused(error: SubmissionRefused) -> Problem:
+    wait = None if error.retry_after is None else max(1, ceil(error.retry_after))
+    if error.reason is Reason.IN_PROGRESS:
+        wait = wait or 1
+    details: dict[str, Any] = {_camel(name): value for name, value in error.details.items()}
+    if error.reason is Reason.COST_LIMIT_EXCEEDED:  # amounts are numbers on the wire
+        details |= {name: float(details[name]) for name in _MONEY if name in details}
+    if error.reason is Reason.SLOT_LOST:
+        details["slotLost"] = True
+    return problem(_CODES.get(error.reason, error.reason.value), str(error), wait, **details)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.title() for word in rest)
 
 
 def presented(error: OnejobError, *, mismatch_status: int) -> Problem:
@@ -131,8 +160,3 @@ def presented(error: OnejobError, *, mismatch_status: int) -> Problem:
     if found.code == "INTERNAL_ERROR":
         return found._replace(message="something unforeseen happened; the log has it under the request id")
     return found
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)

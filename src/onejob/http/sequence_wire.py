@@ -8,8 +8,8 @@ from onejob.core.client_views import ClientState, SequenceOutcome, SequenceRecei
 from onejob.core.states import Delivery
 from onejob.core.step import JOBS_MAX
 
-from .shapes import Attempts, Key, Labels, Moment, Name, Number, Priority, Seconds, Utc, Window
-from .wire import Asked, Body, JobOut, job_out
+from .shapes import Attempts, Key, Labels, Moment, Money, Name, Number, Priority, Seconds, Utc, Window
+from .wire import Asked, Body, JobOut, WarningOut, job_out, warnings_out
 
 
 class ItemBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -23,6 +23,7 @@ class ItemBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
     max_attempts: Attempts | UnsetType = UNSET
     timeout_seconds: Seconds | UnsetType = UNSET
     labels: Labels | UnsetType = UNSET
+    estimated_cost: Money | UnsetType = UNSET
 
 
 class SequenceBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -43,11 +44,7 @@ class SequenceBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=Tru
     max_attempts: Attempts | UnsetType = UNSET
     timeout_seconds: Seconds | UnsetType = UNSET
     labels: Labels | UnsetType = UNSET
-
-
-class WarningOut(Body, frozen=True, rename="camel"):
-    limit: str
-    message: str
+    estimated_cost: Money | UnsetType = UNSET
 
 
 class SequenceOut(Body, frozen=True, rename="camel"):
@@ -85,7 +82,7 @@ def sequence_out(receipt: SequenceReceipt, request_id: str) -> SequenceOut:
         job=jobs[0] if len(jobs) == 1 else None,
         jobs=jobs,
         expires_at=receipt.expires_at,
-        warnings=[WarningOut(one.limit.value, one.message) for one in receipt.warnings],
+        warnings=warnings_out(receipt.warnings),
     )
 
 

@@ -9,6 +9,9 @@ from onejob.core.arrival import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
 from onejob.core.identity import CLIENT_ID_CHARS_MAX, NAME_CHARS_MAX, TYPE_QUEUE_SCOPE
 from onejob.core.ids import UUID
 from onejob.core.key import KEY_CHARS_MAX, SEQUENCE_MAX
+from onejob.core.limits import LIMIT_MAX
+from onejob.core.money import UNITS_MAX
+from onejob.core.slots import SLOT_TTL_MS_DEFAULT, SLOT_TTL_MS_MAX, SLOT_TTL_MS_MIN
 from onejob.intake import ATTEMPTS_MAX, LABELS_BYTES_MAX, PRIORITY_MAX, TIMEOUT_MS_MAX
 
 Schema = dict[str, Any]
@@ -16,6 +19,7 @@ Schema = dict[str, Any]
 BATCH_MAX = 1000
 
 CURSOR: Schema = {"type": "string", "pattern": "^(?:[A-Za-z0-9_-]{4}){0,49}[A-Za-z0-9_-]{2,4}$"}
+RESERVATION: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]{48}$"}
 JOB_ID: Schema = {"type": "string", "pattern": f"^{UUID}$"}
 KEY: Schema = {
     "type": "string",
@@ -68,3 +72,26 @@ Moment = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": _MOMENT
 Utc = Annotated[datetime, Meta(tz=True)]
 Seconds = Annotated[float, Meta(extra_json_schema={"minimum": 0.001, "maximum": TIMEOUT_MS_MAX / 1000})]
 Labels = Annotated[dict[str, str], Meta(description=f"At most {LABELS_BYTES_MAX} bytes as JSON.")]
+Reserved = Annotated[str, Meta(extra_json_schema=RESERVATION)]
+Whole = Annotated[
+    int | float, Meta(extra_json_schema={"type": "integer", "minimum": 0, "maximum": LIMIT_MAX})
+]
+Money = Annotated[
+    int | float,
+    Meta(
+        description="In units; rounded to six decimals.",
+        extra_json_schema={"type": "number", "minimum": 0, "maximum": UNITS_MAX},
+    ),
+]
+SlotSeconds = Annotated[
+    float,
+    Meta(
+        description=f"How long the slot is held; {SLOT_TTL_MS_DEFAULT // 1000} unless said.",
+        extra_json_schema={"minimum": SLOT_TTL_MS_MIN / 1000, "maximum": SLOT_TTL_MS_MAX / 1000},
+    ),
+]
+
+
+def micro_steps(amount: float) -> float:
+    """What comes out of a client's arithmetic has more decimals than money."""
+    return round(amount, 6)

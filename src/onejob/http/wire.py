@@ -1,5 +1,6 @@
 """What travels: the bodies of requests and answers as Structs, which are the codec and the schema at once."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Raw, Struct, field
@@ -7,12 +8,25 @@ from msgspec.structs import asdict, force_setattr
 
 from onejob.core.history import Event
 from onejob.core.moment import utc
-from onejob.core.receipt import Outcome
+from onejob.core.receipt import Caution, Limit, Outcome
 from onejob.core.states import Delivery, IdempotencyStatus, JobState
 from onejob.core.views import JobView, Receipt, Story
 from onejob.intake import ATTEMPTS_DEFAULT
 
-from .shapes import BATCH_MAX, Attempts, Key, Labels, Moment, Name, Priority, Seconds, Utc, Window
+from .shapes import (
+    BATCH_MAX,
+    Attempts,
+    Key,
+    Labels,
+    Moment,
+    Money,
+    Name,
+    Priority,
+    Reserved,
+    Seconds,
+    Utc,
+    Window,
+)
 
 
 class Body(Struct, frozen=True, rename="camel"):
@@ -47,6 +61,8 @@ class SubmitBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True)
     timeout_seconds: Seconds | None = None
     labels: Labels | None = None
     idempotency_key: Key | None = None
+    estimated_cost: Money | None = None
+    reservation: Reserved | None = None
 
     def __post_init__(self) -> None:
         if type(self.priority) is float or type(self.max_attempts) is float:
@@ -90,11 +106,19 @@ class IdempotencyOut(Body, frozen=True, rename="camel"):
     expires_at: Utc | None
 
 
+class WarningOut(Body, frozen=True, rename="camel"):
+    """A limit that is nearly reached, or quite where it only warns."""
+
+    limit: Limit
+    message: str
+
+
 class SubmitOut(Body, frozen=True, rename="camel", omit_defaults=True):
     request_id: str
     job: JobOut | None
     idempotency: IdempotencyOut
     job_id: str | None = None  # where a job is known by its id alone: a foreign one, or one that was foreseen
+    warnings: list[WarningOut] = []
 
 
 class ErrorOut(Body, frozen=True, rename="camel"):
@@ -123,6 +147,7 @@ class VerdictOut(Body, frozen=True, rename="camel", omit_defaults=True):
     idempotency: IdempotencyOut | None = None
     error: ErrorOut | None = None
     job_id: str | None = None  # where a job is known by its id alone: a foreign one
+    warnings: list[WarningOut] = []
 
 
 class BatchOut(Body, frozen=True, rename="camel"):
@@ -223,9 +248,17 @@ def job_out(job: JobView) -> JobOut:
 
 def submit_out(receipt: Receipt, request_id: str) -> SubmitOut:
     job = receipt.job
-    if job is None:
-        return SubmitOut(request_id, None, idempotency_out(receipt), receipt.job_id or None)
-    return SubmitOut(request_id, job_out(job), idempotency_out(receipt))
+    return SubmitOut(
+        request_id,
+        None if job is None else job_out(job),
+        idempotency_out(receipt),
+        (receipt.job_id or None) if job is None else None,
+        warnings_out(receipt.warnings),
+    )
+
+
+def warnings_out(cautions: Iterable[Caution]) -> list[WarningOut]:
+    return [WarningOut(caution.limit, caution.message) for caution in cautions]
 
 
 def idempotency_out(receipt: Receipt) -> IdempotencyOut:

@@ -2,3 +2,4 @@
 ALTER TABLE tally ADD COLUMN limits BLOB NOT NULL DEFAULT x'';
 ALTER TABLE tally ADD COLUMN due_at INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX tally_due ON tally (due_at) WHERE due_at > 0;
+CREATE INDEX job_slot ON job (slot) WHERE slot <> x'';

@@ -1,0 +1,54 @@
+"""Jobs from before there were limits: counted now, so that a new limit holds for what runs already."""
+
+from msgspec.structs import replace
+
+from .core.facts import Job
+from .core.identity import policy_id, tally_id
+from .core.limits import POLICY_NAME
+from .core.receipt import Tended
+from .core.recount import LIVE, Adopt
+from .engine import Engine, JobPage
+
+PAGE = 500
+PAGES_MAX = 200  # of one state and pass; whoever has more live jobs is counted as far as this
+PASSES_MAX = 3
+
+
+async def adopt(engine: Engine, tenant: str, user: str | None = None) -> int:
+    """Count the live jobs of a user, or of all users of a tenant, that nobody counts yet; returns how many."""
+    total = 0
+    for _ in range(PASSES_MAX):
+        adopted = sum(
+            [
+                await _adopt(engine, JobPage(tenant=tenant, user=user, state=state, limit=PAGE))
+                for state in LIVE
+            ]
+        )
+        total += adopted
+        if not adopted:
+            break  # a job may change its state while it is looked for, so what was missed is looked for again
+    return total
+
+
+async def _adopt(engine: Engine, query: JobPage) -> int:
+    adopted, before = 0, b""
+    for _ in range(PAGES_MAX):
+        page = await engine.scan(replace(query, before=before))
+        commands = [_adoption(job) for job in page.items if not job.slot]
+        if commands:
+            replies = await engine.execute(commands)
+            adopted += sum(isinstance(reply, Tended) and reply.changed for reply in replies)
+        if not page.more:
+            break
+        before = page.seen or page.items[-1].id
+    return adopted
+
+
+def _adoption(job: Job) -> Adopt:
+    return Adopt(
+        tenant=job.tenant,
+        tally_id=tally_id(job.tenant, job.user),
+        policy_id=policy_id(job.tenant, POLICY_NAME),
+        user=job.user,
+        job_id=job.id,
+    )
