@@ -23,10 +23,12 @@ def charge(
     facts: Facts, ask: Ask, now: int, *, tenant: str, user: str, tally_id: bytes
 ) -> Taken | Refused | None:
     """Take what a submission needs; None where nobody counts: no limits, and nothing was ever reserved."""
-    if not tally_id or (facts.tally is None and facts.policy is None and not ask.reservation):
+    # A job that was prepared asks for its old slot by name; that alone is no reason to begin to count.
+    reserved = bool(ask.reservation) and not ask.again
+    if not tally_id or (facts.tally is None and facts.policy is None and not reserved):
         return None
     limits = limits_in(facts)
-    if facts.tally is None and not limits and not ask.reservation:
+    if facts.tally is None and not limits and not reserved:
         return None
     return take(facts.tally or blank(tally_id, tenant, user, now), limits, ask, now)
 

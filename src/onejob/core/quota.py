@@ -39,12 +39,12 @@ class Taken(NamedTuple):
 
 def take(tally: Tally, limits: Effective, ask: Ask, now: int) -> Taken | Refused:
     """The tally with what was asked for, or why there is no room."""
-    mine = tally.reservations.get(ask.reservation)
+    mine = count.found(tally, ask.reservation, now)
     if mine is not None and mine.state is not _ACTIVE:
         return _slot_lost(f"the reservation was already {mine.state}; reserve another slot", now)
     held = count.standing(tally, now)
-    holds = mine is not None and count.is_active(mine, now)
-    if mine is not None and holds:
+    holds = mine is not None
+    if mine is not None:
         held = held._replace(reserved=held.reserved - 1, money_held=held.money_held - mine.cost)
     if not (holds and ask.again):  # what is prolonged was admitted before
         refused = (

@@ -43,7 +43,8 @@ class Recount(TallyCommand, frozen=True, gc=False, kw_only=True):
             live=self.live,
             cost_held=self.cost_held,
             reservations=count.kept(tally, now),
-            due_at=0,
+            # One that only counts goes when it has nothing to say; one with limits is there to stay.
+            due_at=0 if tally.limits else now + count.DAY_MS,
         )
         return Step(Recounted(drift, True, now), (mended,))
 

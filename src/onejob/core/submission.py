@@ -32,7 +32,9 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
             # the clock was set back in between, so that no gate lives on this answer.
             assert mine.key == self.key
             return Step(Created(mine, min(mine.keep_until, now - 1), now))
-        taken = self.charged(facts, self._ask(self.job_id), now)
+        named = self.reservation
+        ask = Ask(cost=self.cost, reservation=named, job_id=text_of(self.job_id), had=bool(named))
+        taken = self.charged(facts, ask, now)
         if isinstance(taken, Refused):
             return Step(taken)
         expires_at = now + self.ttl_ms if self.record_id else 0
@@ -56,7 +58,11 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
         job = facts.jobs[record.job_id]
         if job.state in ENDED:
             return closed(record, job, now)
-        charged = self.charged(facts, self._ask(job.id, again=True), now)
+        # The job keeps what it was estimated at: whoever finishes it may have said another cost.
+        ask = Ask(
+            cost=job.cost_held, reservation=job.id.hex(), job_id=text_of(job.id), is_new=False, again=True
+        )
+        charged = self.charged(facts, ask, now)
         if isinstance(charged, Refused):
             return Step(charged)
         tallies = () if charged is None else (charged.tally,)
@@ -64,11 +70,3 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
         slot = tallies[0].id if tallies else b""
         ready = made_ready(job, now, keep_until=taken.expires_at, slot=slot)
         return Step(Created(ready, taken.expires_at, now), (taken, ready, *tallies))
-
-    def _ask(self, job_id: bytes, *, again: bool = False) -> Ask:
-        if again:  # its reservation went by its own name
-            return Ask(
-                cost=self.cost, reservation=job_id.hex(), job_id=text_of(job_id), is_new=False, again=True
-            )
-        named = self.reservation
-        return Ask(cost=self.cost, reservation=named, job_id=text_of(job_id), had=bool(named))
