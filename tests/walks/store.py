@@ -17,6 +17,7 @@ from msgspec.structs import asdict
 from onejob.core.facts import Attachment, Beside, Fact, Kind
 from onejob.core.fold import Changes, Working, fold, gather
 from onejob.core.receipt import AnyReply
+from onejob.core.sequence import SubmitSequence
 from onejob.core.step import Command, Footprint
 from onejob.engine import Due, Durability, Page, Query, Unavailable, Unknown
 from onejob.engines.memory import due_at
@@ -232,6 +233,8 @@ class Line:
 
 def name_of(command: Command[Any]) -> bytes:
     """What tells a command from the others: the job it would make or looks at, or its holder."""
+    if isinstance(command, SubmitSequence):
+        return command.items[0].job_id
     name: bytes = getattr(command, "job_id", b"") or getattr(command, "holder", b"")
     return name
 

@@ -143,7 +143,7 @@ class World:
         )  # fmt: skip
         self.store.tables[Kind.RECORD][id] = record
         self.watch.model.keys[id] = Key(
-            b"\x02", "committed", b"", b"seq", 1, 0, until, 100_000, now, sequenced=True
+            b"\x02", "committed", b"", b"seq", 1, 0, until, 100_000, now, client="seq"
         )
 
     def _process(self) -> Process:
