@@ -76,7 +76,7 @@ class Watch:
         for old, new in moves:
             if isinstance(new or old, Record):
                 self._record_moved(old, new, now, settling=settling)
-        for law, detail in moved_further(moves, self.store, now):
+        for law, detail in moved_further(proposal, moves, self.store):
             self.violated(law, detail)
         self._compare(proposal)
 

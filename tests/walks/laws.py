@@ -7,23 +7,30 @@ from onejob.core.facts import Kind, Record, Stream, Tally
 from onejob.core.limits import effective
 from onejob.core.recount import holds
 from onejob.core.sequence import IDLE_MS
+from onejob.core.slots import SetLimits
 
 if TYPE_CHECKING:
-    from .store import Move, SimStore
+    from .store import Move, Proposal, SimStore
 
 
-def moved_further(moves: "list[Move]", store: "SimStore | None", now: int) -> Iterator[tuple[str, str]]:
+def moved_further(
+    proposal: "Proposal", moves: "list[Move]", store: "SimStore | None"
+) -> Iterator[tuple[str, str]]:
     """The laws that a commit breaks, each with what broke it."""
     assert store is not None
+    # What was admitted before may be above a limit that was lowered later in the same batch.
+    steady = not any(isinstance(command, SetLimits) for command in proposal.commands)
     for old, new in moves:
         match new or old:
             case Tally():
-                yield from _tally_moved(old, new, store, now)
+                yield from _tally_moved(old, new, store)
+                if steady and new is not None:
+                    yield from _grown(old, new, store, proposal.now)
             case Stream():
-                yield from _stream_moved(old, new, moves, now)
+                yield from _stream_moved(old, new, moves, proposal.now)
 
 
-def _tally_moved(old: Any, new: Any, store: "SimStore", now: int) -> Iterator[tuple[str, str]]:
+def _tally_moved(old: Any, new: Any, store: "SimStore") -> Iterator[tuple[str, str]]:
     tally: Tally = new or old
     held = [holds(job, tally.id) for job in store.tables[Kind.JOB].values()]
     live, money = sum(slots for slots, _ in held), sum(cost for _, cost in held)
@@ -33,8 +40,11 @@ def _tally_moved(old: Any, new: Any, store: "SimStore", now: int) -> Iterator[tu
         return
     if (tally.live, tally.cost_held) != (live, money):
         yield "a tally says what its jobs hold", f"{tally.live}, {tally.cost_held}, not {live}, {money}"
+
+
+def _grown(old: Any, tally: Tally, store: "SimStore", now: int) -> Iterator[tuple[str, str]]:
     now = max(now, tally.changed_at)
-    before, after = used(old, now), used(new, now)
+    before, after = used(old, now), used(tally, now)
     policies = [policy for policy in store.tables[Kind.POLICY].values() if policy.tenant == tally.tenant]
     most = effective(tally.limits, policies[0].body if policies else b"").max_concurrent
     if most is not None and before < after > most:

@@ -19,8 +19,8 @@ from onejob.core.fold import Changes, Working, fold, gather
 from onejob.core.receipt import AnyReply
 from onejob.core.sequence import SubmitSequence
 from onejob.core.step import Command, Footprint
-from onejob.engine import Due, Durability, Page, Query, Unavailable, Unknown
-from onejob.engines.memory import due_at
+from onejob.engine import Durability, Page, Query, Unavailable, Unknown
+from onejob.engines.memory import MemoryEngine
 
 from .loop import Owner, VirtualLoop
 from .plan import Faults, Plan
@@ -65,6 +65,9 @@ class SimStore:
         self.failed: dict[bytes, float] = {}  # commands that got no answer, and when
         self._judged: list[dict[bytes, float]] = [{} for _ in Kind]
         self._observer = observer
+        # Pages are read as the plainest engine reads them.
+        self.reader = MemoryEngine()
+        self.reader.facts, self.reader._now = self.tables, self.clock
 
     def clock(self) -> int:
         ms = CLOCK_START_MS + int(self.loop.time() * 1000) + self.offset_ms
@@ -153,15 +156,12 @@ class Line:
 
     async def scan(self, query: Query[T], /) -> Page[T]:
         """A page that may be old when it arrives: it is never the basis of a decision."""
-        assert isinstance(query, Due)
         store = self.store
         if store.strikes("unavailable"):
             raise Unavailable("the store is away")
-        now = store.clock()
-        due = [fact for fact in store.tables[query.kind].values() if 0 < due_at(fact) < now]
-        due.sort(key=lambda fact: (due_at(fact), fact.id))
+        found = list(store.reader._matching(query))
         await self._hop()
-        return Page(due[: query.limit], len(due) > query.limit)
+        return Page(found[: query.limit], len(found) > query.limit)
 
     async def aclose(self) -> None:
         pass
