@@ -32,9 +32,7 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
             # the clock was set back in between, so that no gate lives on this answer.
             assert mine.key == self.key
             return Step(Created(mine, min(mine.keep_until, now - 1), now))
-        named = self.reservation
-        ask = Ask(cost=self.cost, reservation=named, job_id=text_of(self.job_id), had=bool(named))
-        taken = self.charged(facts, ask, now)
+        taken = None if self.is_uncounted(facts) else self.charged(facts, self._ask(), now)
         if isinstance(taken, Refused):
             return Step(taken)
         expires_at = now + self.ttl_ms if self.record_id else 0
@@ -70,3 +68,7 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
         slot = tallies[0].id if tallies else b""
         ready = made_ready(job, now, keep_until=taken.expires_at, slot=slot)
         return Step(Created(ready, taken.expires_at, now), (taken, ready, *tallies))
+
+    def _ask(self) -> Ask:
+        named = self.reservation
+        return Ask(cost=self.cost, reservation=named, job_id=text_of(self.job_id), had=bool(named))
