@@ -1,14 +1,12 @@
 """Every tally, policy and stream against every command: each has its answer, written here in tables."""
 
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from onejob import core
 from onejob.core.command import CommandData
 from onejob.core.facts import FORMAT, KINDS, U64, Fact, Kind, Policy, Record, Reservation, Stream
 from onejob.core.foreign import StoreKey
@@ -53,6 +51,10 @@ from tests.core.world import (
 )
 
 SLOT = "slot-one"
+# Where commands are; what runs jobs has tables of its own.
+ROOMS = (
+    "foreign", "lookup", "policy", "recount", "reservation", "sequence", "slots", "submission", "upkeep",
+)  # fmt: skip
 
 
 def slot(state: SlotState = SlotState.ACTIVE, until: int = NOW + SECOND, job: bytes = b"") -> dict[str, Any]:
@@ -203,12 +205,12 @@ travelled = msgspec.msgpack.Decoder(FurtherCommand)
 replies = msgspec.msgpack.Decoder(AnyReply)
 
 
-def test_every_command_of_the_core_is_met_in_some_table() -> None:
-    for file in Path(core.__path__[0]).glob("[a-z]*.py"):
-        import_module(f"onejob.core.{file.stem}")
-    known = {kind for kind in _below(CommandData) if kind.__module__.startswith("onejob.core.")}
+def test_every_command_is_met_in_some_table() -> None:
+    for room in ROOMS:
+        import_module(f"onejob.core.{room}")
+    known = {kind for kind in _below(CommandData) if kind.__module__.removeprefix("onejob.core.") in ROOMS}
     met = {*AnyCommand.__args__, *FurtherCommand.__args__}
-    assert {kind for kind in known if hasattr(kind, "decide")} == met
+    assert {kind for kind in known if hasattr(kind, "decide")} <= met
     assert {type(command) for command in FURTHER.values()} == set(FurtherCommand.__args__)
 
 

@@ -126,7 +126,8 @@ class Walker:
         return self.making.made(pace.verb, pace.a, pace.b, pace.c)
 
     async def _recount(self, tally: Tally) -> Recount:
-        held = [holds(job, tally.id) for job in await self._listed(Kind.JOB)]
+        jobs = await self._listed(Kind.JOB)
+        held = [holds(job, tally.id) for job in jobs]
         return Recount(
             tenant=TENANT,
             tally_id=tally.id,
@@ -134,6 +135,7 @@ class Walker:
             expected=tally.version,
             live=sum(slots for slots, _ in held),
             cost_held=sum(cost for _, cost in held),
+            marked=sum(job.slot == tally.id for job in jobs),
         )
 
     def _play(self, c: Play, now: int) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onejob.core.foreign import StoreKey
+from onejob.core.identity import tally_id
 from onejob.core.policy import SetPolicy
 from onejob.core.recount import Adopt, Recount
 from onejob.core.sequence import Evict, LookUpStream, SubmitSequence
@@ -82,6 +83,8 @@ class Clerk(Purses):
             return LOST
         if c.job_id and job is None:
             return ("missing",)
+        if job is not None and tally_id(c.tenant, job.user) != c.tally_id:
+            return ("refused", "NOT_THE_OWNER")
         slot.state, slot.job, slot.cost = "consumed", text(c.job_id), 0
         self.purses[c.tally_id].stamp = now
         if job is not None and not job.slot and job.state in LIVE:
@@ -110,7 +113,9 @@ class Clerk(Purses):
         if (c.live, c.cost_held) != (self.live(c.tally_id), sum(job.cost for job in marked)):
             return ("recounted", 0, False)
         unexpired = [slot for slot in purse.slots.values() if now <= slot.expires]
-        if not purse.limits and not unexpired and not _says_something(self.standing(c.tally_id, now)):
+        if not (purse.limits or unexpired or c.marked) and not _says_something(
+            self.standing(c.tally_id, now)
+        ):
             del self.purses[c.tally_id]
         else:
             purse.stamp = now

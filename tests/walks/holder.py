@@ -74,13 +74,15 @@ class Holder(Person):
         found = await self.insist(LookUpTally(**of))
         if not isinstance(found, TallyFound) or found.tally is None:
             return
-        held: list[tuple[int, int]] = []
+        held: list[tuple[int, int, bool]] = []
 
         async def work(gate: Gate) -> Results:
             page = await gate.scan(Listing(tenant=self.tenant, kind=Kind.JOB, limit=PAGE_MAX))
-            held.extend(holds(job, self.tally_id) for job in page.items)  # type: ignore[arg-type]  # jobs
+            jobs: Any = page.items
+            held.extend((*holds(job, self.tally_id), job.slot == self.tally_id) for job in jobs)
             return [found]
 
         if await self._send(work) == [found]:
-            live, money = sum(slots for slots, _ in held), sum(cost for _, cost in held)
-            await self.ask(Recount(**of, expected=found.tally.version, live=live, cost_held=money))
+            live, money, marked = (sum(one[n] for one in held) for n in range(3))
+            counts: dict[str, Any] = {"live": live, "cost_held": money, "marked": marked}
+            await self.ask(Recount(**of, expected=found.tally.version, **counts))

@@ -25,6 +25,7 @@ class Recount(TallyCommand, frozen=True, gc=False, kw_only=True):
     expected: int  # the version under which the jobs were counted
     live: int
     cost_held: int
+    marked: int = 0  # jobs that bear its mark, the ones being prepared too; while there are some, it stays
 
     def decide(self, facts: Facts, now: int) -> Step[Recounted]:
         tally = facts.tally
@@ -35,7 +36,7 @@ class Recount(TallyCommand, frozen=True, gc=False, kw_only=True):
                 return Step(Recounted(0, False, now))
             return Step(Recounted(0, False, now), (changed(tally, now, due_at=now + UNSTEADY_MS),))
         drift = abs(tally.live - self.live) + (tally.cost_held != self.cost_held)
-        if not drift and count.is_idle(tally, now):
+        if not (drift or self.marked) and count.is_idle(tally, now):
             return Step(Recounted(0, True, now), drops=(tally,))
         mended = changed(
             tally,
@@ -43,7 +44,7 @@ class Recount(TallyCommand, frozen=True, gc=False, kw_only=True):
             live=self.live,
             cost_held=self.cost_held,
             reservations=count.kept(tally, now),
-            # One that only counts goes when it has nothing to say; one with limits is there to stay.
+            # One without limits is looked at again, until it says nothing any more and can go.
             due_at=0 if tally.limits else now + count.DAY_MS,
         )
         return Step(Recounted(drift, True, now), (mended,))

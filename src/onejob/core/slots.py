@@ -49,7 +49,6 @@ class SetLimits(TallyCommand, frozen=True, gc=False, kw_only=True):
         tally = facts.tally or count.blank(self.tally_id, self.tenant, self.user, now)
         if tally.limits == self.limits:
             return Step(TallyFound(facts.tally, facts.policy, now))
-        # Upkeep looks soon: jobs from before are counted then, and a tally without a use may go.
         written = count.noted(tally, now, limits=self.limits)
         return Step(TallyFound(written, facts.policy, now), (written,))
 
@@ -145,6 +144,11 @@ class ConsumeSlot(SlotCommand, frozen=True, gc=False, kw_only=True):
         job = facts.jobs.get(self.job_id)
         if self.job_id and job is None:
             return Step(Missing(now))
+        if job is not None and job.user != found[0].user:  # counted here, nobody would find it again
+            message = (
+                "the reservation and the job belong to different users; consume it with a job of its user"
+            )
+            return Step(Refused(Reason.NOT_THE_OWNER, message, now))
         reservations = settled(found[0], self.reservation, _CONSUMED, now, named)
         return self._consumed(found[0], reservations, job, now)
 
