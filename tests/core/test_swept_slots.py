@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from onejob.core.facts import Kind
-from onejob.core.receipt import Created, Held, Recounted, Refused, SlotHeld, SlotSettled
+from onejob.core.receipt import Created, Held, Recounted, Refused, Settled, SlotHeld, SlotSettled
 from onejob.core.recount import Recount
 from onejob.core.reservation import Verdict
 from onejob.core.slots import ConsumeSlot, ReserveSlot, SetLimits
@@ -115,3 +115,19 @@ def test_a_tally_with_limits_stays() -> None:
     assert world.tally().due_at == 0
     world.do(SetLimits(tenant=TENANT, tally_id=TALLY_ID, user=USER, limits=b""), NOW + DAY)
     assert world.tally().due_at, "without limits it may go"
+
+
+def test_a_submission_that_is_tried_again_uses_the_slot_it_brings() -> None:
+    world = World(limited(max_concurrent=1))
+    plain = reserve(tally_id=TALLY_ID, policy_id=POLICY_ID)
+    the(world.do(take()), SlotHeld)
+    held = the(world.do(replace(plain, reservation=SLOT)), Held)
+    the(world.do(settle(held, Verdict.FAIL)), Settled)
+    # The first slot was used up by this very job, and given back: there is room for it again.
+    again = the(world.do(replace(plain, reservation=SLOT, holder=BOB)), Held)
+    the(world.do(settle(again, Verdict.FAIL)), Settled)
+    the(world.do(take(OTHER)), SlotHeld)
+    finishing = submit(JOB2, tally_id=TALLY_ID, policy_id=POLICY_ID)
+    assert isinstance(world.do(finishing), Refused)
+    assert the(world.do(replace(finishing, reservation=OTHER)), Created).job.id == JOB
+    assert standing(world.tally(), NOW).used == 1

@@ -82,7 +82,7 @@ class Model(Clerk):
         job = self.jobs[key.job]
         if job.ended:
             return self._close(key, job, now, dry=dry)
-        need = Need(1, job.cost, key.job.hex(), job=text(key.job), new=False, back=True)
+        need = Need(1, job.cost, c.reservation, job=text(key.job), new=False, had=bool(c.reservation))
         charged = self.charge(c.tally_id, c.policy_id, need, now, dry=dry)
         if isinstance(charged, tuple):
             return charged
@@ -124,8 +124,8 @@ class Model(Clerk):
             job = self.jobs[key.job] if key.job else None
             if job is None or job.ended:
                 return self._take(key, c, now, dry=dry)
-            need = self._preparing(job.id, job.cost, now + c.lease_ms, using=job.id.hex())
-            need.new, need.back, need.had = False, True, False
+            need = self._preparing(job.id, job.cost, now + c.lease_ms, using=c.reservation)
+            need.new = False
             charged = self.charge(c.tally_id, c.policy_id, need, now, dry=dry)
             if isinstance(charged, tuple):
                 return charged

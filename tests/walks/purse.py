@@ -128,8 +128,7 @@ class Purses(Shelf):
     ) -> Any:
         """A refusal, True when it is counted from now on, False when nobody counts."""
         allowed = self.allowed(tally, policy)
-        reserved = need.using and not need.back
-        if not tally or not (tally in self.purses or allowed or reserved or anyway):
+        if not tally or not (tally in self.purses or allowed or need.using or anyway):
             return False
         refused = self._no_room(tally, allowed, need, now)
         if refused is None and not dry:
@@ -139,6 +138,8 @@ class Purses(Shelf):
     def _no_room(self, tally: bytes, allowed: dict[str, Any], need: Need, now: int) -> Any:
         purse = self.purses.get(tally) or Purse(now)
         slot = purse.slot(need.using, now)
+        if slot is not None and slot.state == "consumed" and need.job and slot.job == need.job:
+            slot = None  # used up by an earlier attempt of the same job
         if slot is not None and slot.state != "active":
             return ("refused", "SLOT_LOST")
         if slot is not None and need.back:
@@ -151,7 +152,7 @@ class Purses(Shelf):
                 refused = _too_often(purse, allowed.get(name), need.jobs, now, step, steps)
                 if refused is not None:
                     return refused
-        if need.new or need.back:
+        if need.new or need.job:
             held = self.money(tally, now) - (slot.cost if slot else 0) if tally in self.purses else 0
             for cost in allowed.get("costs", ()):
                 before = purse.spent(now, cost["period"]) + held

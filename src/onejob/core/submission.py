@@ -32,7 +32,7 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
             # the clock was set back in between, so that no gate lives on this answer.
             assert mine.key == self.key
             return Step(Created(mine, min(mine.keep_until, now - 1), now))
-        taken = None if self.is_uncounted(facts) else self.charged(facts, self._ask(), now)
+        taken = None if self.is_uncounted(facts) else self.charged(facts, self._ask(self.job_id), now)
         if isinstance(taken, Refused):
             return Step(taken)
         expires_at = now + self.ttl_ms if self.record_id else 0
@@ -56,10 +56,8 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
         job = facts.jobs[record.job_id]
         if job.state in ENDED:
             return closed(record, job, now)
-        # The job keeps what it was estimated at: whoever finishes it may have said another cost.
-        ask = Ask(
-            cost=job.cost_held, reservation=job.id.hex(), job_id=text_of(job.id), is_new=False, again=True
-        )
+        # The job keeps its estimate: whoever finishes it may have said another. It was counted when it began.
+        ask = self._ask(job.id)._replace(cost=job.cost_held, is_new=False)
         charged = self.charged(facts, ask, now)
         if isinstance(charged, Refused):
             return Step(charged)
@@ -69,6 +67,6 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
         ready = made_ready(job, now, keep_until=taken.expires_at, slot=slot)
         return Step(Created(ready, taken.expires_at, now), (taken, ready, *tallies))
 
-    def _ask(self) -> Ask:
+    def _ask(self, job_id: bytes) -> Ask:
         named = self.reservation
-        return Ask(cost=self.cost, reservation=named, job_id=text_of(self.job_id), had=bool(named))
+        return Ask(cost=self.cost, reservation=named, job_id=text_of(job_id), had=bool(named))
