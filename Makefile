@@ -46,6 +46,7 @@ docs: $(READY) ## Renew the generated pages
 	$(BIN)/python docs/generate.py
 
 prove: $(READY) ## Run the long campaign of random walks
+	$(BIN)/python -m tests.engines.paces --steps 100000
 	$(BIN)/python -m tests.walks $(ARGS)
 
 clean: ## Remove everything that was made here

@@ -6,33 +6,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from onejob.core.facts import Beside, Job, Kind, Record
-from onejob.core.receipt import (
-    AnyReply,
-    Cancelled,
-    Conflict,
-    Created,
-    Foreseen,
-    Forgotten,
-    Found,
-    Held,
-    InProgress,
-    Missing,
-    Refused,
-    Rejected,
-    Replayed,
-    Settled,
-    Tended,
-)
+from onejob.core.facts import JOB_ID_BYTES, Beside, Job, Kind, Record
+from onejob.core.receipt import AnyReply, Created
 from onejob.core.reservation import Settle
 from onejob.core.states import ENDED, IdempotencyStatus, JobState
 from onejob.core.submission import Submit
 from onejob.core.upkeep import Purge
 
+from .laws import moved_further
 from .loop import VirtualLoop
-from .model import Model, Said
-from .shelf import Key, Work
+from .model import Model
 from .store import Move, Proposal, SimStore, name_of
+from .told import as_modelled, as_stored, said, short
 
 VIOLATIONS_MAX = 5
 
@@ -83,7 +68,7 @@ class Watch:
             right = self.model.expect(command, now, reply)
             told = said(reply)
             word = type(command).__name__
-            self._note(f"{now} {word} {_short(right)}")
+            self._note(f"{now} {word} {short(right)}")
             self.counts[f"{word} {right[0]}"] += 1
             if told != right:
                 self.violated("the model answers otherwise", f"{word}: {told}, not {right}")
@@ -96,6 +81,8 @@ class Watch:
         for old, new in moves:
             if isinstance(new or old, Record):
                 self._record_moved(old, new, now, settling=settling, erased=erased)
+        for law, detail in moved_further(proposal, moves, self.store):
+            self.violated(law, detail)
         if erased:
             self._fleeting(proposal)
         self._compare(proposal)
@@ -117,17 +104,15 @@ class Watch:
         assert self.store is not None
         records, jobs = self.store.tables[Kind.RECORD], self.store.tables[Kind.JOB]
         for kind, id, _ in proposal.seen:
-            if kind is Kind.RECORD:
-                ours, theirs = _key(self.model.keys.get(id)), _record(records.get(id))
-                self._outlived(records.get(id), jobs)
-            elif kind is Kind.JOB:
-                ours, theirs = _work(self.model.jobs.get(id)), _job(jobs.get(id))
-                if ours is not None and ours == theirs:
-                    self.model.jobs[id].stamp = jobs[id].changed_at  # when a job is stamped is not its rule
-            else:
-                continue
+            stored = self.store.tables[kind].get(id)
+            now = max(proposal.now, getattr(stored, "changed_at", 0))
+            ours, theirs = as_modelled(self.model, kind, id, now), as_stored(stored, now)
             if ours != theirs:
                 self.violated("the model stands otherwise", f"{kind.name} {id.hex()}: {theirs}, not {ours}")
+            elif kind is Kind.RECORD:
+                self._outlived(records.get(id), jobs)
+            elif kind is Kind.JOB and stored is not None:
+                self.model.jobs[id].stamp = stored.changed_at  # when a job is stamped is not its rule
 
     def _outlived(self, record: Record | None, jobs: dict[bytes, Job]) -> None:
         """Upkeep must not be due with a job that is prepared or has ended before its record is."""
@@ -160,8 +145,9 @@ class Watch:
                 window.gone, window.purged = None, False
             window.until = max(new.expires_at, new.lease_until)
             window.status = new.status.value
-            if new.job_ids and new.job_ids not in self.born:
-                self.violated("one atomic step", f"a record without its job {new.job_ids.hex()}")
+            for id in split(new.job_ids):
+                if id not in self.born:
+                    self.violated("one atomic step", f"a record without its job {id.hex()}")
 
     def _same_window(self, old: Record, new: Record, now: int, *, settling: bool) -> None:
         if old.status is not IdempotencyStatus.PENDING:
@@ -230,72 +216,5 @@ def _replaced(old: Record, new: Record | None) -> bool:
     return new is None or new.created_at != old.created_at or new.job_ids != old.job_ids
 
 
-def said(reply: AnyReply) -> Said:
-    """A reply as the model says it."""
-    shape = _SHAPES.get(type(reply))
-    return shape(reply) if shape else ("defect", getattr(reply, "message", repr(reply)))
-
-
-def _found(r: Any) -> Said:
-    state = r.job.state.value if r.job else ""
-    if r.record is None:
-        return ("found", r.job.id, "", 0, state)
-    return ("found", r.record.job_id, r.record.status.value, r.record.token, state)
-
-
-def _replayed(r: Any) -> Said:
-    job_id, state = (r.job.id, r.job.state.value) if r.job else (b"", "")
-    return ("replayed", job_id, state, r.expires_at, r.receipt)
-
-
-_SHAPES: dict[type[Any], Callable[[Any], Said]] = {
-    Created: lambda r: ("created", r.job.id, r.job.state.value, r.expires_at),
-    Replayed: _replayed,
-    InProgress: lambda r: ("in_progress", r.job_id, r.retry_after_ms),
-    Conflict: lambda r: ("conflict", r.job_id),
-    Rejected: lambda r: ("rejected", r.job_id, r.receipt, r.expires_at),
-    Refused: lambda r: ("refused", r.reason.value),
-    Held: lambda r: ("held", r.job_id, r.token, r.holder, r.lease_until, r.taken_over),
-    Settled: lambda r: ("settled", r.record.status.value, r.record.job_id, r.record.token),
-    Found: _found,
-    Missing: lambda r: ("missing",),
-    Foreseen: lambda r: ("foreseen", said(r.reply)),
-    Cancelled: lambda r: ("cancelled", r.job.id, r.job.state.value, r.changed),
-    Forgotten: lambda r: ("forgotten", r.expires_at),
-    Tended: lambda r: ("tended", r.changed),
-}
-
-
-def _key(k: Key | None) -> Said | None:
-    if k is None:
-        return None
-    head = (k.status, k.fingerprint, k.job, k.holder, k.token, k.lease, k.expires, k.receipt)
-    return (*head, k.hits, k.conflicts, k.stamp)
-
-
-def _record(r: Record | None) -> Said | None:
-    if r is None:
-        return None
-    head = (
-        r.status.value,
-        r.fingerprint,
-        r.job_ids,
-        r.holder,
-        r.token,
-        r.lease_until,
-        r.expires_at,
-        r.receipt,
-    )
-    return (*head, r.hits, r.conflicts, r.changed_at)
-
-
-def _work(w: Work | None) -> Said | None:
-    return None if w is None else (w.state, w.ended)
-
-
-def _job(j: Job | None) -> Said | None:
-    return None if j is None else (j.state.value, j.ended_at)
-
-
-def _short(told: Said) -> str:
-    return " ".join(part.hex()[-12:] if isinstance(part, bytes) else str(part) for part in told)
+def split(job_ids: bytes) -> list[bytes]:
+    return [job_ids[at : at + JOB_ID_BYTES] for at in range(0, len(job_ids), JOB_ID_BYTES)]

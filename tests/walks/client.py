@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from onejob.core import identity
 from onejob.core.arrival import Arrival
+from onejob.core.limits import POLICY_NAME
 from onejob.core.lookup import LookUp, LookUpJob, Probe
 from onejob.core.receipt import AnyReply, Created, Held, InProgress, Replayed
 from onejob.core.reservation import Renew, Reserve, Settle, TakeOver
@@ -18,8 +20,10 @@ from onejob.erasure import Erased, erase
 from onejob.sweep import Sweeper
 
 from .answers import Ask
+from .holder import Holder
 from .house import Process, Reply, Results, lose
 from .plan import Op, Verb
+from .sender import Sender
 
 if TYPE_CHECKING:
     from .world import World
@@ -28,13 +32,16 @@ TRIES_MAX = 6
 _BACKOFF = 0.1
 
 
-class Client:
+class Client(Holder, Sender):
     def __init__(self, world: "World", number: int) -> None:
         self.world = world
         self.number = number
         self.tenant = f"tenant{number % world.plan.tenants}"
         self.user = f"user{number % world.plan.users}"
         self.actor = f"client:{number}"
+        self.tally_id = identity.tally_id(self.tenant, self.user) if world.plan.quota is not None else b""
+        self.policy_id = identity.policy_id(self.tenant, POLICY_NAME) if self.tally_id else b""
+        self.diary = {}
 
     async def run(self, ops: tuple[Op, ...]) -> None:
         for op in ops:
@@ -140,7 +147,13 @@ class Client:
     async def take_over(self, op: Op) -> None:
         holder = self.world.ids.holder()
         reply = await self.insist(
-            TakeOver(tenant=self.tenant, record_id=self._record_id(op), holder=holder, lease_ms=op.lease_ms)
+            TakeOver(
+                tenant=self.tenant,
+                record_id=self._record_id(op),
+                holder=holder,
+                lease_ms=op.lease_ms,
+                policy_id=self.policy_id,
+            )
         )
         if isinstance(reply, Held):
             await self._hold(op, reply)
@@ -149,6 +162,7 @@ class Client:
         """Work under a lease, perhaps for longer than it lasts."""
         fence: dict[str, Any] = {
             "tenant": self.tenant,
+            "policy_id": self.policy_id,
             "record_id": held.record_id,
             "job_id": held.job_id,
             "token": held.token,
@@ -250,6 +264,9 @@ class Client:
             "input": b'{"body":%d}' % body,
             "job_id": self.world.new_candidate(),
             "ttl_ms": op.ttl_ms,
+            "tally_id": self.tally_id,
+            "policy_id": self.policy_id,
+            "cost": self.number % 3,
         }
 
     def _record_id(self, op: Op, key: int | None = None) -> bytes:
@@ -276,4 +293,8 @@ _VERBS: dict[Verb, Callable[[Client, Op], Awaitable[object]]] = {
     Verb.SWEEP: Client.sweep,
     Verb.COUNT: Client.count,
     Verb.PURGE: Client.purge,
+    Verb.SLOT: Client.slot,
+    Verb.LIMIT: Client.limit,
+    Verb.RECOUNT: Client.recount,
+    Verb.SEQUENCE: Client.sequence,
 }

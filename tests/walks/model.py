@@ -14,19 +14,23 @@ from onejob.core.submission import Submit
 from onejob.core.upkeep import CountHits, Expire, Forget, Purge, Tend
 from onejob.core.work import Cancel
 
-from .shelf import Key, Shelf, Work
+from .clerk import RULES, Clerk
+from .purse import Need, text
+from .shelf import Key, Work
 
 Said = tuple[Any, ...]
 
 
-class Model(Shelf):
+class Model(Clerk):
     def expect(self, command: Any, now: int, reply: AnyReply) -> Said:
         """The only right answer. Where the design leaves a choice, the reply says which one was made."""
         return _RULES[type(command)](self, command, now, reply)
 
     def _arrives(self, c: Any, key: Key, now: int) -> Said | None:
         """What a living key says; None: it is pending, and nobody holds it."""
-        if key.sequenced:
+        if key.foreign:
+            return self._replay(key)
+        if key.client:
             return ("refused", "IDEMPOTENCY_KEY_REUSED")
         if key.fingerprint != c.fingerprint or bool(key.job) != bool(c.job_id):
             return ("conflict", key.job)
@@ -42,15 +46,24 @@ class Model(Shelf):
         state = self.jobs[key.job].state if key.job else ""
         return ("replayed", key.job, state, key.expires, key.receipt)
 
-    def _submit(self, c: Submit, now: int, reply: Any, *, dry: bool = False) -> Said:
+    def _at(self, c: Any, now: int) -> tuple[Key | None, int]:
+        """A submission's look at its key, its job, its user and the tenant."""
         key, now = self.judge(now, c.record_id, c.job_id)
+        return key, self.stamped(now, tally=c.tally_id, policy=c.policy_id)
+
+    def _submit(self, c: Submit, now: int, reply: Any, *, dry: bool = False) -> Said:
+        key, now = self._at(c, now)
         if key is None or not key.lives(now):
             if c.job_id in self.jobs:  # this very command, again, after its window: nobody may live on it
                 over = min(getattr(reply, "expires_at", 0), now - 1)
                 return ("created", c.job_id, self.jobs[c.job_id].state, over)
+            need = Need(1, c.cost, c.reservation, job=text(c.job_id), had=bool(c.reservation))
+            charged = self.charge(c.tally_id, c.policy_id, need, now, dry=dry)
+            if isinstance(charged, tuple):
+                return charged
             expires = now + c.ttl_ms if c.record_id else 0
             if not dry:
-                self.make_job(c.job_id, "pending", expires, now)
+                self._make(c, "pending", expires, now, charged=charged)
                 if c.record_id:
                     self.make_key(c, "committed", c.job_id, 0, expires, now)
             return ("created", c.job_id, "pending", expires)
@@ -61,12 +74,21 @@ class Model(Shelf):
             return ("created", *said[1:4])
         return said
 
+    def _make(self, c: Any, state: str, until: int, now: int, *, charged: bool) -> None:
+        slot = c.tally_id if charged else b""
+        self.make_job(c.job_id, state, until, now, user=c.user, slot=slot, cost=c.cost)
+
     def _finish(self, c: Submit, key: Key, now: int, *, dry: bool) -> Said:
         job = self.jobs[key.job]
         if job.ended:
             return self._close(key, job, now, dry=dry)
+        need = Need(1, job.cost, c.reservation, job=text(key.job), new=False, had=bool(c.reservation))
+        charged = self.charge(c.tally_id, c.policy_id, need, now, dry=dry)
+        if isinstance(charged, tuple):
+            return charged
         if not dry:
             self.counts["take-overs"] += 1
+            job.slot = c.tally_id if charged else b""
             key.holder, key.token = c.job_id, key.token + 1
             self.settle_key(key, "committed", now + c.ttl_ms, b"", now)
             job.state = "pending"
@@ -81,22 +103,42 @@ class Model(Shelf):
         return ("replayed", key.job, job.state, now + key.ttl, b"")
 
     def _reserve(self, c: Reserve, now: int, reply: Any, *, dry: bool = False) -> Said:
-        key, now = self.judge(now, c.record_id, c.job_id)
+        key, now = self._at(c, now)
         if key is None or not key.lives(now):
             if c.job_id and c.job_id in self.jobs:
                 return ("refused", "STALE")
             lease = now + c.lease_ms
+            charged: Any = False
+            if c.job_id:
+                need = self._preparing(c.job_id, c.cost, lease, using=c.reservation)
+                charged = self.charge(c.tally_id, c.policy_id, need, now, dry=dry)
+                if isinstance(charged, tuple):
+                    return charged
             if not dry:
                 self.make_key(c, "pending", c.holder, lease, lease + c.ttl_ms, now)
                 if c.job_id:
-                    self.make_job(c.job_id, "preparing", lease + c.ttl_ms, now)
+                    self._make(c, "preparing", lease + c.ttl_ms, now, charged=charged)
             return ("held", c.job_id, 1, c.holder, lease, False)
         said = self._arrives(c, key, now)
         if said is None:
+            job = self.jobs[key.job] if key.job else None
+            if job is None or job.ended:
+                return self._take(key, c, now, dry=dry)
+            need = self._preparing(job.id, job.cost, now + c.lease_ms, using=c.reservation)
+            need.new = False
+            charged = self.charge(c.tally_id, c.policy_id, need, now, dry=dry)
+            if isinstance(charged, tuple):
+                return charged
+            if not dry:
+                job.slot = c.tally_id if charged else b""
             return self._take(key, c, now, dry=dry)
         if said[0] == "in_progress" and key.holder == c.holder:
             return self._hold(key)
         return said
+
+    def _preparing(self, job_id: bytes, cost: int, until: int, *, using: str) -> Need:
+        """While it is prepared it has a slot in its own name, until the lease ends."""
+        return Need(1, cost, using, until, job_id.hex(), text(job_id), had=bool(using))
 
     def _hold(self, key: Key) -> Said:
         return ("held", key.job, key.token, key.holder, key.lease, key.token > 1)
@@ -114,7 +156,7 @@ class Model(Shelf):
         return ("held", key.job, key.token + dry, c.holder, lease, True)
 
     def _take_over(self, c: TakeOver, now: int, _: Any) -> Said:
-        key, now = self.judge(now, c.record_id)
+        key, now = self._followed(c, now)
         if key is None or not key.lives(now):
             return ("missing",)
         if key.status == "committed":
@@ -122,13 +164,20 @@ class Model(Shelf):
         if key.status == "rejected":
             return ("rejected", key.job, key.receipt, key.expires)
         if now > key.lease:
-            return self._take(key, c, now)
+            regained = self.regain(self.jobs.get(key.job), c.policy_id, now, until=now + c.lease_ms)
+            return regained if isinstance(regained, tuple) else self._take(key, c, now)
         if key.holder == c.holder:
             return self._hold(key)
         return ("in_progress", key.job, key.lease - now + 1)
 
-    def _held_by(self, c: Any, now: int) -> tuple[Key | None, int]:
+    def _followed(self, c: Any, now: int) -> tuple[Key | None, int]:
+        """A key, its job, and the user who is counted for it."""
         key, now = self.judge(now, c.record_id)
+        job = self.jobs.get(key.job) if key is not None else None
+        return key, self.stamped(now, tally=job.slot if job else b"", policy=c.policy_id)
+
+    def _held_by(self, c: Any, now: int) -> tuple[Key | None, int]:
+        key, now = self._followed(c, now)
         mine = key is not None and (key.job, key.token, key.holder) == (c.job_id, c.token, c.holder)
         return (key if key is not None and mine and key.lives(now) else None), now
 
@@ -138,6 +187,9 @@ class Model(Shelf):
             return ("refused", "STALE")
         if key.status != "pending" or not key.lease:
             return ("refused", "ALREADY_SETTLED")
+        regained = self.regain(self.jobs.get(key.job), c.policy_id, now, until=now + c.lease_ms)
+        if isinstance(regained, tuple):
+            return regained
         key.lease, key.expires, key.stamp = now + c.lease_ms, now + c.lease_ms + key.ttl, now
         self.tie(self.jobs.get(key.job), key, now)
         return self._hold(key)
@@ -151,11 +203,18 @@ class Model(Shelf):
             if (key.status, key.receipt) == (status, c.receipt):
                 return ("settled", status, key.job, key.token)
             return ("refused", "ALREADY_SETTLED")
-        self.settle_key(key, status, now + (c.ttl_ms or key.ttl), c.receipt, now)
         job = self.jobs.get(key.job)
         if job is not None and not job.ended:
-            job.state = {"committed": "pending", "rejected": "failed", "pending": "preparing"}[status]
-            job.ended = now if status == "rejected" else 0
+            if status == "committed":
+                regained = self.regain(job, c.policy_id, now, until=0)
+                if isinstance(regained, tuple):
+                    return regained
+                job.state, job.slot = "pending", job.slot if regained else b""
+            elif status == "rejected":
+                self.end(job, "failed", now)
+            else:
+                self.drop_slot(job, now)
+        self.settle_key(key, status, now + (c.ttl_ms or key.ttl), c.receipt, now)
         self.tie(job, key, now)
         return ("settled", status, key.job, key.token)
 
@@ -183,8 +242,7 @@ class Model(Shelf):
             return ("missing",)
         if job.ended:
             return ("cancelled", c.job_id, job.state, False)
-        job.stamp = job.ended = max(now, job.stamp)
-        job.state = "cancelled"
+        self.end(job, "cancelled", self.stamped(max(now, job.stamp), tally=job.slot))
         return ("cancelled", c.job_id, "cancelled", True)
 
     def _forget(self, c: Forget, now: int, _: Any) -> Said:
@@ -210,12 +268,12 @@ class Model(Shelf):
         job = self.jobs.get(c.job_id)
         if job is None or not (isinstance(reply, Tended) and reply.changed):
             return ("tended", False)
-        now = max(now, job.stamp)
+        now = self.stamped(max(now, job.stamp), tally=job.slot)
         if job.ended and now > max(job.ended + c.retention_ms, job.until):
             del self.jobs[c.job_id]
             self.counts["retained"] += 1
         elif job.state == "preparing" and now > job.until:
-            job.state, job.stamp, job.ended = "failed", now, now
+            self.end(job, "failed", now)
             self.counts["abandoned"] += 1
         else:
             return ("tended", False)
@@ -263,4 +321,5 @@ _RULES: dict[type[Any], Callable[..., Said]] = {
     Tend: Model._tend,
     CountHits: Model._count,
     Purge: Model._purge,
+    **RULES,
 }

@@ -26,6 +26,10 @@ class Verb(StrEnum):
     SWEEP = "sweep"
     COUNT = "count"  # write down the hits
     PURGE = "purge"  # erase all that the tenant has, while others submit
+    SLOT = "slot"  # reserve one, then submit with it, consume it, release it, or go away
+    LIMIT = "limit"  # give a user other limits
+    RECOUNT = "recount"
+    SEQUENCE = "sequence"  # the next number of a client, or a wrong one
 
 
 class Op(Struct, frozen=True, omit_defaults=True):
@@ -67,6 +71,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     keys: int = 1
     bare: int = 0  # the last so many keys have records without a job
     sequenced: bool = False  # one more key, which belongs to a sequenced client: it is refused
+    quota: int | None = None  # so many jobs at a time for each user; None: nobody counts
     processes: int = 1
     tenants: int = 1
     users: int = 1
@@ -99,6 +104,8 @@ VERBS = {
     Verb.SWEEP: 8,
     Verb.COUNT: 3,
 }
+HOLDERS = {Verb.SLOT: 10, Verb.RESERVE: 3, Verb.LIMIT: 1, Verb.RECOUNT: 2, Verb.CANCEL: 8}
+SENDERS = {Verb.SEQUENCE: 12, Verb.CANCEL: 1, Verb.SWEEP: 1, Verb.FORGET: 1}
 VERDICTS = [Verdict.COMMIT, Verdict.COMMIT, Verdict.REJECT, Verdict.FAIL, None]
 # The heaviest that each fault is drawn.
 HEAVIEST = {
@@ -137,13 +144,16 @@ def draw(seed: int) -> Plan:
         )
         for _ in range(crowd)
     )
+    # Whoever erases a tenant erases its counts and marks too, piece by piece: no law holds of them meanwhile.
+    quota, more = (None, []) if verbs[Verb.PURGE] else _more(seed, keys, windows, leases)
     return Plan(
         seed,
-        clients,
+        (*clients, *more),
         _faults(chance),
         keys=keys,
         bare=pick([0, 0, 0, 1]) if keys > 1 else 0,
         sequenced=sequenced,
+        quota=quota,
         processes=pick([1, 2, 2, 3]),
         tenants=pick([1, 1, 2]),
         users=pick([1, 1, 2]),
@@ -162,6 +172,20 @@ def draw(seed: int) -> Plan:
         queue_max=pick([4, 32_768, 32_768, 32_768]),
         retention_ms=pick([200, 1000, 3000]),
     )
+
+
+def _more(
+    seed: int, keys: int, windows: list[int], leases: list[int]
+) -> tuple[int | None, list[tuple[Op, ...]]]:
+    """In some walks users are counted, in some there are sequenced clients; drawn apart from the rest."""
+    chance = Random(f"more {seed}")
+    quota = chance.choice([1, 2, 3, 5, 8, 12]) if chance.random() < 0.3 else None
+    crowds = [HOLDERS] * chance.randint(1, 2) if quota is not None else []
+    crowds += [SENDERS] * chance.randint(1, 3) if chance.random() < 0.3 else []
+    return quota, [
+        tuple(_op(chance, verbs, keys, 4, windows, leases) for _ in range(chance.randint(3, 10)))
+        for verbs in crowds
+    ]
 
 
 def _swarm(chance: Random) -> dict[Verb, int]:

@@ -25,7 +25,9 @@ FAULTS = (
     "unavailable", "request_lost", "reply_lost", "late", "slow", "wire_lost", "hang_up",
     "crash", "roll", "pause", "back", "forward",
 )  # fmt: skip
-EVENTS = ("expired", "re-created", "take-overs", "abandoned", "retained", "evicted", "version conflict")
+EVENTS = (
+    "expired", "re-created", "take-overs", "abandoned", "retained", "evicted", "version conflict", "numbers",
+)  # fmt: skip
 
 
 class Report(Struct):

@@ -1,4 +1,4 @@
-"""What the model keeps: keys and jobs in dicts, and the few ways in which they change."""
+"""What the model keeps: keys, jobs and streams in dicts, and the few ways in which they change."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Any
 class Key:
     fingerprint: bytes
     status: str
-    job: bytes
+    job: bytes  # of a batch the first
     holder: bytes
     token: int
     lease: int
@@ -19,7 +19,10 @@ class Key:
     receipt: bytes = b""
     hits: int = 0
     conflicts: int = 0
-    sequenced: bool = False
+    client: str = ""  # sequenced, by whom
+    number: int = 0
+    jobs: tuple[bytes, ...] = ()
+    foreign: str = ""
 
     def lives(self, now: int) -> bool:
         return now <= self.expires or now <= self.lease
@@ -27,16 +30,34 @@ class Key:
 
 @dataclass(slots=True)
 class Work:
+    id: bytes
     state: str
     until: int  # as long as its key lives, so must it
     stamp: int
     ended: int = 0
+    slot: bytes = b""  # the user who is counted for it
+    cost: int = 0
+    attempts: int = 0
+    user: str = ""
+
+
+@dataclass(slots=True)
+class Row:
+    """A client's sequence."""
+
+    last: int
+    seen: int
+    owner: str
+    expires: int
+    stamp: int
+    evicted: bool = False
 
 
 class Shelf:
     def __init__(self) -> None:
         self.keys: dict[bytes, Key] = {}
         self.jobs: dict[bytes, Work] = {}
+        self.rows: dict[bytes, Row] = {}
         self.counts: Counter[str] = Counter()
 
     def judge(self, now: int, record_id: bytes, *job_ids: bytes) -> tuple[Key | None, int]:
@@ -44,7 +65,7 @@ class Shelf:
         key = self.keys.get(record_id) if record_id else None
         if key is not None:
             now = max(now, key.stamp)
-            job_ids = (*job_ids, key.job)
+            job_ids = (*job_ids, key.job, *key.jobs)
         for job_id in job_ids:
             job = self.jobs.get(job_id)
             if job is not None:
@@ -54,14 +75,17 @@ class Shelf:
     def settle_key(self, key: Key, status: str, expires: int, receipt: bytes, now: int) -> None:
         key.status, key.lease, key.expires, key.receipt, key.stamp = status, 0, expires, receipt, now
 
-    def make_key(self, c: Any, status: str, holder: bytes, lease: int, expires: int, now: int) -> None:
+    def make_key(self, c: Any, status: str, holder: bytes, lease: int, expires: int, now: int) -> Key:
         self.counts["re-created"] += c.record_id in self.keys
-        self.keys[c.record_id] = Key(
-            c.fingerprint, status, c.job_id, holder, 1, lease, expires, c.ttl_ms, now
-        )
+        job = getattr(c, "job_id", b"")
+        key = Key(getattr(c, "fingerprint", b""), status, job, holder, 1, lease, expires, c.ttl_ms, now)
+        self.keys[c.record_id] = key
+        return key
 
-    def make_job(self, job_id: bytes, state: str, until: int, now: int) -> None:
-        self.jobs[job_id] = Work(state, until, now)
+    def make_job(
+        self, job_id: bytes, state: str, until: int, now: int, *, user: str, slot: bytes, cost: int
+    ) -> None:
+        self.jobs[job_id] = Work(job_id, state, until, now, slot=slot, cost=cost, user=user)
 
     def tie(self, job: Work | None, key: Key, now: int) -> None:
         """A job stays as long as its key."""

@@ -60,6 +60,8 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     for name in ("processes", "keys", "users"):
         if getattr(plan, name) > 1:
             yield replace(plan, **{name: getattr(plan, name) - 1})
+    if plan.quota is not None:
+        yield replace(plan, quota=None)
     if plan.sequenced:
         yield replace(plan, sequenced=False)
 

@@ -17,9 +17,10 @@ from msgspec.structs import asdict
 from onejob.core.facts import Attachment, Beside, Fact, Kind
 from onejob.core.fold import Changes, Working, fold, gather
 from onejob.core.receipt import AnyReply
+from onejob.core.sequence import SubmitSequence
 from onejob.core.step import Command, Footprint
-from onejob.core.upkeep import due, due_place
-from onejob.engine import Due, Durability, Listing, Page, Query, Unavailable, Unknown
+from onejob.engine import Durability, Page, Query, Unavailable, Unknown
+from onejob.engines.memory import MemoryEngine
 
 from .loop import Owner, VirtualLoop
 from .plan import Faults, Plan
@@ -64,21 +65,13 @@ class SimStore:
         self.failed: dict[bytes, float] = {}  # commands that got no answer, and when
         self._judged: list[dict[bytes, float]] = [{} for _ in Kind]
         self._observer = observer
+        # Pages are read as the plainest engine reads them.
+        self.reader = MemoryEngine()
+        self.reader.facts, self.reader._now = self.tables, self.clock
 
     def clock(self) -> int:
         ms = CLOCK_START_MS + int(self.loop.time() * 1000) + self.offset_ms
         return ms - ms % self.plan.tick_ms
-
-    def due(self, query: Due) -> list[Any]:
-        now = self.clock()
-        waiting = [fact for fact in self.tables[query.kind].values() if due(fact, now)]
-        return sorted((fact for fact in waiting if due_place(fact) > query.after), key=due_place)
-
-    def listed(self, query: Query[Any]) -> list[Any]:
-        assert isinstance(query, Listing)
-        facts = self.tables[query.kind].values()
-        own = (fact for fact in facts if fact.tenant == query.tenant and fact.id > query.after)
-        return sorted(own, key=lambda fact: fact.id)
 
     def calm(self) -> None:
         self.faults = Faults()
@@ -166,7 +159,7 @@ class Line:
         store = self.store
         if store.strikes("unavailable"):
             raise Unavailable("the store is away")
-        found = store.due(query) if isinstance(query, Due) else store.listed(query)
+        found = list(store.reader._matching(query))
         await self._hop()
         return Page(found[: query.limit], len(found) > query.limit)
 
@@ -240,6 +233,8 @@ class Line:
 
 def name_of(command: Command[Any]) -> bytes:
     """What tells a command from the others: the job it would make or looks at, or its holder."""
+    if isinstance(command, SubmitSequence):
+        return command.items[0].job_id
     name: bytes = getattr(command, "job_id", b"") or getattr(command, "holder", b"")
     return name
 

@@ -24,6 +24,9 @@ LEAST = {
     "answer unavailable": 100, "unknown raised": 150, "no answer": 300,
     "expired": 150, "re-created": 300, "take-overs": 40, "abandoned": 5, "retained": 500, "purged": 100,
     "evicted": 80, "version conflict": 100,
+    "numbers": 50, "SubmitSequence already": 50, "SubmitSequence refused": 30, "LookUpStream stream": 20,
+    "ReserveSlot slot": 20, "ReserveSlot refused": 10, "ConsumeSlot slot settled": 1, "RenewSlot slot": 4,
+    "ReleaseSlot slot settled": 4, "SetLimits tally": 3, "Recount recounted": 4,
     "unavailable": 80, "request_lost": 40, "reply_lost": 60, "late": 30, "slow": 250, "wire_lost": 40,
     "hang_up": 50, "crash": 60, "roll": 25, "pause": 80, "back": 10, "forward": 1,
 }  # fmt: skip

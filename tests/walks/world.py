@@ -9,8 +9,10 @@ from random import Random
 from msgspec import Struct
 
 from onejob.core import identity
-from onejob.core.facts import Kind, Record
+from onejob.core.facts import Kind, Policy, Record
+from onejob.core.limits import POLICY_NAME, Limits, TenantLimits, encoded
 from onejob.core.receipt import AnyReply, InProgress
+from onejob.core.slots import SLOT_TTL_MS_MAX
 from onejob.core.states import ENDED, IdempotencyStatus
 from onejob.core.work import Cancel
 from onejob.ids import SeededIds
@@ -19,15 +21,17 @@ from .answers import Answers
 from .checks import Watch
 from .client import Client
 from .house import Parts, Process
+from .laws import used
 from .loop import Stuck, VirtualLoop
 from .plan import Op, Plan, Verb
+from .purse import Rules
 from .shelf import Key
 
 CALM_SECONDS_MAX = 600.0  # of virtual time, in which everybody must be answered
 _NEMESIS_SECONDS = 0.25
 _JUMP_MS_MAX = 3000
 _JUMPS_MAX = 3
-SEQUENCED = "sequenced"
+PLANTED = "seq"
 
 
 class Walked(Struct, frozen=True):
@@ -119,6 +123,8 @@ class World:
     async def _walk(self) -> None:
         if self.plan.sequenced:
             self._plant()
+        if self.plan.quota is not None:
+            self._plant_policies(self.plan.quota)
         self._processes = [self._process() for _ in range(self.plan.processes)]
         self._nemesis = self.loop.create_task(self._torment())
         clients = [Client(self, number) for number in range(len(self.plan.clients))]
@@ -139,12 +145,21 @@ class World:
         until = now + 100_000
         record = Record(
             id, "tenant0", "walk", f"key{self.plan.keys}", IdempotencyStatus.COMMITTED, b"\x02", b"", b"seq",
-            1, 0, now, now, until, 100_000, "client:seq", "seq", client_id="seq",
+            1, 0, now, now, until, 100_000, "client:seq", "seq", client_id=PLANTED,
         )  # fmt: skip
         self.store.tables[Kind.RECORD][id] = record
         self.watch.model.keys[id] = Key(
-            b"\x02", "committed", b"", b"seq", 1, 0, until, 100_000, now, sequenced=True
+            b"\x02", "committed", b"", b"seq", 1, 0, until, 100_000, now, client=PLANTED
         )
+
+    def _plant_policies(self, quota: int) -> None:
+        """The tenants' limits for users who have none of their own."""
+        for n in range(self.plan.tenants):
+            tenant, now = f"tenant{n}", self.store.clock()
+            body = encoded(TenantLimits(default=Limits(max_concurrent=quota)))
+            id = identity.policy_id(tenant, POLICY_NAME)
+            self.store.tables[Kind.POLICY][id] = Policy(id, tenant, POLICY_NAME, body, now)
+            self.watch.model.rules[id] = Rules(body, now)
 
     def _process(self) -> Process:
         return Process(self.store, self.plan, self._chance, self._parts)
@@ -259,7 +274,7 @@ class World:
                     )
                 )
             await clients[0].sweep(Op(Verb.SWEEP))
-            if not jobs and all(record.client_id for record in records.values()):
+            if not jobs and all(record.client_id == PLANTED for record in records.values()):
                 return
             await asyncio.sleep(2.0)
             rounds = rounds + 1 if left == len(records) + len(jobs) else 0
@@ -267,6 +282,10 @@ class World:
         self.watch.violated("what is expired goes", f"{len(records)} records and {len(jobs)} jobs stay")
 
     def _nothing_is_left(self) -> None:
+        for tally in self.store.tables[Kind.TALLY].values():
+            # Reservations may still be there, but their time runs out.
+            if used(tally, tally.changed_at + SLOT_TTL_MS_MAX) or tally.cost_held:
+                self.watch.violated("a slot is freed", f"{tally.user} still holds {tally.live}")
         for process in (*self._processes, *self._old):
             if process.harmed:
                 self.watch.violated("a caller that goes away harms nobody", f"{len(process.harmed)} were")

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
 
-from . import zoo_decisions, zoo_gate, zoo_store
+from . import zoo_decisions, zoo_gate, zoo_quotas, zoo_store
 from .cage import CAGE
 from .plan import Faults, Op, Plan, Verb, draw
 from .world import Walked, walk
 
-__all__ = ["ZOO", "hunt", "plan_of", "zoo_decisions", "zoo_gate", "zoo_store"]
+__all__ = ["ZOO", "hunt", "plan_of", "zoo_decisions", "zoo_gate", "zoo_quotas", "zoo_store"]
 
 ZOO = CAGE
 

@@ -1,4 +1,4 @@
-"""A third of the zoo: wrong decisions."""
+"""Part of the zoo: wrong decisions."""
 
 from collections.abc import Iterator
 from typing import Any

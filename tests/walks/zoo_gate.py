@@ -1,4 +1,4 @@
-"""A third of the zoo: gates that go wrong."""
+"""Part of the zoo: gates that go wrong."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A third of the zoo: stores and combiners that go wrong."""
+"""Part of the zoo: stores and combiners that go wrong."""
 
 from collections.abc import Iterator
 from random import Random

@@ -11,7 +11,9 @@ from .following import Following
 from .mixed import Mixed
 from .order import Order
 from .queries import Queries
+from .quotas import Quotas
 from .races import Races
+from .sequences import Sequences
 from .tenants import Tenants
 from .time import Time
 from .values import Values
@@ -28,7 +30,9 @@ class EngineContract(
     Mixed,
     Order,
     Queries,
+    Quotas,
     Races,
+    Sequences,
     Tenants,
     Time,
     Values,

@@ -5,9 +5,12 @@ from typing import Any
 
 from onejob.core.facts import U64, Attachment, Beside, Fact, Job, Policy, Record, Reservation, Stream, Tally
 from onejob.core.identity import policy_id, record_id, stream_id, tally_id
+from onejob.core.limits import POLICY_NAME, Limits, encoded
 from onejob.core.policy import SetPolicy
 from onejob.core.receipt import Held
 from onejob.core.reservation import Reserve, Settle, Verdict
+from onejob.core.sequence import Item, SubmitSequence
+from onejob.core.slots import SetLimits
 from onejob.core.states import IdempotencyStatus, JobState, SlotState
 from onejob.core.submission import Submit
 from onejob.ids import new_holder, new_job_id
@@ -16,6 +19,7 @@ TENANT = "acme"
 OTHER = "globex"
 TYPE = "mail"
 USER = "ann"
+CLIENT = "till-7"
 ACTOR = "client:suite"
 FAR = 4_000_000_000_000  # no suite runs as late as that
 LEASE_MS = 500
@@ -47,6 +51,46 @@ def reserve(
 
 def settle(held: Held, verdict: Verdict = Verdict.COMMIT, *, tenant: str = TENANT, **options: Any) -> Settle:
     return Settle(**fence(held, tenant), verdict=verdict, actor=ACTOR, **options)
+
+
+def whose(tenant: str = TENANT, user: str = USER) -> dict[str, Any]:
+    """What a command names of a user who is counted."""
+    return {
+        "tenant": tenant,
+        "tally_id": tally_id(tenant, user),
+        "policy_id": policy_id(tenant, POLICY_NAME),
+    }
+
+
+def counted(key: str = "k", *, tenant: str = TENANT, **options: Any) -> Submit:
+    """A submission of a user who is counted."""
+    return submit(key, **whose(tenant) | options)
+
+
+def limited(most: int, tenant: str = TENANT) -> SetLimits:
+    return SetLimits(**whose(tenant), user=USER, limits=encoded(Limits(max_concurrent=most)))
+
+
+def send(
+    sequence: int, *, tenant: str = TENANT, key: str = "", jobs: int = 1, input: bytes = b"{}"
+) -> SubmitSequence:
+    """One number of a client's sequence."""
+    key = key or f"n{sequence}"
+    return SubmitSequence(
+        **whose(tenant),
+        stream_id=stream_id(tenant, TYPE, CLIENT),
+        record_id=key_id(key, tenant),
+        scope=TYPE,
+        client_id=CLIENT,
+        sequence=U64(sequence),
+        key=key,
+        fingerprint=sha256(input).digest(),
+        items=tuple(Item(new_job_id(), TYPE, input) for _ in range(jobs)),
+        actor=ACTOR,
+        user=USER,
+        owner=ACTOR,
+        ttl_ms=TTL_MS,
+    )
 
 
 def fence(held: Held, tenant: str = TENANT) -> dict[str, Any]:

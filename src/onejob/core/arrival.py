@@ -62,6 +62,10 @@ class Arrival(CommandData, frozen=True, gc=False, kw_only=True):
             True,
         )
 
+    def is_uncounted(self, facts: Facts) -> bool:
+        """Known at a glance, as for most: there is neither a tally nor a policy, and nothing was reserved."""
+        return facts.tally is None and facts.policy is None and not self.reservation
+
     def charged(self, facts: Facts, ask: Ask, now: int) -> Taken | Refused | None:
         return charge(facts, ask, now, tenant=self.tenant, user=self.user, tally_id=self.tally_id)
 

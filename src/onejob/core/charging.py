@@ -31,16 +31,15 @@ def charge(
     return take(facts.tally or blank(tally_id, tenant, user, now), limits, ask, now)
 
 
-def preparing(job_id: bytes, *, cost: int, until: int, reservation: str = "", again: bool = False) -> Ask:
-    """What a job needs while it is prepared: a slot until its lease ends."""
+def preparing(job_id: bytes, *, cost: int, until: int, reservation: str = "", is_new: bool = True) -> Ask:
+    """What a job needs while it is prepared: a slot in its own name, until its lease ends."""
     return Ask(
         cost=cost,
-        reservation=job_id.hex() if again else reservation,
+        reservation=reservation,
         until=until,
         name=job_id.hex(),
         job_id=text_of(job_id),
-        is_new=not again,
-        again=again,
+        is_new=is_new,
         had=bool(reservation),
     )
 
@@ -50,7 +49,9 @@ def reheld(job: Job | None, facts: Facts, now: int, *, until: int) -> tuple[Tall
     if job is None or not _is_marked(job, facts.tally):
         return ()
     assert facts.tally is not None
-    ask = preparing(job.id, cost=job.cost_held, until=until, again=True)._replace(had=True)
+    own = job.id.hex()
+    ask = preparing(job.id, cost=job.cost_held, until=until, reservation=own, is_new=False)
+    ask = ask._replace(again=True)
     taken = take(facts.tally, limits_in(facts), ask, now)
     return (taken.tally,) if isinstance(taken, Taken) else taken
 

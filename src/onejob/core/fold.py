@@ -41,7 +41,10 @@ class Changes(NamedTuple):
 class Working:
     """The facts of one batch while its commands are folded over them."""
 
-    __slots__ = ("_adds", "_cuts", "_jobs", "_loaded", "_places", "_records", "tables")
+    __slots__ = (
+        "_adds", "_cuts", "_jobs", "_loaded", "_places", "_policies", "_records", "_streams", "_tallies",
+        "tables",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.tables: list[dict[bytes, Any]] = [{} for _ in Kind]
@@ -49,6 +52,7 @@ class Working:
         self._places = {cls: (self.tables[kind], self._loaded[kind]) for cls, kind in KINDS.items()}
         self._records: dict[bytes, Record | None] = self.tables[Kind.RECORD]
         self._jobs: dict[bytes, Job | None] = self.tables[Kind.JOB]
+        self._streams, self._tallies, self._policies = self.tables[Kind.STREAM :]
         self._adds: list[Attachment] = []
         self._cuts: list[Cut] = []
 
@@ -79,16 +83,16 @@ class Working:
         return Facts(record, own) if own or record is not None else _NOTHING
 
     def _further(self, footprint: Footprint, record: Record | None, own: dict[bytes, Job]) -> Facts:
-        tally = footprint.tally
-        if footprint.follow_tally and not tally:
-            tally = next((job.slot for job in own.values() if job.slot), b"")
-        return Facts(
-            record,
-            own,
-            _owned(self.tables[Kind.STREAM], footprint.stream, footprint.tenant),
-            _owned(self.tables[Kind.TALLY], tally, footprint.tenant),
-            _owned(self.tables[Kind.POLICY], footprint.policy, footprint.tenant),
-        )
+        tenant, id = footprint.tenant, footprint.tally
+        if footprint.follow_tally and not id:
+            id = next((job.slot for job in own.values() if job.slot), b"")
+        stream = _owned(self._streams, footprint.stream, tenant) if footprint.stream else None
+        tally = _owned(self._tallies, id, tenant) if id else None
+        policy = _owned(self._policies, footprint.policy, tenant) if footprint.policy else None
+        # Most submissions are new and their users uncounted: whoever asks then finds nothing at all.
+        if stream is tally is policy is record is None and not own:
+            return _NOTHING
+        return Facts(record, own, stream, tally, policy)
 
     def apply(self, step: Step[Any], footprint: Footprint, facts: Facts) -> None:
         """Take over the changes of one command: all of them, or with an error none.
@@ -96,12 +100,13 @@ class Working:
         A command changes only what its footprint names, in its own tenant, from the version it was shown.
         """
         tenant = footprint.tenant
-        named = (footprint.record, *footprint.jobs, *facts.jobs, *_further_named(footprint, facts))
+        named = (footprint.record, *footprint.jobs, *facts.jobs)
         moves: list[tuple[Any, bytes, Any, Fact | None]] = []
         for fact in step.puts:
             place = self._places[type(fact)]
             old = place[0].get(fact.id)
-            if fact.id not in named or fact.tenant != tenant or (old is not None and old.tenant != tenant):
+            is_named = fact.id in named or _is_further_named(fact.id, footprint, facts)
+            if not is_named or fact.tenant != tenant or (old is not None and old.tenant != tenant):
                 raise Trespass("a put outside the footprint, or outside the tenant")
             if fact.version != (1 if old is None else old.version + 1):
                 raise Trespass("a put that does not follow the version it was shown")
@@ -109,7 +114,8 @@ class Working:
         for fact in step.drops:
             place = self._places[type(fact)]
             old = place[0].get(fact.id)
-            if fact.id not in named or old is None or old.tenant != tenant:
+            is_named = fact.id in named or _is_further_named(fact.id, footprint, facts)
+            if not is_named or old is None or old.tenant != tenant:
                 raise Trespass("a drop outside the footprint, or outside the tenant")
             moves.append((place, fact.id, old, None))
         made = [fact.id for fact in step.puts]
@@ -230,15 +236,13 @@ def _checked(command: Command[AnyReply], facts: Facts, now: int) -> int:
     return now
 
 
-def _further_named(footprint: Footprint, facts: Facts) -> tuple[bytes, ...]:
-    if footprint.stream or footprint.tally or footprint.policy or footprint.follow_tally:
-        followed = facts.tally.id if facts.tally is not None else b""
-        return (footprint.stream, footprint.tally, footprint.policy, followed)
-    return ()
+def _is_further_named(id: bytes, footprint: Footprint, facts: Facts) -> bool:
+    followed = facts.tally.id if facts.tally is not None else b""
+    return bool(id) and id in (footprint.stream, footprint.tally, footprint.policy, followed)
 
 
 def _owned(table: dict[bytes, Any], id: bytes, tenant: str) -> Any:
-    fact = table[id] if id else None
+    fact = table[id]
     return fact if fact is not None and fact.tenant == tenant else None
 
 

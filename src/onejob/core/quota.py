@@ -39,18 +39,20 @@ class Taken(NamedTuple):
 
 def take(tally: Tally, limits: Effective, ask: Ask, now: int) -> Taken | Refused:
     """The tally with what was asked for, or why there is no room."""
-    mine = tally.reservations.get(ask.reservation)
+    mine = count.found(tally, ask.reservation, now)
+    if mine is not None and ask.job_id and mine.job_id == ask.job_id and mine.state is SlotState.CONSUMED:
+        mine = None  # by this very job, in an earlier attempt that gave its slot back
     if mine is not None and mine.state is not _ACTIVE:
         return _slot_lost(f"the reservation was already {mine.state}; reserve another slot", now)
     held = count.standing(tally, now)
-    holds = mine is not None and count.is_active(mine, now)
-    if mine is not None and holds:
+    holds = mine is not None
+    if mine is not None:
         held = held._replace(reserved=held.reserved - 1, money_held=held.money_held - mine.cost)
     if not (holds and ask.again):  # what is prolonged was admitted before
         refused = (
             (None if holds else _no_slot(limits, held, ask, now))
             or (_too_often(tally, limits, held, ask, now) if ask.is_new else None)
-            or (_too_dear(limits, held, ask, now) if ask.is_new or ask.again else None)
+            or (_too_dear(limits, held, ask, now) if ask.is_new or ask.job_id else None)
         )
         if refused is not None:
             return refused

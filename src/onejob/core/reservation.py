@@ -62,7 +62,8 @@ class Reserve(Arrival, frozen=True, gc=False, kw_only=True):
         job = facts.jobs.get(record.job_id)
         if job is None or job.state in ENDED:
             return _taken_over(record, job, (), now, holder=self.holder, lease_ms=self.lease_ms)
-        ask = preparing(job.id, cost=job.cost_held, until=now + self.lease_ms, again=True)
+        until, named = now + self.lease_ms, self.reservation
+        ask = preparing(job.id, cost=job.cost_held, until=until, reservation=named, is_new=False)
         taken = self.charged(facts, ask, now)
         if isinstance(taken, Refused):
             return Step(taken)
@@ -155,9 +156,8 @@ class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
         """Repeated with equal content it succeeds; anything else comes too late."""
         if record.receipt == self.receipt and record.status is _STATUS_OF[self.verdict]:
             return Settled(record, facts.jobs.get(record.job_id), now)
-        return Refused(
-            Reason.ALREADY_SETTLED, f"the key is already {_word(record)}; this changes nothing", now
-        )
+        word = "given up" if record.status is IdempotencyStatus.PENDING else record.status.value
+        return Refused(Reason.ALREADY_SETTLED, f"the key is already {word}; this changes nothing", now)
 
     def _commit(self, record: Record, facts: Facts, now: int) -> Step[Settled | Refused]:
         done = committed(
@@ -249,10 +249,6 @@ _STATUS_OF = {
     Verdict.REJECT: IdempotencyStatus.REJECTED,
     Verdict.FAIL: IdempotencyStatus.PENDING,
 }
-
-
-def _word(record: Record) -> str:
-    return "given up" if record.status is IdempotencyStatus.PENDING else record.status.value
 
 
 def _slotted(tenant: str, record_id: bytes, policy_id: bytes) -> Footprint:

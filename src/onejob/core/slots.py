@@ -63,7 +63,7 @@ class ReserveSlot(TallyCommand, frozen=True, gc=False, kw_only=True):
 
     def decide(self, facts: Facts, now: int) -> Step[SlotHeld | Refused]:
         tally = facts.tally or count.blank(self.tally_id, self.tenant, self.user, now)
-        before = tally.reservations.get(self.reservation)
+        before = count.found(tally, self.reservation, now)
         if before is not None:
             return Step(self._again(before, now))
         limits = limits_in(facts)
@@ -78,7 +78,7 @@ class ReserveSlot(TallyCommand, frozen=True, gc=False, kw_only=True):
         return Step(SlotHeld(self.reservation, until, now, taken.cautions), (taken.tally,))
 
     def _again(self, before: Reservation, now: int) -> SlotHeld | Refused:
-        if count.is_active(before, now):
+        if before.state is _ACTIVE:
             return SlotHeld(self.reservation, before.expires_at, now)
         return _lost(before, now)
 
@@ -88,8 +88,8 @@ class SlotCommand(TallyCommand, frozen=True, gc=False, kw_only=True):
 
     reservation: str
 
-    def found(self, facts: Facts) -> tuple[Tally, Reservation] | None:
-        one = None if facts.tally is None else facts.tally.reservations.get(self.reservation)
+    def found(self, facts: Facts, now: int) -> tuple[Tally, Reservation] | None:
+        one = None if facts.tally is None else count.found(facts.tally, self.reservation, now)
         return None if facts.tally is None or one is None else (facts.tally, one)
 
 
@@ -99,8 +99,8 @@ class RenewSlot(SlotCommand, frozen=True, gc=False, kw_only=True):
     ttl_ms: int = SLOT_TTL_MS_DEFAULT
 
     def decide(self, facts: Facts, now: int) -> Step[SlotHeld | Refused]:
-        found = self.found(facts)
-        if found is None or not count.is_active(found[1], now):
+        found = self.found(facts, now)
+        if found is None or found[1].state is not _ACTIVE:
             return Step(_lost(found[1] if found else None, now))
         tally, one = found
         until = now + self.ttl_ms
@@ -113,8 +113,8 @@ class ReleaseSlot(SlotCommand, frozen=True, gc=False, kw_only=True):
     """Free a slot. One that is free already, or has expired, stays so."""
 
     def decide(self, facts: Facts, now: int) -> Step[SlotSettled | Refused]:
-        found = self.found(facts)
-        if found is None or found[1].state is _RELEASED or now > found[1].expires_at:
+        found = self.found(facts, now)
+        if found is None or found[1].state is _RELEASED:
             return Step(SlotSettled(_RELEASED, now))
         tally, one = found
         if one.state is _CONSUMED:
@@ -135,11 +135,11 @@ class ConsumeSlot(SlotCommand, frozen=True, gc=False, kw_only=True):
         return Footprint(self.tenant, jobs=jobs, tally=self.tally_id, policy=self.policy_id)
 
     def decide(self, facts: Facts, now: int) -> Step[SlotSettled | Refused | Missing]:
-        found = self.found(facts)
+        found = self.found(facts, now)
         named = text_of(self.job_id) if self.job_id else ""
         if found is not None and found[1].state is _CONSUMED and found[1].job_id == named:
             return Step(SlotSettled(_CONSUMED, now))
-        if found is None or not count.is_active(found[1], now):
+        if found is None or found[1].state is not _ACTIVE:
             return Step(_lost(found[1] if found else None, now))
         job = facts.jobs.get(self.job_id)
         if self.job_id and job is None:

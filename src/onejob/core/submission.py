@@ -32,7 +32,7 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
             # the clock was set back in between, so that no gate lives on this answer.
             assert mine.key == self.key
             return Step(Created(mine, min(mine.keep_until, now - 1), now))
-        taken = self.charged(facts, self._ask(self.job_id), now)
+        taken = None if self.is_uncounted(facts) else self.charged(facts, self._ask(self.job_id), now)
         if isinstance(taken, Refused):
             return Step(taken)
         expires_at = now + self.ttl_ms if self.record_id else 0
@@ -56,7 +56,9 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
         job = facts.jobs[record.job_id]
         if job.state in ENDED:
             return closed(record, job, now)
-        charged = self.charged(facts, self._ask(job.id, again=True), now)
+        # The job keeps its estimate: whoever finishes it may have said another. It was counted when it began.
+        ask = self._ask(job.id)._replace(cost=job.cost_held, is_new=False)
+        charged = self.charged(facts, ask, now)
         if isinstance(charged, Refused):
             return Step(charged)
         tallies = () if charged is None else (charged.tally,)
@@ -65,10 +67,6 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
         ready = made_ready(job, now, keep_until=taken.expires_at, slot=slot)
         return Step(Created(ready, taken.expires_at, now), (taken, ready, *tallies))
 
-    def _ask(self, job_id: bytes, *, again: bool = False) -> Ask:
-        if again:  # its reservation went by its own name
-            return Ask(
-                cost=self.cost, reservation=job_id.hex(), job_id=text_of(job_id), is_new=False, again=True
-            )
+    def _ask(self, job_id: bytes) -> Ask:
         named = self.reservation
         return Ask(cost=self.cost, reservation=named, job_id=text_of(job_id), had=bool(named))

@@ -65,6 +65,12 @@ def is_active(reservation: Reservation | None, now: int) -> bool:
     return reservation is not None and reservation.state is _ACTIVE and now <= reservation.expires_at
 
 
+def found(tally: Tally, id: str, now: int) -> Reservation | None:
+    """A reservation that still says something; an expired one is as good as gone, swept or not."""
+    one = tally.reservations.get(id)
+    return one if one is not None and now <= one.expires_at else None
+
+
 def kept(tally: Tally, now: int) -> dict[str, Reservation]:
     """The reservations that still say something: active ones, and settled ones until they would have expired."""
     return {id: one for id, one in tally.reservations.items() if now <= one.expires_at}

@@ -1,0 +1,100 @@
+"""What being counted costs: one user in a hurry, many users, and nobody counted, on the same engine."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from onejob.clock import SystemClock
+from onejob.core.fold import fold, gathered
+from onejob.core.identity import policy_id, tally_id
+from onejob.core.limits import POLICY_NAME, CostLimit, Limits, Period, encoded
+from onejob.core.receipt import Created, TallyFound
+from onejob.core.slots import SetLimits
+from onejob.core.step import Footprint
+from onejob.engines.combine import Combine
+from onejob.engines.gate import Gate
+from onejob.engines.sqlite import SqliteEngine
+from onejob.ids import new_job_id
+from onejob.intake import Caller, submit_of
+from onejob.settings import IdempotencyConfig
+
+from .made import random_keys, submission
+from .measure import Laps, Report, Work, rates
+
+CALLERS = 64
+USERS = 1000
+EACH = 60
+# Everything is limited, and nothing is reached: only the counting is measured.
+LIMITS = encoded(Limits(10**9, 10**9, 10**9, CostLimit(10**15, Period.MONTH)))
+
+
+async def users(folder: Path, report: Report, rounds: int) -> None:
+    report.title(f"Submissions per second on SQLite with quotas ({CALLERS} callers, every limit set)")
+    keys = random_keys(random.Random(7))
+    engine = await SqliteEngine.open(str(folder / "users.db"))
+    gate = Gate(Combine(engine), IdempotencyConfig(), SystemClock().monotonic)
+    names = {
+        "hot user": ["hot"] * CALLERS,
+        "many users": [f"user-{n}" for n in range(USERS)],
+        "nobody counted": [f"free-{n}" for n in range(USERS)],
+    }
+    for name in ("hot user", "many users"):
+        for user in dict.fromkeys(names[name]):
+            await _limit(gate, user)
+
+    async def worker(callers: list[Caller], share: list[str]) -> None:
+        for number, key in enumerate(share):
+            caller = callers[number % len(callers)]
+            (reply,) = await gate.execute([submit_of(submission(key), caller, new_job_id())])
+            assert isinstance(reply, Created), reply
+
+    def lane(name: str) -> Work:
+        callers = [Caller(user=user) for user in names[name]]
+
+        async def work() -> int:
+            shares = [(callers[n::CALLERS], list(islice(keys, EACH))) for n in range(CALLERS)]
+            await asyncio.gather(*(worker(*share) for share in shares))
+            return CALLERS * EACH
+
+        return work
+
+    seen = await rates({name: lane(name) for name in names}, rounds)
+    await gate.aclose()
+    for name, rate in seen.items():
+        report.row(name, f"{rate:,.0f}")
+    report.bar("hot user / many users", seen["hot user"] / seen["many users"], least=0.5)
+    report.bar("many users / nobody counted", seen["many users"] / seen["nobody counted"], least=0.3)
+    _footprint(report, keys, rounds)
+
+
+async def _limit(gate: Gate, user: str) -> None:
+    tenant = Caller().tenant
+    (reply,) = await gate.execute(
+        [
+            SetLimits(
+                tenant=tenant,
+                tally_id=tally_id(tenant, user),
+                policy_id=policy_id(tenant, POLICY_NAME),
+                user=user,
+                limits=LIMITS,
+            )
+        ]
+    )
+    assert isinstance(reply, TallyFound)
+
+
+def _footprint(report: Report, keys: Iterator[str], rounds: int) -> None:
+    """What it costs that every submission asks after a tally and a policy, where there are none."""
+    laps = Laps(CALLERS)
+    for _ in range(rounds * 20):
+        batch = [submit_of(submission(key), Caller(), new_job_id()) for key in islice(keys, CALLERS)]
+        named = [command.footprint for command in batch]
+        bare = [Footprint(f.tenant, f.record, f.jobs, follow_jobs=True) for f in named]
+        for name, footprints in (("with tally and policy", named), ("without", bare)):
+            laps.begin()
+            fold(batch, footprints, gathered(footprints, lambda _: ()), 1)
+            laps.lap(f"gather and fold {name}, µs")
+    for name, value in laps.medians().items():
+        report.row(name, f"{value:.2f}")

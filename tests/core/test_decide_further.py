@@ -1,0 +1,352 @@
+"""Every tally, policy and stream against every command: each has its answer, written here in tables."""
+
+from importlib import import_module
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from onejob.core.command import CommandData
+from onejob.core.facts import FORMAT, KINDS, U64, Fact, Kind, Policy, Record, Reservation, Stream
+from onejob.core.foreign import StoreKey
+from onejob.core.ids import text_of
+from onejob.core.limits import CostLimit, Limits, Period, TenantLimits, encoded
+from onejob.core.policy import DropPolicy, LookUpPolicy, SetPolicy
+from onejob.core.receipt import AnyReply, Defect, Refused, Tended
+from onejob.core.recount import Adopt, Recount
+from onejob.core.sequence import Evict, LookUpStream, SubmitSequence
+from onejob.core.slots import ConsumeSlot, LookUpTally, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
+from onejob.core.states import JobState, SlotState
+from onejob.core.step import Command
+from tests.core.shapes import (
+    ABSENT,
+    ENDED_JOBS,
+    LIVE_JOBS,
+    RECORDS,
+    commands_for,
+    job_named,
+    jobs_of,
+    record_named,
+)
+from tests.core.test_decide_total import AnyCommand, cells
+from tests.core.test_quota import POLICY_ID, tenant
+from tests.core.test_sequence import CLIENT, STREAM_ID, send
+from tests.core.world import (
+    BOB,
+    DAY,
+    HOUR,
+    JOB,
+    JOB2,
+    NOW,
+    RECORD_ID,
+    SECOND,
+    TALLY_ID,
+    TENANT,
+    USER,
+    World,
+    a_job,
+    a_record,
+    a_tally,
+)
+
+SLOT = "slot-one"
+# Where commands are; what runs jobs has tables of its own.
+ROOMS = (
+    "foreign", "lookup", "policy", "recount", "reservation", "sequence", "slots", "submission", "upkeep",
+)  # fmt: skip
+
+
+def slot(state: SlotState = SlotState.ACTIVE, until: int = NOW + SECOND, job: bytes = b"") -> dict[str, Any]:
+    return {"reservations": {SLOT: Reservation(NOW - SECOND, until, state, 0, text_of(job) if job else "")}}
+
+
+def own(**limits: Any) -> dict[str, Any]:
+    return {"limits": encoded(Limits(**limits))}
+
+
+TALLIES: dict[str, dict[str, Any] | None] = {
+    "absent": None,
+    "plain": {},
+    "free": own(max_concurrent=9),
+    "full": own(max_concurrent=3),
+    "active": slot(),
+    "active_to_the_millisecond": slot(until=NOW),
+    "active_and_full": {**slot(), **own(max_concurrent=4)},
+    "expired": slot(until=NOW - 1),
+    "expired_and_consumed": slot(SlotState.CONSUMED, NOW - 1),
+    "consumed": slot(SlotState.CONSUMED),
+    "consumed_by_the_job": slot(SlotState.CONSUMED, job=JOB),
+    "consumed_by_another": slot(SlotState.CONSUMED, job=JOB2),
+    "released": slot(SlotState.RELEASED),
+    "often": {**own(jobs_per_hour=1), "minutes": (0,) * 59 + (1,), "hours": (0,) * 23 + (1,), "counted_at": NOW},
+    "dear": {**own(cost_limit=CostLimit(5, Period.DAY)), "spent": (5, 5, 5), "spent_at": NOW - 1},
+    "preparing": {"reservations": {JOB.hex(): Reservation(NOW - SECOND, NOW, SlotState.ACTIVE, 5)}},
+}  # fmt: skip
+POLICIES: dict[str, Policy | None] = {
+    "absent": None,
+    "usual": tenant(default=Limits(max_concurrent=9)),
+    "closed": tenant(ceiling=Limits(max_concurrent=0)),
+    "poor": tenant(ceiling=Limits(cost_limit=CostLimit(0, Period.MONTH))),
+}
+
+# By the tally alone; the tenant has no limits, and the job of `with_job` is there and pending, without a slot.
+SLOTS = """
+                           reserve      renew     release      consume      with_job
+absent                     SlotHeld     LOST      SlotSettled  LOST         LOST
+plain                      SlotHeld     LOST      SlotSettled  LOST         LOST
+free                       SlotHeld     LOST      SlotSettled  LOST         LOST
+full                       QUOTA        LOST      SlotSettled  LOST         LOST
+active                     SlotHeld     SlotHeld  SlotSettled  SlotSettled  SlotSettled
+active_to_the_millisecond  SlotHeld     SlotHeld  SlotSettled  SlotSettled  SlotSettled
+active_and_full            SlotHeld     SlotHeld  SlotSettled  SlotSettled  SlotSettled
+expired                    SlotHeld     LOST      SlotSettled  LOST         LOST
+expired_and_consumed       SlotHeld     LOST      SlotSettled  LOST         LOST
+consumed                   LOST         LOST      SETTLED      SlotSettled  LOST
+consumed_by_the_job        LOST         LOST      SETTLED      LOST         SlotSettled
+consumed_by_another        LOST         LOST      SETTLED      LOST         LOST
+released                   LOST         LOST      SlotSettled  LOST         LOST
+often                      SlotHeld     LOST      SlotSettled  LOST         LOST
+dear                       SlotHeld     LOST      SlotSettled  LOST         LOST
+preparing                  SlotHeld     LOST      SlotSettled  LOST         LOST
+"""
+# By the state of the job; it belongs to the user, bears no mark, and the user is counted.
+OF_THE_JOB = """
+            with_job     adopt
+absent      Missing      Tended-
+preparing   SlotSettled  Tended-
+scheduled   SlotSettled  Tended+
+pending     SlotSettled  Tended+
+running     SlotSettled  Tended+
+success     SlotSettled  Tended-
+failed      SlotSettled  Tended-
+cancelled   SlotSettled  Tended-
+lost        SlotSettled  Tended-
+"""
+# Number 5 is sent; the stream stands where its name says.
+NUMBERS = """
+              new        at_4       at_5     at_2     theirs  evicted    at_the_end
+absent        GAP        Committed  Already  GAP      OWNER   Committed  Already
+expired       GAP        Committed  Already  GAP      OWNER   Committed  Already
+own           Committed  Committed  Committed Committed OWNER Committed  Committed
+copy          Already    Already    Already  Already  OWNER   Already    Already
+other_print   REUSED     REUSED     REUSED   REUSED   OWNER   REUSED     REUSED
+other_client  REUSED     REUSED     REUSED   REUSED   OWNER   REUSED     REUSED
+unsequenced   REUSED     REUSED     REUSED   REUSED   OWNER   REUSED     REUSED
+leased        REUSED     REUSED     REUSED   REUSED   OWNER   REUSED     REUSED
+foreign       REUSED     REUSED     REUSED   REUSED   OWNER   REUSED     REUSED
+"""  # fmt: skip
+SLOT_ANSWER, JOB_ANSWER, NUMBER_ANSWER = cells(SLOTS), cells(OF_THE_JOB), cells(NUMBERS)
+WORDS = {
+    "SLOT_LOST": "LOST", "QUOTA_EXCEEDED": "QUOTA", "ALREADY_SETTLED": "SETTLED", "SEQUENCE_GAP": "GAP",
+    "IDEMPOTENCY_KEY_REUSED": "REUSED", "NOT_THE_OWNER": "OWNER", "AlreadyCommitted": "Already",
+}  # fmt: skip
+
+FIVE = send(5, jobs=3)
+FIVES = b"".join(item.job_id for item in FIVE.items)
+STREAMS: dict[str, dict[str, Any] | None] = {
+    "new": None,
+    "at_4": {"last": U64(4)},
+    "at_5": {"last": U64(5)},
+    "at_2": {"last": U64(2)},
+    "theirs": {"last": U64(4), "owner": "client:other"},
+    "evicted": {"last": U64(4), "evicted": 1, "expires_at": NOW - 1},
+    "at_the_end": {"last": U64(2**64 - 1)},
+}
+_NUMBERED = {
+    "id": FIVE.record_id, "client_id": CLIENT, "sequence": U64(5), "job_ids": FIVES,
+    "fingerprint": FIVE.fingerprint, "holder": FIVE.items[0].job_id,
+}  # fmt: skip
+NUMBERED: dict[str, dict[str, Any] | None] = {
+    "absent": None,
+    "expired": {**_NUMBERED, "expires_at": NOW - 1, "job_ids": JOB},
+    "own": _NUMBERED,
+    "copy": {**_NUMBERED, "holder": BOB},
+    "other_print": {**_NUMBERED, "fingerprint": b"other"},
+    "other_client": {**_NUMBERED, "client_id": "other"},
+    "unsequenced": {**_NUMBERED, "client_id": "", "job_ids": JOB},
+    "leased": {**_NUMBERED, "client_id": "", "job_ids": JOB, "lease_until": NOW + DAY},
+    "foreign": {**_NUMBERED, "client_id": "", "job_ids": b"", "foreign_id": "ec2-7"},
+}
+
+_OF: dict[str, Any] = {"tenant": TENANT, "tally_id": TALLY_ID, "policy_id": POLICY_ID}
+FURTHER: dict[str, Command[Any]] = {
+    "reserve": ReserveSlot(**_OF, user=USER, reservation=SLOT),
+    "reserve_one": ReserveSlot(**_OF, user=USER, reservation=SLOT, max_concurrent=1),
+    "renew": RenewSlot(**_OF, reservation=SLOT),
+    "release": ReleaseSlot(**_OF, reservation=SLOT),
+    "consume": ConsumeSlot(**_OF, reservation=SLOT),
+    "with_job": ConsumeSlot(**_OF, reservation=SLOT, job_id=JOB),
+    "look_up": LookUpTally(**_OF),
+    "limit": SetLimits(**_OF, user=USER, limits=encoded(Limits(max_concurrent=1))),
+    "unlimit": SetLimits(**_OF, user=USER, limits=b""),
+    "recount": Recount(**_OF, expected=7, live=3, cost_held=0),
+    "recount_drift": Recount(**_OF, expected=7, live=2, cost_held=1),
+    "recount_late": Recount(**_OF, expected=6, live=3, cost_held=0),
+    "adopt": Adopt(**_OF, user=USER, job_id=JOB),
+    "sequence": replace(FIVE, tally_id=TALLY_ID, policy_id=POLICY_ID),
+    "look_up_stream": LookUpStream(tenant=TENANT, stream_id=STREAM_ID),
+    "evict": Evict(tenant=TENANT, stream_id=STREAM_ID),
+    "store_key": StoreKey(
+        tenant=TENANT, record_id=RECORD_ID, scope="charge", key="k", foreign_id="ec2-77", actor="user:ann",
+        user=USER, ttl_ms=HOUR,
+    ),
+    "look_up_policy": LookUpPolicy(tenant=TENANT, policy_id=POLICY_ID),
+    "set_policy": SetPolicy(
+        tenant=TENANT, policy_id=POLICY_ID, name="quota", body=encoded(TenantLimits(Limits(1)))
+    ),
+    "drop_policy": DropPolicy(tenant=TENANT, policy_id=POLICY_ID),
+}  # fmt: skip
+FurtherCommand = (
+    ReserveSlot | RenewSlot | ReleaseSlot | ConsumeSlot | LookUpTally | SetLimits | Recount | Adopt
+    | SubmitSequence | LookUpStream | Evict | StoreKey | LookUpPolicy | SetPolicy | DropPolicy
+)  # fmt: skip
+travelled = msgspec.msgpack.Decoder(FurtherCommand)
+replies = msgspec.msgpack.Decoder(AnyReply)
+
+
+def test_every_command_is_met_in_some_table() -> None:
+    for room in ROOMS:
+        import_module(f"onejob.core.{room}")
+    known = {kind for kind in _below(CommandData) if kind.__module__.removeprefix("onejob.core.") in ROOMS}
+    met = {*AnyCommand.__args__, *FurtherCommand.__args__}
+    assert {kind for kind in known if hasattr(kind, "decide")} <= met
+    assert {type(command) for command in FURTHER.values()} == set(FurtherCommand.__args__)
+
+
+@pytest.mark.parametrize("shape", TALLIES)
+def test_every_slot_has_its_answer_to_every_command(shape: str) -> None:
+    for command in ("reserve", "renew", "release", "consume", "with_job"):
+        world = World(*facts(TALLIES, shape, a_tally), a_job())
+        assert word(world.do(FURTHER[command])) == SLOT_ANSWER[shape, command], f"{command}: {shape}"
+
+
+@pytest.mark.parametrize("state", [ABSENT, *LIVE_JOBS, *ENDED_JOBS])
+def test_every_state_of_a_job_has_its_answer_to_being_counted(state: str) -> None:
+    for command in ("with_job", "adopt"):
+        world = World(a_tally(**slot()), *([] if state == ABSENT else [a_job(JobState(state))]))
+        assert word(world.do(FURTHER[command])) == JOB_ANSWER[state, command], f"{command}: {state}"
+        for id in [*world.jobs()] if word(world.do(FURTHER[command])) else []:
+            assert bool(world.job(id).slot) == (state in ("scheduled", "pending", "running"))
+
+
+@pytest.mark.parametrize("numbered", NUMBERED)
+@pytest.mark.parametrize("stream", STREAMS)
+def test_every_number_has_its_answer_wherever_its_stream_stands(numbered: str, stream: str) -> None:
+    world = numbered_world(numbered, stream)
+    before = dict(world.facts)
+    told = word(world.do(FIVE))
+    assert told == NUMBER_ANSWER[numbered, stream]
+    last = world.facts[Kind.STREAM, STREAM_ID].last if (Kind.STREAM, STREAM_ID) in world.facts else U64(0)
+    if told == "Committed" and numbered in ("absent", "expired"):
+        assert last == 5
+        assert {item.job_id for item in FIVE.items} <= set(world.jobs())
+    else:
+        assert world.facts == before
+
+
+@pytest.mark.parametrize("shape", RECORDS)
+def test_a_foreign_key_has_its_answer_to_every_record(shape: str) -> None:
+    settled = shape == "absent" or shape.startswith("expired") or shape == "foreign"
+    for state in jobs_of(shape):
+        world = World(*(fact for fact in (record_named(shape), job_named(shape, state)) if fact is not None))
+        assert word(world.do(FURTHER["store_key"])) == ("Settled" if settled else "REUSED"), shape
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("shape", TALLIES)
+def test_every_further_command_is_total_and_travels(shape: str, policy: str) -> None:
+    stream = ("new", "at_4", "evicted")[len(shape) % 3]
+    for state in (ABSENT, *LIVE_JOBS, *ENDED_JOBS):
+        for name, command in FURTHER.items():
+            world = world_with(shape, policy)
+            for fact in facts(STREAMS, stream, a_stream):
+                world.facts[Kind.STREAM, fact.id] = fact
+            if state != ABSENT:
+                world.facts[Kind.JOB, JOB] = a_job(JobState(state))
+            checked(world, command, f"{name}: {shape}, {policy}, {stream}, job {state}")
+            assert travelled.decode(msgspec.msgpack.encode(command)) == command
+
+
+@pytest.mark.parametrize("shape", RECORDS)
+def test_every_submission_is_total_whatever_its_user_holds(shape: str) -> None:
+    for name, command in commands_for(shape).items():
+        counted = with_quota(command)
+        footprint = counted.footprint
+        if not (footprint.tally or footprint.policy or footprint.follow_tally):
+            continue
+        for state in {*jobs_of(shape)} & {ABSENT, "preparing", "pending", "failed", "cancelled"}:
+            for tally in TALLIES:
+                for policy in ("absent", "closed", "poor"):
+                    world = world_with(tally, policy)
+                    for fact in (record_named(shape), job_named(shape, state)):
+                        if fact is not None:
+                            world.facts[KINDS[type(fact)], fact.id] = fact
+                    reply = world.do(counted)  # the fold looks at versions and footprints
+                    assert not isinstance(reply, Defect), f"{name}: {shape}, {tally}, {policy}, job {state}"
+
+
+def checked(world: World, command: Command[Any], what: str) -> None:
+    """It is answered, and whatever it changes is the next version of an own fact."""
+    footprint = command.footprint
+    shown = world.gathered([footprint]).facts(footprint)
+    step = command.decide(shown, NOW)
+    for put in step.puts:
+        before = world.facts.get((KINDS[type(put)], put.id))
+        assert put.version == (1 if before is None else before.version + 1), what
+        assert (put.tenant, put.changed_at, put.format) == (TENANT, NOW, FORMAT), what
+    assert command.writes or not (step.puts or step.drops or step.adds or step.cuts), what
+    reply = world.do(command)
+    assert not isinstance(reply, Defect), f"{what}: {reply}"
+    if isinstance(command, FurtherCommand):
+        assert replies.decode(msgspec.msgpack.encode(reply)) == reply
+
+
+def with_quota(command: Any) -> Command[Any]:
+    """The same command by a user who is counted."""
+    inner = getattr(command, "command", None)
+    if inner is not None:
+        return replace(command, command=with_quota(inner))  # type: ignore[no-any-return]  # a Probe
+    given = {"tally_id": TALLY_ID, "policy_id": POLICY_ID, "cost": 1, "reservation": SLOT}
+    if "tally_id" in command.__struct_fields__ and "job_ids" in command.__struct_fields__:
+        return command  # type: ignore[no-any-return]  # Purge names what it drops
+    fields = {name: value for name, value in given.items() if name in command.__struct_fields__}
+    return replace(command, **fields) if fields else command  # type: ignore[no-any-return]  # the same
+
+
+def world_with(shape: str, policy: str) -> World:
+    rules = POLICIES[policy]
+    return World(*facts(TALLIES, shape, a_tally), *([] if rules is None else [rules]))
+
+
+def numbered_world(numbered: str, stream: str) -> World:
+    changes = NUMBERED[numbered]
+    made: list[Fact] = [*facts(STREAMS, stream, a_stream)]
+    if changes is not None:
+        record: Record = replace(a_record(), **changes)
+        ids = [record.job_ids[at : at + 16] for at in range(0, len(record.job_ids), 16)]
+        made += [record, *(a_job(id=id) for id in ids)]
+    return World(*made)
+
+
+def a_stream(**changes: Any) -> Stream:
+    plain = Stream(
+        STREAM_ID, TENANT, FIVE.scope, CLIENT, U64(4), NOW - HOUR, FIVE.owner, NOW - HOUR, NOW + HOUR
+    )
+    return replace(plain, **changes)
+
+
+def facts(shapes: dict[str, Any], name: str, make: Any) -> list[Any]:
+    changes = shapes[name]
+    return [] if changes is None else [make(**changes)]
+
+
+def word(reply: AnyReply) -> str:
+    if isinstance(reply, Tended):
+        return f"Tended{'+' if reply.changed else '-'}"
+    told = reply.reason.value if isinstance(reply, Refused) else type(reply).__name__
+    return WORDS.get(told, told)
+
+
+def _below(kind: type[Any]) -> set[type[Any]]:
+    return {kind, *(below for child in kind.__subclasses__() for below in _below(child))}

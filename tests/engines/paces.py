@@ -1,0 +1,262 @@
+"""Random steps on an engine, one at a time, against the plain model of the walks: `python -m tests.engines.paces`.
+
+The walks try what happens when several processes meet and fail; here nothing fails, but time passes in hours and
+days, jobs start and end, and everything that users hold is compared after every step.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from onejob.clock import FakeClock
+from onejob.core.command import CommandData
+from onejob.core.ending import ended
+from onejob.core.facts import Kind, Policy, Tally, changed
+from onejob.core.limits import effective
+from onejob.core.receipt import AnyReply, Defect, Missing, Tended
+from onejob.core.recount import Recount, holds
+from onejob.core.states import JobState, Move, after, allowed
+from onejob.core.step import Command, Facts, Footprint, Step
+from onejob.engine import PAGE_MAX, Engine, Listing
+from onejob.engines.memory import MemoryEngine
+from onejob.ids import SeededIds
+from tests.engines.moves import POLICY, TENANT, VERBS, Making
+from tests.walks.laws import used
+from tests.walks.model import Model
+from tests.walks.told import as_modelled, as_stored, said
+
+STEPS = 500  # of one walk
+WAITS = [0] * 12 + [1, 500, 501, 1000, 1001, 60_000, 60_001, 600_000, 3_600_000, 86_400_000]
+
+
+# What workers will do, and with jobs in which state.
+PLAYS: dict[str, tuple[Move, tuple[str, ...]]] = {
+    "start": (Move.START, ("pending",)),
+    "succeed": (Move.SUCCEED, ("running", "lost")),
+    "fail_job": (Move.FAIL, ("running", "lost")),
+    "lose": (Move.LOSE, ("running",)),
+}
+
+
+class Pace(NamedTuple):
+    """One step as numbers, so that steps can be left out and the rest still means something."""
+
+    verb: str
+    wait_ms: int
+    a: int
+    b: int
+    c: int
+
+
+class Play(CommandData, frozen=True, kw_only=True):
+    """What a worker will do: start a job, or end it."""
+
+    job_id: bytes
+    move: Move
+    cost: int | None = None
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(self.tenant, jobs=(self.job_id,), follow_tally=True)
+
+    def decide(self, facts: Facts, now: int) -> Step[Tended | Missing]:
+        job = facts.jobs.get(self.job_id)
+        if job is None:
+            return Step(Missing(now))
+        if not allowed(job.state, self.move):
+            return Step(Tended(False, now))
+        if self.move is Move.START:
+            state, attempts = after(job.state, self.move), job.attempts + 1
+            return Step(Tended(True, now), (changed(job, now, state=state, attempts=attempts),))
+        end = ended(
+            job, facts.tally, now, move=self.move, actor="client:w", retention_ms=1000, cost=self.cost
+        )
+        return Step(Tended(True, now), end.puts, adds=end.adds, cuts=end.cuts)
+
+
+class Differs(AssertionError):
+    """The engine and the model do not agree."""
+
+
+class Walker:
+    """An engine and the model, led through the same steps."""
+
+    def __init__(self, engine: Engine, clock: FakeClock, seed: int) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.model = Model()
+        self.making = Making(SeededIds(Random(f"ids {seed}")), self.model)
+        self.counts: Counter[str] = Counter()
+
+    async def take(self, pace: Pace) -> None:
+        """A step may be several commands in one batch; they are answered as if one came after the other."""
+        self.clock.advance(pace.wait_ms / 1000)
+        commands = await self.commands(pace)
+        if not commands:
+            return
+        before = await self._tallies()
+        replies = await self.engine.execute(commands)
+        for command, reply in zip(commands, replies, strict=True):
+            self._answered(command, reply)
+        await self._compare(before, adopting=pace.verb == "adopt")
+
+    def _answered(self, command: Command[Any], reply: AnyReply) -> None:
+        if isinstance(reply, Defect):
+            raise Differs(f"{type(command).__name__}: {reply.message}")
+        now = self.clock.wall_ms()
+        right = (
+            self._play(command, now) if isinstance(command, Play) else self.model.expect(command, now, reply)
+        )
+        self.counts[right[1] if right[0] == "refused" else right[0]] += 1
+        if said(reply) != right:
+            raise Differs(f"{type(command).__name__}: {said(reply)}, not {right}")
+        self.making.learn(command, reply)
+
+    async def commands(self, pace: Pace) -> list[Command[Any]]:
+        if pace.verb in PLAYS:
+            job_id = self.making.job(pace.a, *PLAYS[pace.verb][1])
+            cost = [None, None, 0, 3][pace.b % 4]
+            return [Play(tenant=TENANT, job_id=job_id, move=PLAYS[pace.verb][0], cost=cost)] if job_id else []
+        if pace.verb == "recount":
+            return [await self._recount(tally) for tally in (await self._tallies()).values()]
+        return self.making.made(pace.verb, pace.a, pace.b, pace.c)
+
+    async def _recount(self, tally: Tally) -> Recount:
+        jobs = await self._listed(Kind.JOB)
+        held = [holds(job, tally.id) for job in jobs]
+        return Recount(
+            tenant=TENANT,
+            tally_id=tally.id,
+            policy_id=POLICY,
+            expected=tally.version,
+            live=sum(slots for slots, _ in held),
+            cost_held=sum(cost for _, cost in held),
+            marked=sum(job.slot == tally.id for job in jobs),
+        )
+
+    def _play(self, c: Play, now: int) -> tuple[Any, ...]:
+        job = self.model.jobs.get(c.job_id)
+        if job is None:
+            return ("missing",)
+        if not allowed(JobState(job.state), c.move):
+            return ("tended", False)
+        if c.move is Move.START:
+            job.state, job.attempts, job.stamp = "running", job.attempts + 1, now
+        else:
+            state = {Move.SUCCEED: "success", Move.FAIL: "failed", Move.LOSE: "lost"}[c.move]
+            self.model.end(job, state, now, cost=c.cost)
+        return ("tended", True)
+
+    async def _compare(self, before: dict[bytes, Tally], *, adopting: bool) -> None:
+        now = self.clock.wall_ms()
+        for kind in Kind:
+            stored = {fact.id: as_stored(fact, now) for fact in await self._listed(kind)}
+            ours: dict[bytes, Any] = [
+                self.model.keys, self.model.jobs, self.model.rows, self.model.purses, self.model.rules,
+            ][kind]  # type: ignore[assignment]  # fmt: skip
+            modelled = {id: as_modelled(self.model, kind, id, now) for id in ours}
+            if stored != modelled:
+                wrong = [id for id in {*stored, *modelled} if stored.get(id) != modelled.get(id)]
+                raise Differs(f"{kind.name}: {stored.get(wrong[0])}, not {modelled.get(wrong[0])}")
+        jobs, policies = await self._listed(Kind.JOB), await self._listed(Kind.POLICY)
+        for id, tally in (await self._tallies()).items():
+            held = [holds(job, id) for job in jobs]
+            if (tally.live, tally.cost_held) != (sum(n for n, _ in held), sum(cost for _, cost in held)):
+                raise Differs(f"drift of {tally.user}")
+            most = _most(tally, policies)
+            if most is not None and used(before.get(id), now) < used(tally, now) > most and not adopting:
+                raise Differs(f"{tally.user} uses {used(tally, now)} of {most}")
+
+    async def _tallies(self) -> dict[bytes, Tally]:
+        return {tally.id: tally for tally in await self._listed(Kind.TALLY)}
+
+    async def _listed(self, kind: Kind) -> Sequence[Any]:
+        if isinstance(self.engine, MemoryEngine):  # the same, at once
+            return list(self.engine.facts[kind].values())
+        page = await self.engine.scan(Listing(tenant=TENANT, kind=kind, limit=PAGE_MAX))
+        assert not page.more
+        return page.items
+
+
+def _most(tally: Tally, policies: Sequence[Policy]) -> int | None:
+    return effective(tally.limits, policies[0].body if policies else b"").max_concurrent
+
+
+def drawn(seed: int, steps: int = STEPS) -> list[Pace]:
+    chance = Random(f"paces {seed}")
+    verbs = {verb: weight * chance.choice([0, 1, 1, 2]) for verb, weight in VERBS.items()}
+    verbs["submit"] = verbs["submit"] or 10
+    names, weights = list(verbs), list(verbs.values())
+
+    def number() -> int:
+        return chance.randrange(1 << 16)
+
+    return [
+        Pace(verb, chance.choice(WAITS), number(), number(), number())
+        for verb in chance.choices(names, weights, k=steps)
+    ]
+
+
+async def walked(engine: Engine, clock: FakeClock, seed: int, paces: Sequence[Pace]) -> Walker:
+    walker = Walker(engine, clock, seed)
+    for number, pace in enumerate(paces):
+        try:
+            await walker.take(pace)
+        except Differs as wrong:
+            raise Differs(f"seed {seed}, step {number}, {pace}: {wrong}") from None
+    return walker
+
+
+async def in_memory(seed: int, paces: Sequence[Pace]) -> Walker:
+    clock = FakeClock()
+    return await walked(MemoryEngine(clock), clock, seed, paces)
+
+
+async def fails(seed: int, paces: Sequence[Pace]) -> bool:
+    try:
+        await in_memory(seed, paces)
+    except Differs:
+        return True
+    return False
+
+
+async def smallest(seed: int, paces: list[Pace]) -> list[Pace]:
+    """Steps are left out for as long as the rest still fails."""
+    part = len(paces) // 2
+    while part:
+        for at in range(0, len(paces), part):
+            fewer = paces[:at] + paces[at + part :]
+            if await fails(seed, fewer):
+                paces = fewer
+                break
+        else:
+            part //= 2
+    return paces
+
+
+async def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.engines.paces", description=__doc__)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    given = parser.parse_args()
+    counts: Counter[str] = Counter()
+    for seed in range(given.start, given.start + -(-given.steps // STEPS)):
+        paces = drawn(seed)
+        try:
+            counts += (await in_memory(seed, paces)).counts
+        except Differs as wrong:
+            print(wrong)
+            for pace in await smallest(seed, paces):
+                print(f"  {pace}")
+            return 1
+    print(f"{given.steps:,} steps from seed {given.start}, never a difference")
+    print(", ".join(f"{word} {many:,}" for word, many in sorted(counts.items()) if " " not in word))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

@@ -1,0 +1,88 @@
+"""A client that knows quotas: it reserves slots, uses or loses them, changes limits, and counts again."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from onejob.core.facts import Kind
+from onejob.core.identity import slot_name
+from onejob.core.limits import Limits, encoded
+from onejob.core.receipt import SlotHeld, TallyFound
+from onejob.core.recount import Recount, holds
+from onejob.core.reservation import Verdict
+from onejob.core.slots import ConsumeSlot, LookUpTally, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
+from onejob.engine import PAGE_MAX, Listing
+from onejob.engines.gate import Gate
+
+from .house import Results
+from .plan import Op
+
+if TYPE_CHECKING:
+    from .person import Person
+else:
+    Person = object
+
+
+class Holder(Person):
+    async def slot(self, op: Op) -> None:
+        """Take one, keep it for a while, then use it, give it back, or go away without a word."""
+        if not self.tally_id:
+            return
+        name = slot_name(self.tally_id, self.world.ids.job_id())
+        of: dict[str, Any] = {"tenant": self.tenant, "tally_id": self.tally_id, "policy_id": self.policy_id}
+        most = 1 + op.body if op.twice else None
+        taken = await self.insist(
+            ReserveSlot(**of, user=self.user, reservation=name, ttl_ms=op.lease_ms, max_concurrent=most)
+        )
+        if not isinstance(taken, SlotHeld):
+            return
+        for _ in range(op.beats):
+            await asyncio.sleep(op.think_ms / 1000)
+            await self.ask(RenewSlot(**of, reservation=name, ttl_ms=op.lease_ms))
+        await asyncio.sleep(op.think_ms / 1000)
+        await self._use(op, of | {"reservation": name})
+
+    async def _use(self, op: Op, of: dict[str, Any]) -> None:
+        match op.verdict:
+            case Verdict.COMMIT if op.twice:
+                job_id = self.world.known.get(self._record_id(op), b"")
+                await self.insist(ConsumeSlot(**of, job_id=job_id))
+            case Verdict.COMMIT:
+                await self.insist(replace(self._submit(op), reservation=of["reservation"]))
+            case Verdict.REJECT:
+                await self.insist(ReleaseSlot(**of))
+                await self.ask(ReleaseSlot(**of))
+            case Verdict.FAIL:
+                await self.insist(ConsumeSlot(**of))
+
+    async def limit(self, op: Op) -> None:
+        if self.tally_id:
+            limits = b"" if op.twice else encoded(Limits(max_concurrent=2 * op.body, jobs_per_hour=40))
+            of: dict[str, Any] = {
+                "tenant": self.tenant,
+                "tally_id": self.tally_id,
+                "policy_id": self.policy_id,
+            }
+            await self.insist(SetLimits(**of, user=self.user, limits=limits))
+
+    async def recount(self, op: Op) -> None:
+        """As upkeep does: the jobs are read without a lock, and the version tells whether that was fair."""
+        if not self.tally_id:
+            return
+        of: dict[str, Any] = {"tenant": self.tenant, "tally_id": self.tally_id, "policy_id": self.policy_id}
+        found = await self.insist(LookUpTally(**of))
+        if not isinstance(found, TallyFound) or found.tally is None:
+            return
+        held: list[tuple[int, int, bool]] = []
+
+        async def work(gate: Gate) -> Results:
+            page = await gate.scan(Listing(tenant=self.tenant, kind=Kind.JOB, limit=PAGE_MAX))
+            jobs: Any = page.items
+            held.extend((*holds(job, self.tally_id), job.slot == self.tally_id) for job in jobs)
+            return [found]
+
+        if await self._send(work) == [found]:
+            live, money, marked = (sum(one[n] for one in held) for n in range(3))
+            counts: dict[str, Any] = {"live": live, "cost_held": money, "marked": marked}
+            await self.ask(Recount(**of, expected=found.tally.version, **counts))

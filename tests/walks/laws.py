@@ -1,0 +1,76 @@
+"""Laws of tallies and streams that need no model: they hold of every commit, whoever made it."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from onejob.core.facts import Kind, Record, Stream, Tally
+from onejob.core.limits import effective
+from onejob.core.recount import holds
+from onejob.core.sequence import IDLE_MS
+from onejob.core.slots import SetLimits
+
+if TYPE_CHECKING:
+    from .store import Move, Proposal, SimStore
+
+
+def moved_further(
+    proposal: "Proposal", moves: "list[Move]", store: "SimStore | None"
+) -> Iterator[tuple[str, str]]:
+    """The laws that a commit breaks, each with what broke it."""
+    assert store is not None
+    # What was admitted before may be above a limit that was lowered later in the same batch.
+    steady = not any(isinstance(command, SetLimits) for command in proposal.commands)
+    for old, new in moves:
+        match new or old:
+            case Tally():
+                yield from _tally_moved(old, new, store)
+                if steady and new is not None:
+                    yield from _grown(old, new, store, proposal.now)
+            case Stream():
+                yield from _stream_moved(old, new, moves, proposal.now)
+
+
+def _tally_moved(old: Any, new: Any, store: "SimStore") -> Iterator[tuple[str, str]]:
+    tally: Tally = new or old
+    held = [holds(job, tally.id) for job in store.tables[Kind.JOB].values()]
+    live, money = sum(slots for slots, _ in held), sum(cost for _, cost in held)
+    if new is None:
+        if live or money:
+            yield "a tally says what its jobs hold", f"{tally.user} went with {live} jobs"
+        return
+    if (tally.live, tally.cost_held) != (live, money):
+        yield "a tally says what its jobs hold", f"{tally.live}, {tally.cost_held}, not {live}, {money}"
+
+
+def _grown(old: Any, tally: Tally, store: "SimStore", now: int) -> Iterator[tuple[str, str]]:
+    now = max(now, tally.changed_at)
+    before, after = used(old, now), used(tally, now)
+    policies = [policy for policy in store.tables[Kind.POLICY].values() if policy.tenant == tally.tenant]
+    most = effective(tally.limits, policies[0].body if policies else b"").max_concurrent
+    if most is not None and before < after > most:
+        yield "used never grows above the limit", f"{tally.user}: {after} of {most}"
+
+
+def used(tally: Tally | None, now: int) -> int:
+    """Counted here, not by the core: live jobs, and slots whose time has not run out."""
+    if tally is None:
+        return 0
+    slots = [slot for slot in tally.reservations.values() if slot.state == "active"]
+    return tally.live + sum(1 for slot in slots if slot.expires_at >= now)
+
+
+def _stream_moved(old: Any, new: Any, moves: "list[Move]", now: int) -> Iterator[tuple[str, str]]:
+    """The numbers of one commit follow each other, and each of them brought its record."""
+    if new is None:
+        if now <= old.last_seen + IDLE_MS:
+            yield "a high-water mark stays", f"{old.client_id} went at {old.last}"
+        return
+    last = old.last if old is not None else 0
+    records = [fact for _, fact in moves if isinstance(fact, Record) and fact.client_id == new.client_id]
+    own = [fact for fact in records if (fact.tenant, fact.scope) == (new.tenant, new.scope)]
+    numbers = sorted(int(fact.sequence) for fact in own if fact.changed_at == fact.created_at)
+    executed = [number for number in numbers if last < number <= new.last]
+    if executed != list(range(last + 1, new.last + 1)):
+        yield "each number once, and none left out", f"{new.client_id}: {last} to {new.last} by {numbers}"
+    if old is not None and old.owner != new.owner:
+        yield "a client belongs to its first credential", new.client_id

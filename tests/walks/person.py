@@ -1,0 +1,37 @@
+"""What every kind of client has: a name, a world, and a way to ask."""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from onejob.core.receipt import AnyReply
+from onejob.core.step import Command
+from onejob.core.submission import Submit
+from onejob.engines.gate import Gate
+
+from .house import Results
+from .plan import Op
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from .world import World
+
+
+class Person(Protocol):
+    world: "World"
+    number: int
+    tenant: str
+    user: str
+    actor: str
+    tally_id: bytes
+    policy_id: bytes
+    diary: dict[bytes, int]  # the last number that each of its streams is known to have executed
+
+    async def ask(self, *commands: Command[Any]) -> Results | None: ...
+
+    async def insist(self, command: Command[Any]) -> AnyReply | None: ...
+
+    async def _send(self, work: "Callable[[Gate], Awaitable[Results]]") -> Results | None: ...
+
+    def _submit(self, op: Op) -> Submit: ...
+
+    def _record_id(self, op: Op) -> bytes: ...

@@ -1,0 +1,127 @@
+"""Answers and facts in the words of the model, for a comparison."""
+
+from collections.abc import Callable
+from typing import Any
+
+from onejob.core.facts import Job, Kind, Policy, Record, Stream, Tally
+from onejob.core.receipt import (
+    AlreadyCommitted,
+    AnyReply,
+    Cancelled,
+    Committed,
+    Conflict,
+    Created,
+    Foreseen,
+    Forgotten,
+    Found,
+    Held,
+    InProgress,
+    Missing,
+    PolicyFound,
+    Recounted,
+    Refused,
+    Rejected,
+    Replayed,
+    Settled,
+    SlotHeld,
+    SlotSettled,
+    StreamFound,
+    TallyFound,
+    Tended,
+)
+from onejob.core.tally import standing
+
+from .model import Model, Said
+
+
+def said(reply: AnyReply) -> Said:
+    """A reply as the model says it."""
+    shape = _SHAPES.get(type(reply))
+    return shape(reply) if shape else ("defect", getattr(reply, "message", repr(reply)))
+
+
+def _refused(r: Any) -> Said:
+    more = [r.details[name] for name in ("retry_after_ms", "last_committed_sequence") if name in r.details]
+    return ("refused", r.reason.value, *more)
+
+
+def _found(r: Any) -> Said:
+    state = r.job.state.value if r.job else ""
+    if r.record is None:
+        return ("found", r.job.id, "", 0, state)
+    return ("found", r.record.job_id, r.record.status.value, r.record.token, state)
+
+
+def _replayed(r: Any) -> Said:
+    job_id, state = (r.job.id, r.job.state.value) if r.job else (b"", "")
+    return ("replayed", job_id, state, r.expires_at, r.receipt)
+
+
+_SHAPES: dict[type[Any], Callable[[Any], Said]] = {
+    Created: lambda r: ("created", r.job.id, r.job.state.value, r.expires_at),
+    Replayed: _replayed,
+    InProgress: lambda r: ("in_progress", r.job_id, r.retry_after_ms),
+    Conflict: lambda r: ("conflict", r.job_id),
+    Rejected: lambda r: ("rejected", r.job_id, r.receipt, r.expires_at),
+    Refused: _refused,
+    Held: lambda r: ("held", r.job_id, r.token, r.holder, r.lease_until, r.taken_over),
+    Settled: lambda r: ("settled", r.record.status.value, r.record.job_id, r.record.token),
+    Found: _found,
+    Missing: lambda r: ("missing",),
+    Foreseen: lambda r: ("foreseen", said(r.reply)),
+    Cancelled: lambda r: ("cancelled", r.job.id, r.job.state.value, r.changed),
+    Forgotten: lambda r: ("forgotten", r.expires_at),
+    Tended: lambda r: ("tended", r.changed),
+    PolicyFound: lambda r: ("policy", r.policy.body),
+    TallyFound: lambda r: ("tally", as_stored(r.tally, r.at)),
+    SlotHeld: lambda r: ("slot", r.reservation, r.expires_at),
+    SlotSettled: lambda r: ("slot settled", r.state.value),
+    Committed: lambda r: ("committed", tuple(job.id for job in r.jobs), r.sequence, r.expires_at),
+    AlreadyCommitted: lambda r: (
+        "already", tuple(job.id for job in r.jobs), r.sequence, r.last, r.expires_at,
+    ),
+    StreamFound: lambda r: ("stream", r.stream.last, r.stream.owner),
+    Recounted: lambda r: ("recounted", r.drift, r.changed),
+}  # fmt: skip
+
+
+def as_modelled(model: Model, kind: Kind, id: bytes, now: int) -> Said | None:
+    match kind:
+        case Kind.RECORD if id in model.keys:
+            k = model.keys[id]
+            head = (k.status, k.fingerprint, b"".join(k.jobs) or k.job, k.holder, k.token, k.lease)
+            return (*head, k.expires, k.receipt, k.hits, k.conflicts, k.stamp, k.client, k.number, k.foreign)
+        case Kind.JOB if id in model.jobs:
+            job = model.jobs[id]
+            return (job.state, job.ended, job.slot, job.cost)
+        case Kind.STREAM if id in model.rows:
+            row = model.rows[id]
+            return (row.last, row.seen, row.owner, row.expires, row.stamp, row.evicted)
+        case Kind.TALLY if id in model.purses:
+            return model.standing(id, now)
+        case Kind.POLICY if id in model.rules:
+            return (model.rules[id].body, model.rules[id].version)
+    return None
+
+
+def as_stored(fact: Any, now: int) -> Said | None:
+    match fact:
+        case Record():
+            head = (fact.status.value, fact.fingerprint, fact.job_ids, fact.holder, fact.token)
+            times = (fact.lease_until, fact.expires_at, fact.receipt, fact.hits, fact.conflicts)
+            return (*head, *times, fact.changed_at, fact.client_id, fact.sequence, fact.foreign_id)
+        case Job():
+            return (fact.state.value, fact.ended_at, fact.slot, fact.cost_held)
+        case Stream():
+            mark = (fact.expires_at, fact.changed_at, bool(fact.evicted))
+            return (fact.last, fact.last_seen, fact.owner, *mark)
+        case Tally():
+            live, reserved, hour, day, held, spent = standing(fact, now)
+            return (live, reserved, hour, day, held, tuple(spent.values()))
+        case Policy():
+            return (fact.body, fact.version)
+    return None
+
+
+def short(told: Said) -> str:
+    return " ".join(part.hex()[-12:] if isinstance(part, bytes) else str(part) for part in told)
