@@ -76,6 +76,7 @@ def receipt_of(arrival: Arrival, result: AnyReply | BaseException) -> Receipt | 
             scope=arrival.scope,
             head=result.job,
             expires_ms=result.expires_at,
+            cautions=result.cautions,
         )
     if isinstance(result, Replayed):
         return Receipt(
@@ -101,6 +102,7 @@ def reservation_of(held: Held, *, key: str, scope: str, lease_ms: int) -> Reserv
         held.taken_over,
         held.record_id,
         held.holder,
+        held.cautions,
     )
 
 

@@ -107,7 +107,7 @@ def service_config(
         if variable.startswith(SERVICE_PREFIX) and not _elses(variable, text):
             names[field] = variable
             # What is made of several settings is for the file.
-            kind = None if field == "jwt" else types.get(field)
+            kind = None if field in ("jwt", "providers") else types.get(field)
             values[field] = _converted(variable, _spelled(text, kind), kind, strict=False)
     for field, value in (overrides or {}).items():
         if value is not None:

@@ -50,6 +50,7 @@ class Ledger:
     probe = _blocking(AsyncLedger.probe)
     foresee = _blocking(AsyncLedger.foresee)
     check_or_reserve = _blocking(AsyncLedger.check_or_reserve)
+    reserve = _blocking(AsyncLedger.reserve)
     renew = _blocking(AsyncLedger.renew)
     commit = _blocking(AsyncLedger.commit)
     reject = _blocking(AsyncLedger.reject)

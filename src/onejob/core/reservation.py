@@ -20,6 +20,7 @@ class Reserve(Arrival, frozen=True, gc=False, kw_only=True):
 
     holder: bytes
     lease_ms: int
+    patient: bool = True  # False: the gate does not let it wait while somebody else holds the key
 
     def decide(self, facts: Facts, now: int) -> Step[Held | Answer]:
         record = facts.record

@@ -9,7 +9,7 @@ from .facts import Job, Record
 from .history import Event
 from .ids import text_of
 from .moment import utc
-from .receipt import Outcome
+from .receipt import Caution, Outcome
 from .states import Delivery, IdempotencyStatus, JobState
 
 
@@ -106,6 +106,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
     expires_ms: int = 0
     receipt: bytes = b""
     paths: tuple[str, ...] = ()  # where a conflicting body differs; only in a forecast
+    cautions: tuple[Caution, ...] = ()  # limits that are nearly reached; only where something was taken
 
     def __repr__(self) -> str:
         return f"<Receipt {self.outcome} job={self.job_id} key={self.key!r} scope={self.scope!r}>"
@@ -141,6 +142,7 @@ class Reservation(Struct, frozen=True):
     taken_over: bool
     record_id: bytes
     holder: bytes
+    cautions: tuple[Caution, ...] = ()
 
 
 class Story(Struct, frozen=True):

@@ -2,9 +2,10 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import FrameType
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -15,24 +16,32 @@ from onejob.opening import open as open_ledger
 
 from .app import App
 from .config import ServiceConfig
-from .cors import Application, Cors, loopback
+from .cors import Cors, loopback
 from .logs import Log, stderr_log, unforeseen
 from .protocol import guarded
 
 BACKLOG = 2048
 FILES_WANTED = 65_536
 LAST_WORDS_SECONDS = 1.0
+PREPARATIONS_SHARE = 0.75
 
 
 class Server(uvicorn.Server):
     """uvicorn, which says when it is ready, and when told to leave first releases those who wait."""
 
     def __init__(
-        self, config: uvicorn.Config, *, ready: Callable[[], None], release: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        *,
+        ready: Callable[[], None],
+        release: Callable[[], None],
+        leave: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         super().__init__(config)
         self._ready = ready
         self._release = release
+        self._leave = leave
+        self._leaving: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -40,14 +49,19 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._release()
+        self._leaving = asyncio.create_task(self._leave())
         await super().shutdown(sockets)
         if self.server_state.tasks:  # their time is over, and they are saying so
             await asyncio.wait(self.server_state.tasks, timeout=LAST_WORDS_SECONDS)
+        if not self.force_exit:
+            await asyncio.wait((self._leaving,))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """To be asked to leave is no failure; to be asked twice means at once."""
         if self.should_exit:
             self.force_exit = True
+            if self._leaving is not None:
+                self._leaving.get_loop().call_soon_threadsafe(self._leaving.cancel)
         self.should_exit = True
 
 
@@ -66,11 +80,6 @@ async def serve(config: ServiceConfig) -> None:
                 await _server(config, ledger, log, listener).serve(sockets=[listener])
     finally:
         log.flush()
-
-
-def application(config: ServiceConfig, ledger: Ledger, log: Log) -> Application:
-    app = App(ledger, config=config, observe=log.request)
-    return Cors(app, config.cors_origins) if config.cors_origins else app
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -128,8 +137,9 @@ def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.so
             flush=True,
         )
 
+    app = App(ledger, config=config, observe=log.request)
     settings = uvicorn.Config(
-        application(config, ledger, log),
+        Cors(app, config.cors_origins) if config.cors_origins else app,
         http=guarded(config, log.refused),
         ws="none",
         lifespan="off",
@@ -141,4 +151,10 @@ def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.so
         backlog=BACKLOG,
         timeout_graceful_shutdown=config.drain_seconds_max,  # type: ignore[arg-type]  # fractions are fine
     )
-    return Server(settings, ready=ready, release=ledger._host.gate.release_waiters)
+    return Server(
+        settings,
+        ready=ready,
+        release=ledger._host.gate.release_waiters,
+        # Before the drain ends, so that whoever waits for a preparation still hears what became of it.
+        leave=lambda: app.preparations.leave(config.drain_seconds_max * PREPARATIONS_SHARE),
+    )
