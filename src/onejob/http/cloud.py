@@ -18,6 +18,7 @@ from onejob.errors import (
     MayBeDone,
     NotFound,
     OnejobError,
+    SubmissionError,
     SubmissionInProgress,
     Unknown,
 )
@@ -185,6 +186,6 @@ def _warnings(cautions: tuple[Caution, ...]) -> tuple[tuple[str, ...], str | Non
 
 
 def _message(error: OnejobError) -> str:
-    if isinstance(error, NotPrepared):
+    if isinstance(error, (NotPrepared, SubmissionError)):  # said to whoever submits, and to nobody else
         return str(error)
     return presented(error, mismatch_status=409).message
