@@ -14,15 +14,17 @@ from typing import Any, TypeVar
 
 from .core.states import ENDED
 from .core.views import Receipt, Reservation
-from .errors import LeaseLost, OnejobError
+from .errors import LeaseLost, NotFound, OnejobError
 from .ledger import Ledger
 
 T = TypeVar("T")
 
-RENEWALS = 3  # in the time of one lease
+RENEWALS = 3  # in the time of one lease, at least
+# However long the lease: by its renewals others see that a holder lives.
+PAUSE_SECONDS_MAX = 5.0
 JITTER = 0.2
 ATTEMPTS_MAX = 5
-PAUSE_FIRST = 0.05
+PAUSE_FIRST = 0.02
 
 log = logging.getLogger("onejob")
 
@@ -45,12 +47,23 @@ class Keeping:
 
     async def renew(self) -> None:
         self.held = await self._ledger.renew(self.held)
-        if self.held.job_id and (await self._ledger.job(self.held.job_id)).state in ENDED:
+        if self.held.job_id and await self._has_ended():
             raise _JobEnded
+
+    async def _has_ended(self) -> bool:
+        try:
+            return (await self._ledger.job(self.held.job_id)).state in ENDED
+        except NotFound:
+            return False  # not for this caller to see; the commit will tell
 
 
 class _JobEnded(Exception):
     """The job was cancelled while something was done for it."""
+
+
+def left_alone() -> int:
+    """How much work was told to stop, and has not."""
+    return len(_left_alone)
 
 
 async def carried_out(
@@ -59,7 +72,8 @@ async def carried_out(
     """Do the work of a held key, then commit the key with what it gave. A failure gives it up, to be tried again."""
     keeping = Keeping(ledger, held)
     try:
-        receipt = await kept(work(keeping), keeping.renew, lease=held.lease_ms / 1000, chance=held.holder)
+        every = max(PAUSE_FIRST, min(held.lease_ms / 1000 / RENEWALS, PAUSE_SECONDS_MAX))
+        receipt = await kept(work(keeping), keeping.renew, every=every, chance=held.holder)
         return await _repeated(lambda: ledger.commit(keeping.held, receipt))
     except _JobEnded:
         # To commit it tells everybody who asks for the key what became of its job.
@@ -67,6 +81,7 @@ async def carried_out(
     except LeaseLost:
         raise
     except (Exception, asyncio.CancelledError) as error:
+        keeping.over = True
         # Where this fails the lease ends by itself, which only takes longer.
         with suppress(OnejobError):
             await ledger.fail(keeping.held, str(error))
@@ -76,11 +91,11 @@ async def carried_out(
 
 
 async def kept(
-    work: Coroutine[Any, Any, T], renew: Callable[[], Awaitable[object]], *, lease: float, chance: bytes
+    work: Coroutine[Any, Any, T], renew: Callable[[], Awaitable[object]], *, every: float, chance: bytes
 ) -> T:
     """Do some work while what it stands on is renewed. The first refusal to renew stops the work and is raised."""
     working = asyncio.create_task(work)
-    renewing = asyncio.create_task(_renewed(renew, lease, chance))
+    renewing = asyncio.create_task(_renewed(renew, every, chance))
     try:
         await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
         return await (working if working.done() else renewing)
@@ -90,14 +105,14 @@ async def kept(
             _leave_alone(working)
 
 
-async def _renewed(renew: Callable[[], Awaitable[object]], lease: float, chance: bytes) -> Any:
+async def _renewed(renew: Callable[[], Awaitable[object]], every: float, chance: bytes) -> Any:
     """Renew until told to stop; ends only by raising."""
     done = True
     for turn in count():
         # Holders that began together do not renew together. The name of a holder was drawn: it is chance enough.
         early = JITTER * chance[turn % len(chance)] / 255
         # A lease that ran out is still ours as long as nobody took it: while the store is away, keep asking.
-        await asyncio.sleep(lease / RENEWALS * (1 - early) if done else min(1.0, lease / 10))
+        await asyncio.sleep(every * (1 - early) if done else min(1.0, every / 3))
         done = await _was_done(renew)
 
 

@@ -51,6 +51,7 @@ class Ledger:
     foresee = _blocking(AsyncLedger.foresee)
     check_or_reserve = _blocking(AsyncLedger.check_or_reserve)
     reserve = _blocking(AsyncLedger.reserve)
+    holder_lives = _blocking(AsyncLedger.holder_lives)
     renew = _blocking(AsyncLedger.renew)
     commit = _blocking(AsyncLedger.commit)
     reject = _blocking(AsyncLedger.reject)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -294,7 +295,7 @@ async def test_money_is_held_during_the_preparation_and_a_warning_is_told() -> N
         assert str((await first).cost_limit_warning).startswith("Cost limit")
 
 
-async def test_a_lost_slot_is_told_before_the_job_can_run(url: str) -> None:
+async def test_a_lost_slot_is_told_before_the_job_can_run(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease lapsed unrenewed, the slot went to somebody else, then the upload was done."""
     upload = Upload()
     async with cloud(url, lease=0.3, replicate=upload) as service:
@@ -305,7 +306,7 @@ async def test_a_lost_slot_is_told_before_the_job_can_run(url: str) -> None:
             await renewed.wait()
             return await onejob.Ledger.renew(service.ledger, held)
 
-        service.ledger.renew = stalled  # type: ignore[method-assign]  # the loop stood still
+        monkeypatch.setattr(service.ledger, "renew", stalled)
         first = begin(service)
         await upload.begun.wait()
         await asyncio.sleep(0.4)
@@ -319,12 +320,12 @@ async def test_a_lost_slot_is_told_before_the_job_can_run(url: str) -> None:
         assert (await service.ledger.job(seen.job_id)).state is JobState.PREPARING
         assert ((await service.standing()).live, (await service.standing()).reserved) == (1, 0)
         # The key is free to try again, as the same job, as soon as there is room.
-        del service.ledger.renew
+        monkeypatch.undo()
         await service.ledger.cancel(str(other.job_id))
         assert (await service.submit("k")).job_id == seen.job_id
 
 
-async def test_a_renewal_without_a_slot_stops_the_upload() -> None:
+async def test_a_renewal_without_a_slot_stops_the_upload(monkeypatch: pytest.MonkeyPatch) -> None:
     upload = Upload()
     async with cloud(lease=0.3, replicate=upload) as service:
         await service.limit(max_concurrent=2)
@@ -337,11 +338,11 @@ async def test_a_renewal_without_a_slot_stops_the_upload() -> None:
             await limit(service.ledger, max_concurrent=0)
             return await onejob.Ledger.renew(service.ledger, held)
 
-        service.ledger.renew = late  # type: ignore[method-assign]  # the loop stood still
+        monkeypatch.setattr(service.ledger, "renew", late)
         told = await first
         assert "slot lost" in str(told.error)
         assert seen.cancelled
-        del service.ledger.renew
+        monkeypatch.undo()
 
 
 async def test_leaving_gives_some_time_then_frees_the_key() -> None:
@@ -393,3 +394,50 @@ async def test_threads_of_hooks_do_not_keep_a_process_alive() -> None:
         assert [one.daemon for one in threading.enumerate() if one.name == "onejob-hook"] == [True]
         upload.go.set()
         assert (await first).success
+
+
+async def abandoned(service: Cloud, **lease: float) -> onejob.Reservation:
+    """A key whose holder is gone."""
+    held = await service.ledger.check_or_reserve(
+        "cloud.replicate", CONFIG, idempotency_key="k", lease=timedelta(**lease)
+    )
+    assert isinstance(held, onejob.Reservation)
+    return held
+
+
+async def test_a_holder_that_is_gone_is_waited_for_and_taken_over(url: str) -> None:
+    upload = Upload()
+    upload.go.set()
+    async with cloud(url, replicate=upload) as service:
+        held = await abandoned(service, seconds=0.5)
+        told = await service.submit("k")
+        assert (told.job_id, told.status, told.data_uploaded) == (held.job_id, "pending", True)
+        assert upload.seen[0].token == 2
+
+
+async def test_of_a_holder_that_nobody_can_judge_uploading_is_told_in_time() -> None:
+    config = ServiceConfig(preparation_wait_seconds=0.5)
+    async with cloud(config=config, replicate=Upload()) as service:
+        held = await abandoned(service, hours=1)
+        told = await service.submit("k")
+        assert (told.job_id, told.status, told.idempotent_hit) == (held.job_id, "uploading", True)
+
+
+async def test_a_holder_that_settles_is_answered_with_its_job() -> None:
+    async with cloud(replicate=Upload()) as service:
+        held = await abandoned(service, hours=1)
+        waiting = begin(service)
+        await asyncio.sleep(0.05)
+        await service.ledger.commit(held)
+        told = await waiting
+        assert (told.job_id, told.status, told.idempotent_hit) == (held.job_id, "pending", True)
+
+
+async def test_whoever_watches_a_holder_is_released_when_the_server_leaves() -> None:
+    async with cloud(replicate=Upload()) as service:
+        await abandoned(service, hours=1)
+        waiting = begin(service)
+        await asyncio.sleep(0.05)
+        await service.app.preparations.leave(0)
+        async with asyncio.timeout(5):
+            assert "being stopped" in str((await waiting).error)

@@ -327,7 +327,7 @@ def action(number: int, folder: Path, port: int) -> "subprocess.CompletedProcess
         "github.run_number": str(number),
     }
     for name, value in given.items():
-        step = step.replace("${{ %s }}" % name, value)
+        step = step.replace("${{ " + name + " }}", value)
     assert "${{" not in step
     return shell(
         f"set -eo pipefail\n{step}",

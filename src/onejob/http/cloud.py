@@ -4,6 +4,7 @@ Its clients call with `curl -f`, which hides the body of any other status. Only 
 nothing to do with a submission, is refused by status.
 """
 
+import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from onejob.core.receipt import Caution, Limit, Outcome
 from onejob.core.roles import Act
-from onejob.core.views import Receipt
+from onejob.core.views import Receipt, Reservation
 from onejob.errors import (
     Invalid,
     LeaseLost,
@@ -46,6 +47,7 @@ from .routes import Parameter, Route
 
 # Of a key that the server drew itself: nobody else knows it, so that it need not outlive its lease for long.
 DRAWN_WINDOW = timedelta(minutes=1)
+ROUNDS_MAX = 3
 
 _PROVIDER = Parameter(
     "provider",
@@ -105,18 +107,16 @@ class Cloud:
     async def _prepared(self, ledger: Ledger, hook: Hook, provider: str, submission: Submission) -> CloudOut:
         """The key, the job and its slot are taken first: whoever asks during the preparation finds them."""
         named = self._named(submission)
-        if why := self._preparations.closed_to_new:
-            return await _elsewhere(ledger, named, why)
+        seconds = asyncio.get_running_loop().time
+        until = seconds() + self._config.preparation_wait_seconds
         try:
-            with self._preparations.entering():
-                held = await ledger.reserve(named, wait=False)
+            held = await self._taken(ledger, named, until)
             if isinstance(held, Receipt):
                 return _told(held)
-            receipt = await self._preparations.done(ledger, hook, provider, named, held)
+            left = until - seconds()
+            receipt = await self._preparations.done(ledger, hook, provider, named, held, seconds=left)
         except LeaseLost:
-            return await _elsewhere(
-                ledger, named, "another server has overtaken this; repeat with the same key"
-            )
+            return await _overtaken(ledger, named)
         except Unknown as error:
             if submission.idempotency_key is not None:
                 raise
@@ -129,6 +129,33 @@ class Cloud:
                 True, held.job_id, CloudStatus.UPLOADING, False, False, None, *_warnings(held.cautions)
             )
         return _told(receipt, held.cautions)
+
+    async def _taken(self, ledger: Ledger, submission: Submission, until: float) -> Reservation | Receipt:
+        """Take the key, from a holder that is gone if need be. To say `uploading` of a dead one would lose the job."""
+        for _ in range(ROUNDS_MAX):
+            if why := self._preparations.closed_to_new:
+                return await self._found(ledger, submission, why)
+            try:
+                with self._preparations.entering():
+                    return await ledger.reserve(submission, wait=False)
+            except SubmissionInProgress as other:
+                if other.job_id in self._preparations:
+                    raise
+                left = until - asyncio.get_running_loop().time()
+                watch = ledger.holder_lives(submission, seconds=left)
+                if await self._preparations.unless_leaving(watch):
+                    raise
+        raise NotPrepared("others hold this key one after the other; repeat with the same key")
+
+    async def _found(self, ledger: Ledger, submission: Submission, why: str) -> Receipt:
+        """What the key says by itself, when nothing can be done for it here."""
+        found = await ledger.foresee(submission)
+        if found.outcome is Outcome.REPLAYED:
+            return found
+        key = submission.idempotency_key
+        if found.outcome is Outcome.IN_PROGRESS and key is not None and found.job_id in self._preparations:
+            raise SubmissionInProgress(key=key, job_id=found.job_id, retry_after=1)
+        raise NotPrepared(why)
 
     def _named(self, submission: Submission) -> Submission:
         """Only a key can be held: a submission without one is given one, so that every one of them is new."""
@@ -157,14 +184,14 @@ async def _being_prepared(ledger: Ledger, job_id: str) -> CloudOut:
     return CloudOut(True, job_id, STATUS_OF[state], idempotent_hit=True)
 
 
-async def _elsewhere(ledger: Ledger, submission: Submission, why: str) -> CloudOut:
-    """What the key says by itself, when nothing can be done for it here."""
+async def _overtaken(ledger: Ledger, submission: Submission) -> CloudOut:
+    """Another server took the key while this one stood still: what the key says now is the answer."""
     found = await ledger.foresee(submission)
     if found.outcome is Outcome.REPLAYED:
         return _told(found)
     if found.outcome is Outcome.IN_PROGRESS:
         return await _being_prepared(ledger, found.job_id)
-    raise NotPrepared(why)
+    raise NotPrepared("another server took this over, and has given it up; repeat with the same key")
 
 
 def _told(receipt: Receipt, cautions: tuple[Caution, ...] = ()) -> CloudOut:
@@ -179,10 +206,10 @@ def _told(receipt: Receipt, cautions: tuple[Caution, ...] = ()) -> CloudOut:
     )
 
 
-def _warnings(cautions: tuple[Caution, ...]) -> tuple[tuple[str, ...], str | None]:
+def _warnings(cautions: tuple[Caution, ...]) -> tuple[list[str], str | None]:
     """What is near a limit: of jobs, and of money."""
     money = [one.message for one in cautions if one.limit is Limit.COST]
-    return tuple(one.message for one in cautions if one.limit is not Limit.COST), "; ".join(money) or None
+    return [one.message for one in cautions if one.limit is not Limit.COST], "; ".join(money) or None
 
 
 def _message(error: OnejobError) -> str:

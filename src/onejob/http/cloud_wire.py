@@ -65,7 +65,7 @@ class CloudOut(Struct, frozen=True):
     data_uploaded: bool = False
     idempotent_hit: bool = False
     error: str | None = None
-    quota_warnings: tuple[str, ...] = ()
+    quota_warnings: list[str] = []
     cost_limit_warning: str | None = None
 
 

@@ -5,11 +5,11 @@ The tasks are the server's own: a client that hangs up stops nothing, and finds 
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import json
 
@@ -22,6 +22,8 @@ from onejob.ledger import Ledger
 from .config import ServiceConfig
 from .hooks import Hook, called
 from .logs import trail
+
+T = TypeVar("T")
 
 TOLD_CHARS_MAX = 300
 LAST_WORDS_SECONDS = 2.0
@@ -86,12 +88,12 @@ class Preparations:
         self._tasks: set[asyncio.Task[Receipt]] = set()
         self._entering = 0
         self._hooks_at_work = 0  # also those that were told to stop and do not hear
-        self._leaving = False
+        self._leaving = asyncio.Event()
 
     @property
     def closed_to_new(self) -> str:
         """Why no further preparation can be done here; empty when one can."""
-        if self._leaving:
+        if self._leaving.is_set():
             return f"{LEAVING}; repeat with the same key"
         begun = len(self._tasks) + self._entering
         if max(begun, self._hooks_at_work) >= self._config.preparations_max:
@@ -108,24 +110,44 @@ class Preparations:
             self._entering -= 1
 
     async def done(
-        self, ledger: Ledger, hook: Hook, provider: str, submission: Submission, held: Reservation
+        self,
+        ledger: Ledger,
+        hook: Hook,
+        provider: str,
+        submission: Submission,
+        held: Reservation,
+        *,
+        seconds: float,
     ) -> Receipt | None:
-        """Prepare the job of a held key; None when that takes longer than a client should wait."""
+        """Prepare the job of a held key; None when that takes longer than the client should wait."""
+        if self._leaving.is_set():  # since the key was asked for
+            await ledger.fail(held, LEAVING)
+            raise NotPrepared(f"{LEAVING}; repeat with the same key")
         work = partial(self._work, ledger, hook, provider, bytes(submission.input))
         task = asyncio.create_task(carried_out(ledger, held, work), name=held.job_id)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         # By the loop's timer and not inside the task: a hook that hears no cancellation would not be waited for.
-        seconds = self._config.preparation_seconds_max
-        overdue = partial(task.cancel, f"it took longer than {seconds:g} s")
-        timer = asyncio.get_running_loop().call_later(seconds, overdue)
+        longest = self._config.preparation_seconds_max
+        overdue = partial(task.cancel, f"it took longer than {longest:g} s")
+        timer = asyncio.get_running_loop().call_later(longest, overdue)
         task.add_done_callback(lambda _: timer.cancel())
-        await asyncio.wait((task,), timeout=self._config.preparation_wait_seconds)
+        await asyncio.wait((task,), timeout=max(0, seconds))
         return _outcome(task) if task.done() else None
+
+    async def unless_leaving(self, wait: Coroutine[Any, Any, T]) -> T | None:
+        """Wait for something that is nobody's to hurry; None when the server is told to stop before."""
+        waiting, leaving = asyncio.create_task(wait), asyncio.create_task(self._leaving.wait())
+        try:
+            await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
+            return waiting.result() if waiting.done() else None
+        finally:
+            waiting.cancel()
+            leaving.cancel()
 
     async def leave(self, seconds: float) -> None:
         """Give what is being done some time, then stop it, so that the next server need not wait for the leases."""
-        self._leaving = True
+        self._leaving.set()
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=seconds)
         if self._tasks:
@@ -133,11 +155,16 @@ class Preparations:
                 task.cancel(LEAVING)
             await asyncio.wait(tuple(self._tasks), timeout=LAST_WORDS_SECONDS)
 
+    def __contains__(self, job_id: object) -> bool:
+        return any(task.get_name() == job_id for task in self._tasks)
+
     def __len__(self) -> int:
         return len(self._tasks)
 
     async def _work(self, ledger: Ledger, hook: Hook, provider: str, input: bytes, keeping: Keeping) -> bytes:
-        job = await ledger.job(keeping.held.job_id)  # a key that was taken over keeps the labels of the first
+        job = await ledger.job(
+            keeping.held.job_id
+        )  # whose key may be taken over, and whose labels are the first's
         preparation = Preparation(provider, input, job.labels, job.user, keeping)
         self._hooks_at_work += 1
         try:

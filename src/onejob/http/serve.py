@@ -1,7 +1,9 @@
 """Runs the service on uvicorn. Without authentication it binds to loopback and to nothing else."""
 
 import asyncio
+import os
 import socket
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import FrameType
@@ -11,6 +13,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from onejob.errors import Invalid
+from onejob.keeping import left_alone
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 
@@ -112,9 +115,17 @@ def run(config: ServiceConfig) -> None:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(serve(config))
+        asyncio.run(_served(config))
     else:
-        uvloop.run(serve(config))
+        uvloop.run(_served(config))
+
+
+async def _served(config: ServiceConfig) -> None:
+    await serve(config)
+    if left_alone():
+        # All is closed and said. The end of the loop would wait for hooks that hear no cancellation, for ever.
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def _make_room() -> None:
