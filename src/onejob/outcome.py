@@ -76,7 +76,7 @@ def receipt_of(arrival: Arrival, result: AnyReply | BaseException) -> Receipt | 
             scope=arrival.scope,
             head=result.job,
             expires_ms=result.expires_at,
-            cautions=result.cautions,
+            warnings=result.cautions,
         )
     if isinstance(result, Replayed):
         return Receipt(

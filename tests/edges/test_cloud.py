@@ -259,6 +259,14 @@ async def test_a_cost_limit_warns_or_blocks(action: CostAction) -> None:
         assert (await service.submit("b", estimated_cost=99)).cost_limit_warning is None
 
 
+async def test_an_estimate_may_come_from_arithmetic() -> None:
+    async with cloud() as service:
+        await service.limit(cost_limit=CostLimit(10 * MICRO, Period.DAY))
+        assert (await service.submit("a", estimated_cost=1.1 * 3)).success
+        assert (await service.submit("b", estimated_cost=2 / 3)).success
+        assert (await service.standing()).money_held == 3_300_000 + 666_667
+
+
 async def test_too_often_is_said_without_the_words_that_forbid_a_retry() -> None:
     async with cloud() as service:
         await service.limit(jobs_per_hour=1)

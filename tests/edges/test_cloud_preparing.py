@@ -148,13 +148,13 @@ async def test_a_hook_that_asks_the_server_to_leave_is_a_failed_hook(kind: str) 
 
 async def test_an_upload_longer_than_the_lease_keeps_key_and_slot(url: str) -> None:
     upload = Upload()
-    async with cloud(url, lease=0.4, replicate=upload) as service:
+    async with cloud(url, lease=1.0, replicate=upload) as service:
         await service.limit(max_concurrent=1)
         first = begin(service)
         await upload.begun.wait()
         (seen,) = upload.seen
-        for _ in range(12):
-            await asyncio.sleep(0.1)
+        for _ in range(10):
+            await asyncio.sleep(0.25)
             assert (await service.submit("k")).status == "uploading"
             assert FULL in str((await service.submit("other")).error)
         assert not seen.cancelled

@@ -16,7 +16,7 @@ import onejob
 from .clouds import CONFIG, PATH, limit, until
 from .sockets import Server, serving
 
-LEASE = 1.0
+LEASE = 2.0
 SETTINGS = """
 drain_seconds_max = 2
 

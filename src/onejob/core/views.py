@@ -106,7 +106,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
     expires_ms: int = 0
     receipt: bytes = b""
     paths: tuple[str, ...] = ()  # where a conflicting body differs; only in a forecast
-    cautions: tuple[Caution, ...] = ()  # limits that are nearly reached; only where something was taken
+    warnings: tuple[Caution, ...] = ()  # limits that are nearly reached; only where something was taken
 
     def __repr__(self) -> str:
         return f"<Receipt {self.outcome} job={self.job_id} key={self.key!r} scope={self.scope!r}>"
@@ -142,7 +142,7 @@ class Reservation(Struct, frozen=True):
     taken_over: bool
     record_id: bytes
     holder: bytes
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[Caution, ...] = ()
 
 
 class Story(Struct, frozen=True):

@@ -100,7 +100,7 @@ class Cloud:
             if hook := self._hooks.get(provider):
                 return await self._prepared(ledger, hook, provider, submission)
             receipt = await ledger.send(submission)
-            return _told(receipt, receipt.cautions)
+            return _told(receipt, receipt.warnings)
         except SubmissionInProgress as held:
             return await _being_prepared(ledger, held.job_id)
 
@@ -126,9 +126,9 @@ class Cloud:
             raise MayBeDone(message) from error
         if receipt is None:
             return CloudOut(
-                True, held.job_id, CloudStatus.UPLOADING, False, False, None, *_warnings(held.cautions)
+                True, held.job_id, CloudStatus.UPLOADING, False, False, None, *_warnings(held.warnings)
             )
-        return _told(receipt, held.cautions)
+        return _told(receipt, held.warnings)
 
     async def _taken(self, ledger: Ledger, submission: Submission, until: float) -> Reservation | Receipt:
         """Take the key, from a holder that is gone if need be. To say `uploading` of a dead one would lose the job."""

@@ -95,7 +95,7 @@ def submission_of(provider: str, members: Members, key: str | None) -> Submissio
         idempotency_key=one_key(key, body.idempotency_key, "idempotency_key"),
         idempotency_ttl=None if hours is None else _window(hours),
         labels=_labels(members) or None,
-        estimated_cost=body.estimated_cost,
+        estimated_cost=_steps(body.estimated_cost),
     )
 
 
@@ -127,6 +127,11 @@ def _labels(members: Mapping[str, Raw]) -> dict[str, str]:
 
 def _text(raw: bytes) -> str:
     return json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode()
+
+
+def _steps(cost: float | str | None) -> float | str | None:
+    """What comes out of a client's arithmetic has more decimals than money."""
+    return round(cost, 6) if isinstance(cost, float) else cost
 
 
 def _window(hours: float) -> timedelta:
