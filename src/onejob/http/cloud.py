@@ -48,6 +48,7 @@ from .routes import Parameter, Route
 # Of a key that the server drew itself: nobody else knows it, so that it need not outlive its lease for long.
 DRAWN_WINDOW = timedelta(minutes=1)
 ROUNDS_MAX = 3
+WINNER_SECONDS = 0.02  # in which a winner on this server, who was told in the same moment, has begun
 
 _PROVIDER = Parameter(
     "provider",
@@ -139,6 +140,7 @@ class Cloud:
                 with self._preparations.entering():
                     return await ledger.reserve(submission, wait=False)
             except SubmissionInProgress as other:
+                await asyncio.sleep(WINNER_SECONDS)
                 if other.job_id in self._preparations:
                     raise
                 left = until - asyncio.get_running_loop().time()

@@ -82,5 +82,8 @@ def _in_thread(hook: Hook, given: Any, ended: Callable[[], None]) -> "asyncio.Fu
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, result, error)
 
-    Thread(target=run, name="onejob-hook", daemon=True).start()
+    try:
+        Thread(target=run, name="onejob-hook", daemon=True).start()
+    except RuntimeError as error:  # there are too many threads
+        settle(None, error)
     return future

@@ -162,9 +162,8 @@ class Preparations:
         return len(self._tasks)
 
     async def _work(self, ledger: Ledger, hook: Hook, provider: str, input: bytes, keeping: Keeping) -> bytes:
-        job = await ledger.job(
-            keeping.held.job_id
-        )  # whose key may be taken over, and whose labels are the first's
+        # Of a key that was taken over: the labels are those of the first submission.
+        job = await ledger.job(keeping.held.job_id)
         preparation = Preparation(provider, input, job.labels, job.user, keeping)
         self._hooks_at_work += 1
         try:
