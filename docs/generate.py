@@ -3,7 +3,6 @@
 from argparse import Action, ArgumentParser
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import UnionType
 from typing import Any, get_args
 
 import msgspec
@@ -87,6 +86,12 @@ def settings() -> str:
         "",
         *_settings(service.JwtConfig, service.JWT_MEANINGS, None),
         "",
+        "### Providers",
+        "",
+        "`ProviderConfig`: in the file, under `[providers.NAME]` for each, and nowhere else. See [cloud.md](cloud.md).",
+        "",
+        *_settings(service.ProviderConfig, service.PROVIDER_MEANINGS, None),
+        "",
         "## The command line",
         "",
         "| variable | meaning |",
@@ -103,7 +108,7 @@ def _settings(kind: type[msgspec.Struct], meanings: Mapping[str, str], prefix: s
     yield f"| {' | '.join(heads)} |"
     yield "|---" * len(heads) + "|"
     for field in msgspec.structs.fields(kind):
-        structured = isinstance(field.type, UnionType) and service.JwtConfig in get_args(field.type)
+        structured = bool({service.JwtConfig, service.ProviderConfig}.intersection(get_args(field.type)))
         variable = "only in the file" if structured else f"`{prefix}{field.name.upper()}`"
         cells = [
             f"`{field.name}`",
@@ -116,7 +121,7 @@ def _settings(kind: type[msgspec.Struct], meanings: Mapping[str, str], prefix: s
 
 def _value(value: Any) -> str:
     match value:
-        case None | () | "":
+        case None | () | "" | msgspec.NODEFAULT:
             return "none"
         case bool():
             return f"`{str(value).lower()}`"

@@ -142,10 +142,17 @@ _print_again = lru_cache(REPEATED_MAX)(_print_of)
 
 
 def reserve_of(
-    submission: Submission, caller: Caller, job_id: bytes, *, holder: bytes, lease_ms: int
+    submission: Submission,
+    caller: Caller,
+    job_id: bytes,
+    *,
+    holder: bytes,
+    lease_ms: int,
+    patient: bool = True,
 ) -> Reserve:
     """The same submission as a reservation: what is asked for does not depend on how."""
-    return Reserve(**asdict(submit_of(submission, caller, job_id)), holder=holder, lease_ms=lease_ms)
+    plain = asdict(submit_of(submission, caller, job_id))
+    return Reserve(**plain, holder=holder, lease_ms=lease_ms, patient=patient)
 
 
 def fence(reservation: Reservation, caller: Caller) -> dict[str, Any]:

@@ -22,17 +22,7 @@ from .engine import Durability
 from .engines.cache import CacheStats
 from .errors import Invalid, OnejobError
 from .host import Vitals
-from .intake import (
-    ATTEMPTS_DEFAULT,
-    Caller,
-    Submission,
-    fence,
-    for_user,
-    lease_ms,
-    looked_up_id,
-    reserve_of,
-    submit_of,
-)
+from .intake import ATTEMPTS_DEFAULT, Caller, Submission, fence, for_user, looked_up_id, submit_of
 from .looking import Looking
 from .outcome import (
     answered,
@@ -45,6 +35,7 @@ from .outcome import (
     settled_of,
 )
 from .quotas import Quotas
+from .reserving import Reserving
 from .sequences import Sequences
 from .tail import Tail
 
@@ -52,7 +43,7 @@ CHUNK = 1000
 ERROR_BYTES_MAX = 1000
 
 
-class Ledger(Looking, Quotas, Sequences):
+class Ledger(Looking, Quotas, Reserving, Sequences):
     """A caller in front of an engine. Get one with `onejob.open`."""
 
     async def submit(
@@ -133,18 +124,7 @@ class Ledger(Looking, Quotas, Sequences):
     ) -> Reservation | Receipt:
         """Take a key for the time of some work, or get its settled answer. Without `job` only a record is made."""
         submission = Submission(type=type, input=input, idempotency_key=idempotency_key, **options)
-        ids = self._host.ids
-        command = reserve_of(
-            submission,
-            self._caller,
-            ids.job_id() if job else b"",
-            holder=ids.holder(),
-            lease_ms=self._host.lease_ms if lease is None else lease_ms(lease),
-        )
-        (result,) = await self._gate.results((command,))
-        if isinstance(result, Held):
-            return reservation_of(result, key=command.key, scope=command.scope, lease_ms=command.lease_ms)
-        return await answered(self._gate, command, result)
+        return await self.reserve(submission, lease=lease, job=job)
 
     async def renew(self, reservation: Reservation) -> Reservation:
         """Prolong the lease by its own length; LeaseLost when the key is no longer yours."""

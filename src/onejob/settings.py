@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PREFIX: Final = "IDEMPOTENCY_"
 SERVICE_PREFIX: Final = "ONEJOB_"
 NOT_OF_THE_SERVICE: Final = frozenset({"ONEJOB_API_KEY"})
+_IN_FILE_ONLY: Final = ("jwt", "providers")  # what is made of several settings
 ALIKE: Final = 0.7  # from here on a name is taken for a misspelt one
 SECONDS_MIN: Final = 0.001
 SECONDS_MAX: Final = 365 * 86_400
@@ -113,10 +114,9 @@ def service_config(
         field = variable.removeprefix(SERVICE_PREFIX).lower()
         if variable.startswith(SERVICE_PREFIX) and not _elses(variable, text):
             names[field] = variable
-            # What is made of several settings is for the file.
-            kind = None if field == "jwt" else types.get(field)
+            kind = None if field in _IN_FILE_ONLY else types.get(field)
             if kind is None:
-                known = [SERVICE_PREFIX + name.upper() for name in types if name != "jwt"]
+                known = [SERVICE_PREFIX + name.upper() for name in types if name not in _IN_FILE_ONLY]
                 raise Invalid(variable, _unknown(variable, known))
             values[field] = _converted(variable, _spelled(text, kind), kind, strict=False)
     for field, value in (overrides or {}).items():

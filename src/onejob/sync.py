@@ -53,6 +53,8 @@ class Ledger:
     send_sequence = _blocking(AsyncLedger.send_sequence)
     get_client_state = _blocking(AsyncLedger.get_client_state)
     check_or_reserve = _blocking(AsyncLedger.check_or_reserve)
+    reserve = _blocking(AsyncLedger.reserve)
+    holder_lives = _blocking(AsyncLedger.holder_lives)
     renew = _blocking(AsyncLedger.renew)
     commit = _blocking(AsyncLedger.commit)
     reject = _blocking(AsyncLedger.reject)

@@ -112,6 +112,37 @@ async def test_a_record_without_a_job_replays_its_receipt(queue: onejob.Ledger) 
     assert await queue.jobs() == []
 
 
+async def test_whoever_does_not_want_to_wait_is_told_at_once(url: str) -> None:
+    async with onejob.open(url, sweep=False) as queue:  # where a duplicate waits for half a minute
+        held = await reserved(queue)
+        said = onejob.Submission(type="train", input={"n": 1}, idempotency_key="k")
+        async with asyncio.timeout(5):
+            with pytest.raises(onejob.SubmissionInProgress) as caught:
+                await queue.reserve(said, wait=False)
+        assert caught.value.job_id == held.job_id
+
+
+async def test_only_a_key_can_be_reserved(queue: onejob.Ledger) -> None:
+    with pytest.raises(onejob.Invalid):
+        await queue.reserve(onejob.Submission(type="train"))
+
+
+async def test_a_holder_shows_that_it_lives_by_renewing(url: str) -> None:
+    said = onejob.Submission(type="train", input={"n": 1}, idempotency_key="k")
+    async with onejob.open(url, sweep=False) as queue:
+        assert not await queue.holder_lives(said, seconds=5)  # nobody holds it
+        held = await reserved(queue)
+        assert await queue.holder_lives(said, seconds=0.2)  # nobody can tell
+        watching = asyncio.create_task(queue.holder_lives(said, seconds=30))
+        await asyncio.sleep(0.05)
+        held = await queue.renew(held)
+        assert await watching
+        watching = asyncio.create_task(queue.holder_lives(said, seconds=30))
+        await asyncio.sleep(0.05)
+        await queue.fail(held)
+        assert not await watching
+
+
 async def test_whoever_waits_is_answered_when_the_holder_settles(url: str) -> None:
     async with onejob.open(url, sweep=False) as queue:
         held = await reserved(queue)

@@ -20,6 +20,7 @@ class Reserve(Arrival, frozen=True, gc=False, kw_only=True):
 
     holder: bytes
     lease_ms: int
+    patient: bool = True  # False: the gate does not let it wait while somebody else holds the key
 
     def decide(self, facts: Facts, now: int) -> Step[Held | Answer]:
         record = facts.record
@@ -107,8 +108,7 @@ class Renew(HolderCommand, frozen=True, gc=False, kw_only=True):
         if record is None:
             return Step(self.stale(now))
         if record.status is not IdempotencyStatus.PENDING or not record.lease_until:
-            message = "the key is settled: there is no lease to renew"
-            return Step(Refused(Reason.ALREADY_SETTLED, message, now))
+            return Step(Refused(Reason.ALREADY_SETTLED, "the key is settled: no lease to renew", now))
         lease_until = now + self.lease_ms
         expires_at = lease_until + record.ttl_ms
         tallies = reheld(facts.job, facts, now, until=lease_until)

@@ -25,7 +25,7 @@ from onejob.core.receipt import (
     Rejected,
     Replayed,
 )
-from onejob.core.reservation import Settle
+from onejob.core.reservation import Reserve, Settle
 from onejob.core.sequence import SubmitSequence
 from onejob.core.states import SETTLED
 from onejob.core.step import Command
@@ -260,6 +260,8 @@ class Gate:
         """Wait for whoever holds the key, then ask again; when time is up, say in progress. Never proceed."""
         assert isinstance(reply, InProgress)
         assert isinstance(command, Arrival)
+        if isinstance(command, Reserve) and not command.patient:
+            return reply
         until = self._monotonic() + self._config.pending_wait_timeout
         while isinstance(reply, InProgress):
             left = until - self._monotonic()

@@ -1,7 +1,7 @@
 """The service as bare ASGI: authenticate, authorise, hand over, present. No rule lives here."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from onejob.clock import SystemClock
 from onejob.core.roles import Act
@@ -12,15 +12,18 @@ from onejob.ledger import Ledger
 from . import clients, events, jobs, keys, quotas, reservations
 from .answers import Allowed, Answer, Header, refusal
 from .auth import Authenticator
+from .cloud import Cloud
 from .config import ServiceConfig
 from .cors import from_this_machine
 from .exchange import Exchange
+from .hooks import Hook
 from .logs import trail
 from .metrics import Metrics
 from .observability import observability
 from .openapi import described
 from .pages import PAGES
 from .pour import pour
+from .preparing import Preparations
 from .problems import Unauthorized, presented, problem
 from .rates import Rates
 from .request import ANONYMOUS, Credential, Receive, Request, Scope, Send, TooLarge
@@ -52,6 +55,7 @@ class App:
         observe: Observe = unobserved,
         more: tuple[Route, ...] = (),
         ids: Ids | None = None,
+        prepare: Mapping[str, Hook] | None = None,  # by provider; besides those of the config
     ) -> None:
         self._ledger = ledger
         self._config = config or ServiceConfig()
@@ -61,22 +65,21 @@ class App:
         self._monotonic = SystemClock().monotonic
         self._rates = _rates(self._config, self._monotonic)
         self._ids = ids or SystemIds()
+        self.preparations = Preparations(self._config)
+        cloud = Cloud(self._config, prepare or {}, self.preparations, self._ids).routes()
         watched = observability(self._config, self._metrics, self._monotonic)
-        self.routes = Routes(
-            described(
-                (
-                    *jobs.ROUTES,
-                    *clients.ROUTES,
-                    *events.ROUTES,
-                    *keys.ROUTES,
-                    *QUOTAS,
-                    *more,
-                    *watched,
-                    *PAGES,
-                ),
-                self._config,
-            )
+        served = (
+            *jobs.ROUTES,
+            *clients.ROUTES,
+            *cloud,
+            *events.ROUTES,
+            *keys.ROUTES,
+            *QUOTAS,
+            *more,
+            *watched,
+            *PAGES,
         )
+        self.routes = Routes(described(served, self._config))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

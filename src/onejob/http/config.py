@@ -22,6 +22,9 @@ JWT_MEANINGS: Final = {
     "tenant_claim": "the claim that names the tenant; a token without it is refused",
     "roles_claim": "the claim that lists the roles",
 }
+PROVIDER_MEANINGS: Final = {
+    "prepare": "what is done before a job of this provider may run, as `module:function`; nothing unless set",
+}
 MEANINGS: Final = {
     "engine": "where decisions happen",
     "host": "the address to listen on; without authentication only a loopback one",
@@ -42,6 +45,11 @@ MEANINGS: Final = {
     "drain_seconds_max": "how long what is in flight may take after the service was told to stop",
     "metrics_open": "whether `/metrics` needs no credential; if not, it is for administrators",
     "log_requests": "which requests get a log line: all, those that failed (a status from 400), or none",
+    "providers": "what is known of the providers of cloud jobs, by name",
+    "providers_closed": "whether only the providers named there are taken",
+    "preparation_wait_seconds": "how long a cloud submission waits for its preparation before it is told `uploading`",
+    "preparation_seconds_max": "how long a preparation may take; one that takes longer has failed",
+    "preparations_max": "how many preparations this server does at once",
     "log_format": "how log lines are written: for people, or one JSON object each",
     "one_write": "whether head and body of an answer leave together, or apart as uvicorn does",
 }
@@ -57,6 +65,12 @@ class JwtConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     audience: str | None = None
     tenant_claim: str = "tenant"
     roles_claim: str = "roles"
+
+
+class ProviderConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where jobs of the cloud contract go."""
+
+    prepare: str | None = None  # module:function
 
 
 class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,6 +92,11 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     drain_seconds_max: float = 20.0  # on SIGTERM: how long what is in flight may take
     metrics_open: bool = True
     log_requests: Literal["all", "failed", "none"] = "failed"
+    providers: dict[str, ProviderConfig] = {}
+    providers_closed: bool = False
+    preparation_wait_seconds: float = 110.0  # the clients of the contract wait for 120
+    preparation_seconds_max: float = 6 * 3600.0
+    preparations_max: int = 100
     log_format: Literal["text", "json"] = "text"
     one_write: bool = True  # head and body of an answer leave together; false: apart, as uvicorn does
 
@@ -87,7 +106,11 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         for name in ("body_seconds_max", "head_seconds_max", "idle_seconds_max", "drain_seconds_max"):
             if not 0 < getattr(self, name) <= 3600:
                 raise Invalid(name, f"{name} is a number of seconds above 0 up to 3600; choose one")
+        for name, longest in (("preparation_wait_seconds", 3600), ("preparation_seconds_max", 30 * 86_400)):
+            if not 0 < getattr(self, name) <= longest:
+                raise Invalid(name, f"{name} is a number of seconds above 0 up to {longest}; choose one")
         for name, most in (
+            ("preparations_max", 10_000),
             ("body_bytes_max", BODY_BYTES_MAX),
             ("head_bytes_max", 1 << 20),
             ("rate_burst", 10**9),

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.invalid import Invalid
-from onejob.core.key import checked_key
 from onejob.core.roles import Act
 from onejob.core.states import JobState
 from onejob.core.views import Receipt
@@ -14,6 +13,7 @@ from onejob.intake import Submission, worked_out
 
 from .accepted import accepted
 from .answers import Answer, answer, error_out
+from .key_header import one_key
 from .problems import presented
 from .request import BESIDE_BYTES, SMALL_BYTES, Request, TooLarge, beside, shaped, unbent_around
 from .routes import Parameter, Route
@@ -87,17 +87,11 @@ async def cancel(request: Request) -> Answer:
 
 
 def submission_of(body: SubmitBody, key: str | None) -> Submission:
-    if body.idempotency_key is not None:
-        if key is not None and checked_key(key) != checked_key(body.idempotency_key):
-            raise Invalid(
-                "idempotencyKey", "the header and the body name different keys; send one, or the same"
-            )
-        key = body.idempotency_key
     ttl, timeout, cost = body.idempotency_ttl_seconds, body.timeout_seconds, body.estimated_cost
     return Submission(
         type=body.type,
         input=body.input,
-        idempotency_key=key,
+        idempotency_key=one_key(key, body.idempotency_key, "idempotencyKey"),
         idempotency_ttl=None if ttl is None else seconds("idempotencyTtlSeconds", ttl),
         scope=body.scope,
         delivery=body.delivery,

@@ -6,6 +6,7 @@ retry of an accepted submission must never be refused; so an empty bucket looks 
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from math import ceil
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from onejob.core.client_views import SequenceReceipt
 from onejob.core.lookup import Probe
 from onejob.core.receipt import AnyReply, Committed, Created, Foreseen, Refused
 from onejob.core.submission import Submit
-from onejob.core.views import Receipt
+from onejob.core.views import Receipt, Reservation
 from onejob.errors import OnejobError, Unknown
 from onejob.host import Host
 from onejob.intake import Caller, Submission
@@ -128,13 +129,37 @@ class RatedLedger(Ledger):
             receipt = await super().send_sequence(said)
             spent = taken if receipt.committed else 0
         except Unknown:
-            raise
+            raise  # in doubt, as above
         except OnejobError:
             spent = 0
             raise
         finally:
             self._rates.give_back(self._who, taken - spent)
         return receipt
+
+    async def reserve(
+        self,
+        submission: Submission,
+        *,
+        lease: timedelta | None = None,
+        job: bool = True,
+        wait: bool = True,
+    ) -> Reservation | Receipt:
+        taken = self._rates.take(self._who, 1)
+        if not taken and (await self._new((submission,)))[0] is not None:
+            raise self._refusal()
+        spent = taken
+        try:
+            held = await super().reserve(submission, lease=lease, job=job, wait=wait)
+            spent = min(taken, isinstance(held, Reservation))
+        except Unknown:
+            raise  # in doubt, as above
+        except OnejobError:
+            spent = 0
+            raise
+        finally:
+            self._rates.give_back(self._who, taken - spent)
+        return held
 
     async def _would_commit(self, said: SequencedSubmission) -> bool:
         command = sequence_of(said, self._caller, self._host.ids)

@@ -1,10 +1,13 @@
 """Runs the service on uvicorn. Without authentication it binds to loopback and to nothing else."""
 
 import asyncio
+import os
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import FrameType
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -12,6 +15,7 @@ from msgspec import json
 
 from onejob.engine import Durability
 from onejob.errors import Invalid
+from onejob.keeping import left_alone
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 
@@ -24,17 +28,25 @@ from .protocol import guarded
 BACKLOG = 2048
 FILES_WANTED = 65_536
 LAST_WORDS_SECONDS = 1.0
+PREPARATIONS_SHARE = 0.75
 
 
 class Server(uvicorn.Server):
     """uvicorn, which says when it is ready, and when told to leave first releases those who wait."""
 
     def __init__(
-        self, config: uvicorn.Config, *, ready: Callable[[], None], release: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        *,
+        ready: Callable[[], None],
+        release: Callable[[], None],
+        leave: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         super().__init__(config)
         self._ready = ready
         self._release = release
+        self._leave = leave
+        self._leaving: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -42,14 +54,19 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._release()
+        self._leaving = asyncio.create_task(self._leave())
         await super().shutdown(sockets)
         if self.server_state.tasks:  # their time is over, and they are saying so
             await asyncio.wait(self.server_state.tasks, timeout=LAST_WORDS_SECONDS)
+        if not self.force_exit:
+            await asyncio.wait((self._leaving,))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """To be asked to leave is no failure; to be asked twice means at once."""
         if self.should_exit:
             self.force_exit = True
+            if self._leaving is not None:
+                self._leaving.get_loop().call_soon_threadsafe(self._leaving.cancel)
         self.should_exit = True
 
 
@@ -107,9 +124,17 @@ def run(config: ServiceConfig) -> None:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(serve(config))
+        asyncio.run(_served(config))
     else:
-        uvloop.run(serve(config))
+        uvloop.run(_served(config))
+
+
+async def _served(config: ServiceConfig) -> None:
+    await serve(config)
+    if left_alone():
+        # All is closed and said. The end of the loop would wait for hooks that hear no cancellation, for ever.
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def _make_room() -> None:
@@ -149,4 +174,10 @@ def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.so
         backlog=BACKLOG,
         timeout_graceful_shutdown=config.drain_seconds_max,  # type: ignore[arg-type]  # fractions are fine
     )
-    return Server(settings, ready=ready, release=ledger._host.gate.release_waiters)
+    return Server(
+        settings,
+        ready=ready,
+        release=ledger._host.gate.release_waiters,
+        # Before the drain ends, so that whoever waits for a preparation still hears what became of it.
+        leave=lambda: app.preparations.leave(config.drain_seconds_max * PREPARATIONS_SHARE),
+    )

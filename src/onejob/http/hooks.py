@@ -1,0 +1,89 @@
+"""Hooks: functions of the operator's own, named in the settings, called on the loop or in a thread of their own."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from inspect import isawaitable, iscoroutinefunction
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from onejob.core.invalid import Invalid
+
+from .config import ProviderConfig
+
+# Takes one argument; async or plain.
+Hook = Callable[[Any], Any]
+
+
+def loaded(providers: Mapping[str, ProviderConfig]) -> dict[str, Hook]:
+    """The hooks of all providers that have one; one that is not there stops the start."""
+    named = {name: one.prepare for name, one in providers.items() if one.prepare is not None}
+    here = str(Path.cwd())
+    if named and here not in sys.path:
+        sys.path.append(here)  # last, so that nothing there can stand in for what is installed
+    return {name: _loaded(f"providers.{name}.prepare", where) for name, where in named.items()}
+
+
+def _loaded(setting: str, where: str) -> Hook:
+    module, colon, path = where.partition(":")
+    if not (module and colon and path):
+        raise Invalid("providers", f"{setting} is {where!r}; name it as module:function")
+    try:
+        found: Any = import_module(module)
+        for name in path.split("."):
+            found = getattr(found, name)
+    except Exception as error:  # a module may raise anything while it is imported
+        raise Invalid("providers", f"{setting}: {where} cannot be loaded ({error}); mend it") from error
+    if not callable(found):
+        raise Invalid("providers", f"{setting}: {where} cannot be called; name a function")
+    hook: Hook = found
+    return hook
+
+
+async def called(hook: Hook, given: Any, ended: Callable[[], None]) -> Any:
+    """What a hook returns. `ended` is called when it really is over, which may be after its caller has gone."""
+    if not (iscoroutinefunction(hook) or iscoroutinefunction(getattr(hook, "__call__", None))):  # noqa: B004
+        result = await _in_thread(hook, given, ended)
+        return await result if isawaitable(result) else result
+    try:
+        return await hook(given)
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"a hook asked the server to leave ({type(error).__name__})") from error
+    finally:
+        ended()
+
+
+def _in_thread(hook: Hook, given: Any, ended: Callable[[], None]) -> "asyncio.Future[Any]":
+    """A thread of its own, which no exit waits for: those of a pool would keep the server from leaving."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        ended()
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = hook(given)
+        except Exception as raised:  # noqa: BLE001 - it is handed over
+            # StopIteration cannot be raised through a future.
+            error = RuntimeError(str(raised)) if isinstance(raised, StopIteration) else raised
+        except BaseException as raised:  # noqa: BLE001 - SystemExit ends a hook, not the server
+            error = RuntimeError(f"a hook asked the server to leave ({type(raised).__name__})")
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, result, error)
+
+    try:
+        Thread(target=run, name="onejob-hook", daemon=True).start()
+    except RuntimeError as error:  # there are too many threads
+        settle(None, error)
+    return future

@@ -1,0 +1,150 @@
+"""Work under a lease: what it stands on is renewed while it runs, and what was lost is never settled.
+
+A loss tells the work to stop, and does not wait for it: work that will not hear is left alone, for the fence
+(job id, token, holder) refuses whatever it might still settle.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from datetime import datetime
+from itertools import count
+from typing import Any, TypeVar
+
+from .core.states import ENDED
+from .core.views import Receipt, Reservation
+from .errors import LeaseLost, NotFound, OnejobError
+from .ledger import Ledger
+
+T = TypeVar("T")
+
+RENEWALS = 3  # in the time of one lease, at least
+# However long the lease: by its renewals others see that a holder lives.
+PAUSE_SECONDS_MAX = 5.0
+JITTER = 0.2
+ATTEMPTS_MAX = 5
+PAUSE_FIRST = 0.02
+
+log = logging.getLogger("onejob")
+
+# The loop alone would let go of a task that nobody waits for.
+_left_alone: set[asyncio.Task[Any]] = set()
+
+
+class Keeping:
+    """A held key while something is done under it."""
+
+    def __init__(self, ledger: Ledger, held: Reservation) -> None:
+        self._ledger = ledger
+        self.held = held
+        self.over = False  # whatever is still being done under it is in vain
+
+    @property
+    def until(self) -> datetime:
+        """When the lease ends unless it is renewed once more."""
+        return self.held.lease_until
+
+    async def renew(self) -> None:
+        self.held = await self._ledger.renew(self.held)
+        if self.held.job_id and await self._has_ended():
+            raise _JobEnded
+
+    async def _has_ended(self) -> bool:
+        try:
+            return (await self._ledger.job(self.held.job_id)).state in ENDED
+        except NotFound:
+            return False  # not for this caller to see; the commit will tell
+
+
+class _JobEnded(Exception):
+    """The job was cancelled while something was done for it."""
+
+
+def left_alone() -> int:
+    """How much work was told to stop, and has not."""
+    return len(_left_alone)
+
+
+async def carried_out(
+    ledger: Ledger, held: Reservation, work: Callable[[Keeping], Coroutine[Any, Any, bytes]]
+) -> Receipt:
+    """Do the work of a held key, then commit the key with what it gave. A failure gives it up, to be tried again."""
+    keeping = Keeping(ledger, held)
+    try:
+        every = max(PAUSE_FIRST, min(held.lease_ms / 1000 / RENEWALS, PAUSE_SECONDS_MAX))
+        receipt = await kept(work(keeping), keeping.renew, every=every, chance=held.holder)
+        return await _repeated(lambda: ledger.commit(keeping.held, receipt))
+    except _JobEnded:
+        # To commit it tells everybody who asks for the key what became of its job.
+        return await _repeated(lambda: ledger.commit(keeping.held))
+    except LeaseLost:
+        raise
+    except (Exception, asyncio.CancelledError) as error:
+        keeping.over = True
+        # Where this fails the lease ends by itself, which only takes longer.
+        with suppress(OnejobError):
+            await ledger.fail(keeping.held, str(error))
+        raise
+    finally:
+        keeping.over = True
+
+
+async def kept(
+    work: Coroutine[Any, Any, T], renew: Callable[[], Awaitable[object]], *, every: float, chance: bytes
+) -> T:
+    """Do some work while what it stands on is renewed. The first refusal to renew stops the work and is raised."""
+    working = asyncio.create_task(work)
+    renewing = asyncio.create_task(_renewed(renew, every, chance))
+    try:
+        await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
+        return await (working if working.done() else renewing)
+    finally:
+        renewing.cancel()
+        if not working.done():
+            _leave_alone(working)
+
+
+async def _renewed(renew: Callable[[], Awaitable[object]], every: float, chance: bytes) -> Any:
+    """Renew until told to stop; ends only by raising."""
+    done = True
+    for turn in count():
+        # Holders that began together do not renew together. The name of a holder was drawn: it is chance enough.
+        early = JITTER * chance[turn % len(chance)] / 255
+        # A lease that ran out is still ours as long as nobody took it: while the store is away, keep asking.
+        await asyncio.sleep(every * (1 - early) if done else min(1.0, every / 3))
+        done = await _was_done(renew)
+
+
+async def _was_done(renew: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        await renew()
+    except OnejobError as error:
+        if not error.retryable:
+            raise
+        return False
+    return True
+
+
+async def _repeated(settle: Callable[[], Awaitable[Receipt]]) -> Receipt:
+    """Settling is repeated while the store is in trouble: said twice with equal content it is done once."""
+    for attempt in range(ATTEMPTS_MAX - 1):
+        try:
+            return await settle()
+        except OnejobError as error:
+            if not error.retryable:
+                raise
+        await asyncio.sleep(PAUSE_FIRST * 2**attempt)
+    return await settle()
+
+
+def _leave_alone(working: "asyncio.Task[Any]") -> None:
+    working.cancel()
+    _left_alone.add(working)
+    working.add_done_callback(_ended_alone)
+
+
+def _ended_alone(working: "asyncio.Task[Any]") -> None:
+    _left_alone.discard(working)
+    if not working.cancelled() and working.exception() is not None:
+        log.warning("work that was told to stop ended with %s", type(working.exception()).__name__)

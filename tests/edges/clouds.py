@@ -1,0 +1,131 @@
+"""What the tests of the cloud contract share: a submission, hooks that do as they are told, limits for a user."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import onejob
+from onejob.core.identity import policy_id, tally_id
+from onejob.core.limits import POLICY_NAME, Limits, encoded
+from onejob.core.receipt import TallyFound
+from onejob.core.slots import LookUpTally, SetLimits
+from onejob.core.tally import Standing, standing
+from onejob.http.app import App
+from onejob.http.config import ServiceConfig
+from onejob.http.preparing import Preparation
+
+from .serving import Client, served
+
+PATH = "/api/cloud/jobs/submit?provider="
+CONFIG = {"config_name_to_load": "flux-lora"}
+
+
+class Told(NamedTuple):
+    success: bool
+    job_id: str | None
+    status: str | None
+    data_uploaded: bool
+    idempotent_hit: bool
+    error: str | None
+    quota_warnings: list[str]
+    cost_limit_warning: str | None
+
+
+class Cloud:
+    """A server, its ledger, and a client of the contract."""
+
+    def __init__(self, client: Client, ledger: onejob.Ledger, app: App) -> None:
+        self.client = client
+        self.ledger = ledger
+        self.app = app
+
+    async def submit(
+        self, key: str | None = None, *headers: bytes, provider: str = "replicate", **members: Any
+    ) -> Told:
+        body = {**CONFIG, **members} | ({} if key is None else {"idempotency_key": key})
+        return await self.raw(json.dumps(body).encode(), *headers, provider=provider)
+
+    async def raw(self, body: bytes, *headers: bytes, provider: str = "replicate") -> Told:
+        reply = await self.client.ask("POST", PATH + provider, body, *headers)
+        assert reply.status == 200
+        assert tuple(reply.body) == Told._fields
+        return Told(**reply.body)
+
+    async def job(self, told: Told) -> onejob.Job:
+        assert told.job_id
+        return await self.ledger.job(told.job_id)
+
+    async def limit(self, **limits: Any) -> None:
+        await limit(self.ledger, **limits)
+
+    async def standing(self) -> Standing:
+        reply = await self.ledger._ask(LookUpTally(tenant="default", tally_id=tally_id("default", "local")))
+        assert isinstance(reply, TallyFound)
+        assert reply.tally is not None
+        return standing(reply.tally, reply.at)
+
+
+async def limit(ledger: onejob.Ledger, user: str = "local", **limits: Any) -> None:
+    await ledger._ask(
+        SetLimits(
+            tenant="default",
+            tally_id=tally_id("default", user),
+            policy_id=policy_id("default", POLICY_NAME),
+            user=user,
+            limits=encoded(Limits(**limits)),
+        )
+    )
+
+
+@asynccontextmanager
+async def cloud(
+    url: str = "memory://", *, lease: float = 30.0, config: ServiceConfig | None = None, **hooks: Any
+) -> AsyncIterator[Cloud]:
+    keys = onejob.IdempotencyConfig(pending_ttl_seconds=lease, cleanup_interval_seconds=60)
+    async with onejob.open(url, config=keys) as ledger:
+        app = App(ledger, config=config, prepare=hooks)
+        async with served(app) as client:
+            yield Cloud(client, ledger, app)
+            await app.preparations.leave(0)
+
+
+class Upload:
+    """An async hook that goes on when the test says so."""
+
+    def __init__(self) -> None:
+        self.seen: list[Preparation] = []
+        self.begun = asyncio.Event()
+        self.go = asyncio.Event()
+        self.fails: Exception | None = None
+        self.gives: Any = None
+
+    async def __call__(self, preparation: Preparation) -> Any:
+        self.seen.append(preparation)
+        self.begun.set()
+        await self.go.wait()
+        if self.fails is not None:
+            raise self.fails
+        return self.gives
+
+
+class Blocking:
+    """The same as a plain function."""
+
+    def __init__(self) -> None:
+        self.seen: list[Preparation] = []
+        self.begun = threading.Event()
+        self.go = threading.Event()
+
+    def __call__(self, preparation: Preparation) -> None:
+        self.seen.append(preparation)
+        self.begun.set()
+        assert self.go.wait(30)
+
+
+async def until(happened: Any, seconds: float = 20.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not happened():
+            await asyncio.sleep(0.005)

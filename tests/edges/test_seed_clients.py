@@ -1,0 +1,394 @@
+"""The clients that the seed prints, to the letter, against a real server. Only what they leave open is filled in.
+
+Their address is localhost:8001 where they offer no other; the resolver of this process then leads to the server
+under test, wherever it listens.
+"""
+
+import ast
+import asyncio
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onejob
+from onejob.core.limits import CostAction, CostLimit, Period
+
+from .clouds import limit, until
+from .sockets import Server, serving
+
+CLIENTS = Path(__file__).parent / "seed_clients"
+UPLOADS = """
+import asyncio
+from pathlib import Path
+
+
+async def upload(preparation):
+    Path("begun").touch()
+    while not Path("go").exists():
+        await asyncio.sleep(0.01)
+"""
+
+needs_shell = pytest.mark.skipif(
+    not all(map(shutil.which, ("bash", "curl", "jq"))),
+    reason="the shell clients need bash, curl and jq on this machine",
+)
+
+
+class QuotaExceededError(Exception):
+    pass
+
+
+class TransientError(Exception):
+    pass
+
+
+class MaxRetriesExceeded(Exception):
+    pass
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with serving(tmp_path) as running:
+        yield running
+
+
+class Lossy:
+    """Stands before a server and loses the answers of the first connections."""
+
+    def __init__(self, port: int, losses: int) -> None:
+        self._port = port
+        self._losses = losses
+        self.seen = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(10)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                caller, _ = self._listener.accept()
+            except OSError:
+                return
+            self.seen += 1
+            with caller, socket.create_connection(("127.0.0.1", self._port)) as inner:
+                inner.sendall(_message(caller))
+                answer = _message(inner)
+                if self.seen > self._losses:
+                    caller.sendall(answer)
+
+
+def _message(connection: socket.socket) -> bytes:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(65_536)
+    head, _, body = data.partition(b"\r\n\r\n")
+    found = re.search(rb"(?i)content-length: *(\d+)", head)
+    while found and len(body) < int(found[1]):
+        piece = connection.recv(65_536)
+        body, data = body + piece, data + piece
+    return data
+
+
+@pytest.fixture
+def lossy(server: Server) -> Iterator[Lossy]:
+    proxy = Lossy(server.port, losses=1)
+    yield proxy
+    proxy.close()
+
+
+def lead(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    """localhost:8001 is this port from now on."""
+    real = socket.getaddrinfo
+
+    def found(host: Any, service: Any, *args: Any, **options: Any) -> Any:
+        if (host, service) == ("localhost", 8001):
+            return real("127.0.0.1", port, *args, **options)
+        return real(host, service, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+
+
+def program(name: str) -> dict[str, Any]:
+    """What a printed program defines; the errors that it leaves to its reader are ours."""
+    names: dict[str, Any] = {
+        "__name__": __name__,  # dataclasses look their module up
+        **{one.__name__: one for one in (QuotaExceededError, TransientError, MaxRetriesExceeded)},
+    }
+    exec(compile((CLIENTS / name).read_text(), name, "exec"), names)
+    return names
+
+
+async def limited(folder: Path, **limits: Any) -> None:
+    async with onejob.open(f"sqlite:///{folder / 'onejob.db'}", sweep=False) as ledger:
+        await limit(ledger, **limits)
+
+
+def jobs(server: Server) -> list[Any]:
+    found: list[Any] = server.ask("GET", "/api/jobs").body["jobs"]
+    return found
+
+
+class TestRequests:
+    def test_it_submits(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        lead(monkeypatch, server.port)
+        told = program("with_requests.py")["submit_job_with_retry"]("flux-lora")
+        (job,) = jobs(server)
+        assert (told["job_id"], job["type"]) == (job["id"], "cloud.replicate")
+
+    def test_a_lost_answer_is_retried_and_makes_no_second_job(
+        self,
+        server: Server,
+        lossy: Lossy,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        lead(monkeypatch, lossy.port)
+        told = program("with_requests.py")["submit_job_with_retry"]("flux-lora")
+        (job,) = jobs(server)
+        assert (told["job_id"], told["idempotent_hit"], lossy.seen) == (job["id"], True, 2)
+        assert f"Retry matched existing job: {job['id']}" in capsys.readouterr().out
+
+    async def test_a_full_quota_is_raised_and_not_retried(
+        self, server: Server, lossy: Lossy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await limited(tmp_path, max_concurrent=5)
+        lossy._losses = 0
+        lead(monkeypatch, lossy.port)
+        submit = program("with_requests.py")["submit_job_with_retry"]
+        for _ in range(5):
+            await asyncio.to_thread(submit, "flux-lora")
+        with pytest.raises(QuotaExceededError, match="Quota exceeded: Maximum 5 concurrent jobs allowed"):
+            await asyncio.to_thread(submit, "flux-lora")
+        assert (lossy.seen, len(jobs(server))) == (6, 5)
+
+
+async def test_responses_are_handled_as_printed(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handle = program("handle_response.py")["handle_submission_response"]
+
+    def submit(key: str, **members: Any) -> Any:
+        body = {"config_name_to_load": "c", "idempotency_key": key, **members}
+        return server.ask("POST", "/api/cloud/jobs/submit?provider=replicate", body).body
+
+    warning = CostLimit(10_000_000, Period.DAY, CostAction.WARN)
+    await limited(tmp_path, max_concurrent=2, cost_limit=warning)
+    handle(submit("a", estimated_cost=9))
+    assert "Cost warning: Cost limit" in capsys.readouterr().out
+    handle(submit("b"))
+    assert "Warning: 2 of 2 concurrent jobs" in capsys.readouterr().out
+    handle(submit("c"))
+    assert "Cannot submit: Quota exceeded" in capsys.readouterr().out
+    blocking = CostLimit(10_000_000, Period.DAY, CostAction.BLOCK)
+    await limited(tmp_path, cost_limit=blocking)
+    handle(submit("d", estimated_cost=2))
+    assert "Spending limit reached: Cost limit" in capsys.readouterr().out
+    with pytest.raises(TransientError):
+        handle(submit("a", config_name_to_load="other"))
+
+
+class TestAiohttp:
+    async def test_it_submits_and_matches(self, server: Server) -> None:
+        submit = program("with_aiohttp.py")["submit_cloud_job"]
+        url = f"http://127.0.0.1:{server.port}"
+        first = await submit(url, "flux", idempotency_key="batch", tracker_run_name="exp-1")
+        again = await submit(url, "flux", idempotency_key="batch", tracker_run_name="exp-2")
+        assert (first.success, first.was_duplicate) == (True, False)
+        assert (again.job_id, again.was_duplicate) == (first.job_id, True)
+
+    async def test_its_main_runs(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        lead(monkeypatch, server.port)
+        main = program("with_aiohttp.py")["main"]
+        await main()
+        await main()
+        (job,) = jobs(server)
+        assert capsys.readouterr().out.splitlines() == [
+            f"Created new job: {job['id']}",
+            f"Matched existing job: {job['id']}",
+        ]
+
+    async def test_a_lost_answer_is_told_and_the_same_key_finds_the_job(
+        self, server: Server, lossy: Lossy
+    ) -> None:
+        submit = program("with_aiohttp.py")["submit_cloud_job"]
+        url = f"http://127.0.0.1:{lossy.port}"
+        # aiohttp itself sends nothing twice that is not idempotent by its method.
+        first = await submit(url, "flux", idempotency_key="batch")
+        assert "Connection error" in first.error
+        again = await submit(url, "flux", idempotency_key="batch")
+        (job,) = jobs(server)
+        assert (again.job_id, again.was_duplicate) == (job["id"], True)
+
+    async def test_a_full_quota_is_told(self, server: Server, tmp_path: Path) -> None:
+        await limited(tmp_path, max_concurrent=0)
+        submit = program("with_aiohttp.py")["submit_cloud_job"]
+        told = await submit(f"http://127.0.0.1:{server.port}", "flux")
+        assert not told.success
+        assert "Quota exceeded" in told.error
+
+    async def test_it_waits_for_an_upload_and_a_second_one_does_not(self, tmp_path: Path) -> None:
+        (tmp_path / "uploads.py").write_text(UPLOADS)
+        with serving(tmp_path, '[providers.replicate]\nprepare = "uploads:upload"\n') as server:
+            submit = program("with_aiohttp.py")["submit_cloud_job"]
+            url = f"http://127.0.0.1:{server.port}"
+            first = asyncio.create_task(submit(url, "flux", idempotency_key="batch"))
+            await until((tmp_path / "begun").exists)
+            again = await submit(url, "flux", idempotency_key="batch")
+            assert (again.success, again.was_duplicate) == (True, True)
+            assert not first.done()
+            (tmp_path / "go").touch()
+            assert (await first).job_id == again.job_id
+
+
+def shell(text: str, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    environ = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return subprocess.run(
+        ["bash", "-c", text, "bash", *words],
+        env={**environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def ci(port: int, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    text = (CLIENTS / "ci.sh").read_text()
+    return shell(text, *words, SIMPLETUNER_URL=f"http://127.0.0.1:{port}", **variables)
+
+
+GITHUB = {"GITHUB_SHA": "abc123", "GITHUB_REPOSITORY": "acme/models"}
+
+
+@needs_shell
+class TestShell:
+    def test_it_submits_and_a_rerun_matches(self, server: Server) -> None:
+        first, again = ci(server.port, "flux", **GITHUB), ci(server.port, "flux", **GITHUB)
+        (job,) = jobs(server)
+        assert job["key"] == "github-acme/models-abc123"
+        assert (first.returncode, again.returncode) == (0, 0)
+        assert f"Created new job: {job['id']}" in first.stdout
+        assert f"Matched existing job: {job['id']}" in again.stdout
+        assert f"JOB_ID={job['id']}" in again.stdout
+
+    def test_a_lost_answer_is_retried_and_makes_no_second_job(self, server: Server, lossy: Lossy) -> None:
+        ran = ci(lossy.port, "flux", **GITHUB)
+        (job,) = jobs(server)
+        assert "Request failed, retrying in 2s" in ran.stdout
+        assert f"Matched existing job: {job['id']}" in ran.stdout
+        assert ran.returncode == 0
+
+    async def test_a_full_quota_ends_it_at_once(self, server: Server, tmp_path: Path) -> None:
+        await limited(tmp_path, max_concurrent=5)
+        for n in range(5):
+            assert ci(server.port, "flux", CI_COMMIT_SHA=str(n), CI_PROJECT_PATH="p").returncode == 0
+        ran = ci(server.port, "flux", **GITHUB)
+        assert ran.returncode == 1
+        assert "Quota exceeded: Quota exceeded: Maximum 5 concurrent jobs allowed" in ran.stdout
+        assert "Attempt 2" not in ran.stdout
+        # What was accepted is answered although the quota is full.
+        again = ci(server.port, "flux", CI_COMMIT_SHA="0", CI_PROJECT_PATH="p")
+        assert "Matched existing job" in again.stdout
+
+    def test_the_command_of_the_documentation_is_answered(self, server: Server) -> None:
+        # The address stands in the text: curl is told where that leads.
+        where = f'curl() {{ command curl --connect-to localhost:8001:127.0.0.1:{server.port} -s "$@"; }}\n'
+        ran = shell(where + (CLIENTS / "submit.sh").read_text())
+        (job,) = jobs(server)
+        assert job["id"] in ran.stdout
+        assert job["key"] == "ci-build-abc123"
+
+
+def action(number: int, folder: Path, port: int) -> "subprocess.CompletedProcess[str]":
+    """The step as GitHub runs it: expressions are put in before the shell sees the text."""
+    text = (CLIENTS / "actions.yml").read_text()
+    step = textwrap.dedent(text.split("run: |\n", 1)[1])
+    given = {
+        "github.repository": "acme/models",
+        "github.sha": "abc123",
+        "github.run_number": str(number),
+    }
+    for name, value in given.items():
+        step = step.replace("${{ " + name + " }}", value)
+    assert "${{" not in step
+    return shell(
+        f"set -eo pipefail\n{step}",
+        SIMPLETUNER_URL=f"http://127.0.0.1:{port}",
+        GITHUB_OUTPUT=str(folder / "output"),
+    )
+
+
+@needs_shell
+class TestActions:
+    def test_a_rerun_under_another_number_matches(self, server: Server, tmp_path: Path) -> None:
+        first, again = action(7, tmp_path, server.port), action(8, tmp_path, server.port)
+        (job,) = jobs(server)
+        assert (first.returncode, again.returncode, first.stdout) == (0, 0, "")
+        assert "::notice::Matched existing job from previous run" in again.stdout
+        assert (tmp_path / "output").read_text() == f"job_id={job['id']}\n" * 2
+        assert job["labels"] == {"tracker_run_name": "gh-7"}
+
+    async def test_a_full_quota_is_an_error_of_the_step(self, server: Server, tmp_path: Path) -> None:
+        await limited(tmp_path, max_concurrent=0)
+        ran = action(7, tmp_path, server.port)
+        assert ran.returncode == 1
+        assert "::error::Job submission failed: Quota exceeded" in ran.stdout
+
+    def test_nobody_there_is_an_error_of_the_step(self, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        ran = action(7, tmp_path, port)
+        assert (ran.returncode, "Request failed" in ran.stdout) == (1, True)
+
+
+def queries(name: str) -> list[str]:
+    text = re.sub(r"--.*", "", (CLIENTS / name).read_text())
+    return [one.strip() for one in text.split(";") if one.strip()]
+
+
+async def test_the_printed_queries_answer_during_an_upload_and_after(tmp_path: Path) -> None:
+    (tmp_path / "uploads.py").write_text(UPLOADS)
+    with serving(tmp_path, '[providers.replicate]\nprepare = "uploads:upload"\n') as server:
+        await limited(tmp_path, max_concurrent=5)
+        submit = program("with_aiohttp.py")["submit_cloud_job"]
+        task = asyncio.create_task(submit(f"http://127.0.0.1:{server.port}", "c", "your-key-here"))
+        await until((tmp_path / "begun").exists)
+        one_key, keys = queries("keys.sql")
+        active, slots = queries("reservations.sql")
+        assert [row[:1] for row in read(tmp_path, one_key)] == [("your-key-here",)]
+        assert len(read(tmp_path, keys)) == 1
+        assert [row[1] for row in read(tmp_path, active)] == ["local"]
+        assert read(tmp_path, slots) == [("local", 1)]
+        (tmp_path / "go").touch()
+        job_id = (await task).job_id
+        assert [row[:2] for row in read(tmp_path, one_key)] == [("your-key-here", job_id)]
+        assert (read(tmp_path, active), read(tmp_path, slots)) == ([], [])
+
+
+def read(folder: Path, query: str) -> list[Any]:
+    """In a process of its own: a second copy of SQLite in this one would drop the first one's locks."""
+    opened = "sqlite3.connect('file:onejob.db?mode=ro', uri=True)"
+    script = f"import sqlite3; print({opened}.execute({query!r}).fetchall())"
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True
+    )
+    found: list[Any] = ast.literal_eval(ran.stdout)
+    return found
