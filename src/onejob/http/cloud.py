@@ -217,4 +217,6 @@ def _warnings(cautions: tuple[Caution, ...]) -> tuple[list[str], str | None]:
 def _message(error: OnejobError) -> str:
     if isinstance(error, (NotPrepared, SubmissionError)):  # said to whoever submits, and to nobody else
         return str(error)
+    if isinstance(error, Invalid):
+        return str(error)  # this contract has the names that Python has
     return presented(error, mismatch_status=409).message
