@@ -14,7 +14,7 @@ from .core.receipt import Tended
 from .core.upkeep import Purge
 from .engine import Engine, Listing
 from .engines.cache import CacheStats
-from .engines.combine import Combine, Load
+from .engines.combine import Load, combined
 from .engines.gate import Gate
 from .errors import OnejobError, Unavailable
 from .ids import Ids
@@ -50,7 +50,7 @@ class Host:
         ids: Ids,
         retention_ms: int = RETENTION_MS,
     ) -> None:
-        self.gate = Gate(Combine(engine), config, clock.monotonic)
+        self.gate = Gate(combined(engine), config, clock.monotonic)
         self.tail = Tail(self.gate)
         self.ids = ids
         self.retention_ms = retention_ms
