@@ -1,0 +1,136 @@
+"""The engine for many processes on many machines: one PostgreSQL database, and its clock for all of them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from onejob.clock import Clock, SystemClock
+from onejob.core.receipt import AnyReply
+from onejob.core.step import Command
+from onejob.engine import Durability, Page, Query, Unavailable, Unknown
+
+from . import queries
+from .address import Address, address_of
+from .answering import answered, on_link
+from .attempt import Attempt
+from .checkup import caveat
+from .link import Link
+from .statements import Statements
+from .store import Store
+from .trouble import trouble_of
+
+T = TypeVar("T")
+
+OPEN_SECONDS = 5.0
+# Whoever waits longer is told the truth as far as it is known; what was sent goes on.
+ANSWER_SECONDS = 15.0
+LANES = 2
+
+
+class PostgresEngine:
+    """Two connections for batches, opened as they are needed, and one beside them for reading.
+
+    A batch runs in a task of its own: no caller that goes away, and no time-out, ends what may be committing.
+    """
+
+    lanes = LANES
+    batch_max = 256
+
+    def __init__(self, address: Address, clock: Clock) -> None:
+        self._address = address
+        self._words = Statements(address.schema)
+        self._links = [Link(address, clock.monotonic) for _ in range(LANES + 1)]
+        stores = [Store(link, self._words, address.durability) for link in self._links]
+        self._reader: asyncio.LifoQueue[Store] = asyncio.LifoQueue()
+        self._writers: asyncio.LifoQueue[Store] = asyncio.LifoQueue()
+        self._reader.put_nowait(stores[0])
+        for store in reversed(stores[1:]):
+            self._writers.put_nowait(store)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, url: str, *, clock: Clock | None = None) -> "PostgresEngine":
+        engine = cls(address_of(url), clock or SystemClock())
+        until = asyncio.get_running_loop().time() + OPEN_SECONDS
+        await engine._links[1].ready(until)
+        return engine
+
+    @property
+    def durability(self) -> Durability:
+        return self._address.durability or Durability.DISK
+
+    @property
+    def caveat(self) -> str:
+        """One line: what a failover may lose. Empty when that is nothing."""
+        seen = self._links[1].seen
+        return "" if seen is None else caveat(seen, self._address.durability)
+
+    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+        self._refuse_closed()
+        if not commands:
+            return []
+        writes = any(command.writes for command in commands)
+        attempt = Attempt()
+        task = asyncio.get_running_loop().create_task(self._execute(commands, attempt, writes=writes))
+        return await self._waited_for(task, attempt)
+
+    async def scan(self, query: Query[T], /) -> Page[T]:
+        self._refuse_closed()
+        attempt = Attempt()
+        task = asyncio.get_running_loop().create_task(self._scan(query, attempt))
+        return await self._waited_for(task, attempt)
+
+    async def aclose(self) -> None:
+        self._closed = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=ANSWER_SECONDS)
+        for link in self._links:
+            if self._tasks:
+                link.drop()
+            await link.aclose()
+
+    async def _execute(
+        self, commands: Sequence[Command[Any]], attempt: Attempt, *, writes: bool
+    ) -> list[AnyReply]:
+        lanes = self._writers if writes else self._reader
+        store = await lanes.get()
+        try:
+            return await answered(store.link, store.write if writes else store.read, commands, attempt)
+        finally:
+            lanes.put_nowait(store)
+
+    async def _scan(self, query: Query[Any], attempt: Attempt) -> Page[Any]:
+        sql, values = queries.asked(self._words, query)
+        store = await self._reader.get()
+        try:
+            rows = await on_link(store.link, lambda connection: store.fetch(connection, sql, values), attempt)
+        except (Unavailable, Unknown):
+            raise
+        except Exception as error:
+            raise trouble_of(self._address.shown, error) from error
+        finally:
+            self._reader.put_nowait(store)
+        return Page(queries.items(query, rows[: query.limit]), len(rows) > query.limit)
+
+    async def _waited_for(self, task: "asyncio.Task[T]", attempt: Attempt) -> T:
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        done, _ = await asyncio.wait([task], timeout=ANSWER_SECONDS)
+        if done:
+            return task.result()
+        attempt.given_up = True
+        if attempt.committing or attempt.done:
+            raise Unknown(f"{self._address.shown} has not answered for {ANSWER_SECONDS:.0f} s; repeat it")
+        raise Unavailable(
+            f"{self._address.shown} has not answered for {ANSWER_SECONDS:.0f} s: nothing was done; repeat"
+        )
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, though there may be nobody left to tell
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise Unavailable(f"the engine on {self._address.shown} is closed; open another")

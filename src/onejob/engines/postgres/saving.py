@@ -1,0 +1,86 @@
+"""A batch's changes as pieces of statements: arrays, one for each column, sorted as the locks are taken."""
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from onejob.core.facts import Kind
+from onejob.core.fold import Changes
+from onejob.engines.codec import fold_u64, row_of
+
+from .statements import Part
+
+_BY_ID = attrgetter("id")
+
+
+class Pieces(NamedTuple):
+    parts: tuple[Part, ...]
+    values: list[Sequence[Any]]
+    expected: list[int | None]  # how many rows each piece must meet; None: any number
+
+
+class _Collected:
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.values: list[Sequence[Any]] = []
+        self.expected: list[int | None] = []
+
+    def take(self, part: Part, arrays: Iterable[Sequence[Any]], expected: int | None) -> None:
+        self.parts.append(part)
+        self.values += arrays
+        self.expected.append(expected)
+
+    def pieces(self) -> Pieces:
+        return Pieces(tuple(self.parts), self.values, self.expected)
+
+
+def removals(changes: Changes) -> Pieces:
+    """What goes first, in a statement of its own: what is made anew under the same identity would not see it gone."""
+    collected = _Collected()
+    for kind in Kind:
+        deletes = sorted((fact.id, version) for fact, version in changes.deletes.get(kind, ()))
+        if deletes:
+            collected.take(Part("delete", kind), zip(*deletes, strict=True), len(deletes))
+    if Kind.JOB in changes.deletes:
+        collected.take(Part("strip"), [[fact.id for fact, _ in changes.deletes[Kind.JOB]]], None)
+    if changes.cuts:
+        collected.take(Part("cut"), zip(*sorted(_cut_places(changes)), strict=True), None)
+    return collected.pieces()
+
+
+def additions(changes: Changes) -> Pieces:
+    """What is made and what is changed."""
+    collected = _Collected()
+    for kind in Kind:
+        inserts = changes.inserts.get(kind)
+        if inserts:
+            rows = [row_of(fact) for fact in sorted(inserts, key=_BY_ID)]
+            collected.take(Part("insert", kind), zip(*rows, strict=True), len(rows))
+    for kind in Kind:
+        updates = changes.updates.get(kind)
+        if updates:
+            rows = [(*row_of(fact), was) for fact, was in sorted(updates, key=lambda update: update[0].id)]
+            collected.take(Part("update", kind), zip(*rows, strict=True), len(rows))
+    gone = _cut_places(changes) if changes.cuts else ()
+    adds = [add for add in changes.adds if (add.job_id, int(add.beside), fold_u64(add.index)) not in gone]
+    if adds:
+        beside = sorted((add.job_id, int(add.beside), fold_u64(add.index), add.data) for add in adds)
+        collected.take(Part("add"), zip(*beside, strict=True), len(beside))
+    return collected.pieces()
+
+
+def with_more(pieces: Pieces, absent: dict[Kind, list[bytes]], settled: Sequence[bytes]) -> Pieces:
+    """And with what must still not be there, and whom to tell."""
+    collected = _Collected()
+    for part, expected in zip(pieces.parts, pieces.expected, strict=True):
+        collected.take(part, (), expected)
+    collected.values += pieces.values
+    for kind, ids in absent.items():
+        collected.take(Part("absent", kind), [ids], 0)
+    if settled:
+        collected.take(Part("tell"), [[id.hex() for id in settled]], None)
+    return collected.pieces()
+
+
+def _cut_places(changes: Changes) -> set[tuple[bytes, int, int]]:
+    return {(cut.job_id, int(cut.beside), fold_u64(cut.index)) for cut in changes.cuts}
