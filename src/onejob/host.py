@@ -32,6 +32,7 @@ class Vitals(Struct, frozen=True):
     """What a ledger runs with, what it counted since it was opened, what it holds right now."""
 
     engine: str
+    caveat: str  # what the declared durability does not cover, in a line; empty: nothing
     config: IdempotencyConfig
     outcomes: Mapping[str, int]
     gate: CacheStats
@@ -61,6 +62,7 @@ class Host:
         self._config = config
         self._sweeper = Sweeper(self.gate, retention_ms=retention_ms)
         self._upkeep: asyncio.Task[None] | None = None
+        self._engine = engine
         self._engine_name = type(engine).__name__.removesuffix("Engine").lower()
         self._swept = Swept()
         self._upkeep_failures = 0
@@ -78,6 +80,7 @@ class Host:
     def vitals(self) -> Vitals:
         return Vitals(
             engine=self._engine_name,
+            caveat=getattr(self._engine, "caveat", ""),
             config=self._config,
             outcomes=dict(self.gate.outcomes),
             gate=self.gate.stats(),

@@ -9,9 +9,9 @@ from onejob.http.wire import JobsOut, KeysOut
 from onejob.intake import Submission
 from onejob.settings import CommandLine
 
-from . import apikeys, show
+from . import apikeys, migrating, show
 from .door import Door, Submitted
-from .reach import door_of, engine_of
+from .reach import door_of, engine_of, engine_url
 from .screen import Screen
 from .trouble import DONE
 from .values import job_input
@@ -39,6 +39,8 @@ def answered(options: Namespace, settings: CommandLine) -> Answered:
 
             examined = doctor.examine(options, settings)
             return Answered(examined, doctor.show, examined.exit_code)
+        case "migrate":
+            return Answered(migrating.perform(engine_url(options, settings)), migrating.show)
         case "apikey":
             with engine_of(options, settings, makes=options.act == "create") as engine:
                 return Answered(apikeys.perform(engine, options), apikeys.show)

@@ -74,6 +74,12 @@ class Combine:
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self._engine.scan(query)
 
+    def listen(self, wake: Callable[[bytes], None]) -> None:
+        """Hear of records that others settle, where the engine tells; nobody may rely on it."""
+        listen = getattr(self._engine, "listen", None)
+        if listen is not None:
+            listen(wake)
+
     def loads(self) -> dict[str, Load]:
         return {"write": self._writes.load(), "read": self._reads.load()}
 

@@ -217,6 +217,7 @@ class Gate:
         """Wait for whoever holds the key, then ask again; when time is up, say in progress. Never proceed."""
         assert isinstance(reply, InProgress)
         assert isinstance(command, Arrival)
+        self._inner.listen(self._awaited.wake)
         until = self._monotonic() + self._config.pending_wait_timeout
         while isinstance(reply, InProgress):
             left = until - self._monotonic()

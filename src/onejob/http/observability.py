@@ -31,6 +31,7 @@ class ReadyOut(Body, frozen=True, rename="camel"):
     status: str
     durability: Durability
     engine: str
+    caveat: str  # what the durability does not cover; empty: nothing
 
 
 class QueueOut(Body, frozen=True, rename="camel"):
@@ -80,7 +81,8 @@ class Observability:
             async with asyncio.timeout(READY_SECONDS_MAX):
                 await ledger.job(_NO_JOB)
         except NotFound:
-            return answer(200, ReadyOut("ready", ledger.durability, ledger.vitals().engine))
+            vitals = ledger.vitals()
+            return answer(200, ReadyOut("ready", ledger.durability, vitals.engine, vitals.caveat))
         except TimeoutError:
             reason = f"the engine did not answer within {READY_SECONDS_MAX:.0f} s"
         except OnejobError as error:

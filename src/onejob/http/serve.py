@@ -2,13 +2,14 @@
 
 import asyncio
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from urllib.parse import urlsplit
 
 import uvicorn
 
+from onejob.engines import public
 from onejob.errors import Invalid
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
@@ -91,12 +92,6 @@ def address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def public(url: str) -> str:
-    """An engine's URL without its password."""
-    password = urlsplit(url).password
-    return url.replace(f":{password}@", ":…@", 1) if password else url
-
-
 def run(config: ServiceConfig) -> None:
     """Serve until a signal comes."""
     _make_room()
@@ -127,6 +122,8 @@ def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.so
             f"onejob serves {public(config.engine)} at {address(listener)} (durability: {ledger.durability})",
             flush=True,
         )
+        if caveat := ledger.vitals().caveat:
+            print(f"take care: {caveat}", file=sys.stderr, flush=True)
 
     settings = uvicorn.Config(
         application(config, ledger, log),

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from onejob.clock import Clock, SystemClock
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
@@ -15,6 +17,8 @@ from .answering import answered, on_link
 from .attempt import Attempt
 from .checkup import caveat
 from .link import Link
+from .notices import Notices, Wake
+from .schema import known
 from .statements import Statements
 from .store import Store
 from .trouble import trouble_of
@@ -46,6 +50,7 @@ class PostgresEngine:
         self._reader.put_nowait(stores[0])
         for store in reversed(stores[1:]):
             self._writers.put_nowait(store)
+        self._notices = Notices(address, self._words.channel)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -55,6 +60,16 @@ class PostgresEngine:
         until = asyncio.get_running_loop().time() + OPEN_SECONDS
         await engine._links[1].ready(until)
         return engine
+
+    @classmethod
+    async def migrate(cls, url: str) -> tuple[int, int]:
+        """Bring the tables forward, whatever the URL says about it: the schema before and after."""
+        link = Link(replace(address_of(url), migrate=True), SystemClock().monotonic)
+        try:
+            await link.ready(asyncio.get_running_loop().time() + OPEN_SECONDS)
+            return known() - link.applied, known()
+        finally:
+            await link.aclose()
 
     @property
     def durability(self) -> Durability:
@@ -81,8 +96,14 @@ class PostgresEngine:
         task = asyncio.get_running_loop().create_task(self._scan(query, attempt))
         return await self._waited_for(task, attempt)
 
+    def listen(self, wake: Wake) -> None:
+        """Call with the identity of every record that is settled, here or in another process, as far as it is heard."""
+        if not self._closed:
+            self._notices.listen(wake)
+
     async def aclose(self) -> None:
         self._closed = True
+        await self._notices.aclose()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=ANSWER_SECONDS)
         for link in self._links:

@@ -31,6 +31,7 @@ _SETTINGS = {
     "statement_timeout": "10s",
     "idle_in_transaction_session_timeout": "10s",
     "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
@@ -66,6 +67,7 @@ class Link:
         self.clock = ServerClock(monotonic)
         self.seen: Checkup | None = None
         self.warnings = 0
+        self.applied = 0  # steps of the schema
 
     @property
     def shown(self) -> str:
@@ -118,7 +120,7 @@ class Link:
                 await connection.execute(self.begin())
                 self.seen = await checkup(connection)
             refuse_unless_kept(self.shown, self.seen, self._address.durability)
-            await bring_forward(connection, self._address, migrate=self._address.migrate)
+            self.applied += await bring_forward(connection, self._address, migrate=self._address.migrate)
             await connection.execute("COMMIT")
             connection.add_log_listener(self._listen)
         except BaseException:

@@ -139,12 +139,12 @@ class Store:
     async def _alone(self, connection: Any, pieces: Pieces, now: int) -> tuple[float, str]:
         sql = self._words.inserting(pieces.parts)
         if not self.link.pooled:
-            row = await connection.fetchrow(sql, now, LATE_MS, *pieces.values)
+            (row,) = await connection.fetch(sql, now, LATE_MS, *pieces.values)
             return row[0], row[1]
         # A statement that is not kept takes two steps, and both must meet the same server.
         await connection.execute(self.link.begin())
         try:
-            row = await connection.fetchrow(sql, now, LATE_MS, *pieces.values)
+            (row,) = await connection.fetch(sql, now, LATE_MS, *pieces.values)
             await connection.execute("COMMIT")
             return row[0], row[1]
         finally:
@@ -192,7 +192,7 @@ class Store:
 
     async def _change(self, connection: Any, pieces: Pieces) -> None:
         """Change exactly these rows: one that is missing was changed by somebody else."""
-        counts = await connection.fetchrow(self._words.storing(pieces.parts), *pieces.values)
+        (counts,) = await connection.fetch(self._words.storing(pieces.parts), *pieces.values)
         for part, count, expected in zip(pieces.parts, counts, pieces.expected, strict=True):
             if expected is not None and count != expected:
                 if part.act == "absent":
