@@ -95,6 +95,15 @@ class Server:
             threading.Event().wait(0.05)
         raise AssertionError
 
+    def spawn(self, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [self._bin / program, *arguments],
+            cwd=self.folder,
+            user=self._user,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
     def log(self) -> str:
         return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-20:])
 
