@@ -34,13 +34,9 @@ class _Collected:
         return Pieces(tuple(self.parts), self.values, self.expected)
 
 
-def removals(changes: Changes) -> Pieces:
-    """What goes first, in a statement of its own: what is made anew under the same identity would not see it gone."""
+def cleared(changes: Changes) -> Pieces:
+    """What stood beside a job and goes: first, for a job that is made anew begins with nothing beside it."""
     collected = _Collected()
-    for kind in Kind:
-        deletes = sorted((fact.id, version) for fact, version in changes.deletes.get(kind, ()))
-        if deletes:
-            collected.take(Part("delete", kind), zip(*deletes, strict=True), len(deletes))
     if Kind.JOB in changes.deletes:
         collected.take(Part("strip"), [[fact.id for fact, _ in changes.deletes[Kind.JOB]]], None)
     if changes.cuts:
@@ -49,23 +45,41 @@ def removals(changes: Changes) -> Pieces:
 
 
 def additions(changes: Changes) -> Pieces:
-    """What is made and what is changed."""
+    """What is made and what is changed; a fact that was dropped and made anew is a changed one."""
     collected = _Collected()
+    updates: dict[Kind, list[tuple[Any, int]]] = {}
     for kind in Kind:
-        inserts = changes.inserts.get(kind)
+        dropped = {fact.id: version for fact, version in changes.deletes.get(kind, ())}
+        inserts, updates[kind] = [], list(changes.updates.get(kind, ()))
+        for fact in sorted(changes.inserts.get(kind, ()), key=_BY_ID):
+            if fact.id in dropped:
+                updates[kind].append((fact, dropped[fact.id]))
+            else:
+                inserts.append(row_of(fact))
         if inserts:
-            rows = [row_of(fact) for fact in sorted(inserts, key=_BY_ID)]
-            collected.take(Part("insert", kind), zip(*rows, strict=True), len(rows))
-    for kind in Kind:
-        updates = changes.updates.get(kind)
-        if updates:
-            rows = [(*row_of(fact), was) for fact, was in sorted(updates, key=lambda update: update[0].id)]
+            collected.take(Part("insert", kind), zip(*inserts, strict=True), len(inserts))
+    for kind, changed in updates.items():
+        if changed:
+            rows = [(*row_of(fact), was) for fact, was in sorted(changed, key=lambda update: update[0].id)]
             collected.take(Part("update", kind), zip(*rows, strict=True), len(rows))
     gone = _cut_places(changes) if changes.cuts else ()
     adds = [add for add in changes.adds if (add.job_id, int(add.beside), fold_u64(add.index)) not in gone]
     if adds:
         beside = sorted((add.job_id, int(add.beside), fold_u64(add.index), add.data) for add in adds)
         collected.take(Part("add"), zip(*beside, strict=True), len(beside))
+    return collected.pieces()
+
+
+def removals(changes: Changes) -> Pieces:
+    """What goes, last: whoever makes a fact that is being deleted waits for us, and we must not wait for him then."""
+    collected = _Collected()
+    for kind in Kind:
+        anew = {fact.id for fact in changes.inserts.get(kind, ())}
+        deletes = sorted(
+            (fact.id, version) for fact, version in changes.deletes.get(kind, ()) if fact.id not in anew
+        )
+        if deletes:
+            collected.take(Part("delete", kind), zip(*deletes, strict=True), len(deletes))
     return collected.pieces()
 
 

@@ -10,6 +10,10 @@ from onejob.errors import StoreRefused
 from .address import Address
 
 _VERSIONS = "onejob_schema"
+_THERE = """
+SELECT count(*) FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_namespace AS n ON n.oid = t.relnamespace
+WHERE n.nspname = $1 AND t.relname = $2
+"""
 # Any number that other programs are unlikely to lock.
 _LOCK = 0x6F6E656A
 
@@ -53,14 +57,17 @@ async def _locked(connection: Any, address: Address) -> None:
 
 
 async def _version(connection: Any, address: Address) -> int:
-    table = f'"{address.schema}".{_VERSIONS}'
-    if await connection.fetchval("SELECT to_regclass($1) IS NULL", table):
+    # Asked as a question, for the server remembers that a name was not there, and looks again only now and then.
+    if not await connection.fetchval(_THERE, address.schema, _VERSIONS):
         return 0
+    table = f'"{address.schema}".{_VERSIONS}'
     return int(await connection.fetchval(f"SELECT coalesce(max(version), 0) FROM {table}"))
 
 
 async def _apply(connection: Any, address: Address, version: int, steps: list[str]) -> None:
-    if await connection.fetchval("SELECT to_regnamespace($1) IS NULL", address.schema):
+    if not await connection.fetchval(
+        "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1", address.schema
+    ):
         await connection.execute(f'CREATE SCHEMA "{address.schema}"')
     before = await connection.fetchval("SELECT current_setting('search_path')")
     await connection.execute(f'SET LOCAL search_path = "{address.schema}"')

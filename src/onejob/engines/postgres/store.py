@@ -1,9 +1,9 @@
 """A batch on one connection: dated and inserted in one statement, or loaded under locks, decided and stored.
 
 Whoever loads takes the locks kind by kind, each in the order of identities, and inserts in the same order only
-when it has all of them: so two batches never wait for each other in a circle. What is not there cannot be locked;
-who makes the same fact meets the unique index, and who only saw that it is not there looks once more, after all
-locks are held. Either way the batch is loaded again.
+when it has all of them, and deletes only when it has inserted: so two batches never wait for each other in a
+circle. What is not there cannot be locked; who makes the same fact meets the unique index, and who only saw that
+it is not there looks once more, after all locks are held. Either way the batch is loaded again.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from onejob.errors import StoreRefused, Unavailable, Unknown
 from .attempt import Attempt
 from .link import Link
 from .loading import Loaded, load
-from .saving import Pieces, additions, removals, with_more
+from .saving import Pieces, additions, cleared, removals, with_more
 from .statements import Statements
 from .trouble import LATE, ends_in_doubt, is_clash, state_of
 
@@ -180,12 +180,10 @@ class Store:
             await self._rolled_back(connection)
 
     async def _save(self, connection: Any, changes: Changes, loaded: Loaded) -> None:
-        removed = removals(changes)
-        if removed.parts:
-            await self._change(connection, removed)
         made = with_more(additions(changes), loaded.absent(changes), changes.settled)
-        if made.parts:
-            await self._change(connection, made)
+        for pieces in (cleared(changes), made, removals(changes)):
+            if pieces.parts:
+                await self._change(connection, pieces)
         if changes.deletes:
             wait = f"SELECT pg_sleep(greatest(0, $1::float8 + $2::float8 - {self._words.now}) / 1000)"
             await connection.execute(wait, loaded.held_at, LATE_MS)
