@@ -21,7 +21,7 @@ from .notices import Notices, Wake
 from .schema import known
 from .statements import Statements
 from .store import Store
-from .trouble import trouble_of
+from .trouble import is_unwritable, trouble_of
 
 T = TypeVar("T")
 
@@ -129,7 +129,9 @@ class PostgresEngine:
         except (Unavailable, Unknown):
             raise
         except Exception as error:
-            raise trouble_of(self._address.shown, error) from error
+            if not is_unwritable(error):
+                raise trouble_of(self._address.shown, error) from error
+            rows = []  # a text that cannot be written was never written
         finally:
             self._reader.put_nowait(store)
         return Page(queries.items(query, rows[: query.limit]), len(rows) > query.limit)

@@ -8,7 +8,8 @@ from onejob.core.facts import Kind
 from onejob.core.fold import Changes
 from onejob.engines.codec import fold_u64, row_of
 
-from .statements import Part
+from .arrays import column
+from .statements import ADD_TYPES, CUT_TYPES, DELETE_TYPES, Part, types_of, update_types
 
 _BY_ID = attrgetter("id")
 
@@ -30,6 +31,11 @@ class _Collected:
         self.values += arrays
         self.expected.append(expected)
 
+    def rows(self, part: Part, types: dict[str, str], rows: Sequence[Any], expected: int | None) -> None:
+        columns = zip(*rows, strict=True)
+        arrays = [column(*of, values) for of, values in zip(types.items(), columns, strict=True)]
+        self.take(part, arrays, expected)
+
     def pieces(self) -> Pieces:
         return Pieces(tuple(self.parts), self.values, self.expected)
 
@@ -40,7 +46,7 @@ def cleared(changes: Changes) -> Pieces:
     if Kind.JOB in changes.deletes:
         collected.take(Part("strip"), [[fact.id for fact, _ in changes.deletes[Kind.JOB]]], None)
     if changes.cuts:
-        collected.take(Part("cut"), zip(*sorted(_cut_places(changes)), strict=True), None)
+        collected.rows(Part("cut"), CUT_TYPES, sorted(_cut_places(changes)), None)
     return collected.pieces()
 
 
@@ -57,16 +63,16 @@ def additions(changes: Changes) -> Pieces:
             else:
                 inserts.append(row_of(fact))
         if inserts:
-            collected.take(Part("insert", kind), zip(*inserts, strict=True), len(inserts))
+            collected.rows(Part("insert", kind), types_of(kind), inserts, len(inserts))
     for kind, changed in updates.items():
         if changed:
             rows = [(*row_of(fact), was) for fact, was in sorted(changed, key=lambda update: update[0].id)]
-            collected.take(Part("update", kind), zip(*rows, strict=True), len(rows))
+            collected.rows(Part("update", kind), update_types(kind), rows, len(rows))
     gone = _cut_places(changes) if changes.cuts else ()
     adds = [add for add in changes.adds if (add.job_id, int(add.beside), fold_u64(add.index)) not in gone]
     if adds:
         beside = sorted((add.job_id, int(add.beside), fold_u64(add.index), add.data) for add in adds)
-        collected.take(Part("add"), zip(*beside, strict=True), len(beside))
+        collected.rows(Part("add"), ADD_TYPES, beside, len(beside))
     return collected.pieces()
 
 
@@ -79,7 +85,7 @@ def removals(changes: Changes) -> Pieces:
             (fact.id, version) for fact, version in changes.deletes.get(kind, ()) if fact.id not in anew
         )
         if deletes:
-            collected.take(Part("delete", kind), zip(*deletes, strict=True), len(deletes))
+            collected.rows(Part("delete", kind), DELETE_TYPES, deletes, len(deletes))
     return collected.pieces()
 
 

@@ -9,8 +9,13 @@ from msgspec.structs import fields
 from onejob.core.facts import KINDS, U64, Kind
 from onejob.engines.codec import columns
 
+from .arrays import placeholder
+
 # In the order of their columns; what is neither bytes nor a number is stored as text.
-_ADD_TYPES = {"job_id": "bytea", "beside": "bigint", "index": "bigint", "data": "bytea"}
+ADD_TYPES = {"job_id": "bytea", "beside": "bigint", "index": "bigint", "data": "bytea"}
+
+CUT_TYPES = {name: kind for name, kind in ADD_TYPES.items() if name != "data"}
+DELETE_TYPES = {"id": "bytea", "was": "bigint"}
 
 
 class Part(NamedTuple):
@@ -83,13 +88,12 @@ class Statements:
     def _piece(self, part: Part, first: int) -> tuple[str, int]:
         """The text of a change, and the number of the next parameter."""
         if part.act == "add":
-            return self._insert("attachment", _ADD_TYPES, first)
+            return self._insert("attachment", ADD_TYPES, first)
         if part.act == "cut":
-            given = {name: _ADD_TYPES[name] for name in ("job_id", "beside", "index")}
-            match = " AND ".join(f't."{name}" = u."{name}"' for name in given)
+            match = " AND ".join(f't."{name}" = u."{name}"' for name in CUT_TYPES)
             return (
-                f"DELETE FROM {self.table('attachment')} AS t USING {_unnest(given, first)} WHERE {match}",
-                first + len(given),
+                f"DELETE FROM {self.table('attachment')} AS t USING {_unnest(CUT_TYPES, first)} WHERE {match}",
+                first + len(CUT_TYPES),
             )
         if part.act == "strip":
             return f"DELETE FROM {self.table('attachment')} WHERE job_id = ANY (${first}::bytea[])", first + 1
@@ -98,10 +102,10 @@ class Statements:
         if part.act == "insert":
             return self._insert(table, types, first)
         if part.act == "delete":
-            given = {"id": "bytea", "was": "bigint"}
+            given = DELETE_TYPES
             source = f"DELETE FROM {self.table(table)} AS t USING {_unnest(given, first)}"
         else:
-            given = types | {"was": "bigint"}
+            given = update_types(part.kind)
             sets = ", ".join(f'"{name}" = u."{name}"' for name in types if name != "id")
             source = f"UPDATE {self.table(table)} AS t SET {sets} FROM {_unnest(given, first)}"
         return f"{source} WHERE t.id = u.id AND t.version = u.was", first + len(given)
@@ -119,6 +123,11 @@ def types_of(kind: Kind) -> dict[str, str]:
     return {field.name: _type(hints[field.name]) for field in fields(cls)}
 
 
+def update_types(kind: Kind) -> dict[str, str]:
+    """The columns, and the version that a row must have to be changed."""
+    return types_of(kind) | {"was": "bigint"}
+
+
 def _type(hint: object) -> str:
     if hint is bytes:
         return "bytea"
@@ -126,7 +135,7 @@ def _type(hint: object) -> str:
 
 
 def _unnest(types: dict[str, str], first: int) -> str:
-    arrays = ", ".join(f"${first + n}::{kind}[]" for n, kind in enumerate(types.values()))
+    arrays = ", ".join(placeholder(name, kind, first + n) for n, (name, kind) in enumerate(types.items()))
     return f"unnest({arrays}) AS u({', '.join(_quoted(types))})"
 
 

@@ -53,6 +53,11 @@ def is_culprit(error: BaseException) -> bool:
     return isinstance(error, ValueError) or not isinstance(error, _DRIVERS)
 
 
+def is_unwritable(error: BaseException) -> bool:
+    """It names a text that PostgreSQL cannot hold: with a NUL, or with half of a surrogate."""
+    return state_of(error) == "22021" or isinstance(error, UnicodeEncodeError)
+
+
 def ends_in_doubt(error: BaseException) -> bool:
     """Said of what was sent to commit: whether it may have been committed all the same."""
     return not isinstance(error, asyncpg.PostgresError) or state_of(error).startswith(_ENDINGS)
