@@ -22,6 +22,7 @@ Deliver = Callable[[AnyReply | Exception], None]
 
 BATCH_MAX = 1024
 BATCH_BYTES_MAX = 16 << 20
+SHARE_MIN = 4
 QUEUE_MAX = 32_768
 QUEUE_BYTES_MAX = 256 << 20
 UNKNOWN_ATTEMPTS_MAX = 3
@@ -93,9 +94,12 @@ class Combine:
 
     def _start(self, queue: "_Queue") -> None:
         queue.starting = False
-        if queue.size:
-            batch = self._run(queue, queue.take(self._batch_max))
-            queue.running.add(asyncio.get_running_loop().create_task(batch))
+        loop = asyncio.get_running_loop()
+        while queue.size and (free := queue.lanes - len(queue.running)):
+            # Shared out, so that one batch is prepared while another is made durable.
+            share = max(SHARE_MIN, -(-queue.size // free))
+            batch = queue.take(min(share, self._batch_max))
+            queue.running.add(loop.create_task(self._run(queue, batch)))
 
     async def _run(self, queue: "_Queue", batch: list[tuple[Command[Any], Deliver]]) -> None:
         results: Sequence[AnyReply | Exception]

@@ -1,7 +1,7 @@
 """The engine for many processes on many machines: one PostgreSQL database, and its clock for all of them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -87,14 +87,12 @@ class PostgresEngine:
             return []
         writes = any(command.writes for command in commands)
         attempt = Attempt()
-        task = asyncio.get_running_loop().create_task(self._execute(commands, attempt, writes=writes))
-        return await self._waited_for(task, attempt)
+        return await self._waited_for(self._execute(commands, attempt, writes=writes), attempt)
 
     async def scan(self, query: Query[T], /) -> Page[T]:
         self._refuse_closed()
         attempt = Attempt()
-        task = asyncio.get_running_loop().create_task(self._scan(query, attempt))
-        return await self._waited_for(task, attempt)
+        return await self._waited_for(self._scan(query, attempt), attempt)
 
     def listen(self, wake: Wake) -> None:
         """Call with the identity of every record that is settled, here or in another process, as far as it is heard."""
@@ -136,24 +134,41 @@ class PostgresEngine:
             self._reader.put_nowait(store)
         return Page(queries.items(query, rows[: query.limit]), len(rows) > query.limit)
 
-    async def _waited_for(self, task: "asyncio.Task[T]", attempt: Attempt) -> T:
+    async def _waited_for(self, work: Coroutine[Any, Any, T], attempt: Attempt) -> T:
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[T] = loop.create_future()
+        task = loop.create_task(_done(work, told))
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        done, _ = await asyncio.wait([task], timeout=ANSWER_SECONDS)
-        if done:
-            return task.result()
-        attempt.given_up = True
-        if attempt.committing or attempt.done:
-            raise Unknown(f"{self._address.shown} has not answered for {ANSWER_SECONDS:.0f} s; repeat it")
-        raise Unavailable(
-            f"{self._address.shown} has not answered for {ANSWER_SECONDS:.0f} s: nothing was done; repeat"
-        )
+        task.add_done_callback(self._tasks.discard)
+        patience = loop.call_later(ANSWER_SECONDS, self._give_up, told, attempt)
+        try:
+            return await told
+        finally:
+            patience.cancel()
 
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen, though there may be nobody left to tell
+    def _give_up(self, told: "asyncio.Future[Any]", attempt: Attempt) -> None:
+        """Tell whoever waits the truth. What was sent to commit goes on, what was not will not be."""
+        if told.done():
+            return
+        attempt.given_up = True
+        late = f"{self._address.shown} has not answered for {ANSWER_SECONDS:.0f} s"
+        if attempt.committing or attempt.done:
+            told.set_exception(Unknown(f"{late}; repeat it"))
+        else:
+            told.set_exception(Unavailable(f"{late}: nothing was done; repeat"))
 
     def _refuse_closed(self) -> None:
         if self._closed:
             raise Unavailable(f"the engine on {self._address.shown} is closed; open another")
+
+
+async def _done(work: Coroutine[Any, Any, T], told: "asyncio.Future[T]") -> None:
+    """Do it to its end, whether or not somebody is still there to be told."""
+    try:
+        result = await work
+    except Exception as error:  # noqa: BLE001 - it is told
+        if not told.done():
+            told.set_exception(error)
+    else:
+        if not told.done():
+            told.set_result(result)

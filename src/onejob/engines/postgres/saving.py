@@ -76,6 +76,26 @@ def additions(changes: Changes) -> Pieces:
     return collected.pieces()
 
 
+def written_out(changes: Changes) -> tuple[tuple[Part, ...], tuple[int, ...], list[Any]]:
+    """What a batch of inserts makes, value by value: the parts, how many rows each has, and the values."""
+    parts: list[Part] = []
+    rows: list[int] = []
+    values: list[Any] = []
+    for kind, inserts in sorted(changes.inserts.items()):
+        parts.append(Part("insert", kind))
+        rows.append(len(inserts))
+        for fact in sorted(inserts, key=_BY_ID):
+            values += row_of(fact)
+    if changes.adds:
+        parts.append(Part("add"))
+        rows.append(len(changes.adds))
+        for beside in sorted(
+            (add.job_id, int(add.beside), fold_u64(add.index), add.data) for add in changes.adds
+        ):
+            values += beside
+    return tuple(parts), tuple(rows), values
+
+
 def removals(changes: Changes) -> Pieces:
     """What goes, last: whoever makes a fact that is being deleted waits for us, and we must not wait for him then."""
     collected = _Collected()

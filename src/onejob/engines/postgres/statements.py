@@ -50,9 +50,15 @@ class Statements:
             f"FROM {self.table(kind.name.lower())} WHERE id = ANY ($1::bytea[]) ORDER BY id {lock}) AS fact ON true"
         )
 
-    def _inserting(self, parts: tuple[Part, ...]) -> str:
-        """All of a batch in one statement, dated: it stands or falls whole, and commits by itself."""
-        ctes, _, names = self._pieces(parts, first=3)
+    def _inserting(self, parts: tuple[Part, ...], rows: tuple[int, ...] = ()) -> str:
+        """All of a batch in one statement, dated: it stands or falls whole, and commits by itself.
+
+        With numbers of rows, their values are written out: quicker, but another statement for every number.
+        """
+        if rows:
+            ctes, names = self._written_out(parts, rows, first=3)
+        else:
+            ctes, _, names = self._pieces(parts, first=3)
         counted = " + ".join(f"(SELECT count(*) FROM {name})" for name in names)
         dated = f"{self.stamp}($1::bigint, $2::bigint, {counted}, {self.now})"
         return f"WITH {', '.join(ctes)} SELECT {dated}, current_setting('synchronous_standby_names')"
@@ -109,6 +115,23 @@ class Statements:
             sets = ", ".join(f'"{name}" = u."{name}"' for name in types if name != "id")
             source = f"UPDATE {self.table(table)} AS t SET {sets} FROM {_unnest(given, first)}"
         return f"{source} WHERE t.id = u.id AND t.version = u.was", first + len(given)
+
+    def _written_out(
+        self, parts: tuple[Part, ...], rows: tuple[int, ...], *, first: int
+    ) -> tuple[list[str], list[str]]:
+        ctes, names = [], []
+        for part, count in zip(parts, rows, strict=True):
+            table = "attachment" if part.kind is None else part.kind.name.lower()
+            types = ADD_TYPES if part.kind is None else types_of(part.kind)
+            values = []
+            for _ in range(count):
+                marks = (f"${first + n}::{kind}" for n, kind in enumerate(types.values()))
+                values.append(f"({', '.join(marks)})")
+                first += len(types)
+            into = f"INSERT INTO {self.table(table)} ({', '.join(_quoted(types))}) VALUES {', '.join(values)}"
+            names.append(f"insert_{table}")
+            ctes.append(f"insert_{table} AS ({into} RETURNING 1)")
+        return ctes, names
 
     def _insert(self, table: str, types: dict[str, str], first: int) -> tuple[str, int]:
         names = ", ".join(f'"{name}"' for name in types)

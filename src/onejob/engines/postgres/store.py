@@ -21,7 +21,7 @@ from onejob.errors import StoreRefused, Unavailable, Unknown
 from .attempt import Attempt
 from .link import Link
 from .loading import Loaded, load
-from .saving import Pieces, additions, cleared, removals, with_more
+from .saving import Pieces, additions, cleared, removals, with_more, written_out
 from .statements import Statements
 from .trouble import LATE, ends_in_doubt, is_clash, state_of
 
@@ -31,6 +31,8 @@ LATE_MS = 40
 CLASHES_MAX = 20
 # After a clash others are at work on the same keys: look first for a while.
 WARY_BATCHES = 8
+# Up to so many rows have a statement of their own number; more are sent as arrays.
+WRITTEN_OUT_MAX = 16
 _SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ"
 _WRITE_AND_WAIT = "SELECT pg_logical_emit_message(true, 'onejob', '')"
 
@@ -119,11 +121,11 @@ class Store:
         if decided is None:
             return None
         replies, changes = decided
-        pieces = additions(changes)
+        sql, values = self._insertion(changes)
         sent, warnings = self.link.clock.monotonic(), self.link.warnings
         attempt.commit()
         try:
-            clock, standbys = await self._alone(connection, pieces, now)
+            clock, standbys = await self._alone(connection, sql, (now, LATE_MS, *values))
         except asyncpg.PostgresError as error:
             if ends_in_doubt(error) or not (is_clash(error) or state_of(error) == LATE):
                 raise
@@ -136,15 +138,24 @@ class Store:
         self._refuse_in_doubt(warnings, standbys)
         return replies
 
-    async def _alone(self, connection: Any, pieces: Pieces, now: int) -> tuple[float, str]:
-        sql = self._words.inserting(pieces.parts)
+    def _insertion(self, changes: Changes) -> tuple[str, Sequence[Any]]:
+        if (
+            max(map(len, changes.inserts.values())) <= WRITTEN_OUT_MAX
+            and len(changes.adds) <= WRITTEN_OUT_MAX
+        ):
+            parts, rows, values = written_out(changes)
+            return self._words.inserting(parts, rows), values
+        pieces = additions(changes)
+        return self._words.inserting(pieces.parts), pieces.values
+
+    async def _alone(self, connection: Any, sql: str, values: Sequence[Any]) -> tuple[float, str]:
         if not self.link.pooled:
-            (row,) = await connection.fetch(sql, now, LATE_MS, *pieces.values)
+            (row,) = await connection.fetch(sql, *values)
             return row[0], row[1]
         # A statement that is not kept takes two steps, and both must meet the same server.
         await connection.execute(self.link.begin())
         try:
-            (row,) = await connection.fetch(sql, now, LATE_MS, *pieces.values)
+            (row,) = await connection.fetch(sql, *values)
             await connection.execute("COMMIT")
             return row[0], row[1]
         finally:
