@@ -32,7 +32,7 @@ CLASHES_MAX = 20
 # After a clash others are at work on the same keys: look first for a while.
 WARY_BATCHES = 8
 # Up to so many rows have a statement of their own number; more are sent as arrays.
-WRITTEN_OUT_MAX = 16
+WRITTEN_OUT_MAX = 32
 _SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ"
 _WRITE_AND_WAIT = "SELECT pg_logical_emit_message(true, 'onejob', '')"
 
