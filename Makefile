@@ -39,8 +39,12 @@ format: $(READY) ## Format the code and mend what lint can mend
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --quiet --fix .
 
-bench: $(READY) ## Measure what a submission costs, and the bars it must hold
+bench: .venv/.bench ## Measure what a submission costs, and the bars it must hold
 	$(BIN)/python -m bench $(ARGS)
+
+.venv/.bench: $(READY)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[bench]'
+	@touch $@
 
 docs: $(READY) ## Renew the generated pages
 	$(BIN)/python docs/generate.py

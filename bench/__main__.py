@@ -14,6 +14,7 @@ from .callers import callers
 from .growth import growth, memory
 from .http import http
 from .measure import Report
+from .postgres import postgres
 from .stages import seam, stages
 from .users import users
 
@@ -24,7 +25,10 @@ async def main() -> int:
         "--quick", action="store_true", help="fewer rounds, 100,000 keys instead of 1,000,000"
     )
     parser.add_argument("--folder", type=Path, help="where the databases are made (default: a temporary one)")
-    parser.add_argument("--only", choices=("stages", "seam", "callers", "users", "http", "growth", "memory"))
+    parser.add_argument(
+        "--only",
+        choices=("stages", "seam", "callers", "users", "http", "growth", "memory", "postgres"),
+    )
     options = parser.parse_args()
     rounds = 3 if options.quick else 7
     report = Report()
@@ -39,6 +43,7 @@ async def main() -> int:
             "http": lambda: http(folder, report, rounds),
             "growth": lambda: growth(folder, report, rounds, 100_000 if options.quick else 1_000_000),
             "memory": lambda: memory(report, 300_000 if options.quick else 1_000_000),
+            "postgres": lambda: postgres(report, rounds),
         }
         for part, run in parts.items():
             if options.only in (None, part):

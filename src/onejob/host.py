@@ -12,7 +12,7 @@ from .clock import Clock
 from .core.ending import RETENTION_MS
 from .engine import Engine
 from .engines.cache import CacheStats
-from .engines.combine import Combine, Load
+from .engines.combine import Load, combined
 from .engines.gate import Gate
 from .erasure import Erased, erase
 from .errors import OnejobError
@@ -32,6 +32,7 @@ class Vitals(Struct, frozen=True):
     """What a ledger runs with, what it counted since it was opened, what it holds right now."""
 
     engine: str
+    caveat: str  # what the declared durability does not cover, in a line; empty: nothing
     config: IdempotencyConfig
     outcomes: Mapping[str, int]
     refusals: Mapping[str, int]
@@ -58,7 +59,7 @@ class Host:
         ids: Ids,
         retention_ms: int = RETENTION_MS,
     ) -> None:
-        self.gate = Gate(Combine(engine), config, clock.monotonic)
+        self.gate = Gate(combined(engine), config, clock.monotonic)
         self.tail = Tail(self.gate)
         self.readiness = Readiness(self.gate, clock.monotonic)
         self.ids = ids
@@ -70,6 +71,7 @@ class Host:
         self._config = config
         self._sweeper = Sweeper(self.gate, retention_ms=retention_ms)
         self._upkeep: asyncio.Task[None] | None = None
+        self._engine = engine
         self._engine_name = type(engine).__name__.removesuffix("Engine").lower()
         self._swept = Swept()
         self._upkeep_failures = 0
@@ -87,6 +89,7 @@ class Host:
     def vitals(self) -> Vitals:
         return Vitals(
             engine=self._engine_name,
+            caveat=getattr(self._engine, "caveat", ""),
             config=self._config,
             outcomes=self.gate.outcomes.total(),
             refusals=dict(self.gate.refusals),

@@ -11,14 +11,20 @@ from tests.edges.command_line import Command, service
 from tests.edges.house import House, housed
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
     return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+@pytest.fixture
+def clock(request: pytest.FixtureRequest) -> FakeClock:
+    """Where a test has a store that many share, its clock is that store's."""
+    parameters = getattr(getattr(request.node, "callspec", None), "params", {})
+    if parameters.get("url") == "postgres":
+        return request.getfixturevalue("store_clock")  # type: ignore[no-any-return]  # pytest does not know it
+    return FakeClock()
 
 
 @pytest.fixture

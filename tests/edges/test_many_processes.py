@@ -15,6 +15,14 @@ CYCLES = 20
 CONNECTIONS = 24
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def settings(request: pytest.FixtureRequest) -> str:
+    """What the servers of a test share."""
+    if request.param == "postgres":
+        return f'engine = "{request.getfixturevalue("postgres_url")}"\n'
+    return ""
+
+
 async def asked(server: Server, key: str) -> tuple[int, str]:
     client = await Client.of(server.port)
     reply = await client.ask(submission(key))
@@ -23,9 +31,11 @@ async def asked(server: Server, key: str) -> tuple[int, str]:
     return reply.status, reply.body["job"]["id"] if reply.status == 202 else reply.code
 
 
-async def test_a_thousand_callers_of_three_servers_with_one_key_get_one_job(tmp_path: Path) -> None:
+async def test_a_thousand_callers_of_three_servers_with_one_key_get_one_job(
+    tmp_path: Path, settings: str
+) -> None:
     with ExitStack() as stack:
-        servers = [stack.enter_context(serving(tmp_path)) for _ in range(SERVERS)]
+        servers = [stack.enter_context(serving(tmp_path, settings)) for _ in range(SERVERS)]
         async with asyncio.timeout(120):
             found = await asyncio.gather(*(asked(servers[n % SERVERS], "one") for n in range(CALLERS)))
         assert len(found) == CALLERS
@@ -67,9 +77,9 @@ class Campaign:
         self._number += 1
         return f"key-{self._number}"
 
-    async def cycle(self, folder: Path) -> None:
+    async def cycle(self, folder: Path, settings: str) -> None:
         """A server is started, put under load, and killed at some moment."""
-        with serving(folder) as server:
+        with serving(folder, settings) as server:
             before = len(self.answers)
             async with asyncio.timeout(60), asyncio.TaskGroup() as group:
                 for _ in range(CONNECTIONS):
@@ -81,12 +91,14 @@ class Campaign:
 
 
 @pytest.mark.timeout(240)
-async def test_killed_under_load_it_keeps_every_answer_and_makes_no_second_job(tmp_path: Path) -> None:
+async def test_killed_under_load_it_keeps_every_answer_and_makes_no_second_job(
+    tmp_path: Path, settings: str
+) -> None:
     campaign = Campaign(seed := random.randrange(1 << 32))
     print("seed", seed)
     for _ in range(CYCLES):
-        await campaign.cycle(tmp_path)
-    with serving(tmp_path) as server:
+        await campaign.cycle(tmp_path, settings)
+    with serving(tmp_path, settings) as server:
         client = await Client.of(server.port)
         for key in {*campaign.unanswered, *campaign.answers}:
             reply = await client.ask(submission(key))

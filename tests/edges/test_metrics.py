@@ -187,7 +187,7 @@ async def test_each_app_counts_for_itself(queue: onejob.Ledger) -> None:
 def test_it_is_ready_when_the_engine_answers(service: Process) -> None:
     answer = service.get("/readyz")
     assert answer.status == 200
-    assert answer.json == {"status": "ready", "durability": "disk", "engine": "sqlite"}
+    assert answer.json == {"status": "ready", "durability": "disk", "engine": "sqlite", "caveat": ""}
     assert service.get("/healthz").json == {"status": "ok", "durability": "disk"}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import onejob
-from onejob.http.serve import public
+from onejob.engines import public
 
 from .sockets import BODY, ONEJOB, Client, Server, everything, replies, request, serving, submission
 

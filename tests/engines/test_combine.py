@@ -73,6 +73,22 @@ async def test_what_waits_while_a_batch_is_made_durable_goes_into_the_next(engin
     assert sum(load.batches) == 2
 
 
+async def test_an_engine_may_have_several_batches_under_way(engine: Watched) -> None:
+    combined = Combine(engine, lanes=2)
+    engine.hold()
+    calls = []
+    for n in range(4):
+        calls.append(called(combined, submit(f"k{n}")))
+        await settle_down()
+    assert [len(batch) for batch in engine.batches] == [1, 1]
+    engine.free()
+    for call in calls:
+        (reply,) = await call
+        assert isinstance(reply, Created)
+    assert sorted(len(batch) for batch in engine.batches) in ([1, 1, 2], [1, 1, 1, 1])
+    await combined.aclose()
+
+
 async def test_a_batch_is_bounded(engine: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     combined = Combine(engine, batch_max=4)
     await asyncio.gather(*(combined.execute([submit(f"k{n}")]) for n in range(10)))

@@ -14,19 +14,21 @@ from onejob.conformance.world import ask
 from onejob.core.facts import Kind
 from onejob.core.invalid import Invalid
 from onejob.engine import PAGE_MAX, Durability, Engine, Listing
-from onejob.engines.combine import Combine
+from onejob.engines.combine import combined
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
+from onejob.engines.postgres import PostgresEngine
 from onejob.engines.sqlite import SqliteEngine
 from onejob.settings import IdempotencyConfig
+from tests.postgres_server import StoreClock
 
 # The suite wants to hear that a key is held, not to wait for it.
 CONFIG = IdempotencyConfig(wait_for_pending=False)
 
 FRONTS: dict[str, Callable[[Engine, FakeClock], Engine]] = {
     "bare": lambda engine, clock: engine,
-    "combined": lambda engine, clock: Combine(engine),
-    "gated": lambda engine, clock: Gate(Combine(engine), CONFIG, clock.monotonic),
+    "combined": lambda engine, clock: combined(engine),
+    "gated": lambda engine, clock: Gate(combined(engine), CONFIG, clock.monotonic),
 }
 
 
@@ -69,6 +71,21 @@ class TestSqlite(Exact):
             return await SqliteEngine.open(str(tmp_path / "onejob.db"), clock=clock)
 
         async with in_front(request.param, opened, clock) as world:
+            yield world
+
+    async def test_durability_is_the_disk(self, world: World) -> None:
+        assert world.engine.durability is Durability.DISK
+
+
+class TestPostgres(Exact):
+    @pytest.fixture(params=FRONTS)
+    async def world(
+        self, request: pytest.FixtureRequest, postgres_url: str, store_clock: StoreClock
+    ) -> AsyncIterator[World]:
+        async def opened() -> Engine:
+            return await PostgresEngine.open(postgres_url, clock=store_clock)
+
+        async with in_front(request.param, opened, store_clock) as world:
             yield world
 
     async def test_durability_is_the_disk(self, world: World) -> None:

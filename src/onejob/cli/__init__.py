@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain(f"{error}; mend it, then repeat")
         return FAILED
     except ModuleNotFoundError as error:
-        complain(f"{error.name} is not installed; install onejob[service]")
+        extra = "postgres" if error.name == "asyncpg" else "service"
+        complain(f"{error.name} is not installed; install onejob[{extra}]")
         return FAILED
 
 

@@ -15,9 +15,9 @@ from onejob.intake import Submission
 from onejob.sequences import SequencedSubmission
 from onejob.settings import CommandLine
 
-from . import apikeys, quotas, show
+from . import apikeys, migrating, quotas, show
 from .door import Door, Submitted
-from .reach import door_of, engine_of
+from .reach import door_of, engine_of, engine_url
 from .screen import Screen
 from .trouble import DONE
 from .values import job_input
@@ -45,6 +45,8 @@ def answered(options: Namespace, settings: CommandLine) -> Answered:
 
             examined = doctor.examine(options, settings)
             return Answered(examined, doctor.show, examined.exit_code)
+        case "migrate":
+            return Answered(migrating.perform(engine_url(options, settings)), migrating.show)
         case "apikey":
             with engine_of(options, settings, makes=options.act == "create") as engine:
                 return Answered(apikeys.perform(engine, options), apikeys.show)

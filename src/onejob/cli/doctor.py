@@ -9,7 +9,7 @@ from onejob.clock import SystemClock
 from onejob.core.lookup import LookUpJob
 from onejob.core.receipt import AnyReply
 from onejob.engine import Durability
-from onejob.engines import open_engine
+from onejob.engines import is_postgres, open_engine, public
 from onejob.errors import OnejobError
 from onejob.ids import new_job_id
 from onejob.settings import CommandLine
@@ -30,7 +30,7 @@ def examine(options: Namespace, settings: CommandLine) -> Examination:
         server = server_of(options, settings)
         return examination(server.url, of_server(server))
     url = engine_url(options, settings)
-    return examination(url, of_engine(url))
+    return examination(public(url), of_engine(url))
 
 
 def of_engine(url: str) -> Iterator[Finding]:
@@ -42,13 +42,15 @@ def of_engine(url: str) -> Iterator[Finding]:
         if not _sound(looked) or not file.exists():
             return
     try:
-        durability, at = asyncio.run(_opened(url))
+        durability, at, caveat = asyncio.run(_opened(url))
     except OnejobError as error:
         yield fail("engine", str(error))
         return
     yield ok("engine", "opens and answers")
     yield _durability(durability)
-    yield clock(at - SystemClock().wall_ms())
+    if caveat:
+        yield warn("failover", *caveat.rsplit("; ", 1))
+    yield clock(at - SystemClock().wall_ms(), shared=is_postgres(url))
 
 
 def of_store(file: Path) -> Iterator[Finding]:
@@ -66,14 +68,15 @@ def _sound(findings: list[Finding]) -> bool:
     return all(one.verdict is not Verdict.FAIL for one in findings)
 
 
-async def _opened(url: str) -> tuple[Durability, int]:
+async def _opened(url: str) -> tuple[Durability, int, str]:
     """Open the engine and ask it for something that is not there: the answer tells its time."""
-    engine = await open_engine(url)
+    # To look makes no tables.
+    engine = await open_engine(f"{url}{'&' if '?' in url else '?'}migrate=off" if is_postgres(url) else url)
     try:
         replies: list[AnyReply] = list(
             await engine.execute([LookUpJob(tenant=TENANT_DEFAULT, job_id=new_job_id())])
         )
-        return engine.durability, getattr(replies[0], "at", 0)
+        return engine.durability, getattr(replies[0], "at", 0), getattr(engine, "caveat", "")
     finally:
         await engine.aclose()
 
@@ -84,10 +87,16 @@ def _durability(declared: Durability) -> Finding:
     return ok("durability", f"{declared}: an answer survives")
 
 
-def clock(offset_ms: int) -> Finding:
+def clock(offset_ms: int, *, shared: bool = False) -> Finding:
     seconds = offset_ms / 1000
     if abs(offset_ms) <= _OFFSET_MS_MAX:
         return ok("clock", f"the engine's time and the wall clock differ by {seconds:+.3f} s")
+    if shared:
+        return warn(
+            "clock",
+            f"the server's clock and this machine's differ by {seconds:+.1f} s",
+            "keys expire by the server's: see that it is right",
+        )
     return warn(
         "clock",
         f"the engine's time and the wall clock differ by {seconds:+.1f} s: the wall clock was set after the boot",

@@ -46,6 +46,7 @@ def build() -> ArgumentParser:
     quota_words.add(commands, _command, _reach)
     _api_keys(commands)
     _doctor(commands)
+    _migrate(commands)
     return parser
 
 
@@ -192,6 +193,18 @@ def _doctor(commands: Adding) -> None:
         "onejob doctor --engine sqlite:///onejob.db",
     )
     _reach(command)
+
+
+def _migrate(commands: Adding) -> None:
+    command = _command(
+        commands,
+        "migrate",
+        "Bring the tables of a store forward to this program, or make them.",
+        "onejob migrate --engine postgresql://owner@db.example/onejob",
+    )
+    where = command.add_argument_group(WHERE)
+    where.add_argument("--engine", metavar="URL", help=_ENGINE)
+    where.add_argument("--json", action="store_true", help=_JSON)
 
 
 def _words(kind: type[StrEnum]) -> list[str]:

@@ -209,3 +209,8 @@ def changed(fact: F, now: int, **changes: object) -> F:
 def live(record: Record, now: int) -> bool:
     """Inside its window. A pending record never leaves it while its lease lives."""
     return now <= record.expires_at or now <= record.lease_until
+
+
+def held(record: Record | None) -> bool:
+    """Somebody took it and has not settled it, nor given it up; whether the lease still runs is a matter of time."""
+    return record is not None and record.status is IdempotencyStatus.PENDING and record.lease_until > 0

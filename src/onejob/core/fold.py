@@ -7,7 +7,7 @@ Commands of one batch see each other's effects in order, as if each had been exe
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
-from .facts import FORMAT, JOB_ID_BYTES, KINDS, Attachment, Fact, Job, Kind, NewerFormat, Record
+from .facts import FORMAT, JOB_ID_BYTES, KINDS, Attachment, Fact, Job, Kind, NewerFormat, Record, held
 from .receipt import AnyReply, Defect
 from .step import JOBS_MAX, Command, Cut, Facts, Footprint, Step
 
@@ -33,6 +33,7 @@ class Changes(NamedTuple):
     deletes: dict[Kind, list[tuple[Any, int]]]
     adds: list[Attachment]
     cuts: list[Cut]
+    settled: Sequence[bytes] = ()  # records that somebody held: whoever waits for them may ask again
 
     def __bool__(self) -> bool:
         return bool(self.inserts or self.updates or self.deletes or self.adds or self.cuts)
@@ -135,7 +136,7 @@ class Working:
         self._cuts += step.cuts
 
     def changes(self) -> Changes:
-        changes = Changes({}, {}, {}, self._adds, self._cuts)
+        changes = Changes({}, {}, {}, self._adds, self._cuts, self._settled())
         for kind in Kind:
             table = self.tables[kind]
             for id, old in self._loaded[kind].items():
@@ -151,6 +152,10 @@ class Working:
                     changes.deletes.setdefault(kind, []).append((old, old.version))
                     changes.inserts.setdefault(kind, []).append(new)
         return changes
+
+    def _settled(self) -> list[bytes]:
+        changed = self._loaded[Kind.RECORD].items()
+        return [id for id, old in changed if old is not None and held(old) and not held(self._records[id])]
 
 
 def gather(footprints: Sequence[Footprint]) -> Generator[Wanted, Sequence[Fact], Working]:

@@ -1,12 +1,16 @@
 """Where decisions happen. An engine is named by a URL; its file is imported only when it is asked for."""
 
+from urllib.parse import urlsplit
+
 from onejob.clock import Clock
 from onejob.core.invalid import Invalid
 from onejob.engine import Engine
 
+_POSTGRES = ("postgresql://", "postgres://")
+
 
 async def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
-    """Open `memory://`, `sqlite:///relative.db` or `sqlite:////absolute.db`."""
+    """Open `memory://`, `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://host/database`."""
     scheme, found, rest = url.partition("://")
     if scheme == "memory" and found:
         from .memory import MemoryEngine
@@ -16,6 +20,37 @@ async def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
         from .sqlite import SqliteEngine
 
         return await SqliteEngine.open(rest[1:], clock=clock)
+    if is_postgres(url):
+        from .postgres import PostgresEngine
+
+        return await PostgresEngine.open(url, clock=clock)
     raise Invalid(
-        "engine", f"{url!r} names no engine; use memory://, sqlite:///file.db or sqlite:////absolute/file.db"
+        "engine",
+        f"{scheme}://… names no engine; use memory://, sqlite:///file.db, sqlite:////absolute/file.db "
+        "or postgresql://host/database",
     )
+
+
+async def migrate(url: str) -> tuple[int, int]:
+    """Bring a store's schema forward: its number before and after; (0, 0) where there is none."""
+    if is_postgres(url):
+        from .postgres import PostgresEngine
+
+        return await PostgresEngine.migrate(url)
+    if not url.startswith("sqlite:///"):
+        return 0, 0
+    from .sqlite.checkup import schema_of
+
+    before = schema_of(url.removeprefix("sqlite:///"))
+    await (await open_engine(url)).aclose()
+    return before, schema_of(url.removeprefix("sqlite:///"))
+
+
+def is_postgres(url: str) -> bool:
+    return url.startswith(_POSTGRES)
+
+
+def public(url: str) -> str:
+    """An engine's URL without its password."""
+    password = urlsplit(url).password
+    return url.replace(f":{password}@", ":…@", 1) if password else url

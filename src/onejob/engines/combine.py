@@ -22,6 +22,7 @@ Deliver = Callable[[AnyReply | Exception], None]
 
 BATCH_MAX = 1024
 BATCH_BYTES_MAX = 16 << 20
+SHARE_MIN = 4
 QUEUE_MAX = 32_768
 QUEUE_BYTES_MAX = 256 << 20
 UNKNOWN_ATTEMPTS_MAX = 3
@@ -39,10 +40,12 @@ class Load(NamedTuple):
 class Combine:
     """An engine in front of an engine. Reads have a queue of their own: they wait for no commit."""
 
-    def __init__(self, engine: Engine, *, batch_max: int = BATCH_MAX, queue_max: int = QUEUE_MAX) -> None:
+    def __init__(
+        self, engine: Engine, *, batch_max: int = BATCH_MAX, queue_max: int = QUEUE_MAX, lanes: int = 1
+    ) -> None:
         self._engine = engine
         self._batch_max = batch_max
-        self._writes = _Queue(queue_max)
+        self._writes = _Queue(queue_max, lanes)
         self._reads = _Queue(queue_max)
         self._closed = False
         self.trouble: Exception | None = None  # of the last batch of writes; None: it went well
@@ -58,8 +61,8 @@ class Combine:
             word = "closed" if self._closed else "overloaded"
             deliver(Unavailable(f"the ledger is {word}: nothing was done; repeat later with the same key"))
             return
-        if not queue.running:
-            queue.running = True
+        if not queue.starting and len(queue.running) < queue.lanes:
+            queue.starting = True
             # At the end of this turn of the loop, so that whoever else is ready joins the batch.
             asyncio.get_running_loop().call_soon(self._start, queue)
 
@@ -73,6 +76,12 @@ class Combine:
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self._engine.scan(query)
 
+    def listen(self, wake: Callable[[bytes], None]) -> None:
+        """Hear of records that others settle, where the engine tells; nobody may rely on it."""
+        listen = getattr(self._engine, "listen", None)
+        if listen is not None:
+            listen(wake)
+
     def loads(self) -> dict[str, Load]:
         return {"write": self._writes.load(), "read": self._reads.load()}
 
@@ -80,12 +89,18 @@ class Combine:
         """Refuse what comes, answer what is here, then close the engine."""
         self._closed = True
         for queue in (self._writes, self._reads):
-            while queue.running:
-                await (asyncio.shield(queue.task) if queue.task else asyncio.sleep(0))
+            while queue.running or queue.starting:
+                await (asyncio.wait(queue.running) if queue.running else asyncio.sleep(0))
         await self._engine.aclose()
 
     def _start(self, queue: "_Queue") -> None:
-        queue.task = asyncio.get_running_loop().create_task(self._run(queue, queue.take(self._batch_max)))
+        queue.starting = False
+        loop = asyncio.get_running_loop()
+        while queue.size and (free := queue.lanes - len(queue.running)):
+            # Shared out, so that one batch is prepared while another is made durable.
+            share = max(SHARE_MIN, -(-queue.size // free))
+            batch = queue.take(min(share, self._batch_max))
+            queue.running.add(loop.create_task(self._run(queue, batch)))
 
     async def _run(self, queue: "_Queue", batch: list[tuple[Command[Any], Deliver]]) -> None:
         results: Sequence[AnyReply | Exception]
@@ -100,10 +115,11 @@ class Combine:
         if queue is self._writes:
             self.trouble = trouble
         # The next batch sets out before this one is answered.
-        if queue.size:
+        this = asyncio.current_task()
+        assert this is not None
+        queue.running.discard(this)
+        if not queue.starting:
             self._start(queue)
-        else:
-            queue.running, queue.task = False, None
         for (_, deliver), result in zip(batch, results, strict=True):
             try:
                 deliver(result)
@@ -128,6 +144,12 @@ class Combine:
         raise doubt
 
 
+def combined(engine: Engine) -> Combine:
+    """A combiner that feeds an engine as it likes to be fed: one large batch at a time, unless it says otherwise."""
+    lanes, batch_max = getattr(engine, "lanes", 1), getattr(engine, "batch_max", BATCH_MAX)
+    return Combine(engine, lanes=lanes, batch_max=batch_max)
+
+
 class _Line:
     """What one tenant has waiting."""
 
@@ -141,17 +163,18 @@ class _Line:
 class _Queue:
     """Commands that wait, by tenant."""
 
-    __slots__ = ("_batches", "_bound", "_bytes", "_taken", "_tenants", "running", "size", "task")
+    __slots__ = ("_batches", "_bound", "_bytes", "_taken", "_tenants", "lanes", "running", "size", "starting")
 
-    def __init__(self, bound: int) -> None:
+    def __init__(self, bound: int, lanes: int = 1) -> None:
         self._bound = bound
+        self.lanes = lanes  # how many batches may be under way at once
         self._tenants: OrderedDict[str, _Line] = OrderedDict()
         self._bytes = 0
         self._taken = 0
         self._batches = [0] * (bound.bit_length() + 1)
         self.size = 0
-        self.running = False
-        self.task: asyncio.Task[None] | None = None
+        self.starting = False
+        self.running: set[asyncio.Task[None]] = set()
 
     def put(self, command: Command[Any], deliver: Deliver) -> bool:
         """False when there is no room: at most half of it is for one tenant."""

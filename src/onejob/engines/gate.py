@@ -262,6 +262,7 @@ class Gate:
         assert isinstance(command, Arrival)
         if isinstance(command, Reserve) and not command.patient:
             return reply
+        self._inner.listen(self._awaited.wake)
         until = self._monotonic() + self._config.pending_wait_timeout
         while isinstance(reply, InProgress):
             left = until - self._monotonic()

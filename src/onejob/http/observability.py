@@ -33,6 +33,7 @@ class ReadyOut(Body, frozen=True, rename="camel"):
     status: str
     durability: Durability
     engine: str
+    caveat: str  # what the durability does not cover; empty: nothing
 
 
 class QueueOut(Body, frozen=True, rename="camel"):
@@ -87,7 +88,8 @@ class Observability:
     async def readyz(self, request: Request) -> Answer:
         """Ready is who is answered by the engine in time, and whose last write it took."""
         ledger = request.ledger
-        facts = ReadyOut("ready", ledger.durability, ledger.vitals().engine)
+        vitals = ledger.vitals()
+        facts = ReadyOut("ready", ledger.durability, vitals.engine, vitals.caveat)
         try:
             async with asyncio.timeout(READY_SECONDS_MAX):
                 await ledger._host.readiness.check()

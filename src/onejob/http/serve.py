@@ -8,12 +8,12 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import FrameType
 from typing import Any
-from urllib.parse import urlsplit
 
 import uvicorn
 from msgspec import json
 
 from onejob.engine import Durability
+from onejob.engines import public
 from onejob.errors import Invalid
 from onejob.keeping import left_alone
 from onejob.ledger import Ledger
@@ -105,12 +105,6 @@ def address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def public(url: str) -> str:
-    """An engine's URL without its password."""
-    password = urlsplit(url).password
-    return url.replace(f":{password}@", ":…@", 1) if password else url
-
-
 def ready_line(config: ServiceConfig, address: str, durability: Durability) -> str:
     engine = public(config.engine)
     if config.log_format == "json":
@@ -153,6 +147,8 @@ def _make_room() -> None:
 def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket) -> Server:
     def ready() -> None:
         print(ready_line(config, address(listener), ledger.durability), flush=True)
+        if caveat := ledger.vitals().caveat:
+            print(f"take care: {caveat}", file=sys.stderr, flush=True)
 
     def refused(request_id: str, status: int) -> None:
         if config.log_requests != "none":

@@ -46,6 +46,11 @@ def checkup(path: str) -> Checkup:
         raise StoreRefused(str(trouble_of(path, error))) from error
 
 
+def schema_of(path: str) -> int:
+    """The number of a file's schema; 0 where there is none yet."""
+    return checkup(path).schema if os.path.exists(path) else 0
+
+
 def _known() -> int:
     return sum(entry.name.endswith(".sql") for entry in resources.files(__package__).iterdir())
 

@@ -1,0 +1,73 @@
+"""Ours against its peers on one PostgreSQL, in one run: the same submissions, each deduplicated by its key."""
+
+import asyncio
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+
+from tests.postgres_server import Server
+
+from .measure import Report
+
+# At each number of callers: how many submissions a round has, ours and theirs, and the bars of the two.
+CALLERS = {1: (600, 200, 2.0, 3.0), 16: (8_000, 800, 6.0, 15.0), 64: (16_000, 960, 10.0, 25.0)}
+PACKAGES = {"onejob": "onejob", "procrastinate": "procrastinate", "DBOS": "dbos"}
+REPOSITORY = Path(__file__).parents[1]
+
+Side = asyncio.subprocess.Process
+
+
+async def postgres(report: Report, rounds: int) -> None:
+    report.title("Submissions per second on PostgreSQL, durable before the answer (library, one process)")
+    server = Server(shared_buffers="128MB", max_wal_size="4GB", checkpoint_timeout="30min")
+    sides: dict[str, Side] = {}
+    try:
+        server.make()
+        server.start()
+        for name, package in PACKAGES.items():
+            if find_spec(package) is None:
+                report.row(f"without {name}, which is not installed", "-")
+            else:
+                sides[name] = await _started(name, server.database())
+        await _compare(report, rounds, sides)
+    finally:
+        for side in sides.values():
+            side.kill()
+            await side.wait()
+        server.remove()
+
+
+async def _started(name: str, url: str) -> Side:
+    side = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.postgres_side", name, url,
+        cwd=REPOSITORY, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    assert side.stdout is not None
+    while (line := await side.stdout.readline()) != b"ready\n":
+        assert line, f"{name} did not start"
+    return side
+
+
+async def _compare(report: Report, rounds: int, sides: dict[str, Side]) -> None:
+    for count, (mine, theirs, over_procrastinate, over_dbos) in CALLERS.items():
+        seen: dict[str, list[float]] = {name: [] for name in sides}
+        for number in range(rounds + 1):
+            for name, side in sides.items():
+                rate = await _rate(side, count, mine if name == "onejob" else theirs)
+                if number:  # the first round fills pools and prepares statements
+                    seen[name].append(rate)
+        rates = {name: median(values) for name, values in seen.items()}
+        for name, rate in rates.items():
+            report.row(f"{name}, {count} caller{'s' * (count > 1)}", f"{rate:,.0f}")
+        for name, least in (("procrastinate", over_procrastinate), ("DBOS", over_dbos)):
+            if name in rates:
+                report.bar(f"onejob / {name}, {count}", rates["onejob"] / rates[name], least=least)
+
+
+async def _rate(side: Side, count: int, many: int) -> float:
+    assert side.stdin is not None
+    assert side.stdout is not None
+    side.stdin.write(b"%d %d\n" % (count, many))
+    return float(await side.stdout.readline())

@@ -1,0 +1,92 @@
+"""One side of the comparison on PostgreSQL, in a process of its own: `python -m bench.postgres_side NAME URL`.
+
+Each line that it is given is a number of callers and a number of submissions; it answers with how many it made in a
+second. A peer's threads and pools would otherwise be felt by everybody.
+"""
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import islice
+from time import perf_counter
+from typing import Any
+
+from .made import random_keys, submission
+
+Submit = Callable[[str], Awaitable[Any]]
+POOL = 16
+
+
+@asynccontextmanager
+async def onejob_(url: str) -> AsyncIterator[Submit]:
+    import onejob
+
+    async with onejob.open(url, sweep=False) as queue:
+
+        async def submit(key: str) -> None:
+            said = submission(key)
+            await queue.submit(said.type, said.input, idempotency_key=key)
+
+        yield submit
+
+
+@asynccontextmanager
+async def procrastinate_(url: str) -> AsyncIterator[Submit]:
+    import procrastinate
+
+    connector = procrastinate.PsycopgConnector(conninfo=url, max_size=POOL)
+    app = procrastinate.App(connector=connector)
+    async with app.open_async():
+        await app.schema_manager.apply_schema_async()
+
+        async def submit(key: str) -> None:
+            said = submission(key)
+            await app.configure_task(said.type, queueing_lock=key).defer_async(**said.input)
+
+        yield submit
+
+
+@asynccontextmanager
+async def dbos_(url: str) -> AsyncIterator[Submit]:
+    import dbos
+
+    url = url.replace("postgresql://", "postgresql+psycopg://")
+    dbos.run_dbos_database_migrations(url)
+    client = dbos.DBOSClient(system_database_url=url, system_database_pool_size=POOL)
+
+    async def submit(key: str) -> None:
+        said = submission(key)
+        options: Any = {"queue_name": "jobs", "workflow_name": said.type, "workflow_id": key}
+        await client.enqueue_async(options, said.input)
+
+    yield submit
+    client.destroy()
+
+
+SIDES = {"onejob": onejob_, "procrastinate": procrastinate_, "DBOS": dbos_}
+
+
+async def main(name: str, url: str) -> None:
+    keys = random_keys(random.Random())
+    async with SIDES[name](url) as submit:
+        print("ready", flush=True)
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            count, many = map(int, line.split())
+            print(await _rate(submit, keys, count, many), flush=True)
+
+
+async def _rate(submit: Submit, keys: Any, count: int, many: int) -> float:
+    async def caller(share: list[str]) -> None:
+        for key in share:
+            await submit(key)
+
+    shares = [list(islice(keys, many // count)) for _ in range(count)]
+    begin = perf_counter()
+    await asyncio.gather(*(caller(share) for share in shares))
+    return many / (perf_counter() - begin)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

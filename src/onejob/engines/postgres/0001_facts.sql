@@ -1,0 +1,106 @@
+-- Facts: columns in the order of the Structs in core/facts.py. Times are milliseconds, 0 means never.
+-- Unsigned 64-bit values (sequence, last) are stored as the signed integer of the same bits.
+-- Identities are compared byte for byte; texts too, for no decision and no page follows a language.
+-- Records are never partitioned by time: a key retried past midnight would meet no unique index.
+
+CREATE TABLE record (
+    id bytea NOT NULL, tenant text COLLATE "C" NOT NULL, scope text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL, status text COLLATE "C" NOT NULL, fingerprint bytea NOT NULL,
+    job_ids bytea NOT NULL, holder bytea NOT NULL, token bigint NOT NULL, lease_until bigint NOT NULL,
+    created_at bigint NOT NULL, changed_at bigint NOT NULL, expires_at bigint NOT NULL, ttl_ms bigint NOT NULL,
+    actor text COLLATE "C" NOT NULL, "user" text COLLATE "C" NOT NULL, version bigint NOT NULL,
+    format bigint NOT NULL, receipt bytea NOT NULL, foreign_id text COLLATE "C" NOT NULL,
+    client_id text COLLATE "C" NOT NULL, sequence bigint NOT NULL, hits bigint NOT NULL,
+    conflicts bigint NOT NULL, last_hit_at bigint NOT NULL,
+    CONSTRAINT record_id PRIMARY KEY (id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
+CREATE INDEX record_due ON record (expires_at);
+
+CREATE TABLE job (
+    id bytea NOT NULL, tenant text COLLATE "C" NOT NULL, type text COLLATE "C" NOT NULL,
+    state text COLLATE "C" NOT NULL, scope text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL,
+    actor text COLLATE "C" NOT NULL, "user" text COLLATE "C" NOT NULL, created_at bigint NOT NULL,
+    changed_at bigint NOT NULL, keep_until bigint NOT NULL, run_at bigint NOT NULL, priority bigint NOT NULL,
+    delivery text COLLATE "C" NOT NULL, attempts_max bigint NOT NULL, timeout_ms bigint NOT NULL,
+    labels bytea NOT NULL, due_at bigint NOT NULL, version bigint NOT NULL, format bigint NOT NULL,
+    token bigint NOT NULL, holder bytea NOT NULL, lease_until bigint NOT NULL, attempts bigint NOT NULL,
+    slot bytea NOT NULL, cost_held bigint NOT NULL, events bigint NOT NULL, ended_at bigint NOT NULL,
+    error text COLLATE "C" NOT NULL,
+    CONSTRAINT job_id PRIMARY KEY (id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
+CREATE INDEX job_tenant ON job (tenant, id);
+CREATE INDEX job_due ON job (due_at) WHERE due_at > 0;
+CREATE INDEX job_ready ON job (type, priority DESC, run_at, id) WHERE state IN ('pending', 'scheduled');
+
+CREATE TABLE attachment (
+    job_id bytea NOT NULL, beside bigint NOT NULL, index bigint NOT NULL, data bytea NOT NULL,
+    CONSTRAINT attachment_place PRIMARY KEY (job_id, beside, index)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
+
+CREATE TABLE stream (
+    id bytea NOT NULL, tenant text COLLATE "C" NOT NULL, scope text COLLATE "C" NOT NULL,
+    client_id text COLLATE "C" NOT NULL, last bigint NOT NULL, last_seen bigint NOT NULL,
+    owner text COLLATE "C" NOT NULL, changed_at bigint NOT NULL, expires_at bigint NOT NULL,
+    evicted bigint NOT NULL, version bigint NOT NULL, format bigint NOT NULL,
+    CONSTRAINT stream_id PRIMARY KEY (id)
+);
+CREATE INDEX stream_due ON stream (expires_at) WHERE expires_at > 0;
+
+-- One row per user, changed by every job of that user: room on the page, so that no index is touched.
+CREATE TABLE tally (
+    id bytea NOT NULL, tenant text COLLATE "C" NOT NULL, "user" text COLLATE "C" NOT NULL, live bigint NOT NULL,
+    changed_at bigint NOT NULL, cost_held bigint NOT NULL, spent text COLLATE "C" NOT NULL,
+    spent_at bigint NOT NULL, minutes text COLLATE "C" NOT NULL, hours text COLLATE "C" NOT NULL,
+    counted_at bigint NOT NULL, reservations text COLLATE "C" NOT NULL, version bigint NOT NULL,
+    format bigint NOT NULL,
+    CONSTRAINT tally_id PRIMARY KEY (id)
+) WITH (fillfactor = 50);
+
+CREATE TABLE policy (
+    id bytea NOT NULL, tenant text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, body bytea NOT NULL,
+    changed_at bigint NOT NULL, version bigint NOT NULL, format bigint NOT NULL,
+    CONSTRAINT policy_id PRIMARY KEY (id)
+) WITH (fillfactor = 50);
+
+-- The one clock of everybody who shares this store.
+CREATE FUNCTION onejob_now() RETURNS double precision LANGUAGE sql VOLATILE
+    RETURN extract(epoch FROM clock_timestamp())::double precision * 1000;
+
+-- The moment of a batch that was decided before it was sent. It lies behind the clock by no more than `late_ms`,
+-- which is how long whoever deletes waits before it commits: so no batch is dated before a deletion that it
+-- follows. And nobody hears of it before the clock has passed it.
+CREATE FUNCTION onejob_stamp(stamp bigint, late_ms bigint, inserted bigint, clock double precision)
+RETURNS double precision LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF clock - stamp > late_ms OR stamp - clock > late_ms THEN
+        RAISE EXCEPTION 'the batch is dated % ms before the clock', clock - stamp USING ERRCODE = 'OJ001';
+    END IF;
+    IF stamp > clock THEN
+        PERFORM pg_sleep((stamp - clock) / 1000);
+    END IF;
+    RETURN clock;
+END $$;
+
+-- For operators, with the seed's columns first. What has expired is not shown.
+CREATE VIEW idempotency_keys AS
+SELECT
+    key AS idempotency_key,
+    CASE WHEN foreign_id <> '' THEN foreign_id
+        ELSE encode(substr(job_ids, 1, 16), 'hex')::uuid::text END AS job_id,
+    "user" AS user_id,
+    to_timestamp(created_at / 1000.0) AS created_at,
+    to_timestamp(greatest(expires_at, lease_until) / 1000.0) AS expires_at,
+    tenant, scope, status
+FROM record
+WHERE (job_ids <> '' OR foreign_id <> '') AND greatest(expires_at, lease_until) >= onejob_now();
+
+CREATE VIEW job_reservations AS
+SELECT
+    held.key AS reservation_id,
+    tally."user" AS user_id,
+    to_timestamp((held.value ->> 0)::bigint / 1000.0) AS created_at,
+    to_timestamp((held.value ->> 1)::bigint / 1000.0) AS expires_at,
+    ((held.value ->> 2) = 'consumed')::integer AS consumed,
+    tally.tenant
+FROM tally CROSS JOIN LATERAL jsonb_each(tally.reservations::jsonb) AS held
+WHERE (held.value ->> 2) <> 'released' AND (held.value ->> 1)::bigint >= onejob_now();

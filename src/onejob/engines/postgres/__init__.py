@@ -1,0 +1,180 @@
+"""The engine for many processes on many machines: one PostgreSQL database, and its clock for all of them."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from onejob.clock import Clock, SystemClock
+from onejob.core.receipt import AnyReply
+from onejob.core.step import Command
+from onejob.engine import Durability, Page, Query, Unavailable, Unknown
+
+from . import queries
+from .address import Address, address_of
+from .answering import answered, on_link
+from .attempt import Attempt
+from .checkup import caveat
+from .link import Link
+from .notices import Notices, Wake
+from .schema import known
+from .statements import Statements
+from .store import Store
+from .trouble import is_unwritable, trouble_of
+
+T = TypeVar("T")
+
+OPEN_SECONDS = 5.0
+# Whoever waits longer is told the truth as far as it is known; what was sent goes on.
+ANSWER_SECONDS = 15.0
+LANES = 2
+
+
+class PostgresEngine:
+    """Two connections for batches, opened as they are needed, and one beside them for reading.
+
+    A batch runs in a task of its own: no caller that goes away, and no time-out, ends what may be committing.
+    """
+
+    lanes = LANES
+    batch_max = 256
+
+    def __init__(self, address: Address, clock: Clock) -> None:
+        self._address = address
+        self._words = Statements(address.schema)
+        self._links = [Link(address, clock.monotonic) for _ in range(LANES + 1)]
+        stores = [Store(link, self._words, address.durability) for link in self._links]
+        self._reader: asyncio.LifoQueue[Store] = asyncio.LifoQueue()
+        self._writers: asyncio.LifoQueue[Store] = asyncio.LifoQueue()
+        self._reader.put_nowait(stores[0])
+        for store in reversed(stores[1:]):
+            self._writers.put_nowait(store)
+        self._notices = Notices(address, self._words.channel)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, url: str, *, clock: Clock | None = None) -> "PostgresEngine":
+        engine = cls(address_of(url), clock or SystemClock())
+        until = asyncio.get_running_loop().time() + OPEN_SECONDS
+        await engine._links[1].ready(until)
+        return engine
+
+    @classmethod
+    async def migrate(cls, url: str) -> tuple[int, int]:
+        """Bring the tables forward, whatever the URL says about it: the schema before and after."""
+        link = Link(replace(address_of(url), migrate=True), SystemClock().monotonic)
+        try:
+            await link.ready(asyncio.get_running_loop().time() + OPEN_SECONDS)
+            return known() - link.applied, known()
+        finally:
+            await link.aclose()
+
+    @property
+    def durability(self) -> Durability:
+        return self._address.durability or Durability.DISK
+
+    @property
+    def caveat(self) -> str:
+        """One line: what a failover may lose. Empty when that is nothing."""
+        seen = self._links[1].seen
+        return "" if seen is None else caveat(seen, self._address.durability)
+
+    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+        self._refuse_closed()
+        if not commands:
+            return []
+        writes = any(command.writes for command in commands)
+        attempt = Attempt()
+        return await self._waited_for(self._execute(commands, attempt, writes=writes), attempt)
+
+    async def scan(self, query: Query[T], /) -> Page[T]:
+        self._refuse_closed()
+        attempt = Attempt()
+        return await self._waited_for(self._scan(query, attempt), attempt)
+
+    def listen(self, wake: Wake) -> None:
+        """Call with the identity of every record that is settled, here or in another process, as far as it is heard."""
+        if not self._closed:
+            self._notices.listen(wake)
+
+    async def aclose(self) -> None:
+        self._closed = True
+        await self._notices.aclose()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=ANSWER_SECONDS)
+        for link in self._links:
+            if self._tasks:
+                link.drop()
+            await link.aclose()
+
+    async def _execute(
+        self, commands: Sequence[Command[Any]], attempt: Attempt, *, writes: bool
+    ) -> list[AnyReply]:
+        lanes = self._writers if writes else self._reader
+        store = await lanes.get()
+        try:
+            return await answered(store.link, store.write if writes else store.read, commands, attempt)
+        finally:
+            lanes.put_nowait(store)
+
+    async def _scan(self, query: Query[Any], attempt: Attempt) -> Page[Any]:
+        least, rows = b"", []
+        store = await self._reader.get()
+        try:
+            if (bound := queries.bound(self._words, query)) is not None:
+                found = await self._fetched(store, bound, attempt)
+                least = found[0][0] if found else b""
+            rows = await self._fetched(store, queries.asked(self._words, query, least), attempt)
+        except (Unavailable, Unknown):
+            raise
+        except Exception as error:
+            if not is_unwritable(error):
+                raise trouble_of(self._address.shown, error) from error
+            # A text that cannot be written was never written.
+        finally:
+            self._reader.put_nowait(store)
+        return queries.page(query, rows, least)
+
+    async def _fetched(self, store: Store, asked: tuple[str, list[Any]], attempt: Attempt) -> list[Any]:
+        return await on_link(store.link, lambda connection: store.fetch(connection, *asked), attempt)
+
+    async def _waited_for(self, work: Coroutine[Any, Any, T], attempt: Attempt) -> T:
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[T] = loop.create_future()
+        task = loop.create_task(_done(work, told))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        patience = loop.call_later(ANSWER_SECONDS, self._give_up, told, attempt)
+        try:
+            return await told
+        finally:
+            patience.cancel()
+
+    def _give_up(self, told: "asyncio.Future[Any]", attempt: Attempt) -> None:
+        """Tell whoever waits the truth. What was sent to commit goes on, what was not will not be."""
+        if told.done():
+            return
+        attempt.given_up = True
+        late = f"{self._address.shown} has not answered for {ANSWER_SECONDS:.0f} s"
+        if attempt.committing or attempt.done:
+            told.set_exception(Unknown(f"{late}; repeat it"))
+        else:
+            told.set_exception(Unavailable(f"{late}: nothing was done; repeat"))
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise Unavailable(f"the engine on {self._address.shown} is closed; open another")
+
+
+async def _done(work: Coroutine[Any, Any, T], told: "asyncio.Future[T]") -> None:
+    """Do it to its end, whether or not somebody is still there to be told."""
+    try:
+        result = await work
+    except Exception as error:  # noqa: BLE001 - it is told
+        if not told.done():
+            told.set_exception(error)
+    else:
+        if not told.done():
+            told.set_result(result)

@@ -1,0 +1,84 @@
+"""What a server promises by its settings, and what that is worth to us."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from onejob.engine import Durability
+from onejob.errors import StoreRefused
+
+# One question for all of it, so that it can be asked after every connecting.
+_ASKED = """
+SELECT current_setting('server_version'), current_setting('synchronous_commit'),
+    current_setting('synchronous_standby_names'), current_setting('fsync'),
+    current_setting('full_page_writes'), pg_is_in_recovery()
+"""
+_WAITING = ("on", "remote_apply")
+
+
+class Checkup(Struct, frozen=True):
+    version: str
+    synchronous_commit: str
+    standby_names: str
+    fsync: bool
+    full_page_writes: bool
+    standby: bool
+
+    @property
+    def replicated(self) -> bool:
+        """Whether a commit waits until a standby has it on its disk."""
+        return bool(self.standby_names) and self.synchronous_commit in _WAITING
+
+    @property
+    def waits(self) -> bool:
+        """Whether a commit waits for a standby at all."""
+        return bool(self.standby_names) and self.synchronous_commit not in ("off", "local")
+
+
+async def checkup(connection: Any) -> Checkup:
+    version, commit, names, fsync, pages, standby = await connection.fetchrow(_ASKED)
+    return Checkup(version, commit, names.strip(), fsync == "on", pages == "on", standby)
+
+
+def refuse_unless_kept(shown: str, seen: Checkup, declared: Durability | None) -> None:
+    """Raise StoreRefused when the server does not honour what is declared, or not even what everybody is promised."""
+    for wrong, act in _wrongs(seen, declared):
+        raise StoreRefused(f"{shown} does not keep its word: {wrong}; {act}, then repeat")
+
+
+def caveat(seen: Checkup, declared: Durability | None) -> str:
+    """One line: what a failover may lose. Empty when it loses nothing that was answered."""
+    if declared is Durability.QUORUM:
+        return ""
+    if seen.replicated:
+        return (
+            "a commit waits for a standby, but durability=quorum is not declared: if a server that does not wait "
+            "takes over, later answers may be lost in the next failover; declare it in the URL"
+        )
+    return (
+        "durability is disk: an answer survives a crash of the server, but a failover to a standby may lose the "
+        "last answers, and their keys may make second jobs; set synchronous_standby_names on every node and "
+        "declare durability=quorum in the URL"
+    )
+
+
+def _wrongs(seen: Checkup, declared: Durability | None) -> list[tuple[str, str]]:
+    wrongs: list[tuple[str, str]] = []
+    if seen.standby:
+        wrongs.append(("it is a standby", "name all hosts in the URL"))
+    if not seen.fsync:
+        wrongs.append(("fsync is off", "set fsync = on"))
+    if seen.synchronous_commit == "off":
+        wrongs.append(("synchronous_commit is off", "set it to on for this role or database"))
+    if declared is Durability.QUORUM and not seen.standby_names:
+        wrongs.append(
+            ("durability=quorum is declared, but synchronous_standby_names is empty", "set it on every node")
+        )
+    if declared is Durability.QUORUM and seen.synchronous_commit not in _WAITING:
+        wrongs.append(
+            (
+                f"durability=quorum is declared, but synchronous_commit is {seen.synchronous_commit}",
+                "set it to on or remote_apply",
+            )
+        )
+    return wrongs

@@ -1,0 +1,151 @@
+"""One connection that comes back after a loss, and that never asks the server to stop what it is doing."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+
+from onejob.errors import StoreRefused, Unavailable
+
+from .address import Address
+from .checkup import Checkup, checkup, refuse_unless_kept
+from .schema import bring_forward
+from .timing import ServerClock
+from .trouble import state_of, trouble_of
+
+CONNECT_SECONDS = 5.0
+CLOSE_SECONDS = 2.0
+_PAUSE_FIRST = 0.02
+_PAUSE_MAX = 0.5
+_STATEMENTS_MAX = 256
+# A dead machine says nothing: without these its silence would be waited for for hours.
+_KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
+# Time-outs of the server end a statement, never a commit: it puts them off before it commits. The plans of
+# statements are kept, so they must not be those that were best while the tables were still small.
+_SETTINGS = {
+    "application_name": "onejob",
+    "lock_timeout": "5s",
+    "statement_timeout": "10s",
+    "idle_in_transaction_session_timeout": "10s",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+# Behind a pooler the next transaction may be another session's.
+_SET_LOCAL = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in _SETTINGS.items())
+_HOPELESS = ("28", "3D", "42501")
+
+
+class Uncancelled(asyncpg.Connection):  # type: ignore[misc]  # the driver is not typed
+    """A cancelled COMMIT leaves a row that is visible but on no standby. So whoever gives up only goes away."""
+
+    def _cancel_current_command(self, waiter: "asyncio.Future[None]", *_: object) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+        self.terminate()
+
+    def keep_alive(self) -> None:
+        peer = self._transport.get_extra_info("socket")
+        if peer is None or peer.family == socket.AF_UNIX:
+            return
+        with suppress(OSError):
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEPALIVE.items():
+                if hasattr(socket, name):
+                    peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+class Link:
+    def __init__(self, address: Address, monotonic: Callable[[], float]) -> None:
+        self._address = address
+        self._connection: Any = None
+        self.clock = ServerClock(monotonic)
+        self.seen: Checkup | None = None
+        self.warnings = 0
+        self.applied = 0  # steps of the schema
+
+    @property
+    def shown(self) -> str:
+        return self._address.shown
+
+    @property
+    def pooled(self) -> bool:
+        return self._address.pooled
+
+    def begin(self, mode: str = "") -> str:
+        return f"BEGIN {mode}" + (_SET_LOCAL if self.pooled else "")
+
+    async def ready(self, until: float) -> Any:
+        """The connection; a lost one is made anew, as often as it takes, until then by the loop's clock."""
+        if self._connection is not None and not self._connection.is_closed():
+            return self._connection
+        loop = asyncio.get_running_loop()
+        pause = _PAUSE_FIRST
+        while True:
+            try:
+                return await self._connected(max(0.1, min(CONNECT_SECONDS, until - loop.time())))
+            except StoreRefused:
+                raise
+            except (
+                asyncpg.PostgresError,
+                asyncpg.InternalClientError,
+                asyncpg.InterfaceError,
+                OSError,
+            ) as error:
+                if isinstance(error, ValueError) or state_of(error).startswith(_HOPELESS):
+                    raise StoreRefused(str(trouble_of(self.shown, error))) from error
+                if loop.time() + pause >= until:
+                    raise Unavailable(str(trouble_of(self.shown, error))) from error
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _PAUSE_MAX)
+
+    async def _connected(self, timeout: float) -> Any:
+        connection = await asyncpg.connect(
+            self._address.dsn,
+            timeout=timeout,
+            connection_class=Uncancelled,
+            server_settings=None if self.pooled else _SETTINGS,
+            statement_cache_size=0 if self.pooled else _STATEMENTS_MAX,
+            max_cached_statement_lifetime=0,
+            max_cacheable_statement_size=0,
+        )
+        try:
+            connection.keep_alive()
+            async with asyncio.timeout(timeout):
+                await connection.execute(self.begin())
+                self.seen = await checkup(connection)
+            refuse_unless_kept(self.shown, self.seen, self._address.durability)
+            self.applied += await bring_forward(connection, self._address, migrate=self._address.migrate)
+            await connection.execute("COMMIT")
+            connection.add_log_listener(self._listen)
+        except BaseException:
+            connection.terminate()
+            raise
+        self.clock.forget()
+        self._connection = connection
+        return connection
+
+    def drop(self) -> None:
+        """Go away without a word; the next one who asks gets a new connection."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def aclose(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None or connection.is_closed():
+            return
+        try:
+            await connection.close(timeout=CLOSE_SECONDS)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            connection.terminate()
+
+    def _listen(self, _: object, message: Any) -> None:
+        # "canceling wait for synchronous replication": the server says so, and then that all is well.
+        if message.severity_en == "WARNING" or message.severity == "WARNING":
+            self.warnings += 1

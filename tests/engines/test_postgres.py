@@ -1,0 +1,317 @@
+"""What is PostgreSQL's own: locks, its clock, its schema, its pooler."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+from msgspec.structs import replace
+
+from onejob.clock import FakeClock, SystemClock
+from onejob.conformance.commands import Count, Seen, Write, look, written
+from onejob.conformance.samples import (
+    TENANT,
+    a_policy,
+    a_record,
+    a_tally,
+    key_id,
+    reserve,
+    settle,
+    submit,
+)  # fmt: skip
+from onejob.conformance.world import ask, listed
+from onejob.core.facts import Kind
+from onejob.core.invalid import Invalid
+from onejob.core.lookup import LookUp
+from onejob.core.receipt import Created, Defect, Found, Held, Missing, Replayed, Settled, Tended
+from onejob.core.upkeep import Expire, Purge
+from onejob.engine import StoreRefused, Unavailable
+from onejob.engines import open_engine
+from onejob.engines import postgres as module
+from onejob.engines.postgres import PostgresEngine, schema, store
+from onejob.engines.postgres.address import address_of
+from tests.postgres_server import Server
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+async def engine(postgres_url: str) -> AsyncIterator[PostgresEngine]:
+    engine = await PostgresEngine.open(postgres_url)
+    yield engine
+    await engine.aclose()
+
+
+@pytest.fixture
+async def other(postgres_url: str) -> AsyncIterator[PostgresEngine]:
+    engine = await PostgresEngine.open(postgres_url)
+    yield engine
+    await engine.aclose()
+
+
+@pytest.fixture
+async def db(postgres_url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def test_overlapping_batches_of_two_engines_never_wait_in_a_circle(
+    engine: PostgresEngine, other: PostgresEngine, db: Any
+) -> None:
+    """Keys, users and policies at random, in any order, from two engines at once."""
+    chance = random.Random(5)
+    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    before = await db.fetchval(deadlocks)
+
+    def command() -> Any:
+        match chance.randrange(8):
+            case 0:
+                return Count(tenant=TENANT, name=f"p{chance.randrange(3)}")
+            case 1:
+                return Purge(tenant=TENANT, record_id=key_id(f"k{chance.randrange(60)}"))
+            case 2:
+                return reserve(f"k{chance.randrange(60)}", lease_ms=1)
+            case 3:
+                return Expire(tenant=TENANT, record_id=key_id(f"k{chance.randrange(60)}"))
+        return submit(f"k{chance.randrange(60)}")
+
+    async def caller(mine: PostgresEngine) -> None:
+        for _ in range(12):
+            replies = await mine.execute([command() for _ in range(chance.randint(1, 30))])
+            assert not [reply for reply in replies if isinstance(reply, Defect)]
+
+    await asyncio.gather(*(caller(mine) for mine in (engine, other) for _ in range(4)))
+    jobs = [job.key for job in await listed(engine, Kind.JOB) if job.state == "pending"]
+    records = {record.key for record in await listed(engine, Kind.RECORD)}
+    assert records <= {f"k{n}" for n in range(60)}
+    assert jobs
+    assert await db.fetchval(deadlocks) == before
+
+
+async def test_new_keys_take_one_statement(engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    await ask(engine, submit("first"), Created)
+
+    def forbidden(*_: Any, **__: Any) -> Any:
+        raise AssertionError("it was loaded first")
+
+    monkeypatch.setattr(store.Store, "_stored", forbidden)
+    replies = await engine.execute([submit(f"k{n}") for n in range(50)])
+    assert all(isinstance(reply, Created) for reply in replies)
+
+
+async def test_a_batch_that_meets_a_known_key_is_looked_at_as_a_whole(
+    engine: PostgresEngine, other: PostgresEngine
+) -> None:
+    await ask(engine, submit("known"), Created)
+    await ask(other, submit("first"), Created)
+    replies = await other.execute([submit("a"), submit("known"), submit("z")])
+    assert [type(reply) for reply in replies] == [Created, Replayed, Created]
+
+
+async def test_what_is_refused_is_refused_because_it_is_so(engine: PostgresEngine) -> None:
+    """A command that finds nothing to do answers for what is there, and not for what might not be."""
+    created = await ask(engine, submit(), Created)
+    replies = await engine.execute(
+        [submit("new"), Purge(tenant=TENANT, record_id=key_id()), LookUp(tenant=TENANT, record_id=key_id())]
+    )
+    assert [type(reply) for reply in replies] == [Created, Tended, Missing]
+    assert isinstance(replies[1], Tended)
+    assert replies[1].changed
+    assert created.job.id not in [job.id for job in await listed(engine, Kind.JOB)]
+
+
+async def test_a_clock_that_is_a_day_off_changes_nothing(postgres_url: str) -> None:
+    """The process's clock is wrong by a day, forwards or backwards, and runs at another speed."""
+    right = await PostgresEngine.open(postgres_url)
+    wrong_clocks = [FakeClock(wall_ms=SystemClock().wall_ms() + sign * DAY_MS) for sign in (1, -1)]
+    for n, clock in enumerate(wrong_clocks):
+        wrong = await PostgresEngine.open(postgres_url, clock=clock)
+        for turn in range(5):
+            before = await ask(right, look(a_record("now")), Seen)
+            created = await ask(wrong, submit(f"{n}.{turn}"), Created)
+            after = await ask(right, look(a_record("now")), Seen)
+            assert before.at <= created.at <= after.at
+            clock.advance(3600)
+        await wrong.aclose()
+    await right.aclose()
+
+
+async def test_no_answer_is_dated_before_one_that_came_earlier(
+    engine: PostgresEngine, other: PostgresEngine, db: Any
+) -> None:
+    """Whichever way a batch takes, the dates of answers follow each other and the server's clock."""
+    last = 0.0
+    for n in range(120):
+        one = (engine, other)[n % 2]
+        reply: Any
+        if n % 3:
+            reply = await ask(one, submit(f"k{n}"), Created)
+        else:
+            reply = await ask(one, written(a_policy(f"p{n}")), Seen)
+        now = await db.fetchval("SELECT onejob_now()")
+        assert last - 1 < reply.at <= now
+        last = now
+
+
+async def test_a_batch_that_waited_is_dated_anew(engine: PostgresEngine, db: Any) -> None:
+    """Dated before it was sent, held up on the way by a deletion of the same key: it must not be dated before it."""
+    await ask(engine, submit("warm"), Created)
+    old = a_record(changed_at=1, expires_at=1)
+    await ask(engine, written(old), Seen)
+    await ask(engine, submit("warm again"), Created)
+    await db.execute("BEGIN")
+    await db.execute("DELETE FROM record WHERE id = $1", old.id)
+    call = asyncio.create_task(engine.execute([submit()]))
+    await asyncio.sleep(0.1)
+    deleted_at = await db.fetchval("SELECT onejob_now()")
+    await db.execute("COMMIT")
+    (reply,) = await call
+    assert isinstance(reply, Created)
+    assert reply.at >= int(deleted_at)
+
+
+async def test_who_deletes_waits_until_nobody_can_be_dated_before_it(engine: PostgresEngine, db: Any) -> None:
+    await ask(engine, written(a_record(changed_at=1, expires_at=1)), Seen)
+    gone = await ask(engine, Expire(tenant=TENANT, record_id=key_id()), Tended)
+    assert gone.changed
+    assert await db.fetchval("SELECT onejob_now()") >= gone.at + store.LATE_MS
+
+
+async def test_two_who_open_an_empty_database_make_one_schema(postgres: Server) -> None:
+    url = postgres.database()
+    engines = await asyncio.gather(*(PostgresEngine.open(url) for _ in range(4)))
+    assert {type(await ask(engine, submit(f"k{n}"), Created)) for n, engine in enumerate(engines)} == {
+        Created
+    }
+    await asyncio.gather(*(engine.aclose() for engine in engines))
+    assert await PostgresEngine.migrate(url) == (schema.known(), schema.known())
+
+
+async def test_a_newer_schema_is_refused(postgres: Server) -> None:
+    url = postgres.database()
+    assert await PostgresEngine.migrate(url) == (0, schema.known())
+    db = await asyncpg.connect(url)
+    await db.execute("INSERT INTO onejob_schema (version) VALUES (99)")
+    await db.close()
+    with pytest.raises(StoreRefused, match="schema 99"):
+        await PostgresEngine.open(url)
+
+
+async def test_tables_are_not_made_where_that_is_switched_off(postgres: Server) -> None:
+    url = postgres.database()
+    with pytest.raises(StoreRefused, match="onejob migrate"):
+        await PostgresEngine.open(f"{url}?migrate=off")
+    await PostgresEngine.migrate(f"{url}?migrate=off")
+    engine = await PostgresEngine.open(f"{url}?migrate=off")
+    await ask(engine, submit(), Created)
+    await engine.aclose()
+
+
+async def test_another_programs_tables_are_left_alone(postgres: Server) -> None:
+    url = postgres.database()
+    db = await asyncpg.connect(url)
+    await db.execute("CREATE TABLE job (id int)")
+    with pytest.raises(StoreRefused, match="schema="):
+        await PostgresEngine.open(url)
+    engine = await PostgresEngine.open(f"{url}?schema=onejob")
+    await ask(engine, submit(), Created)
+    assert await db.fetchval("SELECT count(*) FROM onejob.idempotency_keys") == 1
+    assert await db.fetchval("SELECT count(*) FROM job") == 0
+    await engine.aclose()
+    await db.close()
+
+
+async def test_an_ordinary_role_needs_no_more_than_its_tables(postgres: Server) -> None:
+    """The owner makes the tables; the service reads and writes them, and has no other right."""
+    url = postgres.database()
+    await PostgresEngine.migrate(url)
+    db = await asyncpg.connect(url)
+    await db.execute(
+        "CREATE ROLE service LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO service"
+    )
+    engine = await PostgresEngine.open(url.replace("postgres@", "service@") + "?migrate=off")
+    held = await ask(engine, reserve(), Held)
+    await ask(engine, settle(held), Settled)
+    await ask(engine, submit(), Replayed)
+    assert (await ask(engine, Purge(tenant=TENANT, record_id=key_id()), Tended)).changed
+    await db.execute("SELECT pg_logical_emit_message(true, 'onejob', '')")
+    await engine.aclose()
+    await db.execute("DROP OWNED BY service; DROP ROLE service")
+    await db.close()
+
+
+async def test_it_works_behind_a_pooler(postgres_url: str) -> None:
+    """No session state: as if every transaction met another server."""
+    engine = await PostgresEngine.open(f"{postgres_url}?pooled=on")
+    held = await ask(engine, reserve(), Held)
+    await ask(engine, settle(held), Settled)
+    replies = await engine.execute([submit(f"k{n}") for n in range(20)])
+    assert all(isinstance(reply, Created) for reply in replies)
+    replies = await engine.execute([submit(f"l{n}") for n in range(20)])
+    assert all(isinstance(reply, Created) for reply in replies)
+    await ask(engine, LookUp(tenant=TENANT, record_id=key_id()), Found)
+    assert len(await listed(engine, Kind.JOB)) == 41
+    for link in engine._links:
+        if link._connection is not None:
+            assert not link._connection.is_in_transaction()
+            assert await link._connection.fetchval("SHOW lock_timeout") == "0"
+    await engine.aclose()
+
+
+async def test_the_first_host_that_writes_is_used(postgres_url: str, postgres: Server) -> None:
+    dead = "127.0.0.1:1"
+    url = postgres_url.replace("@127.0.0.1", f"@{dead},127.0.0.1")
+    engine = await PostgresEngine.open(url)
+    await ask(engine, submit(), Created)
+    await engine.aclose()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://h/d?durability=best", "postgresql://h/d?schema=A;b", "postgresql://h/d?pooled=perhaps"],
+)
+def test_what_a_url_cannot_mean_is_refused(url: str) -> None:
+    with pytest.raises(Invalid):
+        address_of(url)
+
+
+def test_a_password_is_not_shown() -> None:
+    address = address_of("postgresql://me:secret@a:1,b:2/db?durability=quorum&sslmode=require")
+    assert "secret" not in address.shown
+    assert address.shown == "postgresql://a:1,b:2/db"
+    assert address.dsn.endswith("?sslmode=require&target_session_attrs=read-write")
+
+
+@pytest.mark.parametrize(
+    "wrong", ["postgresql://nobody_here@127.0.0.1:{port}/none", "postgresql://127.0.0.1:1/x"]
+)
+async def test_a_server_that_is_not_there_is_said_so(
+    postgres: Server, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "OPEN_SECONDS", 0.3)
+    with pytest.raises(Unavailable):
+        await open_engine(wrong.format(port=postgres.port))
+
+
+async def test_the_last_slot_is_never_denied_to_its_own_key(
+    engine: PostgresEngine, other: PostgresEngine
+) -> None:
+    """A fact that was seen not to be there is looked for again once the later ones are held."""
+    tally = a_tally(live=0)
+    await ask(engine, written(tally), Seen)
+    for n in range(20):
+        record = a_record(f"r{n}")
+        both = written(record, replace(tally, version=n + 2, live=n + 1))
+        seeing = Write(
+            tenant=TENANT, within=look(record, tally).footprint
+        )  # it looks as one that writes does
+        first, seen = await asyncio.gather(engine.execute([both]), other.execute([seeing]))
+        assert isinstance(first[0], Seen)
+        (reply,) = seen
+        assert isinstance(reply, Seen)
+        assert reply.tally is not None
+        # Both of one commit, or neither.
+        assert (reply.record is not None) == (reply.tally.live == n + 1)

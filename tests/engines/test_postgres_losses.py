@@ -1,0 +1,257 @@
+"""The line to PostgreSQL is cut, sessions are killed, callers leave: what was done is told as it is."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import asyncpg
+import pytest
+
+from onejob.conformance.commands import Seen, written
+from onejob.conformance.samples import TENANT, a_policy, key_id, reserve, settle, submit
+from onejob.conformance.world import ask, listed
+from onejob.core.facts import Kind
+from onejob.core.lookup import LookUp
+from onejob.core.receipt import Created, Found, Held, Replayed, Settled
+from onejob.engine import JobPage, Unavailable, Unknown
+from onejob.engines import postgres as module
+from onejob.engines.postgres import PostgresEngine, answering
+from onejob.engines.postgres.link import Uncancelled
+
+from .cutting import Cut, Relay, relayed
+
+RETRIES_MAX = 5
+
+
+class Cable(NamedTuple):
+    engine: PostgresEngine  # through the relay
+    other: PostgresEngine  # straight
+    relay: Relay
+
+
+@pytest.fixture
+async def cable(postgres_url: str) -> AsyncIterator[Cable]:
+    async with relayed(postgres_url) as (relay, url):
+        engine = await PostgresEngine.open(url)
+        other = await PostgresEngine.open(postgres_url)
+        await ask(engine, submit("first"), Created)  # the clock is known from now on
+        yield Cable(engine, other, relay)
+        relay.cut = None
+        await engine.aclose()
+        await other.aclose()
+
+
+def statement(word: bytes) -> Cut:
+    """Before a query that has this word reaches the server."""
+    return lambda side, letter, body: side == "query" and letter in b"QP" and word in body
+
+
+def answer_to(relay: Relay, word: bytes) -> Cut:
+    """Before the answer to such a query reaches us: the server has done it."""
+    asked = False
+
+    def cut(side: str, letter: bytes, body: bytes) -> bool:
+        nonlocal asked
+        if side == "query" and letter in b"QP" and word in body:
+            asked = True
+        return asked and side == "answer" and letter == b"C"
+
+    return cut
+
+
+async def test_a_line_cut_before_the_commit_is_mended_unseen(cable: Cable) -> None:
+    held = await ask(cable.engine, reserve(), Held)
+    for word in (b"BEGIN", b'FROM "public"."record"', b'FROM "public"."job"', b"UPDATE"):
+        cable.relay.cut = statement(word)
+        await cable.engine.execute([settle(held)])
+        again = await ask(cable.engine, settle(held), Settled)
+        assert again.record.job_id == held.job_id
+    assert cable.relay.cuts >= 1
+
+
+@pytest.mark.parametrize("stage", ["sent", "answered"])
+async def test_a_line_cut_around_the_commit_is_unknown_and_repeating_tells(cable: Cable, stage: str) -> None:
+    held = await ask(cable.engine, reserve(), Held)
+    word = b"COMMIT"
+    cable.relay.cut = statement(word) if stage == "sent" else answer_to(cable.relay, word)
+    with pytest.raises(Unknown):
+        await cable.engine.execute([settle(held)])
+    assert cable.relay.cuts == 1
+    found = await ask(cable.other, LookUp(tenant=TENANT, record_id=key_id()), Found)
+    assert found.record is not None
+    assert (found.record.lease_until == 0) == (stage == "answered")
+    assert (await ask(cable.engine, settle(held), Settled)).record.lease_until == 0
+
+
+@pytest.mark.parametrize("stage", ["sent", "answered"])
+async def test_a_line_cut_around_an_insert_is_unknown_and_repeating_tells(cable: Cable, stage: str) -> None:
+    await ask(cable.engine, submit("warm"), Created)
+    command = submit("new")
+
+    def bind(side: str, letter: bytes, body: bytes) -> bool:
+        return side == "query" and letter == b"B" and b"new" in body
+
+    bound = False
+
+    def answer(side: str, letter: bytes, body: bytes) -> bool:
+        nonlocal bound
+        bound = bound or bind(side, letter, body)
+        return bound and side == "answer" and letter == b"C"
+
+    cable.relay.cut = bind if stage == "sent" else answer
+    with pytest.raises(Unknown):
+        await cable.engine.execute([command])
+    assert cable.relay.cuts == 1
+    jobs = [job for job in await listed(cable.other, Kind.JOB) if job.key == "new"]
+    assert [job.id for job in jobs] == ([command.job_id] if stage == "answered" else [])
+    # The same command knows its own: it is created, not a duplicate of itself.
+    created = await ask(cable.engine, command, Created)
+    assert created.job.id == command.job_id
+    assert (await ask(cable.other, submit("new"), Replayed)).job == created.job
+
+
+async def test_a_line_cut_while_reading_is_mended_unseen(cable: Cable) -> None:
+    for _ in range(3):
+        cable.relay.cut_all()
+        await ask(cable.engine, LookUp(tenant=TENANT, record_id=key_id("first")), Found)
+        cable.relay.cut = statement(b"ORDER BY id DESC")
+        page = await cable.engine.scan(JobPage(tenant=TENANT))
+        assert len(page.items) == 1
+
+
+async def test_a_server_that_stays_away_is_unavailable_in_time(
+    cable: Cable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "RECONNECT_SECONDS", 0.3)
+    cable.relay.down = True
+    cable.relay.cut_all()
+    async with asyncio.timeout(5):
+        while any(link._connection and not link._connection.is_closed() for link in cable.engine._links):
+            await asyncio.sleep(0.01)
+    for command in (submit("new"), LookUp(tenant=TENANT, record_id=key_id("first"))):
+        with pytest.raises(Unavailable):
+            await cable.engine.execute([command])
+    with pytest.raises(Unavailable):
+        await cable.engine.scan(JobPage(tenant=TENANT))
+    cable.relay.down = False
+    await ask(cable.engine, submit("new"), Created)
+
+
+@pytest.mark.parametrize("kind", ["terminate", "kill"])
+async def test_a_session_that_is_ended_at_any_time_loses_nothing(
+    cable: Cable, postgres_url: str, kind: str
+) -> None:
+    """Sessions are ended while batches are under way; whoever repeats ends with one job for a key."""
+    admin = await asyncpg.connect(postgres_url)
+    stop = False
+    doubts = 0
+
+    async def ending() -> None:
+        while not stop:
+            await asyncio.sleep(0.2)
+            await admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'onejob' "
+                "AND pid <> pg_backend_pid() AND datname = current_database()"
+            )
+
+    async def submitting(n: int) -> Created:
+        nonlocal doubts
+        command = submit(f"k{n}")
+        for _ in range(50):
+            try:
+                return await ask(cable.engine if n % 2 else cable.other, command, Created)
+            except (Unknown, Unavailable):
+                doubts += 1
+        raise AssertionError("no answer")
+
+    task = asyncio.create_task(ending()) if kind == "terminate" else None
+    try:
+        for start in range(0, 240, 8):
+            if kind == "kill":
+                cable.relay.cut_all()
+            await asyncio.gather(*(submitting(n) for n in range(start, start + 8)))
+    finally:
+        stop = True
+        if task is not None:
+            await task
+        await admin.close()
+    keys = [job.key for job in await listed(cable.other, Kind.JOB)]
+    assert len(keys) == len(set(keys)) == 241
+
+
+async def test_a_caller_who_leaves_cancels_nothing(cable: Cable, postgres_url: str) -> None:
+    """The statement waits for a lock; its caller goes; it is done all the same once the lock is free."""
+    blocker = await asyncpg.connect(postgres_url)
+    await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
+    call = asyncio.create_task(cable.engine.execute([submit("left")]))
+    await _waits_for_a_lock(blocker)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await blocker.execute("COMMIT")
+    await blocker.close()
+    async with asyncio.timeout(10):
+        while not [job for job in await listed(cable.other, Kind.JOB) if job.key == "left"]:
+            await asyncio.sleep(0.01)
+
+
+async def test_the_driver_never_asks_the_server_to_stop(postgres_url: str) -> None:
+    """Not even when the task that waits for it is cancelled: it goes away, and the statement goes on."""
+    connection: Any = await asyncpg.connect(postgres_url, connection_class=Uncancelled)
+    watcher = await asyncpg.connect(postgres_url)
+    slow = "WITH slept AS (SELECT pg_sleep(0.3)) INSERT INTO policy SELECT '\\x01', 't', 'n', '', 0, 1, 1 FROM slept"
+    call = asyncio.create_task(connection.execute(slow))
+    await asyncio.sleep(0.1)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert connection.is_closed()
+    async with asyncio.timeout(10):
+        while not await watcher.fetchval("SELECT count(*) FROM policy"):
+            await asyncio.sleep(0.02)
+    await watcher.close()
+
+
+async def test_closing_waits_for_what_is_being_committed(cable: Cable, postgres_url: str) -> None:
+    blocker = await asyncpg.connect(postgres_url)
+    await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
+    call = asyncio.create_task(cable.engine.execute([submit("last")]))
+    await _waits_for_a_lock(blocker)
+    closing = asyncio.create_task(cable.engine.aclose())
+    await asyncio.sleep(0.05)
+    assert not closing.done()
+    await blocker.execute("COMMIT")
+    await blocker.close()
+    await closing
+    (reply,) = await call
+    assert isinstance(reply, Created)
+
+
+async def test_who_waits_too_long_is_told_the_truth(
+    cable: Cable, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
+    blocker = await asyncpg.connect(postgres_url)
+    await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
+    # Sent in one statement that commits by itself: it may yet be done.
+    with pytest.raises(Unknown):
+        await cable.engine.execute([submit("sent")])
+    # Not yet at its commit: now it never will be.
+    with pytest.raises(Unavailable):
+        await cable.engine.execute([written(a_policy()), submit("first")])
+    await blocker.execute("COMMIT")
+    await blocker.close()
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 15)
+    await ask(cable.engine, submit("after"), Created)
+    async with asyncio.timeout(10):
+        while cable.engine._tasks:
+            await asyncio.sleep(0.01)
+    assert {job.key for job in await listed(cable.other, Kind.JOB)} - {"sent"} == {"first", "after"}
+    assert await listed(cable.other, Kind.POLICY) == []
+    await ask(cable.engine, written(a_policy()), Seen)
+
+
+async def _waits_for_a_lock(connection: Any) -> None:
+    async with asyncio.timeout(10):
+        while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            await asyncio.sleep(0.01)

@@ -1,0 +1,212 @@
+"""A PostgreSQL that waits for a standby: what is not there yet is not answered, not even to a duplicate."""
+
+import asyncio
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from onejob.conformance.samples import TENANT, key_id, submit
+from onejob.conformance.world import ask
+from onejob.core.lookup import LookUp
+from onejob.core.receipt import Created, Found, Replayed
+from onejob.engine import Durability, StoreRefused, Unavailable, Unknown
+from onejob.engines import postgres as module
+from onejob.engines.postgres import PostgresEngine
+from tests.postgres_server import SUPERUSER, Server
+
+
+class Cluster:
+    """A server, and a receiver of its journal that it waits for like for a standby."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.receiver: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.server.make()
+        self.server.start()
+        self.url = self.server.database()
+        target = self.server.folder / "received"
+        target.mkdir(mode=0o777)
+        target.chmod(0o777)
+        self.receiver = self.server.spawn(
+            "pg_receivewal", "-D", str(target), "-h", "127.0.0.1", "-p", str(self.server.port), "-U", SUPERUSER,
+            "--synchronous", "--no-loop",
+        )  # fmt: skip
+
+    def pause(self) -> None:
+        assert self.receiver is not None
+        self.receiver.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        assert self.receiver is not None
+        self.receiver.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        if self.receiver is not None:
+            self.receiver.kill()
+            self.receiver.wait()
+        self.server.remove()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+async def admin(cluster: Cluster) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(cluster.url)
+    yield connection
+    cluster.go_on()
+    await standbys(connection, "")
+    await connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    await connection.close()
+
+
+async def standbys(admin: Any, names: str) -> None:
+    """Change for whom a commit waits, on a living server."""
+    await admin.execute("SET synchronous_commit = local")
+    await admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+    await admin.execute("SELECT pg_reload_conf()")
+    async with asyncio.timeout(10):
+        while await admin.fetchval("SHOW synchronous_standby_names") != names:
+            await asyncio.sleep(0.01)
+        while names and not await admin.fetchval(
+            "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+        ):
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def engine(cluster: Cluster, admin: Any) -> AsyncIterator[PostgresEngine]:
+    await standbys(admin, "*")
+    engine = await PostgresEngine.open(f"{cluster.url}?durability=quorum")
+    yield engine
+    cluster.go_on()
+    await engine.aclose()
+
+
+async def test_a_quorum_is_declared_and_has_no_caveat(engine: PostgresEngine) -> None:
+    assert engine.durability is Durability.QUORUM
+    assert engine.caveat == ""
+    await ask(engine, submit(), Created)
+    await ask(engine, submit(), Replayed)
+
+
+async def test_what_is_on_no_standby_is_told_to_nobody(
+    cluster: Cluster, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a creation nor a replay nor a look is answered while the standby is silent."""
+    other = await PostgresEngine.open(f"{cluster.url}?durability=quorum")
+    await ask(engine, submit(), Created)
+    await ask(other, LookUp(tenant=TENANT, record_id=key_id()), Found)
+    cluster.pause()
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.5)
+    for command in (submit("new"), submit(), LookUp(tenant=TENANT, record_id=key_id())):
+        with pytest.raises(Unknown):
+            await (engine if command.writes else other).execute([command])
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 15)
+    cluster.go_on()
+    await ask(engine, submit("new"), Replayed)
+    await other.aclose()
+
+
+async def test_a_wait_that_an_operator_cancels_is_not_an_answer(
+    cluster: Cluster, engine: PostgresEngine, admin: Any
+) -> None:
+    """The server calls it done, with a warning: the row is visible and on no standby."""
+    command = submit("cancelled")
+    await ask(engine, submit("first"), Created)
+    cluster.pause()
+    call = asyncio.create_task(engine.execute([command]))
+    waiting = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    async with asyncio.timeout(10):
+        while not await admin.fetch(waiting):
+            await asyncio.sleep(0.01)
+    with pytest.raises(Unknown):
+        await call
+    # Whoever repeats it writes and waits, so that what is told is on the standby.
+    again = asyncio.create_task(engine.execute([command]))
+    await asyncio.sleep(0.3)
+    assert not again.done()
+    cluster.go_on()
+    (reply,) = await again
+    assert isinstance(reply, Created)
+
+
+async def test_a_replay_writes_so_that_it_can_be_waited_for(engine: PostgresEngine, admin: Any) -> None:
+    await ask(engine, submit(), Created)
+    before = await admin.fetchval("SELECT pg_current_wal_insert_lsn()::text")
+    await ask(engine, submit(), Replayed)
+    await ask(engine, LookUp(tenant=TENANT, record_id=key_id()), Found)
+    grown = await admin.fetchval("SELECT pg_current_wal_insert_lsn() - $1::text::pg_lsn", before)
+    assert grown > 0
+
+
+async def test_a_server_that_stops_waiting_is_refused(engine: PostgresEngine, admin: Any) -> None:
+    await ask(engine, submit(), Created)
+    await standbys(admin, "")
+    for key in ("a", "b", "c"):
+        with pytest.raises((Unknown, StoreRefused)):
+            await engine.execute([submit(key)])
+    with pytest.raises(StoreRefused, match="synchronous_standby_names"):
+        await engine.execute([submit("a")])
+    await standbys(admin, "*")
+    (reply,) = await engine.execute([submit("a")])
+    assert isinstance(reply, (Created, Replayed))
+
+
+@pytest.mark.parametrize(
+    ("setting", "url", "complaint"),
+    [
+        ("synchronous_standby_names = ''", "?durability=quorum", "synchronous_standby_names"),
+        ("synchronous_commit = 'local'", "?durability=quorum", "synchronous_commit"),
+        ("synchronous_commit = 'remote_write'", "?durability=quorum", "synchronous_commit"),
+        ("synchronous_commit = 'off'", "", "synchronous_commit"),
+        ("synchronous_commit = 'off'", "?durability=disk", "synchronous_commit"),
+    ],
+)
+async def test_what_a_server_does_not_keep_is_refused_at_opening(
+    cluster: Cluster, admin: Any, setting: str, url: str, complaint: str
+) -> None:
+    await standbys(admin, "" if "names" in setting else "*")
+    name, _, value = setting.partition(" = ")
+    database = cluster.url.rpartition("/")[2]
+    if name == "synchronous_commit":
+        await admin.execute(f"ALTER DATABASE {database} SET {name} = {value}")
+    try:
+        with pytest.raises(StoreRefused, match=complaint):
+            await PostgresEngine.open(cluster.url + url)
+    finally:
+        await admin.execute(f"ALTER DATABASE {database} RESET ALL")
+
+
+async def test_undeclared_it_says_what_a_failover_may_lose(cluster: Cluster, admin: Any) -> None:
+    for names, words in (("", "durability is disk"), ("*", "not declared")):
+        await standbys(admin, names)
+        engine = await PostgresEngine.open(cluster.url)
+        assert engine.durability is Durability.DISK
+        assert words in engine.caveat
+        await engine.aclose()
+
+
+async def test_a_standby_is_not_written_to(cluster: Cluster, admin: Any) -> None:
+    await admin.execute(
+        f"ALTER DATABASE {cluster.url.rpartition('/')[2]} SET default_transaction_read_only = on"
+    )
+    try:
+        with pytest.raises(Unavailable):
+            await PostgresEngine.open(cluster.url)
+    finally:
+        await admin.execute("SET default_transaction_read_only = off")
+        await admin.execute(f"ALTER DATABASE {cluster.url.rpartition('/')[2]} RESET ALL")

@@ -1,0 +1,118 @@
+"""The seed's queries on PostgreSQL's views, with now() for datetime('now')."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from onejob.clock import SystemClock
+from onejob.conformance.commands import Seen, written
+from onejob.conformance.samples import OTHER, TENANT, TYPE, a_record, a_tally, reserve, settle, submit
+from onejob.conformance.world import ask
+from onejob.core.facts import Reservation
+from onejob.core.ids import text_of
+from onejob.core.moment import utc
+from onejob.core.receipt import Created, Held, Settled
+from onejob.core.reservation import Verdict
+from onejob.core.states import SlotState
+from onejob.engines.postgres import PostgresEngine
+
+HOUR_MS = 3_600_000
+
+KEY_EXISTS = """
+SELECT idempotency_key, job_id, created_at, expires_at
+FROM idempotency_keys
+WHERE idempotency_key = 'your-key-here';
+"""
+ACTIVE_KEYS = """
+SELECT * FROM idempotency_keys
+WHERE expires_at > now()
+ORDER BY created_at DESC;
+"""
+SLOTS_PER_USER = """
+SELECT user_id, COUNT(*) as active_reservations
+FROM job_reservations
+WHERE consumed = 0 AND expires_at > now()
+GROUP BY user_id ORDER BY user_id;
+"""
+
+
+@pytest.fixture
+async def engine(postgres_url: str) -> AsyncIterator[PostgresEngine]:
+    engine = await PostgresEngine.open(postgres_url)
+    yield engine
+    await engine.aclose()
+
+
+@pytest.fixture
+async def operator(postgres_url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def test_a_key_is_found_with_its_job_and_its_window(engine: PostgresEngine, operator: Any) -> None:
+    created = await ask(engine, submit("your-key-here", ttl_ms=HOUR_MS), Created)
+    await ask(engine, submit("another", ttl_ms=HOUR_MS), Created)
+    ((key, job_id, created_at, expires_at),) = await operator.fetch(KEY_EXISTS)
+    assert (key, job_id) == ("your-key-here", text_of(created.job.id))
+    assert (created_at, expires_at) == (utc(created.job.created_at), utc(created.expires_at))
+
+
+async def test_what_is_alive_is_listed_and_nothing_else(engine: PostgresEngine, operator: Any) -> None:
+    now = SystemClock().wall_ms()
+    for record in (
+        a_record("expired", job_ids=bytes(16), expires_at=now - 1000),
+        a_record("leased", job_ids=bytes(16), created_at=now - 3, expires_at=1, lease_until=now + 60_000),
+        a_record("new", job_ids=bytes(16), created_at=now - 2, expires_at=now + 60_000, user="42"),
+        a_record("foreign", foreign_id="job-7", created_at=now - 1, expires_at=now + 60_000),
+        a_record("wraps a response", created_at=now, expires_at=now + 60_000),
+    ):
+        await ask(engine, written(record), Seen)
+    rows = await operator.fetch(ACTIVE_KEYS)
+    assert [row["idempotency_key"] for row in rows] == ["foreign", "new", "leased"]
+    assert [row["job_id"] for row in rows] == ["job-7", *["00000000-0000-0000-0000-000000000000"] * 2]
+    assert rows[1]["user_id"] == "42"
+
+
+async def test_pending_and_rejected_keys_show_their_status(engine: PostgresEngine, operator: Any) -> None:
+    await ask(engine, reserve("held", lease_ms=HOUR_MS), Held)
+    held = await ask(engine, reserve("no", lease_ms=HOUR_MS), Held)
+    await ask(engine, settle(held, Verdict.REJECT, ttl_ms=HOUR_MS), Settled)
+    rows = await operator.fetch(
+        "SELECT idempotency_key, status, tenant, scope FROM idempotency_keys ORDER BY 1"
+    )
+    assert [tuple(row) for row in rows] == [
+        ("held", "pending", TENANT, TYPE),
+        ("no", "rejected", TENANT, TYPE),
+    ]
+
+
+async def test_only_what_is_held_counts_as_a_reservation(engine: PostgresEngine, operator: Any) -> None:
+    now = SystemClock().wall_ms()
+    held = Reservation(now, now + 300_000, SlotState.ACTIVE)
+    mine = {
+        "r-1": held,
+        "r-2": held,
+        "consumed": Reservation(now, now + 300_000, SlotState.CONSUMED),
+        "released": Reservation(now, now + 300_000, SlotState.RELEASED),
+        "expired": Reservation(now - 300_001, now - 1000, SlotState.ACTIVE),
+    }
+    await ask(engine, written(a_tally("42", reservations=mine)), Seen)
+    await ask(engine, written(a_tally("ann", OTHER, reservations={"r-3": held})), Seen)
+    await ask(engine, written(a_tally("nobody", reservations={})), Seen)
+    assert [tuple(row) for row in await operator.fetch(SLOTS_PER_USER)] == [("42", 2), ("ann", 1)]
+
+
+async def test_the_views_begin_with_the_seeds_columns(engine: PostgresEngine, operator: Any) -> None:
+    columns = (
+        "SELECT column_name FROM information_schema.columns WHERE table_name = $1 ORDER BY ordinal_position"
+    )
+    for view, first in (
+        ("idempotency_keys", ["idempotency_key", "job_id", "user_id", "created_at", "expires_at"]),
+        ("job_reservations", ["reservation_id", "user_id", "created_at", "expires_at", "consumed"]),
+    ):
+        found = [row[0] for row in await operator.fetch(columns, view)]
+        assert found[: len(first)] == first
+        assert "tenant" in found

