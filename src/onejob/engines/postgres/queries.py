@@ -31,11 +31,7 @@ def asked(words: Statements, query: Query[Any], least: bytes = b"") -> tuple[str
         case Due():
             sql, values = _due(words, query, now)
         case Ready():
-            sql = (
-                f"{_from(words, Kind.JOB)} WHERE type = ANY ($1::text[]) AND {_CLAIMABLE} "
-                f"AND run_at <= {now} AND lease_until < {now} ORDER BY priority DESC, run_at, id"
-            )
-            values = [list(query.types)]
+            sql, values = _ready(words, query, now)
         case _:
             raise TypeError(f"{type(query).__name__} is not one of the queries")
     return f"{sql} LIMIT {query.limit + 1}", values
@@ -76,6 +72,17 @@ def _attachments(words: Statements, query: Attachments) -> tuple[str, list[Any]]
         f"{words.table('job')} WHERE id = a.job_id AND tenant = $4) ORDER BY index < 0, index"
     )
     return sql, [query.job_id, int(query.beside), fold_u64(query.start), query.tenant]
+
+
+def _ready(words: Statements, query: Ready, now: str) -> tuple[str, list[Any]]:
+    # Of each type its most urgent ones, which an index has in order: all that are ready are never sorted.
+    order = "ORDER BY priority DESC, run_at, id"
+    each = (
+        f"{_from(words, Kind.JOB)} WHERE type = wanted.name AND {_CLAIMABLE} "
+        f"AND run_at <= {now} AND lease_until < {now} {order} LIMIT {query.limit + 1}"
+    )
+    types = "(SELECT DISTINCT unnest($1::text[]) AS name) AS wanted"
+    return f"SELECT job.* FROM {types} CROSS JOIN LATERAL ({each}) AS job {order}", [list(query.types)]
 
 
 def _listing(words: Statements, query: Listing) -> tuple[str, list[Any]]:
