@@ -5,6 +5,11 @@ from onejob.core.invalid import Invalid
 from onejob.engine import Engine
 
 
+def shared(url: str) -> bool:
+    """Whether several processes may have this engine open: all but the one that lives in a process."""
+    return url.partition("://")[0] != "memory"
+
+
 async def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
     """Open `memory://`, `sqlite:///relative.db` or `sqlite:////absolute.db`."""
     scheme, found, rest = url.partition("://")

@@ -1,22 +1,26 @@
 """Runs the service on uvicorn. Without authentication it binds to loopback and to nothing else."""
 
 import asyncio
+import os
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import FrameType
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
 from msgspec import json
 
 from onejob.engine import Durability
+from onejob.engines import shared
 from onejob.errors import Invalid
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 
-from .app import App, unobserved
-from .config import ServiceConfig
+from .app import App, Observe, unobserved
+from .config import WORKERS_MAX, ServiceConfig
 from .cors import Cors, loopback
 from .logs import Log, stderr_log, unforeseen
 from .protocol import guarded
@@ -54,12 +58,7 @@ class Server(uvicorn.Server):
 
 
 async def serve(config: ServiceConfig) -> None:
-    if not config.auth and not loopback(config.host):
-        raise Invalid(
-            "host",
-            f"nobody is authenticated here, so {config.host} would be open to all; bind to 127.0.0.1, "
-            "or set auth = true",
-        )
+    check(config)
     log = stderr_log(config.log_format)
     asyncio.get_running_loop().set_exception_handler(unforeseen)
     try:
@@ -70,12 +69,24 @@ async def serve(config: ServiceConfig) -> None:
         log.flush()
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A socket that nobody else has, and that does not listen yet."""
+def check(config: ServiceConfig) -> None:
+    """Nobody who cannot be told apart is let in from outside."""
+    if not config.auth and not loopback(config.host):
+        raise Invalid(
+            "host",
+            f"nobody is authenticated here, so {config.host} would be open to all; bind to 127.0.0.1, "
+            "or set auth = true",
+        )
+
+
+def bound(host: str, port: int, *, spread: bool = False) -> socket.socket:
+    """A socket that does not listen yet; nobody else has it, unless connections are spread over several."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if spread:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
     except OSError as error:
         listener.close()
@@ -94,22 +105,48 @@ def public(url: str) -> str:
     return url.replace(f":{password}@", ":…@", 1) if password else url
 
 
-def ready_line(config: ServiceConfig, address: str, durability: Durability) -> str:
+def say_ready(config: ServiceConfig, address: str, durability: Durability, workers: int = 1) -> None:
+    """The one line on stdout."""
+    print(ready_line(config, address, durability, workers), flush=True)
+
+
+def ready_line(config: ServiceConfig, address: str, durability: Durability, workers: int = 1) -> str:
     engine = public(config.engine)
     if config.log_format == "json":
-        return json.encode({"address": address, "engine": engine, "durability": durability}).decode()
-    return f"onejob serves {engine} at {address} (durability: {durability})"
+        told = {"address": address, "engine": engine, "durability": durability}
+        return json.encode(told | ({"workers": workers} if workers > 1 else {})).decode()
+    several = f", workers: {workers}" if workers > 1 else ""
+    return f"onejob serves {engine} at {address} (durability: {durability}{several})"
 
 
 def run(config: ServiceConfig) -> None:
     """Serve until a signal comes."""
     _make_room()
+    if (workers := workers_of(config)) > 1:
+        from .supervisor import supervise  # which is made of what is here
+
+        asyncio.run(supervise(config, workers))
+    else:
+        run_loop(serve(config))
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(serve(config))
+        asyncio.run(main)
     else:
-        uvloop.run(serve(config))
+        uvloop.run(main)
+
+
+def workers_of(config: ServiceConfig) -> int:
+    """How many processes serve."""
+    if config.workers != "auto":
+        return config.workers
+    if not shared(config.engine):
+        return 1
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return min(cores, WORKERS_MAX)
 
 
 def _make_room() -> None:
@@ -127,16 +164,24 @@ def _make_room() -> None:
 
 def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket) -> Server:
     def ready() -> None:
-        print(ready_line(config, address(listener), ledger.durability), flush=True)
+        say_ready(config, address(listener), ledger.durability)
 
+    app = App(ledger, config=config, observe=observer(config, log))
+    release = ledger._host.gate.release_waiters
+    return Server(uvicorn_config(config, app, log), ready=ready, release=release)
+
+
+def observer(config: ServiceConfig, log: Log) -> Observe:
+    return {"all": log.request, "failed": log.failure, "none": unobserved}[config.log_requests]
+
+
+def uvicorn_config(config: ServiceConfig, app: App, log: Log) -> uvicorn.Config:
     def refused(request_id: str, status: int) -> None:
         if config.log_requests != "none":
             log.refused(request_id, status)
         app.refused(status)
 
-    observe = {"all": log.request, "failed": log.failure, "none": unobserved}[config.log_requests]
-    app = App(ledger, config=config, observe=observe)
-    settings = uvicorn.Config(
+    return uvicorn.Config(
         Cors(app, config.cors_origins) if config.cors_origins else app,
         http=guarded(config, refused),
         ws="none",
@@ -149,4 +194,3 @@ def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.so
         backlog=BACKLOG,
         timeout_graceful_shutdown=config.drain_seconds_max,  # type: ignore[arg-type]  # fractions are fine
     )
-    return Server(settings, ready=ready, release=ledger._host.gate.release_waiters)
