@@ -68,7 +68,7 @@ class SharedRates(Rates):
         for _ in range(_TRIES_MAX):
             try:
                 fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _SET_BYTES, start)
-            except BlockingIOError:
+            except OSError:
                 continue
             locked = True
             break
