@@ -37,7 +37,6 @@ class Gather(Struct, frozen=True, tag=True):
 class Told(Struct, frozen=True, tag=True):
     """What a worker asked for."""
 
-    number: int
     counted: Counted
 
 
@@ -65,10 +64,9 @@ class Report(Struct, frozen=True, tag=True):
 
 
 class Ask(Struct, frozen=True, tag=True):
-    """A worker wants to know what all of them counted."""
+    """A worker wants to know what all of them counted, also for these tenants. It asks again when it was told."""
 
-    number: int
-    tenant: str
+    tenants: tuple[str, ...]
 
 
 ToWorker = Brief | Gather | Told | Stand | Leave

@@ -55,7 +55,7 @@ class Gathering:
             asked, self._asked = self._asked, []
             self._round += 1
             self._tenants = {}
-            tenants = tuple({ask.tenant for _, ask in asked})
+            tenants = tuple({tenant for _, ask in asked for tenant in ask.tenants})
             # Who has not read the last question yet is not asked another one.
             self._awaited = {child for child in self._living() if child.ready and child.channel.idle}
             self._all_heard.clear()
@@ -70,14 +70,11 @@ class Gathering:
 
     def _answer(self, asked: list[tuple[Child, Ask]]) -> None:
         whole = self._sums.whole()
-        if whole is None:
-            return  # whoever asked has ended
+        assert whole is not None, "every worker reports before it asks"
         families = [*whole.families, *self._own()]
         for child, ask in asked:
-            counts = _together(self._tenants.get(ask.tenant, []))
-            child.channel.send(
-                Told(ask.number, replace(whole, families=families, tenants={ask.tenant: counts}))
-            )
+            own = {tenant: _together(self._tenants.get(tenant, [])) for tenant in ask.tenants}
+            child.channel.send(Told(replace(whole, families=families, tenants=own)))
 
     def _own(self) -> list[Family]:
         present = float(sum(child.present for child in self._living()))

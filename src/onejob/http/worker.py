@@ -32,34 +32,42 @@ ANSWER_SECONDS_MAX = 3.0  # the supervisor's
 # After the drain: for last words, for hits that are written down, for the store to be closed.
 LEAVE_SECONDS = LAST_WORDS_SECONDS + 4.0
 
+Waiting = dict[asyncio.Future[Counted], str]
+
 log = logging.getLogger("onejob.http")
 
 
 class Fellows:
-    """What all workers counted, as the supervisor adds it up."""
+    """What all workers counted, as the supervisor adds it up. Asked once at a time, for all who want to know."""
 
     def __init__(self, channel: Channel[ToWorker]) -> None:
         self._channel = channel
-        self._asked: dict[int, asyncio.Future[Counted]] = {}
-        self._number = 0
+        self._asked: Waiting = {}
+        self._waiting: Waiting = {}
 
     async def counted(self, tenant: str) -> Counted:
-        self._number = number = self._number + 1
         answer: asyncio.Future[Counted] = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
-        self._channel.send(Ask(number, tenant))
+        self._waiting[answer] = tenant
+        if not self._asked:
+            self._ask()
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
                 return await answer
         except TimeoutError:
             raise Unavailable("the supervisor did not answer; repeat") from None
         finally:
-            del self._asked[number]
+            self._waiting.pop(answer, None)
 
     def hear(self, told: Told) -> None:
-        answer = self._asked.get(told.number)
-        if answer is not None and not answer.done():
-            answer.set_result(told.counted)
+        for answer in self._asked:
+            if not answer.done():
+                answer.set_result(told.counted)
+        self._ask()
+
+    def _ask(self) -> None:
+        self._asked, self._waiting = self._waiting, {}
+        if self._asked:
+            self._channel.send(Ask(tuple(set(self._asked.values()))))
 
 
 class WorkerServer(Server):
@@ -125,7 +133,7 @@ class Worker:
         self._server = WorkerServer(
             uvicorn_config(config, self._app, log),
             self._listeners,
-            ready=lambda: channel.send(Ready()),
+            ready=self._ready,
             release=ledger._host.gate.release_waiters,
             leaving=lambda: channel.send(Leaving()),
         )
@@ -138,6 +146,11 @@ class Worker:
             for duty in duties:
                 duty.cancel()
         # What was counted to the last is not lost.
+        self._channel.send(Report(0, self._app.counted(())))
+
+    def _ready(self) -> None:
+        self._channel.send(Ready())
+        # So that the sums have something of ours before we ask for them.
         self._channel.send(Report(0, self._app.counted(())))
 
     async def _listen(self) -> None:
