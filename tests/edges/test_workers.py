@@ -5,6 +5,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -118,6 +119,30 @@ def test_every_worker_tells_the_sums_of_all(server: Server) -> None:
         assert [stats["outcomes"][word] for word in ("created", "replayed")] == [30, 30]
         assert stats["process"]["outcomes"] == stats["outcomes"]
         assert stats["process"]["queues"]["write"]["commands"] >= 30
+
+
+async def test_a_crowd_that_asks_for_the_sums_is_answered(server: Server) -> None:
+    async def asked(path: str) -> int:
+        client = await Client.of(server.port)
+        reply = await client.ask(request("GET", path, close=False))
+        client.close()
+        return reply.status if reply else 0
+
+    async with asyncio.timeout(60):
+        paths = ["/metrics", "/api/stats"] * 100
+        assert set(await asyncio.gather(*map(asked, paths))) == {200}
+
+
+def test_without_a_supervisor_that_answers_there_are_no_sums_but_jobs(server: Server) -> None:
+    os.kill(server.process.pid, signal.SIGSTOP)
+    try:
+        assert server.submit("k").status == 202
+        refused = server.ask("GET", "/metrics")
+        assert (refused.status, refused.code) == (503, "SERVICE_UNAVAILABLE")
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+    until(lambda: server.ask("GET", "/metrics").status == 200)
+    assert created(server) == 1
 
 
 def test_what_was_shown_is_never_taken_back_when_workers_die(server: Server) -> None:
@@ -239,9 +264,7 @@ def test_a_killed_supervisor_takes_its_workers_along_and_frees_the_port(
 ) -> None:
     with serving(tmp_path, settings) as server:
         workers = workers_of(server)
-        with server.connect() as slow:
-            slow.sendall(submission("slow")[:-3])
-            server.ask("GET", "/healthz")  # by now it has been read as far as it goes
+        with begun(server) as slow:
             server.kill()
             until(lambda: refused_port(server.port))
             slow.sendall(submission("slow")[-3:])  # what was begun is answered all the same
@@ -258,6 +281,16 @@ def test_a_killed_supervisor_takes_its_workers_along_and_frees_the_port(
             assert f":{server.port} " in again.stdout.readline()
             again.send_signal(signal.SIGTERM)
             assert again.wait(SOON) == 0
+
+
+def begun(server: Server) -> socket.socket:
+    """A submission of which a worker has read the head, and which lacks three bytes."""
+    head, end, body = submission("slow", expect="100-continue").partition(b"\r\n\r\n")
+    connection = server.connect()
+    connection.sendall(head + end)
+    assert connection.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    connection.sendall(body[:-3])
+    return connection
 
 
 def refused_port(port: int) -> bool:
@@ -286,9 +319,7 @@ def test_a_worker_that_hangs_is_stood_in_for(server: Server) -> None:
 
 
 def test_a_second_signal_means_at_once(tmp_path: Path, settings: str) -> None:
-    with serving(tmp_path, settings + "drain_seconds_max = 600") as server, server.connect() as connection:
-        connection.sendall(submission("slow")[:-3])
-        server.ask("GET", "/healthz")
+    with serving(tmp_path, settings + "drain_seconds_max = 600") as server, begun(server):
         workers = workers_of(server)
         # As a terminal does it: all processes are told.
         for pid in (server.process.pid, *workers):
@@ -303,9 +334,7 @@ def test_a_second_signal_means_at_once(tmp_path: Path, settings: str) -> None:
 def test_a_request_that_outlasts_the_drain_hears_that_it_may_be_repeated(
     tmp_path: Path, settings: str
 ) -> None:
-    with serving(tmp_path, settings + "drain_seconds_max = 0.5") as server, server.connect() as connection:
-        connection.sendall(submission("slow")[:-3])
-        server.ask("GET", "/healthz")
+    with serving(tmp_path, settings + "drain_seconds_max = 0.5") as server, begun(server) as connection:
         assert server.stop() == 0
         assert connection.recv(65_536).startswith(b"HTTP/1.1 503 ")
 
