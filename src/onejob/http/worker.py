@@ -84,7 +84,7 @@ class WorkerServer(Server):
     ) -> None:
         super().__init__(config, ready=ready, release=release)
         self._listeners = listeners
-        self._leaving = leaving
+        self._say_leaving = leaving
         self._standing: dict[int, asyncio.base_events.Server] = {}
 
     async def stand(self, wanted: Iterable[int]) -> None:
@@ -99,7 +99,7 @@ class WorkerServer(Server):
             )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._leaving()
+        self._say_leaving()
         await self.stand(())
         await super().shutdown(self._listeners)
 
