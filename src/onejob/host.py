@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import count
 
 from msgspec import Struct
 
@@ -76,12 +77,12 @@ class Host:
         self._swept = Swept()
         self._upkeep_failures = 0
 
-    def start_upkeep(self) -> None:
-        self._upkeep = asyncio.get_running_loop().create_task(self._keep_up())
+    def start_upkeep(self, *, turn: int = 0, turns: int = 1) -> None:
+        """Processes that share a store may take turns: what is in memory each tends itself, the store one of them."""
+        self._upkeep = asyncio.get_running_loop().create_task(self._keep_up(turn, turns))
 
     async def sweep(self) -> Swept:
-        self.gate.cache.clean()
-        await self.flush_hits()
+        await self._tend_memory()
         swept = await self._sweeper.sweep()
         self._swept = self._swept.plus(swept)
         return swept
@@ -130,11 +131,15 @@ class Host:
         finally:
             await self.gate.aclose()
 
-    async def _keep_up(self) -> None:
-        while True:
+    async def _tend_memory(self) -> None:
+        self.gate.cache.clean()
+        await self.flush_hits()
+
+    async def _keep_up(self, turn: int, turns: int) -> None:
+        for round in count():
             await asyncio.sleep(self._config.cleanup_interval_seconds)
             try:
-                await self.sweep()
+                await (self.sweep() if round % turns == turn else self._tend_memory())
             except OnejobError as error:
                 self._upkeep_failures += 1
                 log.warning("upkeep was put off: %s", error)

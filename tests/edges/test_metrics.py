@@ -21,7 +21,7 @@ from onejob.host import Host
 from onejob.http import observability
 from onejob.http.app import App
 from onejob.http.config import ServiceConfig
-from onejob.http.metrics import SECONDS, Metrics
+from onejob.http.metrics import SECONDS, Metrics, page
 from onejob.http.problems import TITLES, Unauthorized
 from onejob.http.request import ANONYMOUS, Credential, Scope
 from onejob.http.routes import Route
@@ -178,10 +178,10 @@ async def test_each_app_counts_for_itself(queue: onejob.Ledger) -> None:
     one.observe(route, 204, SECONDS[0])
     one.observe(route, 204, 1e9)
     labels = (("method", "GET"), ("route", "/x"), ("status", "2xx"))
-    found = samples(one.text().decode())
+    found = samples(page(one.families()).decode())
     assert found["onejob_http_request_seconds_count", labels] == 2
     assert found["onejob_http_request_seconds_bucket", (("le", str(SECONDS[0])), *labels)] == 1
-    assert ("onejob_http_request_seconds_count", labels) not in samples(other.text().decode())
+    assert ("onejob_http_request_seconds_count", labels) not in samples(page(other.families()).decode())
 
 
 def test_it_is_ready_when_the_engine_answers(service: Process) -> None:

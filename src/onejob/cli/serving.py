@@ -16,15 +16,22 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--host", help="default: 127.0.0.1; another one needs authentication")
     command.add_argument("--port", type=int, help="default: 8001; 0: any that is free")
     command.add_argument("--engine", metavar="URL", help="default: sqlite:///onejob.db")
+    command.add_argument(
+        "--workers", metavar="N", type=workers, help="processes on that port; auto: one per core; default: 1"
+    )
     command.add_argument("--config", metavar="FILE", help="settings in TOML; ONEJOB_* variables go before it")
     command.add_argument("--json", action="store_true", help="say what is ready, and write the log, in JSON")
+
+
+def workers(text: str) -> int | str:
+    return text if text == "auto" else int(text)
 
 
 def serve(options: argparse.Namespace) -> int:
     """Runs until it is told to stop; the exit code."""
     from onejob.http.serve import run  # the service's own dependencies are optional
 
-    said = {name: getattr(options, name) for name in ("host", "port", "engine")}
+    said = {name: getattr(options, name) for name in ("host", "port", "engine", "workers")}
     said["log_format"] = "json" if options.json else None
     try:
         run(service_config(options.config, overrides=said))

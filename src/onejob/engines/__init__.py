@@ -9,6 +9,11 @@ from onejob.engine import Engine
 _POSTGRES = ("postgresql://", "postgres://")
 
 
+def shared(url: str) -> bool:
+    """Whether several processes may have this engine open: all but the one that lives in a process."""
+    return url.partition("://")[0] != "memory"
+
+
 async def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
     """Open `memory://`, `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://host/database`."""
     scheme, found, rest = url.partition("://")

@@ -1,7 +1,7 @@
 """The service as bare ASGI: authenticate, authorise, hand over, present. No rule lives here."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from onejob.clock import SystemClock
 from onejob.core.roles import Act
@@ -19,7 +19,7 @@ from .exchange import Exchange
 from .hooks import Hook
 from .logs import trail
 from .metrics import Metrics
-from .observability import observability
+from .observability import Whole, observability
 from .openapi import described
 from .pages import PAGES
 from .pour import pour
@@ -28,6 +28,7 @@ from .problems import Unauthorized, presented, problem
 from .rates import Rates
 from .request import ANONYMOUS, Credential, Receive, Request, Scope, Send, TooLarge
 from .routes import Found, Route, Routes, allowed_of, decoded, raw_path, route_of
+from .sums import Counted, process_out
 
 log = logging.getLogger("onejob.http")
 
@@ -56,6 +57,9 @@ class App:
         more: tuple[Route, ...] = (),
         ids: Ids | None = None,
         prepare: Mapping[str, Hook] | None = None,  # by provider; besides those of the config
+        whole: Whole | None = None,  # None: this process is the whole service
+        rates: Rates | None = None,  # None: as the config says, for this process
+        since: float | None = None,  # on the monotonic clock: when the service started
     ) -> None:
         self._ledger = ledger
         self._config = config or ServiceConfig()
@@ -63,11 +67,12 @@ class App:
         self._metrics = Metrics(ledger)
         self._observe = observe
         self._monotonic = SystemClock().monotonic
-        self._rates = _rates(self._config, self._monotonic)
+        self._rates = _rates(self._config, self._monotonic) if rates is None else rates
         self._ids = ids or SystemIds()
         self.preparations = Preparations(self._config)
         cloud = Cloud(self._config, prepare or {}, self.preparations, self._ids).routes()
-        watched = observability(self._config, self._metrics, self._monotonic)
+        since = self._monotonic() if since is None else since
+        watched = observability(self._config, whole or _Alone(self), self._monotonic, since)
         served = (
             *jobs.ROUTES,
             *clients.ROUTES,
@@ -144,6 +149,12 @@ class App:
 
         return allowed
 
+    def counted(self, tenants: Iterable[str]) -> Counted:
+        """All that this process has counted."""
+        host = self._ledger._host
+        own = {tenant: host.counts(tenant) for tenant in tenants}
+        return Counted(self._metrics.families(), process_out(host.vitals()), own)
+
     def refused(self, status: int) -> None:
         """A connection refused what could not be read as far as its path."""
         self._metrics.refuse(status)
@@ -165,6 +176,16 @@ class App:
         if isinstance(error, Unauthorized):
             return given._replace(headers=(*given.headers, _CHALLENGE))
         return given
+
+
+class _Alone:
+    """The whole service, where it is one process."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def counted(self, tenant: str) -> Counted:
+        return self._app.counted((tenant,))
 
 
 def _as_configured(ledger: Ledger, config: ServiceConfig) -> Authenticate:

@@ -6,10 +6,12 @@ from msgspec import Struct
 
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.invalid import Invalid
+from onejob.engines import shared
 from onejob.opening import URL_DEFAULT
 
 # What may stand around an input: every other member at its longest, however it is escaped.
 ENVELOPE_BYTES_MAX: Final = 8192
+WORKERS_MAX: Final = 256
 BODY_BYTES_MAX: Final = INPUT_BYTES_MAX + ENVELOPE_BYTES_MAX
 
 # What docs/settings.md says of each.
@@ -29,11 +31,15 @@ MEANINGS: Final = {
     "engine": "where decisions happen",
     "host": "the address to listen on; without authentication only a loopback one",
     "port": "the port to listen on; 0 lets the system choose",
+    "workers": "how many processes share the port; `auto`: one for each core that may be used. With more than one, one "
+    "more watches over them: it starts a worker again when it dies, and `/metrics` and `/api/stats` tell the sums of "
+    "all. The engine must be one that processes share",
     "auth": "whether callers must show an API key or a token; without it everybody on the machine may do everything",
     "jwt": "how bearer tokens are checked; without it only API keys are taken",
     "mismatch_status": "the status of a key used again for another body: 409, or the 422 of the IETF draft",
     "key_owner": "who shares keys and sees jobs: all users of a tenant, or each `user` has its own",
-    "rate_per_second": "how many new submissions of one credential are admitted each second; unlimited unless set",
+    "rate_per_second": "how many new submissions of one credential are admitted each second, counted by all "
+    "workers together; unlimited unless set. Several services on one store count each for itself",
     "rate_burst": "how many may come at once before that rate holds",
     "cors_origins": "the origins whose pages may call the service; none unless named",
     "body_bytes_max": "the largest body, a larger one is answered with 413; by default an input of 1 MiB and what "
@@ -77,6 +83,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     engine: str = URL_DEFAULT
     host: str = "127.0.0.1"
     port: int = 8001
+    workers: int | Literal["auto"] = 1
     auth: bool = False  # without it: loopback only, and everybody there may do everything
     jwt: JwtConfig | None = None
     mismatch_status: Literal[409, 422] = 409
@@ -120,6 +127,14 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.rate_per_second is not None and not 0 < self.rate_per_second <= 1e9:
             raise Invalid(
                 "rate_per_second", "rate_per_second is a number above 0; choose one, or leave it out"
+            )
+        if self.workers != "auto" and not 1 <= self.workers <= WORKERS_MAX:
+            raise Invalid("workers", f"workers is a number from 1 to {WORKERS_MAX}, or auto; choose one")
+        if self.workers not in (1, "auto") and not shared(self.engine):
+            raise Invalid(
+                "workers",
+                f"{self.engine} lives in one process; leave workers at 1, or choose an engine that processes share, "
+                "as sqlite:///onejob.db",
             )
         if not 0 <= self.port <= 65_535:
             raise Invalid("port", "port is a number from 0 to 65535; choose one")

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from .routes import Route
 
 GATHER_SECONDS = 0.1
 GATHER_BYTES_MAX = 65_536
+PIECE_BYTES_MAX = 4096
 TRAIL_PLACES_MAX = 12
 TRAIL_CAUSES_MAX = 4
 
@@ -32,7 +33,7 @@ _REPLAYED = (b"idempotent-replayed", b"true")
 _encode = json.Encoder().encode
 
 
-class RequestLine(Struct, frozen=True, rename="camel"):
+class RequestLine(Struct, frozen=True, rename="camel", omit_defaults=True):
     at: str
     level: str
     request_id: str
@@ -41,37 +42,48 @@ class RequestLine(Struct, frozen=True, rename="camel"):
     status: int
     ms: float
     outcome: str
+    worker: int = 0  # 0: there is only this process
 
     def text(self) -> str:
         return (
-            f"{self.at} {self.level} {self.status} {self.method} {self.route} {self.outcome} "
+            f"{self.at} {self.level} {_named(self.worker)}{self.status} {self.method} {self.route} {self.outcome} "
             f"{self.ms:.1f}ms {self.request_id}"
         )
 
 
-class MessageLine(Struct, frozen=True):
+class MessageLine(Struct, frozen=True, omit_defaults=True):
     at: str
     level: str
     message: str
+    worker: int = 0
 
     def text(self) -> str:
-        return f"{self.at} {self.level} {self.message}"
+        return f"{self.at} {self.level} {_named(self.worker)}{self.message}"
 
 
-class AuditLine(Struct, frozen=True):
+class AuditLine(Struct, frozen=True, omit_defaults=True):
     at: str
     level: str
     audit: dict[str, Any]  # what, tenant, actor, and what it was done to
+    worker: int = 0
 
     def text(self) -> str:
         told = " ".join(f"{name}={value!r}" for name, value in self.audit.items())
-        return f"{self.at} {self.level} audit {told}"
+        return f"{self.at} {self.level} {_named(self.worker)}audit {told}"
 
 
 class Log:
     """The one writer of lines; whoever closes it has everything written."""
 
-    def __init__(self, form: Format, *, write: Callable[[bytes], Any], clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        form: Format,
+        *,
+        write: Callable[[bytes], Any],
+        clock: Clock | None = None,
+        worker: int = 0,
+    ) -> None:
+        self._worker = worker
         self._json = form == "json"
         self._write = write
         self._wall_ms = (clock or SystemClock()).wall_ms
@@ -96,11 +108,11 @@ class Log:
         self._told(request_id, "-", "-", status, 0.0, "bad_request")
 
     def message(self, level: str, message: str) -> None:
-        self._put(MessageLine(self._now(), level, message))
+        self._put(MessageLine(self._now(), level, message, self._worker))
         self.flush()
 
     def audit(self, facts: dict[str, Any]) -> None:
-        self._put(AuditLine(self._now(), "info", facts))
+        self._put(AuditLine(self._now(), "info", facts, self._worker))
         self.flush()
 
     def flush(self) -> None:
@@ -117,7 +129,9 @@ class Log:
     ) -> None:
         level = "error" if status >= 500 else "info"
         ms = round(seconds * 1000, 3)
-        self._put(RequestLine(self._now(), level, request_id, method, route, status, ms, outcome))
+        self._put(
+            RequestLine(self._now(), level, request_id, method, route, status, ms, outcome, self._worker)
+        )
         if len(self._gathered) > GATHER_BYTES_MAX:
             self.flush()
         elif self._due is None:
@@ -150,9 +164,9 @@ class Handler(logging.Handler):
         self._log.message(record.levelname.lower(), message)
 
 
-def stderr_log(form: Format) -> Log:
+def stderr_log(form: Format, worker: int = 0) -> Log:
     """A log on stderr, to which everything that uses `logging` goes as well."""
-    log = Log(form, write=_write_stderr)
+    log = Log(form, write=_write_stderr, worker=worker)
     logging.basicConfig(handlers=[Handler(log)], level=logging.WARNING, force=True)
     audit.log.setLevel(logging.INFO)
     return log
@@ -197,10 +211,27 @@ class _Coded(Struct):
     error: _Code
 
 
+def _named(worker: int) -> str:
+    return f"worker {worker}: " if worker else ""
+
+
 def _one_line(text: str) -> bytes:
     return text.replace("\r", " ").replace("\n", " ").encode(errors="backslashreplace")
 
 
 def _write_stderr(data: bytes) -> None:
-    sys.stderr.buffer.write(data)
-    sys.stderr.buffer.flush()
+    for piece in pieces(data):
+        sys.stderr.buffer.write(piece)
+        sys.stderr.buffer.flush()
+
+
+def pieces(data: bytes) -> Iterator[bytes]:
+    """Whole lines, as many as a pipe takes at once: what several processes write to it must not be mixed."""
+    start = 0
+    while len(data) - start > PIECE_BYTES_MAX:
+        end = (
+            data.rfind(b"\n", start, start + PIECE_BYTES_MAX) + 1 or data.find(b"\n", start) + 1 or len(data)
+        )
+        yield data[start:end]
+        start = end
+    yield data[start:]

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import (
@@ -56,6 +57,36 @@ class Latency:
         self.total = 0.0
 
 
+class Sample(Struct, frozen=True, array_like=True):
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Family(Struct, frozen=True, array_like=True):
+    """Samples of one kind, in a form that travels between processes."""
+
+    name: str
+    text: str
+    kind: str
+    samples: list[Sample]
+
+
+class Page(Collector):
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = families
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._families:
+            metric = Metric(family.name, family.text, family.kind)
+            for sample in family.samples:
+                metric.add_sample(sample.name, sample.labels, sample.value)
+            yield metric
+
+
 class Metrics(Collector):
     """The counters of one App, in a registry of their own."""
 
@@ -81,8 +112,16 @@ class Metrics(Collector):
     def refuse(self, status: int) -> None:
         self._refusals[str(status)] += 1
 
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
+    def families(self) -> list[Family]:
+        return [
+            Family(
+                metric.name,
+                metric.documentation,
+                metric.type,
+                [Sample(sample.name, sample.labels, sample.value) for sample in metric.samples],
+            )
+            for metric in self._registry.collect()
+        ]
 
     def describe(self) -> Iterable[Metric]:
         return ()  # asked for at registration, to find clashes of names; these are all our own
@@ -119,6 +158,12 @@ class Metrics(Collector):
             buckets = _cumulative(map(str, SECONDS), latency.counts)
             family.add_metric(latency.labels, buckets, latency.total)
         return family
+
+
+def page(families: Iterable[Family]) -> bytes:
+    registry = CollectorRegistry()
+    registry.register(Page(families))
+    return generate_latest(registry)
 
 
 def _gate(vitals: Vitals) -> Iterator[Metric]:

@@ -2,21 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import Protocol
 
 from onejob.core.roles import Act
 from onejob.engine import Durability
-from onejob.engines.cache import CacheStats
 from onejob.errors import OnejobError
-from onejob.host import Vitals
+from onejob.host import Counts
 
 from .answers import Answer, answer, refusal, text
 from .config import ServiceConfig
 from .idempotency_policy import IdempotencyPolicyOut, idempotency_policy
-from .metrics import MEDIA, OUTCOMES, VERSION, Metrics
+from .metrics import MEDIA, VERSION, page
 from .problems import RETRY_AFTER_STORE, problem
 from .request import Request
 from .routes import Route
+from .sums import Counted, ProcessOut, by_word
 from .wire import Body
 
 READY_SECONDS_MAX = 2.0
@@ -36,30 +37,8 @@ class ReadyOut(Body, frozen=True, rename="camel"):
     caveat: str  # what the durability does not cover; empty: nothing
 
 
-class QueueOut(Body, frozen=True, rename="camel"):
-    waiting: int
-    commands: int  # executed since the start
-    batches: int
-
-
-class UpkeepOut(Body, frozen=True, rename="camel"):
-    records: int
-    jobs: int
-    failures: int
-
-
-class ProcessOut(Body, frozen=True, rename="camel"):
-    """What this process counted over all tenants."""
-
-    outcomes: dict[str, int]
-    waiting: int
-    gate: CacheStats
-    queues: dict[str, QueueOut]
-    upkeep: UpkeepOut
-
-
 class StatsOut(Body, frozen=True, rename="camel"):
-    """What this process counted for the caller's tenant since it started."""
+    """What the service counted for the caller's tenant since it started."""
 
     request_id: str
     version: str
@@ -72,18 +51,26 @@ class StatsOut(Body, frozen=True, rename="camel"):
     process: ProcessOut | None  # for whoever may administer
 
 
+class Whole(Protocol):
+    """Who can say what the whole service counted, and for this tenant."""
+
+    async def counted(self, tenant: str) -> Counted: ...
+
+
 class Observability:
-    def __init__(self, config: ServiceConfig, metrics: Metrics, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, config: ServiceConfig, whole: Whole, monotonic: Callable[[], float], since: float
+    ) -> None:
         self._config = config
-        self._metrics = metrics
+        self._whole = whole
         self._monotonic = monotonic
-        self._since = monotonic()
+        self._since = since
 
     async def healthz(self, request: Request) -> Answer:
         return answer(200, HealthOut("ok", request.ledger.durability))
 
     async def metrics(self, request: Request) -> Answer:
-        return text(200, self._metrics.text(), MEDIA)
+        return text(200, page((await self._whole.counted("")).families), MEDIA)
 
     async def readyz(self, request: Request) -> Answer:
         """Ready is who is answered by the engine in time, and whose last write it took."""
@@ -114,7 +101,8 @@ class Observability:
         request.query()
         vitals = request.ledger.vitals()
         tenant = request.credential.caller.tenant
-        own = request.ledger._host.counts(tenant)
+        counted = await self._whole.counted(tenant)
+        own = counted.tenants.get(tenant, Counts({}, 0))
         out = StatsOut(
             request_id=request.id,
             version=VERSION,
@@ -122,9 +110,9 @@ class Observability:
             durability=request.ledger.durability,
             uptime_seconds=round(self._monotonic() - self._since, 3),
             tenant=tenant,
-            outcomes=_by_word(own.outcomes),
+            outcomes=by_word(own.outcomes),
             waiting=own.waiting,
-            process=_process(vitals) if request.credential.may(Act.ADMINISTER) else None,
+            process=counted.process if request.credential.may(Act.ADMINISTER) else None,
         )
         return answer(200, out)
 
@@ -132,27 +120,10 @@ class Observability:
         return answer(200, idempotency_policy(self._config, request.ledger.vitals().config))
 
 
-def _by_word(outcomes: Mapping[str, int]) -> dict[str, int]:
-    return {word: outcomes.get(word, 0) for word in OUTCOMES}
-
-
-def _process(vitals: Vitals) -> ProcessOut:
-    return ProcessOut(
-        outcomes=_by_word(vitals.outcomes),
-        waiting=vitals.gate.waiters,
-        gate=vitals.gate,
-        queues={
-            name: QueueOut(load.waiting, load.commands, sum(load.batches))
-            for name, load in vitals.queues.items()
-        },
-        upkeep=UpkeepOut(vitals.swept.records, vitals.swept.jobs, vitals.upkeep_failures),
-    )
-
-
 def observability(
-    config: ServiceConfig, metrics: Metrics, monotonic: Callable[[], float]
+    config: ServiceConfig, whole: Whole, monotonic: Callable[[], float], since: float
 ) -> tuple[Route, ...]:
-    here = Observability(config, metrics, monotonic)
+    here = Observability(config, whole, monotonic, since)
     scraper = None if config.metrics_open else Act.ADMINISTER
     return (
         Route("GET", "/healthz", here.healthz, None, "Say that this process lives", None, HealthOut),
@@ -162,7 +133,7 @@ def observability(
         Route(
             "GET", "/metrics", here.metrics, scraper, "Counters for Prometheus", None, str, media="text/plain"
         ),
-        Route("GET", "/api/stats", here.stats, Act.READ, "What this process counted for you", None, StatsOut),
+        Route("GET", "/api/stats", here.stats, Act.READ, "What the service counted for you", None, StatsOut),
         Route(
             "GET",
             "/api/idempotency-policy",

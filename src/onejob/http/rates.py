@@ -74,13 +74,19 @@ class Rates:
         return len(self._buckets)
 
     def _tokens(self, who: Who) -> float:
-        bucket = self._buckets.get(who)
+        bucket = self._bucket(who)
         if bucket is None:
             return self._burst
         return min(self._burst, bucket.tokens + (self._monotonic() - bucket.at) * self._per_second)
 
     def _keep(self, who: Who, tokens: float) -> None:
-        self._buckets[who] = Bucket(tokens, self._monotonic())
+        self._put(who, Bucket(tokens, self._monotonic()))
+
+    def _bucket(self, who: Who) -> Bucket | None:
+        return self._buckets.get(who)
+
+    def _put(self, who: Who, bucket: Bucket) -> None:
+        self._buckets[who] = bucket
         self._buckets.move_to_end(who)
         if len(self._buckets) > self._buckets_max:
             self._buckets.popitem(last=False)

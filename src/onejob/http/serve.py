@@ -13,14 +13,14 @@ import uvicorn
 from msgspec import json
 
 from onejob.engine import Durability
-from onejob.engines import public
+from onejob.engines import public, shared
 from onejob.errors import Invalid
 from onejob.keeping import left_alone
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 
-from .app import App, unobserved
-from .config import ServiceConfig
+from .app import App, Observe, unobserved
+from .config import WORKERS_MAX, ServiceConfig
 from .cors import Cors, loopback
 from .logs import Log, stderr_log, unforeseen
 from .protocol import guarded
@@ -64,19 +64,17 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """To be asked to leave is no failure; to be asked twice means at once."""
         if self.should_exit:
-            self.force_exit = True
-            if self._leaving is not None:
-                self._leaving.get_loop().call_soon_threadsafe(self._leaving.cancel)
+            self.leave_at_once()
         self.should_exit = True
+
+    def leave_at_once(self) -> None:
+        self.force_exit = True
+        if self._leaving is not None:
+            self._leaving.get_loop().call_soon_threadsafe(self._leaving.cancel)
 
 
 async def serve(config: ServiceConfig) -> None:
-    if not config.auth and not loopback(config.host):
-        raise Invalid(
-            "host",
-            f"nobody is authenticated here, so {config.host} would be open to all; bind to 127.0.0.1, "
-            "or set auth = true",
-        )
+    check(config)
     log = stderr_log(config.log_format)
     asyncio.get_running_loop().set_exception_handler(unforeseen)
     try:
@@ -87,12 +85,24 @@ async def serve(config: ServiceConfig) -> None:
         log.flush()
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A socket that nobody else has, and that does not listen yet."""
+def check(config: ServiceConfig) -> None:
+    """Nobody who cannot be told apart is let in from outside."""
+    if not config.auth and not loopback(config.host):
+        raise Invalid(
+            "host",
+            f"nobody is authenticated here, so {config.host} would be open to all; bind to 127.0.0.1, "
+            "or set auth = true",
+        )
+
+
+def bound(host: str, port: int, *, spread: bool = False) -> socket.socket:
+    """A socket that does not listen yet; nobody else has it, unless connections are spread over several."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if spread:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
     except OSError as error:
         listener.close()
@@ -105,30 +115,60 @@ def address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def ready_line(config: ServiceConfig, address: str, durability: Durability) -> str:
+def say_ready(
+    config: ServiceConfig, address: str, durability: Durability, *, workers: int = 1, caveat: str = ""
+) -> None:
+    """The one line on stdout; and on stderr what the durability does not cover."""
+    print(ready_line(config, address, durability, workers), flush=True)
+    if caveat:
+        print(f"take care: {caveat}", file=sys.stderr, flush=True)
+
+
+def ready_line(config: ServiceConfig, address: str, durability: Durability, workers: int = 1) -> str:
     engine = public(config.engine)
     if config.log_format == "json":
-        return json.encode({"address": address, "engine": engine, "durability": durability}).decode()
-    return f"onejob serves {engine} at {address} (durability: {durability})"
+        told = {"address": address, "engine": engine, "durability": durability}
+        return json.encode(told | ({"workers": workers} if workers > 1 else {})).decode()
+    several = f", workers: {workers}" if workers > 1 else ""
+    return f"onejob serves {engine} at {address} (durability: {durability}{several})"
 
 
 def run(config: ServiceConfig) -> None:
     """Serve until a signal comes."""
     _make_room()
+    if (workers := workers_of(config)) > 1:
+        from .supervisor import supervise  # which is made of what is here
+
+        asyncio.run(supervise(config, workers))
+    else:
+        run_loop(serve(config))
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(_served(config))
+        asyncio.run(_ended(main))
     else:
-        uvloop.run(_served(config))
+        uvloop.run(_ended(main))
 
 
-async def _served(config: ServiceConfig) -> None:
-    await serve(config)
+async def _ended(main: Coroutine[Any, Any, None]) -> None:
+    await main
     if left_alone():
         # All is closed and said. The end of the loop would wait for hooks that hear no cancellation, for ever.
         sys.stdout.flush()
         os._exit(0)
+
+
+def workers_of(config: ServiceConfig) -> int:
+    """How many processes serve."""
+    if config.workers != "auto":
+        return config.workers
+    if not shared(config.engine):
+        return 1
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return min(cores, WORKERS_MAX)
 
 
 def _make_room() -> None:
@@ -146,18 +186,33 @@ def _make_room() -> None:
 
 def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket) -> Server:
     def ready() -> None:
-        print(ready_line(config, address(listener), ledger.durability), flush=True)
-        if caveat := ledger.vitals().caveat:
-            print(f"take care: {caveat}", file=sys.stderr, flush=True)
+        say_ready(config, address(listener), ledger.durability, caveat=ledger.vitals().caveat)
 
+    app = App(ledger, config=config, observe=observer(config, log))
+    return Server(
+        uvicorn_config(config, app, log),
+        ready=ready,
+        release=ledger._host.gate.release_waiters,
+        leave=leaving(config, app),
+    )
+
+
+def leaving(config: ServiceConfig, app: App) -> Callable[[], Coroutine[Any, Any, None]]:
+    """What preparations do when told to stop: before the drain ends, so that whoever waits hears of it."""
+    return lambda: app.preparations.leave(config.drain_seconds_max * PREPARATIONS_SHARE)
+
+
+def observer(config: ServiceConfig, log: Log) -> Observe:
+    return {"all": log.request, "failed": log.failure, "none": unobserved}[config.log_requests]
+
+
+def uvicorn_config(config: ServiceConfig, app: App, log: Log) -> uvicorn.Config:
     def refused(request_id: str, status: int) -> None:
         if config.log_requests != "none":
             log.refused(request_id, status)
         app.refused(status)
 
-    observe = {"all": log.request, "failed": log.failure, "none": unobserved}[config.log_requests]
-    app = App(ledger, config=config, observe=observe)
-    settings = uvicorn.Config(
+    return uvicorn.Config(
         Cors(app, config.cors_origins) if config.cors_origins else app,
         http=guarded(config, refused),
         ws="none",
@@ -169,11 +224,4 @@ def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.so
         server_header=False,
         backlog=BACKLOG,
         timeout_graceful_shutdown=config.drain_seconds_max,  # type: ignore[arg-type]  # fractions are fine
-    )
-    return Server(
-        settings,
-        ready=ready,
-        release=ledger._host.gate.release_waiters,
-        # Before the drain ends, so that whoever waits for a preparation still hears what became of it.
-        leave=lambda: app.preparations.leave(config.drain_seconds_max * PREPARATIONS_SHARE),
     )

@@ -1,0 +1,219 @@
+"""The parts of which the supervisor is made."""
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import onejob
+from onejob.clock import FakeClock, SystemClock
+from onejob.core.invalid import Invalid
+from onejob.core.upkeep import CountHits, Expire
+from onejob.engine import Durability
+from onejob.errors import Unavailable
+from onejob.host import Host
+from onejob.http import logs, restarts
+from onejob.http.app import App
+from onejob.http.config import ServiceConfig
+from onejob.http.listeners import listening
+from onejob.http.logs import pieces
+from onejob.http.metrics import Family, Sample
+from onejob.http.rates import Rates
+from onejob.http.restarts import PAUSE_SECONDS_MAX, STEADY_SECONDS, Restarts
+from onejob.http.serve import workers_of
+from onejob.http.shelf import SharedRates, shelf_file
+from onejob.http.sums import Counted, Sums, added, lasting
+from onejob.http.supervisor import Supervisor
+from onejob.ids import SystemIds
+from onejob.intake import Caller
+from onejob.ledger import Ledger
+from tests.engines.watched import Watched
+
+ANN, BOB = ("acme", "user:ann"), ("acme", "user:bob")
+
+
+def test_a_worker_is_started_again_at_once_and_ever_later_if_it_keeps_dying_young() -> None:
+    found = Restarts(2)
+    found.ready()
+    pauses = [found.pause(1, lived=0.1, ready=True) for _ in range(9)]
+    assert pauses[:4] == [0.0, 0.5, 1.0, 2.0]
+    assert pauses[-1] == PAUSE_SECONDS_MAX
+    assert found.pause(2, lived=0.1, ready=True) == 0, "each for itself"
+    assert found.pause(1, lived=STEADY_SECONDS, ready=True) == 0, "it had recovered"
+    assert not found.hopeless
+
+
+def test_it_is_hopeless_only_when_no_worker_comes_as_far_as_being_ready() -> None:
+    found = Restarts(2)
+    for _ in range(restarts.FAILED_STARTS_MAX):
+        assert not found.hopeless
+        found.pause(1, lived=0.1, ready=False)
+        found.pause(2, lived=0.1, ready=False)
+    assert found.hopeless
+    found.ready()
+    assert not found.hopeless
+
+
+async def test_when_no_worker_can_be_started_it_gives_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(restarts, "PAUSE_SECONDS_MIN", 0.001)
+    with listening("127.0.0.1", 0, 2) as sockets, caplog.at_level(logging.WARNING):
+        failing = [sys.executable, "-c", "raise SystemExit(3)"]
+        supervisor = Supervisor(ServiceConfig(), 2, sockets, None, Durability.DISK, command=failing)
+        with pytest.raises(Unavailable, match="no worker can be started"):
+            await asyncio.wait_for(supervisor.run(), 60)
+    assert caplog.text.count("ended with code 3") == 2 * restarts.FAILED_STARTS_MAX
+
+
+@pytest.fixture
+async def report() -> Counted:
+    engine = Watched(FakeClock())
+    host = Host(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
+    ledger = Ledger(host, Caller())
+    for key in ("a", "a", "b"):
+        await ledger.submit("t", idempotency_key=key)
+    counted = App(ledger).counted(("default", "other"))
+    await ledger.aclose()
+    return counted
+
+
+def value(counted: Counted, name: str, **labels: str) -> float:
+    (found,) = [
+        sample.value
+        for family in counted.families
+        for sample in family.samples
+        if sample.name == name and sample.labels == labels
+    ]
+    return found
+
+
+def test_counts_are_added_and_descriptions_are_not(report: Counted) -> None:
+    both = added([report, report])
+    assert value(both, "onejob_submissions_total", outcome="created") == 4
+    assert value(both, "onejob_batch_commands_count", queue="write") == 2 * value(
+        report, "onejob_batch_commands_count", queue="write"
+    )
+    assert both.process.outcomes["replayed"] == 2
+    assert both.process.gate.limit == 2 * report.process.gate.limit
+    assert both.tenants["default"].outcomes == {"created": 4, "replayed": 2}
+    assert both.tenants["other"].outcomes == {}
+    for name in ("process_start_time_seconds", "process_max_fds"):
+        assert value(both, name) == value(report, name)
+    infos = [sample for family in both.families for sample in family.samples if sample.name.endswith("_info")]
+    assert {info.value for info in infos} == {1.0}
+
+
+def test_of_a_process_that_ended_the_counts_stay_and_the_states_go(report: Counted) -> None:
+    left = lasting(report)
+    assert value(left, "onejob_submissions_total", outcome="created") == 2
+    assert left.process.outcomes == report.process.outcomes
+    assert left.process.gate.committed == 0
+    assert left.process.queues["write"].commands == report.process.queues["write"].commands
+    names = {sample.name for family in left.families for sample in family.samples}
+    assert "onejob_gate_entries" not in names
+    assert "process_resident_memory_bytes" not in names
+
+
+def test_sums_only_grow_while_processes_come_and_go(report: Counted) -> None:
+    sums = Sums()
+    assert sums.whole() is None
+    shown, whole = 0.0, report
+    for n in range(10):
+        sums.hear(n % 3, report)
+        if n % 3 == 2:
+            sums.end(n % 3)
+        whole = sums.whole() or report
+        now = value(whole, "onejob_submissions_total", outcome="created")
+        assert now >= shown
+        shown = now
+    assert len(whole.families) == len(report.families), "they do not pile up"
+
+
+def test_what_one_process_has_not_counted_yet_is_no_trouble(report: Counted) -> None:
+    other = Counted(
+        [Family("onejob_new", "", "counter", [Sample("onejob_new_total", {}, 1.0)])], report.process, {}
+    )
+    assert value(added([report, other]), "onejob_new_total") == 1
+
+
+@pytest.fixture
+def shelf() -> Iterator[int]:
+    with shelf_file() as file:
+        yield file.fileno()
+
+
+def test_processes_share_a_bucket(shelf: int) -> None:
+    clock = FakeClock()
+    one, other = (SharedRates(shelf, per_second=2, burst=4, monotonic=clock.monotonic) for _ in range(2))
+    assert [one.take(ANN, 3), other.take(ANN, 3), one.take(ANN, 1)] == [3, 1, 0]
+    assert other.take(BOB, 9) == 4
+    assert other.retry_after(ANN) == one.retry_after(ANN) == 1
+    clock.advance(1)
+    other.give_back(ANN, 1)
+    assert one.take(ANN, 9) == 3
+
+
+def test_a_shared_bucket_is_as_exact_as_one_that_is_not_shared(shelf: int) -> None:
+    clock = FakeClock()
+    plain = Rates(per_second=3, burst=5, monotonic=clock.monotonic)
+    shared = SharedRates(shelf, per_second=3, burst=5, monotonic=clock.monotonic)
+    for n in range(200):
+        who = (ANN, BOB)[n % 2]
+        assert plain.take(who, n % 4) == shared.take(who, n % 4)
+        clock.advance(0.1)
+
+
+def test_the_shelf_is_bounded_and_the_least_recently_used_leave(shelf: int) -> None:
+    clock = FakeClock()
+    rates = SharedRates(shelf, per_second=0.001, burst=1, monotonic=clock.monotonic)
+    size = os.fstat(shelf).st_size
+    for n in range(20_000):
+        assert rates.take(("acme", f"user:{n}"), 1) == 1
+        clock.advance(0.001)
+    assert os.fstat(shelf).st_size == size
+    assert not any(rates.take(("acme", f"user:{n}"), 1) for n in range(19_900, 20_000))
+
+
+@pytest.mark.parametrize(("turn", "due"), [(0, 1), (1, 2), (2, 3)])
+async def test_processes_take_turns_with_the_store_and_tend_their_own_memory(turn: int, due: int) -> None:
+    config = onejob.IdempotencyConfig(cleanup_interval_seconds=0.1)
+    engine = Watched(FakeClock())
+    host = Host(engine, config, clock=SystemClock(), ids=SystemIds())
+    ledger = Ledger(host, Caller())
+    await ledger.submit("t", idempotency_key="old")
+    engine.clock.advance(10 * 86_400)
+    await ledger.submit("t", idempotency_key="new")
+    host.start_upkeep(turn=turn, turns=3)
+    async with asyncio.timeout(10):
+        for _ in range(1000):
+            await ledger.submit("t", idempotency_key="new")  # a hit, which every round writes down
+            if engine.of(Expire):
+                break
+            await asyncio.sleep(0.005)
+    assert len(engine.of(CountHits)) == due, "hits are written before the store is swept"
+    await host.aclose()
+
+
+def test_lines_are_written_whole_in_pieces_that_a_pipe_takes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "PIECE_BYTES_MAX", 10)
+    lines = [b"one\n", b"two\n", b"three\n", b"a line that is longer than all that\n", b"end\n"]
+    found = list(pieces(b"".join(lines)))
+    assert b"".join(found) == b"".join(lines)
+    assert found == [b"one\ntwo\n", b"three\n", lines[3], b"end\n"]
+    assert list(pieces(b"short\n")) == [b"short\n"]
+
+
+def test_as_many_workers_as_there_are_cores_where_an_engine_is_shared(tmp_path: Path) -> None:
+    assert workers_of(ServiceConfig(workers="auto")) == len(os.sched_getaffinity(0))
+    assert workers_of(ServiceConfig(workers="auto", engine="memory://")) == 1
+    assert workers_of(ServiceConfig(engine="memory://")) == 1
+    with pytest.raises(Invalid, match="memory:// lives in one process"):
+        ServiceConfig(workers=2, engine="memory://")
+    for wrong in (0, -1, 257):
+        with pytest.raises(Invalid, match="workers"):
+            ServiceConfig(workers=wrong)
