@@ -1,6 +1,7 @@
 """onejob: one logical submission makes one job, however often it is retried, raced, crashed or failed over."""
 
 from .core.actor import Actor
+from .core.attempts import Attempt
 from .core.client_views import ClientState, SequenceOutcome, SequenceReceipt
 from .core.fingerprint import fingerprint
 from .core.invalid import Invalid, NotTheOwner
@@ -36,6 +37,7 @@ from .settings import IdempotencyConfig
 
 __all__ = [
     "Actor",
+    "Attempt",
     "ClientState",
     "CostAction",
     "CostLimit",
