@@ -34,15 +34,19 @@ from .ledger import Ledger
 from .opening import open
 from .sequences import SequencedSubmission
 from .settings import IdempotencyConfig
+from .worker import App, Context, Fatal, Retry, Worker
 
 __all__ = [
     "Actor",
+    "App",
     "Attempt",
     "ClientState",
+    "Context",
     "CostAction",
     "CostLimit",
     "DefectiveCommand",
     "Delivery",
+    "Fatal",
     "IdempotencyConfig",
     "IdempotencyConflict",
     "IdempotencyKey",
@@ -64,6 +68,7 @@ __all__ = [
     "Quota",
     "Receipt",
     "Reservation",
+    "Retry",
     "SequenceOutcome",
     "SequenceReceipt",
     "SequencedSubmission",
@@ -79,6 +84,7 @@ __all__ = [
     "Unavailable",
     "Unknown",
     "Usage",
+    "Worker",
     "fingerprint",
     "open",
 ]
