@@ -23,11 +23,13 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def serve(options: argparse.Namespace) -> int:
     """Runs until it is told to stop; the exit code."""
     from onejob.http.serve import run  # the service's own dependencies are optional
+    from onejob.worker.loading import app_of
 
     said = {name: getattr(options, name) for name in ("host", "port", "engine")}
     said["log_format"] = "json" if options.json else None
     try:
-        run(service_config(options.config, overrides=said))
+        app = None if options.app is None else app_of(options.app)
+        run(service_config(options.config, overrides=said), app=app, concurrency=options.concurrency)
     except StoreRefused as error:
         return _failed(options, problem_of(error), WRONG)
     except OSError as error:

@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from datetime import timedelta
 from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,8 @@ from onejob.errors import Invalid
 from onejob.keeping import left_alone
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
+from onejob.worker import App as WorkApp
+from onejob.worker import Worker
 
 from .app import App, unobserved
 from .config import ServiceConfig
@@ -70,7 +73,8 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-async def serve(config: ServiceConfig) -> None:
+async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrency: int = 1) -> int:
+    """Until a signal comes; how many handlers of the app would not stop."""
     if not config.auth and not loopback(config.host):
         raise Invalid(
             "host",
@@ -82,9 +86,27 @@ async def serve(config: ServiceConfig) -> None:
     try:
         with bound(config.host, config.port) as listener:
             async with open_ledger(config.engine) as ledger:
-                await _server(config, ledger, log, listener).serve(sockets=[listener])
+                if app is None:
+                    await _server(config, ledger, log, listener).serve(sockets=[listener])
+                    return 0
+                drain = timedelta(seconds=config.drain_seconds_max)
+                worker = app.worker(ledger, concurrency=concurrency, drain=drain)
+                return await _beside(worker, _server(config, ledger, log, listener, worker), listener)
     finally:
         log.flush()
+
+
+async def _beside(worker: Worker, server: Server, listener: socket.socket) -> int:
+    """Serve and run jobs; both are told to leave by the same signal."""
+    working = asyncio.create_task(worker.run())
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        worker.stop()
+        if server.force_exit:
+            working.cancel()
+        await asyncio.wait((working,))
+    return worker.running
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -118,20 +140,19 @@ def ready_line(config: ServiceConfig, address: str, durability: Durability) -> s
     return f"onejob serves {engine} at {address} (durability: {durability})"
 
 
-def run(config: ServiceConfig) -> None:
-    """Serve until a signal comes."""
+def run(config: ServiceConfig, *, app: WorkApp | None = None, concurrency: int = 1) -> None:
+    """Serve until a signal comes; with an app its jobs are run here, too."""
     _make_room()
     try:
         import uvloop
     except ImportError:
-        asyncio.run(_served(config))
+        asyncio.run(_served(config, app, concurrency))
     else:
-        uvloop.run(_served(config))
+        uvloop.run(_served(config, app, concurrency))
 
 
-async def _served(config: ServiceConfig) -> None:
-    await serve(config)
-    if left_alone():
+async def _served(config: ServiceConfig, app: WorkApp | None, concurrency: int) -> None:
+    if await serve(config, app=app, concurrency=concurrency) or left_alone():
         # All is closed and said. The end of the loop would wait for hooks that hear no cancellation, for ever.
         sys.stdout.flush()
         os._exit(0)
@@ -150,7 +171,14 @@ def _make_room() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket) -> Server:
+def _server(
+    config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket, worker: Worker | None = None
+) -> Server:
+    def release() -> None:
+        ledger._host.gate.release_waiters()
+        if worker is not None:
+            worker.stop()
+
     def ready() -> None:
         print(ready_line(config, address(listener), ledger.durability), flush=True)
 
@@ -177,7 +205,7 @@ def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.so
     return Server(
         settings,
         ready=ready,
-        release=ledger._host.gate.release_waiters,
+        release=release,
         # Before the drain ends, so that whoever waits for a preparation still hears what became of it.
         leave=lambda: app.preparations.leave(config.drain_seconds_max * PREPARATIONS_SHARE),
     )
