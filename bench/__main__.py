@@ -16,6 +16,7 @@ from .http import http
 from .measure import Report
 from .stages import seam, stages
 from .users import users
+from .work import work
 
 
 async def main() -> int:
@@ -24,7 +25,9 @@ async def main() -> int:
         "--quick", action="store_true", help="fewer rounds, 100,000 keys instead of 1,000,000"
     )
     parser.add_argument("--folder", type=Path, help="where the databases are made (default: a temporary one)")
-    parser.add_argument("--only", choices=("stages", "seam", "callers", "users", "http", "growth", "memory"))
+    parser.add_argument(
+        "--only", choices=("stages", "seam", "callers", "users", "work", "http", "growth", "memory")
+    )
     options = parser.parse_args()
     rounds = 3 if options.quick else 7
     report = Report()
@@ -36,6 +39,7 @@ async def main() -> int:
             "seam": lambda: seam(folder, report, rounds),
             "callers": lambda: callers(folder, report, rounds),
             "users": lambda: users(folder, report, rounds),
+            "work": lambda: work(folder, report, 4_000 if options.quick else 20_000),
             "http": lambda: http(folder, report, rounds),
             "growth": lambda: growth(folder, report, rounds, 100_000 if options.quick else 1_000_000),
             "memory": lambda: memory(report, 300_000 if options.quick else 1_000_000),
