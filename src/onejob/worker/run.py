@@ -42,11 +42,19 @@ class Run:
     """An attempt while this process works on it."""
 
     def __init__(
-        self, handler: Handler, attempt: Attempt, *, post: Post, began: float, stir: Callable[["Run"], None]
+        self,
+        handler: Handler,
+        attempt: Attempt,
+        *,
+        post: Post,
+        began: float,
+        stir: Callable[["Run"], None],
+        freed: Callable[["Run"], None],
     ) -> None:
         self.handler = handler
         self.attempt = attempt
         self._post = post
+        self._freed = freed  # called when the handler has ended, though that is not said yet
         loop = asyncio.get_running_loop()
         self.context = Context(attempt, loop, lambda: stir(self))
         timeout_ms = attempt.head.timeout_ms
@@ -71,6 +79,7 @@ class Run:
             word = await self._ended()
         finally:
             self.settling = True
+            self._freed(self)
             if alarm is not None:
                 alarm.cancel()
         if word is not None:

@@ -56,7 +56,8 @@ class Worker:
         self._lease_ms = checked_lease(lease // timedelta(milliseconds=1))
         self._drain = drain.total_seconds()
         self._host = queue._host
-        self._runs: dict[bytes, Run] = {}  # by the holder and id of the attempt
+        self._runs: dict[bytes, Run] = {}  # by the job and the holder of the attempt
+        self._busy = 0  # handlers that have not ended
         self._post = Post(
             self._host.gate,
             actor=str(Actor.system(name)),
@@ -71,8 +72,8 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """How many jobs it holds, with the threads that would not stop."""
-        return len(self._runs)
+        """How many jobs it holds, or how many handlers that would not stop."""
+        return max(len(self._runs), self._busy)
 
     def counts(self) -> dict[str, int]:
         """How the attempts ended that were said."""
@@ -98,7 +99,8 @@ class Worker:
     async def _work(self) -> None:
         pause = _PAUSE_FIRST
         while not self._stopping:
-            room = self._concurrency - len(self._runs)
+            # While the end of some is being said others may run; so a claim shares its commit with finishes.
+            room = min(self._concurrency - self._busy, 2 * self._concurrency - len(self._runs))
             if room <= 0:
                 self._freed.clear()
                 await self._freed.wait()
@@ -134,24 +136,36 @@ class Worker:
 
     def _begin(self, taken: Taken, sent: float) -> None:
         attempt = attempt_of(taken, self._lease_ms)
-        run = Run(self._handlers[taken.job.type], attempt, post=self._post, began=sent, stir=self._heart.stir)
+        run = Run(
+            self._handlers[taken.job.type],
+            attempt,
+            post=self._post,
+            began=sent,
+            stir=self._heart.stir,
+            freed=self._free,
+        )
         place = taken.job.id + taken.job.holder
         self._runs[place] = run
+        self._busy += 1
         run.task = asyncio.create_task(run.carry_out())
         run.task.add_done_callback(lambda _: self._ended(place, run))
+
+    def _free(self, run: Run) -> None:
+        if run.thread is not None and not run.thread.done():
+            # The function runs on, and has its place until it ends.
+            run.thread.add_done_callback(lambda _: self._left())
+        else:
+            self._left()
+
+    def _left(self) -> None:
+        self._busy -= 1
+        self._freed.set()
 
     def _ended(self, place: bytes, run: Run) -> None:
         assert run.task is not None
         if not run.task.cancelled() and run.task.exception() is not None:
             log.error("job %s: the worker failed", run.attempt.job_id, exc_info=run.task.exception())
-        if run.thread is not None and not run.thread.done():
-            # The function runs on, and has its place until it ends.
-            run.thread.add_done_callback(lambda _: self._free(place))
-        else:
-            self._free(place)
-
-    def _free(self, place: bytes) -> None:
-        self._runs.pop(place, None)
+        del self._runs[place]
         self._freed.set()
 
     async def _resting(self, rest: Coroutine[Any, Any, None]) -> None:
@@ -169,8 +183,8 @@ class Worker:
         for run in list(self._runs.values()):
             run.stop(Why.LEAVING)
         await self._all_end(LAST_WORDS_SECONDS)
-        if self._runs:
-            log.warning("%d handlers would not stop; their leases end by themselves", len(self._runs))
+        if self._busy:
+            log.warning("%d handlers would not stop", self._busy)
 
     async def _all_end(self, seconds: float) -> None:
         tasks = [run.task for run in self._runs.values() if run.task is not None]
