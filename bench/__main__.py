@@ -17,6 +17,7 @@ from .measure import Report
 from .postgres import postgres
 from .stages import seam, stages
 from .users import users
+from .work import work
 
 
 async def main() -> int:
@@ -27,7 +28,7 @@ async def main() -> int:
     parser.add_argument("--folder", type=Path, help="where the databases are made (default: a temporary one)")
     parser.add_argument(
         "--only",
-        choices=("stages", "seam", "callers", "users", "http", "growth", "memory", "postgres"),
+        choices=("stages", "seam", "callers", "users", "work", "http", "growth", "memory", "postgres"),
     )
     options = parser.parse_args()
     rounds = 3 if options.quick else 7
@@ -40,6 +41,7 @@ async def main() -> int:
             "seam": lambda: seam(folder, report, rounds),
             "callers": lambda: callers(folder, report, rounds),
             "users": lambda: users(folder, report, rounds),
+            "work": lambda: work(folder, report, 4_000 if options.quick else 20_000),
             "http": lambda: http(folder, report, rounds),
             "growth": lambda: growth(folder, report, rounds, 100_000 if options.quick else 1_000_000),
             "memory": lambda: memory(report, 300_000 if options.quick else 1_000_000),

@@ -1,6 +1,7 @@
 """onejob: one logical submission makes one job, however often it is retried, raced, crashed or failed over."""
 
 from .core.actor import Actor
+from .core.attempts import Attempt
 from .core.client_views import ClientState, SequenceOutcome, SequenceReceipt
 from .core.fingerprint import fingerprint
 from .core.invalid import Invalid, NotTheOwner
@@ -33,14 +34,19 @@ from .ledger import Ledger
 from .opening import open
 from .sequences import SequencedSubmission
 from .settings import IdempotencyConfig
+from .worker import App, Context, Fatal, Retry, Worker
 
 __all__ = [
     "Actor",
+    "App",
+    "Attempt",
     "ClientState",
+    "Context",
     "CostAction",
     "CostLimit",
     "DefectiveCommand",
     "Delivery",
+    "Fatal",
     "IdempotencyConfig",
     "IdempotencyConflict",
     "IdempotencyKey",
@@ -62,6 +68,7 @@ __all__ = [
     "Quota",
     "Receipt",
     "Reservation",
+    "Retry",
     "SequenceOutcome",
     "SequenceReceipt",
     "SequencedSubmission",
@@ -77,6 +84,7 @@ __all__ = [
     "Unavailable",
     "Unknown",
     "Usage",
+    "Worker",
     "fingerprint",
     "open",
 ]

@@ -16,9 +16,11 @@ from .errors import StoreRefused, Unavailable, Unknown
 
 __all__ = [
     "Attachments",
+    "Backlog",
     "Due",
     "Durability",
     "Engine",
+    "Inputs",
     "JobPage",
     "Listing",
     "Page",
@@ -27,6 +29,7 @@ __all__ = [
     "StoreRefused",
     "Unavailable",
     "Unknown",
+    "Waiting",
 ]
 
 T = TypeVar("T")
@@ -91,9 +94,34 @@ class Due(Query[Upkept], frozen=True, kw_only=True):
 
 
 class Ready(Query[Job], frozen=True, kw_only=True):
-    """Jobs of some types that could be claimed, most urgent first."""
+    """Jobs of some types that could be claimed, most urgent first.
+
+    Of one tenant it costs what the page has, however much waits; of all tenants an engine may look at all that waits.
+    """
 
     types: tuple[str, ...]
+    tenant: str | None = None
+
+
+class Backlog(Struct, frozen=True):
+    """That a tenant has jobs that wait; whoever has claimed one without starting it leaves it among them."""
+
+    tenant: str
+    wait_ms: int  # until the first of them may run; 0: it may
+
+
+class Waiting(Query[Backlog], frozen=True, kw_only=True):
+    """The tenants that have waiting jobs of some types, by name. It costs what it finds, however much they have."""
+
+    types: tuple[str, ...]
+    tenant: str | None = None  # only this one
+    after: str = ""  # cursor: a tenant
+
+
+class Inputs(Query[Attachment], frozen=True, kw_only=True):
+    """The inputs of some jobs of any tenants, in the order of the jobs' ids. For the process, never for a caller."""
+
+    job_ids: tuple[bytes, ...]
 
 
 class Page(Struct, Generic[T], frozen=True):

@@ -9,6 +9,7 @@ from itertools import count
 from msgspec import Struct
 
 from . import audit
+from .claiming import Claims
 from .clock import Clock
 from .core.ending import RETENTION_MS
 from .engine import Engine
@@ -60,10 +61,13 @@ class Host:
         ids: Ids,
         retention_ms: int = RETENTION_MS,
     ) -> None:
-        self.gate = Gate(combined(engine), config, clock.monotonic)
+        combine = combined(engine)
+        self.gate = Gate(combine, config, clock.monotonic)
         self.tail = Tail(self.gate)
         self.readiness = Readiness(self.gate, clock.monotonic)
         self.ids = ids
+        self.claims = Claims(self.gate, ids)
+        combine.committed = self.claims.lookout.told
         self.retention_ms = retention_ms
         self.lease_ms = round(config.pending_ttl_seconds * 1000)
         self.rejected_ms = round(config.rejected_ttl_seconds * 1000)
@@ -121,6 +125,7 @@ class Host:
 
     async def aclose(self) -> None:
         self.tail.close()
+        self.claims.close()
         if self._upkeep is not None:
             self._upkeep.cancel()
             with suppress(asyncio.CancelledError):

@@ -38,12 +38,13 @@ from .quotas import Quotas
 from .reserving import Reserving
 from .sequences import Sequences
 from .tail import Tail
+from .working import Working
 
 CHUNK = 1000
 ERROR_BYTES_MAX = 1000
 
 
-class Ledger(Looking, Quotas, Reserving, Sequences):
+class Ledger(Looking, Quotas, Reserving, Sequences, Working):
     """A caller in front of an engine. Get one with `onejob.open`."""
 
     async def submit(

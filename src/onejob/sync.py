@@ -80,6 +80,16 @@ class Ledger:
     tenant_quota = _blocking(AsyncLedger.tenant_quota)
     set_tenant_quota = _blocking(AsyncLedger.set_tenant_quota)
     store_idempotency_key = _blocking(AsyncLedger.store_idempotency_key)
+    claim = _blocking(AsyncLedger.claim)
+    start = _blocking(AsyncLedger.start)
+    extend = _blocking(AsyncLedger.extend)
+    finish = _blocking(AsyncLedger.finish)
+    release = _blocking(AsyncLedger.release)
+    resolve = _blocking(AsyncLedger.resolve)
+    rerun = _blocking(AsyncLedger.rerun)
+    result = _blocking(AsyncLedger.result)
+    result_json = _blocking(AsyncLedger.result_json)
+    wait = _blocking(AsyncLedger.wait)
     stats = property(lambda self: self._ledger.stats)
 
     def vitals(self) -> Vitals:

@@ -11,8 +11,8 @@ from onejob.conformance.queries import stored
 from onejob.conformance.samples import OTHER, TENANT, a_job
 from onejob.core.facts import Job, Kind
 from onejob.core.states import JobState
-from onejob.engine import Due, Engine, JobPage, Query, Ready
-from onejob.engines.sqlite import SqliteEngine, queries
+from onejob.engine import Due, Engine, Inputs, JobPage, Query, Ready
+from onejob.engines.sqlite import SqliteEngine, queries, waiting
 from onejob.listing import job_list
 from tests.engines.sqlite_files import Direct
 
@@ -72,6 +72,7 @@ async def test_a_page_without_a_filter_is_never_short(engine: SqliteEngine) -> N
         (Due(kind=Kind.JOB), "job_due ((due_at,id)>(?,?) AND due_at<?)"),
         (Due(kind=Kind.STREAM), "stream_due ((expires_at,id)>(?,?) AND expires_at<?)"),
         (Ready(types=("a",)), "job_ready (type=?)"),
+        (Inputs(job_ids=(b"a",)), "PRIMARY KEY (job_id=? AND beside=? AND index=?)"),
     ],
     ids=str,
 )
@@ -80,6 +81,27 @@ async def test_a_query_has_its_index(engine: SqliteEngine, path: str, query: Que
     with Direct(path) as db:
         plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", values))
     assert index in plan
+
+
+@pytest.mark.parametrize(
+    ("sql", "values", "steps"),
+    [
+        (waiting.NEXT_TENANT, ("a", "b"), "job_ready (type=? AND tenant>?)"),
+        (waiting.NEXT_PRIORITY, ("a", "b", 1), "job_ready (type=? AND tenant=? AND priority<?)"),
+        (
+            waiting.AT_PRIORITY,
+            ("a", "b", 1, 2, 3, 4),
+            "job_ready (type=? AND tenant=? AND priority=? AND run_at<?)",
+        ),
+    ],
+)
+async def test_what_waits_is_found_by_steps_without_sorting(
+    engine: SqliteEngine, path: str, sql: str, values: tuple[Any, ...], steps: str
+) -> None:
+    with Direct(path) as db:
+        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", values))
+    assert steps in plan
+    assert "TEMP B-TREE" not in plan
 
 
 async def everything(engine: Engine, query: JobPage) -> list[Job]:

@@ -10,7 +10,7 @@ from onejob.errors import Invalid, OnejobError
 from onejob.http.answers import error_out
 from onejob.settings import CommandLine
 
-from . import commands, parser, serving
+from . import commands, parser, serving, working
 from .screen import Screen, complain, machine, write
 from .trouble import FAILED, INTERRUPTED, exit_code, found
 
@@ -44,6 +44,8 @@ def _run(words: list[str]) -> int:
         options = parser.build().parse_args(words)
         if options.command == "serve":
             return serving.serve(options)
+        if options.command == "worker":
+            return working.work(options)
         settings = CommandLine.from_env()
         answer = commands.answered(options, settings)
         screen = Screen.of_stdout(color=settings.color)

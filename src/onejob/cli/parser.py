@@ -10,7 +10,7 @@ from onejob.core.states import Delivery, JobState
 from onejob.engine import PAGE_MAX
 from onejob.opening import URL_DEFAULT
 
-from . import quota_words, serving
+from . import quota_words, serving, working
 from .trouble import MEANINGS
 from .values import label, length, moment
 
@@ -39,6 +39,7 @@ def build() -> ArgumentParser:
     parser.add_argument("--version", action="version", version=f"onejob {version('onejob')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     _serve(commands)
+    _worker(commands)
     _submit(commands)
     _jobs(commands)
     _keys(commands)
@@ -58,6 +59,17 @@ def _serve(commands: Adding) -> None:
         "onejob serve --port 8001 --engine sqlite:///onejob.db",
     )
     serving.arguments(command)
+    working.beside_service(command)
+
+
+def _worker(commands: Adding) -> None:
+    command = _command(
+        commands,
+        "worker",
+        "Run jobs with the handlers of an app.",
+        "onejob worker shop.jobs:app --concurrency 20",
+    )
+    working.arguments(command)
 
 
 def _submit(commands: Adding) -> None:

@@ -30,11 +30,13 @@ def workers(text: str) -> int | str:
 def serve(options: argparse.Namespace) -> int:
     """Runs until it is told to stop; the exit code."""
     from onejob.http.serve import run  # the service's own dependencies are optional
+    from onejob.worker.loading import app_of
 
     said = {name: getattr(options, name) for name in ("host", "port", "engine", "workers")}
     said["log_format"] = "json" if options.json else None
     try:
-        run(service_config(options.config, overrides=said))
+        app = None if options.app is None else app_of(options.app)
+        run(service_config(options.config, overrides=said), app=app, concurrency=options.concurrency)
     except StoreRefused as error:
         return _failed(options, problem_of(error), WRONG)
     except OSError as error:

@@ -37,7 +37,7 @@ pytest.register_assert_rewrite(
         f"{__name__}.{room}"
         for room in (
             "atomicity", "closing", "culprit", "echo", "fences", "following", "mixed", "order",
-            "queries", "quotas", "races", "sequences", "tenants", "time", "values", "world",
+            "queries", "quotas", "races", "sequences", "tenants", "time", "values", "work", "world",
         )
     )
 )  # fmt: skip

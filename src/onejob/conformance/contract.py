@@ -17,6 +17,7 @@ from .sequences import Sequences
 from .tenants import Tenants
 from .time import Time
 from .values import Values
+from .work import Work
 
 
 @pytest.mark.asyncio
@@ -36,5 +37,6 @@ class EngineContract(
     Tenants,
     Time,
     Values,
+    Work,
 ):
     """Subclass it, and give it a fixture `world`."""

@@ -49,6 +49,7 @@ class Combine:
         self._reads = _Queue(queue_max)
         self._closed = False
         self.trouble: Exception | None = None  # of the last batch of writes; None: it went well
+        self.committed: Callable[[Sequence[AnyReply]], None] | None = None  # told of every batch of writes
 
     @property
     def durability(self) -> Durability:
@@ -106,9 +107,12 @@ class Combine:
         results: Sequence[AnyReply | Exception]
         trouble: Exception | None = None
         try:
-            results = await self._execute([command for command, _ in batch])
-            if len(results) != len(batch):
-                raise ValueError(f"{len(results)} replies to {len(batch)} commands")
+            replies = await self._execute([command for command, _ in batch])
+            if len(replies) != len(batch):
+                raise ValueError(f"{len(replies)} replies to {len(batch)} commands")
+            if self.committed is not None and queue is self._writes:
+                self.committed(replies)
+            results = replies
         except Exception as error:  # noqa: BLE001 - every caller is told
             trouble = error
             results = [_as_failure(error) for _ in batch]

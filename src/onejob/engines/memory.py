@@ -8,10 +8,24 @@ from onejob.clock import Clock, SystemClock, tie, tied
 from onejob.core.facts import Attachment, Beside, Fact, Job, Kind
 from onejob.core.fold import Changes, Wanted, defect_of, fold, gathered
 from onejob.core.receipt import AnyReply
+from onejob.core.states import CLAIMABLE
 from onejob.core.step import Command
 from onejob.core.upkeep import due, due_place
 from onejob.core.work import is_ready
-from onejob.engine import Attachments, Due, Durability, JobPage, Listing, Page, Query, Ready, Unavailable
+from onejob.engine import (
+    Attachments,
+    Backlog,
+    Due,
+    Durability,
+    Inputs,
+    JobPage,
+    Listing,
+    Page,
+    Query,
+    Ready,
+    Unavailable,
+    Waiting,
+)
 
 from .codec import check_storable, fold_u64
 
@@ -115,12 +129,35 @@ class MemoryEngine:
                 return sorted((fact for fact in waiting if due_place(fact) > query.after), key=due_place)
             case Ready():
                 now = self._now()
-                ready = (job for job in self._jobs() if job.type in query.types and is_ready(job, now))
+                ready = (job for job in self._waiting(query) if is_ready(job, now))
                 return sorted(ready, key=lambda job: (-job.priority, job.run_at, job.id))
+            case Waiting():
+                return self._backlogs(query)
+            case Inputs():
+                own = (self.beside.get((id, Beside.INPUT, 0)) for id in sorted(set(query.job_ids)))
+                return [add for add in own if add is not None]
         raise TypeError(f"{type(query).__name__} is not one of the queries")
 
     def _jobs(self) -> Iterable[Job]:
         return self.facts[Kind.JOB].values()
+
+    def _waiting(self, query: Ready | Waiting) -> Iterable[Job]:
+        return (
+            job
+            for job in self._jobs()
+            if job.type in query.types and job.state in CLAIMABLE and query.tenant in (None, job.tenant)
+        )
+
+    def _backlogs(self, query: Waiting) -> Iterable[Backlog]:
+        earliest: dict[str, int] = {}
+        for job in self._waiting(query):
+            earliest[job.tenant] = min(job.run_at, earliest.get(job.tenant, job.run_at))
+        now = self._now()
+        return [
+            Backlog(tenant, max(run_at - now, 0))
+            for tenant, run_at in sorted(earliest.items())
+            if tenant > query.after
+        ]
 
     def _listed(self, query: Listing) -> Iterable[Fact]:
         facts = self.facts[query.kind].values()

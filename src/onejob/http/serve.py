@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from datetime import timedelta
 from types import FrameType
 from typing import Any
 
@@ -18,6 +19,8 @@ from onejob.errors import Invalid
 from onejob.keeping import left_alone
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
+from onejob.worker import App as WorkApp
+from onejob.worker import Worker
 
 from .app import App, Observe, unobserved
 from .config import WORKERS_MAX, ServiceConfig
@@ -73,14 +76,20 @@ class Server(uvicorn.Server):
             self._leaving.get_loop().call_soon_threadsafe(self._leaving.cancel)
 
 
-async def serve(config: ServiceConfig) -> None:
+async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrency: int = 1) -> int:
+    """Until a signal comes; how many handlers of the app would not stop."""
     check(config)
     log = stderr_log(config.log_format)
     asyncio.get_running_loop().set_exception_handler(unforeseen)
     try:
         with bound(config.host, config.port) as listener:
             async with open_ledger(config.engine) as ledger:
-                await _server(config, ledger, log, listener).serve(sockets=[listener])
+                if app is None:
+                    await _server(config, ledger, log, listener).serve(sockets=[listener])
+                    return 0
+                drain = timedelta(seconds=config.drain_seconds_max)
+                worker = app.worker(ledger, concurrency=concurrency, drain=drain)
+                return await _beside(worker, _server(config, ledger, log, listener, worker), listener)
     finally:
         log.flush()
 
@@ -93,6 +102,19 @@ def check(config: ServiceConfig) -> None:
             f"nobody is authenticated here, so {config.host} would be open to all; bind to 127.0.0.1, "
             "or set auth = true",
         )
+
+
+async def _beside(worker: Worker, server: Server, listener: socket.socket) -> int:
+    """Serve and run jobs; both are told to leave by the same signal."""
+    working = asyncio.create_task(worker.run())
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        worker.stop()
+        if server.force_exit:
+            working.cancel()
+        await asyncio.wait((working,))
+    return worker.running
 
 
 def bound(host: str, port: int, *, spread: bool = False) -> socket.socket:
@@ -133,18 +155,22 @@ def ready_line(config: ServiceConfig, address: str, durability: Durability, work
     return f"onejob serves {engine} at {address} (durability: {durability}{several})"
 
 
-def run(config: ServiceConfig) -> None:
-    """Serve until a signal comes."""
+def run(config: ServiceConfig, *, app: WorkApp | None = None, concurrency: int = 1) -> None:
+    """Serve until a signal comes; with an app its jobs are run here, too."""
     _make_room()
-    if (workers := workers_of(config)) > 1:
-        from .supervisor import supervise  # which is made of what is here
+    if (workers := workers_of(config)) == 1:
+        run_loop(serve(config, app=app, concurrency=concurrency))
+        return
+    if app is not None:
+        raise Invalid(
+            "workers", "several processes serve here: run the app's jobs with `onejob worker` beside"
+        )
+    from .supervisor import supervise  # which is made of what is here
 
-        asyncio.run(supervise(config, workers))
-    else:
-        run_loop(serve(config))
+    asyncio.run(supervise(config, workers))
 
 
-def run_loop(main: Coroutine[Any, Any, None]) -> None:
+def run_loop(main: Coroutine[Any, Any, int | None]) -> None:
     try:
         import uvloop
     except ImportError:
@@ -153,9 +179,8 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
         uvloop.run(_ended(main))
 
 
-async def _ended(main: Coroutine[Any, Any, None]) -> None:
-    await main
-    if left_alone():
+async def _ended(main: Coroutine[Any, Any, int | None]) -> None:
+    if await main or left_alone():
         # All is closed and said. The end of the loop would wait for hooks that hear no cancellation, for ever.
         sys.stdout.flush()
         os._exit(0)
@@ -184,7 +209,14 @@ def _make_room() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket) -> Server:
+def _server(
+    config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket, worker: Worker | None = None
+) -> Server:
+    def release() -> None:
+        ledger._host.gate.release_waiters()
+        if worker is not None:
+            worker.stop()
+
     def ready() -> None:
         say_ready(config, address(listener), ledger.durability, caveat=ledger.vitals().caveat)
 
@@ -192,7 +224,7 @@ def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.so
     return Server(
         uvicorn_config(config, app, log),
         ready=ready,
-        release=ledger._host.gate.release_waiters,
+        release=release,
         leave=leaving(config, app),
     )
 

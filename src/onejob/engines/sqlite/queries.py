@@ -6,18 +6,22 @@ import apsw
 
 from onejob.core.facts import JOB_ID_BYTES, U64, Attachment, Beside, Kind
 from onejob.core.identity import tenant_prefix
-from onejob.core.states import CLAIMABLE
 from onejob.core.upkeep import DUE
-from onejob.engine import Attachments, Due, JobPage, Listing, Page, Query, Ready
+from onejob.engine import Attachments, Due, Inputs, JobPage, Listing, Page, Query, Ready, Waiting
 from onejob.engines.codec import columns, fact_of, fold_u64, unfold_u64
+
+from . import waiting
+from .waiting import CLAIMABLE_TEST
 
 # A page of a filtered list looks at no more jobs than these: a few milliseconds, whatever a tenant has stored.
 EXAMINED_MAX = 10_000
-# Spelled as in the index job_ready, which serves this test only.
-_CLAIMABLE = f"state IN ({', '.join(repr(str(state)) for state in sorted(CLAIMABLE))})"
 
 
 def answered(db: apsw.Connection, query: Query[Any], now: int) -> Page[Any]:
+    if isinstance(query, Waiting):
+        return waiting.backlogs(db, query, now)
+    if isinstance(query, Ready) and query.tenant is not None:
+        return waiting.ready(db, query, query.tenant, now)
     least = _least(db, query) if isinstance(query, JobPage) else b""
     sql, values = asked(query, now, least)
     rows = db.execute(sql, values).fetchall()
@@ -40,12 +44,19 @@ def asked(query: Query[Any], now: int, least: bytes = b"") -> tuple[str, list[An
             )
             start = fold_u64(query.start)
             values = [query.job_id, int(query.beside), start, start, query.tenant]
+        case Inputs():
+            marks = ", ".join("?" * len(query.job_ids))
+            sql = (
+                'SELECT job_id, beside, "index", data FROM attachment '
+                f'WHERE job_id IN ({marks}) AND beside = ? AND "index" = 0 ORDER BY job_id'
+            )
+            values = [*query.job_ids, int(Beside.INPUT)]
         case Due():
             sql, values = _due(query, now)
         case Ready():
             marks = ", ".join("?" * len(query.types))
             sql = (
-                f"{_from(Kind.JOB)} WHERE type IN ({marks}) AND {_CLAIMABLE} "
+                f"{_from(Kind.JOB)} WHERE type IN ({marks}) AND {CLAIMABLE_TEST} "
                 "AND run_at <= ? AND lease_until < ? ORDER BY priority DESC, run_at, id"
             )
             values = [*query.types, now, now]
@@ -56,7 +67,7 @@ def asked(query: Query[Any], now: int, least: bytes = b"") -> tuple[str, list[An
 
 def items(query: Query[Any], rows: list[Any]) -> list[Any]:
     match query:
-        case Attachments():
+        case Attachments() | Inputs():
             return [Attachment(id, Beside(beside), U64(unfold_u64(n)), data) for id, beside, n, data in rows]
         case Listing() | Due():
             return [fact_of(query.kind, row) for row in rows]

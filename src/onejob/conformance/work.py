@@ -1,0 +1,140 @@
+"""What waits to be run is found, tenant by tenant; and of several who want a job, one has it."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from onejob.core.facts import Job
+from onejob.core.finish import Ends, Finish
+from onejob.core.receipt import AnyReply, Claimed, Created, Finished, Reason, Refused, Started
+from onejob.core.states import CLAIMABLE, JobState
+from onejob.core.step import Command
+from onejob.core.work import Claim, Start
+from onejob.engine import Backlog, Engine, Inputs, Ready, Waiting
+from onejob.ids import new_holder, new_job_id
+
+from .commands import Seen, look
+from .queries import stored
+from .samples import ACTOR, OTHER, TENANT, TYPE, a_job, a_policy, submit
+from .world import World, ask
+
+RACERS = 8
+
+
+class Work:
+    async def test_a_tenants_ready_jobs_come_most_urgent_first(self, world: World) -> None:
+        own = [a_job(type="ab"[n % 2], priority=-(n // 3), run_at=n % 3) for n in range(12)]
+        await stored(world.engine, [*own[::-1], a_job(OTHER, type="a", priority=9)])
+        for types in (("a",), ("b", "a"), ("a", "none", "a"), ()):
+            expected = sorted(
+                (job for job in own if job.type in types), key=lambda job: (-job.priority, job.run_at, job.id)
+            )
+            for limit in range(1, len(expected) + 2):
+                page = await world.engine.scan(Ready(types=types, tenant=TENANT, limit=limit))
+                assert page.items == expected[:limit]
+                assert page.more == (limit < len(expected))
+        assert (await world.engine.scan(Ready(types=("a",), tenant="none"))).items == []
+
+    async def test_of_a_tenant_only_what_could_be_claimed_is_ready(self, world: World) -> None:
+        now = await _now(world)
+        await stored(world.engine, [a_job(state=state) for state in sorted(set(JobState) - CLAIMABLE)])
+        ready = a_job(priority=-5)
+        await stored(
+            world.engine,
+            [a_job(priority=1, run_at=now + 50), a_job(lease_until=now + 50), a_job(run_at=now + 60), ready],
+        )
+        assert (await world.engine.scan(Ready(types=(TYPE,), tenant=TENANT))).items == [ready]
+
+    async def test_tenants_with_waiting_jobs_are_found_by_name(self, world: World) -> None:
+        names = ["a", "b", "c", "d"]
+        await stored(world.engine, [a_job(name, type="xy"[n % 2]) for n, name in enumerate(names * 2)])
+        await stored(world.engine, [a_job("e", state=JobState.RUNNING), a_job("f", type="other")])
+        for types, found in ((("x", "y"), names), (("x",), ["a", "c"]), (("none",), []), ((), [])):
+            for limit in range(1, 6):
+                page = await world.engine.scan(Waiting(types=types, limit=limit))
+                assert page.items == [Backlog(name, 0) for name in found[:limit]]
+                assert page.more == (limit < len(found))
+            for name in names:
+                page = await world.engine.scan(Waiting(types=types, after=name))
+                assert [one.tenant for one in page.items] == [other for other in found if other > name]
+                page = await world.engine.scan(Waiting(types=types, tenant=name))
+                assert [one.tenant for one in page.items] == [other for other in found if other == name]
+
+    async def test_it_is_told_how_long_the_first_of_a_tenants_jobs_must_wait(self, world: World) -> None:
+        now = await _now(world)
+        for priority, wait in ((5, 900_000), (0, 600_000), (-5, 700_000)):
+            await stored(
+                world.engine, [a_job(priority=priority, run_at=now + wait, type="xy"[priority == 0])]
+            )
+        await stored(world.engine, [a_job(OTHER, run_at=now + 900_000), a_job(OTHER, run_at=now - 1)])
+        items = (await world.engine.scan(Waiting(types=("x", "y", TYPE)))).items
+        assert [one.tenant for one in items] == [TENANT, OTHER]
+        assert 600_000 - 10_000 < items[0].wait_ms <= 600_000
+        assert items[1].wait_ms == 0
+
+    async def test_inputs_of_many_jobs_come_at_once(self, world: World) -> None:
+        commands = [
+            submit(f"k{n}", tenant=(TENANT, OTHER)[n % 2], input=b'{"n":%d}' % n, type=TYPE) for n in range(5)
+        ]
+        made = [await ask(world.engine, command, Created) for command in commands]
+        inputs = {one.job.id: command.input for one, command in zip(made, commands, strict=True)}
+        asked = (*inputs, new_job_id(), next(iter(inputs)))
+        page = await world.engine.scan(Inputs(job_ids=asked))
+        assert [(add.job_id, add.data) for add in page.items] == sorted(inputs.items())
+        assert (await world.engine.scan(Inputs(job_ids=()))).items == []
+
+    async def test_a_race_for_a_job_has_one_winner(self, world: World) -> None:
+        (job,) = await stored(world.engine, [a_job()])
+        engines = [world.engine, *[await world.reopen() for _ in range(2)]]
+        claims = [claim(job, start=n % 2 == 0) for n in range(RACERS)]
+        replies = await _race(engines, claims)
+        won = [reply for reply in replies if isinstance(reply, (Claimed, Started))]
+        assert len(won) == 1
+        assert won[0].job.token == job.token + 1
+        lost = [reply for reply in replies if isinstance(reply, Refused)]
+        assert {reply.reason for reply in lost} == {Reason.NOT_READY}
+        assert len(lost) == RACERS - 1
+
+    async def test_of_many_deliveries_of_one_token_one_starts_and_one_finishes(self, world: World) -> None:
+        (job,) = await stored(world.engine, [a_job()])
+        token = (await ask(world.engine, claim(job), Claimed)).job.token
+        engines = [world.engine, await world.reopen()]
+        starts = [
+            Start(tenant=TENANT, job_id=job.id, token=token, holder=new_holder(), lease_ms=60_000)
+            for _ in range(RACERS)
+        ]
+        begun = [reply for reply in await _race(engines, starts) if isinstance(reply, Started)]
+        assert len(begun) == 1
+        finishes = [
+            Finish(
+                tenant=TENANT,
+                job_id=job.id,
+                token=token,
+                holder=start.holder,
+                ends=Ends.SUCCESS,
+                result=b"%d" % n,
+                actor=ACTOR,
+            )
+            for n, start in enumerate(starts)
+        ]
+        ends = await _race(engines, finishes)
+        won = [n for n, reply in enumerate(ends) if isinstance(reply, Finished)]
+        assert [starts[n].holder for n in won] == [begun[0].job.holder]
+        again = await ask(world.engine, finishes[won[0]], Finished)
+        assert again.job.state is JobState.SUCCESS
+
+
+def claim(job: Job, *, start: bool = False) -> Claim:
+    return Claim(tenant=job.tenant, job_id=job.id, holder=new_holder(), lease_ms=60_000, start=start)
+
+
+async def _race(engines: list[Engine], commands: Sequence[Command[Any]]) -> list[AnyReply]:
+    """All at once, each through its own call."""
+    answers = await asyncio.gather(
+        *(engines[n % len(engines)].execute([command]) for n, command in enumerate(commands))
+    )
+    return [reply for (reply,) in answers]
+
+
+async def _now(world: World) -> int:
+    return (await ask(world.engine, look(a_policy("none")), Seen)).at

@@ -1,0 +1,83 @@
+"""A claimed job, as whoever runs it holds it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, json
+
+from .facts import Job
+from .invalid import Invalid
+from .moment import utc
+from .views import JobView
+from .work import LEASE_MS_MAX, LEASE_MS_MIN, LOG_CHARS_MAX, LOG_LINES_AT_ONCE_MAX, PROGRESS_CHARS_MAX
+
+_CUT = "…"
+
+
+class Attempt(Struct, frozen=True):
+    """Yours until the lease ends: start it, extend it while you work, then finish it, or release it."""
+
+    head: Job
+    input: bytes  # JSON
+    lease_ms: int
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.job.id} {self.head.type} token={self.token}>"
+
+    @property
+    def job(self) -> JobView:
+        return JobView(self.head)
+
+    @property
+    def job_id(self) -> str:
+        """The key to hand to whatever is called on the way: it is the same in every attempt."""
+        return self.job.id
+
+    @property
+    def token(self) -> int:
+        return self.head.token
+
+    @property
+    def holder(self) -> bytes:
+        return self.head.holder
+
+    @property
+    def lease_until(self) -> datetime:
+        return utc(self.head.lease_until)
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the time of this attempt is over; None: there is no limit, or it has not been started."""
+        head = self.head
+        return utc(head.started_at + head.timeout_ms) if head.timeout_ms and head.started_at else None
+
+    @property
+    def value(self) -> Any:
+        """The input, decoded."""
+        return json.decode(self.input)
+
+
+def checked_lease(lease_ms: int) -> int:
+    if not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
+        raise Invalid("lease", "a lease lasts from 100 milliseconds to 24 hours")
+    return lease_ms
+
+
+def checked_progress(progress: object) -> str:
+    """As it is stored: JSON, and short."""
+    text = json.encode(progress).decode()
+    if len(text) > PROGRESS_CHARS_MAX:
+        raise Invalid("progress", f"progress has at most {PROGRESS_CHARS_MAX} characters as JSON; say less")
+    return text
+
+
+def checked_lines(lines: Sequence[str]) -> tuple[str, ...]:
+    """As they are stored: a line that is too long is cut."""
+    if len(lines) > LOG_LINES_AT_ONCE_MAX:
+        raise Invalid("logs", f"at most {LOG_LINES_AT_ONCE_MAX} lines are told at once; tell the others next")
+    return tuple(map(cut, lines))
+
+
+def cut(line: str) -> str:
+    return line if len(line) <= LOG_CHARS_MAX else line[: LOG_CHARS_MAX - 1] + _CUT

@@ -1,0 +1,9 @@
+"""Running jobs: handlers, and the worker that claims, keeps and finishes what they run."""
+
+from .app import App
+from .context import Context
+from .handlers import Handler
+from .verdicts import Fatal, Outdone, Retry
+from .worker import Worker
+
+__all__ = ["App", "Context", "Fatal", "Handler", "Outdone", "Retry", "Worker"]

@@ -1,0 +1,69 @@
+"""`onejob.App`: handlers by the type of their jobs, and workers that run them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from onejob.core.states import Delivery
+from onejob.errors import Invalid
+from onejob.intake import ATTEMPTS_DEFAULT
+from onejob.ledger import Ledger
+
+from .handlers import Handler, handler_of, told_of
+from .worker import Worker
+
+
+class App:
+    """`describe` gives the words that are kept of a failure; by default its kind and place, never its message."""
+
+    def __init__(self, *, describe: Callable[[BaseException], str] = told_of) -> None:
+        self.handlers: dict[str, Handler] = {}
+        self.describe = describe
+
+    def job(
+        self,
+        type: str,
+        *,
+        delivery: Delivery | str = Delivery.AT_LEAST_ONCE,
+        max_attempts: int = ATTEMPTS_DEFAULT,
+        timeout: timedelta | float | None = None,
+    ) -> Callable[[Callable[..., Any]], Handler]:
+        """Let a function run the jobs of a type; async ones on the loop, plain ones in threads."""
+
+        def taken(function: Callable[..., Any]) -> Handler:
+            if type in self.handlers:
+                raise Invalid("job", f"{type} has a handler already; give the other another type")
+            handler = handler_of(
+                type, function, delivery=delivery, max_attempts=max_attempts, timeout=timeout
+            )
+            self.handlers[type] = handler
+            return handler
+
+        return taken
+
+    def handlers_of(self, types: Sequence[str] | None) -> dict[str, Handler]:
+        """The handlers of these types, or all."""
+        unknown = [type for type in types or () if type not in self.handlers]
+        if unknown or not self.handlers:
+            raise Invalid(
+                "types",
+                f"there is no handler for {', '.join(unknown) or 'anything'}; write one with @app.job",
+            )
+        return {type: self.handlers[type] for type in types or self.handlers}
+
+    def worker(self, queue: Ledger, **options: Any) -> Worker:
+        """A worker on a ledger: await its `run`. Options are those of `Worker`."""
+        return Worker(self, queue, **options)
+
+    @asynccontextmanager
+    async def working(self, queue: Ledger, **options: Any) -> AsyncIterator[Worker]:
+        """A worker that runs beside what is inside, and leaves in order after it."""
+        worker = self.worker(queue, **options)
+        running = asyncio.create_task(worker.run())
+        try:
+            yield worker
+        finally:
+            worker.stop()
+            await running

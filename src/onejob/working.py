@@ -1,0 +1,212 @@
+"""The front door for whoever runs jobs, and for whoever waits for what they give."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from msgspec import json
+
+from .claiming import CLAIM_MAX, Taken, Wanted
+from .core.attempts import Attempt, checked_lease, checked_lines, checked_progress
+from .core.facts import Beside, Job
+from .core.finish import RESULT_BYTES_MAX, Ends, Finish, Resolution, Resolve
+from .core.identity import checked_name, policy_id, tally_id
+from .core.ids import parse_id
+from .core.limits import POLICY_NAME
+from .core.money import Amount
+from .core.receipt import AnyReply, Extended, Finished, Released, Resolved, Started
+from .core.states import ENDED
+from .core.step import Command
+from .core.views import JobView
+from .core.work import LEASE_MS_DEFAULT, Extend, Release, Start
+from .engine import Attachments
+from .errors import Invalid, NotFound
+from .front import Front
+from .intake import cost_of
+from .outcome import failure
+from .sight import seen_job
+
+LEASE_DEFAULT = timedelta(milliseconds=LEASE_MS_DEFAULT)
+WAIT_DEFAULT = timedelta(seconds=30)
+TYPES_MAX = 100
+_MS = timedelta(milliseconds=1)
+_NOTHING: Any = object()
+
+
+class Working(Front):
+    async def claim(
+        self,
+        types: str | Sequence[str],
+        *,
+        limit: int = 1,
+        lease: timedelta = LEASE_DEFAULT,
+        start: bool = False,
+        wait: timedelta = timedelta(0),
+        holder: bytes | None = None,
+    ) -> list[Attempt]:
+        """Take jobs that are ready, most urgent first. With `start` they are started in the same step."""
+        wanted = Wanted(
+            types=checked_types(types),
+            holder=holder or self._host.ids.holder(),
+            limit=checked_limit(limit),
+            lease_ms=checked_lease(lease // _MS),
+            start=start,
+            tenant=self._caller.tenant,
+        )
+        taken = await self._host.claims.claim_in_time(wanted, wait.total_seconds())
+        return [attempt_of(one, wanted.lease_ms) for one in taken]
+
+    async def start(self, attempt: Attempt) -> Attempt:
+        """Begin to run a claimed job. Of several who try, one does; the others hear LeaseLost and do nothing."""
+        reply = await self._ask(Start(**held(attempt), lease_ms=attempt.lease_ms))
+        return _further(attempt, reply, Started)
+
+    async def extend(
+        self, attempt: Attempt, *, progress: object = _NOTHING, logs: Sequence[str] = (), offset: int = -1
+    ) -> Attempt:
+        """Prolong the lease. Log lines follow those of before; with `offset` they are there once if told twice."""
+        command = Extend(
+            **held(attempt),
+            lease_ms=attempt.lease_ms,
+            progress="" if progress is _NOTHING else checked_progress(progress),
+            logs=checked_lines(logs),
+            offset=attempt.head.logs if offset < 0 else offset,
+        )
+        return _further(attempt, await self._ask(command), Extended)
+
+    async def finish(
+        self,
+        attempt: Attempt,
+        result: Any = None,
+        *,
+        error: str | None = None,
+        final: bool = False,
+        retry_after: timedelta | None = None,
+        cost: Amount | None = None,
+    ) -> JobView:
+        """Say how it ended. An error is tried again while attempts are left, unless it is final."""
+        command = Finish(
+            **held(attempt),
+            ends=Ends.SUCCESS if error is None else Ends.FAILED,
+            result=result_json(result) if error is None else b"",
+            error=error or "",
+            final=final,
+            retry_ms=0 if retry_after is None else max(retry_after // _MS, 1),
+            cost=None if cost is None else cost_of(cost),
+            actor=self._caller.actor,
+            retention_ms=self._host.retention_ms,
+        )
+        return await self._told(command, Finished)
+
+    async def release(self, attempt: Attempt, *, delay: timedelta = timedelta(0)) -> JobView:
+        """Hand it back, for at once or for later. That it was started does not count as an attempt."""
+        return await self._told(Release(**held(attempt), delay_ms=max(delay // _MS, 0)), Released)
+
+    async def resolve(self, job_id: str, resolution: Resolution | str, *, note: str = "") -> JobView:
+        """An operator's word about a lost job: it succeeded, it failed, or it is to be run again."""
+        job = await seen_job(self._gate, self._caller, parse_id(job_id))
+        command = Resolve(
+            tenant=job.tenant,
+            job_id=job.id,
+            resolution=_resolution(resolution),
+            actor=self._caller.actor,
+            note=note,
+            user=job.user,
+            tally_id=tally_id(job.tenant, job.user),
+            policy_id=policy_id(job.tenant, POLICY_NAME),
+            retention_ms=self._host.retention_ms,
+        )
+        return await self._told(command, Resolved)
+
+    async def rerun(self, job_id: str, *, note: str = "") -> JobView:
+        """Run a failed or lost job again: the same id, a new token, its attempts from the first."""
+        return await self.resolve(job_id, Resolution.RERUN, note=note)
+
+    async def result(self, job_id: str) -> Any:
+        """What a job gave, decoded; None for one that gave nothing."""
+        data = await self.result_json(job_id)
+        return json.decode(data) if data else None
+
+    async def result_json(self, job_id: str) -> bytes:
+        """What a job gave, as it is stored; empty while there is nothing, and where it gave nothing."""
+        job = await seen_job(self._gate, self._caller, parse_id(job_id))
+        query = Attachments(tenant=job.tenant, job_id=job.id, beside=Beside.RESULT)
+        page = await self._gate.scan(query)
+        return page.items[-1].data if page.items else b""
+
+    async def wait(self, job_id: str, timeout: timedelta = WAIT_DEFAULT) -> JobView:
+        """The job when it has ended, or as it is when the time is up."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout.total_seconds()
+        job = await seen_job(self._gate, self._caller, parse_id(job_id))
+        if job.state in ENDED or timeout <= timedelta(0):
+            return JobView(job)
+        async with self._host.tail.watching(job.tenant, job.id) as watched:
+            while watched.head.state not in ENDED and not watched.closed:
+                news = watched.news
+                if watched.gone:
+                    raise NotFound("the job was erased meanwhile; it cannot be waited for")
+                if not await watched.wait(news, max(until - loop.time(), 0)):
+                    break
+            return JobView(watched.head)
+
+    async def _told(self, command: Command[Any], kind: type[Finished | Released | Resolved]) -> JobView:
+        reply = await self._ask(command)
+        if isinstance(reply, kind):
+            return JobView(reply.job)
+        raise failure(reply, "")
+
+
+def attempt_of(taken: Taken, lease_ms: int) -> Attempt:
+    return Attempt(taken.job, taken.input, lease_ms)
+
+
+def held(attempt: Attempt) -> dict[str, Any]:
+    """What a worker's command must name to be let through."""
+    head = attempt.head
+    return {"tenant": head.tenant, "job_id": head.id, "token": head.token, "holder": head.holder}
+
+
+def result_json(result: Any) -> bytes:
+    """A result as it is stored; nothing for None."""
+    if result is None:
+        return b""
+    try:
+        data = json.encode(result)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Invalid(
+            "result", f"a result is JSON, and this is not ({type(error).__name__}); convert it"
+        ) from None
+    if len(data) > RESULT_BYTES_MAX:
+        raise Invalid(
+            "result", f"a result has at most {RESULT_BYTES_MAX} bytes; keep it elsewhere, name it here"
+        )
+    return data
+
+
+def checked_types(types: str | Sequence[str]) -> tuple[str, ...]:
+    names = (types,) if isinstance(types, str) else tuple(dict.fromkeys(types))
+    if not 1 <= len(names) <= TYPES_MAX:
+        raise Invalid("types", f"name 1 to {TYPES_MAX} types of jobs")
+    return tuple(checked_name("type", name) for name in names)
+
+
+def checked_limit(limit: int) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= CLAIM_MAX:
+        raise Invalid("limit", f"1 to {CLAIM_MAX} jobs are claimed at once")
+    return limit
+
+
+def _resolution(word: Resolution | str) -> Resolution:
+    try:
+        return Resolution(word)
+    except ValueError:
+        raise Invalid("resolution", f"choose one of {', '.join(Resolution)}") from None
+
+
+def _further(attempt: Attempt, reply: AnyReply, kind: type[Started | Extended]) -> Attempt:
+    if not isinstance(reply, kind):
+        raise failure(reply, "")
+    job: Job = reply.job
+    return Attempt(job, attempt.input, attempt.lease_ms)

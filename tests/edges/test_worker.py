@@ -1,0 +1,307 @@
+"""Workers in one process: what handlers get, what becomes of what they give, raise or never end."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypedDict
+
+import pytest
+from msgspec import Struct
+
+import onejob
+from onejob import App, Context, Fatal, JobState, Retry
+
+SHORT = timedelta(milliseconds=600)
+LONG = timedelta(seconds=20)
+
+
+class Order(Struct):
+    amount: int
+    note: str = ""
+
+
+@dataclass
+class Plain:
+    amount: int
+
+
+class Typed(TypedDict):
+    amount: int
+
+
+@pytest.fixture
+async def queue(url: str) -> AsyncIterator[onejob.Ledger]:
+    async with onejob.open(url) as ledger:
+        yield ledger
+
+
+async def ended(queue: onejob.Ledger, job_id: str) -> onejob.Job:
+    job = await queue.wait(job_id, LONG)
+    assert job.state in ("success", "failed", "cancelled", "lost"), job.state
+    return job
+
+
+async def done(app: App, queue: onejob.Ledger, type: str, input: Any = None, **options: Any) -> onejob.Job:
+    """One job through a worker, to its end."""
+    made = await queue.submit(type, input, **options)
+    async with app.working(queue):
+        return await ended(queue, made.job_id)
+
+
+@pytest.mark.parametrize("shape", [Order, Plain, Typed, dict, Any], ids=str)
+async def test_the_input_has_the_type_that_the_handler_names(queue: onejob.Ledger, shape: Any) -> None:
+    app = App()
+
+    async def charge(order: Any) -> Any:
+        amount = order["amount"] if isinstance(order, dict) else order.amount
+        return {"charged": amount, "kind": type(order).__name__}
+
+    charge.__annotations__["order"] = shape
+    app.job("charge")(charge)
+    job = await done(app, queue, "charge", {"amount": 42})
+    assert job.state is JobState.SUCCESS
+    kind = "dict" if shape in (Typed, dict, Any) else shape.__name__
+    assert await queue.result(job.id) == {"charged": 42, "kind": kind}
+
+
+async def test_a_wrong_input_is_a_final_failure_that_tells_the_place_and_not_the_value(
+    queue: onejob.Ledger,
+) -> None:
+    app = App()
+
+    @app.job("charge")
+    async def charge(order: Order) -> None:
+        raise AssertionError("must not run")
+
+    job = await done(app, queue, "charge", {"amount": "my secret"})
+    assert (job.state, job.attempts) == (JobState.FAILED, 1)
+    assert "$.amount" in str(job.error)
+    assert "secret" not in str(job.error)
+
+
+async def test_plain_functions_run_in_threads(queue: onejob.Ledger) -> None:
+    app = App()
+    loop_thread = threading.get_ident()
+
+    @app.job("plain")
+    def plain(n: int, ctx: Context) -> dict[str, Any]:
+        assert threading.get_ident() != loop_thread
+        ctx.log("from a thread")
+        ctx.progress({"half": True})
+        return {"n": n + 1}
+
+    job = await done(app, queue, "plain", 1)
+    assert await queue.result(job.id) == {"n": 2}
+    assert (job.head.logs, job.head.progress) == (1, '{"half":true}')
+
+
+async def test_the_context_tells_of_the_job_and_takes_progress_and_lines(queue: onejob.Ledger) -> None:
+    app = App()
+    seen: list[tuple[Any, ...]] = []
+
+    @app.job("t", timeout=30)
+    async def handle(context: Context) -> str:
+        seen.append((context.job_id, context.token, context.attempt, context.tenant, context.key))
+        assert context.deadline is not None
+        for n in range(250):
+            context.log(f"line {n}")
+        await context.progress(0.5)
+        assert (await queue.job(context.job_id)).head.progress == "0.5"
+        return "done"
+
+    made = await handle.submit(queue, idempotency_key="k")
+    async with app.working(queue):
+        job = await ended(queue, made.job_id)
+    assert seen == [(made.job_id, 1, 1, "default", "k")]
+    assert job.head.logs == 250
+    assert job.state is JobState.SUCCESS
+
+
+async def test_a_failure_keeps_its_kind_and_place_and_not_its_words(queue: onejob.Ledger) -> None:
+    app = App()
+
+    @app.job("t")
+    async def handle() -> None:
+        raise ValueError("card 4711 is no good")
+
+    job = await done(app, queue, "t", max_attempts=1)
+    assert job.state is JobState.FAILED
+    assert str(job.error).startswith("ValueError at test_worker.py:")
+    assert "4711" not in str(job.error)
+
+
+async def test_a_described_failure_has_the_words_of_the_app(queue: onejob.Ledger) -> None:
+    app = App(describe=str)
+
+    @app.job("t")
+    def handle() -> None:
+        raise ValueError("no good")
+
+    assert (await done(app, queue, "t", max_attempts=1)).error == "no good"
+
+
+async def test_fatal_ends_and_retry_comes_back(queue: onejob.Ledger) -> None:
+    app = App()
+
+    @app.job("fatal")
+    async def fatal() -> None:
+        raise Fatal("no such account")
+
+    @app.job("retry")
+    async def retry(ctx: Context) -> int:
+        if ctx.attempt < 3:
+            raise Retry("not yet", after=0.01)
+        return ctx.attempt
+
+    job = await done(app, queue, "fatal", max_attempts=5)
+    assert (job.state, job.attempts, job.error) == (JobState.FAILED, 1, "no such account")
+    job = await done(app, queue, "retry", max_attempts=5)
+    assert (job.state, job.attempts, job.head.token) == (JobState.SUCCESS, 3, 3)
+    assert await queue.result(job.id) == 3
+
+
+async def test_a_result_that_is_no_json_is_a_final_failure(queue: onejob.Ledger) -> None:
+    app = App()
+
+    @app.job("t")
+    async def handle() -> object:
+        return object()
+
+    job = await done(app, queue, "t", max_attempts=5)
+    assert (job.state, job.attempts) == (JobState.FAILED, 1)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_an_attempt_ends_with_its_time(queue: onejob.Ledger, plain: bool) -> None:
+    app = App()
+    go = threading.Event()
+
+    @app.job("t")
+    async def slow() -> None:
+        await asyncio.sleep(60)
+
+    @app.job("plain")
+    def slow_plain() -> None:
+        go.wait(60)
+
+    made = await queue.submit("plain" if plain else "t", max_attempts=1, timeout=timedelta(seconds=1))
+    async with app.working(queue, drain=timedelta(0)):
+        job = await ended(queue, made.job_id)
+        go.set()
+    assert (job.state, job.error) == (JobState.FAILED, "its time is over")
+
+
+async def test_a_cancelled_job_stops_its_handler_within_a_heartbeat(queue: onejob.Ledger) -> None:
+    app = App()
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    @app.job("t")
+    async def handle(ctx: Context) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            assert ctx.cancelled
+            stopped.set()
+
+    made = await queue.submit("t")
+    async with app.working(queue, lease=SHORT) as worker:
+        await begun.wait()
+        await queue.cancel(made.job_id)
+        async with asyncio.timeout(5):
+            await stopped.wait()
+    assert (await queue.job(made.job_id)).state is JobState.CANCELLED
+    assert "success" not in worker.counts()
+
+
+async def test_a_lease_is_kept_while_the_handler_runs(queue: onejob.Ledger) -> None:
+    app = App()
+
+    @app.job("t")
+    async def handle() -> None:
+        await asyncio.sleep(3 * SHORT.total_seconds())
+
+    made = await queue.submit("t")
+    async with app.working(queue, lease=SHORT):
+        for _ in range(10):
+            await queue.sweep()
+            await asyncio.sleep(0.1)
+        job = await ended(queue, made.job_id)
+    assert (job.state, job.head.token, job.attempts) == (JobState.SUCCESS, 1, 1)
+
+
+async def test_an_at_most_once_handler_never_begins_a_second_attempt(queue: onejob.Ledger) -> None:
+    app = App()
+
+    @app.job("t", delivery="at_most_once")
+    async def handle() -> None:
+        raise AssertionError("must not run")
+
+    made = await queue.submit("t")
+    (attempt,) = await queue.claim("t", start=True)
+    await queue.finish(attempt, error="once", retry_after=timedelta(milliseconds=1))
+    async with app.working(queue):
+        job = await ended(queue, made.job_id)
+    assert job.state is JobState.FAILED
+    assert "at most once" in str(job.error)
+
+
+async def test_a_worker_that_leaves_finishes_what_it_can_and_hands_back_the_rest(
+    queue: onejob.Ledger,
+) -> None:
+    app = App()
+    begun = asyncio.Semaphore(0)
+
+    @app.job("t")
+    async def handle(seconds: float) -> None:
+        begun.release()
+        await asyncio.sleep(seconds)
+
+    quick, slow = await queue.submit("t", 0.2), await queue.submit("t", 60)
+    once = await queue.submit("t", 60, delivery=onejob.Delivery.AT_MOST_ONCE)
+    async with app.working(queue, drain=timedelta(seconds=0.5)):
+        for _ in range(3):
+            await begun.acquire()
+    assert (await queue.job(quick.job_id)).state is JobState.SUCCESS
+    job = await queue.job(slow.job_id)
+    assert (job.state, job.attempts, job.head.lease_until) == (JobState.PENDING, 0, 0)
+    assert (await queue.job(once.job_id)).state is JobState.FAILED
+
+
+async def test_no_more_than_so_many_jobs_run_at_once(queue: onejob.Ledger) -> None:
+    app = App()
+    running = most = 0
+
+    @app.job("t")
+    async def handle() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    made = await queue.submit_many([onejob.Submission(type="t") for _ in range(40)])
+    async with app.working(queue, concurrency=3):
+        for receipt in made:
+            assert isinstance(receipt, onejob.Receipt)
+            assert (await ended(queue, receipt.job_id)).state is JobState.SUCCESS
+    assert most == 3
+
+
+async def test_wrong_handlers_and_workers_are_refused_by_name(queue: onejob.Ledger) -> None:
+    app = App()
+    with pytest.raises(onejob.Invalid):
+        app.worker(queue)
+    with pytest.raises(onejob.Invalid, match="one input"):
+        app.job("two")(lambda a, b: None)
+    with pytest.raises(onejob.Invalid, match="by name"):
+        app.job("many")(lambda *a: None)
+    app.job("t")(lambda: None)
+    with pytest.raises(onejob.Invalid, match="already"):
+        app.job("t")(lambda: None)
+    with pytest.raises(onejob.Invalid, match="other"):
+        app.worker(queue, types=("other",))
+    with pytest.raises(onejob.Invalid):
+        app.worker(queue, concurrency=0)

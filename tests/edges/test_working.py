@@ -1,0 +1,264 @@
+"""The verbs of whoever runs jobs, in Python, on every engine."""
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import onejob
+from onejob.claiming import Claims, Taken, Wanted
+from onejob.clock import FakeClock, SystemClock
+from onejob.core.actor import Actor
+from onejob.engine import Page, Query, Waiting
+from onejob.engines.memory import MemoryEngine
+
+LEASE = timedelta(seconds=60)
+
+
+async def test_a_job_walks_from_claim_to_result(queue: onejob.Ledger) -> None:
+    made = await queue.submit("charge", {"amount": 42})
+    (attempt,) = await queue.claim("charge", lease=LEASE)
+    assert (attempt.job_id, attempt.value, attempt.token) == (made.job_id, {"amount": 42}, 1)
+    assert await queue.claim("charge") == []
+    attempt = await queue.start(attempt)
+    attempt = await queue.extend(attempt, progress={"done": 0.5}, logs=["one", "two"])
+    assert (attempt.head.logs, attempt.head.progress) == (2, '{"done":0.5}')
+    done = await queue.finish(attempt, {"paid": True})
+    assert done.state is onejob.JobState.SUCCESS
+    assert await queue.result(made.job_id) == {"paid": True}
+    assert (await queue.finish(attempt, {"paid": True})).state is onejob.JobState.SUCCESS
+    with pytest.raises(onejob.LeaseLost):
+        await queue.finish(attempt, {"paid": False})
+
+
+async def test_a_claim_can_start_at_once(queue: onejob.Ledger) -> None:
+    await queue.submit("charge")
+    (attempt,) = await queue.claim(["charge", "refund"], start=True)
+    assert attempt.job.state is onejob.JobState.RUNNING
+    assert await queue.result(attempt.job_id) is None
+    done = await queue.finish(attempt)
+    assert done.state is onejob.JobState.SUCCESS
+    assert await queue.result(attempt.job_id) is None
+
+
+async def test_the_most_urgent_jobs_are_claimed_first(queue: onejob.Ledger) -> None:
+    made = [await queue.submit("t", n, priority=n % 3) for n in range(9)]
+    claimed = await queue.claim("t", limit=5)
+    expected = [2, 5, 8, 1, 4]
+    assert [attempt.value for attempt in claimed] == expected
+    assert [attempt.job_id for attempt in claimed] == [made[n].job_id for n in expected]
+
+
+async def test_a_failure_is_tried_again_after_a_while_until_it_is_final(
+    queue: onejob.Ledger, clock: FakeClock
+) -> None:
+    made = await queue.submit("t")
+    (attempt,) = await queue.claim("t", start=True)
+    job = await queue.finish(attempt, error="no such luck", retry_after=timedelta(seconds=9))
+    assert (job.state, job.error) == (onejob.JobState.SCHEDULED, "no such luck")
+    assert await queue.claim("t", start=True) == []
+    clock.advance(9)
+    (again,) = await queue.claim("t", start=True)
+    assert (again.job_id, again.token, again.job.attempts) == (made.job_id, 2, 2)
+    with pytest.raises(onejob.LeaseLost):
+        await queue.extend(attempt)
+    assert (await queue.finish(again, error="never", final=True)).state is onejob.JobState.FAILED
+    assert (await queue.rerun(made.job_id, note="mended")).state is onejob.JobState.PENDING
+    (third,) = await queue.claim("t", start=True)
+    assert third.token == 3
+
+
+async def test_what_is_released_can_be_claimed_by_others(queue: onejob.Ledger) -> None:
+    await queue.submit("t")
+    (attempt,) = await queue.claim("t", start=True)
+    assert (await queue.release(attempt)).attempts == 0
+    (other,) = await queue.claim("t")
+    with pytest.raises(onejob.LeaseLost):
+        await queue.start(attempt)
+    assert (await queue.start(other)).token == 2
+
+
+async def test_two_deliveries_of_one_claim_start_it_once(queue: onejob.Ledger) -> None:
+    await queue.submit("t")
+    (attempt,) = await queue.claim("t")
+    other = onejob.Attempt(_held_by(attempt, b"another"), attempt.input, attempt.lease_ms)
+    started = await asyncio.gather(queue.start(attempt), queue.start(other), return_exceptions=True)
+    assert sum(isinstance(one, onejob.Attempt) for one in started) == 1
+    assert sum(isinstance(one, onejob.LeaseLost) for one in started) == 1
+
+
+async def test_log_lines_told_twice_are_there_once(queue: onejob.Ledger) -> None:
+    await queue.submit("t")
+    (attempt,) = await queue.claim("t", start=True)
+    first = await queue.extend(attempt, logs=["a", "b"], offset=0)
+    assert (await queue.extend(attempt, logs=["a", "b"], offset=0)).head.logs == 2
+    assert (await queue.extend(first, logs=["c" * 5000])).head.logs == 3
+    with pytest.raises(onejob.SubmissionRefused):
+        await queue.extend(first, logs=["e"], offset=7)
+    with pytest.raises(onejob.Invalid):
+        await queue.extend(first, logs=["x"] * 101)
+    with pytest.raises(onejob.Invalid):
+        await queue.extend(first, progress="x" * 1000)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"types": []},
+        {"types": ["t"] * 2 + [str(n) for n in range(100)]},
+        {"limit": 0},
+        {"limit": 101},
+        {"limit": True},
+        {"lease": timedelta(0)},
+        {"lease": timedelta(days=2)},
+    ],
+    ids=str,
+)
+async def test_absurd_claims_are_refused(queue: onejob.Ledger, wrong: dict[str, Any]) -> None:
+    with pytest.raises(onejob.Invalid):
+        await queue.claim(**{"types": "t"} | wrong)
+
+
+async def test_whoever_waits_for_a_job_hears_of_its_end(queue: onejob.Ledger) -> None:
+    made = await queue.submit("t")
+    waiting = asyncio.create_task(queue.wait(made.job_id, timedelta(seconds=20)))
+    (attempt,) = await queue.claim("t", start=True)
+    await queue.finish(attempt, 7)
+    assert (await waiting).state is onejob.JobState.SUCCESS
+    other = await queue.submit("t")
+    assert (await queue.wait(other.job_id, timedelta(milliseconds=10))).state is onejob.JobState.PENDING
+
+
+async def test_whoever_waits_for_work_hears_of_a_submission_at_once(queue: onejob.Ledger) -> None:
+    claiming = asyncio.create_task(queue.claim("t", wait=timedelta(seconds=20)))
+    other = asyncio.create_task(queue.claim("other", wait=timedelta(seconds=20)))
+    await asyncio.sleep(0.5)  # by now they look seldom
+    clock = SystemClock()
+    begin = clock.monotonic()
+    made = await queue.submit("t")
+    assert [one.job_id for one in await claiming] == [made.job_id]
+    assert clock.monotonic() - begin < 0.25
+    other.cancel()
+    await asyncio.gather(other, return_exceptions=True)
+
+
+async def test_a_scheduled_job_is_claimed_when_its_time_has_come() -> None:
+    clock = SystemClock()
+    begin = clock.monotonic()
+    async with onejob.open("memory://") as queue:
+        await queue.submit("t", run_at=datetime.now(UTC) + timedelta(milliseconds=700))
+        (attempt,) = await queue.claim("t", wait=timedelta(seconds=20))
+        assert 0.6 < clock.monotonic() - begin < 1.5
+        assert attempt.job.state is onejob.JobState.PENDING
+
+
+async def test_a_claimer_who_goes_away_holds_nothing() -> None:
+    engine = SlowEngine()
+    async with onejob.open("memory://") as queue:
+        queue._host.claims = Claims(_gate_on(engine), queue._host.ids)
+        await engine.execute([])
+        claims = queue._host.claims
+        await claims._gate.execute([_submit("t")])
+        claiming = asyncio.create_task(claims.claim(_wanted("t")))
+        await engine.reached.wait()
+        claiming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+        engine.go.set()
+        while not (taken := await claims.claim(_wanted("t"))):
+            await asyncio.sleep(0.01)
+        assert taken[0].job.token == 2
+
+
+async def test_tenants_take_turns() -> None:
+    async with onejob.open("memory://") as queue:
+        claims = queue._host.claims
+        await queue.submit_many([onejob.Submission(type="t") for _ in range(60)])
+        for n in range(3):
+            tenant = queue.acting(tenant=f"small{n}", user="u", actor=Actor.client("c"))
+            for _ in range(3):
+                await tenant.submit("t")
+        served: list[str] = []
+        for _ in range(6):
+            served += [one.job.tenant for one in await claims.claim(_wanted("t", limit=4))]
+        assert Counter(served[:12]) == {"default": 3, "small0": 3, "small1": 3, "small2": 3}
+        assert set(served[12:]) == {"default"}
+        one_by_one = [(await claims.claim(_wanted("t")))[0].job.tenant for _ in range(3)]
+        assert one_by_one == ["default"] * 3
+
+
+async def test_more_tenants_than_a_page_has_are_all_served() -> None:
+    async with onejob.open("memory://") as queue:
+        for n in range(130):
+            await queue.acting(tenant=f"t{n:03}", user="u", actor=Actor.client("c")).submit("t")
+        served: Counter[str] = Counter()
+        for _ in range(130):
+            served.update(one.job.tenant for one in await queue._host.claims.claim(_wanted("t")))
+        assert served == {f"t{n:03}": 1 for n in range(130)}
+
+
+async def test_who_meets_others_looks_further() -> None:
+    async with onejob.open("memory://") as queue:
+        await queue.submit_many([onejob.Submission(type="t", input=n) for n in range(40)])
+        claims = [Claims(queue._gate, queue._host.ids) for _ in range(4)]
+        taken: list[list[Taken]] = []
+        while sum(map(len, taken)) < 40:
+            taken += await asyncio.gather(*(one.claim(_wanted("t", limit=5)) for one in claims))
+            assert len(taken) < 40, "they are in each other's way"
+        assert sorted(one.input for some in taken for one in some) == sorted(b"%d" % n for n in range(40))
+
+
+async def test_an_idle_claimer_asks_about_once_a_second() -> None:
+    class Counting(MemoryEngine):
+        asked = 0
+
+        async def scan(self, query: Query[Any], /) -> Page[Any]:
+            self.asked += 1
+            assert isinstance(query, Waiting)
+            return await super().scan(query)
+
+    engine = Counting()
+    claims = Claims(_gate_on(engine), onejob.ids.SystemIds())
+    await claims.claim_in_time(_wanted("t"), 2.0)
+    before = engine.asked
+    await claims.claim_in_time(_wanted("t"), 3.0)
+    assert engine.asked - before <= 6
+
+
+def _held_by(attempt: onejob.Attempt, holder: bytes) -> Any:
+    from msgspec.structs import replace
+
+    return replace(attempt.head, holder=holder)
+
+
+def _wanted(*types: str, limit: int = 1) -> Wanted:
+    return Wanted(types=types, holder=onejob.ids.new_holder(), limit=limit, lease_ms=60_000)
+
+
+def _submit(type: str) -> Any:
+    from onejob.conformance.samples import submit
+
+    return submit("k", type=type)
+
+
+def _gate_on(engine: MemoryEngine) -> Any:
+    from onejob.engines.combine import Combine
+    from onejob.engines.gate import Gate
+
+    return Gate(Combine(engine), onejob.IdempotencyConfig(), FakeClock().monotonic)
+
+
+class SlowEngine(MemoryEngine):
+    """Holds back the first claim until it is told to go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.go = asyncio.Event(), asyncio.Event()
+
+    async def execute(self, commands: Any, /) -> Any:
+        if any(type(command).__name__ == "Claim" for command in commands):
+            self.reached.set()
+            await self.go.wait()
+        return await super().execute(commands)

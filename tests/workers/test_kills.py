@@ -1,0 +1,73 @@
+"""Workers killed at any moment, and one that comes back from the dead."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from onejob import sync
+from onejob.settings import IdempotencyConfig
+
+from .campaign import campaign
+
+ZOMBIE = """
+import asyncio, os, signal, sys
+from datetime import timedelta
+import onejob
+
+app = onejob.App()
+
+
+@app.job("t")
+async def handle(ctx: onejob.Context) -> str:
+    if ctx.attempt == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)  # and not a moment between the resurrection and the finish
+    return f"attempt {ctx.attempt}"
+
+
+async def main() -> None:
+    async with onejob.open(sys.argv[1], sweep=False) as queue:
+        worker = app.worker(queue, lease=timedelta(milliseconds=500))
+        working = asyncio.create_task(worker.run())
+        while not worker.counts():
+            await asyncio.sleep(0.01)
+        print(worker.counts(), flush=True)
+        worker.stop()
+        await working
+
+
+asyncio.run(main())
+"""
+
+
+def test_killed_workers_leave_every_job_as_its_delivery_promises(tmp_path: Path) -> None:
+    verdict = campaign(
+        f"sqlite:///{tmp_path / 'jobs.db'}", tmp_path, jobs=60, workers=4, seed=7, seconds_max=60
+    )
+    assert verdict.wrong == []
+    assert verdict.kills > 2
+
+
+def test_the_finish_of_a_zombie_is_refused(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    config = IdempotencyConfig(cleanup_interval_seconds=0.1)
+    with sync.open(url, config=config) as queue:
+        made = queue.submit("t")
+        with subprocess.Popen(
+            [sys.executable, "-c", ZOMBIE, url], stdout=subprocess.PIPE, text=True
+        ) as zombie:
+            until = time.monotonic() + 30
+            while not queue.job(made.job_id).attempts:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            (attempt,) = queue.claim("t", start=True, wait=timedelta(seconds=30))
+            assert attempt.token == 2
+            os.kill(zombie.pid, signal.SIGCONT)
+            assert zombie.stdout is not None
+            assert "{'refused': 1}" in zombie.stdout.readline()
+            assert queue.finish(attempt, "the living").state == "success"
+            assert queue.result(made.job_id) == "the living"
+            assert zombie.wait(10) == 0

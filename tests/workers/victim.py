@@ -1,0 +1,61 @@
+"""A worker process that leaves evidence outside of the ledger: one line for each begin, end and finish."""
+
+import asyncio
+import os
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import onejob
+from onejob.settings import IdempotencyConfig
+from onejob.worker import run
+
+LEASE = timedelta(milliseconds=800)
+CONCURRENCY = 4
+TYPES = ("again", "once")
+PAUSE_MAX = 0.5
+
+
+class Evidence:
+    """A file that many processes append to; a line is written whole or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def leave(self, what: str, job_id: str, token: int) -> None:
+        os.write(self._file, f"{what} {job_id} {token} {os.getpid()}\n".encode())
+
+
+def app_of(evidence: Evidence, chance: Random) -> onejob.App:
+    app = onejob.App()
+
+    async def handle(ctx: onejob.Context) -> dict[str, Any]:
+        evidence.leave("begin", ctx.job_id, ctx.token)
+        ctx.log(f"attempt {ctx.attempt}")
+        await asyncio.sleep(chance.random() * PAUSE_MAX)
+        evidence.leave("end", ctx.job_id, ctx.token)
+        return {"token": ctx.token, "pid": os.getpid()}
+
+    for type in TYPES:
+        app.job(type)(handle)
+    return app
+
+
+def main(url: str, path: Path, seed: int) -> None:
+    """Until it is killed."""
+    evidence = Evidence(path)
+    say = run.Run._say
+
+    async def said(self: run.Run, word: Any) -> None:
+        await say(self, word)
+        evidence.leave("said", self.attempt.job_id, self.attempt.token)
+
+    run.Run._say = said  # type: ignore[method-assign]  # to know what was acknowledged
+    asyncio.run(_work(url, app_of(evidence, Random(seed))))
+
+
+async def _work(url: str, app: onejob.App) -> None:
+    config = IdempotencyConfig(cleanup_interval_seconds=0.2)
+    async with onejob.open(url, config=config) as queue:
+        await app.worker(queue, concurrency=CONCURRENCY, lease=LEASE).run()
