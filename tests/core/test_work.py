@@ -6,6 +6,7 @@ import pytest
 
 from onejob.core.facts import Beside, Job
 from onejob.core.finish import BACKOFF_MS_MAX, Ends, Finish, Resolution, Resolve, backoff_ms
+from onejob.core.limits import CostLimit, Period
 from onejob.core.receipt import (
     AnyReply,
     Cancelled,
@@ -224,7 +225,7 @@ def test_success_keeps_the_result_and_frees_slot_and_money() -> None:
     world.do(claim(start=True))
     done = finish(result=b'{"ok":1}', cost=30)
     job = the(world.do(done), Finished).job
-    assert (job.state, job.slot, job.cost_held) == (JobState.SUCCESS, b"", 0)
+    assert (job.state, job.slot) == (JobState.SUCCESS, b"")
     tally = world.tally()
     assert (tally.live, tally.cost_held, tally.spent) == (2, 60, (30, 30, 30))
     assert world.beside[JOB, Beside.RESULT, 1] == b'{"ok":1}'
@@ -345,7 +346,21 @@ def test_a_lost_job_frees_its_slot_keeps_its_money_and_runs_again_only_with_a_sl
     assert refused.reason is Reason.QUOTA_EXCEEDED
     world.do(cancel(nth(2).job_id), LATE)
     the(world.do(resolve(Resolution.RERUN, **mine, **counted), LATE), Resolved)
-    assert (world.tally().live, world.tally().cost_held) == (1, 40)
+    tally = world.tally()
+    assert (tally.live, tally.cost_held, tally.spent) == (1, 40, (40, 40, 40))  # the lost attempt ran
+
+
+def test_a_failed_job_that_runs_again_costs_again() -> None:
+    world = World(limited(cost_limit=CostLimit(100, Period.DAY)))
+    job = nth(1, cost=60)
+    world.do(job)
+    mine: dict[str, Any] = {"job_id": job.job_id}
+    counted: dict[str, Any] = {"tally_id": TALLY_ID, "policy_id": POLICY_ID}
+    world.do(claim(start=True, **mine))
+    world.do(finish(ends=Ends.FAILED, final=True, **mine))
+    assert world.tally().spent == (60, 60, 60)
+    refused = the(world.do(resolve(Resolution.RERUN, **mine, **counted)), Refused)
+    assert refused.reason is Reason.COST_LIMIT_EXCEEDED
 
 
 def test_a_job_that_is_not_there_is_missing() -> None:

@@ -88,7 +88,7 @@ class Model(Clerk):
             return charged
         if not dry:
             self.counts["take-overs"] += 1
-            job.slot = c.tally_id if charged else b""
+            job.slot, job.user = c.tally_id if charged else b"", c.user
             key.holder, key.token = c.job_id, key.token + 1
             self.settle_key(key, "committed", now + c.ttl_ms, b"", now)
             job.state = "pending"
@@ -130,7 +130,7 @@ class Model(Clerk):
             if isinstance(charged, tuple):
                 return charged
             if not dry:
-                job.slot = c.tally_id if charged else b""
+                job.slot, job.user = c.tally_id if charged else b"", c.user
             return self._take(key, c, now, dry=dry)
         if said[0] == "in_progress" and key.holder == c.holder:
             return self._hold(key)

@@ -101,8 +101,8 @@ class Purses(Shelf):
         return (
             self.live(tally),
             len(purse.active(now)),
-            purse.jobs_in(now, MINUTE, 60),
-            purse.jobs_in(now, HOUR, 24),
+            purse.jobs_in(now, MINUTE, 61),
+            purse.jobs_in(now, HOUR, 25),
             self.money(tally, now),
             tuple(purse.spent(now, period) for period in ("day", "week", "month")),
         )
@@ -148,7 +148,7 @@ class Purses(Shelf):
         if slot is None and limits and self.used(tally, now) + need.jobs > min(limits):
             return ("refused", "SLOT_LOST" if need.had else "QUOTA_EXCEEDED")
         if need.new:
-            for name, step, steps in (("jobs_per_hour", MINUTE, 60), ("jobs_per_day", HOUR, 24)):
+            for name, step, steps in (("jobs_per_hour", MINUTE, 61), ("jobs_per_day", HOUR, 25)):
                 refused = _too_often(purse, allowed.get(name), need.jobs, now, step, steps)
                 if refused is not None:
                     return refused
@@ -198,8 +198,6 @@ class Purses(Shelf):
             if spent and state != "lost" and job.state != "preparing":
                 purse.paid.append((now, spent))
         job.state, job.ended, job.stamp = state, now, now
-        if state != "lost":
-            job.cost = 0
         if state != "lost" or not job.cost:
             job.slot = b""
 

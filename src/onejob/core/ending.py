@@ -47,7 +47,6 @@ def ended(
         lease_until=0,
         # What a lost job spent is not known yet: its money stays held, and the mark says where.
         slot=job.slot if lost and job.cost_held else b"",
-        cost_held=job.cost_held if lost else 0,
         ended_at=now,
         # A lost job waits for an operator, however long.
         due_at=0 if lost else max(now + retention_ms, job.keep_until),

@@ -99,7 +99,7 @@ class Job(Struct, frozen=True, gc=False):
     lease_until: int = 0
     attempts: int = 0
     slot: bytes = b""  # the tally that counts it; cleared in the step that ends it
-    cost_held: int = 0
+    cost_held: int = 0  # the estimate; the tally holds it while the mark is there
     events: int = 1  # how many there were; the first is implied by created_at and actor
     ended_at: int = 0
     error: str = ""

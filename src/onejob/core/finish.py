@@ -3,14 +3,18 @@
 from enum import StrEnum
 from hashlib import sha256
 
+from msgspec.structs import replace
+
 from .charging import charge
 from .ending import RETENTION_MS, ended
 from .facts import U64, Attachment, Beside, Job, Tally, changed
 from .history import Event, told
+from .ids import text_of
 from .quota import Ask
 from .receipt import Finished, Missing, Reason, Refused, Resolved
 from .states import Delivery, JobState, Move, after, allowed
 from .step import Facts, Footprint, Step
+from .tally import spending
 from .work import HeldCommand, JobCommand, let_go
 
 BACKOFF_FIRST_MS = 1000
@@ -135,12 +139,16 @@ class Resolve(JobCommand, frozen=True, gc=False, kw_only=True):
         return Step(Resolved(end.job, now), end.puts, adds=end.adds, cuts=end.cuts)
 
     def _rerun(self, job: Job, facts: Facts, now: int) -> Step[Resolved | Refused | Missing]:
-        """A slot is taken again, or the rerun is refused; what a lost job holds of money stays its own."""
-        ask = Ask(cost=0 if job.slot else job.cost_held, is_new=False)
+        """A slot is taken again, or the rerun is refused. What a lost job held is spent, for it ran, and held anew."""
+        lost = job.cost_held if job.slot else 0
+        ask = Ask(cost=job.cost_held - lost, job_id=text_of(job.id), is_new=False)
         taken = charge(facts, ask, now, tenant=self.tenant, user=self.user, tally_id=self.tally_id)
         if isinstance(taken, Refused):
             return Step(taken)
-        tallies: tuple[Tally, ...] = () if taken is None else (taken.tally,)
+        tallies: tuple[Tally, ...] = ()
+        if taken is not None:
+            spent = spending(taken.tally, now, lost) if lost else {}
+            tallies = (replace(taken.tally, **spent),)
         adds, cuts = told(job, Event(now, "run again", self.actor, self.note))
         again = changed(
             job,

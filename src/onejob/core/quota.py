@@ -14,6 +14,7 @@ from .receipt import Caution, Limit, Reason, Refused
 from .states import SlotState
 from .tally import Standing
 
+HELD_MAX = 2**62  # stores have 64 bits for it
 _WARN_PERCENT = 80
 _ACTIVE = SlotState.ACTIVE
 
@@ -135,6 +136,9 @@ def _too_often(tally: Tally, limits: Effective, held: Standing, ask: Ask, now: i
 
 
 def _too_dear(limits: Effective, held: Standing, ask: Ask, now: int) -> Refused | None:
+    if held.money_held + ask.cost > HELD_MAX:
+        message = "Cost limit exceeded: more than can be counted is held by jobs. Wait for some to end"
+        return Refused(Reason.COST_LIMIT_EXCEEDED, message, now, {"limit": Limit.COST})
     for limit in limits.costs:
         spent = held.spent[limit.period]
         used = spent + held.money_held

@@ -59,7 +59,7 @@ class Reserve(Arrival, frozen=True, gc=False, kw_only=True):
         return Step(reply, (record, job, *tallies), adds=(self.attached_input(),))
 
     def _take_over(self, record: Record, facts: Facts, now: int) -> Step[Held | Answer]:
-        """The slot is the taker's: the one of the holder before ended with the lease."""
+        """Slot and job are the taker's: the slot of the holder before ended with the lease."""
         job = facts.jobs.get(record.job_id)
         if job is None or job.state in ENDED:
             return _taken_over(record, job, (), now, holder=self.holder, lease_ms=self.lease_ms)
@@ -69,7 +69,7 @@ class Reserve(Arrival, frozen=True, gc=False, kw_only=True):
         if isinstance(taken, Refused):
             return Step(taken)
         tallies, slot, _ = _slot_of(taken)
-        marked = job if job.slot == slot else replace(job, slot=slot)
+        marked = replace(job, slot=slot, user=self.user)
         return _taken_over(record, marked, tallies, now, holder=self.holder, lease_ms=self.lease_ms)
 
 

@@ -1,5 +1,7 @@
 """Submit: a plain job, reserved, created and committed in one step."""
 
+from msgspec.structs import replace
+
 from .arrival import Answer, Arrival, closed, committed, made_ready, ready_state
 from .facts import Fact, Record, live
 from .ids import text_of
@@ -64,7 +66,8 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
         tallies = () if charged is None else (charged.tally,)
         taken = committed(record, now, holder=self.job_id, token=record.token + 1, ttl_ms=self.ttl_ms)
         slot = tallies[0].id if tallies else b""
-        ready = made_ready(job, now, keep_until=taken.expires_at, slot=slot)
+        # It is the taker's from now on: whose slot it has, whose money it costs, whose job it is.
+        ready = made_ready(replace(job, user=self.user), now, keep_until=taken.expires_at, slot=slot)
         return Step(Created(ready, taken.expires_at, now), (taken, ready, *tallies))
 
     def _ask(self, job_id: bytes) -> Ask:

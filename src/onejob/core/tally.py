@@ -1,7 +1,8 @@
 """The arithmetic of a tally: what a user holds, reserved, submitted and spent. No limits here, only counts.
 
-A reservation that has expired counts nowhere, swept or not. Counters slide: the hour is the last 60 minutes,
-the day the last 24 hours. Money is counted by the UTC day, week and month.
+A reservation that has expired counts nowhere, swept or not. Counters slide: the hour is the running minute and the
+60 before it, the day the running hour and the 24 before it, so that nothing leaves too early. Money is counted by
+the UTC day, week and month.
 """
 
 from collections.abc import Mapping
@@ -15,8 +16,8 @@ from .states import SlotState
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
-MINUTES = 60
-HOURS = 24
+MINUTES = 60 + 1
+HOURS = 24 + 1
 RECOUNT_MS = MINUTE_MS  # after a change, upkeep counts again
 
 _ACTIVE = SlotState.ACTIVE
@@ -145,7 +146,8 @@ def _slid(counters: tuple[int, ...], size: int, steps: int) -> tuple[int, ...]:
     """Counters as they stand some steps later: the oldest first, the running one last."""
     if not counters or steps >= size:
         return (0,) * size
-    return counters[steps:] + (0,) * steps if steps > 0 else counters
+    whole = (0,) * (size - len(counters)) + counters
+    return whole[steps:] + (0,) * steps if steps > 0 else whole
 
 
 def _frees_in(counters: tuple[int, ...], step_ms: int, now: int, excess: int) -> int:

@@ -4,17 +4,15 @@ from typing import Any
 
 from onejob.core.facts import JOB_ID_BYTES, U64, Attachment, Beside, Kind
 from onejob.core.identity import tenant_prefix
-from onejob.core.states import CLAIMABLE
 from onejob.core.upkeep import DUE
-from onejob.engine import Attachments, Due, JobPage, Listing, Page, Query, Ready
+from onejob.engine import Attachments, Backlog, Due, Inputs, JobPage, Listing, Page, Query, Ready, Waiting
 from onejob.engines.codec import fact_of, fold_u64, unfold_u64
 
+from . import waiting
 from .statements import Statements
 
 # A page of a filtered list looks at no more jobs than these: a few milliseconds, whatever a tenant has stored.
 EXAMINED_MAX = 10_000
-# Spelled as in the index job_ready, which serves this test only.
-_CLAIMABLE = f"state IN ({', '.join(repr(str(state)) for state in sorted(CLAIMABLE))})"
 
 
 def asked(words: Statements, query: Query[Any], least: bytes = b"") -> tuple[str, list[Any]]:
@@ -31,7 +29,15 @@ def asked(words: Statements, query: Query[Any], least: bytes = b"") -> tuple[str
         case Due():
             sql, values = _due(words, query, now)
         case Ready():
-            sql, values = _ready(words, query, now)
+            sql, values = waiting.ready(words, query, now)
+        case Waiting():
+            sql, values = waiting.backlogs(words, query, now)
+        case Inputs():
+            sql = (
+                f"SELECT job_id, beside, index, data FROM {words.table('attachment')} "
+                "WHERE job_id = ANY ($1::bytea[]) AND beside = $2 AND index = 0 ORDER BY job_id"
+            )
+            values = [list(query.job_ids), int(Beside.INPUT)]
         case _:
             raise TypeError(f"{type(query).__name__} is not one of the queries")
     return f"{sql} LIMIT {query.limit + 1}", values
@@ -39,7 +45,9 @@ def asked(words: Statements, query: Query[Any], least: bytes = b"") -> tuple[str
 
 def items(query: Query[Any], rows: list[Any]) -> list[Any]:
     match query:
-        case Attachments():
+        case Waiting():
+            return [Backlog(tenant, wait_ms) for tenant, wait_ms in rows]
+        case Attachments() | Inputs():
             return [Attachment(id, Beside(beside), U64(unfold_u64(n)), data) for id, beside, n, data in rows]
         case Listing() | Due():
             return [fact_of(query.kind, tuple(row)) for row in rows]
@@ -72,17 +80,6 @@ def _attachments(words: Statements, query: Attachments) -> tuple[str, list[Any]]
         f"{words.table('job')} WHERE id = a.job_id AND tenant = $4) ORDER BY index < 0, index"
     )
     return sql, [query.job_id, int(query.beside), fold_u64(query.start), query.tenant]
-
-
-def _ready(words: Statements, query: Ready, now: str) -> tuple[str, list[Any]]:
-    # Of each type its most urgent ones, which an index has in order: all that are ready are never sorted.
-    order = "ORDER BY priority DESC, run_at, id"
-    each = (
-        f"{_from(words, Kind.JOB)} WHERE type = wanted.name AND {_CLAIMABLE} "
-        f"AND run_at <= {now} AND lease_until < {now} {order} LIMIT {query.limit + 1}"
-    )
-    types = "(SELECT DISTINCT unnest($1::text[]) AS name) AS wanted"
-    return f"SELECT job.* FROM {types} CROSS JOIN LATERAL ({each}) AS job {order}", [list(query.types)]
 
 
 def _listing(words: Statements, query: Listing) -> tuple[str, list[Any]]:
