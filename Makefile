@@ -49,9 +49,11 @@ bench: .venv/.bench ## Measure what a submission costs, and the bars it must hol
 docs: $(READY) ## Renew the generated pages
 	$(BIN)/python docs/generate.py
 
-prove: $(READY) ## Run the long campaigns: random walks, killed workers
+prove: $(READY) ## Run the long campaigns: random walks, a crowd, killed workers, failovers
 	$(BIN)/python -m tests.engines.paces --steps 100000
+	$(BIN)/python -m tests.edges.crowd
 	$(BIN)/python -m tests.workers
+	$(BIN)/python -m tests.failover
 	$(BIN)/python -m tests.walks $(ARGS)
 
 clean: ## Remove everything that was made here

@@ -34,13 +34,13 @@ async def http(folder: Path, report: Report, rounds: int) -> None:
     if shutil.which("wrk") is None:
         report.row("skipped: wrk is not installed", "-")
         return
-    text = await _api_key(folder)
+    text = await api_key(f"sqlite:///{folder / 'http.db'}")
     (folder / "serve.toml").write_text('auth = true\nport = 0\nengine = "sqlite:///http.db"\n')
-    service = await _started(
+    service = await started(
         [sys.executable, "-m", "onejob.cli", "serve", "--config", "serve.toml"],
         folder,
     )
-    empty = await _started([sys.executable, "-m", "bench.empty"], folder, str(Path(__file__).parents[1]))
+    empty = await started([sys.executable, "-m", "bench.empty"], folder, str(Path(__file__).parents[1]))
     try:
         for callers in (64, 1):
             await _compare(folder, report, rounds, callers, text, service=service, empty=empty)
@@ -59,9 +59,9 @@ async def _compare(
     seen: dict[str, list[Run]] = {"empty": [], "new": [], "duplicate": []}
     for number in range(rounds):
         fresh = f'"b{callers}-{number}-" .. n'
-        seen["empty"].append(await _wrk(folder, empty, callers, fresh, key))
-        seen["new"].append(await _wrk(folder, service, callers, fresh, key))
-        seen["duplicate"].append(await _wrk(folder, service, callers, f'"d{callers}"', key))
+        seen["empty"].append(await wrk(folder, empty, callers, fresh, key))
+        seen["new"].append(await wrk(folder, service, callers, fresh, key))
+        seen["duplicate"].append(await wrk(folder, service, callers, f'"d{callers}"', key))
     for name, runs in seen.items():
         middle = Run(*(median(values) for values in zip(*runs, strict=True)))
         figures = f"{middle.rate:,.0f}/s  p99 {middle.p99_ms:.1f} ms  {middle.cpu_us:.0f} µs"
@@ -73,12 +73,12 @@ async def _compare(
         report.bar(f"{callers} connections, {name} / empty", ratio, least=least if callers > 1 else 0.01)
 
 
-async def _api_key(folder: Path) -> str:
-    async with open_ledger(f"sqlite:///{folder / 'http.db'}") as ledger:
+async def api_key(url: str) -> str:
+    async with open_ledger(url) as ledger:
         return (await ApiKeys(ledger).create("bench", roles=frozenset({Role.SUBMITTER}))).text
 
 
-async def _started(words: list[str], folder: Path, path: str = "") -> Started:
+async def started(words: list[str], folder: Path, path: str = "") -> Started:
     process = await asyncio.create_subprocess_exec(
         *words,
         cwd=folder,
@@ -92,19 +92,19 @@ async def _started(words: list[str], folder: Path, path: str = "") -> Started:
     return process, found[0].decode()
 
 
-async def _wrk(folder: Path, server: Started, callers: int, key: str, api_key: str) -> Run:
+async def wrk(folder: Path, server: Started, callers: int, key: str, secret: str) -> Run:
     process, url = server
     script = folder / "wrk.lua"
     script.write_text(
         f"local n = 0\nlocal body = [[{BODY}]]\n"
         "function request()\n  n = n + 1\n"
         f'  return wrk.format("POST", "/api/jobs", {{["Idempotency-Key"] = {key}, '
-        f'["Authorization"] = "Bearer {api_key}"}}, body)\nend\n'
+        f'["Authorization"] = "Bearer {secret}"}}, body)\nend\n'
     )
     before = _cpu_seconds(process.pid)
     words = ["-t1", f"-c{callers}", f"-d{SECONDS}s", "--latency", "-s", str(script), url]
-    wrk = await asyncio.create_subprocess_exec("wrk", *words, stdout=asyncio.subprocess.PIPE)
-    out = (await wrk.communicate())[0].decode()
+    running = await asyncio.create_subprocess_exec("wrk", *words, stdout=asyncio.subprocess.PIPE)
+    out = (await running.communicate())[0].decode()
     requests = int(re.search(r"(\d+) requests in", out)[1])  # type: ignore[index]  # wrk prints it
     rate = float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1])  # type: ignore[index]  # wrk prints it
     p99 = re.search(r"99%\s+([\d.]+)(us|ms|s)", out)

@@ -13,12 +13,15 @@ from onejob.core.limits import POLICY_NAME, CostLimit, Limits, Period, encoded
 from onejob.core.receipt import Created, TallyFound
 from onejob.core.slots import SetLimits
 from onejob.core.step import Footprint
+from onejob.engine import Engine
+from onejob.engines import open_engine
 from onejob.engines.combine import Combine
 from onejob.engines.gate import Gate
 from onejob.engines.sqlite import SqliteEngine
 from onejob.ids import new_job_id
 from onejob.intake import Caller, submit_of
 from onejob.settings import IdempotencyConfig
+from tests.postgres_server import Server
 
 from .made import random_keys, submission
 from .measure import Laps, Report, Work, rates
@@ -31,9 +34,21 @@ LIMITS = encoded(Limits(10**9, 10**9, 10**9, CostLimit(10**15, Period.MONTH)))
 
 
 async def users(folder: Path, report: Report, rounds: int) -> None:
-    report.title(f"Submissions per second on SQLite with quotas ({CALLERS} callers, every limit set)")
+    """On each engine that many callers share."""
+    await _compare("SQLite", await SqliteEngine.open(str(folder / "users.db")), report, rounds)
+    server = Server(shared_buffers="128MB", max_wal_size="4GB", checkpoint_timeout="30min")
+    try:
+        server.make()
+        server.start()
+        await _compare("PostgreSQL", await open_engine(server.database()), report, rounds)
+    finally:
+        server.remove()
+    _footprint(report, random_keys(random.Random(8)), rounds)
+
+
+async def _compare(on: str, engine: Engine, report: Report, rounds: int) -> None:
+    report.title(f"Submissions per second on {on} with quotas ({CALLERS} callers, every limit set)")
     keys = random_keys(random.Random(7))
-    engine = await SqliteEngine.open(str(folder / "users.db"))
     gate = Gate(Combine(engine), IdempotencyConfig(), SystemClock().monotonic)
     names = {
         "hot user": ["hot"] * CALLERS,
@@ -64,9 +79,8 @@ async def users(folder: Path, report: Report, rounds: int) -> None:
     await gate.aclose()
     for name, rate in seen.items():
         report.row(name, f"{rate:,.0f}")
-    report.bar("hot user / many users", seen["hot user"] / seen["many users"], least=0.5)
-    report.bar("many users / nobody counted", seen["many users"] / seen["nobody counted"], least=0.3)
-    _footprint(report, keys, rounds)
+    report.bar(f"{on}: hot user / many users", seen["hot user"] / seen["many users"], least=0.5)
+    report.bar(f"{on}: many users / nobody counted", seen["many users"] / seen["nobody counted"], least=0.3)
 
 
 async def _limit(gate: Gate, user: str) -> None:

@@ -34,15 +34,31 @@ async def queue(url: str, clock: FakeClock) -> AsyncIterator[onejob.Ledger]:
         yield ledger
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def settings(request: pytest.FixtureRequest) -> str:
+    """What the servers of a test share."""
+    if request.param == "postgres":
+        return f'engine = "{request.getfixturevalue("postgres_url")}"\n'
+    return ""
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shared_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One store for all tests of a file."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres").database())
+    return f"sqlite:///{tmp_path_factory.mktemp('shared') / 'onejob.db'}"
+
+
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    yield from housed(tmp_path_factory.mktemp("auth"))
+def house(shared_url: str) -> Iterator[House]:
+    yield from housed(shared_url)
 
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Iterator[House]:
     """Two new submissions of a credential, and then one every thousand seconds."""
-    yield from housed(tmp_path, rate_per_second=0.001, rate_burst=2)
+    yield from housed(f"sqlite:///{tmp_path / 'jobs.db'}", rate_per_second=0.001, rate_burst=2)
 
 
 @pytest.fixture
@@ -58,11 +74,10 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def store(shared_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """A server and its store: where both doors lead to one place."""
-    folder = tmp_path_factory.mktemp("served")
-    with service(folder) as url:
-        yield url, f"sqlite:///{folder / 'onejob.db'}"
+    with service(tmp_path_factory.mktemp("served"), "--engine", shared_url) as url:
+        yield url, shared_url
 
 
 @pytest.fixture(params=["engine", "url"])

@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
@@ -130,8 +129,7 @@ def unsigned() -> str:
     return f"{base64url.encode(NO_ALGORITHM)}.{token().split('.')[1]}."
 
 
-def housed(folder: Path, **options: Any) -> Iterator[House]:
-    url = f"sqlite:///{folder / 'jobs.db'}"
+def housed(url: str, **options: Any) -> Iterator[House]:
     service = Service(url, **options)
     try:
         with sync.open(url, sweep=False) as operator:

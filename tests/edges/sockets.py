@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,14 +34,22 @@ class Reply(NamedTuple):
 class Server:
     """`onejob serve` in a folder, where its log is kept in the file `log`."""
 
-    def __init__(self, folder: Path, settings: str = "", *, environ: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: str = "",
+        *,
+        environ: dict[str, str] | None = None,
+        command: Sequence[str] = ONEJOB,
+        home: Path | None = None,
+    ) -> None:
         self.log = folder / "log"
         config = folder / "onejob.toml"
         config.write_text(settings)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*ONEJOB, "serve", "--port", "0", "--config", str(config)],
-                cwd=folder,
+                [*command, "serve", "--port", "0", "--config", str(config)],
+                cwd=home or folder,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environ,
@@ -50,6 +58,8 @@ class Server:
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:(\d+)", self.line)
+        if found is None:
+            self.kill()
         assert found, self.log.read_text()
         self.port = int(found[1])
 

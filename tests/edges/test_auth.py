@@ -236,7 +236,7 @@ def test_users_share_keys_unless_the_service_separates_them(house: House, tmp_pa
         return {service.submit(token(sub=user), "of-all").body["job"]["id"] for user in ("ann", "bob", "ann")}
 
     assert len(ids(house.service)) == 1
-    for separate in housed(tmp_path, key_owner="user"):
+    for separate in housed(f"sqlite:///{tmp_path / 'jobs.db'}", key_owner="user"):
         assert len(ids(separate.service)) == 2
         assert separate.service.submit(separate.key("k", user="ann"), "of-all").body["job"]["user"] == "ann"
         assert len(ids(separate.service)) == 2

@@ -1,6 +1,7 @@
 """The command on PostgreSQL: migrate, doctor, and work as on any engine."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,70 @@ def test_the_doctor_says_what_a_failover_may_lose(
     assert findings["durability"]["verdict"] == "ok"
     assert findings["failover"]["verdict"] == "warn"
     assert "quorum" in findings["failover"]["act"]
+
+
+def examined(capsys: pytest.CaptureFixture[str], url: str) -> tuple[int, dict[str, dict[str, str]]]:
+    code, text = run(capsys, "doctor", "--engine", url, "--json")
+    return code, {one["check"]: one for one in json.loads(text)["findings"]}
+
+
+def test_the_doctor_looks_at_what_the_promise_needs(
+    postgres_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = examined(capsys, postgres_url)
+    assert code == 0
+    assert {name: one["verdict"] for name, one in found.items()} == {
+        "server": "ok", "promise": "ok", "schema": "ok", "role": "warn", "connections": "ok",
+        "engine": "ok", "durability": "ok", "failover": "warn", "clock": "ok",
+    }  # fmt: skip
+    assert "superuser" in found["role"]["found"]
+
+
+def test_the_doctor_says_which_setting_breaks_a_promise(
+    postgres: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = postgres.database()
+    assert run(capsys, "migrate", "--engine", url)[0] == 0
+    name = url.rpartition("/")[2]
+    code, found = examined(capsys, f"{url}?durability=quorum")
+    assert (code, found["promise"]["verdict"]) == (1, "fail")
+    assert "synchronous_standby_names" in found["promise"]["found"]
+    psql(postgres, f"ALTER DATABASE {name} SET synchronous_commit = off")
+    code, found = examined(capsys, url)
+    assert (code, found["promise"]["verdict"]) == (1, "fail")
+    assert "synchronous_commit" in found["promise"]["found"]
+
+
+GRANTS = (
+    "GRANT USAGE ON SCHEMA public TO {role}",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}",
+)
+
+
+def test_a_role_with_the_grants_of_the_production_page_can_serve(
+    postgres: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the doctor names what a role lacks without them."""
+    page = (Path(__file__).parents[2] / "docs" / "production.md").read_text(encoding="utf-8")
+    url = postgres.database()
+    role, name = f"service_{url.rpartition('/')[2]}", url.rpartition("/")[2]
+    assert run(capsys, "migrate", "--engine", url)[0] == 0
+    psql(postgres, f"CREATE ROLE {role} LOGIN", name)
+    theirs = url.replace("postgres@", f"{role}@")
+    code, found = examined(capsys, theirs)
+    assert (code, found["role"]["verdict"]) == (1, "fail")
+    for grant in GRANTS:
+        assert grant.format(role="onejob") in page
+        psql(postgres, grant.format(role=role), name)
+    code, found = examined(capsys, theirs)
+    assert (code, found["role"]["verdict"]) == (0, "ok")
+    assert main(["submit", "t", "--key", "k", "--engine", theirs]) == 0
+
+
+def psql(postgres: Server, sql: str, database: str = "postgres") -> None:
+    postgres.run(
+        "psql", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres", "-d", database, "-c", sql
+    )
 
 
 def test_the_doctor_makes_no_tables(postgres: Server, capsys: pytest.CaptureFixture[str]) -> None:

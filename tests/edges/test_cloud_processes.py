@@ -65,14 +65,17 @@ async def deafer(preparation):
 class House:
     """Servers on one store, and what their hooks noted."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, url: str, stack: ExitStack) -> None:
         self.folder = folder
+        self._url = url
         self._stack = stack
         self._environ = {**os.environ, "IDEMPOTENCY_PENDING_TTL_SECONDS": str(LEASE)}
         (folder / "uploads.py").write_text(UPLOADS)
 
     def server(self) -> Server:
-        return self._stack.enter_context(serving(self.folder, SETTINGS, environ=self._environ))
+        return self._stack.enter_context(
+            serving(self.folder, f'engine = "{self._url}"\n{SETTINGS}', environ=self._environ)
+        )
 
     def begun(self) -> list[tuple[int, str, int]]:
         """Process, job and token of every hook that began."""
@@ -88,17 +91,20 @@ class House:
             await limit(ledger, max_concurrent=most)
 
     def ledger(self) -> Any:
-        return onejob.open(f"sqlite:///{self.folder / 'onejob.db'}", sweep=False)
+        return onejob.open(self._url, sweep=False)
 
     async def jobs(self) -> list[onejob.Job]:
         async with self.ledger() as ledger:
             return list(await ledger.jobs())
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+@pytest.fixture(params=["sqlite", "postgres"])
+def house(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[House]:
+    here = f"sqlite:///{tmp_path / 'onejob.db'}"
     with ExitStack() as stack:
-        yield House(tmp_path, stack)
+        yield House(
+            tmp_path, here if request.param == "sqlite" else request.getfixturevalue("postgres_url"), stack
+        )
 
 
 def ask(server: Server, key: str = "k", provider: str = "replicate") -> Any:

@@ -11,16 +11,8 @@ from .sockets import Client, Server, serving, submission
 
 SERVERS = 3
 CALLERS = 1000
-CYCLES = 20
+CYCLES = 12
 CONNECTIONS = 24
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def settings(request: pytest.FixtureRequest) -> str:
-    """What the servers of a test share."""
-    if request.param == "postgres":
-        return f'engine = "{request.getfixturevalue("postgres_url")}"\n'
-    return ""
 
 
 async def asked(server: Server, key: str) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Racers for a few slots, over several servers on one file: nobody gets more than there is."""
+"""Racers for a few slots, over several servers on one store: nobody gets more than there is."""
 
 import asyncio
 from contextlib import ExitStack
@@ -37,9 +37,11 @@ async def watch(server: Server, most: list[int], stop: asyncio.Event) -> None:
     client.close()
 
 
-async def test_fifty_racers_for_five_slots_over_several_servers_make_five_jobs(tmp_path: Path) -> None:
+async def test_fifty_racers_for_five_slots_over_several_servers_make_five_jobs(
+    tmp_path: Path, settings: str
+) -> None:
     with ExitStack() as stack:
-        servers = [stack.enter_context(serving(tmp_path)) for _ in range(SERVERS)]
+        servers = [stack.enter_context(serving(tmp_path, settings)) for _ in range(SERVERS)]
         assert servers[0].ask("PUT", "/api/quotas/local", {"maxConcurrent": SLOTS}).status == 200
         used: list[int] = []
         stop = asyncio.Event()
@@ -67,9 +69,9 @@ async def test_fifty_racers_for_five_slots_over_several_servers_make_five_jobs(t
         assert len(created) == 1
 
 
-async def test_racing_consumers_of_one_reservation_have_one_winner(tmp_path: Path) -> None:
+async def test_racing_consumers_of_one_reservation_have_one_winner(tmp_path: Path, settings: str) -> None:
     with ExitStack() as stack:
-        servers = [stack.enter_context(serving(tmp_path)) for _ in range(2)]
+        servers = [stack.enter_context(serving(tmp_path, settings)) for _ in range(2)]
         jobs = [servers[0].submit(f"k{n}").body["job"]["id"] for n in range(8)]
         slot = servers[0].ask("POST", "/api/reservations").body["id"]
         path = f"/api/reservations/{slot}/consume"

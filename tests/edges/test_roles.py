@@ -75,7 +75,7 @@ def test_what_is_forbidden_burns_no_key(house: House) -> None:
 
 @pytest.fixture(scope="module")
 def separate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    yield from housed(tmp_path_factory.mktemp("separate"), key_owner="user")
+    yield from housed(f"sqlite:///{tmp_path_factory.mktemp('separate') / 'jobs.db'}", key_owner="user")
 
 
 def test_whoever_may_submit_may_read_since_a_replay_shows_the_job() -> None:

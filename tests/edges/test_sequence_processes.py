@@ -15,7 +15,7 @@ SERVERS = 3
 COPIES = 100
 CLIENTS = 3
 NUMBERS = 200
-KILLS = 12
+KILLS = 8
 SCOPE = "acme/vault-1"
 
 
@@ -29,7 +29,7 @@ def number(client: str, sequence: int, jobs: int = 1) -> bytes:
     return request("POST", f"/api/clients/{client}/jobs", json.dumps(body).encode(), close=False)
 
 
-async def test_a_hundred_copies_over_three_servers_are_executed_once(tmp_path: Path) -> None:
+async def test_a_hundred_copies_over_three_servers_are_executed_once(tmp_path: Path, settings: str) -> None:
     async def copy(server: Server) -> Reply:
         client = await Client.of(server.port)
         reply = await client.ask(number("c", 1, jobs=3))
@@ -38,7 +38,7 @@ async def test_a_hundred_copies_over_three_servers_are_executed_once(tmp_path: P
         return reply
 
     with ExitStack() as stack:
-        servers = [stack.enter_context(serving(tmp_path)) for _ in range(SERVERS)]
+        servers = [stack.enter_context(serving(tmp_path, settings)) for _ in range(SERVERS)]
         async with asyncio.timeout(120):
             replies = await asyncio.gather(*(copy(servers[n % SERVERS]) for n in range(COPIES)))
         assert sorted(reply.status for reply in replies) == [200] * (COPIES - 1) + [202]
@@ -96,12 +96,12 @@ class Following:
 
 
 @pytest.mark.timeout(240)
-async def test_killed_again_and_again_no_number_is_lost_or_doubled(tmp_path: Path) -> None:
+async def test_killed_again_and_again_no_number_is_lost_or_doubled(tmp_path: Path, settings: str) -> None:
     chance = random.Random(seed := random.randrange(1 << 32))
     print("seed", seed)
     clients = [Following(tmp_path, f"c{n}", random.Random(seed + n)) for n in range(CLIENTS)]
     for kill in range(KILLS + 1):
-        with serving(tmp_path) as server:
+        with serving(tmp_path, settings) as server:
             async with asyncio.timeout(60), asyncio.TaskGroup() as group:
                 running = [group.create_task(client.run(server)) for client in clients]
                 if kill < KILLS:
@@ -109,7 +109,7 @@ async def test_killed_again_and_again_no_number_is_lost_or_doubled(tmp_path: Pat
                     while len(clients[0].receipts) < wanted and not all(task.done() for task in running):
                         await asyncio.sleep(0.001)
                     server.process.kill()
-    with serving(tmp_path) as server:
+    with serving(tmp_path, settings) as server:
         for client in clients:
             assert sorted(client.receipts) == list(range(1, NUMBERS + 1))
             state = server.ask("GET", f"/api/clients/{client.name}/state?scope={SCOPE}").body

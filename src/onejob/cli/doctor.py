@@ -15,6 +15,7 @@ from onejob.ids import new_job_id
 from onejob.settings import CommandLine
 
 from .doctor_files import of_file, of_folder
+from .doctor_postgres import of_postgres
 from .doctor_server import of_server
 from .findings import Examination, Finding, Verdict, examination, fail, ok, show, warn
 from .reach import TENANT_DEFAULT, engine_url, server_of
@@ -41,6 +42,8 @@ def of_engine(url: str) -> Iterator[Finding]:
         # To open what is not sound could change what must first be looked at; to look makes no store.
         if not _sound(looked) or not file.exists():
             return
+    if is_postgres(url):
+        yield from of_postgres(url)
     try:
         durability, at, caveat = asyncio.run(_opened(url))
     except OnejobError as error:

@@ -42,7 +42,7 @@ async def checkup(connection: Any) -> Checkup:
 
 def refuse_unless_kept(shown: str, seen: Checkup, declared: Durability | None) -> None:
     """Raise StoreRefused when the server does not honour what is declared, or not even what everybody is promised."""
-    for wrong, act in _wrongs(seen, declared):
+    for wrong, act in wrongs(seen, declared):
         raise StoreRefused(f"{shown} does not keep its word: {wrong}; {act}, then repeat")
 
 
@@ -62,23 +62,24 @@ def caveat(seen: Checkup, declared: Durability | None) -> str:
     )
 
 
-def _wrongs(seen: Checkup, declared: Durability | None) -> list[tuple[str, str]]:
-    wrongs: list[tuple[str, str]] = []
+def wrongs(seen: Checkup, declared: Durability | None) -> list[tuple[str, str]]:
+    """Why such a server is refused, each with the next act."""
+    found: list[tuple[str, str]] = []
     if seen.standby:
-        wrongs.append(("it is a standby", "name all hosts in the URL"))
+        found.append(("it is a standby", "name all hosts in the URL"))
     if not seen.fsync:
-        wrongs.append(("fsync is off", "set fsync = on"))
+        found.append(("fsync is off", "set fsync = on"))
     if seen.synchronous_commit == "off":
-        wrongs.append(("synchronous_commit is off", "set it to on for this role or database"))
+        found.append(("synchronous_commit is off", "set it to on for this role or database"))
     if declared is Durability.QUORUM and not seen.standby_names:
-        wrongs.append(
+        found.append(
             ("durability=quorum is declared, but synchronous_standby_names is empty", "set it on every node")
         )
     if declared is Durability.QUORUM and seen.synchronous_commit not in _WAITING:
-        wrongs.append(
+        found.append(
             (
                 f"durability=quorum is declared, but synchronous_commit is {seen.synchronous_commit}",
                 "set it to on or remote_apply",
             )
         )
-    return wrongs
+    return found

@@ -21,11 +21,11 @@ _LOCK = 0x6F6E656A
 async def bring_forward(connection: Any, address: Address, *, migrate: bool) -> int:
     """Inside a transaction: apply the numbered steps that are missing, all of them or none; how many were."""
     steps = _steps()
-    if await _version(connection, address) == len(steps):
+    if await version_of(connection, address) == len(steps):
         return 0
     if migrate:
         await _locked(connection, address)
-    version = await _version(connection, address)  # somebody else may have been at it
+    version = await version_of(connection, address)  # somebody else may have been at it
     if version > len(steps):
         raise StoreRefused(
             f"{address.shown} has schema {version}, this program knows {len(steps)}; upgrade the program"
@@ -56,7 +56,8 @@ async def _locked(connection: Any, address: Address) -> None:
     await connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", _LOCK, address.schema)
 
 
-async def _version(connection: Any, address: Address) -> int:
+async def version_of(connection: Any, address: Address) -> int:
+    """The number of the last step that was applied; 0 where there are no tables."""
     # Asked as a question, for the server remembers that a name was not there, and looks again only now and then.
     if not await connection.fetchval(_THERE, address.schema, _VERSIONS):
         return 0

@@ -281,6 +281,10 @@ def _unmade(footprints: Sequence[Footprint], made: set[bytes]) -> dict[Kind, lis
 
 def _of_one_kind(footprints: Sequence[Footprint]) -> bool:
     """Whether one statement loads it all, so that it needs no transaction."""
-    if any(f.record or f.stream or f.tally or f.policy or f.follow_tally for f in footprints):
-        return False
-    return any(f.jobs for f in footprints)
+    kinds: set[Kind] = set()
+    for f in footprints:
+        if f.record or f.follow_tally:
+            return False
+        named = ((Kind.JOB, f.jobs), (Kind.STREAM, f.stream), (Kind.TALLY, f.tally), (Kind.POLICY, f.policy))
+        kinds.update(kind for kind, ids in named if ids)
+    return len(kinds) == 1

@@ -18,7 +18,7 @@ _NEXT_ACTS = {
     "28": "it does not let us in; mend the name or the password in the URL, and pg_hba.conf",
     "3D": "there is no such database; create it, or correct the URL",
     "3F": "there is no such schema; create it, or run `onejob migrate`",
-    "42501": "this role may not do that; grant it what docs/guarantees.md names, then repeat",
+    "42501": "this role may not do that; grant it what docs/production.md names, then repeat",
     "42P01": "the tables are not there; run `onejob migrate`",
     "42883": "the functions are not there; run `onejob migrate`",
     "53100": "its disk is full; make room, then repeat",

@@ -1,0 +1,1 @@
+"""A primary and its synchronous standby: killed, promoted and rebuilt under load."""

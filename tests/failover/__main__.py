@@ -1,0 +1,40 @@
+"""`python -m tests.failover`: the long campaign of failovers."""
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from .campaign import Campaign
+from .cluster import STANDBY_NAMES, Cluster
+
+FAILOVERS = 10
+ANSWERS = 1500
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.failover", description=__doc__)
+    parser.add_argument("--failovers", type=int, default=FAILOVERS)
+    parser.add_argument(
+        "--seed", type=int, default=None, help="of what the callers ask for, and of who dies when"
+    )
+    parser.add_argument("--answers", type=int, default=ANSWERS, help="between two failovers")
+    parser.add_argument(
+        "--asynchronous", action="store_true", help="without a quorum: see that what is lost is noticed"
+    )
+    given = parser.parse_args()
+    seed = random.randrange(1 << 32) if given.seed is None else given.seed
+    print(f"seed {seed}")
+    names = "" if given.asynchronous else STANDBY_NAMES
+    with tempfile.TemporaryDirectory(prefix="onejob-failover-") as folder, Cluster(names) as cluster:
+        campaign = Campaign(Path(folder), cluster, seed, answers=given.answers)
+        asyncio.run(campaign.run(given.failovers, say=print))
+    told = campaign.told
+    print(f"{given.failovers} failovers, {len(told.answers)} keys, as many jobs; {dict(told.counts)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Callers who submit through the ledger or over HTTP, and repeat with the same key until they are answered."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+
+import onejob
+from tests.edges.sockets import Client, submission
+
+TYPE, INPUT = "charge", {"amount": 42}
+WINDOW = timedelta(hours=1)  # less than the day by which some clocks are wrong
+BODY = {"type": TYPE, "input": INPUT, "idempotencyTtlSeconds": WINDOW.seconds}
+# Slow enough that the servers and not the callers are what is tested on a small machine.
+PACE_SECONDS = 0.004
+PATIENCE_SECONDS = 120.0
+_AGAIN_SECONDS = 0.05
+_RECENT = 60
+
+
+class Told:
+    """What all callers were told together: one job for each key, or somebody was lied to."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.asked: list[str] = []
+        self.answers: dict[str, str] = {}
+        self.counts: Counter[str] = Counter()
+
+    def key(self) -> str:
+        """A new one, one that is being asked for, or one that was answered, maybe before a failover."""
+        dice = self.chance.random()
+        if self.asked and dice < 0.3:
+            return self.chance.choice(self.asked[-_RECENT:])
+        if self.asked and dice < 0.4:
+            return self.chance.choice(self.asked)
+        self.asked.append(f"key-{len(self.asked)}")
+        return self.asked[-1]
+
+    def got(self, key: str, job_id: str) -> None:
+        self.counts["answers"] += 1
+        first = self.answers.setdefault(key, job_id)
+        assert first == job_id, f"{key} was answered with {first}, and then with {job_id}"
+
+
+async def by_ledger(told: Told, queue: onejob.Ledger, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        key = told.key()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (job_id := await _submitted(told, queue, key)) is None:
+                await asyncio.sleep(_AGAIN_SECONDS)
+        told.got(key, job_id)
+        await asyncio.sleep(PACE_SECONDS)
+
+
+async def _submitted(told: Told, queue: onejob.Ledger, key: str) -> str | None:
+    try:
+        receipt = await queue.submit(TYPE, INPUT, idempotency_key=key, idempotency_ttl=WINDOW)
+    except (onejob.Unavailable, onejob.Unknown) as error:
+        told.counts[type(error).__name__] += 1
+        return None
+    return receipt.job_id
+
+
+async def by_http(told: Told, port: Callable[[], int], stop: asyncio.Event) -> None:
+    """The port may be another one the next time: servers die too."""
+    client: Client | None = None
+    while not stop.is_set():
+        key = told.key()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                client, job_id = await _asked(told, client, port, key)
+                if job_id is not None:
+                    break
+                await asyncio.sleep(_AGAIN_SECONDS)
+        told.got(key, job_id)
+        await asyncio.sleep(PACE_SECONDS)
+    if client is not None:
+        client.close()
+
+
+async def _asked(
+    told: Told, client: Client | None, port: Callable[[], int], key: str
+) -> tuple[Client | None, str | None]:
+    """One try: the connection to go on with, and the job if there was an answer."""
+    try:
+        client = client or await Client.of(port())
+    except OSError:
+        told.counts["refused connections"] += 1
+        return None, None
+    reply = await client.ask(submission(key, BODY))
+    if reply is None:
+        told.counts["lost connections"] += 1
+        client.close()
+        return None, None
+    if reply.status == 202:
+        return client, str(reply.body["job"]["id"])
+    assert (reply.status, reply.code) == (503, "SERVICE_UNAVAILABLE"), reply
+    assert reply.body["error"]["retryable"]
+    assert "retry-after" in reply.headers
+    told.counts["503"] += 1
+    return client, None

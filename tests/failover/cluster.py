@@ -1,0 +1,132 @@
+"""Two real servers on loopback, one the synchronous standby of the other, and what an operator does to them."""
+
+import asyncio
+import os
+import shutil
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import asyncpg
+
+from tests.postgres_server import SUPERUSER, Server
+
+# On every node, also on the standby: after a promotion it is the one that must wait.
+STANDBY_NAMES = "ANY 1 (left, right)"
+ATTACH_TRIES_MAX = 600
+DATABASE = "jobs"
+
+
+class Node(Server):
+    """A server with a name that the other one waits for."""
+
+    def __init__(self, name: str, standby_names: str) -> None:
+        super().__init__(synchronous_standby_names=standby_names, wal_keep_size="64MB")
+        self.name = name
+
+    def follow(self, other: "Node") -> None:
+        """Become the standby of the other, from a fresh copy of it."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        where = f"host=127.0.0.1 port={other.port} user={SUPERUSER} application_name={self.name}"
+        self.run("pg_basebackup", "-D", str(self.data), "-d", where, "-R", "-X", "stream", "-c", "fast")
+        self.start()
+
+    def kill(self) -> None:
+        """`kill -9` for the server and all of its processes at once: nobody gets to say a last word."""
+        assert self.process is not None
+        children = _children(self.process.pid)
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+    def fall_silent(self) -> None:
+        """Nothing reaches the standby any more, as when the line is cut a moment before the end."""
+        assert self.process is not None
+        for child in _children(self.process.pid):
+            if b"walsender" in Path(f"/proc/{child}/cmdline").read_bytes():
+                os.kill(child, signal.SIGSTOP)
+
+    def promote(self) -> None:
+        self.run("pg_ctl", "promote", "-D", str(self.data), "-w", "-t", "60")
+
+
+class Cluster:
+    """A primary and its standby, which change places."""
+
+    def __init__(self, standby_names: str = STANDBY_NAMES) -> None:
+        self.primary = Node("left", standby_names)
+        self.standby = Node("right", standby_names)
+        self._waits = bool(standby_names)
+        self._ports = (self.primary.port, self.standby.port)
+
+    def __enter__(self) -> Self:
+        try:
+            self.primary.make()
+            self.primary.start()
+            self.attach()
+            self.primary.run(
+                "createdb", "-h", "127.0.0.1", "-p", str(self.primary.port), "-U", SUPERUSER, DATABASE
+            )
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    @property
+    def url(self) -> str:
+        """Both nodes, and what is promised of them."""
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
+        return f"postgresql://{SUPERUSER}@{hosts}/{DATABASE}{'?durability=quorum' if self._waits else ''}"
+
+    def fail_over(self, *, silent_seconds: float = 0.0) -> None:
+        """The primary dies, maybe cut off for a moment before; the standby takes over, alone."""
+        if silent_seconds:
+            self.primary.fall_silent()
+            threading.Event().wait(silent_seconds)
+        self.primary.kill()
+        self.standby.promote()
+        self.primary, self.standby = self.standby, self.primary
+
+    def attach(self) -> None:
+        """The other node is made anew as the standby, and waited for."""
+        self.standby.follow(self.primary)
+        for _ in range(ATTACH_TRIES_MAX):
+            if self._attached():
+                return
+            threading.Event().wait(0.05)
+        raise AssertionError(f"the standby does not follow\n{self.standby.log()}")
+
+    def remove(self) -> None:
+        for node in (self.primary, self.standby):
+            node.remove()
+
+    def ask(self, sql: str) -> list[Any]:
+        """A question to the primary."""
+        return asyncio.run(self._asked(sql))
+
+    async def _asked(self, sql: str, database: str = DATABASE) -> list[Any]:
+        connection = await asyncpg.connect(self.primary.url(database))
+        try:
+            return list(await connection.fetch(sql))
+        finally:
+            await connection.close()
+
+    def _attached(self) -> bool:
+        asked = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state <> 'potential'"
+        return bool(asyncio.run(self._asked(asked, "postgres")))
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]

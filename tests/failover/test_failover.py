@@ -1,0 +1,81 @@
+"""The primary dies and the standby takes over: nothing that was answered is lost, and each key has one job."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import onejob
+from onejob.engines import postgres
+from onejob.http.app import App
+from tests.edges.serving import served
+
+from .callers import BODY
+from .campaign import Campaign
+from .cluster import Cluster
+
+FAILOVERS = 2
+ANSWERS = 200
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def another() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.mark.timeout(240)
+async def test_failovers_lose_no_answer_and_make_no_second_job(cluster: Cluster, tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, cluster, seed := random.randrange(1 << 32), answers=ANSWERS)
+    print("seed", seed)
+    await campaign.run(FAILOVERS)
+    print(dict(campaign.told.counts))
+
+
+@pytest.mark.timeout(120)
+async def test_who_is_promoted_serves_nobody_until_it_has_a_standby(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with onejob.open(cluster.url) as queue, served(App(queue)) as client:
+        first = await client.post("/api/jobs", BODY, b"idempotency-key: before")
+        assert first.status == 202
+        await asyncio.to_thread(cluster.fail_over)
+        monkeypatch.setattr(postgres, "ANSWER_SECONDS", 1.5)
+        asked = (b"idempotency-key: alone", b"idempotency-key: before")
+        for reply in await asyncio.gather(*(client.post("/api/jobs", BODY, key) for key in asked)):
+            assert (reply.status, reply.code) == (503, "SERVICE_UNAVAILABLE")
+        assert (await client.get("/readyz")).status == 503
+        monkeypatch.setattr(postgres, "ANSWER_SECONDS", 15.0)
+        await asyncio.to_thread(cluster.attach)
+        again = await client.post("/api/jobs", BODY, b"idempotency-key: before")
+        assert (again.status, again.body["job"]["id"]) == (202, first.body["job"]["id"])
+        assert (await client.post("/api/jobs", BODY, b"idempotency-key: alone")).status == 202
+        async with asyncio.timeout(15):
+            while (await client.get("/readyz")).status != 200:
+                await asyncio.sleep(0.1)
+
+
+@pytest.mark.timeout(120)
+async def test_a_node_that_waits_for_nobody_is_refused_when_it_is_promoted(another: Cluster) -> None:
+    """The settings were made on the primary alone: after a promotion answers would be on one node only."""
+    async with onejob.open(another.url) as queue, served(App(queue)) as client:
+        first = await client.post("/api/jobs", BODY, b"idempotency-key: before")
+        assert first.status == 202
+        another.standby.stop()
+        another.standby.settings["synchronous_standby_names"] = ""
+        await asyncio.to_thread(another.standby.start)
+        await asyncio.to_thread(another.fail_over)
+        for key in (b"before", b"new"):
+            refused = await client.post("/api/jobs", BODY, b"idempotency-key: " + key)
+            assert (refused.status, refused.code) == (503, "SERVICE_UNAVAILABLE")
+        ready = await client.get("/readyz")
+        assert ready.status == 503
+        assert "synchronous_standby_names" in ready.body["detail"]

@@ -1,0 +1,19 @@
+"""`python -m tests.failover.wrong_clock SECONDS serve …`: the command on a machine whose wall clock is off."""
+
+import sys
+import time
+
+_NS_PER_SECOND = 1_000_000_000
+
+
+def set_wrong(seconds: int) -> None:
+    time_ns, now = time.time_ns, time.time
+    time.time_ns = lambda: time_ns() + seconds * _NS_PER_SECOND
+    time.time = lambda: now() + seconds
+
+
+if __name__ == "__main__":
+    set_wrong(int(sys.argv[1]))
+    from onejob.cli import main
+
+    sys.exit(main(sys.argv[2:]))
