@@ -257,3 +257,12 @@ def test_a_job_dropped_and_made_anew_in_one_batch_keeps_nothing_of_the_old_one()
     assert world.job().version == 1
     assert world.indexes(Beside.EVENT) == []
     assert world.indexes(Beside.INPUT) == [0]
+
+
+def test_a_job_made_anew_and_changed_in_the_batch_that_dropped_it_is_no_update_of_the_old_one() -> None:
+    world = World()
+    world.do(submit())
+    world.batch(Purge(tenant=TENANT, record_id=RECORD_ID, job_ids=(JOB,)), submit(), cancel())
+    assert world.job().version == 2
+    assert world.indexes(Beside.INPUT) == [0]
+    assert world.indexes(Beside.EVENT) == [1]

@@ -6,12 +6,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import onejob
 from onejob.claiming import Claims, Taken, Wanted
 from onejob.clock import FakeClock, SystemClock
+from onejob.conformance.samples import submit
 from onejob.core.actor import Actor
 from onejob.engine import Page, Query, Waiting
+from onejob.engines.combine import Combine
+from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
 
 LEASE = timedelta(seconds=60)
@@ -228,8 +232,6 @@ async def test_an_idle_claimer_asks_about_once_a_second() -> None:
 
 
 def _held_by(attempt: onejob.Attempt, holder: bytes) -> Any:
-    from msgspec.structs import replace
-
     return replace(attempt.head, holder=holder)
 
 
@@ -238,15 +240,10 @@ def _wanted(*types: str, limit: int = 1) -> Wanted:
 
 
 def _submit(type: str) -> Any:
-    from onejob.conformance.samples import submit
-
     return submit("k", type=type)
 
 
-def _gate_on(engine: MemoryEngine) -> Any:
-    from onejob.engines.combine import Combine
-    from onejob.engines.gate import Gate
-
+def _gate_on(engine: MemoryEngine) -> Gate:
     return Gate(Combine(engine), onejob.IdempotencyConfig(), FakeClock().monotonic)
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from onejob.core.facts import JOB_ID_BYTES, Beside, Job, Kind, Record
 from onejob.core.receipt import AnyReply, Created
 from onejob.core.reservation import Settle
-from onejob.core.states import ENDED, IdempotencyStatus, JobState
+from onejob.core.states import ENDED, SETTLED, IdempotencyStatus, JobState
 from onejob.core.submission import Submit
 from onejob.core.upkeep import Purge
 
@@ -197,7 +197,7 @@ class Watch:
         elif old is not None and new is not None:
             if new.changed_at < old.changed_at:
                 self.violated("time never runs back", old.id.hex())
-            if old.state in ENDED and new.state is not old.state:
+            if old.state in SETTLED and new.state is not old.state:
                 self.violated("an end is an end", f"{old.id.hex()}: {old.state} to {new.state}")
             if new.state is JobState.PREPARING and old.state is not JobState.PREPARING:
                 self.violated("a ready job is not prepared again", old.id.hex())

@@ -10,6 +10,7 @@ from onejob.core.limits import POLICY_NAME
 from onejob.core.lookup import LookUp, LookUpJob, Probe
 from onejob.core.receipt import AnyReply, Created, Held, InProgress, Replayed
 from onejob.core.reservation import Renew, Reserve, Settle, TakeOver
+from onejob.core.states import Delivery
 from onejob.core.step import Command
 from onejob.core.submission import Submit
 from onejob.core.upkeep import Forget
@@ -20,6 +21,7 @@ from onejob.erasure import Erased, erase
 from onejob.sweep import Sweeper
 
 from .answers import Ask
+from .hand import Hand
 from .holder import Holder
 from .house import Process, Reply, Results, lose
 from .plan import Op, Verb
@@ -32,7 +34,7 @@ TRIES_MAX = 6
 _BACKOFF = 0.1
 
 
-class Client(Holder, Sender):
+class Client(Holder, Sender, Hand):
     def __init__(self, world: "World", number: int) -> None:
         self.world = world
         self.number = number
@@ -267,6 +269,16 @@ class Client(Holder, Sender):
             "tally_id": self.tally_id,
             "policy_id": self.policy_id,
             "cost": self.number % 3,
+            **self._delivery(),
+        }
+
+    def _delivery(self) -> dict[str, Any]:
+        if not self.world.plan.working:
+            return {}
+        once = self.number % 2 == 1
+        return {
+            "delivery": Delivery.AT_MOST_ONCE if once else Delivery.AT_LEAST_ONCE,
+            "attempts_max": 1 + self.number % 3,
         }
 
     def _record_id(self, op: Op, key: int | None = None) -> bytes:
@@ -297,4 +309,5 @@ _VERBS: dict[Verb, Callable[[Client, Op], Awaitable[object]]] = {
     Verb.LIMIT: Client.limit,
     Verb.RECOUNT: Client.recount,
     Verb.SEQUENCE: Client.sequence,
+    Verb.WORK: Client.work,
 }

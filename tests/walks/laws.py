@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from onejob.core.facts import Kind, Record, Stream, Tally
+from onejob.core.facts import Job, Kind, Record, Stream, Tally
 from onejob.core.limits import effective
 from onejob.core.recount import holds
 from onejob.core.sequence import IDLE_MS
 from onejob.core.slots import SetLimits
+from onejob.core.states import ENDED, SETTLED, Delivery, JobState
 
 if TYPE_CHECKING:
     from .store import Move, Proposal, SimStore
@@ -26,6 +27,8 @@ def moved_further(
                 yield from _tally_moved(old, new, store)
                 if steady and new is not None:
                     yield from _grown(old, new, store, proposal.now)
+            case Job() if old is not None and new is not None:
+                yield from _job_worked(old, new)
             case Stream():
                 yield from _stream_moved(old, new, moves, proposal.now)
 
@@ -57,6 +60,22 @@ def used(tally: Tally | None, now: int) -> int:
         return 0
     slots = [slot for slot in tally.reservations.values() if slot.state == "active"]
     return tally.live + sum(1 for slot in slots if slot.expires_at >= now)
+
+
+def _job_worked(old: Job, new: Job) -> Iterator[tuple[str, str]]:
+    """Tokens grow, an at-most-once job is started once, and whoever began has its token."""
+    what = f"{old.id.hex()}: {old.state} {old.token} to {new.state} {new.token}"
+    if new.token < old.token:
+        yield "tokens grow", what
+    both = old.state is new.state is JobState.RUNNING
+    if both and new.token == old.token and new.holder != old.holder:
+        yield "one start for each token", what
+    if new.delivery is Delivery.AT_MOST_ONCE and (
+        new.attempts > 1 or (new.attempts and new.state not in (*ENDED, JobState.RUNNING))
+    ):
+        yield "at most once", what
+    if old.state in SETTLED and new.state is not old.state:
+        yield "one finished attempt", what
 
 
 def _stream_moved(old: Any, new: Any, moves: "list[Move]", now: int) -> Iterator[tuple[str, str]]:

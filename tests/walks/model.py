@@ -14,14 +14,15 @@ from onejob.core.submission import Submit
 from onejob.core.upkeep import CountHits, Expire, Forget, Purge, Tend
 from onejob.core.work import Cancel
 
-from .clerk import RULES, Clerk
+from .clerk import RULES
+from .foreman import WORK_RULES, Foreman
 from .purse import Need, text
 from .shelf import Key, Work
 
 Said = tuple[Any, ...]
 
 
-class Model(Clerk):
+class Model(Foreman):
     def expect(self, command: Any, now: int, reply: AnyReply) -> Said:
         """The only right answer. Where the design leaves a choice, the reply says which one was made."""
         return _RULES[type(command)](self, command, now, reply)
@@ -77,6 +78,8 @@ class Model(Clerk):
     def _make(self, c: Any, state: str, until: int, now: int, *, charged: bool) -> None:
         slot = c.tally_id if charged else b""
         self.make_job(c.job_id, state, until, now, user=c.user, slot=slot, cost=c.cost)
+        job = self.jobs[c.job_id]
+        job.once, job.most = c.delivery == "at_most_once", c.attempts_max
 
     def _finish(self, c: Submit, key: Key, now: int, *, dry: bool) -> Said:
         job = self.jobs[key.job]
@@ -275,7 +278,7 @@ class Model(Clerk):
         elif job.state == "preparing" and now > job.until:
             self.end(job, "failed", now)
             self.counts["abandoned"] += 1
-        else:
+        elif not self.lapse(job, now):
             return ("tended", False)
         return ("tended", True)
 
@@ -322,4 +325,5 @@ _RULES: dict[type[Any], Callable[..., Said]] = {
     CountHits: Model._count,
     Purge: Model._purge,
     **RULES,
+    **WORK_RULES,
 }

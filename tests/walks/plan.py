@@ -30,6 +30,7 @@ class Verb(StrEnum):
     LIMIT = "limit"  # give a user other limits
     RECOUNT = "recount"
     SEQUENCE = "sequence"  # the next number of a client, or a wrong one
+    WORK = "work"  # claim a job, start it, prolong it, say how it ended; or sleep too long, or go away
 
 
 class Op(Struct, frozen=True, omit_defaults=True):
@@ -71,6 +72,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     keys: int = 1
     bare: int = 0  # the last so many keys have records without a job
     sequenced: bool = False  # one more key, which belongs to a sequenced client: it is refused
+    working: bool = False  # some clients run jobs
     quota: int | None = None  # so many jobs at a time for each user; None: nobody counts
     processes: int = 1
     tenants: int = 1
@@ -106,6 +108,7 @@ VERBS = {
 }
 HOLDERS = {Verb.SLOT: 10, Verb.RESERVE: 3, Verb.LIMIT: 1, Verb.RECOUNT: 2, Verb.CANCEL: 8}
 SENDERS = {Verb.SEQUENCE: 12, Verb.CANCEL: 1, Verb.SWEEP: 1, Verb.FORGET: 1}
+WORKERS = {Verb.WORK: 16, Verb.SWEEP: 6, Verb.SUBMIT: 3, Verb.KEYLESS: 2, Verb.CANCEL: 3}
 VERDICTS = [Verdict.COMMIT, Verdict.COMMIT, Verdict.REJECT, Verdict.FAIL, None]
 # The heaviest that each fault is drawn.
 HEAVIEST = {
@@ -146,14 +149,16 @@ def draw(seed: int) -> Plan:
     )
     # Whoever erases a tenant erases its counts and marks too, piece by piece: no law holds of them meanwhile.
     quota, more = (None, []) if verbs[Verb.PURGE] else _more(seed, keys, windows, leases)
+    hands = [] if verbs[Verb.PURGE] else _hands(seed, keys, windows, leases)
     return Plan(
         seed,
-        (*clients, *more),
+        (*clients, *more, *hands),
         _faults(chance),
         keys=keys,
         bare=pick([0, 0, 0, 1]) if keys > 1 else 0,
         sequenced=sequenced,
         quota=quota,
+        working=bool(hands),
         processes=pick([1, 2, 2, 3]),
         tenants=pick([1, 1, 2]),
         users=pick([1, 1, 2]),
@@ -185,6 +190,17 @@ def _more(
     return quota, [
         tuple(_op(chance, verbs, keys, 4, windows, leases) for _ in range(chance.randint(3, 10)))
         for verbs in crowds
+    ]
+
+
+def _hands(seed: int, keys: int, windows: list[int], leases: list[int]) -> list[tuple[Op, ...]]:
+    """In some walks jobs are run; drawn apart from the rest, so that the other walks stay what they were."""
+    chance = Random(f"hands {seed}")
+    if chance.random() >= 0.3:
+        return []
+    return [
+        tuple(_op(chance, WORKERS, keys, 2, windows, leases) for _ in range(chance.randint(4, 12)))
+        for _ in range(chance.randint(1, 4))
     ]
 
 

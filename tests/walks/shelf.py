@@ -39,6 +39,14 @@ class Work:
     cost: int = 0
     attempts: int = 0
     user: str = ""
+    once: bool = False  # at most once
+    most: int = 1  # attempts
+    token: int = 0
+    holder: bytes = b""
+    lease: int = 0
+    run_at: int = 0
+    lines: int = 0
+    said: tuple[Any, ...] | None = None  # by its holder, last
 
 
 @dataclass(slots=True)

@@ -27,6 +27,8 @@ LEAST = {
     "numbers": 50, "SubmitSequence already": 50, "SubmitSequence refused": 30, "LookUpStream stream": 20,
     "ReserveSlot slot": 20, "ReserveSlot refused": 10, "ConsumeSlot slot settled": 1, "RenewSlot slot": 4,
     "ReleaseSlot slot settled": 4, "SetLimits tally": 3, "Recount recounted": 4,
+    "Claim claimed": 60, "Claim refused": 5, "Start started": 20, "Start refused": 20, "Extend extended": 10,
+    "Finish finished": 20, "finished": 15,
     "unavailable": 80, "request_lost": 40, "reply_lost": 60, "late": 30, "slow": 250, "wire_lost": 40,
     "hang_up": 50, "crash": 60, "roll": 25, "pause": 80, "back": 10, "forward": 1,
 }  # fmt: skip

@@ -8,9 +8,12 @@ from onejob.core.receipt import (
     AlreadyCommitted,
     AnyReply,
     Cancelled,
+    Claimed,
     Committed,
     Conflict,
     Created,
+    Extended,
+    Finished,
     Foreseen,
     Forgotten,
     Found,
@@ -21,10 +24,13 @@ from onejob.core.receipt import (
     Recounted,
     Refused,
     Rejected,
+    Released,
     Replayed,
+    Resolved,
     Settled,
     SlotHeld,
     SlotSettled,
+    Started,
     StreamFound,
     TallyFound,
     Tended,
@@ -82,6 +88,12 @@ _SHAPES: dict[type[Any], Callable[[Any], Said]] = {
     ),
     StreamFound: lambda r: ("stream", r.stream.last, r.stream.owner),
     Recounted: lambda r: ("recounted", r.drift, r.changed),
+    Claimed: lambda r: ("claimed", r.job.id, r.job.token, r.job.lease_until),
+    Started: lambda r: ("started", r.job.id, r.job.token, r.job.lease_until),
+    Extended: lambda r: ("extended", r.job.id, r.job.lease_until, r.job.logs),
+    Released: lambda r: ("released", r.job.id, r.job.state.value),
+    Finished: lambda r: ("finished", r.job.id, r.job.state.value),
+    Resolved: lambda r: ("resolved", r.job.id, r.job.state.value),
 }  # fmt: skip
 
 
@@ -93,7 +105,7 @@ def as_modelled(model: Model, kind: Kind, id: bytes, now: int) -> Said | None:
             return (*head, k.expires, k.receipt, k.hits, k.conflicts, k.stamp, k.client, k.number, k.foreign)
         case Kind.JOB if id in model.jobs:
             job = model.jobs[id]
-            return (job.state, job.ended, job.slot, job.cost)
+            return (job.state, job.ended, job.slot, job.cost, job.token, job.lease, job.attempts)
         case Kind.STREAM if id in model.rows:
             row = model.rows[id]
             return (row.last, row.seen, row.owner, row.expires, row.stamp, row.evicted)
@@ -111,7 +123,8 @@ def as_stored(fact: Any, now: int) -> Said | None:
             times = (fact.lease_until, fact.expires_at, fact.receipt, fact.hits, fact.conflicts)
             return (*head, *times, fact.changed_at, fact.client_id, fact.sequence, fact.foreign_id)
         case Job():
-            return (fact.state.value, fact.ended_at, fact.slot, fact.cost_held)
+            run = (fact.token, fact.lease_until, fact.attempts)
+            return (fact.state.value, fact.ended_at, fact.slot, fact.cost_held, *run)
         case Stream():
             mark = (fact.expires_at, fact.changed_at, bool(fact.evicted))
             return (fact.last, fact.last_seen, fact.owner, *mark)

@@ -5,15 +5,17 @@ from collections import Counter
 from collections.abc import Callable
 from hashlib import blake2b
 from random import Random
+from typing import Any
 
 from msgspec import Struct
 
 from onejob.core import identity
-from onejob.core.facts import Kind, Policy, Record
+from onejob.core.facts import Job, Kind, Policy, Record
+from onejob.core.finish import Resolution, Resolve
 from onejob.core.limits import POLICY_NAME, Limits, TenantLimits, encoded
 from onejob.core.receipt import AnyReply, InProgress
 from onejob.core.slots import SLOT_TTL_MS_MAX
-from onejob.core.states import ENDED, IdempotencyStatus
+from onejob.core.states import ENDED, SETTLED, IdempotencyStatus, JobState
 from onejob.core.work import Cancel
 from onejob.ids import SeededIds
 
@@ -263,16 +265,8 @@ class World:
         records, jobs = self.store.tables[Kind.RECORD], self.store.tables[Kind.JOB]
         rounds = left = 0
         while rounds < 10:
-            for job in [job for job in jobs.values() if job.state not in ENDED]:
-                client = clients[int(job.tenant[-1])]
-                await client.insist(
-                    Cancel(
-                        tenant=job.tenant,
-                        job_id=job.id,
-                        actor="client:end",
-                        retention_ms=self.plan.retention_ms,
-                    )
-                )
+            for job in [job for job in jobs.values() if job.state not in SETTLED]:
+                await self._end(clients[int(job.tenant[-1])], job)
             await clients[0].sweep(Op(Verb.SWEEP))
             if not jobs and all(record.client_id == PLANTED for record in records.values()):
                 return
@@ -280,6 +274,18 @@ class World:
             rounds = rounds + 1 if left == len(records) + len(jobs) else 0
             left = len(records) + len(jobs)
         self.watch.violated("what is expired goes", f"{len(records)} records and {len(jobs)} jobs stay")
+
+    async def _end(self, client: Client, job: Job) -> None:
+        end: dict[str, Any] = {
+            "tenant": job.tenant,
+            "job_id": job.id,
+            "actor": "client:end",
+            "retention_ms": self.plan.retention_ms,
+        }
+        if job.state is JobState.LOST:
+            await client.insist(Resolve(**end, resolution=Resolution.FAILED))
+        elif job.state not in ENDED:
+            await client.insist(Cancel(**end))
 
     def _nothing_is_left(self) -> None:
         for tally in self.store.tables[Kind.TALLY].values():

@@ -8,14 +8,26 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
 
-from . import zoo_decisions, zoo_gate, zoo_quotas, zoo_store
+from onejob.core.reservation import Verdict
+
+from . import zoo_decisions, zoo_gate, zoo_quotas, zoo_store, zoo_work
 from .cage import CAGE
 from .plan import Faults, Op, Plan, Verb, draw
 from .world import Walked, walk
 
-__all__ = ["ZOO", "hunt", "plan_of", "zoo_decisions", "zoo_gate", "zoo_quotas", "zoo_store"]
+__all__ = ["ZOO", "hunt", "plan_of", "zoo_decisions", "zoo_gate", "zoo_quotas", "zoo_store", "zoo_work"]
 
 ZOO = CAGE
+WORK_BUGS = (
+    "claim_of_what_somebody_holds",
+    "finish_without_a_look_at_the_token",
+    "lapse_runs_an_at_most_once_job_again",
+    "lapsed_lease_is_prolonged_after_another_took_it",
+    "slot_freed_by_cancel_and_again_by_finish",
+    "start_without_a_look_at_the_holder",
+    "started_at_most_once_job_is_handed_back",
+    "token_stays_with_the_next_claim",
+)
 
 
 def hunt(name: str, seeds: Iterable[int]) -> Walked | None:
@@ -53,6 +65,30 @@ def _scene(verbs: list[Verb], ttl_ms: int, faults: Faults, seed: int) -> Plan:
     )
 
 
+def _shift(seed: int) -> Plan:
+    """Many hands, few jobs, leases that are shorter than the work: everybody meets the zombies of the others."""
+    chance = Random(f"shift {seed}")
+    verbs = [Verb.WORK] * 5 + [Verb.KEYLESS, Verb.SUBMIT] + [Verb.SWEEP] * 3 + [Verb.CANCEL] * 2
+
+    def op() -> Op:
+        return Op(
+            chance.choice(verbs),
+            wait_ms=chance.choice([0, 50, 200]),
+            key=chance.randrange(3),
+            body=chance.randrange(2),
+            ttl_ms=3000,
+            lease_ms=chance.choice([200, 400]),
+            beats=chance.choice([0, 0, 1, 2]),
+            think_ms=chance.choice([0, 100, 500, 900]),
+            verdict=chance.choice([Verdict.COMMIT, Verdict.COMMIT, Verdict.FAIL, None]),
+            twice=chance.random() < 0.3,
+        )
+
+    clients = tuple(tuple(op() for _ in range(14)) for _ in range(6))
+    faults = Faults(reply_lost=0.05 * chance.random())
+    return Plan(seed, clients, faults, keys=3, processes=2, working=True, quota=8, latency=0.001)
+
+
 _SCENES: dict[str, Callable[[int], Plan]] = {
     "compare_numbers_not_facts": partial(
         _scene, [Verb.SUBMIT, Verb.SUBMIT, Verb.SWEEP, Verb.COUNT], 200, Faults(slow=0.3)
@@ -65,6 +101,7 @@ _SCENES: dict[str, Callable[[int], Plan]] = {
     "purge_takes_the_job_of_a_living_key": partial(
         _scene, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults(slow=0.3)
     ),
+    **dict.fromkeys(WORK_BUGS, _shift),
     "echo_lost_in_a_flight": partial(_scene, [Verb.SUBMIT], 1000, Faults(slow=0.3)),
     "join_a_look_that_has_set_out": partial(
         _scene, [Verb.SUBMIT, Verb.LOOK_UP, Verb.LOOK_UP, Verb.CANCEL], 3000, Faults(slow=0.3)

@@ -10,7 +10,7 @@ from onejob.errors import Invalid, OnejobError
 from onejob.http.answers import error_out
 from onejob.settings import CommandLine
 
-from . import commands, parser, serving, working
+from . import commands, demo, parser, serving, working
 from .screen import Screen, complain, machine, write
 from .trouble import FAILED, INTERRUPTED, exit_code, found
 
@@ -46,6 +46,8 @@ def _run(words: list[str]) -> int:
             return serving.serve(options)
         if options.command == "worker":
             return working.work(options)
+        if options.command == "demo":
+            return demo.show(options)
         settings = CommandLine.from_env()
         answer = commands.answered(options, settings)
         screen = Screen.of_stdout(color=settings.color)

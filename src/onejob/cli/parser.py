@@ -10,7 +10,7 @@ from onejob.core.states import Delivery, JobState
 from onejob.engine import PAGE_MAX
 from onejob.opening import URL_DEFAULT
 
-from . import quota_words, serving, working
+from . import demo, quota_words, serving, working
 from .trouble import MEANINGS
 from .values import label, length, moment
 
@@ -70,6 +70,13 @@ def _worker(commands: Adding) -> None:
         "onejob worker shop.jobs:app --concurrency 20",
     )
     working.arguments(command)
+    command = _command(
+        commands,
+        "demo",
+        "Submit through a bad network, and see one job and one result for each order.",
+        "onejob demo --jobs 100",
+    )
+    demo.arguments(command)
 
 
 def _submit(commands: Adding) -> None:

@@ -43,8 +43,8 @@ class Working:
     """The facts of one batch while its commands are folded over them."""
 
     __slots__ = (
-        "_adds", "_cuts", "_jobs", "_loaded", "_places", "_policies", "_records", "_streams", "_tallies",
-        "tables",
+        "_adds", "_cuts", "_gone", "_jobs", "_loaded", "_places", "_policies", "_records", "_streams",
+        "_tallies", "tables",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -56,6 +56,7 @@ class Working:
         self._streams, self._tallies, self._policies = self.tables[Kind.STREAM :]
         self._adds: list[Attachment] = []
         self._cuts: list[Cut] = []
+        self._gone: set[bytes] = set()  # dropped on the way, even if made anew since
 
     def take(self, wanted: Wanted, found: Sequence[Fact]) -> None:
         table = self.tables[wanted.kind]
@@ -131,6 +132,7 @@ class Working:
             table[id] = new
         if step.drops:
             gone = {fact.id for fact in step.drops}
+            self._gone |= gone
             self._adds = [add for add in self._adds if add.job_id not in gone]
         self._adds += step.adds
         self._cuts += step.cuts
@@ -146,7 +148,7 @@ class Working:
                         changes.inserts.setdefault(kind, []).append(new)
                 elif new is None:
                     changes.deletes.setdefault(kind, []).append((old, old.version))
-                elif new.version > old.version:
+                elif id not in self._gone:
                     changes.updates.setdefault(kind, []).append((new, old.version))
                 else:  # dropped, and made anew in the same batch: nothing of the old one may stay beside it
                     changes.deletes.setdefault(kind, []).append((old, old.version))

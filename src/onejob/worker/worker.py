@@ -89,12 +89,19 @@ class Worker:
     async def run(self) -> None:
         """Until it is told to stop."""
         beating = asyncio.create_task(self._heart.beat())
+        beating.add_done_callback(self._heart_stopped)
         try:
             await self._work()
             await self._leave()
         finally:
             beating.cancel()
             self._post.close()
+
+    def _heart_stopped(self, beating: "asyncio.Task[None]") -> None:
+        """Without it leases would end under handlers that run: rather leave."""
+        if not beating.cancelled():
+            log.error("the worker's heart stopped, so it leaves", exc_info=beating.exception())
+            self.stop()
 
     async def _work(self) -> None:
         pause = _PAUSE_FIRST

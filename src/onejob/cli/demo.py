@@ -1,0 +1,175 @@
+"""The command `demo`: orders are submitted through a bad network, retried until they are answered, and charged once."""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from onejob.core.views import Receipt
+from onejob.errors import Invalid
+from onejob.ids import new_holder
+from onejob.ledger import Ledger
+from onejob.opening import open as open_ledger
+from onejob.worker import App, Context
+
+from .screen import machine, write
+from .trouble import DONE, FAILED
+
+T = TypeVar("T")
+JOBS_DEFAULT = 40
+JOBS_MAX = 1000
+CLIENTS = 8
+SECONDS_MAX = 60
+LOST_REQUESTS, LOST_ANSWERS, DOUBLED = 0.2, 0.3, 0.2
+_DELAY_MAX = 0.12
+_REPAINT_SECONDS = 0.1
+_WAIT = timedelta(seconds=30)
+
+
+class Lost(Exception):
+    """No answer came: whether it was done, nobody here can tell."""
+
+
+class Network:
+    """Loses requests, loses answers, and delivers some things twice."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        self._counts = counts
+
+    async def carry(self, call: Callable[[], Awaitable[T]]) -> T:
+        delay, request, answer, double = (byte / 255 for byte in new_holder()[:4])
+        self._counts["sent"] += 1
+        await asyncio.sleep(delay * _DELAY_MAX)
+        if request < LOST_REQUESTS:
+            self._counts["requestsLost"] += 1
+            raise Lost
+        if double < DOUBLED:
+            self._counts["deliveredTwice"] += 1
+            first, _ = await asyncio.gather(call(), call())
+        else:
+            first = await call()
+        if answer < LOST_ANSWERS:
+            self._counts["answersLost"] += 1
+            raise Lost
+        return first
+
+
+class Demo:
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+        self.counts: Counter[str] = Counter()
+        self.charged: Counter[str] = Counter()  # by order: how often the money was taken
+        self.app = App()
+        self.app.job("charge_customer")(self._charge)
+
+    async def run(self, queue: Ledger) -> dict[str, Any]:
+        network = Network(self.counts)
+        orders = iter([f"ORD-{n + 1:03}" for n in range(self.jobs)])
+        ids: dict[str, str] = {}
+
+        async def client() -> None:
+            for order in orders:
+                ids[order] = await self._insist(queue, network, order)
+
+        async with self.app.working(queue):
+            await asyncio.gather(*(client() for _ in range(CLIENTS)))
+            results = [await self._result(queue, job_id) for job_id in ids.values()]
+        outcomes = queue.vitals().outcomes
+        return {
+            "orders": self.jobs,
+            **self.counts,
+            "jobs": outcomes.get("created", 0),
+            "duplicatesAbsorbed": outcomes.get("replayed", 0),
+            "results": len([one for one in results if one is not None]),
+            "chargedOnce": sum(1 for times in self.charged.values() if times == 1),
+        }
+
+    async def _insist(self, queue: Ledger, network: Network, order: str) -> str:
+        """The same submission with the same key until an answer comes: that is all a client has to do."""
+
+        async def submit() -> Receipt:
+            return await queue.submit("charge_customer", {"order": order}, idempotency_key=f"charge-{order}")
+
+        while True:
+            try:
+                return (await network.carry(submit)).job_id
+            except Lost:
+                self.counts["retries"] += 1
+
+    async def _result(self, queue: Ledger, job_id: str) -> Any:
+        await queue.wait(job_id, _WAIT)
+        return await queue.result(job_id)
+
+    async def _charge(self, order: dict[str, str], ctx: Context) -> dict[str, str]:
+        self.charged[order["order"]] += 1
+        await asyncio.sleep(new_holder()[0] / 255 * _DELAY_MAX)
+        return {"order": order["order"], "receipt": ctx.job_id[-12:]}
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--jobs", type=int, default=JOBS_DEFAULT, metavar="N", help=f"1 to {JOBS_MAX}; default: %(default)s"
+    )
+    command.add_argument("--json", action="store_true", help="only the figures, in JSON")
+
+
+def show(options: argparse.Namespace) -> int:
+    if not 1 <= options.jobs <= JOBS_MAX:
+        raise Invalid("jobs", f"the demo makes 1 to {JOBS_MAX} jobs")
+    figures = asyncio.run(_shown(options))
+    right = figures["jobs"] == figures["results"] == figures["chargedOnce"] == options.jobs
+    if options.json:
+        write(machine(figures))
+    else:
+        write("\n".join(_told(figures)))
+    return DONE if right else FAILED
+
+
+async def _shown(options: argparse.Namespace) -> dict[str, Any]:
+    demo = Demo(options.jobs)
+    live = sys.stdout.isatty() and not options.json
+    if not options.json:
+        write(f"{options.jobs} orders go through a network that loses and doubles what it carries …")
+    with tempfile.TemporaryDirectory(prefix="onejob-demo-") as folder:
+        async with open_ledger(f"sqlite:///{Path(folder) / 'demo.db'}", sweep=False) as queue:
+            painting = asyncio.create_task(_paint(demo)) if live else None
+            try:
+                async with asyncio.timeout(SECONDS_MAX):
+                    return await demo.run(queue)
+            finally:
+                if painting is not None:
+                    painting.cancel()
+                    sys.stdout.write("\r\x1b[2K")
+
+
+async def _paint(demo: Demo) -> None:
+    while True:
+        counts = demo.counts
+        done = len(demo.charged)
+        bar = "█" * round(20 * done / demo.jobs)
+        sys.stdout.write(
+            f"\r\x1b[2K  {bar:<20} charged {done}/{demo.jobs}   sent {counts['sent']}, "
+            f"lost {counts['requestsLost'] + counts['answersLost']}, doubled {counts['deliveredTwice']}"
+        )
+        sys.stdout.flush()
+        await asyncio.sleep(_REPAINT_SECONDS)
+
+
+def _told(figures: dict[str, Any]) -> list[str]:
+    rows = [
+        ("requests sent", "sent"),
+        ("  lost on the way", "requestsLost"),
+        ("  answers lost", "answersLost"),
+        ("  delivered twice", "deliveredTwice"),
+        ("  retried with the same key", "retries"),
+        ("jobs made", "jobs"),
+        ("duplicates absorbed", "duplicatesAbsorbed"),
+        ("results", "results"),
+        ("orders charged exactly once", "chargedOnce"),
+    ]
+    return [f"  {text:<30}{figures.get(name, 0):>6}" for text, name in rows]

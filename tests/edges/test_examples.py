@@ -1,0 +1,87 @@
+"""The examples run, and the demo keeps its word."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_plain_script_charges_once_however_often_it_runs(tmp_path: Path) -> None:
+    outputs = [
+        subprocess.run(
+            [sys.executable, str(ROOT / "examples" / "plain_script.py")],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for _ in range(2)
+    ]
+    assert [line.split()[:3] for line in outputs[0].splitlines()] == [
+        ["ORD-1", "created", "success"],
+        ["ORD-2", "created", "success"],
+        ["ORD-1", "replayed", "success"],
+    ]
+    assert outputs[1] == outputs[0].replace("created", "replayed")
+
+
+def test_the_demo_makes_one_job_and_one_result_for_each_order() -> None:
+    command = [sys.executable, "-m", "onejob.cli", "demo", "--jobs", "20"]
+    told = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True, timeout=60)
+    figures = json.loads(told.stdout)
+    assert figures["jobs"] == figures["results"] == figures["chargedOnce"] == figures["orders"] == 20
+    assert figures["sent"] >= 20
+    plain = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "\x1b" not in plain
+    assert "orders charged exactly once" in plain
+
+
+@pytest.mark.skipif(find_spec("fastapi") is None, reason="FastAPI is not installed")
+async def test_the_fastapi_app_runs_what_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT))
+    fastapi_app: Any = import_module("examples.fastapi_app")
+
+    async def ask(method: str, path: str, query: str = "") -> tuple[int, Any]:
+        """One request, straight to the application."""
+        said: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [],
+            "state": {},
+        }
+        async with asyncio.timeout(20):
+            await fastapi_app.api(scope, receive, send)
+        return said[0]["status"], json.loads(b"".join(one.get("body", b"") for one in said[1:]))
+
+    async with fastapi_app.lifespan(fastapi_app.api):
+        first = await ask("POST", "/orders/ORD-1", "amount=42")
+        again = await ask("POST", "/orders/ORD-1", "amount=42")
+        assert (first[0], first[1]["outcome"], again[1]["outcome"]) == (202, "created", "replayed")
+        assert first[1]["job"] == again[1]["job"]
+        assert (await ask("POST", "/orders/ORD-1", "amount=43"))[0] == 409
+        assert (await ask("GET", "/orders/none"))[0] == 404
+        told = await ask("GET", "/orders/ORD-1")
+        assert told[1]["result"] == {"order": "ORD-1", "paid": 42, "payment": first[1]["job"]}

@@ -1,0 +1,128 @@
+"""The part of the zoo that runs jobs wrongly."""
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from onejob.core import work
+from onejob.core.facts import Job, changed
+from onejob.core.finish import Finish
+from onejob.core.receipt import Released, Tended
+from onejob.core.states import CLAIMABLE, JobState
+from onejob.core.step import Facts, Step
+from onejob.core.upkeep import Tend
+from onejob.core.work import Extend, Release, Start
+
+from .cage import bug
+from .house import Parts
+
+
+def _as_holder(command: Any, facts: Facts) -> Any:
+    job = facts.jobs.get(command.job_id)
+    return command if job is None else replace(command, token=job.token, holder=job.holder)
+
+
+@bug
+def finish_without_a_look_at_the_token() -> Iterator[Parts]:
+    """The mistake of most queues: whoever comes with a result is believed."""
+    decide = Finish.decide
+
+    def trusting(self: Finish, facts: Facts, now: int) -> Any:
+        return decide(_as_holder(self, facts), facts, now)
+
+    with patch.object(Finish, "decide", trusting):
+        yield Parts()
+
+
+@bug
+def start_without_a_look_at_the_holder() -> Iterator[Parts]:
+    """A broker delivers twice, and both deliveries run."""
+    decide = Start.decide
+
+    def trusting(self: Start, facts: Facts, now: int) -> Any:
+        job = facts.jobs.get(self.job_id)
+        if job is not None and job.state is JobState.RUNNING and job.token == self.token:
+            return decide(replace(self, holder=job.holder), facts, now)
+        return decide(self, facts, now)
+
+    with patch.object(Start, "decide", trusting):
+        yield Parts()
+
+
+@bug
+def lapse_runs_an_at_most_once_job_again() -> Iterator[Parts]:
+    def careless(self: Tend, job: Job, facts: Facts, now: int) -> Step[Tended]:
+        again = changed(job, now, state=JobState.PENDING, holder=b"", lease_until=0, due_at=0)
+        return Step(Tended(True, now), (again,))
+
+    with patch.object(Tend, "_lapse", careless):
+        yield Parts()
+
+
+@bug
+def slot_freed_by_cancel_and_again_by_finish() -> Iterator[Parts]:
+    """A finish that comes after the cancel is taken as if the job still ran."""
+    decide = Finish.decide
+
+    def late(self: Finish, facts: Facts, now: int) -> Any:
+        job = facts.jobs.get(self.job_id)
+        if job is not None and job.state is JobState.CANCELLED and job.token == self.token:
+            alive = replace(job, state=JobState.RUNNING, holder=self.holder)
+            return decide(self, replace(facts, jobs={job.id: alive}), now)
+        return decide(self, facts, now)
+
+    with patch.object(Finish, "decide", late):
+        yield Parts()
+
+
+@bug
+def claim_of_what_somebody_holds() -> Iterator[Parts]:
+    def greedy(job: Job, now: int) -> bool:
+        return job.state in CLAIMABLE and job.run_at <= now
+
+    with patch.object(work, "is_ready", greedy):
+        yield Parts()
+
+
+@bug
+def token_stays_with_the_next_claim() -> Iterator[Parts]:
+    decide = work.Claim.decide
+
+    def same(self: work.Claim, facts: Facts, now: int) -> Any:
+        step: Any = decide(self, facts, now)
+        old = facts.jobs.get(self.job_id)
+        if not step.puts or old is None or not old.token:
+            return step
+        job = replace(step.puts[0], token=old.token)
+        return replace(step, reply=replace(step.reply, job=job), puts=(job,))
+
+    with patch.object(work.Claim, "decide", same):
+        yield Parts()
+
+
+@bug
+def started_at_most_once_job_is_handed_back() -> Iterator[Parts]:
+    decide = Release.decide
+
+    def generous(self: Release, facts: Facts, now: int) -> Any:
+        job = facts.jobs.get(self.job_id)
+        if job is not None and job.state is JobState.RUNNING and self.is_mine(job, now):
+            free = changed(job, now, state=JobState.PENDING, lease_until=0, due_at=0)
+            return Step(Released(free, now), (free,))
+        return decide(self, facts, now)
+
+    with patch.object(Release, "decide", generous):
+        yield Parts()
+
+
+@bug
+def lapsed_lease_is_prolonged_after_another_took_it() -> Iterator[Parts]:
+    decide = Extend.decide
+
+    def stubborn(self: Extend, facts: Facts, now: int) -> Any:
+        return decide(_as_holder(self, facts), facts, now)
+
+    with patch.object(Extend, "decide", stubborn):
+        yield Parts()
