@@ -1,5 +1,7 @@
 """onejob: one logical submission makes one job, however often it is retried, raced, crashed or failed over."""
 
+from typing import TYPE_CHECKING, Any
+
 from .core.actor import Actor
 from .core.client_views import ClientState, SequenceOutcome, SequenceReceipt
 from .core.fingerprint import fingerprint
@@ -10,13 +12,16 @@ from .core.states import Delivery, IdempotencyStatus, JobState
 from .core.views import JobView as Job
 from .core.views import Receipt, Reservation, Story
 from .errors import (
+    AmbiguousOutcome,
     DefectiveCommand,
     IdempotencyConflict,
     LeaseLost,
     MayBeDone,
+    NotAllowed,
     NotFound,
     OnejobError,
     Outdated,
+    ServerFailed,
     StoreRefused,
     SubmissionError,
     SubmissionInProgress,
@@ -24,6 +29,7 @@ from .errors import (
     SubmissionRejected,
     Unavailable,
     Unknown,
+    WindowPassed,
 )
 from .ids import KeyGenerator
 from .intake import Submission
@@ -32,8 +38,16 @@ from .opening import open
 from .sequences import SequencedSubmission
 from .settings import IdempotencyConfig
 
+if TYPE_CHECKING:
+    from .client.async_client import AsyncClient
+    from .client.client import Client
+    from .client.flow import Retry
+
 __all__ = [
     "Actor",
+    "AmbiguousOutcome",
+    "AsyncClient",
+    "Client",
     "ClientState",
     "DefectiveCommand",
     "Delivery",
@@ -48,15 +62,18 @@ __all__ = [
     "LeaseLost",
     "Ledger",
     "MayBeDone",
+    "NotAllowed",
     "NotFound",
     "OnejobError",
     "Outcome",
     "Outdated",
     "Receipt",
     "Reservation",
+    "Retry",
     "SequenceOutcome",
     "SequenceReceipt",
     "SequencedSubmission",
+    "ServerFailed",
     "StoreRefused",
     "Story",
     "Submission",
@@ -66,6 +83,18 @@ __all__ = [
     "SubmissionRejected",
     "Unavailable",
     "Unknown",
+    "WindowPassed",
     "fingerprint",
     "open",
 ]
+
+# Loaded when they are asked for: they need httpx (`onejob[client]`), and a ledger does not.
+_CLIENTS = {"AsyncClient": "async_client", "Client": "client", "Retry": "flow"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CLIENTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".client.{_CLIENTS[name]}", __name__), name)

@@ -1,0 +1,43 @@
+"""Between calls and httpx: what is sent, what came back whole, and what did not."""
+
+from typing import Final
+
+import httpx
+
+from .flow import Send
+from .judged import Answer, Lost
+
+ANSWER_BYTES_MAX: Final = 16 << 20
+
+# Of these not a byte of the call was sent.
+UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+
+
+def request_of(
+    http: httpx.Client | httpx.AsyncClient, url: str, send: Send, headers: dict[str, str]
+) -> httpx.Request:
+    call = send.call
+    given = headers | {"content-type": "application/json"} if call.body else headers
+    return http.build_request(
+        call.method, url + call.path, content=call.body or None, headers=given, timeout=send.timeout
+    )
+
+
+def whole(response: httpx.Response, body: bytes) -> Answer | Lost:
+    """An answer that was not cut: with neither a length nor chunks nobody could tell."""
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    if body and "content-length" not in headers and "transfer-encoding" not in headers:
+        return Lost("the answer has no length, so it may be cut", sent=True)
+    return Answer(response.status_code, headers, body)
+
+
+def lost(error: httpx.HTTPError) -> Lost:
+    return Lost(str(error) or type(error).__name__, sent=not isinstance(error, UNSENT))
+
+
+def noted(error: BaseException, key: str | None) -> None:
+    """Whoever interrupts an attempt is told that it may have arrived all the same."""
+    if key:
+        error.add_note(
+            f"the submission may have been accepted; repeat it with the same body and the key {key}"
+        )
