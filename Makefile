@@ -45,7 +45,8 @@ bench: $(READY) ## Measure what a submission costs, and the bars it must hold
 docs: $(READY) ## Renew the generated pages
 	$(BIN)/python docs/generate.py
 
-prove: $(READY) ## Run the long campaign of random walks
+prove: $(READY) ## Run the long campaigns: clients behind a spoiling proxy, random walks
+	$(BIN)/python -m tests.client
 	$(BIN)/python -m tests.walks $(ARGS)
 
 clean: ## Remove everything that was made here

@@ -112,7 +112,7 @@ class IdempotentTransport(_Keyed, httpx.BaseTransport):
         except httpx.HTTPError as error:
             return error
         except BaseException as error:
-            noted(error, request.headers[HEADER])
+            noted(error, unquoted(request.headers[HEADER]))
             raise
 
 
@@ -163,7 +163,7 @@ class AsyncIdempotentTransport(_Keyed, httpx.AsyncBaseTransport):
         except httpx.HTTPError as error:
             return error
         except BaseException as error:
-            noted(error, request.headers[HEADER])
+            noted(error, unquoted(request.headers[HEADER]))
             raise
 
 
@@ -174,6 +174,13 @@ def quoted(key: str) -> str:
         raise Invalid("key", "a header carries only ASCII; choose another key")
     escaped = key.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+def unquoted(header: str) -> str:
+    """The key in a header that this file or the caller wrote, quoted or bare."""
+    if len(header) > 1 and header[0] == header[-1] == '"':
+        return re.sub(r'\\(["\\])', r"\1", header[1:-1])
+    return header
 
 
 def timed(send: Send) -> httpx.Request:
@@ -206,6 +213,6 @@ def concluded(
         raise last
     raise AmbiguousOutcome(
         f"no answer after {ended.attempts} attempts ({last}): it may be done; repeat with the same key and body",
-        key=request.headers[HEADER],
+        key=unquoted(request.headers[HEADER]),
         attempts=ended.attempts,
     ) from last
