@@ -13,7 +13,7 @@ from onejob.errors import OnejobError
 from . import wire
 from .base import Base, jobs_of, said
 from .calls import Options, Said
-from .driving import ANSWER_BYTES_MAX, lost, noted, request_of, whole
+from .driving import ANSWER_BYTES_MAX, lost, misplaced, noted, request_of, whole
 from .flow import Send, Sleep
 from .judged import Answer, Lost
 from .verbs import Resumed, Steps
@@ -143,24 +143,29 @@ class AsyncClient(Base):
     async def _send(self, send: Send) -> Answer | Lost:
         request = request_of(self._http, self.url, send, self._headers)
         try:
-            async with asyncio.timeout(send.timeout):
-                response = await self._http.send(request, stream=True, follow_redirects=False)
-                try:
-                    return await self._whole(response)
-                finally:
-                    await response.aclose()
-        except TimeoutError:
-            return Lost("no answer in time", sent=True)
+            response = await self._http.send(request, stream=True, follow_redirects=False)
+            try:
+                said = await self._whole(response, send.timeout)
+                if misplaced(send.call, said):
+                    await response.extensions["network_stream"].aclose()
+                return said
+            finally:
+                await response.aclose()
         except httpx.HTTPError as error:
             return lost(error)
         except BaseException as error:
             noted(error, send.call.key)
             raise
 
-    async def _whole(self, response: httpx.Response) -> Answer | Lost:
+    async def _whole(self, response: httpx.Response, timeout: float) -> Answer | Lost:
+        """The whole answer within the time of the attempt.
+
+        The clock is looked at, and nothing is cancelled: a pool does not get every connection of a cancelled call back.
+        """
+        until = self._clock.monotonic() + timeout
         body = b""
         async for piece in response.aiter_bytes():
             body += piece
-            if len(body) > ANSWER_BYTES_MAX:
-                return Lost("the answer was too large", sent=True)
+            if len(body) > ANSWER_BYTES_MAX or self._clock.monotonic() > until:
+                return Lost("the answer was too large or too slow", sent=True)
         return whole(response, body)

@@ -13,7 +13,7 @@ from onejob.errors import OnejobError
 from . import wire
 from .base import Base, jobs_of, said
 from .calls import Options, Said
-from .driving import ANSWER_BYTES_MAX, lost, noted, request_of, whole
+from .driving import ANSWER_BYTES_MAX, lost, misplaced, noted, request_of, whole
 from .flow import Send, Sleep
 from .judged import Answer, Lost
 from .verbs import Resumed, Steps
@@ -145,7 +145,10 @@ class Client(Base):
         try:
             response = self._http.send(request, stream=True, follow_redirects=False)
             try:
-                return self._whole(response, send.timeout)
+                said = self._whole(response, send.timeout)
+                if misplaced(send.call, said):
+                    response.extensions["network_stream"].close()
+                return said
             finally:
                 response.close()
         except httpx.HTTPError as error:

@@ -4,8 +4,9 @@ from typing import Final
 
 import httpx
 
+from .calls import Call
 from .flow import Send
-from .judged import Answer, Lost
+from .judged import Act, Answer, Lost, judged
 
 ANSWER_BYTES_MAX: Final = 16 << 20
 
@@ -29,6 +30,11 @@ def whole(response: httpx.Response, body: bytes) -> Answer | Lost:
     if body and "content-length" not in headers and "transfer-encoding" not in headers:
         return Lost("the answer has no length, so it may be cut", sent=True)
     return Answer(response.status_code, headers, body)
+
+
+def misplaced(call: Call, said: Answer | Lost) -> bool:
+    """An answer to another call: whatever else arrives on its connection belongs to nobody."""
+    return isinstance(said, Answer) and judged(said) is Act.KEEP and not call.fits(said)
 
 
 def lost(error: httpx.HTTPError) -> Lost:
