@@ -67,7 +67,8 @@ def jobs_of(type: str | None, input: Any, jobs: Iterable[Said] | None) -> list[S
 def checked_url(url: str) -> str:
     try:
         parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment):
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        if known and not (parts.query or parts.fragment or parts.username is not None):
             return url.rstrip("/")
     except ValueError:
         pass  # a port that is no number, brackets that do not close
