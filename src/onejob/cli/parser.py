@@ -10,7 +10,7 @@ from onejob.core.states import Delivery, JobState
 from onejob.engine import PAGE_MAX
 from onejob.opening import URL_DEFAULT
 
-from . import serving
+from . import ci, serving
 from .trouble import MEANINGS
 from .values import label, length, moment
 
@@ -90,6 +90,7 @@ def _submit(commands: Adding) -> None:
         metavar="WORD",
         help=f"{' or '.join(Delivery)}; default: %(default)s",
     )
+    ci.arguments(command)
     _reach(command)
 
 

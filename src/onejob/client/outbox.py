@@ -115,7 +115,9 @@ class Outbox:
     def claim(self, after: int = 0) -> Intent | None:
         """Take the next row that nobody is at, in the order they were written."""
         with self._writing():
-            now = self._clock.wall_ms()  # read once the turn is ours: what was held meanwhile is not of the future
+            now = (
+                self._clock.wall_ms()
+            )  # read once the turn is ours: what was held meanwhile is not of the future
             found = self._row("id > ? AND (held_until < ? OR held_until > ?)", (after, now, now + LEASE_MS))
             if found is not None:
                 self._hold(found.id)
