@@ -5,7 +5,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from random import Random
 from threading import Event, Thread
 from typing import NamedTuple
@@ -137,11 +137,12 @@ def proxied(upstream: int, choose: Choose) -> Iterator[Proxy]:
 
     async def until_stopped() -> None:
         await proxy.serve(ready, stop)
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in rest:
-            task.cancel()
-        with suppress(asyncio.CancelledError):
+        for _ in range(20):  # a connection that was just accepted begins a task of its own
+            rest = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in rest:
+                task.cancel()
             await asyncio.gather(*rest, return_exceptions=True)
+            await asyncio.sleep(0.001)
 
     thread = Thread(target=loop.run_until_complete, args=(until_stopped(),), daemon=True)
     thread.start()

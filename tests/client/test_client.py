@@ -13,7 +13,7 @@ import onejob
 from onejob.client.calls import derived_key
 from onejob.client.flow import Retry
 from onejob.core.key import IdempotencyKey
-from tests.client.proxy import DROP, LOSE, PASS, Fate, proxied
+from tests.client.proxy import DROP, ECHO, LOSE, PASS, Fate, proxied
 from tests.edges.command_line import Scripted, problem, said
 from tests.edges.process import Process
 
@@ -197,6 +197,20 @@ def test_what_passes_is_waited_for_with_the_same_key(quick: Retry) -> None:
     ):
         assert client.submit("t", 1, idempotency_key="k").job_id == "foreign"
         assert len(set(server.asked)) == 1
+
+
+def test_a_refusal_meant_for_another_call_is_not_believed(server: Process, quick: Retry) -> None:
+    with onejob.Client(server.address) as before:
+        before.submit("t", "first", idempotency_key="echoed")
+
+    with (
+        proxied(server.port, lambda key, attempt: ECHO) as proxy,
+        onejob.Client(proxy.url, retry=quick) as client,
+    ):
+        for n in range(5):
+            with pytest.raises(onejob.IdempotencyConflict):
+                client.submit("t", "other", idempotency_key="echoed")
+            assert client.submit("t", n, idempotency_key=f"innocent-{n}").attempts > 1
 
 
 def test_a_batch_has_a_verdict_for_each(client: onejob.Client) -> None:

@@ -2,6 +2,8 @@
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -10,6 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import apsw
+import httpx
 import pytest
 
 import onejob
@@ -183,6 +186,33 @@ def test_what_one_process_holds_another_leaves_alone_until_the_lease_ends(path: 
         assert taken.body == held.body
         one.settle(held)
         assert other.pending() == []
+
+
+def test_what_a_dead_process_held_is_free_at_once(path: Path) -> None:
+    program = (
+        "import os, sys; from onejob.client.outbox import Outbox; from onejob.client.calls import submission;"
+        "from onejob.client.said import Submission;"
+        f"outbox = Outbox(sys.argv[1], server={URL!r}); outbox.write(submission(Submission(type='t'), 'k'), 't');"
+        "os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == 9
+    assert list(path.parent.glob("*.life"))
+    with closing(Outbox(path, server=URL)) as outbox:
+        assert outbox.claim() is not None
+    assert not list(path.parent.glob("*.life"))
+
+
+def test_whoever_is_interrupted_lets_go_of_the_intent(server: Process, path: Path) -> None:
+    class Interrupting(httpx.BaseTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            raise KeyboardInterrupt
+
+    http = httpx.Client(transport=Interrupting())
+    with onejob.Client(server.address, outbox=path, http=http) as client:
+        with pytest.raises(KeyboardInterrupt):
+            client.submit("t", 1, idempotency_key="interrupted")
+        assert client.outbox is not None
+        assert client.outbox.claim() is not None
 
 
 def test_several_who_begin_one_file_at_once_share_it(path: Path) -> None:

@@ -129,8 +129,6 @@ def main(url: str, path: str, how: str, seed: int) -> None:
         first = max([*begun, first]) + 1
         with onejob.Client(url, outbox=path, retry=QUICK) as client:
             assert client.outbox is not None
-            # The dead cannot release what they held; their lease is let run out here.
-            client.outbox._db.execute("UPDATE intent SET held_until = 0")
             rows = client.outbox._db.execute("SELECT body FROM intent").fetchall()
             written = {int(n) for (body,) in rows for n in [_label(body)]}
             for resumed in client.resume():

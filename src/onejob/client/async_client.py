@@ -12,8 +12,8 @@ from onejob.errors import OnejobError
 
 from . import wire
 from .base import Base, jobs_of, said
-from .calls import Options, Said
-from .driving import ANSWER_BYTES_MAX, lost, misplaced, noted, request_of, whole
+from .calls import JobQuery, KeyQuery, Options, Said
+from .driving import ANSWER_BYTES_MAX, STALE, lost, noted, request_of, whole
 from .flow import Send, Sleep
 from .judged import Answer, Lost
 from .verbs import Resumed, Steps
@@ -92,7 +92,7 @@ class AsyncClient(Base):
     async def job(self, job_id: str) -> wire.Job:
         return await self._run(self._asking.job(job_id))
 
-    async def jobs(self, **query: Any) -> wire.JobPage:
+    async def jobs(self, **query: Unpack[JobQuery]) -> wire.JobPage:
         return await self._run(self._asking.jobs(**query))
 
     async def cancel(self, job_id: str) -> wire.Job:
@@ -101,7 +101,7 @@ class AsyncClient(Base):
     async def explain(self, key: str, *, scope: str, user: str | None = None) -> wire.Story:
         return await self._run(self._asking.explain(key, scope=scope, user=user))
 
-    async def keys(self, **query: Any) -> wire.KeyPage:
+    async def keys(self, **query: Unpack[KeyQuery]) -> wire.KeyPage:
         return await self._run(self._asking.keys(**query))
 
     async def forget(self, key: str, *, scope: str, user: str | None = None) -> datetime:
@@ -139,6 +139,8 @@ class AsyncClient(Base):
         except StopIteration as end:
             given: T = end.value
             return given
+        finally:
+            steps.close()
 
     async def _send(self, send: Send) -> Answer | Lost:
         request = request_of(self._http, self.url, send, self._headers)
@@ -146,8 +148,9 @@ class AsyncClient(Base):
             response = await self._http.send(request, stream=True, follow_redirects=False)
             try:
                 said = await self._whole(response, send.timeout)
-                if misplaced(send.call, said):
+                if self._stale(send.call, said):
                     await response.extensions["network_stream"].aclose()
+                    return STALE
                 return said
             finally:
                 await response.aclose()

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from onejob.clock import Clock, SystemClock
@@ -10,12 +10,15 @@ from onejob.errors import Invalid
 from onejob.ids import KeyGenerator, new_nonce
 
 from .asking import Asking
-from .calls import Said
+from .calls import Call, Said
+from .driving import Recent, misplaced
 from .flow import Heard, Retry
 from .judged import Answer, Lost
 from .outbox import Outbox
 from .said import Submission
 from .verbs import Verbs
+
+ANSWERS_KEPT: Final = 4096
 
 
 class Base:
@@ -44,10 +47,18 @@ class Base:
             outbox=kept,
         )
         self._asking = Asking(self._verbs)
+        self._heard_ids = Recent(ANSWERS_KEPT)
 
     @property
     def outbox(self) -> Outbox | None:
         return self._verbs.outbox
+
+    def _stale(self, call: Call, said: Answer | Lost) -> bool:
+        """An answer to another call, or one that was heard before: its connection is out of step."""
+        if isinstance(said, Lost):
+            return False
+        # Every answer of a server has an id of its own, refusals too, which name no key.
+        return not self._heard_ids.add(said.headers.get("x-request-id", "")) or misplaced(call, said)
 
     def _heard(self, said: Answer | Lost | None = None) -> Heard:
         return Heard(self._clock.monotonic(), said)

@@ -32,6 +32,25 @@ class Options(TypedDict, total=False):
     labels: Mapping[str, str] | None
 
 
+class JobQuery(TypedDict, total=False):
+    """Which jobs a page is of; `before` is `next` of the page before."""
+
+    state: str | None
+    type: str | None
+    user: str | None
+    before: str | None
+    limit: int
+
+
+class KeyQuery(TypedDict, total=False):
+    """Which keys a page is of; `cursor` is `next` of the page before."""
+
+    scope: str | None
+    user: str | None
+    cursor: str | None
+    limit: int
+
+
 class Said(Protocol):
     """A submission as a caller says it: `onejob.Submission` is one."""
 

@@ -12,8 +12,8 @@ from onejob.errors import OnejobError
 
 from . import wire
 from .base import Base, jobs_of, said
-from .calls import Options, Said
-from .driving import ANSWER_BYTES_MAX, lost, misplaced, noted, request_of, whole
+from .calls import JobQuery, KeyQuery, Options, Said
+from .driving import ANSWER_BYTES_MAX, STALE, lost, noted, request_of, whole
 from .flow import Send, Sleep
 from .judged import Answer, Lost
 from .verbs import Resumed, Steps
@@ -92,7 +92,7 @@ class Client(Base):
     def job(self, job_id: str) -> wire.Job:
         return self._run(self._asking.job(job_id))
 
-    def jobs(self, **query: Any) -> wire.JobPage:
+    def jobs(self, **query: Unpack[JobQuery]) -> wire.JobPage:
         return self._run(self._asking.jobs(**query))
 
     def cancel(self, job_id: str) -> wire.Job:
@@ -101,7 +101,7 @@ class Client(Base):
     def explain(self, key: str, *, scope: str, user: str | None = None) -> wire.Story:
         return self._run(self._asking.explain(key, scope=scope, user=user))
 
-    def keys(self, **query: Any) -> wire.KeyPage:
+    def keys(self, **query: Unpack[KeyQuery]) -> wire.KeyPage:
         return self._run(self._asking.keys(**query))
 
     def forget(self, key: str, *, scope: str, user: str | None = None) -> datetime:
@@ -139,6 +139,8 @@ class Client(Base):
         except StopIteration as end:
             given: T = end.value
             return given
+        finally:
+            steps.close()
 
     def _send(self, send: Send) -> Answer | Lost:
         request = request_of(self._http, self.url, send, self._headers)
@@ -146,8 +148,9 @@ class Client(Base):
             response = self._http.send(request, stream=True, follow_redirects=False)
             try:
                 said = self._whole(response, send.timeout)
-                if misplaced(send.call, said):
+                if self._stale(send.call, said):
                     response.extensions["network_stream"].close()
+                    return STALE
                 return said
             finally:
                 response.close()

@@ -1,5 +1,6 @@
 """Between calls and httpx: what is sent, what came back whole, and what did not."""
 
+from threading import Lock
 from typing import Final
 
 import httpx
@@ -35,6 +36,30 @@ def whole(response: httpx.Response, body: bytes) -> Answer | Lost:
 def misplaced(call: Call, said: Answer | Lost) -> bool:
     """An answer to another call: whatever else arrives on its connection belongs to nobody."""
     return isinstance(said, Answer) and judged(said) is Act.KEEP and not call.fits(said)
+
+
+class Recent:
+    """The last ids that were heard; those of empty name are not told apart."""
+
+    def __init__(self, kept_max: int) -> None:
+        self._kept_max = kept_max
+        self._ids: dict[str, None] = {}
+        self._lock = Lock()
+
+    def add(self, id: str) -> bool:
+        """Whether it is new."""
+        if not id:
+            return True
+        with self._lock:
+            if id in self._ids:
+                return False
+            self._ids[id] = None
+            if len(self._ids) > self._kept_max:
+                del self._ids[next(iter(self._ids))]
+            return True
+
+
+STALE: Final = Lost("the answer was to another call", sent=True)
 
 
 def lost(error: httpx.HTTPError) -> Lost:

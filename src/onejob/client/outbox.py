@@ -26,6 +26,7 @@ from onejob.ids import new_holder, new_nonce
 
 from . import shelf
 from .calls import Call
+from .life import Life, gone
 
 LEASE_MS: Final = 180_000
 KEYS: Final = "keys"  # the counter of keys that nobody named; those of sequences are called by their scopes
@@ -45,7 +46,7 @@ class Intent(Struct, frozen=True):
     window_ms: int
     elapsed_ms: int  # since it was first sent; -1: the clocks cannot tell
     fresh: bool  # nobody may have sent it before
-    held: bool  # somebody else is at it
+    held: bool  # somebody is at it
 
     @property
     def remaining_ms(self) -> float:
@@ -77,6 +78,7 @@ class Outbox:
         self._db = shelf.opened(self._path)
         try:
             self.client_id = shelf.owned(self._db, self._path, server=server, client_id=client_id)
+            self._life = Life(self._path, self._holder)
         except BaseException:
             self._db.close()
             raise
@@ -102,6 +104,7 @@ class Outbox:
 
     def write_number(self, scope: str, floor: int, make: Make) -> tuple[Intent, bool]:
         """Keep the next number of a sequence; or get the one that is still under way, and False."""
+        self._bury()
         with self._writing():
             found = self._row("scope = ? AND sequence > 0", (scope,))
             if found is not None:
@@ -114,6 +117,7 @@ class Outbox:
 
     def claim(self, after: int = 0) -> Intent | None:
         """Take the next row that nobody is at, in the order they were written."""
+        self._bury()
         with self._writing():
             now = (
                 self._clock.wall_ms()
@@ -146,6 +150,7 @@ class Outbox:
     def close(self) -> None:
         with self._lock:
             self._db.close()
+            self._life.end()
 
     def _insert(self, call: Call, scope: str, sequence: int) -> Intent:
         assert call.key is not None
@@ -161,17 +166,17 @@ class Outbox:
 
     def _row(self, where: str, bindings: tuple[Any, ...]) -> Intent | None:
         rows = self._db.execute(
-            "SELECT id, scope, key, sequence, path, body, window_ms, mark, holder, held_until, sent_wall, sent_boot,"
+            "SELECT id, scope, key, sequence, path, body, window_ms, mark, held_until, sent_wall, sent_boot,"
             f" sent_tick FROM intent WHERE {where} ORDER BY id LIMIT 1",
             bindings,
         )
-        for id, *said, mark, holder, held_until, wall, boot, tick in rows:
+        for id, *said, mark, held_until, wall, boot, tick in rows:
             if _mark(*said) != mark:
                 raise StoreRefused(
                     f"{self._path} is damaged: an intent is not as it was written; restore the file"
                 )
             now = self._clock.wall_ms()
-            held = holder != self._holder and now <= held_until <= now + LEASE_MS
+            held = now <= held_until <= now + LEASE_MS
             known: tuple[Any, ...] = (*said, self._elapsed(wall, boot, tick), False, held)
             return Intent(id, *known)
         return None
@@ -181,6 +186,15 @@ class Outbox:
         if boot and boot == self._boot:
             return max(since, self._tick() - tick)  # the wall clock may have been set back meanwhile
         return since if since >= 0 else -1
+
+    def _bury(self) -> None:
+        """What a dead process held is free at once."""
+        with self._writing():
+            held = self._db.execute("SELECT DISTINCT holder FROM intent WHERE held_until > 0").fetchall()
+            for (holder,) in held:
+                assert isinstance(holder, bytes)
+                if holder != self._holder and gone(self._path, holder):
+                    self._db.execute("UPDATE intent SET held_until = 0 WHERE holder = ?", (holder,))
 
     def _hold(self, id: int) -> None:
         until = self._clock.wall_ms() + LEASE_MS

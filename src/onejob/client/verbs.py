@@ -64,6 +64,7 @@ class Verbs:
         self.now = monotonic
         self._keys = keys
         self._chance = chance
+        self._counted: set[str] = set()  # scopes in which the server told how far this client is
         self.outbox = outbox
 
     def submit(self, said: Submission) -> Steps[wire.Receipt]:
@@ -104,21 +105,41 @@ class Verbs:
             return calls.number(key.client_id, scope, key.sequence, str(key), jobs, ttl)
 
         make(IdempotencyKey(outbox.client_id, 1, "0" * 16))  # what cannot be sent takes no number
-        state = yield from self.ask(state_call(outbox.client_id, scope))
+        last = yield from self._last(outbox.client_id, scope)
         end = self.now() + self._retry.deadline
         while True:
-            write = partial(outbox.write_number, scope, state.last_committed_sequence, make)
-            intent, new = yield Do(write)
+            intent, new = yield Do(partial(outbox.write_number, scope, last, make))
             if intent.held:
                 if self.now() >= end:
                     raise SubmissionInProgress(key=intent.key, job_id="", retry_after=1.0)
                 yield Sleep(POLL_SECONDS)
                 continue
-            receipt: wire.SequenceReceipt = yield from self._resolved(outbox, intent)
+            receipt = yield from self._number(outbox, intent, new=new)
             if new and receipt.jobs:
                 return receipt
             # The number was an older one's, or was taken under another key: this submission gets the next.
-            state = yield from self.ask(state_call(outbox.client_id, scope))
+            self._counted.discard(scope)
+            last = yield from self._last(outbox.client_id, scope)
+
+    def _last(self, client_id: str, scope: str) -> Steps[int]:
+        """How far the server has this client. Once it was asked, the file knows."""
+        if scope in self._counted:
+            return 0
+        state: wire.ClientState = yield from self.ask(state_call(client_id, scope))
+        self._counted.add(scope)
+        return state.last_committed_sequence
+
+    def _number(self, outbox: Outbox, intent: Intent, *, new: bool) -> Steps[wire.SequenceReceipt]:
+        try:
+            receipt: wire.SequenceReceipt = yield from self._resolved(outbox, intent)
+        except OnejobError as error:
+            if new:
+                raise
+            raise Unavailable(
+                f"number {intent.sequence}, left over from before, came to no good end ({error}): "
+                "nothing of this submission was sent; see to that one, then repeat"
+            ) from error
+        return receipt
 
     def resume(self) -> Steps[list[Resumed]]:
         """Finish what earlier processes left, in the order it was written; what others are at is theirs."""
@@ -166,6 +187,10 @@ class Verbs:
         except OnejobError as error:
             kept = isinstance(error, AmbiguousOutcome) or passing(error, resumed=not intent.fresh)
             yield Do(lambda: outbox.release(intent) if kept else outbox.settle(intent, executed=False))
+            raise
+        except BaseException:
+            # Interrupted: nobody is left to do it, so it is done here.
+            outbox.release(intent)
             raise
         yield Do(lambda: outbox.settle(intent))
         return given
