@@ -97,4 +97,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f".client.{_CLIENTS[name]}", __name__), name)
+    try:
+        return getattr(import_module(f".client.{_CLIENTS[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name != "httpx":
+            raise
+        raise ModuleNotFoundError(
+            f"onejob.{name} needs httpx; install onejob[client]", name="httpx"
+        ) from error

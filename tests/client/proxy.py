@@ -63,6 +63,7 @@ class Proxy:
         self.fates: dict[str, int] = defaultdict(int)
         self.answer_bytes_max = 0
         self.port = 0
+        self._tasks: set[asyncio.Task[None] | None] = set()
 
     @property
     def url(self) -> str:
@@ -77,6 +78,8 @@ class Proxy:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream = None
+        task = asyncio.current_task()
+        self._tasks.add(task)  # the loop itself would let it be collected while it waits
         try:
             upstream = await asyncio.open_connection("127.0.0.1", self._upstream)
             while request := await _message(reader):
@@ -85,6 +88,7 @@ class Proxy:
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # somebody hung up, which is what this is about
         finally:
+            self._tasks.discard(task)
             for one in (writer, upstream[1] if upstream else None):
                 if one is not None:
                     one.close()

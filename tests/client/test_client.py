@@ -1,6 +1,8 @@
 """The clients against a real server: the ledger's names, the ledger's exceptions, a key always."""
 
 import inspect
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -259,6 +261,18 @@ def test_an_input_that_json_would_bend_is_refused_before_anything_is_sent(client
     for bad in (float("inf"), "\ud800", object(), Raw(b'{"a": 1, "a": 2}')):
         with pytest.raises(onejob.Invalid):
             client.submit("t", bad, idempotency_key="k")
+
+
+def test_without_httpx_only_the_clients_are_missed_and_the_extra_is_named() -> None:
+    program = (
+        "import sys; sys.modules['httpx'] = None\n"
+        "import onejob, onejob.cli.calls\n"
+        "onejob.Retry()\n"
+        "try:\n    onejob.Client\n"
+        "except ModuleNotFoundError as error:\n    print(error)\n"
+    )
+    told = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert told == "onejob.Client needs httpx; install onejob[client]\n"
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8001", "ftp://x", "http://", "http://x?y=1", "http://x:port"])

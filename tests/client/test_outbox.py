@@ -1,5 +1,6 @@
 """The outbox: on the disk before anything is sent, shared by processes, refused where it is damaged or foreign."""
 
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -309,6 +310,46 @@ def test_threads_that_count_together_leave_no_gap(kept: onejob.Client, scope: st
     with ThreadPoolExecutor(4) as pool:
         numbers = pool.map(lambda n: kept.submit_next("t", n, scope=scope).assigned_sequence, range(12))
     assert sorted(numbers) == list(range(1, 13))
+
+
+class Forgetful(httpx.BaseTransport):
+    """A real server but for the receipts of numbers, whose jobs are left out; and for lost answers."""
+
+    def __init__(self, lost: int) -> None:
+        self._inner = httpx.HTTPTransport()
+        self._lost = lost
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response = self._inner.handle_request(request)
+        told = json.loads(response.read())
+        response.close()
+        if request.method == "POST" and self._lost:
+            self._lost -= 1
+            raise httpx.ReadError("lost")
+        if told.get("outcome") == "ALREADY_COMMITTED" or told.get("assignedSequence") == 1:
+            told |= {"outcome": "ALREADY_COMMITTED", "jobs": [], "job": None}
+        return httpx.Response(response.status_code, json=told)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def test_a_number_that_another_took_is_followed_by_the_next(server: Process, path: Path, scope: str) -> None:
+    http = httpx.Client(transport=Forgetful(0))
+    with onejob.Client(server.address, outbox=path, http=http) as client:
+        assert client.submit_next("t", 1, scope=scope).assigned_sequence == 2
+
+
+def test_a_number_executed_after_a_lost_answer_is_never_sent_under_another(
+    server: Process, path: Path, scope: str, quick: Retry
+) -> None:
+    http = httpx.Client(transport=Forgetful(1))
+    with onejob.Client(server.address, outbox=path, http=http, retry=quick) as client:
+        with pytest.raises(onejob.WindowPassed):
+            client.submit_next("t", 1, scope=scope)
+        assert client.get_client_state(client.outbox.client_id if client.outbox else "", scope=scope)
+    state = server.get("/api/jobs?type=t&limit=1000").json["jobs"]
+    assert len([job for job in state if job["scope"] == scope]) == 1
 
 
 def made(path: Path) -> None:

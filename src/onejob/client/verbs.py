@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onejob.core.key import IdempotencyKey, checked_key
 from onejob.errors import (
@@ -93,7 +94,7 @@ class Verbs:
         call = calls.number(client_id, scope, sequence, checked_key(key), jobs, ttl)
         ended = yield from self._ended(call)
         receipt: wire.SequenceReceipt = answered(call, ended)
-        return receipt
+        return replace(receipt, attempts=ended.attempts)
 
     def submit_next(
         self, jobs: list[Said], *, scope: str, ttl: timedelta | None
@@ -117,6 +118,14 @@ class Verbs:
             receipt = yield from self._number(outbox, intent, new=new)
             if new and receipt.jobs:
                 return receipt
+            if new and receipt.attempts > 1:
+                # Executed under this key by a lost attempt, or by somebody else under another: nobody can tell.
+                ended = Ended(_NEVER, receipt.attempts, doubtful=True, window_passed=True)
+                raise_lost(
+                    replace(call_of(intent), numbered=False),
+                    ended,
+                    "its number was executed without a receipt",
+                )
             # The number was an older one's, or was taken under another key: this submission gets the next.
             self._counted.discard(scope)
             last = yield from self._last(outbox.client_id, scope)
@@ -200,7 +209,9 @@ class Verbs:
         left = call.window_ms or float("inf") if intent is None else intent.remaining_ms
         ended = yield from self._ended(call, left / 1000, doubtful=not fresh)
         given = answered(call, ended)
-        return receipt_of(given, call, ended.attempts) if isinstance(given, wire.Submitted) else given
+        if isinstance(given, wire.Submitted):
+            return receipt_of(given, call, ended.attempts)
+        return replace(given, attempts=ended.attempts)
 
     def _ended(
         self, call: Call, window: float = float("inf"), *, doubtful: bool = False

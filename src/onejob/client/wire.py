@@ -96,6 +96,7 @@ class SequenceReceipt(Wire, frozen=True, kw_only=True, rename="camel"):
     last_committed_sequence: int
     jobs: list[Job]
     expires_at: datetime | None = None
+    attempts: int = 1
 
     @property
     def committed(self) -> bool:
