@@ -8,9 +8,9 @@ from tests.client.campaign import ANSWER_BYTES, campaign
 from tests.client.proxy import PASS, chosen, cut
 
 if __name__ == "__main__":
-    submissions, seed = map(
-        int, [*sys.argv[1:], "10000", "1"][:2] if len(sys.argv) < 2 else [*sys.argv[1:], "1"][:2]
-    )
+    words = sys.argv[1:]
+    submissions = int(words[0]) if words else 10_000
+    seed = int(words[1]) if words[1:] else 1
     choose = chosen(seed, faults_max=6, answer_bytes=ANSWER_BYTES, delay_seconds=0.6)
     with tempfile.TemporaryDirectory() as folder:
         told = campaign(Path(folder), submissions, choose, callers=32)

@@ -3,7 +3,6 @@
 import inspect
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
@@ -20,11 +19,6 @@ from tests.edges.command_line import Scripted, problem, said
 from tests.edges.process import Process
 
 ORDER = {"order_id": "ORD-1", "amount": 42, "customer": {"id": 7}}
-
-
-def unique(client: onejob.Client, type: str) -> str:
-    """A type that no other test has submitted."""
-    return f"{type}-{id(client)}-{threading.get_ident()}"
 
 
 def test_a_duplicate_gets_the_same_job(client: onejob.Client) -> None:

@@ -139,7 +139,7 @@ def test_annotations_cannot_be_forged(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_whoever_waits_gets_the_end_as_exit_code(run: Command, tmp_path: Path) -> None:
-    made = run("submit", "t", "--key", "k", "--wait", "--wait-for", "1s", "--json")
+    made = run("submit", "t", "--key", "k", "--wait-for", "1s", "--json")
     assert made.code == 9
     assert "the job is pending" in made.err
     cancel = Thread(target=_cancel, args=(tmp_path / "onejob.db", made.json["jobId"]))
@@ -148,6 +148,12 @@ def test_whoever_waits_gets_the_end_as_exit_code(run: Command, tmp_path: Path) -
     cancel.join()
     assert ended.code == 8
     assert ended.json["job"]["state"] == "cancelled"
+
+
+def test_a_number_of_a_sequence_is_not_waited_for(run: Command) -> None:
+    number = ("--client", "c", "--sequence", "1", "--scope", "s", "--key", "k")
+    assert run("submit", "t", *number, "--wait").code == 2
+    assert run("jobs").code != 0, "nothing was submitted, not even a store was made"
 
 
 def test_a_terminal_shows_a_bar() -> None:

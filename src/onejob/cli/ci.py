@@ -45,7 +45,7 @@ def arguments(command: ArgumentParser) -> None:
         "--wait-for",
         type=length,
         metavar="LENGTH",
-        help="with --wait: no longer than this; default: for ever",
+        help="the same, but no longer than this",
     )
 
 
@@ -65,6 +65,11 @@ def key_of(options: Namespace, around: CiSurroundings) -> str | None:
         )
     system, parts = (around.system, around.parts) if around.system else ("git", (_commit(),))
     return _joined(system, [*parts, *options.key_part])
+
+
+def waits(options: Namespace) -> bool:
+    """Whether the end of the job is waited for."""
+    return options.command == "submit" and (options.wait or options.wait_for is not None)
 
 
 def report(options: Namespace, around: CiSurroundings, answer: Any) -> str:

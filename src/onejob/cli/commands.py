@@ -56,7 +56,7 @@ def answered(options: Namespace, settings: CommandLine, around: CiSurroundings) 
     ask = work.ask(options)
     with door_of(options, settings, makes=work.makes) as door:
         answer = ask(door)
-        if getattr(options, "wait", False) and isinstance(answer, Submitted):
+        if ci.waits(options) and isinstance(answer, Submitted):
             return _ended(door, answer, options, work.show)
         return Answered(answer, work.show)
 
@@ -88,6 +88,8 @@ def submit(options: Namespace) -> Callable[[Door], Submitted | SequenceOut]:
 
 
 def _number(options: Namespace, submission: Submission) -> SequencedSubmission:
+    if ci.waits(options):
+        raise Invalid("wait", "a number of a sequence may be many jobs; wait for each with its id")
     if None in (options.client, options.sequence, options.scope, options.key):
         raise Invalid("sequence", "a number of a sequence needs --client, --sequence, --scope and --key")
     return SequencedSubmission(
