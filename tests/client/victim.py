@@ -44,7 +44,7 @@ class Deadly(httpx.BaseTransport):
         yield body[len(body) // 2 :]
 
 
-def opened(url: str, path: str, points: KillPoints) -> onejob.Client:
+def opened(url: str, path: str, points: KillPoints, wrote: Callable[[], object]) -> onejob.Client:
     client = onejob.Client(url, outbox=path, retry=QUICK, http=httpx.Client(transport=Deadly(points)))
     outbox: Any = client.outbox
     for name in ("write_next", "write_number", "settle"):
@@ -52,6 +52,8 @@ def opened(url: str, path: str, points: KillPoints) -> onejob.Client:
 
         def reaching(*words: Any, act: Callable[..., Any] = act, name: str = name, **more: Any) -> Any:
             done = act(*words, **more)
+            if name != "settle":
+                wrote()  # from here on it must not be lost
             points.reach(name)
             return done
 
@@ -71,16 +73,18 @@ def submit(client: onejob.Client, n: int) -> None:
 
 def died(url: str, path: str, first: int, points: KillPoints, told: int) -> None:
     """In a child: submit, telling each one that was answered, until a point kills it or somebody else does."""
-    with opened(url, path, points) as client:
+    now = [first]
+    with opened(url, path, points, lambda: os.write(told, b"w%d\n" % now[0])) as client:
         for n in range(first, first + (SUBMISSIONS if points._at else 10_000)):
+            now[0] = n
             os.write(told, b"i%d\n" % n)
             submit(client, n)
             os.write(told, b"d%d\n" % n)
     os._exit(0)
 
 
-def one_death(url: str, path: str, first: int, at: int | None, seconds: float) -> tuple[set[int], set[int]]:
-    """The submissions that were begun and those that were answered."""
+def one_death(url: str, path: str, first: int, at: int | None, seconds: float) -> dict[str, set[int]]:
+    """The submissions that were begun (i), written (w) and answered (d)."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -96,7 +100,7 @@ def one_death(url: str, path: str, first: int, at: int | None, seconds: float) -
     assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the victim failed by itself"
     with os.fdopen(reader) as lines:
         words = lines.read().split()
-    return {int(w[1:]) for w in words if w[0] == "i"}, {int(w[1:]) for w in words if w[0] == "d"}
+    return {kind: {int(word[1:]) for word in words if word[0] == kind} for kind in "iwd"}
 
 
 def judge(client: onejob.Client, begun: set[int], answered: set[int], written: set[int]) -> None:
@@ -122,29 +126,20 @@ def main(url: str, path: str, how: str, seed: int) -> None:
     # Each submission reaches write, send, half, receive, settle; a number asks for its state first, without a POST.
     for at in range(1, 6 * SUBMISSIONS + 1) if how == "points" else range(DEATHS):
         point = at if how == "points" else None
-        one, two = one_death(url, path, first, point, chance.uniform(0.005, 0.15))
-        begun |= one
-        answered |= two
+        told = one_death(url, path, first, point, chance.uniform(0.005, 0.15))
+        begun |= told["i"]
+        answered |= told["d"]
         deaths += 1
         first = max([*begun, first]) + 1
         with onejob.Client(url, outbox=path, retry=QUICK) as client:
             assert client.outbox is not None
-            rows = client.outbox._db.execute("SELECT body FROM intent").fetchall()
-            written = {int(n) for (body,) in rows for n in [_label(body)]}
             for resumed in client.resume():
                 assert resumed.error is None, resumed.error
             assert not client.outbox.pending()
-            judge(client, begun, answered, written)
+            judge(client, begun, answered, told["w"])
     print(
         f"{deaths} deaths, {len(begun)} submissions begun, {len(answered)} answered, none lost, none doubled"
     )
-
-
-def _label(body: Any) -> int:
-    import json
-
-    told = json.loads(bytes(body))
-    return int(told["labels"]["n"])
 
 
 if __name__ == "__main__":
