@@ -49,8 +49,9 @@ bench: .venv/.bench ## Measure what a submission costs, and the bars it must hol
 docs: $(READY) ## Renew the generated pages
 	$(BIN)/python docs/generate.py
 
-prove: $(READY) ## Run the long campaigns: random walks, a crowd, killed workers, failovers
+prove: $(READY) ## Run the long campaigns: random walks, a spoiling proxy, a crowd, killed workers, failovers
 	$(BIN)/python -m tests.engines.paces --steps 100000
+	$(BIN)/python -m tests.client
 	$(BIN)/python -m tests.edges.crowd
 	$(BIN)/python -m tests.workers
 	$(BIN)/python -m tests.failover

@@ -1,5 +1,7 @@
 """onejob: one logical submission makes one job, however often it is retried, raced, crashed or failed over."""
 
+from typing import TYPE_CHECKING, Any
+
 from .core.actor import Actor
 from .core.attempts import Attempt
 from .core.client_views import ClientState, SequenceOutcome, SequenceReceipt
@@ -13,13 +15,16 @@ from .core.usage import Quota, Slot, Usage
 from .core.views import JobView as Job
 from .core.views import Receipt, Reservation, Story
 from .errors import (
+    AmbiguousOutcome,
     DefectiveCommand,
     IdempotencyConflict,
     LeaseLost,
     MayBeDone,
+    NotAllowed,
     NotFound,
     OnejobError,
     Outdated,
+    ServerFailed,
     StoreRefused,
     SubmissionError,
     SubmissionInProgress,
@@ -27,6 +32,7 @@ from .errors import (
     SubmissionRejected,
     Unavailable,
     Unknown,
+    WindowPassed,
 )
 from .ids import KeyGenerator
 from .intake import Submission
@@ -36,10 +42,18 @@ from .sequences import SequencedSubmission
 from .settings import IdempotencyConfig
 from .worker import App, Context, Fatal, Retry, Worker
 
+if TYPE_CHECKING:
+    from .client.async_client import AsyncClient
+    from .client.client import Client
+    from .client.flow import RetryPolicy
+
 __all__ = [
     "Actor",
+    "AmbiguousOutcome",
     "App",
+    "AsyncClient",
     "Attempt",
+    "Client",
     "ClientState",
     "Context",
     "CostAction",
@@ -59,6 +73,7 @@ __all__ = [
     "Ledger",
     "Limits",
     "MayBeDone",
+    "NotAllowed",
     "NotFound",
     "NotTheOwner",
     "OnejobError",
@@ -69,9 +84,11 @@ __all__ = [
     "Receipt",
     "Reservation",
     "Retry",
+    "RetryPolicy",
     "SequenceOutcome",
     "SequenceReceipt",
     "SequencedSubmission",
+    "ServerFailed",
     "Slot",
     "StoreRefused",
     "Story",
@@ -84,7 +101,26 @@ __all__ = [
     "Unavailable",
     "Unknown",
     "Usage",
+    "WindowPassed",
     "Worker",
     "fingerprint",
     "open",
 ]
+
+# Loaded when they are asked for: they need httpx (`onejob[client]`), and a ledger does not.
+_CLIENTS = {"AsyncClient": "async_client", "Client": "client", "RetryPolicy": "flow"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CLIENTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        return getattr(import_module(f".client.{_CLIENTS[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name != "httpx":
+            raise
+        raise ModuleNotFoundError(
+            f"onejob.{name} needs httpx; install onejob[client]", name="httpx"
+        ) from error

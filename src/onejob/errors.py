@@ -10,11 +10,15 @@ OnejobError
 │   └── SubmissionRefused       not now: quota, rate, gap; not remembered
 ├── LeaseLost               a reservation is no longer yours: stop
 ├── NotFound                no such job or key
+├── NotAllowed              no credential, or one without the right
+├── ServerFailed            a server answered what no onejob server should: see whether the URL is right
 ├── Unavailable             certainly not done: repeat
 │   ├── Outdated                a newer program wrote what is stored: upgrade this one
 │   └── StoreRefused            the store is not what it must be: mend it first
 ├── Unknown                 may be done: repeat the same command with the same key
-│   └── MayBeDone               there was no key: look before you repeat
+│   ├── MayBeDone               there was no key: look before you repeat
+│   └── AmbiguousOutcome        no answer in time; has the `key` to repeat with
+│       └── WindowPassed            and the key's window may be over: look before you repeat
 └── DefectiveCommand        a bug of the program: report it
 """
 
@@ -24,15 +28,19 @@ from .core.invalid import Invalid, NotTheOwner, OnejobError
 from .core.receipt import Reason
 
 __all__ = [
+    "AmbiguousOutcome",
     "DefectiveCommand",
     "IdempotencyConflict",
     "Invalid",
     "LeaseLost",
     "MayBeDone",
+    "NotAllowed",
     "NotFound",
     "NotTheOwner",
     "OnejobError",
     "Outdated",
+    "Reason",
+    "ServerFailed",
     "StoreRefused",
     "SubmissionError",
     "SubmissionInProgress",
@@ -40,6 +48,7 @@ __all__ = [
     "SubmissionRejected",
     "Unavailable",
     "Unknown",
+    "WindowPassed",
 ]
 
 
@@ -106,6 +115,19 @@ class NotFound(OnejobError):
     """No such job or key in this tenant."""
 
 
+class NotAllowed(OnejobError):
+    """The server does not know the credential, or it lacks the right."""
+
+
+class ServerFailed(OnejobError):
+    """A server's answer that no rule here knows; `code` is the server's own word, or empty."""
+
+    def __init__(self, message: str, *, status: int, code: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
 class Unavailable(OnejobError):
     """Certainly not done: repeat."""
 
@@ -120,6 +142,21 @@ class Unknown(OnejobError):
 
 class MayBeDone(Unknown):
     """A submission without a key whose fate is not known: repeating it might make a second job."""
+
+    retryable = False
+
+
+class AmbiguousOutcome(Unknown):
+    """No definite answer in time: the job may exist. To repeat with the same key and body is safe."""
+
+    def __init__(self, message: str, *, key: str, attempts: int) -> None:
+        super().__init__(message)
+        self.key = key
+        self.attempts = attempts
+
+
+class WindowPassed(AmbiguousOutcome):
+    """The job may exist, and the key's window may be over: a repetition could make a second one."""
 
     retryable = False
 

@@ -132,6 +132,11 @@ def new_nonce() -> str:
     return os.urandom(NONCE_CHARS // 2).hex()
 
 
+def new_chance() -> float:
+    """Draw from 0 up to but not including 1, so that many who wait do not come back at once."""
+    return int.from_bytes(os.urandom(6), "big") / 2**48
+
+
 def new_request_id() -> str:
     """Draw the name of a request: many at once, for it only tells log lines apart, and nothing is decided by it."""
     while True:

@@ -20,6 +20,12 @@ SERVICE_PREFIX: Final = "ONEJOB_"
 NOT_OF_THE_SERVICE: Final = frozenset({"ONEJOB_API_KEY"})
 _IN_FILE_ONLY: Final = ("jwt", "providers")  # what is made of several settings
 ALIKE: Final = 0.7  # from here on a name is taken for a misspelt one
+# System -> the variable that tells it is there, and those that make a key, in this order.
+CI_SYSTEMS: Final = {
+    "github": ("GITHUB_ACTIONS", ("GITHUB_REPOSITORY", "GITHUB_SHA", "GITHUB_WORKFLOW", "GITHUB_JOB")),
+    "gitlab": ("GITLAB_CI", ("CI_PROJECT_PATH", "CI_COMMIT_SHA", "CI_JOB_NAME")),
+    "jenkins": ("JENKINS_URL", ("JOB_NAME", "GIT_COMMIT")),
+}
 SECONDS_MIN: Final = 0.001
 SECONDS_MAX: Final = 365 * 86_400
 ENTRIES_MAX: Final = 10_000_000
@@ -92,6 +98,31 @@ class CommandLine(Struct, frozen=True, kw_only=True):
             api_key=source.get("ONEJOB_API_KEY") or None,
             color=not source.get("NO_COLOR") and source.get("TERM") != "dumb",
         )
+
+
+class CiSurroundings(Struct, frozen=True, kw_only=True):
+    """What a CI says of itself, as far as it is the same when the same commit is run again."""
+
+    system: str = ""  # empty: none that is known
+    parts: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    annotates: bool = False
+    output: str | None = None  # a file that takes name=value lines for later steps
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
+        """Read the variables of the first system that is there: those of CI_SYSTEMS, and no number of a run."""
+        source = os.environ if environ is None else environ
+        around = {
+            "annotates": source.get("GITHUB_ACTIONS") == "true",
+            "output": source.get("GITHUB_OUTPUT") or None,
+        }
+        for system, (sign, names) in CI_SYSTEMS.items():
+            if source.get(sign) not in (None, "", "false"):
+                missing = tuple(name for name in names if not source.get(name))
+                parts = tuple(source.get(name, "") for name in names)
+                return cls(system=system, parts=parts, missing=missing, **around)  # type: ignore[arg-type]  # see above
+        return cls(**around)  # type: ignore[arg-type]  # see above
 
 
 def service_config(

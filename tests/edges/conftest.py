@@ -64,7 +64,7 @@ def slow(tmp_path: Path) -> Iterator[House]:
 @pytest.fixture
 def bare_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("ONEJOB_ENGINE", "ONEJOB_API_KEY", "NO_COLOR"):
+    for name in ("ONEJOB_ENGINE", "ONEJOB_API_KEY", "NO_COLOR", "GITHUB_ACTIONS", "GITHUB_OUTPUT"):
         monkeypatch.delenv(name, raising=False)
 
 

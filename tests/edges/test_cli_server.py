@@ -35,7 +35,8 @@ class Script(Protocol):
 @pytest.fixture(autouse=True)
 def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ONEJOB_API_KEY", raising=False)
+    for name in ("ONEJOB_API_KEY", "GITHUB_ACTIONS", "GITHUB_OUTPUT"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(calls, "_PAUSE_MAX", 0.001)
 
 
@@ -105,10 +106,8 @@ def test_a_server_that_is_not_there_is_unavailable(run: Command, script: Script)
         (problem(409, "IN_PROGRESS", "Retry-After: 3", retryable=True), 6),
         (problem(429, "QUOTA_EXCEEDED"), 6),
         (problem(429, "RATE_LIMITED", "Retry-After: 3", retryable=True), 6),
-        (problem(500, "INTERNAL_ERROR"), 1),
         (problem(418, "A_CODE_OF_A_NEWER_SERVER"), 1),
         (said(401, "<html>"), 7),
-        (said(500, "<html>"), 1),
         (said(302, "", "Location: http://127.0.0.1:1/"), 2),
         (said(202, "<html>"), 1),
         (said(202, {"job": {}}), 1),
@@ -122,6 +121,37 @@ def test_the_code_of_a_problem_decides_the_exit(
     assert ran.code == code
     assert ran.err.startswith("onejob: ")
     assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("answer", [problem(500, "INTERNAL_ERROR"), said(500, "<html>")])
+def test_a_bug_of_the_server_is_met_a_few_times_before_it_fails(
+    run: Command, script: Script, answer: bytes
+) -> None:
+    server = script(*[answer] * calls.ATTEMPTS_MAX)
+    assert run(*KEYED, "--url", server.url).code == 1
+    assert len(server.asked) == calls.ATTEMPTS_MAX
+    assert len(set(server.asked)) == 1
+
+
+def test_after_a_lost_answer_a_refusal_that_tells_nothing_of_it_is_no_verdict(
+    run: Command, script: Script
+) -> None:
+    server = script(HUNG_UP, problem(401, "UNAUTHORIZED"))
+    ran = run(*KEYED, "--url", server.url)
+    assert ran.code == 4
+    assert "it may be done" in ran.err
+    server = script(HUNG_UP, problem(429, "QUOTA_EXCEEDED"))
+    assert run(*KEYED, "--url", server.url).code == 6
+    server = script(HUNG_UP)
+    assert "it may be done" in run(*KEYED, "--url", server.url).err
+
+
+def test_whoever_is_patient_waits_for_what_passes(run: Command, script: Script) -> None:
+    busy = problem(409, "IN_PROGRESS", "Retry-After: 0", retryable=True)
+    server = script(*[busy] * 3, *[AWAY.replace(b"Retry-After: 1", b"Retry-After: 0")] * 3, ACCEPTED)
+    assert run(*KEYED, "--url", server.url, "--retry-for", "30s").code == 0
+    assert len(server.asked) == 7
+    assert len(set(server.asked)) == 1
 
 
 def test_an_api_key_travels_as_a_bearer_and_the_argument_comes_first(

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from onejob.errors import Invalid, OnejobError
 from onejob.http.answers import error_out
-from onejob.settings import CommandLine
+from onejob.settings import CiSurroundings, CommandLine
 
-from . import commands, demo, parser, serving, working
+from . import ci, commands, demo, parser, serving, working
 from .screen import Screen, complain, machine, write
 from .trouble import FAILED, INTERRUPTED, exit_code, found
 
@@ -49,12 +49,17 @@ def _run(words: list[str]) -> int:
         if options.command == "demo":
             return demo.show(options)
         settings = CommandLine.from_env()
-        answer = commands.answered(options, settings)
+        around = CiSurroundings.from_env()
+        answer = commands.answered(options, settings, around)
         screen = Screen.of_stdout(color=settings.color)
         write(machine(answer.value) if options.json else answer.show(screen, answer.value))
+        if left := ci.report(options, around, answer.value):
+            write(left)
         return answer.exit_code
     except OnejobError as error:
         problem = found(error)
+        if CiSurroundings.from_env().annotates:
+            ci.annotate("error", f"onejob: {problem.message}")
         if getattr(options, "json", False):
             write(machine({"error": error_out(problem)}))
         complain(problem.message)

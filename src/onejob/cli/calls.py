@@ -1,19 +1,27 @@
 """One call to a server: repeated only where the same bytes cannot do a second thing, and a few times at most."""
 
+from datetime import timedelta
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
-from typing import NamedTuple
+from math import inf
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from msgspec import json
 
+from onejob.client.flow import ATTEMPTS_MAX as RETRIES_MAX
+from onejob.client.flow import Ended, Heard, RetryPolicy, Send, flow
+from onejob.client.judged import Act, Answer, Lost, judged, settles, told_of
 from onejob.clock import SystemClock
 from onejob.core.invalid import Invalid
 from onejob.errors import Unavailable, Unknown
 from onejob.http.problems import Problem
 from onejob.http.wire import ProblemOut
+from onejob.ids import new_chance
 
 from .trouble import ServerRefused
+
+Said = Answer
 
 ATTEMPTS_MAX = 4
 ANSWER_BYTES_MAX = 16 << 20
@@ -33,14 +41,8 @@ _CODES = {
 } | dict.fromkeys(_AWAY, "SERVICE_UNAVAILABLE")
 
 
-class Said(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
 class Server:
-    def __init__(self, url: str, api_key: str | None = None) -> None:
+    def __init__(self, url: str, api_key: str | None = None, retry: RetryPolicy | None = None) -> None:
         self.url = url.rstrip("/")
         parts = _checked(self.url)
         self.secure = parts.scheme == "https"
@@ -51,51 +53,97 @@ class Server:
         if api_key is not None:
             self._headers["Authorization"] = f"Bearer {_token(api_key)}"
         self._clock = SystemClock()
+        self._retry = retry
 
-    def ask(self, method: str, path: str, body: bytes = b"", *, repeat: bool) -> Said:
+    def ask(self, method: str, path: str, body: bytes = b"", *, repeat: bool, window: float = inf) -> Said:
         """The answer of a call that went well. `repeat`: the same bytes may be sent again without harm."""
-        pause = _PAUSE_FIRST
-        for attempt in range(1, ATTEMPTS_MAX + 1):
-            last = attempt == ATTEMPTS_MAX
-            try:
-                said = self.once(method, path, body)
-            except Unavailable:
-                if last:
-                    raise
-            except Unknown:
-                if last or not repeat:
-                    raise
-            else:
-                if said.status not in _AWAY or last or not repeat:
-                    return _good(said, self.url)
-                pause = max(pause, _retry_after(said) or 0)
-            self._clock.sleep(min(pause, _PAUSE_MAX))
-            pause *= 2
-        raise AssertionError("the last attempt answers or raises")
+        steps = flow(
+            (method, path, body),
+            self._retry or _few(),
+            begin=self._clock.monotonic(),
+            chance=new_chance,
+            repeat=repeat,
+            window_end=self._clock.monotonic() + window,
+        )
+        heard: Any = None
+        try:
+            while True:
+                step = steps.send(heard)
+                if isinstance(step, Send):
+                    heard = Heard(self._clock.monotonic(), self._once(*step.call, timeout=step.timeout))
+                else:
+                    self._clock.sleep(step.seconds)
+                    heard = Heard(self._clock.monotonic())
+        except StopIteration as end:
+            return self._concluded(end.value, changes=method != "GET")
+
+    def _concluded(self, ended: Ended, *, changes: bool) -> Said:
+        """What came last, unless an earlier attempt may have done what it does not speak of."""
+        said = ended.said
+        if isinstance(said, Lost):
+            raise self._cut(said.reason) if ended.doubtful else self._away(said.reason)
+        if (
+            changes
+            and ended.doubtful
+            and judged(said) in (Act.FIX, Act.GIVE_UP)
+            and not settles(told_of(said))
+        ):
+            raise self._cut(f"then it answered {said.status}")
+        return _good(said, self.url)
 
     def once(self, method: str, path: str, body: bytes = b"") -> Said:
         """One attempt: Unavailable when nothing was sent, Unknown when no whole answer came back."""
+        said = self._once(method, path, body, timeout=_SECONDS_MAX)
+        if isinstance(said, Lost):
+            raise self._away(said.reason) if not said.sent else self._cut(said.reason)
+        return said
+
+    def _once(self, method: str, path: str, body: bytes, *, timeout: float) -> Said | Lost:
         kind = HTTPSConnection if self.secure else HTTPConnection
-        connection = kind(self.host, self._port, timeout=_SECONDS_MAX)
+        connection = kind(self.host, self._port, timeout=timeout)
         try:
             try:
                 connection.connect()
             except OSError as error:
-                raise Unavailable(
-                    f"{self.url} cannot be reached ({_reason(error)}): nothing was done; "
-                    "see whether the server runs, then repeat"
-                ) from error
+                return Lost(_reason(error), sent=False)
             try:
                 headers = self._headers | ({"Content-Type": "application/json"} if body else {})
                 connection.request(method, self._prefix + path, body, headers)
                 return _whole(connection.getresponse())
             except (OSError, HTTPException) as error:
-                raise Unknown(
-                    f"{self.url} gave no whole answer ({_reason(error)}): it may be done; "
-                    "repeat with the same key, or look at the jobs first if there was none"
-                ) from error
+                return Lost(_reason(error), sent=True)
         finally:
             connection.close()
+
+    def _away(self, reason: str) -> Unavailable:
+        return Unavailable(
+            f"{self.url} cannot be reached ({reason}): nothing was done; see whether the server runs, then repeat"
+        )
+
+    def _cut(self, reason: str) -> Unknown:
+        return Unknown(
+            f"{self.url} gave no whole answer ({reason}): it may be done; "
+            "repeat with the same key, or look at the jobs first if there was none"
+        )
+
+
+def patient(length: timedelta) -> RetryPolicy:
+    """For whoever would rather wait than fail: also while the key is in progress, or the rate is exceeded."""
+    return RetryPolicy(
+        deadline=length.total_seconds(), attempts_max=RETRIES_MAX, attempt_timeout=_SECONDS_MAX
+    )
+
+
+def _few() -> RetryPolicy:
+    return RetryPolicy(
+        deadline=ATTEMPTS_MAX * (_SECONDS_MAX + _PAUSE_MAX),
+        attempts_max=ATTEMPTS_MAX,
+        attempt_timeout=_SECONDS_MAX,
+        pause_first=_PAUSE_FIRST,
+        pause_max=_PAUSE_MAX,
+        retry_after_max=_PAUSE_MAX,
+        waits=False,
+    )
 
 
 def _whole(response: HTTPResponse) -> Said:

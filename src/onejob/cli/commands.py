@@ -6,21 +6,23 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from onejob.clock import SystemClock
 from onejob.core.invalid import Invalid
 from onejob.core.sequence import checked_sequence
-from onejob.core.states import Delivery, JobState
+from onejob.core.states import ENDED, Delivery, JobState
 from onejob.http.sequence_wire import SequenceOut
 from onejob.http.wire import JobsOut, KeyOut, KeysOut
 from onejob.intake import Submission
 from onejob.sequences import SequencedSubmission
-from onejob.settings import CommandLine
+from onejob.settings import CiSurroundings, CommandLine
 
-from . import apikeys, migrating, quotas, show
+from . import apikeys, ci, migrating, quotas, show
 from .door import Door, Submitted
 from .reach import door_of, engine_of, engine_url
 from .screen import Screen
-from .trouble import DONE
+from .trouble import DONE, UNFINISHED, UNSUCCESSFUL
 from .values import job_input
+from .waiting import waited
 
 Show = Callable[[Screen, Any], str]
 
@@ -38,7 +40,7 @@ class Work(NamedTuple):
     makes: bool = False
 
 
-def answered(options: Namespace, settings: CommandLine) -> Answered:
+def answered(options: Namespace, settings: CommandLine, around: CiSurroundings) -> Answered:
     match options.command:
         case "doctor":
             from . import doctor  # with all that it looks at, and only for whoever asks it
@@ -50,10 +52,23 @@ def answered(options: Namespace, settings: CommandLine) -> Answered:
         case "apikey":
             with engine_of(options, settings, makes=options.act == "create") as engine:
                 return Answered(apikeys.perform(engine, options), apikeys.show)
+    if options.command == "submit":
+        options.key = ci.key_of(options, around)
     work = COMMANDS[options.command]
     ask = work.ask(options)
     with door_of(options, settings, makes=work.makes) as door:
-        return Answered(ask(door), work.show)
+        answer = ask(door)
+        if ci.waits(options) and isinstance(answer, Submitted):
+            return _ended(door, answer, options, work.show)
+        return Answered(answer, work.show)
+
+
+def _ended(door: Door, answer: Submitted, options: Namespace, shown: Show) -> Answered:
+    if answer.job is None:
+        raise Invalid("wait", f"job {answer.job_id} is known by its id alone; wait for it where it runs")
+    job = waited(door, answer.job_id, timeout=options.wait_for, pause=SystemClock().sleep)
+    code = DONE if job.state is JobState.SUCCESS else UNSUCCESSFUL if job.state in ENDED else UNFINISHED
+    return Answered(replace(answer, job=job), shown, code)
 
 
 def submit(options: Namespace) -> Callable[[Door], Submitted | SequenceOut]:
@@ -77,6 +92,8 @@ def submit(options: Namespace) -> Callable[[Door], Submitted | SequenceOut]:
 
 
 def _number(options: Namespace, submission: Submission) -> SequencedSubmission:
+    if ci.waits(options):
+        raise Invalid("wait", "a number of a sequence may be many jobs; wait for each with its id")
     if None in (options.client, options.sequence, options.scope, options.key):
         raise Invalid("sequence", "a number of a sequence needs --client, --sequence, --scope and --key")
     return SequencedSubmission(

@@ -10,7 +10,7 @@ from onejob.core.states import Delivery, JobState
 from onejob.engine import PAGE_MAX
 from onejob.opening import URL_DEFAULT
 
-from . import demo, quota_words, serving, working
+from . import ci, demo, quota_words, serving, working
 from .trouble import MEANINGS
 from .values import label, length, moment
 
@@ -113,6 +113,7 @@ def _submit(commands: Adding) -> None:
     )
     command.add_argument("--cost", metavar="AMOUNT", help="what it is estimated to cost, as 12.50")
     command.add_argument("--reservation", metavar="ID", help="a slot that was reserved for it")
+    ci.arguments(command)
     _reach(command)
 
 

@@ -6,7 +6,7 @@ from onejob.core.invalid import Invalid
 from onejob.opening import URL_DEFAULT
 from onejob.settings import CommandLine
 
-from .calls import Server
+from .calls import Server, patient
 from .direct import EngineDoor
 from .door import Door
 from .remote import ServerDoor
@@ -38,4 +38,6 @@ def engine_url(options: Namespace, settings: CommandLine) -> str:
 def server_of(options: Namespace, settings: CommandLine) -> Server:
     if options.tenant is not None:
         raise Invalid("tenant", "a server knows the tenant from the API key; leave --tenant out")
-    return Server(options.url, options.api_key or settings.api_key)
+    retry_for = getattr(options, "retry_for", None)
+    retry = None if retry_for is None else patient(retry_for)
+    return Server(options.url, options.api_key or settings.api_key, retry)

@@ -6,6 +6,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import json
 
+from onejob.client.calls import WINDOW_DEFAULT
 from onejob.core.identity import checked_client_id, checked_name
 from onejob.core.ids import parse_id, text_of
 from onejob.core.key import checked_key
@@ -32,7 +33,9 @@ class ServerDoor(ServerQuotas, Door):
     def submit(self, submission: Submission) -> Submitted:
         # Encoded once: a repetition sends the very same bytes. Without a key it could make a second job.
         body = _encode(_body(submission))
-        said = self._server.ask("POST", "/api/jobs", body, repeat=submission.idempotency_key is not None)
+        window = (submission.idempotency_ttl or WINDOW_DEFAULT).total_seconds()
+        keyed = submission.idempotency_key is not None
+        said = self._server.ask("POST", "/api/jobs", body, repeat=keyed, window=window)
         answer = self._read(said, SubmitOut)
         named = answer.job.id if answer.job else answer.job_id or ""
         return Submitted(named, answer.job, answer.idempotency, answer.warnings)

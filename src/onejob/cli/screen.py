@@ -94,10 +94,10 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
-def complain(text: str) -> None:
+def complain(text: str, *, bare: bool = False) -> None:
     if sys.stderr is not None:
         _fitting(sys.stderr)
-        sys.stderr.write(f"onejob: {clean(text)}\n")
+        sys.stderr.write(f"{'' if bare else 'onejob: '}{clean(text)}\n")
 
 
 def _fitting(stream: Any) -> None:

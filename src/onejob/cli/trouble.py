@@ -3,7 +3,7 @@
 from onejob.errors import OnejobError
 from onejob.http.problems import Problem, problem_of
 
-DONE, FAILED, WRONG, CONFLICT, UNAVAILABLE, MISSING, REFUSED, FORBIDDEN = range(8)
+DONE, FAILED, WRONG, CONFLICT, UNAVAILABLE, MISSING, REFUSED, FORBIDDEN, UNSUCCESSFUL, UNFINISHED = range(10)
 INTERRUPTED = 130
 
 MEANINGS = {
@@ -15,6 +15,8 @@ MEANINGS = {
     MISSING: "not found",
     REFUSED: "refused for now: quota, rate, or in progress elsewhere",
     FORBIDDEN: "not allowed: no credential, or one without the right",
+    UNSUCCESSFUL: "with --wait: the job ended, but not well",
+    UNFINISHED: "with --wait-for: the job goes on",
     INTERRUPTED: "interrupted",
 }
 

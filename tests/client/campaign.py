@@ -1,0 +1,59 @@
+"""Submissions through a spoiling proxy, and the judgement: one job each, the same key and bytes on every attempt."""
+
+import asyncio
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import onejob
+from tests.client.proxy import Choose, Proxy, proxied
+from tests.edges.process import process
+
+# As an answer to a new key is; what is cut beyond the end of a shorter one passes whole.
+ANSWER_BYTES = 900
+QUICK = onejob.RetryPolicy(deadline=120.0, attempt_timeout=0.4, pause_first=0.005, pause_max=0.05)
+
+
+class Told(NamedTuple):
+    submissions: int
+    attempts: int
+    fates: dict[str, int]
+    answer_bytes_max: int
+
+
+def campaign(folder: Path, submissions: int, choose: Choose, *, callers: int = 16) -> Told:
+    with process(folder) as server, proxied(server.port, choose) as proxy:
+        receipts = asyncio.run(_submitted(proxy, submissions, callers))
+    _judge(folder / "onejob.db", proxy, receipts)
+    attempts = sum(map(len, proxy.seen.values()))
+    return Told(submissions, attempts, dict(proxy.fates), proxy.answer_bytes_max)
+
+
+async def _submitted(proxy: Proxy, submissions: int, callers: int) -> dict[str, str]:
+    """Key -> job id, as the callers were told."""
+    waiting = iter(range(submissions))
+    told: dict[str, str] = {}
+
+    async def caller(client: onejob.AsyncClient) -> None:
+        for n in waiting:
+            order = {"order": f"ORD-{n:06}", "amount": 42}
+            receipt = await client.submit("charge", order, idempotency_key=f"charge-ORD-{n:06}")
+            told[receipt.key] = receipt.job_id
+
+    async with onejob.AsyncClient(proxy.url, retry=QUICK) as client:
+        await asyncio.gather(*(caller(client) for _ in range(callers)))
+    return told
+
+
+def _judge(store: Path, proxy: Proxy, receipts: dict[str, str]) -> None:
+    db = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
+    try:
+        made = dict(db.execute("SELECT idempotency_key, job_id FROM idempotency_keys").fetchall())
+        (jobs,) = db.execute("SELECT count(*) FROM job").fetchone()
+    finally:
+        db.close()
+    assert jobs == len(receipts), f"{jobs} jobs for {len(receipts)} submissions"
+    assert made == receipts, "a caller was told another job than the store has"
+    for key, attempts in proxy.seen.items():
+        assert len(Counter(attempts)) == 1, f"the attempts of {key} differ"

@@ -1,0 +1,275 @@
+"""The clients against a real server: the ledger's names, the ledger's exceptions, a key always."""
+
+import inspect
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from msgspec import Raw
+
+import onejob
+from onejob.client.calls import derived_key
+from onejob.client.flow import RetryPolicy
+from onejob.core.key import IdempotencyKey
+from tests.client.proxy import DROP, ECHO, LOSE, PASS, Fate, proxied
+from tests.edges.command_line import Scripted, problem, said
+from tests.edges.process import Process
+
+ORDER = {"order_id": "ORD-1", "amount": 42, "customer": {"id": 7}}
+
+
+def test_a_duplicate_gets_the_same_job(client: onejob.Client) -> None:
+    first = client.submit("charge", ORDER, idempotency_key="dup-1")
+    again = client.submit("charge", dict(reversed(ORDER.items())), idempotency_key="dup-1")
+    assert (first.outcome, again.outcome) == ("created", "replayed")
+    assert first.job_id == again.job_id
+    assert first.job is not None
+    assert first.job.state == "pending"
+    assert first.attempts == 1
+    assert first.expires_at is not None
+
+
+async def test_the_async_client_has_the_same_answers(server: Process, quick: RetryPolicy) -> None:
+    async with onejob.AsyncClient(server.address, retry=quick) as client:
+        first = await client.submit("charge", ORDER, idempotency_key="async-1")
+        assert (await client.submit("charge", ORDER, idempotency_key="async-1")).job_id == first.job_id
+        assert (await client.job(first.job_id)).id == first.job_id
+        assert (await client.cancel(first.job_id)).state == "cancelled"
+        assert (await client.wait(first.job_id, timeout=1)).ended
+        assert (await client.explain("async-1", scope="charge")).hits == 1
+        assert await client.forget("async-1", scope="charge")
+        with pytest.raises(onejob.NotFound):
+            await client.explain("never", scope="charge")
+        many = await client.submit_many([onejob.Submission(type="t", input=1)])
+        assert not isinstance(many[0], onejob.OnejobError)
+        assert (await client.get_client_state("c", scope="s")).last_committed_sequence == 0
+        assert (await client.jobs(limit=1)).jobs
+        assert (await client.keys(limit=1)).keys
+
+
+def test_both_clients_have_the_names_of_the_ledger() -> None:
+    over_http = {
+        "submit", "submit_many", "submit_sequence", "get_client_state", "job", "jobs", "cancel", "explain", "keys",
+        "forget",
+    }  # fmt: skip
+    for kind in (onejob.Client, onejob.AsyncClient):
+        assert over_http <= {name for name, _ in inspect.getmembers(kind, inspect.isfunction)}
+    assert over_http <= {name for name, _ in inspect.getmembers(onejob.Ledger, inspect.isfunction)}
+
+    def shape(kind: type, name: str) -> list[str]:
+        return list(inspect.signature(getattr(kind, name)).parameters)
+
+    for name in over_http | {"resume", "submit_next", "wait"}:
+        assert shape(onejob.Client, name) == shape(onejob.AsyncClient, name)
+
+
+def test_without_a_key_one_is_drawn_for_each_submission(client: onejob.Client) -> None:
+    keys = {client.submit("t", 1).key for _ in range(5)}
+    assert len(keys) == 5
+    parsed = [IdempotencyKey.parse(key) for key in keys]
+    assert {one.sequence for one in parsed} == {1, 2, 3, 4, 5}
+    assert len({one.client_id for one in parsed}) == 1
+
+
+def test_threads_of_one_client_never_share_a_key(client: onejob.Client) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        receipts = list(pool.map(lambda n: client.submit("t", n), range(40)))
+    assert len({receipt.key for receipt in receipts}) == 40
+    assert len({receipt.job_id for receipt in receipts}) == 40
+    assert all(receipt.created for receipt in receipts)
+
+
+def test_a_key_follows_from_named_members_in_any_order(client: onejob.Client) -> None:
+    first = client.submit("derive", ORDER, key_from=("order_id", "/customer/id"))
+    later = ORDER | {"amount": 43}
+    with pytest.raises(onejob.IdempotencyConflict) as conflict:
+        client.submit("derive", later, key_from=("/customer/id", "order_id"))
+    assert conflict.value.key == first.key
+    assert conflict.value.paths == ("/input/amount",)
+    assert client.submit("derive", ORDER | {"order_id": "ORD-2"}, key_from="order_id").created
+
+
+def test_a_derived_key_needs_its_members_and_tells_types_apart() -> None:
+    for names in ((), ("missing",), ("/customer/name",), ("/order_id/x",)):
+        with pytest.raises(onejob.Invalid, match="name"):
+            derived_key("t", ORDER, names)
+    assert derived_key("t", ORDER, ["order_id"]) != derived_key("u", ORDER, ["order_id"])
+    assert derived_key("t", {"n": 1}, ["n"]) == derived_key("t", Raw(b'{"n": 1.0, "at": "now"}'), ["n"])
+    assert derived_key("t", {"n": 1}, ["n"]) != derived_key("t", {"n": "1"}, ["n"])
+
+
+def test_the_given_key_is_the_one_on_every_attempt(server: Process, quick: RetryPolicy) -> None:
+    def choose(key: str, attempt: int) -> Fate:
+        return [DROP, LOSE, LOSE, PASS][attempt]
+
+    with proxied(server.port, choose) as proxy, onejob.Client(proxy.url, retry=quick) as client:
+        receipt = client.submit("t", {"b": 1, "a": 2}, idempotency_key="mine-Ω")
+    assert receipt.key == "mine-Ω"
+    assert receipt.attempts == 4
+    assert receipt.replayed
+    assert list(proxy.seen) == ["mine-Ω"]
+    assert len(set(proxy.seen["mine-Ω"])) == 1
+
+
+def test_the_input_is_frozen_before_the_first_attempt(server: Process, quick: RetryPolicy) -> None:
+    changing: dict[str, int] = {"n": 0}
+
+    def choose(key: str, attempt: int) -> Fate:
+        changing["n"] += 1
+        return LOSE if attempt < 2 else PASS
+
+    with proxied(server.port, choose) as proxy, onejob.Client(proxy.url, retry=quick) as client:
+        receipt = client.submit("t", changing, idempotency_key="frozen")
+    assert len(set(proxy.seen["frozen"])) == 1
+    assert receipt.replayed
+
+
+def test_a_deadline_is_an_ambiguous_outcome_with_the_key(server: Process) -> None:
+    retry = RetryPolicy(deadline=0.2, attempt_timeout=0.1, pause_first=0.01)
+    with (
+        proxied(server.port, lambda key, attempt: LOSE) as proxy,
+        onejob.Client(proxy.url, retry=retry) as client,
+    ):
+        with pytest.raises(onejob.AmbiguousOutcome) as ambiguous:
+            client.submit("t", 1)
+        key = ambiguous.value.key
+    with onejob.Client(server.address) as client:
+        assert client.submit("t", 1, idempotency_key=key).replayed
+
+
+def test_a_server_that_is_not_there_did_nothing(quick: RetryPolicy) -> None:
+    gone = Scripted()
+    gone.close()
+    retry = RetryPolicy(deadline=0.1, pause_first=0.01)
+    with (
+        onejob.Client(gone.url, retry=retry) as client,
+        pytest.raises(onejob.Unavailable, match="nothing was done"),
+    ):
+        client.submit("t", 1)
+
+
+def test_no_attempt_is_made_after_the_window(server: Process) -> None:
+    retry = RetryPolicy(deadline=60, attempt_timeout=0.2, pause_first=0.4)
+    with (
+        proxied(server.port, lambda key, attempt: LOSE) as proxy,
+        onejob.Client(proxy.url, retry=retry) as client,
+        pytest.raises(onejob.WindowPassed),
+    ):
+        client.submit("t", 1, idempotency_key="short", idempotency_ttl=timedelta(seconds=1))
+    assert server.get("/api/jobs?type=t&limit=1000").body.count(b'"key":"short"') == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind"),
+    [
+        ([problem(401, "UNAUTHORIZED")], onejob.NotAllowed),
+        ([problem(429, "QUOTA_EXCEEDED")], onejob.SubmissionRefused),
+        ([problem(422, "CONFLICT")], onejob.IdempotencyConflict),
+        ([b"", problem(401, "UNAUTHORIZED")], onejob.AmbiguousOutcome),
+        ([b"", problem(429, "QUOTA_EXCEEDED")], onejob.SubmissionRefused),
+        ([said(302, "", "Location: http://127.0.0.1:1/")], onejob.ServerFailed),
+        ([said(404, "<html>")], onejob.ServerFailed),
+    ],
+)
+def test_what_a_server_says_decides_the_exception(
+    answers: list[bytes], kind: type[Exception], quick: RetryPolicy
+) -> None:
+    with closing(Scripted(*answers)) as server, onejob.Client(server.url, retry=quick) as client:
+        with pytest.raises(kind):
+            client.submit("t", 1, idempotency_key="k")
+        assert len(server.asked) == len(answers)
+        assert len(set(server.asked)) == 1
+
+
+def test_what_passes_is_waited_for_with_the_same_key(quick: RetryPolicy) -> None:
+    busy = problem(409, "IN_PROGRESS", "Retry-After: 0", retryable=True)
+    body = {"idempotency": {"key": "k", "scope": "t", "outcome": "replayed"}, "jobId": "foreign", "job": None}
+    with (
+        closing(Scripted(busy, busy, said(202, body))) as server,
+        onejob.Client(server.url, retry=quick) as client,
+    ):
+        assert client.submit("t", 1, idempotency_key="k").job_id == "foreign"
+        assert len(set(server.asked)) == 1
+
+
+def test_a_refusal_meant_for_another_call_is_not_believed(server: Process, quick: RetryPolicy) -> None:
+    with onejob.Client(server.address) as before:
+        before.submit("t", "first", idempotency_key="echoed")
+
+    with (
+        proxied(server.port, lambda key, attempt: ECHO) as proxy,
+        onejob.Client(proxy.url, retry=quick) as client,
+    ):
+        for n in range(5):
+            with pytest.raises(onejob.IdempotencyConflict):
+                client.submit("t", "other", idempotency_key="echoed")
+            assert client.submit("t", n, idempotency_key=f"innocent-{n}").attempts > 1
+
+
+def test_a_batch_has_a_verdict_for_each(client: onejob.Client) -> None:
+    client.submit("many", 0, idempotency_key="many-conflict")
+    verdicts = client.submit_many(
+        [
+            onejob.Submission(type="many", input=1, idempotency_key="many-1"),
+            onejob.Submission(type="many", input=2, idempotency_key="many-conflict"),
+            onejob.Submission(type="many", input=float("nan")),
+            onejob.Submission(type="many", input=1, idempotency_key="many-1"),
+            onejob.Submission(type="many", input=3),
+        ]
+    )
+    kinds = [type(verdict).__name__ for verdict in verdicts]
+    assert kinds == ["Receipt", "IdempotencyConflict", "Invalid", "Receipt", "Receipt"]
+    first, same = verdicts[0], verdicts[3]
+    assert not isinstance(first, onejob.OnejobError)
+    assert not isinstance(same, onejob.OnejobError)
+    assert (first.job_id, same.outcome) == (same.job_id, "replayed")
+
+
+def test_items_that_a_batch_left_open_are_sent_alone_with_the_same_bytes(quick: RetryPolicy) -> None:
+    away = {"code": "SERVICE_UNAVAILABLE", "message": "", "retryable": True, "details": {}}
+    batch = {"verdicts": [{"status": 503, "error": away}]}
+    one = {"idempotency": {"key": "k", "scope": "t", "outcome": "created"}, "jobId": "j", "job": None}
+    with closing(Scripted(said(200, batch), said(202, one))) as server:
+        with onejob.Client(server.url, retry=quick) as client:
+            (verdict,) = client.submit_many([onejob.Submission(type="t", input=1, idempotency_key="k")])
+        assert not isinstance(verdict, onejob.OnejobError)
+        alone = server.asked[1].partition(b"\r\n\r\n")[2]
+        assert server.asked[0].endswith(b'{"jobs":[' + alone + b"]}")
+
+
+def test_a_number_of_a_sequence_is_executed_once(client: onejob.Client) -> None:
+    key = "seq-client:1:0123456789abcdef"
+    first = client.submit_sequence("seq-client", 1, key, "t", 1, scope="numbers")
+    again = client.submit_sequence("seq-client", 1, key, "t", 1, scope="numbers")
+    assert (first.committed, again.committed) == (True, False)
+    assert first.jobs[0].id == again.jobs[0].id
+    assert client.get_client_state("seq-client", scope="numbers").last_committed_sequence == 1
+    with pytest.raises(onejob.SubmissionRefused, match=r"2|next"):
+        client.submit_sequence("seq-client", 3, "seq-client:3:0123456789abcdef", "t", 1, scope="numbers")
+
+
+def test_an_input_that_json_would_bend_is_refused_before_anything_is_sent(client: onejob.Client) -> None:
+    for bad in (float("inf"), "\ud800", object(), Raw(b'{"a": 1, "a": 2}')):
+        with pytest.raises(onejob.Invalid):
+            client.submit("t", bad, idempotency_key="k")
+
+
+def test_without_httpx_only_the_clients_are_missed_and_the_extra_is_named() -> None:
+    program = (
+        "import sys; sys.modules['httpx'] = None\n"
+        "import onejob, onejob.cli.calls\n"
+        "onejob.RetryPolicy()\n"
+        "try:\n    onejob.Client\n"
+        "except ModuleNotFoundError as error:\n    print(error)\n"
+    )
+    told = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert told == "onejob.Client needs httpx; install onejob[client]\n"
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8001", "ftp://x", "http://", "http://x?y=1", "http://x:port"])
+def test_a_url_that_names_no_server_is_refused(url: str) -> None:
+    with pytest.raises(onejob.Invalid):
+        onejob.Client(url)

@@ -1,0 +1,224 @@
+"""When a call is sent again, as tables: no clock, no network, no chance."""
+
+from typing import Any
+
+import pytest
+from msgspec import json
+
+import onejob
+from onejob.client.calls import Call
+from onejob.client.flow import Ended, Heard, RetryPolicy, Send, Sleep, flow
+from onejob.client.judged import ACTS, SETTLING, Act, Answer, Lost, judged, retry_after
+from onejob.client.refusals import answered
+from onejob.client.wire import Submitted
+from onejob.core.receipt import Reason
+from onejob.http.problems import TITLES
+
+CUT, UNSENT = Lost("cut", sent=True), Lost("refused", sent=False)
+DONE = Answer(202, {}, b"{}")
+CALL = Call(method="POST", path="/api/jobs", gives=Submitted, body=b"{}", key="k", window_ms=86_400_000)
+
+
+def told(code: str, status: int = 409, *, retryable: bool = False, **headers: str) -> Answer:
+    error = {"code": code, "message": "text", "retryable": retryable, "details": {}}
+    return Answer(
+        status,
+        {name.replace("_", "-"): text for name, text in headers.items()},
+        json.encode({"error": error}),
+    )
+
+
+AWAY = told("SERVICE_UNAVAILABLE", 503, retryable=True)
+
+
+def run(
+    *said: Answer | Lost, chance: float = 1.0, seconds: float = 0.0, **options: Any
+) -> tuple[Ended, list[float]]:
+    """Drive a flow with these answers, each after so many seconds; what it ended with, and its pauses."""
+    retry = options.pop("retry", RetryPolicy())
+    steps = flow(CALL, retry, begin=1000.0, chance=lambda: chance, **options)
+    now, pauses, waiting = 1000.0, list[float](), iter(said)
+    step = next(steps)
+    try:
+        while True:
+            if isinstance(step, Sleep):
+                pauses.append(step.seconds)
+                now += step.seconds
+                step = steps.send(Heard(now))
+            else:
+                assert isinstance(step, Send)
+                assert step.call is CALL
+                now += min(seconds, step.timeout)
+                step = steps.send(Heard(now, next(waiting)))
+    except StopIteration as end:
+        return end.value, pauses
+
+
+@pytest.mark.parametrize(
+    "trouble", [CUT, UNSENT, AWAY, told("INTERNAL_ERROR", 500), Answer(502, {}, b"<html>")]
+)
+def test_trouble_is_repeated_with_growing_pauses(trouble: Answer | Lost) -> None:
+    ended, pauses = run(trouble, trouble, trouble, DONE)
+    assert ended.said == DONE
+    assert ended.attempts == 4
+    assert pauses == [0.2, 0.4, 0.8]
+
+
+def test_pauses_are_spread_over_their_whole_length_and_capped() -> None:
+    _, pauses = run(*[CUT] * 9, DONE, chance=0.5)
+    assert pauses[0] == 0.1
+    assert max(pauses) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "act"),
+    [
+        *(
+            (told(code, status), ACTS[code])
+            for code, (status, _) in TITLES.items()
+            if code != "SERVICE_UNAVAILABLE"
+        ),
+        (AWAY, Act.RETRY),
+        (told("SERVICE_UNAVAILABLE", 503), Act.GIVE_UP),
+        (told("CONFLICT", 422), Act.FIX),
+        (told("CONFLICT", 409, retry_after="1"), Act.FIX),
+        (told("A_NEWER_ONE", 418), Act.GIVE_UP),
+        (told("A_NEWER_ONE", 418, retryable=True), Act.RETRY),
+        *((Answer(status, {}, b"<html>"), Act.RETRY) for status in (408, 425, 500, 502, 503, 504)),
+        (Answer(429, {}, b""), Act.WAIT),
+        (Answer(409, {"retry-after": "1"}, b""), Act.WAIT),
+        *((Answer(status, {}, b"<html>"), Act.GIVE_UP) for status in (302, 400, 401, 403, 404, 409, 422)),
+        (CUT, Act.RETRY),
+        (DONE, Act.KEEP),
+    ],
+)
+def test_the_code_decides_and_never_the_text(answer: Answer | Lost, act: Act) -> None:
+    assert judged(answer) is act
+
+
+def test_every_code_of_the_wire_has_an_act() -> None:
+    assert TITLES.keys() <= ACTS.keys()
+    assert ACTS.keys() >= SETTLING
+
+
+@pytest.mark.parametrize("code", ["IN_PROGRESS", "RATE_LIMITED"])
+def test_what_passes_is_waited_for(code: str) -> None:
+    busy = told(code, retryable=True, retry_after="3")
+    ended, pauses = run(busy, DONE, chance=0.0)
+    assert (ended.said, pauses) == (DONE, [3.0])
+    assert run(busy, retry=RetryPolicy(waits=False))[0].said == busy
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "99999999999999"}, 999_999_999.0),
+        ({"retry-after": "-5"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "1.5"}, None),
+        ({"retry-after": "٣"}, None),
+        ({}, None),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:10 GMT", "date": "Wed, 21 Oct 2015 07:28:00 GMT"}, 10.0),
+        ({"retry-after": "Wed, 21 Oct 2015 07:27:00 GMT", "date": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:10 GMT"}, None),
+    ],
+)
+def test_retry_after_is_read_in_both_forms(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(Answer(503, headers, b"")) == seconds
+
+
+def test_retry_after_is_capped_and_never_undercut() -> None:
+    absurd = told("RATE_LIMITED", 429, retryable=True, retry_after="31536000")
+    _, pauses = run(absurd, DONE, chance=0.0)
+    assert pauses == [60.0]
+
+
+def test_the_deadline_is_for_all_attempts_together() -> None:
+    ended, pauses = run(*[CUT] * 100, seconds=20.0)
+    assert ended.said == CUT
+    assert ended.doubtful
+    assert ended.attempts == 6, "the last of them only has what the others left"
+    assert 5 * 20.0 + sum(pauses) < 120.0
+    assert not ended.window_passed
+
+
+def test_attempts_end() -> None:
+    ended, _ = run(*[CUT] * 10, retry=RetryPolicy(attempts_max=3))
+    assert ended.attempts == 3
+
+
+def test_nothing_is_sent_after_the_window() -> None:
+    ended, pauses = run(*[CUT] * 10, window_end=1001.0)
+    assert ended.window_passed
+    assert sum(pauses) < 1.0
+    with pytest.raises(onejob.WindowPassed) as passed:
+        answered(CALL, ended)
+    assert passed.value.key == "k"
+    assert not passed.value.retryable
+
+
+def test_what_may_not_be_repeated_is_sent_once_unless_nothing_left() -> None:
+    assert run(CUT, repeat=False)[0].attempts == 1
+    assert run(AWAY, repeat=False)[0].attempts == 1
+    assert run(UNSENT, UNSENT, DONE, repeat=False)[0].attempts == 3
+
+
+def test_no_answer_is_ambiguous_and_carries_the_key() -> None:
+    for last in (CUT, AWAY, told("INTERNAL_ERROR", 500)):
+        ended, _ = run(last, retry=RetryPolicy(attempts_max=1))
+        with pytest.raises(onejob.AmbiguousOutcome) as ambiguous:
+            answered(CALL, ended)
+        assert ambiguous.value.key == "k"
+        assert ambiguous.value.retryable
+
+
+def test_a_call_that_never_left_was_not_done() -> None:
+    ended, _ = run(UNSENT, UNSENT, retry=RetryPolicy(attempts_max=2))
+    with pytest.raises(onejob.Unavailable, match="nothing was done"):
+        answered(CALL, ended)
+
+
+@pytest.mark.parametrize("code", sorted(ACTS.keys() - {"IN_PROGRESS", "RATE_LIMITED"}))
+def test_after_a_lost_answer_only_a_refusal_about_the_key_is_definite(code: str) -> None:
+    ended, _ = run(CUT, told(code), retry=RetryPolicy(attempts_max=2))
+    with pytest.raises(onejob.OnejobError) as raised:
+        answered(CALL, ended)
+    assert isinstance(raised.value, onejob.AmbiguousOutcome) == (code not in SETTLING)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("CONFLICT", onejob.IdempotencyConflict),
+        ("IN_PROGRESS", onejob.SubmissionInProgress),
+        ("REJECTED", onejob.SubmissionRejected),
+        ("VALIDATION_ERROR", onejob.Invalid),
+        ("PAYLOAD_TOO_LARGE", onejob.Invalid),
+        ("UNAUTHORIZED", onejob.NotAllowed),
+        ("FORBIDDEN", onejob.NotAllowed),
+        ("NOT_FOUND", onejob.NotFound),
+        ("SEQUENCE_GAP", onejob.SubmissionRefused),
+        ("QUOTA_EXCEEDED", onejob.SubmissionRefused),
+        ("A_NEWER_ONE", onejob.ServerFailed),
+    ],
+)
+def test_a_refusal_is_the_exception_that_the_ledger_raises(code: str, kind: type[Exception]) -> None:
+    ended, _ = run(told(code), retry=RetryPolicy(waits=False))
+    with pytest.raises(kind) as raised:
+        answered(CALL, ended)
+    if isinstance(raised.value, onejob.SubmissionRefused):
+        assert raised.value.reason is Reason(code)
+
+
+def test_an_answer_that_does_not_fit_is_none() -> None:
+    other = Answer(202, {}, b"of another call")
+    ended, _ = run(other, DONE, fits=lambda answer: answer is DONE)
+    assert ended.attempts == 2
+    assert ended.doubtful
+
+
+@pytest.mark.parametrize("wrong", [{"deadline": 0}, {"pause_max": float("nan")}, {"attempts_max": 0}])
+def test_a_policy_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(onejob.Invalid):
+        RetryPolicy(**wrong)

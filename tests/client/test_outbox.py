@@ -1,0 +1,428 @@
+"""The outbox: on the disk before anything is sent, shared by processes, refused where it is damaged or foreign."""
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import apsw
+import httpx
+import pytest
+
+import onejob
+from onejob.client.calls import submission
+from onejob.client.flow import RetryPolicy
+from onejob.client.outbox import LEASE_MS, Outbox
+from onejob.client.said import Submission
+from onejob.clock import FakeClock
+from tests.client.proxy import LOSE, PASS, Fate, proxied
+from tests.edges.command_line import Scripted, problem
+from tests.edges.process import Process
+
+URL = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "outbox.db"
+
+
+@pytest.fixture
+def scope() -> str:
+    return f"scope-{uuid4()}"
+
+
+@pytest.fixture
+def kept(server: Process, quick: RetryPolicy, path: Path) -> Iterator[onejob.Client]:
+    with onejob.Client(server.address, retry=quick, outbox=path) as client:
+        yield client
+
+
+def pending(client: onejob.Client) -> list[str]:
+    assert client.outbox is not None
+    return client.outbox.pending()
+
+
+def test_the_intent_is_on_the_disk_before_the_first_byte_is_sent(
+    server: Process, path: Path, quick: RetryPolicy
+) -> None:
+    seen: list[int] = []
+
+    def choose(key: str, attempt: int) -> Fate:
+        with closing(sqlite3.connect(path)) as db:
+            seen.extend(db.execute("SELECT count(*) FROM intent WHERE key = ?", (key,)).fetchone())
+        return PASS
+
+    with proxied(server.port, choose) as proxy, onejob.Client(proxy.url, retry=quick, outbox=path) as client:
+        client.submit("t", 1)
+        assert pending(client) == []
+    assert seen == [1]
+
+
+def test_every_commit_is_synced(path: Path) -> None:
+    with closing(Outbox(path, server=URL)) as outbox:
+        assert outbox._db.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert outbox._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_what_no_answer_came_for_is_resumed_with_the_same_key_and_bytes(
+    server: Process, path: Path, scope: str
+) -> None:
+    impatient = RetryPolicy(deadline=0.05, attempt_timeout=0.05)
+    fates = {"now": LOSE}
+    with proxied(server.port, lambda key, attempt: fates["now"]) as proxy:
+        with onejob.Client(proxy.url, retry=impatient, outbox=path) as client:
+            with pytest.raises(onejob.AmbiguousOutcome) as ambiguous:
+                client.submit(scope, {"n": 1})
+            assert pending(client) == [ambiguous.value.key]
+        fates["now"] = PASS
+        with onejob.Client(proxy.url, outbox=path) as client:
+            (resumed,) = client.resume()
+            assert pending(client) == []
+    assert resumed.key == ambiguous.value.key
+    assert resumed.error is None
+    assert len(set(proxy.seen[resumed.key])) == 1
+    assert len(server.get(f"/api/jobs?type={scope}").json["jobs"]) == 1
+
+
+def test_a_server_that_is_away_leaves_the_intent_in_the_outbox(path: Path) -> None:
+    gone = Scripted()
+    gone.close()
+    with onejob.Client(gone.url, retry=RetryPolicy(deadline=0.05), outbox=path) as client:
+        with pytest.raises(onejob.AmbiguousOutcome, match="resume"):
+            client.submit("t", 1, idempotency_key="k")
+        assert pending(client) == ["k"]
+        # The same submission once more is the same row, another body under its key is refused here already.
+        with pytest.raises(onejob.AmbiguousOutcome):
+            client.submit("t", 1, idempotency_key="k")
+        with pytest.raises(onejob.IdempotencyConflict):
+            client.submit("t", 2, idempotency_key="k")
+        assert pending(client) == ["k"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "left"),
+    [
+        (problem(429, "QUOTA_EXCEEDED"), 0),
+        (problem(409, "CONFLICT"), 0),
+        (problem(401, "UNAUTHORIZED"), 0),
+        (problem(409, "IN_PROGRESS", "Retry-After: 9", retryable=True), 1),
+        (problem(503, "SERVICE_UNAVAILABLE", "Retry-After: 9", retryable=True), 1),
+    ],
+)
+def test_only_a_definite_answer_ends_an_intent(
+    path: Path, answer: bytes, left: int, quick: RetryPolicy
+) -> None:
+    with closing(Scripted(answer)) as server, onejob.Client(server.url, retry=quick, outbox=path) as client:
+        with pytest.raises(onejob.OnejobError):
+            client.submit("t", 1, idempotency_key="k")
+        assert len(pending(client)) == left
+
+
+@pytest.mark.parametrize("code", ["QUOTA_EXCEEDED", "UNAUTHORIZED"])
+def test_a_resumed_intent_outlives_a_full_quota_and_a_wrong_credential(
+    path: Path, code: str, quick: RetryPolicy
+) -> None:
+    answers = [b"", problem(429 if code == "QUOTA_EXCEEDED" else 401, code)]
+    with closing(Scripted(*answers)) as server:
+        once = RetryPolicy(attempts_max=1)
+        with (
+            onejob.Client(server.url, retry=once, outbox=path) as client,
+            pytest.raises(onejob.AmbiguousOutcome),
+        ):
+            client.submit("t", 1, idempotency_key="k")
+        with onejob.Client(server.url, retry=once, outbox=path) as client:
+            (resumed,) = client.resume()
+            assert resumed.error is not None
+            assert pending(client) == ["k"]
+
+
+def test_an_intent_is_not_sent_again_after_its_window(path: Path) -> None:
+    clock = FakeClock()
+    said = Submission(type="t", input=1, options={"idempotency_ttl": timedelta(hours=1)})
+    with closing(Outbox(path, server=URL, clock=clock)) as outbox:
+        outbox.release(outbox.write(submission(said, "k"), "t"))
+        clock.advance(3600)
+    with onejob.Client(URL, outbox=path, clock=clock) as client:
+        (resumed,) = client.resume()
+        assert isinstance(resumed.error, onejob.WindowPassed)
+        assert pending(client) == ["k"]
+
+
+def test_a_wall_clock_that_was_set_back_gives_no_window_back(path: Path) -> None:
+    clock = FakeClock()
+    said = Submission(type="t", input=1, options={"idempotency_ttl": timedelta(hours=1)})
+    with closing(Outbox(path, server=URL, clock=clock)) as outbox:
+        outbox.release(outbox.write(submission(said, "k"), "t"))
+        clock.advance(4000)
+        clock.jump_wall(-3_900_000)
+        intent = outbox.claim()
+        assert intent is not None
+        assert intent.remaining_ms <= 0
+        # After a restart of the machine only the wall clock is left, and one before the first sending tells nothing.
+        outbox._boot = "another"
+        outbox.release(intent)
+        clock.jump_wall(-86_400_000)
+        intent = outbox.claim()
+        assert intent is not None
+        assert intent.remaining_ms == 0
+
+
+def test_what_one_process_holds_another_leaves_alone_until_the_lease_ends(path: Path) -> None:
+    clock = FakeClock()
+    with (
+        closing(Outbox(path, server=URL, clock=clock)) as one,
+        closing(Outbox(path, server=URL, clock=clock)) as other,
+    ):
+        held = one.write(submission(Submission(type="t", input=1), "k"), "t")
+        assert other.claim() is None
+        clock.advance(LEASE_MS / 1000 + 1)
+        taken = other.claim()
+        assert taken is not None
+        assert taken.body == held.body
+        one.settle(held)
+        assert other.pending() == []
+
+
+def test_what_a_dead_process_held_is_free_at_once(path: Path) -> None:
+    program = (
+        "import os, sys; from onejob.client.outbox import Outbox; from onejob.client.calls import submission;"
+        "from onejob.client.said import Submission;"
+        f"outbox = Outbox(sys.argv[1], server={URL!r}); outbox.write(submission(Submission(type='t'), 'k'), 't');"
+        "os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == 9
+    assert list(path.parent.glob("*.life"))
+    with closing(Outbox(path, server=URL)) as outbox:
+        assert outbox.claim() is not None
+    assert not list(path.parent.glob("*.life"))
+
+
+def test_whoever_is_interrupted_lets_go_of_the_intent(server: Process, path: Path) -> None:
+    class Interrupting(httpx.BaseTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            raise KeyboardInterrupt
+
+    http = httpx.Client(transport=Interrupting())
+    with onejob.Client(server.address, outbox=path, http=http) as client:
+        with pytest.raises(KeyboardInterrupt):
+            client.submit("t", 1, idempotency_key="interrupted")
+        assert client.outbox is not None
+        assert client.outbox.claim() is not None
+
+
+def test_several_who_begin_one_file_at_once_share_it(path: Path) -> None:
+    def begun(_: int) -> str:
+        with closing(Outbox(path, server=URL)) as outbox:
+            return outbox.client_id
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(begun, range(16)))) == 1
+    assert [
+        file.name for file in path.parent.iterdir() if "outbox.db." in file.name and "-" not in file.name
+    ] == []
+
+
+def test_resumed_by_many_at_once_each_intent_is_one_job(
+    server: Process, path: Path, scope: str, quick: RetryPolicy
+) -> None:
+    with closing(Outbox(path, server=server.address)) as outbox:
+        for n in range(20):
+            outbox.release(outbox.write(submission(Submission(type=scope, input=n), f"{scope}-{n}"), scope))
+
+    def resumed(_: int) -> int:
+        with onejob.Client(server.address, retry=quick, outbox=path) as client:
+            return len([one for one in client.resume() if one.error is None])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(resumed, range(4))) == 20
+    assert len(server.get(f"/api/jobs?type={scope}&limit=100").json["jobs"]) == 20
+
+
+def test_numbers_are_counted_by_the_file_and_go_on_after_it_is_opened_again(
+    server: Process, path: Path, scope: str, quick: RetryPolicy
+) -> None:
+    for life in range(3):
+        with onejob.Client(server.address, retry=quick, outbox=path) as client:
+            assert client.submit_next("t", life, scope=scope).assigned_sequence == life + 1
+
+
+def test_a_new_file_of_a_known_client_goes_on_where_the_server_is(
+    server: Process, tmp_path: Path, scope: str, quick: RetryPolicy
+) -> None:
+    name = f"client-{scope}"
+    for life in range(2):
+        path = tmp_path / f"{life}.db"
+        with onejob.Client(server.address, retry=quick, outbox=path, client_id=name) as client:
+            assert client.submit_next("t", life, scope=scope).assigned_sequence == life + 1
+
+
+def test_a_restored_older_file_takes_no_number_twice(
+    server: Process, path: Path, tmp_path: Path, scope: str, quick: RetryPolicy
+) -> None:
+    def next_number(n: int) -> int:
+        with onejob.Client(server.address, retry=quick, outbox=path) as client:
+            return client.submit_next("t", n, scope=scope).assigned_sequence
+
+    assert next_number(1) == 1
+    shutil.copy(path, tmp_path / "saved.db")
+    assert next_number(2) == 2
+    assert next_number(3) == 3
+    for left in tmp_path.glob("outbox.db*"):
+        left.unlink()
+    shutil.copy(tmp_path / "saved.db", path)
+    assert next_number(4) == 4
+    assert len(server.get("/api/jobs?type=t&limit=1000").json["jobs"]) >= 4
+
+
+def test_a_number_under_way_is_finished_before_the_next_is_taken(
+    server: Process, path: Path, scope: str, quick: RetryPolicy
+) -> None:
+    impatient = RetryPolicy(deadline=0.1, attempt_timeout=0.1)
+    fates = {"now": PASS}
+    with (
+        proxied(server.port, lambda key, attempt: fates["now"]) as proxy,
+        onejob.Client(proxy.url, retry=impatient, outbox=path) as client,
+    ):
+        assert client.submit_next("t", 1, scope=scope).assigned_sequence == 1
+        fates["now"] = LOSE
+        with pytest.raises(onejob.AmbiguousOutcome):
+            client.submit_next("t", 2, scope=scope)
+        fates["now"] = PASS
+        assert client.submit_next("t", 3, scope=scope).assigned_sequence == 3
+        assert pending(client) == []
+
+
+def test_a_number_that_was_refused_is_used_again(kept: onejob.Client, scope: str) -> None:
+    assert kept.submit_next("t", 1, scope=scope).assigned_sequence == 1
+    with pytest.raises(onejob.Invalid):
+        kept.submit_next("\n", 2, scope=scope)
+    assert pending(kept) == []
+    assert kept.submit_next("t", 3, scope=scope).assigned_sequence == 2
+
+
+def test_threads_that_count_together_leave_no_gap(kept: onejob.Client, scope: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        numbers = pool.map(lambda n: kept.submit_next("t", n, scope=scope).assigned_sequence, range(12))
+    assert sorted(numbers) == list(range(1, 13))
+
+
+class Forgetful(httpx.BaseTransport):
+    """A real server but for the receipts of numbers, whose jobs are left out; and for lost answers."""
+
+    def __init__(self, lost: int) -> None:
+        self._inner = httpx.HTTPTransport()
+        self._lost = lost
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response = self._inner.handle_request(request)
+        told = json.loads(response.read())
+        response.close()
+        if request.method == "POST" and self._lost:
+            self._lost -= 1
+            raise httpx.ReadError("lost")
+        if told.get("outcome") == "ALREADY_COMMITTED" or told.get("assignedSequence") == 1:
+            told |= {"outcome": "ALREADY_COMMITTED", "jobs": [], "job": None}
+        return httpx.Response(response.status_code, json=told)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def test_a_number_that_another_took_is_followed_by_the_next(server: Process, path: Path, scope: str) -> None:
+    http = httpx.Client(transport=Forgetful(0))
+    with onejob.Client(server.address, outbox=path, http=http) as client:
+        assert client.submit_next("t", 1, scope=scope).assigned_sequence == 2
+
+
+def test_a_number_executed_after_a_lost_answer_is_never_sent_under_another(
+    server: Process, path: Path, scope: str, quick: RetryPolicy
+) -> None:
+    http = httpx.Client(transport=Forgetful(1))
+    with onejob.Client(server.address, outbox=path, http=http, retry=quick) as client:
+        with pytest.raises(onejob.WindowPassed):
+            client.submit_next("t", 1, scope=scope)
+        assert client.get_client_state(client.outbox.client_id if client.outbox else "", scope=scope)
+    state = server.get("/api/jobs?type=t&limit=1000").json["jobs"]
+    assert len([job for job in state if job["scope"] == scope]) == 1
+
+
+def made(path: Path) -> None:
+    with closing(Outbox(path, server=URL, client_id="mine")) as outbox:
+        outbox.write(submission(Submission(type="t", input=1), "k"), "t")
+        outbox._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def scribbled(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[:16] = b"not a database!!"
+    path.write_bytes(bytes(data))
+
+
+def another_store(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE intent (id)")
+
+
+def newer(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 9")
+
+
+@pytest.mark.parametrize("harm", [cut_short, emptied, scribbled, another_store, newer])
+def test_a_damaged_or_foreign_file_is_refused_and_never_begun_anew(path: Path, harm: object) -> None:
+    made(path)
+    assert callable(harm)
+    harm(path)
+    before = path.read_bytes()
+    with pytest.raises(onejob.StoreRefused):
+        Outbox(path, server=URL, client_id="mine")
+    assert path.read_bytes() == before
+
+
+def test_a_file_of_another_client_or_server_is_refused(path: Path) -> None:
+    made(path)
+    with pytest.raises(onejob.StoreRefused, match="belongs to client mine"):
+        Outbox(path, server=URL, client_id="other")
+    with pytest.raises(onejob.StoreRefused, match="second jobs"):
+        Outbox(path, server="http://127.0.0.1:2", client_id="mine")
+
+
+def test_an_intent_that_is_not_as_it_was_written_is_refused(path: Path) -> None:
+    made(path)
+    with closing(apsw.Connection(str(path))) as db:
+        db.execute("UPDATE intent SET body = x'7b7d', held_until = 0")
+    with closing(Outbox(path, server=URL)) as outbox, pytest.raises(onejob.StoreRefused, match="damaged"):
+        outbox.claim()
+
+
+def test_a_folder_that_cannot_be_written_stops_the_submission(tmp_path: Path) -> None:
+    with pytest.raises(onejob.Unavailable, match="nothing was sent"):
+        onejob.Client(URL, outbox=tmp_path / "missing" / "outbox.db")
+
+
+async def test_the_async_client_keeps_its_intent_too(
+    server: Process, path: Path, quick: RetryPolicy, scope: str
+) -> None:
+    async with onejob.AsyncClient(server.address, retry=quick, outbox=path) as client:
+        assert (await client.submit(scope, 1)).created
+        assert (await client.submit_next(scope, 1, scope=scope)).assigned_sequence == 1
+        assert await client.resume() == []
+        verdicts = await client.submit_many([onejob.Submission(type=scope, input=n) for n in range(3)])
+        assert len({one.job_id for one in verdicts if not isinstance(one, onejob.OnejobError)}) == 3

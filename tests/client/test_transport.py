@@ -1,0 +1,168 @@
+"""The transport for any API: a key on every POST and PATCH, the same bytes on every attempt, nothing unkeyed twice."""
+
+import asyncio
+import io
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from typing import Any, Protocol
+
+import httpx
+import pytest
+
+import onejob
+from onejob.client.transport import AsyncIdempotentTransport, IdempotentTransport, quoted, unquoted
+from tests.edges.command_line import Scripted, said
+
+QUICK = onejob.RetryPolicy(deadline=2.0, attempt_timeout=1.0, pause_first=0.001, pause_max=0.01)
+OK = said(200, {"ok": True})
+LOST = b""
+
+
+class Script(Protocol):
+    def __call__(self, *answers: bytes) -> Scripted: ...
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    with ExitStack() as stack:
+        yield lambda *answers: stack.enter_context(closing(Scripted(*answers)))
+
+
+def client(**options: Any) -> httpx.Client:
+    return httpx.Client(transport=IdempotentTransport(retry=QUICK, **options))
+
+
+def keys(server: Scripted) -> list[bytes]:
+    return [
+        line.split(b": ", 1)[1]
+        for request in server.asked
+        for line in request.split(b"\r\n")
+        if line.lower().startswith(b"idempotency-key:")
+    ]
+
+
+@pytest.mark.parametrize(
+    "trouble", [LOST, OK[:-1], OK[:20], *(said(status, "") for status in (408, 500, 502, 503, 504))]
+)
+def test_a_post_is_repeated_with_the_same_key_and_bytes(script: Script, trouble: bytes) -> None:
+    server = script(trouble, trouble, OK)
+    with client() as http:
+        assert http.post(server.url, json={"b": 1, "a": 2}).json() == {"ok": True}
+    assert len(server.asked) == 3
+    assert len(set(server.asked)) == 1
+    assert len(keys(server)) == 3
+
+
+async def test_the_async_transport_does_the_same(script: Script) -> None:
+    server = script(LOST, said(503, ""), OK)
+    async with httpx.AsyncClient(transport=AsyncIdempotentTransport(retry=QUICK)) as http:
+        assert (await http.post(server.url, json=1)).json() == {"ok": True}
+    assert len(server.asked) == 3
+    assert len(set(server.asked)) == 1
+
+
+def test_two_requests_of_one_client_have_two_keys(script: Script) -> None:
+    server = script(OK, OK)
+    with client() as http:
+        http.post(server.url)
+        http.post(server.url)
+    assert len(set(keys(server))) == 2
+
+
+def test_the_callers_key_is_kept(script: Script) -> None:
+    server = script(LOST, OK, LOST, OK)
+    with client() as http:
+        http.post(server.url, headers={"Idempotency-Key": "bare"})
+        http.post(server.url, extensions={"idempotency_key": 'say "x"'})
+    assert keys(server) == [b"bare", b"bare", b'"say \\"x\\""', b'"say \\"x\\""']
+
+
+def test_a_file_is_read_once(script: Script) -> None:
+    server = script(LOST, OK)
+    with client() as http:
+        http.post(server.url, content=io.BytesIO(b"from a file"))
+    assert [request.endswith(b"from a file") for request in server.asked] == [True, True]
+
+
+def test_other_methods_are_let_alone(script: Script) -> None:
+    server = script(said(503, ""), said(503, ""))
+    with client() as http:
+        assert http.get(server.url).status_code == 503
+        assert http.put(server.url).status_code == 503
+    assert keys(server) == []
+
+
+def test_what_has_no_key_is_sent_once(script: Script) -> None:
+    server = script(said(503, ""), OK)
+    with client(draw=None) as http:
+        assert http.post(server.url).status_code == 503
+    server = script(LOST, OK)
+    with client(draw=None) as http, pytest.raises(httpx.RemoteProtocolError):
+        http.post(server.url)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422])
+def test_a_refusal_is_handed_over_as_it_is(script: Script, status: int) -> None:
+    server = script(said(status, {"why": 1}), OK)
+    with client() as http:
+        assert http.post(server.url).status_code == status
+    assert len(server.asked) == 1
+
+
+def test_a_conflict_that_says_when_to_come_back_is_waited_for(script: Script) -> None:
+    server = script(said(409, "", "Retry-After: 0"), said(429, "", "Retry-After: 0"), OK)
+    with client() as http:
+        assert http.post(server.url).status_code == 200
+
+
+def test_no_answer_is_ambiguous_and_carries_the_key(script: Script) -> None:
+    server = script(*[LOST] * 3)
+    retry = onejob.RetryPolicy(attempts_max=3, pause_first=0.001)
+    with (
+        httpx.Client(transport=IdempotentTransport(retry=retry)) as http,
+        pytest.raises(onejob.AmbiguousOutcome) as ambiguous,
+    ):
+        http.post(server.url, headers={"Idempotency-Key": '"mine"'})
+    assert ambiguous.value.key == "mine"
+    assert ambiguous.value.attempts == 3
+
+
+def test_a_server_that_is_not_there_is_said_in_the_words_of_httpx(script: Script) -> None:
+    server = script()
+    server.close()
+    retry = onejob.RetryPolicy(attempts_max=2, pause_first=0.001)
+    with httpx.Client(transport=IdempotentTransport(retry=retry)) as http, pytest.raises(httpx.ConnectError):
+        http.post(server.url)
+
+
+async def test_whoever_cancels_is_told_the_key(server: Any) -> None:
+    async with onejob.AsyncClient(server.address) as http:
+        task = asyncio.create_task(http.submit("t", 1, idempotency_key="cancelled-1"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as cancelled:
+            await task
+    assert "cancelled-1" in "".join(getattr(cancelled.value, "__notes__", []))
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_key_survives_a_redirect_here_and_is_dropped_elsewhere(script: Script, status: int) -> None:
+    away = script(OK)
+    here = script(said(status, "", "Location: /moved"), OK, said(status, "", f"Location: {away.url}/moved"))
+    with client() as http:
+        http.post(here.url, json=1, follow_redirects=True)
+        http.post(here.url, json=1, follow_redirects=True)
+    same, moved, other = keys(here)
+    assert same == moved != other
+    assert here.asked[1].startswith(b"POST /moved")
+    assert keys(away) == []
+
+
+def test_a_key_is_quoted_as_the_header_wants_it() -> None:
+    for key in ("plain", 'with "quotes"', "back\\slash", "a, b; c"):
+        assert unquoted(quoted(key)) == key
+    for wrong in ("", "Ω", "x" * 256, "a\nb"):
+        with pytest.raises(onejob.Invalid):
+            quoted(wrong)
