@@ -60,6 +60,7 @@ ACTS: Final = {
     "CONFLICT": Act.FIX,
     "IDEMPOTENCY_KEY_REUSED": Act.FIX,
     "SEQUENCE_GAP": Act.FIX,
+    "ALREADY_SETTLED": Act.GIVE_UP,
     "IN_PROGRESS": Act.WAIT,
     "RATE_LIMITED": Act.WAIT,
     "REJECTED": Act.GIVE_UP,
