@@ -336,6 +336,30 @@ async def test_the_seeds_flow_runs_as_printed(queue: onejob.Ledger) -> None:
             await queue.reserve_job_slot(absurd or "")  # type: ignore[arg-type]  # that is the point
 
 
+NO_LIMITS: list[Any] = [None, 5, {"max_concurrent": 5}, onejob.TenantLimits(), "5"]
+
+
+@pytest.mark.parametrize("limits", NO_LIMITS)
+async def test_what_is_no_limits_is_refused_and_stops_nobody(queue: onejob.Ledger, limits: Any) -> None:
+    with pytest.raises(onejob.Invalid, match=r"Limits\(\) clears them"):
+        await queue.set_quota("local", limits)
+    others: list[Any] = [limits, onejob.Limits(max_concurrent=0)]
+    for other in others:
+        if not isinstance(other, onejob.TenantLimits):
+            with pytest.raises(onejob.Invalid, match=r"TenantLimits\(\) clears them"):
+                await queue.set_tenant_quota(other)
+    assert (await queue.quota("local")).limits == onejob.Limits()
+    assert (await queue.submit("t")).created
+
+
+async def test_limits_are_a_named_users(queue: onejob.Ledger) -> None:
+    nobody: Any = None
+    for call in (queue.quota(nobody), queue.set_quota(nobody, onejob.Limits(max_concurrent=0))):
+        with pytest.raises(onejob.Invalid, match="user"):
+            await call
+    assert (await queue.submit("t")).created
+
+
 async def test_a_stored_key_answers_with_the_foreign_job(queue: onejob.Ledger, clock: FakeClock) -> None:
     for _ in range(2):
         await queue.store_idempotency_key(
