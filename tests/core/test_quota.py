@@ -232,10 +232,21 @@ def test_money_is_read_by_its_text(amount: Any, micro: int) -> None:
     assert money.micro_of("cost", amount) == micro
 
 
-@pytest.mark.parametrize("amount", [-1, 0.0000001, "x", "NaN", float("inf"), True, None, 10**10])
+@pytest.mark.parametrize(
+    "amount", [-1, 0.0000001, -1e-9, -5e-324, "x", "NaN", float("inf"), True, None, 10**10]
+)
 def test_money_that_is_no_amount_is_refused(amount: Any) -> None:
     with pytest.raises(Invalid):
         money.micro_of("cost", amount)
+
+
+@pytest.mark.parametrize(
+    "text", ["1e999999", "-1e999999", "1e-9999999", "1e9999999999999999999", "1." + "0" * 40 + "1"]
+)
+def test_money_of_any_exponent_and_length_is_compared_and_never_bent(text: str) -> None:
+    for amount in (text, text.replace("e9999999999999999999", "e99999")):
+        with pytest.raises(Invalid):
+            money.micro_of("cost", amount)
 
 
 # Preparing

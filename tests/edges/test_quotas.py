@@ -222,7 +222,7 @@ async def test_an_absurd_cost_limit_is_refused(client: Client, cost: Any) -> Non
     assert (await put(client, "/api/quotas/ann", {"costLimit": cost})).code == "VALIDATION_ERROR"
 
 
-@pytest.mark.parametrize("cost", [-1, "5", True, 2e9, [], {}])
+@pytest.mark.parametrize("cost", [-1, -1e-9, -5e-324, "5", True, 2e9, [], {}])
 async def test_an_absurd_estimate_is_refused(client: Client, cost: Any) -> None:
     assert (await submit(client, estimatedCost=cost)).code == "VALIDATION_ERROR"
 
