@@ -148,6 +148,42 @@ async def test_a_hook_that_asks_the_server_to_leave_is_a_failed_hook(kind: str) 
         assert (await service.submit("k", provider="other")).success
 
 
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+ENDS = [
+    BaseException("x"),
+    BaseExceptionGroup("g", [SystemExit(1)]),
+    GeneratorExit(),
+    Wordless(),
+    ValueError("\ud800"),
+]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: type(end).__name__)
+async def test_whatever_ends_a_hook_is_told_and_the_key_may_try_again(end: BaseException) -> None:
+    async def upload(preparation: Preparation) -> None:
+        if preparation.token == 1:
+            raise end
+
+    def plain(preparation: Preparation) -> None:
+        if preparation.token == 1:
+            raise end
+
+    def returned(preparation: Preparation) -> Any:
+        return upload(preparation)
+
+    async with cloud(upload=upload, plain=plain, returned=returned) as service:
+        for provider in ("upload", "plain", "returned"):
+            told = await service.submit("k", provider=provider)
+            assert (told.success, told.error is not None) == (False, True)
+            assert type(end).__name__ in str(told.error) or "ud800" in str(told.error)
+            assert (await service.submit("k", provider=provider)).status == "pending"
+        assert len(service.app.preparations) == 0
+
+
 async def test_an_upload_longer_than_the_lease_keeps_key_and_slot(url: str) -> None:
     upload = Upload()
     async with cloud(url, lease=1.0, replicate=upload) as service:
