@@ -39,7 +39,7 @@ from .cloud_wire import (
     submission_of,
 )
 from .config import ServiceConfig
-from .hooks import Hook, loaded
+from .hooks import Hook, checked, loaded
 from .preparing import UPLOADED, NotPrepared, Preparations
 from .problems import presented
 from .request import Request, TooLarge
@@ -63,7 +63,8 @@ class Cloud:
         self, config: ServiceConfig, hooks: Mapping[str, Hook], preparations: Preparations, ids: Ids
     ) -> None:
         self._config = config
-        self._hooks = loaded(config.providers) | dict(hooks)
+        given = {name: checked(f"prepare[{name!r}]", hook) for name, hook in hooks.items()}
+        self._hooks = loaded(config.providers) | given
         self._preparations = preparations
         self._ids = ids
 

@@ -5,7 +5,14 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
-from inspect import isawaitable, iscoroutinefunction
+from inspect import (
+    isasyncgen,
+    isasyncgenfunction,
+    isawaitable,
+    iscoroutinefunction,
+    isgenerator,
+    isgeneratorfunction,
+)
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -38,8 +45,18 @@ def _loaded(setting: str, where: str) -> Hook:
             found = getattr(found, name)
     except Exception as error:  # a module may raise anything while it is imported
         raise Invalid("providers", f"{setting}: {where} cannot be loaded ({told(error)}); mend it") from error
+    return checked(f"{setting}: {where}", found)
+
+
+def checked(where: str, found: Any) -> Hook:
+    """A hook that can be called, and then does something."""
     if not callable(found):
-        raise Invalid("providers", f"{setting}: {where} cannot be called; name a function")
+        raise Invalid("providers", f"{where} cannot be called; name a function")
+    for function in (found, getattr(found, "__call__", None)):  # noqa: B004 - it is looked into, not only for
+        if isgeneratorfunction(function) or isasyncgenfunction(function):
+            raise Invalid(
+                "providers", f"{where} has a yield, so that to call it does nothing; return instead"
+            )
     hook: Hook = found
     return hook
 
@@ -52,6 +69,8 @@ async def called(hook: Hook, given: Any, ended: Callable[[], None]) -> Any:
         finally:
             ended()
     result = await _in_thread(hook, given, ended)
+    if isgenerator(result) or isasyncgen(result):
+        raise RuntimeError("a hook returned a generator, which nobody runs")
     return await _awaited(result) if isawaitable(result) else result
 
 
