@@ -224,7 +224,7 @@ async def test_a_foreign_job_is_named(url: str) -> None:
         assert (told.success, told.job_id, told.status, told.idempotent_hit) == (
             True,
             "job-xyz789",
-            None,
+            "pending",
             True,
         )
 
