@@ -62,6 +62,7 @@ from .errors import NotFound, Outdated, SubmissionRefused
 from .front import Front
 from .intake import key_id
 from .outcome import failure, settled_of
+from .sight import check_sight
 
 User = str | int
 
@@ -95,12 +96,8 @@ class Quotas(Front):
     async def consume_reservation(self, reservation_id: str, job_id: str | None = None) -> None:
         """Turn a slot into that of a job; without one it ends, for the job is counted elsewhere."""
         tenant, tally = self._slot(reservation_id)
-        command = ConsumeSlot(
-            tenant=tenant,
-            tally_id=tally,
-            reservation=reservation_id,
-            job_id=b"" if job_id is None else parse_id(job_id),
-        )
+        job = b"" if job_id is None else await check_sight(self._gate, self._caller, parse_id(job_id))
+        command = ConsumeSlot(tenant=tenant, tally_id=tally, reservation=reservation_id, job_id=job)
         reply = await self._ask(command)
         if isinstance(reply, Missing):
             raise NotFound("no such job here; consume the reservation with one that was submitted")
