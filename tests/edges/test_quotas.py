@@ -222,6 +222,17 @@ async def test_an_absurd_cost_limit_is_refused(client: Client, cost: Any) -> Non
     assert (await put(client, "/api/quotas/ann", {"costLimit": cost})).code == "VALIDATION_ERROR"
 
 
+async def test_a_refusal_names_the_fields_of_the_wire(client: Client) -> None:
+    limits = {"maxConcurrent": -1}, {"jobsPerHour": -1}, {"jobsPerDay": -1}
+    refused = [await put(client, "/api/quotas/ann", body) for body in limits]
+    refused += [await reserve(client, maxConcurrent=-1), await reserve(client, ttlSeconds=0)]
+    for told, name in zip(
+        refused, ("maxConcurrent", "jobsPerHour", "jobsPerDay", "maxConcurrent", "ttlSeconds"), strict=True
+    ):
+        assert (told.code, told.body["error"]["details"]) == ("VALIDATION_ERROR", {"what": name})
+        assert told.body["detail"].startswith(f"{name} is a")
+
+
 @pytest.mark.parametrize("cost", [-1, -1e-9, -5e-324, "5", True, 2e9, [], {}])
 async def test_an_absurd_estimate_is_refused(client: Client, cost: Any) -> None:
     assert (await submit(client, estimatedCost=cost)).code == "VALIDATION_ERROR"
