@@ -222,6 +222,13 @@ async def test_an_absurd_cost_limit_is_refused(client: Client, cost: Any) -> Non
     assert (await put(client, "/api/quotas/ann", {"costLimit": cost})).code == "VALIDATION_ERROR"
 
 
+async def test_a_body_that_may_be_left_out_may_come_in_no_pieces_at_all(client: Client) -> None:
+    chunked = b"transfer-encoding: chunked"
+    watching = await client.watch("/api/reservations", by("ann"), chunked, method="POST", body=b"0\r\n\r\n")
+    assert watching.status == 201
+    assert (await client.ask("POST", "/api/jobs", b"", by("ann"))).code == "VALIDATION_ERROR"
+
+
 async def test_a_refusal_names_the_fields_of_the_wire(client: Client) -> None:
     limits = {"maxConcurrent": -1}, {"jobsPerHour": -1}, {"jobsPerDay": -1}
     refused = [await put(client, "/api/quotas/ann", body) for body in limits]
