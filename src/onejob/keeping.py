@@ -61,6 +61,14 @@ class _JobEnded(Exception):
     """The job was cancelled while something was done for it."""
 
 
+def told(error: BaseException) -> str:
+    """What an exception says of itself, if it can, as text that can be written anywhere."""
+    try:
+        return str(error).encode(errors="backslashreplace").decode()
+    except Exception:  # noqa: BLE001 - somebody else's class, whose text fails
+        return type(error).__name__
+
+
 def left_alone() -> int:
     """How much work was told to stop, and has not."""
     return len(_left_alone)
@@ -80,11 +88,11 @@ async def carried_out(
         return await _repeated(lambda: ledger.commit(keeping.held))
     except LeaseLost:
         raise
-    except (Exception, asyncio.CancelledError) as error:
+    except (Exception, BaseExceptionGroup, asyncio.CancelledError) as error:
         keeping.over = True
         # Where this fails the lease ends by itself, which only takes longer.
         with suppress(OnejobError):
-            await ledger.fail(keeping.held, str(error))
+            await ledger.fail(keeping.held, told(error))
         raise
     finally:
         keeping.over = True

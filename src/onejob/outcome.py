@@ -83,6 +83,7 @@ def receipt_of(arrival: Arrival, result: AnyReply | BaseException) -> Receipt | 
             head=result.job,
             expires_ms=result.expires_at,
             warnings=result.cautions,
+            taken_over=result.job.id != arrival.job_id,
         )
     if isinstance(result, Replayed):
         return Receipt(

@@ -1,11 +1,13 @@
 """Quotas at the front door: limits, what is used of them, and slots that are reserved before a submission."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from hashlib import sha256
 
 from .adoption import adopt
 from .core.arrival import TTL_MS_MAX, TTL_MS_MIN
+from .core.facts import NewerFormat
 from .core.foreign import StoreKey
 from .core.identity import (
     GLOBAL_SCOPE,
@@ -20,7 +22,16 @@ from .core.identity import (
 from .core.ids import parse_id
 from .core.invalid import Invalid
 from .core.key import checked_key
-from .core.limits import LIMIT_MAX, POLICY_NAME, Limits, TenantLimits, encoded, tenant_limits_of
+from .core.limits import (
+    LIMIT_MAX,
+    POLICY_NAME,
+    Limits,
+    TenantLimits,
+    checked_limits,
+    checked_tenant_limits,
+    encoded,
+    tenant_limits_of,
+)
 from .core.moment import utc
 from .core.policy import DropPolicy, LookUpPolicy, SetPolicy
 from .core.receipt import (
@@ -47,10 +58,11 @@ from .core.slots import (
 )
 from .core.usage import Quota, Slot, Usage, quota_of, slots_of, usage_of
 from .core.views import Receipt
-from .errors import NotFound, SubmissionRefused
+from .errors import NotFound, Outdated, SubmissionRefused
 from .front import Front
 from .intake import key_id
 from .outcome import failure, settled_of
+from .sight import check_sight
 
 User = str | int
 
@@ -84,12 +96,8 @@ class Quotas(Front):
     async def consume_reservation(self, reservation_id: str, job_id: str | None = None) -> None:
         """Turn a slot into that of a job; without one it ends, for the job is counted elsewhere."""
         tenant, tally = self._slot(reservation_id)
-        command = ConsumeSlot(
-            tenant=tenant,
-            tally_id=tally,
-            reservation=reservation_id,
-            job_id=b"" if job_id is None else parse_id(job_id),
-        )
+        job = b"" if job_id is None else await check_sight(self._gate, self._caller, parse_id(job_id))
+        command = ConsumeSlot(tenant=tenant, tally_id=tally, reservation=reservation_id, job_id=job)
         reply = await self._ask(command)
         if isinstance(reply, Missing):
             raise NotFound("no such job here; consume the reservation with one that was submitted")
@@ -116,15 +124,19 @@ class Quotas(Front):
     async def usage(self, user_id: User | None = None) -> Usage:
         """What a user holds, and may hold; without one the caller itself."""
         user = self._user(user_id)
-        return usage_of(user, await self._looked_up(user))
+        found = await self._looked_up(user)
+        with _readable():
+            return usage_of(user, found)
 
     async def quota(self, user_id: User) -> Quota:
-        user = self._user(user_id)
-        return quota_of(user, await self._looked_up(user))
+        user = user_name(user_id)
+        found = await self._looked_up(user)
+        with _readable():
+            return quota_of(user, found)
 
     async def set_quota(self, user_id: User, limits: Limits) -> Quota:
         """Give a user limits of its own, instead of those before; none at all: the tenant's defaults hold."""
-        user, tenant = self._user(user_id), self._caller.tenant
+        user, tenant, limits = user_name(user_id), self._caller.tenant, checked_limits(limits)
         command = SetLimits(
             tenant=tenant,
             tally_id=tally_id(tenant, user),
@@ -137,7 +149,8 @@ class Quotas(Front):
             raise failure(reply, "")
         if limits != Limits():
             await adopt(self._gate, tenant, user)
-        return quota_of(user, reply)
+        with _readable():
+            return quota_of(user, reply)
 
     async def tenant_quota(self) -> TenantLimits:
         tenant = self._caller.tenant
@@ -146,12 +159,13 @@ class Quotas(Front):
             case Missing():
                 return TenantLimits()
             case PolicyFound():
-                return tenant_limits_of(reply.policy.body)
+                with _readable():
+                    return tenant_limits_of(reply.policy.body)
         raise failure(reply, "")
 
     async def set_tenant_quota(self, limits: TenantLimits) -> TenantLimits:
         """Set the limits of users without their own, and the ceiling over all of them."""
-        tenant = self._caller.tenant
+        tenant, limits = self._caller.tenant, checked_tenant_limits(limits)
         policy = policy_id(tenant, POLICY_NAME)
         reply: AnyReply
         if limits == TenantLimits():  # nobody is counted any more, so nobody pays for it
@@ -228,6 +242,15 @@ def user_name(user_id: User) -> str:
     """A user by its name or its number."""
     number = isinstance(user_id, int) and not isinstance(user_id, bool)
     return checked_name("user", str(user_id) if number else user_id)  # type: ignore[arg-type]  # checked there
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """What is read outside of a decision, and is not for this program to read, is told as a decision tells it."""
+    try:
+        yield
+    except NewerFormat as error:
+        raise Outdated(str(error)) from error
 
 
 def _held(reply: AnyReply) -> SlotHeld:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from onejob.core import money
-from onejob.core.facts import Job, Kind, Policy, Tally
+from onejob.core.facts import Job, Kind, NewerFormat, Policy, Tally
 from onejob.core.identity import policy_id, record_id
 from onejob.core.invalid import Invalid
 from onejob.core.limits import (
@@ -147,6 +147,31 @@ def test_a_limit_is_a_whole_number(limit: Any) -> None:
             Limits(**{name: limit})
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (Limits, {"cost_limit": 250}),
+        (Limits, {"cost_limit": {"amount": 1, "period": "day"}}),
+        (CostLimit, {"amount": 250, "period": "year"}),
+        (CostLimit, {"amount": 250, "period": "month"}),
+        (CostLimit, {"amount": 250, "period": Period.DAY, "action": "stop"}),
+        (CostLimit, {"amount": 250, "period": None}),
+        (TenantLimits, {"default": None}),
+        (TenantLimits, {"ceiling": {"max_concurrent": 5}}),
+    ],
+)
+def test_limits_are_made_of_what_can_be_read_again(kind: Any, fields: Any) -> None:
+    with pytest.raises(Invalid):
+        kind(**fields)
+
+
+@pytest.mark.parametrize("body", [b"null", b"5", b"{", b"\xff", b'{"max_concurrent":"5"}', b'{"per_week":5}'])
+def test_stored_limits_that_cannot_be_read_are_never_taken_for_none(body: bytes) -> None:
+    for own, tenants in ((body, b""), (b"", body)):
+        with pytest.raises(NewerFormat, match="set them anew"):
+            effective(own, tenants)
+
+
 # Rates
 
 
@@ -207,10 +232,21 @@ def test_money_is_read_by_its_text(amount: Any, micro: int) -> None:
     assert money.micro_of("cost", amount) == micro
 
 
-@pytest.mark.parametrize("amount", [-1, 0.0000001, "x", "NaN", float("inf"), True, None, 10**10])
+@pytest.mark.parametrize(
+    "amount", [-1, 0.0000001, -1e-9, -5e-324, "x", "NaN", float("inf"), True, None, 10**10]
+)
 def test_money_that_is_no_amount_is_refused(amount: Any) -> None:
     with pytest.raises(Invalid):
         money.micro_of("cost", amount)
+
+
+@pytest.mark.parametrize(
+    "text", ["1e999999", "-1e999999", "1e-9999999", "1e9999999999999999999", "1." + "0" * 40 + "1"]
+)
+def test_money_of_any_exponent_and_length_is_compared_and_never_bent(text: str) -> None:
+    for amount in (text, text.replace("e9999999999999999999", "e99999")):
+        with pytest.raises(Invalid):
+            money.micro_of("cost", amount)
 
 
 # Preparing

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from onejob.http.request import Scope
 from onejob.intake import Caller, looked_up_id
 from onejob.settings import service_config
 
+from . import clouds
 from .clouds import CONFIG, PATH, Cloud, Told, cloud
 from .serving import served
 
@@ -131,6 +133,9 @@ async def test_a_configuration_keeps_every_digit() -> None:
         (b'{"config": {}, "idempotency_ttl_hours": 0.00001}', "window"),
         (b'{"config": {}, "estimated_cost": -1}', "estimated_cost"),
         (b'{"config": {}, "estimated_cost": true}', "estimated_cost"),
+        (b'{"config": {}, "estimated_cost": -1e-9}', "estimated_cost"),
+        (b'{"config": {}, "estimated_cost": "1e999999"}', "estimated_cost"),
+        (b'{"config": {}, "estimated_cost": "1e-9999999"}', "estimated_cost"),
         (b'{"config": {}, "estimated_cost": "much"}', "estimated_cost"),
         (b'{"config": {}, "notes": "%b"}' % (b"n" * 600), "512 bytes"),
         (b'{"config": "%b"}' % (b"c" * (1 << 20)), "bytes"),
@@ -219,7 +224,7 @@ async def test_a_foreign_job_is_named(url: str) -> None:
         assert (told.success, told.job_id, told.status, told.idempotent_hit) == (
             True,
             "job-xyz789",
-            None,
+            "pending",
             True,
         )
 
@@ -352,3 +357,39 @@ async def test_a_hook_that_is_not_there_stops_the_start(where: str) -> None:
         config = ServiceConfig(providers={"replicate": ProviderConfig(prepare=where)})
         with pytest.raises(Invalid, match=r"providers\.replicate\.prepare"):
             App(ledger, config=config)
+
+
+def _yields(preparation: Any) -> Any:
+    yield preparation
+
+
+async def _yields_too(preparation: Any) -> Any:
+    yield preparation
+
+
+class _Yields:
+    def __call__(self, preparation: Any) -> Any:
+        yield preparation
+
+
+@pytest.mark.parametrize("hook", [_yields, _yields_too, _Yields(), partial(_yields)], ids=repr)
+async def test_a_hook_that_would_never_run_stops_the_start(
+    hook: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clouds, "hook", hook, raising=False)
+    config = ServiceConfig(providers={"p": ProviderConfig(prepare=f"{clouds.__name__}:hook")})
+    async with onejob.open("memory://", sweep=False) as ledger:
+        for given in (partial(App, ledger, config=config), partial(App, ledger, prepare={"p": hook})):
+            with pytest.raises(Invalid, match="has a yield"):
+                given()
+
+
+@pytest.mark.parametrize("hook", [_yields, _yields_too])
+async def test_a_hook_that_turns_out_to_be_a_generator_has_uploaded_nothing(hook: Any) -> None:
+    def decorated(preparation: Any) -> Any:
+        return hook(preparation)
+
+    async with cloud(replicate=decorated) as service:
+        told = await service.submit("k")
+        assert (told.success, told.data_uploaded) == (False, False)
+        assert "returned a generator" in str(told.error)

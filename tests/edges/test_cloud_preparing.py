@@ -119,7 +119,7 @@ async def test_a_failure_frees_the_slot_and_the_key_may_try_again_with_the_same_
         assert "\n" not in str(told.error)
         assert (await service.standing()).used == 0
         upload.fails = None
-        assert (await service.submit("k")) == Told(True, job_id, "pending", True, False, None, [], None)
+        assert (await service.submit("k")) == Told(True, job_id, "pending", True, True, None, [], None)
         assert [seen.token for seen in upload.seen] == [1, 2]
         assert len(await service.ledger.jobs()) == 1
 
@@ -146,6 +146,42 @@ async def test_a_hook_that_asks_the_server_to_leave_is_a_failed_hook(kind: str) 
         told = await service.submit("k")
         assert "asked the server to leave" in str(told.error)
         assert (await service.submit("k", provider="other")).success
+
+
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+ENDS = [
+    BaseException("x"),
+    BaseExceptionGroup("g", [SystemExit(1)]),
+    GeneratorExit(),
+    Wordless(),
+    ValueError("\ud800"),
+]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: type(end).__name__)
+async def test_whatever_ends_a_hook_is_told_and_the_key_may_try_again(end: BaseException) -> None:
+    async def upload(preparation: Preparation) -> None:
+        if preparation.token == 1:
+            raise end
+
+    def plain(preparation: Preparation) -> None:
+        if preparation.token == 1:
+            raise end
+
+    def returned(preparation: Preparation) -> Any:
+        return upload(preparation)
+
+    async with cloud(upload=upload, plain=plain, returned=returned) as service:
+        for provider in ("upload", "plain", "returned"):
+            told = await service.submit("k", provider=provider)
+            assert (told.success, told.error is not None) == (False, True)
+            assert type(end).__name__ in str(told.error) or "ud800" in str(told.error)
+            assert (await service.submit("k", provider=provider)).status == "pending"
+        assert len(service.app.preparations) == 0
 
 
 async def test_an_upload_longer_than_the_lease_keeps_key_and_slot(url: str) -> None:
@@ -414,7 +450,32 @@ async def test_a_holder_that_is_gone_is_waited_for_and_taken_over(url: str) -> N
         held = await abandoned(service, seconds=0.5)
         told = await service.submit("k")
         assert (told.job_id, told.status, told.data_uploaded) == (held.job_id, "pending", True)
+        assert told.idempotent_hit
         assert upload.seen[0].token == 2
+
+
+async def test_a_server_without_the_hook_that_finishes_a_job_says_that_the_key_was_there(url: str) -> None:
+    async with cloud(url) as service:
+        held = await abandoned(service, seconds=0.5)
+        told = await service.submit("k", config_name_to_load="other")
+        assert (told.success, told.idempotent_hit) == (False, False)
+        told = await service.submit("k")
+        for _ in range(100):
+            if told.status != "uploading":
+                break
+            await asyncio.sleep(0.05)
+            told = await service.submit("k")
+        assert (told.job_id, told.status, told.idempotent_hit) == (held.job_id, "pending", True)
+
+
+async def test_a_long_preparation_that_was_taken_over_says_so_at_once() -> None:
+    config = ServiceConfig(preparation_wait_seconds=1)
+    upload = Upload()
+    async with cloud(config=config, replicate=upload) as service:
+        held = await abandoned(service, seconds=0.1)
+        await asyncio.sleep(0.15)
+        told = await service.submit("k")
+        assert (told.job_id, told.status, told.idempotent_hit) == (held.job_id, "uploading", True)
 
 
 async def test_of_a_holder_that_nobody_can_judge_uploading_is_told_in_time() -> None:

@@ -174,3 +174,24 @@ async def test_a_header_with_a_line_break_is_not_sent(app: App) -> None:
 
 def _same(piece: bytes) -> bytes:
     return re.sub(rb'(x-request-id: |"requestId":")[0-9a-f]{16}', rb"\1", piece)
+
+
+@pytest.mark.parametrize(
+    "end", [BaseException(), BaseExceptionGroup("g", [ValueError()]), SystemExit(1)], ids=repr
+)
+async def test_whatever_a_handler_raises_is_answered(queue: onejob.Ledger, end: BaseException) -> None:
+    async def handler(request: Request) -> Answer:
+        raise end
+
+    route = Route("GET", "/odd", handler, Act.READ, "Raises", None, None)
+    (given,) = await Caller(App(queue, more=(route,))).ask(request("GET", "/odd"))
+    assert given.startswith(b"HTTP/1.1 500 ")
+
+
+async def test_whatever_an_application_raises_closes_the_connection() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise BaseException("x")
+
+    caller = Caller(app)
+    assert await caller.ask(request("GET", "/")) == []
+    assert caller.transport.closed

@@ -64,6 +64,15 @@ async def test_parameters_and_keys_are_told(app: App) -> None:
             assert (place == "path") == (f"{{{name}}}" in route.path)
 
 
+async def test_every_door_for_submissions_tells_its_key_and_what_a_quota_may_answer(app: App) -> None:
+    document = openapi(app.routes.all, ServiceConfig())
+    for path in ("/api/jobs", "/api/clients/{client_id}/jobs"):
+        operation = document["paths"][path]["post"]
+        assert "Idempotency-Key" in {each["name"] for each in operation["parameters"]}
+        for code in ("QUOTA_EXCEEDED", "COST_LIMIT_EXCEEDED", "RATE_LIMITED"):
+            assert code in operation["responses"]["429"]["description"]
+
+
 async def test_every_failure_is_a_problem_with_a_known_code(app: App) -> None:
     document = openapi(app.routes.all, ServiceConfig())
     assert document["components"]["schemas"]["ErrorOut"]["properties"]["code"]["enum"] == list(TITLES)

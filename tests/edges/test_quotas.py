@@ -222,7 +222,25 @@ async def test_an_absurd_cost_limit_is_refused(client: Client, cost: Any) -> Non
     assert (await put(client, "/api/quotas/ann", {"costLimit": cost})).code == "VALIDATION_ERROR"
 
 
-@pytest.mark.parametrize("cost", [-1, "5", True, 2e9, [], {}])
+async def test_a_body_that_may_be_left_out_may_come_in_no_pieces_at_all(client: Client) -> None:
+    chunked = b"transfer-encoding: chunked"
+    watching = await client.watch("/api/reservations", by("ann"), chunked, method="POST", body=b"0\r\n\r\n")
+    assert watching.status == 201
+    assert (await client.ask("POST", "/api/jobs", b"", by("ann"))).code == "VALIDATION_ERROR"
+
+
+async def test_a_refusal_names_the_fields_of_the_wire(client: Client) -> None:
+    limits = {"maxConcurrent": -1}, {"jobsPerHour": -1}, {"jobsPerDay": -1}
+    refused = [await put(client, "/api/quotas/ann", body) for body in limits]
+    refused += [await reserve(client, maxConcurrent=-1), await reserve(client, ttlSeconds=0)]
+    for told, name in zip(
+        refused, ("maxConcurrent", "jobsPerHour", "jobsPerDay", "maxConcurrent", "ttlSeconds"), strict=True
+    ):
+        assert (told.code, told.body["error"]["details"]) == ("VALIDATION_ERROR", {"what": name})
+        assert told.body["detail"].startswith(f"{name} is a")
+
+
+@pytest.mark.parametrize("cost", [-1, -1e-9, -5e-324, "5", True, 2e9, [], {}])
 async def test_an_absurd_estimate_is_refused(client: Client, cost: Any) -> None:
     assert (await submit(client, estimatedCost=cost)).code == "VALIDATION_ERROR"
 
@@ -334,6 +352,30 @@ async def test_the_seeds_flow_runs_as_printed(queue: onejob.Ledger) -> None:
     for absurd in (True, None, 1.5, "", "x" * 101):
         with pytest.raises(onejob.Invalid):
             await queue.reserve_job_slot(absurd or "")  # type: ignore[arg-type]  # that is the point
+
+
+NO_LIMITS: list[Any] = [None, 5, {"max_concurrent": 5}, onejob.TenantLimits(), "5"]
+
+
+@pytest.mark.parametrize("limits", NO_LIMITS)
+async def test_what_is_no_limits_is_refused_and_stops_nobody(queue: onejob.Ledger, limits: Any) -> None:
+    with pytest.raises(onejob.Invalid, match=r"Limits\(\) clears them"):
+        await queue.set_quota("local", limits)
+    others: list[Any] = [limits, onejob.Limits(max_concurrent=0)]
+    for other in others:
+        if not isinstance(other, onejob.TenantLimits):
+            with pytest.raises(onejob.Invalid, match=r"TenantLimits\(\) clears them"):
+                await queue.set_tenant_quota(other)
+    assert (await queue.quota("local")).limits == onejob.Limits()
+    assert (await queue.submit("t")).created
+
+
+async def test_limits_are_a_named_users(queue: onejob.Ledger) -> None:
+    nobody: Any = None
+    for call in (queue.quota(nobody), queue.set_quota(nobody, onejob.Limits(max_concurrent=0))):
+        with pytest.raises(onejob.Invalid, match="user"):
+            await call
+    assert (await queue.submit("t")).created
 
 
 async def test_a_stored_key_answers_with_the_foreign_job(queue: onejob.Ledger, clock: FakeClock) -> None:

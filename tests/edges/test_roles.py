@@ -1,6 +1,7 @@
 """What a credential may do, over a real server: roles and acts, and whose jobs and keys are seen."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,9 @@ def test_what_is_forbidden_burns_no_key(house: House) -> None:
 # Whose jobs and keys are seen, where each user has its own
 
 
+UNKNOWN = "01a1e393-0000-7000-8000-000000000000"
+
+
 @pytest.fixture(scope="module")
 def separate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     yield from housed(f"sqlite:///{tmp_path_factory.mktemp('separate') / 'jobs.db'}", key_owner="user")
@@ -100,6 +104,8 @@ def test_a_user_is_told_nothing_of_another_users_jobs_and_keys(separate: House, 
         assert told.body["detail"] == unknown.body["detail"] or "user=" in path, "as if it were not there"
     if role is Role.SUBMITTER:
         assert service.ask("POST", f"/api/jobs/{anns}/cancel", bob).status == 404
+        assert _consumed(service, bob, anns) == _consumed(service, bob, UNKNOWN) == 404
+        assert _consumed(service, bob, bobs) == 200
     listed = service.ask("GET", "/api/jobs?limit=1000", bob).body["jobs"]
     assert {job["user"] for job in listed} == {"bob"}
     assert bobs in {job["id"] for job in listed}
@@ -108,6 +114,13 @@ def test_a_user_is_told_nothing_of_another_users_jobs_and_keys(separate: House, 
         assert {one["user"] for one in service.ask("GET", f"/api/keys{query}", bob).body["keys"]} == {"bob"}
     assert service.ask("GET", "/api/keys?user=ann", bob).status == 404
     assert service.ask("GET", f"/api/jobs/{bobs}", bob).status == 200
+
+
+def _consumed(service: Any, who: Any, job_id: str) -> int:
+    """The status of consuming one's own reservation with a job."""
+    slot = service.ask("POST", "/api/reservations", who, {}).body["id"]
+    told = service.ask("POST", f"/api/reservations/{slot}/consume", who, {"jobId": job_id})
+    return int(told.status)
 
 
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMIN])

@@ -1,5 +1,6 @@
 """While programs of two versions work on one store, the older one asks to be upgraded and spoils nothing."""
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -7,9 +8,11 @@ import pytest
 
 import onejob
 from onejob.core import credential
-from onejob.core.identity import policy_id
+from onejob.core.identity import policy_id, tally_id
+from onejob.core.limits import POLICY_NAME
 from onejob.core.policy import SetPolicy
 from onejob.core.receipt import Missing
+from onejob.core.slots import SetLimits
 from onejob.credentials import ApiKeys
 from onejob.http.app import App
 from onejob.http.config import ServiceConfig
@@ -51,6 +54,23 @@ async def test_a_role_of_a_newer_program_is_no_verdict_about_a_key(queue: onejob
     async with served(App(queue, config=ServiceConfig(auth=True))) as client:
         answer = await client.get("/api/jobs", b"authorization: Bearer " + made.text.encode())
         assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
+
+
+async def test_limits_of_a_newer_program_admit_nobody_until_they_are_set_anew(queue: onejob.Ledger) -> None:
+    body = b'{"jobs_per_week":5}'
+    tally, policy = tally_id("default", "local"), policy_id("default", POLICY_NAME)
+    await queue._ask(SetLimits(tenant="default", tally_id=tally, policy_id=policy, user="local", limits=body))
+    await queue._ask(SetPolicy(tenant="default", policy_id=policy, name=POLICY_NAME, body=body))
+    for whose, calls in (
+        ("the tenant", (queue.tenant_quota, partial(queue.quota, "ann"))),
+        ("a user", (queue.usage, partial(queue.submit, "t"))),
+    ):
+        for call in calls:
+            with pytest.raises(onejob.Outdated, match=f"limits of {whose} .* upgrade"):
+                await call()
+    await queue.set_tenant_quota(onejob.TenantLimits())
+    await queue.set_quota("local", onejob.Limits(max_concurrent=1))
+    assert (await queue.submit("t")).created
 
 
 async def _body(keys: ApiKeys, key_id: str) -> bytes:

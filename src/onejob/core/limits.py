@@ -5,10 +5,11 @@ A limit of 0 admits nothing, an absent one everything. A ceiling caps each user'
 
 from enum import StrEnum
 from functools import lru_cache
-from typing import Self
+from typing import Self, TypeVar
 
-from msgspec import Struct, json
+from msgspec import MsgspecError, Struct, json
 
+from .facts import NewerFormat
 from .invalid import Invalid
 from .money import MICRO, UNITS_MAX, Amount, micro_of
 
@@ -30,7 +31,8 @@ class CostAction(StrEnum):
     BLOCK = "block"
 
 
-class CostLimit(Struct, frozen=True, gc=False):
+# A limit that this program does not know must not be passed over: it would be no limit.
+class CostLimit(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     amount: int  # in micro-units
     period: Period
     action: CostAction = CostAction.BLOCK
@@ -38,6 +40,9 @@ class CostLimit(Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
         if type(self.amount) is not int or not 0 <= self.amount <= UNITS_MAX * MICRO:
             raise Invalid("cost limit", f"a cost limit is 0 to {UNITS_MAX}; choose one in between")
+        if type(self.period) is not Period or type(self.action) is not CostAction:
+            words = "the period of a cost limit is a Period, its action a CostAction"
+            raise Invalid("cost limit", f"{words}; CostLimit.of takes them as words")
 
     @classmethod
     def of(cls, amount: Amount, period: Period | str, action: CostAction | str = CostAction.BLOCK) -> Self:
@@ -51,7 +56,7 @@ class CostLimit(Struct, frozen=True, gc=False):
             raise Invalid("cost limit", f"{words}; choose among them") from None
 
 
-class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
+class Limits(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """None: unlimited."""
 
     max_concurrent: int | None = None
@@ -66,13 +71,19 @@ class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
                 raise Invalid(
                     what, f"{what} is a whole number from 0 to {LIMIT_MAX}, or left out for no limit"
                 )
+        if self.cost_limit is not None and type(self.cost_limit) is not CostLimit:
+            raise Invalid("cost_limit", "cost_limit is a CostLimit, such as CostLimit.of(250, 'month')")
 
 
-class TenantLimits(Struct, frozen=True, gc=False, omit_defaults=True):
+class TenantLimits(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """For users without limits of their own, and above which nobody's reach."""
 
     default: Limits = Limits()
     ceiling: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        if type(self.default) is not Limits or type(self.ceiling) is not Limits:
+            raise Invalid("limits", "default and ceiling are Limits each; leave out what is not limited")
 
 
 class Effective(Struct, frozen=True, gc=False):
@@ -88,21 +99,40 @@ class Effective(Struct, frozen=True, gc=False):
 
 
 _UNLIMITED = Effective()
+L = TypeVar("L", Limits, TenantLimits)
 
 
 def encoded(limits: Limits | TenantLimits) -> bytes:
     return json.encode(limits)
 
 
+def checked_limits(limits: Limits) -> Limits:
+    """A user's limits. What cannot be read again would stop every submission of the user."""
+    if type(limits) is not Limits:
+        raise Invalid(
+            "limits", "a user's limits are Limits(...); Limits() clears them, and the tenant's defaults hold"
+        )
+    return limits
+
+
+def checked_tenant_limits(limits: TenantLimits) -> TenantLimits:
+    if type(limits) is not TenantLimits:
+        raise Invalid(
+            "limits",
+            "a tenant's limits are TenantLimits(default=..., ceiling=...); TenantLimits() clears them",
+        )
+    return limits
+
+
 @lru_cache(_KNOWN_MAX)
 def limits_of(body: bytes) -> Limits:
     """The limits of a user, as they stand on the tally; none: all comes from the tenant."""
-    return json.decode(body, type=Limits) if body else Limits()
+    return _read(body, Limits) if body else Limits()
 
 
 @lru_cache(_KNOWN_MAX)
 def tenant_limits_of(body: bytes) -> TenantLimits:
-    return json.decode(body, type=TenantLimits) if body else TenantLimits()
+    return _read(body, TenantLimits) if body else TenantLimits()
 
 
 @lru_cache(_KNOWN_MAX)
@@ -119,6 +149,17 @@ def effective(own: bytes, tenants: bytes) -> Effective:
         _capped(_else(mine.jobs_per_day, usual.jobs_per_day), ceiling.jobs_per_day),
         tuple(limit for limit in dict.fromkeys((cost, ceiling.cost_limit)) if limit is not None),
     )
+
+
+def _read(body: bytes, kind: type[L]) -> L:
+    try:
+        return json.decode(body, type=kind)
+    except (MsgspecError, UnicodeDecodeError):
+        whose = "a user" if kind is Limits else "the tenant"
+        raise NewerFormat(
+            f"the limits of {whose} are stored in a way that this program does not know; "
+            "upgrade it, or set them anew"
+        ) from None
 
 
 def _else(own: int | None, usual: int | None) -> int | None:

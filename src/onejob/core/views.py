@@ -109,6 +109,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
     warnings: tuple[
         Caution, ...
     ] = ()  # limits that are nearly reached; in a forecast also the one that refuses
+    taken_over: bool = False  # the key and the job's id were there before; this submission made the job ready
 
     def __repr__(self) -> str:
         return f"<Receipt {self.outcome} job={self.job_id} key={self.key!r} scope={self.scope!r}>"

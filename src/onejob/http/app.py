@@ -1,5 +1,6 @@
 """The service as bare ASGI: authenticate, authorise, hand over, present. No rule lives here."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
@@ -94,7 +95,9 @@ class App:
         found = self.routes.find(raw_path(scope))
         try:
             given = await self._answer(found, scope, receive, request_id)
-        except Exception as error:  # noqa: BLE001 - every caller is told, and the log
+        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - every caller is told, and the log
             given = self._refused(error, request_id)
         if scope["method"] == "HEAD":
             await _present_head(given, request_id, send)
@@ -159,7 +162,7 @@ class App:
         """A connection refused what could not be read as far as its path."""
         self._metrics.refuse(status)
 
-    def _refused(self, error: Exception, request_id: str) -> Answer:
+    def _refused(self, error: BaseException, request_id: str) -> Answer:
         match error:
             case TooLarge():
                 found = problem("PAYLOAD_TOO_LARGE", str(error))

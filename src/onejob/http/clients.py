@@ -13,7 +13,7 @@ from onejob.intake import Submission
 from onejob.sequences import SequencedSubmission
 
 from .answers import Answer, Header, answer
-from .jobs import seconds, submission_of
+from .jobs import QUOTA_ERRORS, seconds, submission_of
 from .request import Request
 from .routes import Parameter, Route
 from .sequence_wire import ClientStateOut, ItemBody, SequenceBody, SequenceOut, sequence_out, state_out
@@ -110,7 +110,8 @@ ROUTES = (
         SequenceBody,
         SequenceOut,
         202,
-        errors=("SEQUENCE_GAP", "IDEMPOTENCY_KEY_REUSED", "FORBIDDEN"),
+        takes_key=True,
+        errors=("SEQUENCE_GAP", *QUOTA_ERRORS),
         again=200,
     ),
     Route(

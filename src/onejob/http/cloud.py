@@ -39,7 +39,7 @@ from .cloud_wire import (
     submission_of,
 )
 from .config import ServiceConfig
-from .hooks import Hook, loaded
+from .hooks import Hook, checked, loaded
 from .preparing import UPLOADED, NotPrepared, Preparations
 from .problems import presented
 from .request import Request, TooLarge
@@ -63,7 +63,8 @@ class Cloud:
         self, config: ServiceConfig, hooks: Mapping[str, Hook], preparations: Preparations, ids: Ids
     ) -> None:
         self._config = config
-        self._hooks = loaded(config.providers) | dict(hooks)
+        given = {name: checked(f"prepare[{name!r}]", hook) for name, hook in hooks.items()}
+        self._hooks = loaded(config.providers) | given
         self._preparations = preparations
         self._ids = ids
 
@@ -126,10 +127,9 @@ class Cloud:
             )
             raise MayBeDone(message) from error
         if receipt is None:
-            return CloudOut(
-                True, held.job_id, CloudStatus.UPLOADING, False, False, None, *_warnings(held.warnings)
-            )
-        return _told(receipt, held.warnings)
+            hit, warnings = held.taken_over, _warnings(held.warnings)
+            return CloudOut(True, held.job_id, CloudStatus.UPLOADING, False, hit, None, *warnings)
+        return _told(replace(receipt, taken_over=held.taken_over), held.warnings)
 
     async def _taken(self, ledger: Ledger, submission: Submission, until: float) -> Reservation | Receipt:
         """Take the key, from a holder that is gone if need be. To say `uploading` of a dead one would lose the job."""
@@ -200,9 +200,10 @@ def _told(receipt: Receipt, cautions: tuple[Caution, ...] = ()) -> CloudOut:
     return CloudOut(
         True,
         receipt.job_id,
-        None if receipt.head is None else STATUS_OF[receipt.head.state],
+        # Of a foreign job nobody here knows more than that it was made.
+        CloudStatus.PENDING if receipt.head is None else STATUS_OF[receipt.head.state],
         receipt.receipt == UPLOADED,
-        receipt.outcome is Outcome.REPLAYED,
+        receipt.outcome is Outcome.REPLAYED or receipt.taken_over,
         None,
         *_warnings(cautions),
     )

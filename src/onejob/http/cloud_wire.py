@@ -14,7 +14,7 @@ from onejob.core.states import JobState
 from onejob.intake import LABELS_BYTES_MAX, Submission
 
 from .key_header import one_key
-from .shapes import Key
+from .shapes import Key, micro_steps
 
 PROVIDER_CHARS_MAX = 80
 HOURS_MAX = 365 * 24
@@ -130,8 +130,7 @@ def _text(raw: bytes) -> str:
 
 
 def _steps(cost: float | str | None) -> float | str | None:
-    """What comes out of a client's arithmetic has more decimals than money."""
-    return round(cost, 6) if isinstance(cost, float) else cost
+    return micro_steps(cost) if isinstance(cost, float) else cost
 
 
 def _window(hours: float) -> timedelta:

@@ -66,9 +66,12 @@ class Exchange:
                 self._transport.close()
         except asyncio.CancelledError:
             self._leave()
-        except Exception as error:  # noqa: BLE001 - there is nobody above to tell
+        except BaseException as error:
             log.error("an answer could not be sent: %s", trail(error))
             self._transport.close()
+            if isinstance(error, (SystemExit, KeyboardInterrupt, GeneratorExit)):
+                raise
+            # Of anything else there is nobody above to tell.
         finally:
             self._done = _nothing
 

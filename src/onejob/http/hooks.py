@@ -2,15 +2,23 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
-from inspect import isawaitable, iscoroutinefunction
+from inspect import (
+    isasyncgen,
+    isasyncgenfunction,
+    isawaitable,
+    iscoroutinefunction,
+    isgenerator,
+    isgeneratorfunction,
+)
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 from onejob.core.invalid import Invalid
+from onejob.keeping import told
 
 from .config import ProviderConfig
 
@@ -36,24 +44,50 @@ def _loaded(setting: str, where: str) -> Hook:
         for name in path.split("."):
             found = getattr(found, name)
     except Exception as error:  # a module may raise anything while it is imported
-        raise Invalid("providers", f"{setting}: {where} cannot be loaded ({error}); mend it") from error
+        raise Invalid("providers", f"{setting}: {where} cannot be loaded ({told(error)}); mend it") from error
+    return checked(f"{setting}: {where}", found)
+
+
+def checked(where: str, found: Any) -> Hook:
+    """A hook that can be called, and then does something."""
     if not callable(found):
-        raise Invalid("providers", f"{setting}: {where} cannot be called; name a function")
+        raise Invalid("providers", f"{where} cannot be called; name a function")
+    for function in (found, getattr(found, "__call__", None)):  # noqa: B004 - it is looked into, not only for
+        if isgeneratorfunction(function) or isasyncgenfunction(function):
+            raise Invalid(
+                "providers", f"{where} has a yield, so that to call it does nothing; return instead"
+            )
     hook: Hook = found
     return hook
 
 
 async def called(hook: Hook, given: Any, ended: Callable[[], None]) -> Any:
     """What a hook returns. `ended` is called when it really is over, which may be after its caller has gone."""
-    if not (iscoroutinefunction(hook) or iscoroutinefunction(getattr(hook, "__call__", None))):  # noqa: B004
-        result = await _in_thread(hook, given, ended)
-        return await result if isawaitable(result) else result
+    if iscoroutinefunction(hook) or iscoroutinefunction(getattr(hook, "__call__", None)):  # noqa: B004
+        try:
+            return await _awaited(hook(given))
+        finally:
+            ended()
+    result = await _in_thread(hook, given, ended)
+    if isgenerator(result) or isasyncgen(result):
+        raise RuntimeError("a hook returned a generator, which nobody runs")
+    return await _awaited(result) if isawaitable(result) else result
+
+
+async def _awaited(work: Awaitable[Any]) -> Any:
     try:
-        return await hook(given)
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(f"a hook asked the server to leave ({type(error).__name__})") from error
-    finally:
-        ended()
+        return await work
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        raise _no_exit(error) from error
+
+
+def _no_exit(error: BaseException) -> RuntimeError:
+    """Whatever ends a hook ends neither the server nor the request that waits for it."""
+    if isinstance(error, (SystemExit, KeyboardInterrupt)):
+        return RuntimeError(f"a hook asked the server to leave ({type(error).__name__})")
+    return RuntimeError(f"a hook ended with {type(error).__name__}")
 
 
 def _in_thread(hook: Hook, given: Any, ended: Callable[[], None]) -> "asyncio.Future[Any]":
@@ -76,9 +110,9 @@ def _in_thread(hook: Hook, given: Any, ended: Callable[[], None]) -> "asyncio.Fu
             result = hook(given)
         except Exception as raised:  # noqa: BLE001 - it is handed over
             # StopIteration cannot be raised through a future.
-            error = RuntimeError(str(raised)) if isinstance(raised, StopIteration) else raised
-        except BaseException as raised:  # noqa: BLE001 - SystemExit ends a hook, not the server
-            error = RuntimeError(f"a hook asked the server to leave ({type(raised).__name__})")
+            error = RuntimeError(told(raised)) if isinstance(raised, StopIteration) else raised
+        except BaseException as raised:  # noqa: BLE001 - it is handed over
+            error = _no_exit(raised)
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, result, error)
 

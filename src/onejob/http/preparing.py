@@ -16,7 +16,7 @@ from msgspec import json
 from onejob.core.views import Receipt, Reservation
 from onejob.errors import OnejobError
 from onejob.intake import Submission
-from onejob.keeping import Keeping, carried_out
+from onejob.keeping import Keeping, carried_out, told
 from onejob.ledger import Ledger
 
 from .config import ServiceConfig
@@ -195,5 +195,5 @@ def _outcome(task: "asyncio.Task[Receipt]") -> Receipt:
 
 def _told(error: Exception) -> str:
     """What a hook raised is told to whoever submitted, on one line and not at any length."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(told(error).split()) or type(error).__name__
     return text if len(text) <= TOLD_CHARS_MAX else text[:TOLD_CHARS_MAX] + "…"

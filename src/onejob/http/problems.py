@@ -71,11 +71,9 @@ TITLES = {
     "SERVICE_UNAVAILABLE": (503, "The store cannot be reached"),
 }
 
-# What Python calls otherwise than the wire does.
+# What Python calls quite otherwise than the wire does; every other name is only spelled otherwise.
 _ON_THE_WIRE = {
-    "estimated_cost": "estimatedCost",
     "idempotency_ttl": "idempotencyTtlSeconds",
-    "max_attempts": "maxAttempts",
     "moment": "runAt",
     "timeout": "timeoutSeconds",
     "ttl": "idempotencyTtlSeconds",
@@ -101,7 +99,7 @@ def problem_of(error: OnejobError) -> Problem:
         case NotTheOwner():
             return problem("FORBIDDEN", text, what=error.what)
         case Invalid():
-            name = _ON_THE_WIRE.get(error.what, error.what)
+            name = _ON_THE_WIRE.get(error.what) or _camel(error.what)
             # A message names a field by its own name or not at all; "a timeout" is a word.
             told = text.replace(error.what, name) if "_" in error.what else text
             return problem("VALIDATION_ERROR", told, what=name)

@@ -126,6 +126,8 @@ class Request:
     async def decoded(self, kind: type[T]) -> T:
         """The body as this kind of Struct; two members of one name are refused anywhere in it."""
         data = await self.body()
+        if not data and getattr(kind, "may_be_left_out", False):
+            return kind()
         if len(data) > SMALL_BYTES:
             return await beside(len(data), _decoded, data, kind)
         known: T = _decoded_again(data, kind)  # type: ignore[arg-type]  # a class can be hashed

@@ -1,7 +1,5 @@
 """Reservations over HTTP: take a slot before the work, then submit with it, consume, renew or release it."""
 
-from typing import TypeVar
-
 from onejob.core.identity import slot_tally, tally_id
 from onejob.core.roles import Act
 from onejob.core.states import SlotState
@@ -24,14 +22,12 @@ from .quotas import USER, meant
 from .request import Request
 from .routes import Route
 
-B = TypeVar("B", ReserveBody, ConsumeBody, RenewBody)
-
 
 async def reserve(request: Request) -> Answer:
     """With a key the same slot is given again while it is held."""
     key = request.key()
     request.query()
-    body = await _said(request, ReserveBody)
+    body = await request.decoded(ReserveBody)
     user = meant(request, body.user)
     most = whole("maxConcurrent", body.max_concurrent)
     held = await request.ledger.hold(user, most, body.ttl_seconds, idempotency_key=key)
@@ -46,7 +42,7 @@ async def reservations(request: Request) -> Answer:
 
 async def consume(request: Request) -> Answer:
     id = _own(request)
-    body = await _said(request, ConsumeBody)
+    body = await request.decoded(ConsumeBody)
     await request.ledger.consume_reservation(id, body.job_id)
     return answer(200, SettledOut(request.id, id, SlotState.CONSUMED))
 
@@ -60,7 +56,7 @@ async def release(request: Request) -> Answer:
 
 async def renew(request: Request) -> Answer:
     id = _own(request)
-    body = await _said(request, RenewBody)
+    body = await request.decoded(RenewBody)
     return answer(
         200, RenewedOut(request.id, id, await request.ledger.renew_reservation(id, body.ttl_seconds))
     )
@@ -75,14 +71,6 @@ def _own(request: Request) -> str:
     if not own and not request.credential.may(Act.OVERSEE):
         raise Forbidden("this reservation is another user's; use your own, or ask an operator")
     return id
-
-
-async def _said(request: Request, kind: type[B]) -> B:
-    """The body, which may be left out."""
-    absent = request.header(b"content-length") in (None, "0")
-    if absent and request.header(b"transfer-encoding") is None:
-        return kind()
-    return await request.decoded(kind)
 
 
 _LOST = ("FORBIDDEN", "QUOTA_EXCEEDED")

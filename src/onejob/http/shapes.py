@@ -93,5 +93,5 @@ SlotSeconds = Annotated[
 
 
 def micro_steps(amount: float) -> float:
-    """What comes out of a client's arithmetic has more decimals than money."""
-    return round(amount, 6)
+    """What comes out of a client's arithmetic has more decimals than money. What is below 0 stays so."""
+    return round(amount, 6) if amount >= 0 else amount
