@@ -14,6 +14,7 @@ from .callers import callers
 from .growth import growth, memory
 from .http import http
 from .measure import Report
+from .middleware import middleware
 from .postgres import postgres
 from .stages import seam, stages
 from .users import users
@@ -27,7 +28,7 @@ async def main() -> int:
     parser.add_argument("--folder", type=Path, help="where the databases are made (default: a temporary one)")
     parser.add_argument(
         "--only",
-        choices=("stages", "seam", "callers", "users", "http", "growth", "memory", "postgres"),
+        choices=("stages", "seam", "callers", "users", "http", "growth", "memory", "postgres", "middleware"),
     )
     options = parser.parse_args()
     rounds = 3 if options.quick else 7
@@ -44,6 +45,7 @@ async def main() -> int:
             "growth": lambda: growth(folder, report, rounds, 100_000 if options.quick else 1_000_000),
             "memory": lambda: memory(report, 300_000 if options.quick else 1_000_000),
             "postgres": lambda: postgres(report, rounds),
+            "middleware": lambda: middleware(folder, report, rounds),
         }
         for part, run in parts.items():
             if options.only in (None, part):
