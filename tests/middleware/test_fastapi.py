@@ -17,11 +17,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 async def test_duplicates_at_once_run_the_endpoint_once(server: Server) -> None:
     for path, name in (("/api/orders", "orders"), ("/api/plainly", "plainly")):
+        before = server.runs(name)
         asked = (server.ask(path, name, b'{"item": "a"}', authorization="ann") for _ in range(20))
         answers = await asyncio.gather(*asked)
         assert len({(answer.status, answer.body) for answer in answers}) == 1
         assert sum(answer.replayed for answer in answers) == 19
-        assert server.runs(name) == 1
+        assert server.runs(name) == before + 1
 
 
 async def test_who_is_not_authenticated_gets_no_replay(server: Server) -> None:

@@ -205,10 +205,9 @@ async def body_of(
     receive: Receive, headers: Iterable[tuple[bytes, bytes]], *, most: int
 ) -> bytes | Told | None:
     """The whole body; a refusal for a larger one; None when the client left before it was sent."""
-    too_large = refusal("PAYLOAD_TOO_LARGE", f"a request with a key has at most {most} bytes; send less")
     for name, value in headers:
         if name == b"content-length" and value.isdigit() and int(value) > most:
-            return too_large
+            return _too_large(most)
     parts: list[bytes] = []
     size = 0
     while True:
@@ -218,10 +217,14 @@ async def body_of(
         body = message.get("body", b"")
         size += len(body)
         if size > most:
-            return too_large
+            return _too_large(most)
         if not message.get("more_body", False):
             return b"".join((*parts, body)) if parts else body
         parts.append(body)
+
+
+def _too_large(most: int) -> Told:
+    return refusal("PAYLOAD_TOO_LARGE", f"a request with a key has at most {most} bytes; send less")
 
 
 def plain(scope: Scope) -> Scope:
