@@ -14,6 +14,7 @@ from .callers import callers
 from .growth import growth, memory
 from .http import http
 from .measure import Report
+from .middleware import middleware
 from .pgbench import pgbench
 from .postgres import postgres
 from .stages import seam, stages
@@ -40,6 +41,7 @@ async def main() -> int:
             "memory",
             "postgres",
             "pgbench",
+            "middleware",
         ),
     )
     options = parser.parse_args()
@@ -59,6 +61,7 @@ async def main() -> int:
             "memory": lambda: memory(report, 300_000 if options.quick else 1_000_000),
             "postgres": lambda: postgres(report, rounds),
             "pgbench": lambda: pgbench(folder, report, rounds),
+            "middleware": lambda: middleware(folder, report, rounds),
         }
         for part, run in parts.items():
             if options.only in (None, part):

@@ -57,6 +57,14 @@ class Keeping:
             return False  # not for this caller to see; the commit will tell
 
 
+class Final(Exception):
+    """Work that ended with a refusal for good: its key is rejected with these bytes, and is not tried again."""
+
+    def __init__(self, receipt: bytes) -> None:
+        super().__init__(receipt)
+        self.receipt = receipt
+
+
 class _JobEnded(Exception):
     """The job was cancelled while something was done for it."""
 
@@ -80,12 +88,15 @@ async def carried_out(
     """Do the work of a held key, then commit the key with what it gave. A failure gives it up, to be tried again."""
     keeping = Keeping(ledger, held)
     try:
-        every = max(PAUSE_FIRST, min(held.lease_ms / 1000 / RENEWALS, PAUSE_SECONDS_MAX))
-        receipt = await kept(work(keeping), keeping.renew, every=every, chance=held.holder)
-        return await _repeated(lambda: ledger.commit(keeping.held, receipt))
+        receipt = await kept(work(keeping), keeping.renew, every=_pause(held), chance=held.holder)
+        return await repeated(lambda: ledger.commit(keeping.held, receipt))
     except _JobEnded:
         # To commit it tells everybody who asks for the key what became of its job.
-        return await _repeated(lambda: ledger.commit(keeping.held))
+        return await repeated(lambda: ledger.commit(keeping.held))
+    except Final as verdict:
+        receipt = verdict.receipt
+        await repeated(lambda: ledger.reject(keeping.held, receipt))
+        raise
     except LeaseLost:
         raise
     except (Exception, BaseExceptionGroup, asyncio.CancelledError) as error:
@@ -96,6 +107,31 @@ async def carried_out(
         raise
     finally:
         keeping.over = True
+
+
+class Renewing:
+    """A held key that is renewed once that becomes due: what is done sooner costs a timer, and no task."""
+
+    def __init__(self, ledger: Ledger, held: Reservation, lost: Callable[[BaseException], None]) -> None:
+        self._keeping = Keeping(ledger, held)
+        self._every = _pause(held)
+        self._lost = lost
+        self._task: asyncio.Task[Any] | None = None
+        self._timer = asyncio.get_running_loop().call_later(self._every / 2, self._begin)
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        chance = self._keeping.held.holder
+        self._task = asyncio.create_task(_renewed(self._keeping.renew, self._every, chance))
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._lost(error)
 
 
 async def kept(
@@ -124,6 +160,11 @@ async def _renewed(renew: Callable[[], Awaitable[object]], every: float, chance:
         done = await _was_done(renew)
 
 
+def _pause(held: Reservation) -> float:
+    """The seconds from one renewal to the next."""
+    return max(PAUSE_FIRST, min(held.lease_ms / 1000 / RENEWALS, PAUSE_SECONDS_MAX))
+
+
 async def _was_done(renew: Callable[[], Awaitable[object]]) -> bool:
     try:
         await renew()
@@ -134,8 +175,8 @@ async def _was_done(renew: Callable[[], Awaitable[object]]) -> bool:
     return True
 
 
-async def _repeated(settle: Callable[[], Awaitable[Receipt]]) -> Receipt:
-    """Settling is repeated while the store is in trouble: said twice with equal content it is done once."""
+async def repeated(settle: Callable[[], Awaitable[Receipt]]) -> Receipt:
+    """Settle, and again while the store is in trouble: said twice with equal content it is done once."""
     for attempt in range(ATTEMPTS_MAX - 1):
         try:
             return await settle()

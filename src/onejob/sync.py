@@ -6,6 +6,8 @@ One loop in a thread of its own serves every thread of the process, so their sub
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from datetime import timedelta
 from functools import wraps
 from threading import Thread
@@ -15,10 +17,12 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from . import credentials, opening
 from .core.actor import Actor
 from .core.roles import Role
+from .core.views import Receipt, Reservation
 from .credentials import ApiKeyView, NewKey
 from .engine import Durability
-from .errors import Unavailable
+from .errors import OnejobError, Unavailable
 from .host import Vitals
+from .keeping import Final, Keeping, carried_out
 from .ledger import Ledger as AsyncLedger
 
 P = ParamSpec("P")
@@ -90,6 +94,27 @@ class Ledger:
     result = _blocking(AsyncLedger.result)
     result_json = _blocking(AsyncLedger.result_json)
     wait = _blocking(AsyncLedger.wait)
+
+    def carry_out(self, held: Reservation, work: Callable[[], bytes]) -> Receipt:
+        """Do the work of a held key in this thread, renewed meanwhile, then commit the key with what it gave."""
+        given: Future[bytes] = Future()
+
+        async def gives(_: Keeping) -> bytes:
+            return await asyncio.wrap_future(given)
+
+        carried = carried_out(self._ledger, held, gives)
+        settled = asyncio.run_coroutine_threadsafe(carried, self._loop)
+        try:
+            given.set_result(work())
+        except Final as verdict:
+            given.set_exception(verdict)
+        except BaseException:
+            given.cancel()  # whatever it is, it is for this thread and not for the loop
+            with suppress(CancelledError, OnejobError):
+                settled.result()
+            raise
+        return settled.result()
+
     stats = property(lambda self: self._ledger.stats)
 
     def vitals(self) -> Vitals:

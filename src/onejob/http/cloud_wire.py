@@ -12,8 +12,8 @@ from onejob.core.actor import UNFIT
 from onejob.core.invalid import Invalid
 from onejob.core.states import JobState
 from onejob.intake import LABELS_BYTES_MAX, Submission
+from onejob.key_header import one_key
 
-from .key_header import one_key
 from .shapes import Key, micro_steps
 
 PROVIDER_CHARS_MAX = 80

@@ -9,9 +9,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from onejob.ids import SystemIds
+from onejob.key_header import NAME as KEY_HEADER
 
 from .answers import Answer, Header, header_lines, refusal
-from .key_header import NAME as KEY_HEADER
 from .logs import trail
 from .problems import RETRY_AFTER_STORE, problem
 from .request import Scope

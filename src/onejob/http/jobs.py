@@ -10,10 +10,10 @@ from onejob.core.views import Receipt
 from onejob.engine import PAGE_MAX
 from onejob.errors import OnejobError
 from onejob.intake import Submission, worked_out
+from onejob.key_header import one_key
 
 from .accepted import accepted
 from .answers import Answer, answer, error_out
-from .key_header import one_key
 from .problems import presented
 from .request import BESIDE_BYTES, SMALL_BYTES, Request, TooLarge, beside, shaped, unbent_around
 from .routes import Parameter, Route

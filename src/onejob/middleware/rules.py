@@ -1,0 +1,77 @@
+"""Which requests have a key, and which answers are kept: two tables."""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import StrEnum
+from functools import lru_cache
+
+from msgspec import Struct
+
+from onejob.core.invalid import Invalid
+from onejob.core.reservation import Verdict
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+PATTERNS_MAX = 1024
+
+
+class Need(StrEnum):
+    REQUIRED = "required"
+    OPTIONAL = "optional"
+    OFF = "off"
+
+
+class Rule(Struct, frozen=True):
+    """`POST|PATCH /orders/*`: methods, then a path in which `*` is one segment and `**` any number of them."""
+
+    where: str
+    key: Need = Need.OPTIONAL
+    window: timedelta | None = None  # None: 24 hours
+
+    def __post_init__(self) -> None:
+        methods, _ = _pattern(self.where)
+        if self.key not in set(Need):
+            raise Invalid("key", f"a key is {', '.join(Need)}; choose one")
+        if self.key is not Need.OFF and methods & SAFE:
+            raise Invalid("where", f"{', '.join(sorted(methods & SAFE))} changes nothing and takes no key")
+
+    def covers(self, method: str, path: str) -> bool:
+        methods, pattern = _pattern(self.where)
+        return method in methods and pattern.fullmatch(path) is not None
+
+
+# By status, else by its class. What is committed is replayed; what is failed may be tried again with the same key.
+# Of the refusals, those are failed that say nothing about the request itself: who asks, how much, and how fast.
+VERDICTS: Mapping[int, Verdict] = {
+    2: Verdict.COMMIT,
+    3: Verdict.COMMIT,
+    4: Verdict.COMMIT,
+    5: Verdict.FAIL,
+    **dict.fromkeys((401, 403, 407, 408, 413, 415, 421, 425, 429), Verdict.FAIL),
+}
+
+
+def verdict_of(verdicts: Mapping[int, Verdict], status: int) -> Verdict:
+    return verdicts.get(status) or verdicts.get(status // 100) or Verdict.FAIL
+
+
+def checked_verdicts(verdicts: Mapping[int, Verdict]) -> Mapping[int, Verdict]:
+    """The usual table with some of its rows changed."""
+    if not set(verdicts.values()) <= {Verdict.COMMIT, Verdict.FAIL}:
+        raise Invalid("verdicts", "an answer is committed or failed; choose one of these for every status")
+    return {**VERDICTS, **verdicts}
+
+
+@lru_cache(PATTERNS_MAX)
+def _pattern(where: str) -> tuple[frozenset[str], re.Pattern[str]]:
+    methods, space, path = where.partition(" ")
+    if not space or not methods.replace("|", "").isalpha() or not path.startswith("/"):
+        raise Invalid(
+            "where", f"{where!r} is no rule; write methods and a path, such as 'POST|PATCH /orders/*'"
+        )
+    words = {"**": ".*", "*": "[^/]+"}
+    parts = (words.get(part, re.escape(part)) for part in re.split(r"(\*\*|\*)", path))
+    return frozenset(methods.upper().split("|")), re.compile("".join(parts), re.DOTALL)
+
+
+RULES = (Rule("POST|PATCH /**"),)

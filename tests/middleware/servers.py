@@ -1,0 +1,104 @@
+"""uvicorn in a process of its own, which can be killed, and clients that may leave early."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        return str(self.json["error"]["code"])
+
+    @property
+    def replayed(self) -> bool:
+        return self.headers.get("idempotent-replayed") == "true"
+
+
+class Server:
+    def __init__(self, folder: Path, port: int, process: "subprocess.Popen[bytes]") -> None:
+        self._folder = folder
+        self.port = port
+        self._process = process
+
+    def runs(self, name: str) -> int:
+        """How often a handler was run, in all processes."""
+        file = self._folder / "runs"
+        return file.read_text().split().count(name) if file.exists() else 0
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(10)
+
+    async def begin(
+        self, path: str, key: str | None = "", body: bytes = b"{}", *, method: str = "POST", **headers: str
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        given = {"host": "x", "connection": "close", "content-type": "application/json"}
+        given |= {"content-length": str(len(body))} | {n.replace("_", "-"): v for n, v in headers.items()}
+        if key is not None:
+            given["idempotency-key"] = key
+        lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+        writer.write(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body)
+        await writer.drain()
+        return reader, writer
+
+    async def ask(self, path: str, key: str | None, body: bytes = b"{}", **options: str) -> Answer:
+        reader, writer = await self.begin(path, key, body, **options)
+        try:
+            data = await asyncio.wait_for(reader.read(), 40)
+        finally:
+            writer.transport.abort()
+        head, _, rest = data.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        told = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        return Answer(int(first.split()[1]), told, rest)
+
+
+@contextmanager
+def serving(folder: Path, store: str, app: str = "app", **environment: str) -> Iterator[Server]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(512)
+        port = listener.getsockname()[1]
+        words = [
+            sys.executable,
+            "-m",
+            "uvicorn",
+            f"tests.middleware.counted:{app}",
+            "--fd",
+            str(listener.fileno()),
+        ]
+        process = subprocess.Popen(
+            [*words, "--log-level", "critical"],
+            cwd=REPOSITORY,
+            env=os.environ | {"COUNTED_FOLDER": str(folder), "COUNTED_STORE": store} | environment,
+            pass_fds=(listener.fileno(),),
+        )
+    try:
+        yield Server(folder, port, process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)

@@ -1,0 +1,209 @@
+"""The middleware in a real server: whatever happens, a request with a key is done once."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.middleware.servers import Answer, Server, serving
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("asgi")
+    environment = {"IDEMPOTENCY_PENDING_WAIT_TIMEOUT": "5"}
+    with serving(folder, f"sqlite:///{folder / 'keys.db'}", **environment) as running:
+        yield running
+
+
+async def at_once(server: Server, path: str, key: str, many: int = 20) -> list[Answer]:
+    return await asyncio.gather(*(server.ask(path, key) for _ in range(many)))
+
+
+@pytest.mark.parametrize("name", ["plain", "slow", "empty", "charset", "split/"])
+async def test_duplicates_at_once_run_the_handler_once_and_all_get_its_answer(
+    server: Server, name: str
+) -> None:
+    before = server.runs(name.strip("/"))
+    answers = await at_once(server, f"/{name}", f"once-{name.strip('/')}")
+    assert server.runs(name.strip("/")) == before + 1
+    assert len({(answer.status, answer.body) for answer in answers}) == 1
+    assert answers[0].status < 300
+    assert sum(not answer.replayed for answer in answers) == 1
+
+
+@pytest.mark.parametrize("name", ["stream", "large"])
+async def test_what_cannot_be_kept_leaves_a_tombstone_and_never_runs_again(server: Server, name: str) -> None:
+    first = await server.ask(f"/{name}", f"grave-{name}")
+    assert first.status == 200
+    assert len(first.body) > 30
+    again = await server.ask(f"/{name}", f"grave-{name}")
+    assert (again.status, again.code) == (410, "RESPONSE_NOT_RETAINED")
+    assert again.json["error"]["details"] == {"originalStatus": 200}
+    assert "retry-after" not in again.headers
+    assert server.runs(name) == 1
+
+
+async def test_an_exception_leaves_the_key_to_be_tried_again_at_once(server: Server) -> None:
+    assert (await server.ask("/raises", "r")).status == 500
+    assert (await server.ask("/raises", "r")).json == {"n": 2}
+    assert (await server.ask("/raises", "r")).replayed
+    assert server.runs("raises") == 2
+
+
+async def test_a_client_that_leaves_does_not_stop_the_handler(server: Server) -> None:
+    before = server.runs("slow")
+    _, writer = await server.begin("/slow", "left")
+    while server.runs("slow") == before:
+        await asyncio.sleep(0.01)
+    writer.transport.abort()
+    answer = await server.ask("/slow", "left")
+    assert (answer.status, answer.replayed) == (200, True)
+    assert server.runs("slow") == before + 1
+
+
+async def test_a_long_handler_keeps_its_lease_and_its_duplicate_is_told_to_wait(
+    tmp_path: Path,
+) -> None:
+    environment = {"IDEMPOTENCY_PENDING_WAIT_TIMEOUT": "0.2"}
+    with serving(tmp_path, f"sqlite:///{tmp_path / 'keys.db'}", **environment) as server:
+        _, writer = await server.begin("/hangs", "long")
+        while not server.runs("hangs"):
+            await asyncio.sleep(0.01)
+        for _ in range(15):  # well beyond the lease of two seconds
+            answer = await server.ask("/hangs", "long")
+            assert (answer.status, answer.code) == (409, "IN_PROGRESS")
+            assert int(answer.headers["retry-after"]) >= 1
+            assert answer.headers["cache-control"] == "no-store"
+        assert (await server.ask("/hangs", "long", b"other")).status == 422  # a mismatch beats in-progress
+        assert server.runs("hangs") == 1
+        server.kill()
+        writer.transport.abort()
+
+
+async def test_after_a_crash_the_request_is_done_again_when_the_lease_has_run_out(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'keys.db'}"
+    with serving(tmp_path, store) as server:
+        _, writer = await server.begin("/hangs", "crash")
+        while not server.runs("hangs"):
+            await asyncio.sleep(0.01)
+        server.kill()
+        writer.transport.abort()
+    with serving(tmp_path, store) as server:
+        answer = await server.ask("/hangs", "crash")  # waits for the lease
+        assert answer.json == {"n": 2}
+        assert (await server.ask("/hangs", "crash")).replayed
+        assert server.runs("hangs") == 2
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_two_processes_on_one_store_run_the_handler_once(
+    tmp_path: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    store = f"sqlite:///{tmp_path / 'keys.db'}"
+    if engine == "postgres":
+        store = str(request.getfixturevalue("postgres_url"))
+    with serving(tmp_path, store) as one, serving(tmp_path, store) as other:
+        for name in ("plain", "slow"):
+            asked = (server.ask(f"/{name}", f"two-{name}") for server in (one, other) for _ in range(10))
+            answers = await asyncio.gather(*asked)
+            assert len({(answer.status, answer.body) for answer in answers}) == 1
+            assert one.runs(name) == 1
+
+
+async def test_another_request_under_the_key_is_a_mismatch_and_the_first_stays(server: Server) -> None:
+    first = await server.ask("/plain", "m", b'{"a": 1, "b": 2}')
+    assert first.status == 201
+    for path, body in (
+        ("/plain", b'{"a": 1}'),
+        ("/plain?x=1", b'{"a":1,"b":2}'),
+        ("/empty", b'{"a":1,"b":2}'),
+    ):
+        answer = await server.ask(path, "m", body)
+        assert (answer.status, answer.code) == (422, "CONFLICT")
+        assert "retry-after" not in answer.headers
+    assert (await server.ask("/plain", "m", b'{"a":1,"b":2}', method="PUT")).status == 422
+    # JSON that means the same is the same, whatever its spelling and its charset.
+    kind = "application/json; charset=utf-8"
+    again = await server.ask("/plain", '"m"', b'{"b":2.0,"a":1}', content_type=kind)
+    assert (again.replayed, again.body) == (True, first.body)
+    assert again.headers["location"] == "/orders/1"
+    assert "idempotency-expires" in first.headers
+    assert not {"x-private", "set-cookie"} & set(again.headers)
+
+
+@pytest.mark.parametrize(
+    ("body", "other"), [(b'{"a":1,"a":2}', b'{"a":2}'), (b"\xff", b"\xfe"), (b"[NaN]", b"")]
+)
+async def test_what_is_no_proper_json_is_compared_as_it_was_sent(
+    server: Server, body: bytes, other: bytes
+) -> None:
+    key = f"odd-{body.hex()}"
+    await server.ask("/empty", key, body)
+    assert (await server.ask("/empty", key, body)).replayed
+    assert (await server.ask("/empty", key, other)).status == 422
+
+
+@pytest.mark.parametrize("key", ["", '""', '"a', '"a"x', "ü", "a, b", "x" * 256])
+async def test_a_malformed_key_is_refused_and_nothing_runs(server: Server, key: str) -> None:
+    before = server.runs("charset")
+    answer = await server.ask("/charset", key)
+    assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
+    assert server.runs("charset") == before
+
+
+async def test_a_rule_says_whether_a_key_is_needed(server: Server) -> None:
+    missing = await server.ask("/needed", None)
+    assert (missing.status, missing.code) == (400, "KEY_MISSING")
+    before = server.runs("plain")
+    for path, key, method in (("/off", "o", "POST"), ("/plain", None, "POST"), ("/plain", "g", "GET")):
+        for _ in range(2):
+            assert not (await server.ask(path, key, method=method)).replayed
+    assert (await server.ask("/plain", "d", method="DELETE")).status == 201  # no rule for it
+    assert server.runs("plain") == before + 7
+
+
+async def test_whose_key_it_is_must_be_known(server: Server) -> None:
+    before = server.runs("plain")
+    nobody = await server.ask("/plain", "s", x_user="")
+    assert (nobody.status, nobody.code) == (401, "UNAUTHORIZED")
+    broken = await server.ask("/plain", "s", x_user="broken")
+    assert (broken.status, broken.code) == (500, "INTERNAL_ERROR")
+    assert server.runs("plain") == before
+
+
+async def test_users_do_not_share_keys(server: Server) -> None:
+    for user in ("ann", "bob", "x" * 300):
+        assert not (await server.ask("/plain", "mine", x_user=user)).replayed
+        assert (await server.ask("/plain", "mine", x_user=user)).replayed
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"), [(200, 1), (302, 1), (404, 1), (409, 1), (401, 2), (429, 2), (500, 2), (503, 2)]
+)
+async def test_the_table_of_verdicts_says_what_is_kept(server: Server, code: int, kept: int) -> None:
+    for _ in range(2):
+        assert (await server.ask(f"/status/{code}", f"code-{code}")).status == code
+    assert server.runs(f"status{code}") == kept
+
+
+async def test_a_request_with_a_key_has_a_limit_and_is_not_run_beyond_it(server: Server) -> None:
+    before = server.runs("charset")
+    answer = await server.ask("/charset", "big", b"{}", content_length=str((1 << 20) + 1))
+    assert (answer.status, answer.code) == (413, "PAYLOAD_TOO_LARGE")
+    assert server.runs("charset") == before
+
+
+async def test_what_happens_after_the_answer_happens_once(server: Server) -> None:
+    await at_once(server, "/after", "bg")
+    while not server.runs("background"):
+        await asyncio.sleep(0.01)
+    assert (server.runs("after"), server.runs("background")) == (1, 1)
+
+
+async def test_different_keys_do_not_wait_for_each_other(server: Server) -> None:
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    await asyncio.gather(*(server.ask("/slow", f"apart-{n}") for n in range(30)))
+    assert loop.time() - before < 6

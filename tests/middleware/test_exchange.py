@@ -1,0 +1,180 @@
+"""What servers and stores do to a request while it is being done."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import onejob
+from onejob.middleware import IdempotencyMiddleware, Rule, Verdict
+from onejob.middleware.retained import Retained, packed, unpacked
+
+Send = Callable[[Any], Any]
+
+
+@pytest.fixture
+async def queue() -> AsyncIterator[onejob.Ledger]:
+    async with onejob.open("memory://", config=onejob.IdempotencyConfig(pending_wait_timeout=0)) as ledger:
+        yield ledger
+
+
+class Handler:
+    def __init__(self) -> None:
+        self.runs = 0
+        self.go = asyncio.Event()
+        self.begun = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
+        self.runs += 1
+        self.begun.set()
+        await self.go.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+
+async def ask(app: Any, *headers: tuple[bytes, bytes], extensions: Any = None) -> list[Any]:
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "query_string": b""}
+    scope["headers"] = [(b"idempotency-key", b"k"), *headers]
+    scope["extensions"] = extensions or {}
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return sent
+
+
+def wrapped(app: Any, queue: onejob.Ledger, **options: Any) -> IdempotencyMiddleware:
+    return IdempotencyMiddleware(app, queue, scope=lambda _: "ann", **options)
+
+
+async def test_a_server_that_cancels_does_not_stop_the_handler_and_its_verdict_is_kept(
+    queue: onejob.Ledger,
+) -> None:
+    handler = Handler()
+    app = wrapped(handler, queue)
+    first = asyncio.create_task(ask(app))
+    await handler.begun.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert (await ask(app))[0]["status"] == 409
+    handler.go.set()
+    while (again := await ask(app))[0]["status"] == 409:
+        await asyncio.sleep(0.01)
+    assert (again[0]["status"], again[1]["body"]) == (200, b"done")
+    assert handler.runs == 1
+
+
+async def test_a_handler_that_lost_its_key_is_stopped_and_its_answer_is_not_given(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(*_: Any) -> None:
+        raise onejob.LeaseLost("somebody took it over")
+
+    monkeypatch.setattr(onejob.Ledger, "renew", lost)
+    handler = Handler()
+    sent = await asyncio.wait_for(ask(wrapped(handler, queue, lease=timedelta(milliseconds=120))), 10)
+    assert sent[0]["status"] == 503
+    assert handler.runs == 1
+
+
+async def test_a_store_that_fails_once_the_handler_is_done_is_told_later(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = Handler()
+    handler.go.set()
+    app = wrapped(handler, queue)
+    commit = onejob.Ledger.commit
+    troubles = 6
+
+    async def commit_in_trouble(self: Any, *args: Any) -> Any:
+        nonlocal troubles
+        troubles -= 1
+        if troubles >= 0:
+            raise onejob.Unavailable("the store is away")
+        return await commit(self, *args)
+
+    monkeypatch.setattr(onejob.Ledger, "commit", commit_in_trouble)
+    assert (await ask(app))[0]["status"] == 503
+    while (again := await ask(app))[0]["status"] == 409:
+        await asyncio.sleep(0.05)
+    assert again[1]["body"] == b"done"
+    assert handler.runs == 1
+
+
+async def test_ways_to_answer_past_the_messages_are_not_offered(queue: onejob.Ledger) -> None:
+    seen = []
+
+    async def app(scope: Any, receive: Any, send: Send) -> None:
+        seen.append(set(scope["extensions"]))
+        await Handler.__call__(handler, scope, receive, send)
+
+    handler = Handler()
+    handler.go.set()
+    await ask(wrapped(app, queue), extensions={"http.response.pathsend": {}, "tls": {}})
+    assert seen == [{"tls"}]
+
+
+async def test_an_application_that_never_ends_its_answer_leaves_the_key_to_be_tried_again(
+    queue: onejob.Ledger,
+) -> None:
+    async def app(scope: Any, receive: Any, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+
+    once = wrapped(app, queue)
+    assert await ask(once) == []
+    assert await ask(once) == []
+
+
+async def test_the_table_of_verdicts_can_be_changed(queue: onejob.Ledger) -> None:
+    handler = Handler()
+    handler.go.set()
+    app = wrapped(handler, queue, verdicts={200: Verdict.FAIL})
+    await ask(app)
+    await ask(app)
+    assert handler.runs == 2
+    with pytest.raises(onejob.Invalid):
+        wrapped(handler, queue, verdicts={200: Verdict.REJECT})
+
+
+async def test_what_would_be_unsafe_is_refused_when_it_is_said(queue: onejob.Ledger) -> None:
+    with pytest.raises(TypeError):
+        IdempotencyMiddleware(Handler(), queue)  # type: ignore[call-arg]  # scope is what is missing
+    for where in ("GET /**", "POST", "/orders", "POST orders"):
+        with pytest.raises(onejob.Invalid):
+            Rule(where)
+    with pytest.raises(onejob.Invalid):
+        wrapped(Handler(), queue, headers=["Set-Cookie"])
+
+
+@pytest.mark.parametrize(
+    ("where", "path", "covered"),
+    [
+        ("POST /orders", "/orders", True),
+        ("POST /orders", "/orders/1", False),
+        ("PUT|post /orders/*", "/orders/1", True),
+        ("POST /orders/*", "/orders/1/2", False),
+        ("POST /**", "/orders/1/2", True),
+        ("POST /a.c", "/abc", False),
+        ("PUT /orders", "/orders", False),
+    ],
+)
+def test_a_rule_covers_methods_and_paths(where: str, path: str, covered: bool) -> None:
+    assert Rule(where).covers("POST", path) is covered
+
+
+def test_what_is_kept_is_read_again_and_what_is_newer_is_told() -> None:
+    kept = Retained(201, ((b"location", b"/1"),), b"\x00\xff")
+    assert unpacked(packed(kept)) == kept
+    assert unpacked(packed(Retained(200, (), b"x" * (1 << 20)))) == Retained(200)
+    for strange in (b"", b"\x02", b"\x01\xc1", b"{}"):
+        with pytest.raises(onejob.Outdated):
+            unpacked(strange)

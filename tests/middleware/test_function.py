@@ -1,0 +1,187 @@
+"""Plain functions that are called once for a key."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from threading import current_thread
+from time import sleep
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import onejob
+import onejob.sync
+from onejob.middleware import NotRetained, idempotent
+
+
+@pytest.fixture
+async def queue() -> AsyncIterator[onejob.Ledger]:
+    async with onejob.open("memory://") as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def blocking(tmp_path: Path) -> Iterator[onejob.sync.Ledger]:
+    with onejob.sync.open(f"sqlite:///{tmp_path / 'calls.db'}") as ledger:
+        yield ledger
+
+
+def order_of(order: str, *_: Any) -> str:
+    return order
+
+
+async def test_calls_at_once_are_one_call(queue: onejob.Ledger) -> None:
+    runs = []
+
+    @idempotent(queue, key=order_of, scope="shop")
+    async def charge(order: str, amount: int) -> dict[str, int]:
+        runs.append(order)
+        await asyncio.sleep(0.05)
+        return {"charged": amount}
+
+    results = await asyncio.gather(*(charge("o1", 5) for _ in range(50)))
+    assert results == [{"charged": 5}] * 50
+    assert runs == ["o1"]
+    with pytest.raises(onejob.IdempotencyConflict):
+        await charge("o1", 6)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(codec="utf-8")),
+        lambda child: (
+            st.lists(child, max_size=3)
+            | st.dictionaries(st.text(st.characters(codec="utf-8")), child, max_size=3)
+        ),
+        max_leaves=5,
+    )
+)
+def test_any_json_is_given_again_as_it_was(value: Any) -> None:
+    async def twice() -> None:
+        async with onejob.open("memory://", sweep=False) as queue:
+
+            @idempotent(queue, key=order_of, scope="s")
+            async def told(order: str) -> Any:
+                return value
+
+            assert (await told("k"), await told("k")) == (value, value)
+
+    asyncio.run(twice())
+
+
+async def test_an_exception_lets_the_call_be_tried_again_and_a_final_one_does_not(
+    queue: onejob.Ledger,
+) -> None:
+    runs = []
+
+    @idempotent(queue, key=order_of, scope="s", final=(PermissionError,))
+    async def charge(order: str) -> int:
+        runs.append(order)
+        if order == "never":
+            raise PermissionError("the card was declined")
+        if len(runs) == 1:
+            raise OSError("the line is dead")
+        return len(runs)
+
+    with pytest.raises(OSError, match="dead"):
+        await charge("o")
+    assert (await charge("o"), await charge("o")) == (2, 2)
+    with pytest.raises(PermissionError, match="declined"):
+        await charge("never")
+    with pytest.raises(onejob.SubmissionRejected):
+        await charge("never")
+    assert runs == ["o", "o", "never"]
+
+
+async def test_a_call_that_is_cancelled_may_be_tried_again_at_once(queue: onejob.Ledger) -> None:
+    begun = asyncio.Event()
+
+    @idempotent(queue, key=order_of, scope="s")
+    async def hang(order: str) -> str:
+        if not begun.is_set():
+            begun.set()
+            await asyncio.sleep(60)
+        return "done"
+
+    first = asyncio.create_task(hang("o"))
+    await begun.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert await hang("o") == "done"
+
+
+async def test_a_result_that_is_no_json_was_made_and_is_not_made_again(queue: onejob.Ledger) -> None:
+    @idempotent(queue, key=order_of, scope="s")
+    async def odd(order: str) -> object:
+        return float("nan")
+
+    await odd("o")
+    with pytest.raises(NotRetained):
+        await odd("o")
+
+
+async def test_without_a_scope_nothing_is_called(queue: onejob.Ledger) -> None:
+    @idempotent(queue, key=order_of, scope=lambda *_: "")
+    async def charge(order: str) -> None:
+        raise AssertionError("it was called")
+
+    with pytest.raises(onejob.Invalid, match="whose"):
+        await charge("o")
+
+
+async def test_functions_do_not_share_keys(queue: onejob.Ledger) -> None:
+    @idempotent(queue, key=order_of, scope="s", name="one")
+    async def one(order: str) -> int:
+        return 1
+
+    @idempotent(queue, key=order_of, scope="s", name="two")
+    async def two(order: str) -> int:
+        return 2
+
+    assert (await one("o"), await two("o")) == (1, 2)
+
+
+def test_threads_that_call_at_once_make_one_call_in_the_thread_of_its_caller(
+    blocking: onejob.sync.Ledger,
+) -> None:
+    runs = []
+
+    @idempotent(blocking, key=order_of, scope="s", lease=timedelta(seconds=0.3))
+    def charge(order: str) -> int:
+        runs.append(current_thread().name)
+        sleep(1)  # longer than the lease: it is renewed
+        return 0
+
+    with ThreadPoolExecutor(8, thread_name_prefix="caller") as pool:
+        assert list(pool.map(charge, ["o"] * 8)) == [0] * 8
+    assert len(runs) == 1
+    assert runs[0].startswith("caller")
+
+
+@pytest.mark.parametrize("error", [OSError("once"), StopIteration("once"), KeyboardInterrupt("once")])
+def test_whatever_a_plain_function_raises_is_raised_and_it_may_be_tried_again(
+    blocking: onejob.sync.Ledger, error: BaseException
+) -> None:
+    errors = [error]
+
+    @idempotent(blocking, key=order_of, scope="s", final=(ValueError,))
+    def charge(order: str) -> str:
+        if errors:
+            raise errors.pop()
+        if order == "bad":
+            raise ValueError("bad")
+        return "done"
+
+    with pytest.raises(type(error), match="once"):
+        charge("o")
+    assert charge("o") == "done"
+    with pytest.raises(ValueError, match="bad"):
+        charge("bad")
+    with pytest.raises(onejob.SubmissionRejected):
+        charge("bad")
