@@ -122,6 +122,13 @@ def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
     )
 
 
+def checked_submission(said: Submission, place: str = "") -> Submission:
+    """What is handed over in a list is looked at first: it may be anything."""
+    if not isinstance(said, Submission):
+        raise Invalid("jobs", f"{place}a job in a list is a Submission(type=..., input=...); make it one")
+    return said
+
+
 def printed(type: str, input: Any) -> tuple[bytes, bytes]:
     """An input as it is stored, and the fingerprint of what is asked for."""
     if isinstance(input, Raw):

@@ -22,7 +22,16 @@ from .engine import Durability
 from .engines.cache import CacheStats
 from .errors import Invalid, OnejobError
 from .host import Vitals
-from .intake import ATTEMPTS_DEFAULT, Caller, Submission, fence, for_user, looked_up_id, submit_of
+from .intake import (
+    ATTEMPTS_DEFAULT,
+    Caller,
+    Submission,
+    checked_submission,
+    fence,
+    for_user,
+    looked_up_id,
+    submit_of,
+)
 from .looking import Looking
 from .outcome import (
     answered,
@@ -223,7 +232,7 @@ class Ledger(Looking, Quotas, Reserving, Sequences, Working):
 
     def _parsed(self, submission: Submission) -> Submit | Invalid:
         try:
-            return self._submit(submission)
+            return self._submit(checked_submission(submission))
         except Invalid as error:
             return error
 

@@ -208,7 +208,7 @@ class Quotas(Front):
     async def _reserved(
         self, user_id: User, max_concurrent: int | None, ttl_seconds: float, key: str | None
     ) -> AnyReply:
-        user, tenant = self._user(user_id), self._caller.tenant
+        user, tenant = user_name(user_id), self._caller.tenant
         Limits(max_concurrent=max_concurrent)  # says what is wrong with it
         tally = tally_id(tenant, user)
         nonce = self._host.ids.holder() if key is None else sha256(checked_key(key).encode()).digest()

@@ -20,7 +20,7 @@ from .core.submission import Submit
 from .errors import Invalid
 from .front import Front
 from .ids import Ids
-from .intake import Caller, Submission, submit_of
+from .intake import Caller, Submission, checked_submission, submit_of
 from .outcome import failure
 
 Scope = str | tuple[str, str]
@@ -153,6 +153,7 @@ def _parsed(
     job: Submission, said: SequencedSubmission, scope: str, caller: Caller, ids: Ids, *, place: str
 ) -> Submit:
     """One job, read as a submission of its own would be: the same checks, the same fingerprint."""
+    checked_submission(job, place)
     if (job.idempotency_key, job.scope, job.idempotency_ttl, job.idempotency_ttl_days) != (None,) * 4:
         raise Invalid(
             "jobs", f"{place}key, scope and window are those of the number; leave them out of its jobs"

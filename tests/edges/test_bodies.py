@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 import onejob
 from onejob.core.fingerprint import DEPTH_MAX, INPUT_BYTES_MAX
@@ -53,6 +54,24 @@ async def test_the_deepest_input_is_the_same_through_every_door(queue: onejob.Le
     fine, refused = await batch(client, b'{"type": "t"}', text % json.dumps(deeper).encode())
     assert (fine["status"], refused["status"], refused["error"]["code"]) == (202, 400, "VALIDATION_ERROR")
     assert "nested deeper" in refused["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "text", [r'"\ud800"', r'"\udc00 and more"', r'{"a": "\uD800\u0041"}', r'{"\ud800": 1}']
+)
+async def test_a_lone_surrogate_is_called_so(queue: onejob.Ledger, client: Client, text: str) -> None:
+    body = b'{"type": "t", "input": %b}' % text.encode()
+    for data, path in (
+        (body, "/api/jobs"),
+        (b'{"jobs": [%b]}' % body, "/api/jobs/batch"),
+        (b'{"scope": "s", "sequence": 1, "idempotencyKey": "k", %b' % body[1:], "/api/clients/c/jobs"),
+    ):
+        answer = await client.ask("POST", path, data)
+        assert (answer.status, "lone surrogate" in answer.body["detail"]) == (400, True), answer.body
+    cloud = await client.ask("POST", "/api/cloud/jobs/submit?provider=p", b'{"config": %b}' % text.encode())
+    assert "lone surrogate" in cloud.body["error"]
+    with pytest.raises(Invalid, match="lone surrogate"):
+        await queue.submit("t", Raw(text.encode()))
 
 
 async def test_the_largest_input_of_python_is_replayed_over_http(

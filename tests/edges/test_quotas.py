@@ -370,11 +370,17 @@ async def test_what_is_no_limits_is_refused_and_stops_nobody(queue: onejob.Ledge
     assert (await queue.submit("t")).created
 
 
-async def test_limits_are_a_named_users(queue: onejob.Ledger) -> None:
+async def test_limits_and_reservations_are_a_named_users(queue: onejob.Ledger) -> None:
     nobody: Any = None
-    for call in (queue.quota(nobody), queue.set_quota(nobody, onejob.Limits(max_concurrent=0))):
+    for call in (
+        queue.quota(nobody),
+        queue.set_quota(nobody, onejob.Limits(max_concurrent=0)),
+        queue.reserve_job_slot(nobody, max_concurrent=1),
+        queue.hold(nobody),
+    ):
         with pytest.raises(onejob.Invalid, match="user"):
             await call
+    assert not await queue.reservations()
     assert (await queue.submit("t")).created
 
 

@@ -384,3 +384,15 @@ async def test_numbers_are_counted_as_submissions_and_hits(queue: onejob.Ledger)
     assert (counted["created"], counted["replayed"], counted["refused"]) == (1, 3, 1)
     story = await queue.explain("key-1", scope=SCOPE)
     assert (story.hits, story.key) == (3, "key-1")
+
+
+@pytest.mark.parametrize("job", [{"type": "write"}, "write", None])
+async def test_what_is_no_submission_is_refused_in_words(queue: onejob.Ledger, job: Any) -> None:
+    with pytest.raises(onejob.Invalid, match=r"^a job in a list is a Submission"):
+        await send(queue, 1, jobs=[job])
+    with pytest.raises(onejob.Invalid, match=r"^jobs\[1\]: a job in a list"):
+        await send(queue, 1, jobs=[Job(type="write"), job])
+    fine, refused = await queue.submit_many([Job(type="write"), job])
+    assert isinstance(fine, onejob.Receipt)
+    assert isinstance(refused, onejob.Invalid)
+    assert (await send(queue, 1)).committed

@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.core.invalid import Invalid
+from onejob.core.malformed import why
 
 INPUT_BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 128
@@ -63,7 +64,9 @@ def refuse_hidden(data: bytes) -> None:
     except RecursionError as error:
         raise Invalid("input", _TOO_DEEP) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Invalid("input", f"the input is not JSON that can be kept ({error}); mend it") from error
+        raise Invalid(
+            "input", f"the input is not JSON that can be kept ({why(data, error)}); mend it"
+        ) from error
     _refuse_dropped(data, text)
 
 
@@ -141,7 +144,9 @@ def _decoded(data: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     except RecursionError as error:
         raise Invalid("input", _TOO_DEEP) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Invalid("input", f"the input is not JSON that can be kept ({error}); mend it") from error
+        raise Invalid(
+            "input", f"the input is not JSON that can be kept ({why(data, error)}); mend it"
+        ) from error
     # Each level takes two bytes and one opening bracket, so that most texts need no walk.
     if size > 2 * DEPTH_MAX and data.count(b"[") + data.count(b"{") > DEPTH_MAX and _too_deep(value):
         raise Invalid("input", _TOO_DEEP)

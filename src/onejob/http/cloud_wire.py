@@ -10,6 +10,7 @@ from msgspec import Meta, Raw, Struct, json
 
 from onejob.core.actor import UNFIT
 from onejob.core.invalid import Invalid
+from onejob.core.malformed import why
 from onejob.core.states import JobState
 from onejob.intake import LABELS_BYTES_MAX, Submission
 from onejob.key_header import one_key
@@ -105,7 +106,7 @@ def _read(name: str, raw: Raw) -> Any:
     try:
         return json.decode(raw, type=_KNOWN[name])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Invalid(name, f"{name} cannot be taken: {error}") from error
+        raise Invalid(name, f"{name} cannot be taken: {why(bytes(raw), error)}") from error
 
 
 def _labels(members: Mapping[str, Raw]) -> dict[str, str]:

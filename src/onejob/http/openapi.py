@@ -34,7 +34,8 @@ _QUOTED = rf'"(?:[ !#-\[\]-~]|\\["\\]){{1,{KEY_CHARS_MAX}}}"'
 _KEY_HEADER = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "Your name for this one submission, the same on every retry; in quotes or bare.",
+    "description": "Your name for this one submission, the same on every retry; in quotes or bare. "
+    "Where the body names it too, it is the same there.",
     "schema": {"type": "string", "pattern": f"^(?:{_BARE}|{_QUOTED})$"},
 }
 _PLACEHOLDERS: dict[str, tuple[str, Schema]] = {

@@ -11,6 +11,7 @@ from msgspec import Raw, Struct, json
 
 from onejob.core.fingerprint import DEPTH_MAX, refuse_hidden
 from onejob.core.invalid import Invalid
+from onejob.core.malformed import why
 from onejob.core.roles import Act, Role, may
 from onejob.intake import Caller
 from onejob.key_header import key_of
@@ -165,7 +166,7 @@ def shaped(data: bytes, kind: type[T]) -> T:
     except RecursionError as error:
         raise Invalid("body", f"the body is nested deeper than {DEPTH_MAX} levels; flatten it") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Invalid("body", f"the body cannot be taken: {error}") from error
+        raise Invalid("body", f"the body cannot be taken: {why(data, error)}") from error
 
 
 def unbent(what: str, data: bytes) -> None:
