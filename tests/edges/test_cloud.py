@@ -372,7 +372,11 @@ class _Yields:
         yield preparation
 
 
-@pytest.mark.parametrize("hook", [_yields, _yields_too, _Yields(), partial(_yields)], ids=repr)
+@pytest.mark.parametrize(
+    "hook",
+    [_yields, _yields_too, _Yields(), partial(_yields)],
+    ids=["generator", "async generator", "object", "partial"],
+)
 async def test_a_hook_that_would_never_run_stops_the_start(
     hook: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
