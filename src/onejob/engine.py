@@ -19,6 +19,7 @@ __all__ = [
     "Due",
     "Durability",
     "Engine",
+    "Held",
     "JobPage",
     "Listing",
     "Page",
@@ -94,6 +95,13 @@ class Ready(Query[Job], frozen=True, kw_only=True):
     """Jobs of some types that could be claimed, most urgent first."""
 
     types: tuple[str, ...]
+
+
+class Held(Query[Job], frozen=True, kw_only=True):
+    """Jobs that a holder has under a lease that lives: what a claim whose answer was lost had won."""
+
+    tenant: str
+    holder: bytes
 
 
 class Page(Struct, Generic[T], frozen=True):

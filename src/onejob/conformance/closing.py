@@ -8,7 +8,7 @@ from onejob.core.facts import Beside, Kind
 from onejob.core.lookup import LookUp, LookUpJob
 from onejob.core.receipt import Cancelled, Created, Replayed
 from onejob.core.work import Cancel
-from onejob.engine import Attachments, Due, Durability, JobPage, Listing, Query, Ready, Unavailable
+from onejob.engine import Attachments, Due, Durability, Held, JobPage, Listing, Query, Ready, Unavailable
 
 from .commands import Count, Seen
 from .samples import ACTOR, TENANT, TYPE, key_id, submit
@@ -42,6 +42,7 @@ class Closing:
             Attachments(tenant=TENANT, job_id=created.job.id, beside=Beside.INPUT),
             Due(kind=Kind.RECORD),
             Ready(types=(TYPE,)),
+            Held(tenant=TENANT, holder=b"h"),
         ]
         for query in queries:
             with pytest.raises(Unavailable):

@@ -6,7 +6,7 @@ from typing import Any
 from onejob.core.facts import Beside, Kind
 from onejob.core.lookup import LookUp, LookUpJob, Probe
 from onejob.core.receipt import Created, Foreseen, Found, Missing, Replayed
-from onejob.engine import Attachments, Due, Engine, JobPage, Listing, Query, Ready
+from onejob.engine import Attachments, Due, Engine, Held, JobPage, Listing, Query, Ready
 
 from .commands import Count, Seen, look, written
 from .samples import OTHER, TENANT, TYPE, key_id, one_of_each, reserve, submit
@@ -117,4 +117,5 @@ def _every_query(job_id: bytes) -> list[Query[Any]]:
         *(Attachments(tenant=TENANT, job_id=job_id, beside=beside) for beside in Beside),
         *(Due(kind=kind) for kind in (Kind.RECORD, Kind.JOB, Kind.STREAM)),
         Ready(types=(TYPE,)),
+        Held(tenant=TENANT, holder=b"h"),
     ]

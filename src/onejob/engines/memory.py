@@ -11,7 +11,18 @@ from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
 from onejob.core.upkeep import due, due_place
 from onejob.core.work import is_ready
-from onejob.engine import Attachments, Due, Durability, JobPage, Listing, Page, Query, Ready, Unavailable
+from onejob.engine import (
+    Attachments,
+    Due,
+    Durability,
+    Held,
+    JobPage,
+    Listing,
+    Page,
+    Query,
+    Ready,
+    Unavailable,
+)
 
 from .codec import check_storable, fold_u64
 
@@ -117,6 +128,9 @@ class MemoryEngine:
                 now = self._now()
                 ready = (job for job in self._jobs() if job.type in query.types and is_ready(job, now))
                 return sorted(ready, key=lambda job: (-job.priority, job.run_at, job.id))
+            case Held():
+                now = self._now()
+                return sorted((job for job in self._jobs() if _held(job, query, now)), key=lambda job: job.id)
         raise TypeError(f"{type(query).__name__} is not one of the queries")
 
     def _jobs(self) -> Iterable[Job]:
@@ -137,6 +151,10 @@ class MemoryEngine:
             if add.job_id == query.job_id and add.beside is query.beside and add.index >= query.start
         )
         return sorted(own, key=lambda add: add.index)
+
+
+def _held(job: Job, query: Held, now: int) -> bool:
+    return (job.tenant, job.holder) == (query.tenant, query.holder) and 0 < now <= job.lease_until
 
 
 def _wanted(job: Job, query: JobPage) -> bool:

@@ -8,7 +8,7 @@ from onejob.core.facts import JOB_ID_BYTES, U64, Attachment, Beside, Kind
 from onejob.core.identity import tenant_prefix
 from onejob.core.states import CLAIMABLE
 from onejob.core.upkeep import DUE
-from onejob.engine import Attachments, Due, JobPage, Listing, Page, Query, Ready
+from onejob.engine import Attachments, Due, Held, JobPage, Listing, Page, Query, Ready
 from onejob.engines.codec import columns, fact_of, fold_u64, unfold_u64
 
 # A page of a filtered list looks at no more jobs than these: a few milliseconds, whatever a tenant has stored.
@@ -49,6 +49,13 @@ def asked(query: Query[Any], now: int, least: bytes = b"") -> tuple[str, list[An
                 "AND run_at <= ? AND lease_until < ? ORDER BY priority DESC, run_at, id"
             )
             values = [*query.types, now, now]
+        case Held():
+            # The last test is spelled as in the index job_held, which has only leases.
+            sql = (
+                f"{_from(Kind.JOB)} WHERE holder = ? AND tenant = ? AND lease_until >= ? AND lease_until > 0 "
+                "ORDER BY id"
+            )
+            values = [query.holder, query.tenant, now]
         case _:
             raise TypeError(f"{type(query).__name__} is not one of the queries")
     return f"{sql} LIMIT ?", [*values, query.limit + 1]
