@@ -35,7 +35,7 @@ def ended(
     """`cost` is what it really cost; unless it is known, a job that ran cost what was estimated."""
     state = after(job.state, move)
     assert state in ENDED
-    error = error.encode()[:_ERROR_BYTES_MAX].decode(errors="ignore")
+    error = shortened(error)
     adds, cuts = told(job, Event(now, state.value, actor, error))
     lost = state is JobState.LOST
     stopped = changed(
@@ -56,6 +56,11 @@ def ended(
     )
     spent = job.cost_held if cost is None and job.attempts else cost or 0
     return Ending(stopped, (stopped, *_freed(job, tally, now, state, spent)), adds, cuts)
+
+
+def shortened(error: str) -> str:
+    """As much of an error as the head has room for."""
+    return error.encode()[:_ERROR_BYTES_MAX].decode(errors="ignore")
 
 
 def _freed(job: Job, tally: Tally | None, now: int, state: JobState, spent: int) -> tuple[Tally, ...]:

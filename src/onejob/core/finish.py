@@ -4,7 +4,7 @@ from enum import StrEnum
 from hashlib import sha256
 
 from .charging import charge
-from .ending import RETENTION_MS, ended
+from .ending import RETENTION_MS, ended, shortened
 from .facts import U64, Attachment, Beside, Job, Tally, changed
 from .history import Event, told
 from .quota import Ask
@@ -86,7 +86,8 @@ class Finish(HeldCommand, frozen=True, gc=False, kw_only=True):
     def _later(self, job: Job, seal: bytes, now: int) -> Step[Finished | Refused | Missing]:
         wait_ms = self.retry_ms or backoff_ms(job)
         adds, cuts = told(job, Event(now, f"attempt {job.attempts} failed", self.actor, self.error))
-        later = let_go(job, now, delay_ms=wait_ms, seal=seal, error=self.error[:500], events=job.events + 1)
+        error = shortened(self.error)
+        later = let_go(job, now, delay_ms=wait_ms, seal=seal, error=error, events=job.events + 1)
         return Step(Finished(later, now), (later,), adds=adds, cuts=cuts)
 
 
