@@ -9,6 +9,7 @@ OnejobError
 │   ├── SubmissionRejected      a final verdict, remembered
 │   └── SubmissionRefused       not now: quota, rate, gap; not remembered
 ├── LeaseLost               a reservation is no longer yours: stop
+├── WorkRefused             a verb of a worker or operator was refused; has `reason` and `details`
 ├── NotFound                no such job or key
 ├── Unavailable             certainly not done: repeat
 │   ├── Outdated                a newer program wrote what is stored: upgrade this one
@@ -40,6 +41,7 @@ __all__ = [
     "SubmissionRejected",
     "Unavailable",
     "Unknown",
+    "WorkRefused",
 ]
 
 
@@ -100,6 +102,15 @@ class SubmissionRefused(SubmissionError):
 
 class LeaseLost(OnejobError):
     """The reservation expired, was taken over or is settled."""
+
+
+class WorkRefused(OnejobError):
+    """The job is not yours any more, its time is over, or its state does not allow it. Nothing was changed."""
+
+    def __init__(self, reason: Reason, message: str, details: Mapping[str, int | str]) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.details = dict(details)
 
 
 class NotFound(OnejobError):

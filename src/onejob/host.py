@@ -18,6 +18,7 @@ from .erasure import Erased, erase
 from .errors import OnejobError
 from .ids import Ids
 from .intake import Caller
+from .lookout import Lookout
 from .readiness import Readiness
 from .settings import IdempotencyConfig
 from .sweep import Sweeper, Swept
@@ -60,6 +61,7 @@ class Host:
     ) -> None:
         self.gate = Gate(Combine(engine), config, clock.monotonic)
         self.tail = Tail(self.gate)
+        self.lookout = Lookout(self.gate)
         self.readiness = Readiness(self.gate, clock.monotonic)
         self.ids = ids
         self.retention_ms = retention_ms
@@ -115,7 +117,13 @@ class Host:
             audit.told("purge", tenant=caller.tenant, actor=caller.actor, erased=erased.count)
         return erased.count
 
+    def release_waiters(self) -> None:
+        """Whoever waits for something that others do is told to come back: the process is about to leave."""
+        self.gate.release_waiters()
+        self.lookout.release()
+
     async def aclose(self) -> None:
+        self.lookout.release()
         self.tail.close()
         if self._upkeep is not None:
             self._upkeep.cancel()

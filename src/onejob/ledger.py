@@ -24,6 +24,7 @@ from .errors import Invalid, OnejobError
 from .host import Vitals
 from .intake import ATTEMPTS_DEFAULT, Caller, Submission, fence, for_user, looked_up_id, submit_of
 from .looking import Looking
+from .lookout import Lookout
 from .outcome import (
     answered,
     each_verdict,
@@ -38,6 +39,7 @@ from .quotas import Quotas
 from .reserving import Reserving
 from .sequences import Sequences
 from .tail import Tail
+from .verbs import Verbs
 
 CHUNK = 1000
 ERROR_BYTES_MAX = 1000
@@ -193,6 +195,16 @@ class Ledger(Looking, Quotas, Reserving, Sequences):
     def tail(self) -> Tail:
         """What keeps watched jobs up to date, one for the whole process."""
         return self._host.tail
+
+    @property
+    def lookout(self) -> Lookout:
+        """Where those wait who wait for others, one for the whole process."""
+        return self._host.lookout
+
+    @property
+    def verbs(self) -> Verbs:
+        """What workers and operators do with jobs, for edges."""
+        return Verbs(self._host, self._caller)
 
     def stats(self) -> CacheStats:
         """What the gate holds right now."""

@@ -60,12 +60,6 @@ async def submit_batch(request: Request) -> Answer:
     return answer(200, BatchOut(request.id, [_verdict(verdict, mismatch) for verdict in verdicts]))
 
 
-async def job(request: Request) -> Answer:
-    request.query()
-    found = await request.ledger.job(request.path[0])
-    return answer(200, OneJobOut(request.id, job_out(found)))
-
-
 async def jobs(request: Request) -> Answer:
     asked = request.query("state", "type", "user", "cursor", "limit")
     found = await request.ledger.jobs(
@@ -205,7 +199,6 @@ ROUTES = (
             LIMIT,
         ),
     ),
-    Route("GET", "/api/jobs/{id}", job, Act.READ, "Look at a job", None, OneJobOut, errors=("NOT_FOUND",)),
     Route(
         "POST",
         "/api/jobs/{id}/cancel",

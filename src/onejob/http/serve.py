@@ -177,7 +177,7 @@ def _server(config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.so
     return Server(
         settings,
         ready=ready,
-        release=ledger._host.gate.release_waiters,
+        release=ledger._host.release_waiters,
         # Before the drain ends, so that whoever waits for a preparation still hears what became of it.
         leave=lambda: app.preparations.leave(config.drain_seconds_max * PREPARATIONS_SHARE),
     )

@@ -95,7 +95,9 @@ class JobOut(Body, frozen=True, rename="camel"):
     created_at: Utc
     changed_at: Utc
     run_at: Utc | None
+    started_at: Utc | None  # the latest attempt
     ended_at: Utc | None
+    progress: Raw | None  # as the latest attempt told it
     error: str | None
 
 
@@ -241,7 +243,9 @@ def job_out(job: JobView) -> JobOut:
         created_at=utc(head.created_at),
         changed_at=utc(head.changed_at),
         run_at=job.run_at if head.run_at else None,
+        started_at=job.started_at if head.started_at else None,
         ended_at=job.ended_at if head.ended_at else None,
+        progress=Raw(head.progress) if head.progress else None,
         error=head.error or None,
     )
 
