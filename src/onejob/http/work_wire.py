@@ -161,6 +161,24 @@ class LogsOut(Body, frozen=True, rename="camel"):
     state: JobState
 
 
+class StateOut(Body, frozen=True, rename="camel"):
+    """The job began to run, or waits for another attempt."""
+
+    state: JobState
+    attempts: int
+    at: Utc
+
+
+class ProgressOut(Body, frozen=True, rename="camel"):
+    progress: Raw
+    at: Utc
+
+
+class LineOut(Body, frozen=True, rename="camel"):
+    index: int
+    line: str
+
+
 def claimed_out(one: Handed) -> ClaimedJobOut:
     head = one.job
     running = head.state is JobState.RUNNING
