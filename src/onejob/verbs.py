@@ -5,6 +5,8 @@ A worker is bound to its tenant, not to a user: whoever may work runs the jobs o
 
 from collections.abc import Sequence
 
+from msgspec import json
+
 from .core.facts import Job
 from .core.finish import Ends, Finish, Resolution, Resolve
 from .core.identity import policy_id, tally_id
@@ -94,6 +96,7 @@ class Verbs(Front):
         offset: int = 0,
     ) -> Job:
         """Log lines are cut, not refused: a worker must not lose its job by them."""
+        progress = json.format(progress, indent=-1) if progress else b""  # one line, for streams of events
         if len(progress) > PROGRESS_CHARS_MAX:
             raise Invalid("progress", f"progress takes at most {PROGRESS_CHARS_MAX} bytes as JSON; say less")
         if len(logs) > LOG_LINES_AT_ONCE_MAX:

@@ -385,7 +385,8 @@ async def test_a_watcher_is_told_of_state_progress_and_log_lines(
 async def test_a_watcher_hears_that_an_attempt_began(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     taken = await running(client)
-    await say(client, taken, "extend", progress=[1])
+    spread = b'{"token": 1, "holder": "%b", "progress": [\n\n1\n]}' % taken["holder"].encode()
+    assert (await client.ask("POST", f"/api/jobs/{job_id}/extend", spread)).status == 200
     watching = await client.watch(f"/api/jobs/{job_id}/events")
     told = {}
     async with asyncio.timeout(5):

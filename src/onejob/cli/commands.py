@@ -15,7 +15,7 @@ from onejob.intake import Submission
 from onejob.sequences import SequencedSubmission
 from onejob.settings import CommandLine
 
-from . import apikeys, quotas, show
+from . import apikeys, quotas, show, works
 from .door import Door, Submitted
 from .reach import door_of, engine_of
 from .screen import Screen
@@ -106,7 +106,10 @@ def explain(options: Namespace) -> Callable[[Door], KeyOut]:
 
 COMMANDS = {
     "submit": Work(submit, show.submitted, makes=True),
-    "job": Work(lambda options: lambda door: door.job(options.id), show.job),
+    "job": Work(works.job, show.job),
+    "result": Work(works.result, works.show_result),
+    "logs": Work(works.logs, works.show_logs),
+    "resolve": Work(works.resolve, show.job),
     "jobs": Work(jobs, show.jobs),
     "cancel": Work(lambda options: lambda door: door.cancel(options.id), show.job),
     "client": Work(

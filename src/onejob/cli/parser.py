@@ -10,7 +10,7 @@ from onejob.core.states import Delivery, JobState
 from onejob.engine import PAGE_MAX
 from onejob.opening import URL_DEFAULT
 
-from . import quota_words, serving
+from . import quota_words, serving, works
 from .trouble import MEANINGS
 from .values import label, length, moment
 
@@ -41,6 +41,7 @@ def build() -> ArgumentParser:
     _serve(commands)
     _submit(commands)
     _jobs(commands)
+    works.add(commands, _command, _reach)
     _keys(commands)
     _clients(commands)
     quota_words.add(commands, _command, _reach)
@@ -101,6 +102,8 @@ def _jobs(commands: Adding) -> None:
     for name, text in (("job", "Show a job."), ("cancel", "Cancel a job that has not ended.")):
         command = _command(commands, name, text, example.format(name))
         command.add_argument("id", metavar="ID", help="the id of the job")
+        if name == "job":
+            command.add_argument("--wait", action="store_true", help="until it has ended")
         _reach(command)
     command = _command(commands, "jobs", "List jobs, newest first.", "onejob jobs --state failed --limit 50")
     command.add_argument(

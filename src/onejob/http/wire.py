@@ -37,8 +37,7 @@ class Asked(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A request; a member that nobody knows is a mistake worth telling."""
 
 
-def _null() -> Raw:
-    return Raw(b"null")
+_NULL = Raw(b"null")
 
 
 def _whole(number: float) -> int:
@@ -51,7 +50,7 @@ class SubmitBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True)
     apart: ClassVar[str] = "input"  # judged by itself, by the same rules as through every other door
 
     type: Name
-    input: Raw = field(default_factory=_null)
+    input: Raw = field(default_factory=lambda: _NULL)
     scope: Name | None = None
     idempotency_ttl_seconds: Window | None = None
     delivery: Delivery = Delivery.AT_LEAST_ONCE
@@ -97,7 +96,7 @@ class JobOut(Body, frozen=True, rename="camel"):
     run_at: Utc | None
     started_at: Utc | None  # the latest attempt
     ended_at: Utc | None
-    progress: Raw | None  # as the latest attempt told it
+    progress: Raw  # as the latest attempt told it; null: it told nothing
     error: str | None
 
 
@@ -245,7 +244,7 @@ def job_out(job: JobView) -> JobOut:
         run_at=job.run_at if head.run_at else None,
         started_at=job.started_at if head.started_at else None,
         ended_at=job.ended_at if head.ended_at else None,
-        progress=Raw(head.progress) if head.progress else None,
+        progress=Raw(head.progress) if head.progress else _NULL,
         error=head.error or None,
     )
 
