@@ -17,7 +17,7 @@ ANSWER_BYTES_MAX = 8 << 20
 _PAGE = 100
 
 
-class Intention(Struct, frozen=True, kw_only=True):
+class Wish(Struct, frozen=True, kw_only=True):
     """One wish for jobs. Repeated with its holder it is the same wish, and gets the same jobs."""
 
     tenant: str
@@ -36,7 +36,7 @@ class Handed(Struct, frozen=True):
     input: bytes
 
 
-async def handed(engine: Engine, wish: Intention) -> list[Handed]:
+async def handed(engine: Engine, wish: Wish) -> list[Handed]:
     """What the wish has won before and still holds, else ready jobs, most urgent first; perhaps none."""
     if wish.named and (held := await _held(engine, wish)):
         return held
@@ -59,14 +59,14 @@ async def ready(engine: Engine, tenant: str, types: tuple[str, ...], limit: int)
     return own
 
 
-async def _held(engine: Engine, wish: Intention) -> list[Handed]:
+async def _held(engine: Engine, wish: Wish) -> list[Handed]:
     page = await engine.scan(Held(tenant=wish.tenant, holder=wish.holder, limit=wish.limit))
     # What was started since is known to its holder: only the answer of its own verb can be lost.
     mine = [job for job in page.items if wish.start or job.state is not JobState.RUNNING]
     return await _won(engine, wish, mine) if mine else []
 
 
-async def _won(engine: Engine, wish: Intention, candidates: Sequence[Job]) -> list[Handed]:
+async def _won(engine: Engine, wish: Wish, candidates: Sequence[Job]) -> list[Handed]:
     # Inputs never change, so they are read first: what does not fit into the answer is not claimed.
     inputs = await asyncio.gather(*(_input(engine, job) for job in candidates))
     fitting, size = 0, 0
@@ -87,7 +87,7 @@ async def _won(engine: Engine, wish: Intention, candidates: Sequence[Job]) -> li
     ]
 
 
-def _is_won(reply: AnyReply, wish: Intention) -> bool:
+def _is_won(reply: AnyReply, wish: Wish) -> bool:
     return isinstance(reply, Claimed) or (wish.start and isinstance(reply, Started))
 
 

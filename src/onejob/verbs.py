@@ -26,7 +26,7 @@ from .core.work import (
 )
 from .errors import WorkRefused
 from .front import Front
-from .handing import Handed, Intention, handed
+from .handing import Handed, Wish, handed
 from .outcome import failure, input_of
 from .sight import seen_job
 
@@ -40,11 +40,11 @@ _WORK = (Reason.STALE, Reason.TIMED_OUT, Reason.NOT_ALLOWED, Reason.NOT_READY, R
 
 
 class Verbs(Front):
-    async def claim(self, wish: Intention) -> list[Handed]:
+    async def claim(self, wish: Wish) -> list[Handed]:
         """Jobs for a wish; none when there are none."""
         return await handed(self._gate, wish)
 
-    def intention(
+    def wish(
         self,
         types: Sequence[str],
         limit: int,
@@ -53,13 +53,13 @@ class Verbs(Front):
         holder: str | None,
         worker: str = "",
         start: bool = False,
-    ) -> Intention:
+    ) -> Wish:
         """A wish for jobs, checked. Without a holder one is drawn, which begins with the worker's name."""
         if not 1 <= len(types) <= TYPES_MAX:
             raise Invalid("types", f"name 1 to {TYPES_MAX} types of jobs")
         if not 1 <= limit <= CLAIMS_MAX:
             raise Invalid("limit", f"limit is a whole number from 1 to {CLAIMS_MAX}")
-        return Intention(
+        return Wish(
             tenant=self._caller.tenant,
             types=tuple(dict.fromkeys(types)),
             limit=limit,

@@ -19,7 +19,7 @@ from onejob.core.money import micro_of
 from onejob.core.roles import Act
 from onejob.core.views import JobView
 from onejob.errors import OnejobError
-from onejob.handing import Handed, Intention
+from onejob.handing import Handed, Wish
 from onejob.lookout import TooManyWaiters
 
 from .answers import Answer, answer
@@ -51,7 +51,7 @@ async def claim(request: Request) -> Answer:
     request.query()
     body = await request.decoded(ClaimBody)
     wait = _wait(body.wait)
-    wish = request.ledger.verbs.intention(
+    wish = request.ledger.verbs.wish(
         [checked_name("type", type) for type in body.types],
         whole("limit", body.limit),
         _ms("leaseSeconds", body.lease_seconds),
@@ -134,7 +134,7 @@ async def rerun(request: Request) -> Answer:
     return _shown(request, await request.ledger.verbs.resolve(request.path[0], Resolution.RERUN, body.note))
 
 
-async def _awaited(request: Request, wish: Intention, wait: float) -> list[Handed]:
+async def _awaited(request: Request, wish: Wish, wait: float) -> list[Handed]:
     """What can be had within the time. Whoever goes away meanwhile takes nothing along."""
     lookout = request.ledger.lookout
     try:
@@ -144,7 +144,7 @@ async def _awaited(request: Request, wish: Intention, wait: float) -> list[Hande
         raise RateLimited(str(error), COME_BACK_SECONDS) from error
 
 
-async def _won(request: Request, wish: Intention, wait: float) -> list[Handed]:
+async def _won(request: Request, wish: Wish, wait: float) -> list[Handed]:
     lookout, monotonic = request.ledger.lookout, SystemClock().monotonic
     until = monotonic() + wait
     gone = asyncio.create_task(request.gone())
