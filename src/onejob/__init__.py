@@ -33,6 +33,7 @@ from .ledger import Ledger
 from .opening import open
 from .sequences import SequencedSubmission
 from .settings import IdempotencyConfig
+from .webhooks import verify_webhook
 
 __all__ = [
     "Actor",
@@ -79,4 +80,5 @@ __all__ = [
     "Usage",
     "fingerprint",
     "open",
+    "verify_webhook",
 ]

@@ -65,6 +65,7 @@ class Ledger(Looking, Quotas, Reserving, Sequences):
         labels: Mapping[str, str] | None = None,
         estimated_cost: Amount | None = None,
         reservation: str | None = None,
+        callback: str | None = None,
     ) -> Receipt:
         """Make one job, or get the one that this key already made."""
         submission = Submission(
@@ -82,6 +83,7 @@ class Ledger(Looking, Quotas, Reserving, Sequences):
             labels=labels,
             estimated_cost=estimated_cost,
             reservation=reservation,
+            callback=callback,
         )
         return await self.send(submission)
 

@@ -15,7 +15,7 @@ from onejob.intake import Submission
 from onejob.sequences import SequencedSubmission
 from onejob.settings import CommandLine
 
-from . import apikeys, quotas, show, works
+from . import apikeys, quotas, show, signing, works
 from .door import Door, Submitted
 from .reach import door_of, engine_of
 from .screen import Screen
@@ -48,6 +48,9 @@ def answered(options: Namespace, settings: CommandLine) -> Answered:
         case "apikey":
             with engine_of(options, settings, makes=options.act == "create") as engine:
                 return Answered(apikeys.perform(engine, options), apikeys.show)
+        case "webhook-secret":
+            with engine_of(options, settings, makes=options.act == "create") as engine:
+                return Answered(signing.perform(engine, options), signing.show)
     work = COMMANDS[options.command]
     ask = work.ask(options)
     with door_of(options, settings, makes=work.makes) as door:

@@ -46,6 +46,7 @@ def build() -> ArgumentParser:
     _clients(commands)
     quota_words.add(commands, _command, _reach)
     _api_keys(commands)
+    _webhook_secret(commands)
     _doctor(commands)
     return parser
 
@@ -185,6 +186,17 @@ def _api_keys(commands: Adding) -> None:
     for command in (rotate, revoke):
         command.add_argument("id", metavar="ID", help="as `onejob apikey list` shows it")
         _on_engine(command)
+
+
+def _webhook_secret(commands: Adding) -> None:
+    example = "onejob webhook-secret create --tenant acme"
+    group = _command(
+        commands, "webhook-secret", "Make or change what a tenant's notices are signed with.", example
+    )
+    acts = group.add_subparsers(dest="act", required=True, metavar="ACT", title="acts")
+    _on_engine(_command(acts, "create", "Make the secret. It is printed once.", example))
+    text = "Make a new secret; the one before signs as well, until the next time."
+    _on_engine(_command(acts, "rotate", text, "onejob webhook-secret rotate --tenant acme"))
 
 
 def _doctor(commands: Adding) -> None:

@@ -7,6 +7,7 @@ from .charging import charge
 from .ending import RETENTION_MS, ended, shortened
 from .facts import U64, Attachment, Beside, Job, Tally, changed
 from .history import Event, told
+from .notice import notice_id
 from .quota import Ask
 from .receipt import Finished, Missing, Reason, Refused, Resolved
 from .states import Delivery, JobState, Move, after, allowed
@@ -42,7 +43,7 @@ class Finish(HeldCommand, frozen=True, gc=False, kw_only=True):
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.tenant, jobs=(self.job_id,), follow_tally=True)
+        return Footprint(self.tenant, jobs=(self.job_id, notice_id(self.job_id)), follow_tally=True)
 
     @property
     def seal(self) -> bytes:
@@ -73,6 +74,7 @@ class Finish(HeldCommand, frozen=True, gc=False, kw_only=True):
             error=self.error,
             cost=self.cost,
             seal=seal,
+            notice=facts.jobs.get(notice_id(self.job_id)),
         )
         adds = end.adds
         if self.result:
@@ -111,7 +113,11 @@ class Resolve(JobCommand, frozen=True, gc=False, kw_only=True):
     @property
     def footprint(self) -> Footprint:
         return Footprint(
-            self.tenant, jobs=(self.job_id,), tally=self.tally_id, policy=self.policy_id, follow_tally=True
+            self.tenant,
+            jobs=(self.job_id, notice_id(self.job_id)),
+            tally=self.tally_id,
+            policy=self.policy_id,
+            follow_tally=True,
         )
 
     def decide(self, facts: Facts, now: int) -> Step[Resolved | Refused | Missing]:
@@ -132,6 +138,7 @@ class Resolve(JobCommand, frozen=True, gc=False, kw_only=True):
             actor=self.actor,
             retention_ms=self.retention_ms,
             error="" if move is Move.SUCCEED else self.note or job.error,
+            notice=facts.jobs.get(notice_id(self.job_id)),
         )
         return Step(Resolved(end.job, now), end.puts, adds=end.adds, cuts=end.cuts)
 

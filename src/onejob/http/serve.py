@@ -23,6 +23,7 @@ from .app import App, unobserved
 from .config import ServiceConfig
 from .cors import Cors, loopback
 from .logs import Log, stderr_log, unforeseen
+from .notices import noticing
 from .protocol import guarded
 
 BACKLOG = 2048
@@ -81,7 +82,7 @@ async def serve(config: ServiceConfig) -> None:
     asyncio.get_running_loop().set_exception_handler(unforeseen)
     try:
         with bound(config.host, config.port) as listener:
-            async with open_ledger(config.engine) as ledger:
+            async with open_ledger(config.engine) as ledger, noticing(ledger, config):
                 await _server(config, ledger, log, listener).serve(sockets=[listener])
     finally:
         log.flush()

@@ -16,6 +16,7 @@ from onejob.intake import ATTEMPTS_DEFAULT
 from .shapes import (
     BATCH_MAX,
     Attempts,
+    CallbackBody,
     Key,
     Labels,
     Moment,
@@ -62,6 +63,7 @@ class SubmitBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True)
     idempotency_key: Key | None = None
     estimated_cost: Money | None = None
     reservation: Reserved | None = None
+    callback: CallbackBody | None = None
 
     def __post_init__(self) -> None:
         if type(self.priority) is float or type(self.max_attempts) is float:
