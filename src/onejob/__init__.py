@@ -27,6 +27,7 @@ from .errors import (
     SubmissionRejected,
     Unavailable,
     Unknown,
+    WorkRefused,
 )
 from .ids import KeyGenerator
 from .intake import Submission
@@ -34,6 +35,7 @@ from .ledger import Ledger
 from .opening import open
 from .sequences import SequencedSubmission
 from .settings import IdempotencyConfig
+from .webhooks import verify_webhook
 from .worker import App, Context, Fatal, Retry, Worker
 
 __all__ = [
@@ -84,7 +86,9 @@ __all__ = [
     "Unavailable",
     "Unknown",
     "Usage",
+    "WorkRefused",
     "Worker",
     "fingerprint",
     "open",
+    "verify_webhook",
 ]

@@ -90,6 +90,7 @@ class Ledger:
     result = _blocking(AsyncLedger.result)
     result_json = _blocking(AsyncLedger.result_json)
     wait = _blocking(AsyncLedger.wait)
+    log_lines = _blocking(AsyncLedger.log_lines)
     stats = property(lambda self: self._ledger.stats)
 
     def vitals(self) -> Vitals:

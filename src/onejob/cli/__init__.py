@@ -51,7 +51,9 @@ def _run(words: list[str]) -> int:
         settings = CommandLine.from_env()
         answer = commands.answered(options, settings)
         screen = Screen.of_stdout(color=settings.color)
-        write(machine(answer.value) if options.json else answer.show(screen, answer.value))
+        text = machine(answer.value) if options.json else answer.show(screen, answer.value)
+        if text:
+            write(text)
         return answer.exit_code
     except OnejobError as error:
         problem = found(error)

@@ -11,6 +11,7 @@ from .problems import Forbidden
 from .quota_wire import (
     ConsumeBody,
     HeldOut,
+    MaybeAsked,
     RenewBody,
     RenewedOut,
     ReservationsOut,
@@ -24,14 +25,14 @@ from .quotas import USER, meant
 from .request import Request
 from .routes import Route
 
-B = TypeVar("B", ReserveBody, ConsumeBody, RenewBody)
+B = TypeVar("B", bound=MaybeAsked)
 
 
 async def reserve(request: Request) -> Answer:
     """With a key the same slot is given again while it is held."""
     key = request.key()
     request.query()
-    body = await _said(request, ReserveBody)
+    body = await said(request, ReserveBody)
     user = meant(request, body.user)
     most = whole("maxConcurrent", body.max_concurrent)
     held = await request.ledger.hold(user, most, body.ttl_seconds, idempotency_key=key)
@@ -46,7 +47,7 @@ async def reservations(request: Request) -> Answer:
 
 async def consume(request: Request) -> Answer:
     id = _own(request)
-    body = await _said(request, ConsumeBody)
+    body = await said(request, ConsumeBody)
     await request.ledger.consume_reservation(id, body.job_id)
     return answer(200, SettledOut(request.id, id, SlotState.CONSUMED))
 
@@ -60,7 +61,7 @@ async def release(request: Request) -> Answer:
 
 async def renew(request: Request) -> Answer:
     id = _own(request)
-    body = await _said(request, RenewBody)
+    body = await said(request, RenewBody)
     return answer(
         200, RenewedOut(request.id, id, await request.ledger.renew_reservation(id, body.ttl_seconds))
     )
@@ -77,7 +78,7 @@ def _own(request: Request) -> str:
     return id
 
 
-async def _said(request: Request, kind: type[B]) -> B:
+async def said(request: Request, kind: type[B]) -> B:
     """The body, which may be left out."""
     absent = request.header(b"content-length") in (None, "0")
     if absent and request.header(b"transfer-encoding") is None:
