@@ -33,6 +33,7 @@ from .errors import (
     Unavailable,
     Unknown,
     WindowPassed,
+    WorkRefused,
 )
 from .ids import KeyGenerator
 from .intake import Submission
@@ -40,6 +41,7 @@ from .ledger import Ledger
 from .opening import open
 from .sequences import SequencedSubmission
 from .settings import IdempotencyConfig
+from .webhooks import verify_webhook
 from .worker import App, Context, Fatal, Retry, Worker
 
 if TYPE_CHECKING:
@@ -102,9 +104,11 @@ __all__ = [
     "Unknown",
     "Usage",
     "WindowPassed",
+    "WorkRefused",
     "Worker",
     "fingerprint",
     "open",
+    "verify_webhook",
 ]
 
 # Loaded when they are asked for: they need httpx (`onejob[client]`), and a ledger does not.

@@ -2,19 +2,23 @@
 
 Tenants with work are taken in turn, so that one with a million jobs keeps nobody from theirs. Inputs are read
 before the claim, for after it a job that cannot be run here would be held in vain.
+
+Whoever names its holder gets what it won before and still holds, so a lost answer loses no job.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
+from typing import Any
 from zlib import crc32
 
 from msgspec import Struct
 
 from .core.facts import Job
 from .core.receipt import AnyReply, Claimed, Refused, Started
+from .core.states import JobState
 from .core.work import Claim, Release
-from .engine import PAGE_MAX, Inputs, Ready, Waiting
+from .engine import PAGE_MAX, Held, Inputs, Ready, Waiting
 from .engines.gate import Gate
 from .errors import Unknown
 from .ids import Ids
@@ -23,8 +27,13 @@ from .lookout import Lookout
 CLAIM_MAX = 100  # at once
 TENANTS_MAX = 8  # looked at for one claim
 ROUNDS_MAX = 3
+INPUTS_BYTES_MAX = 8 << 20  # taken at once; whoever gets fewer jobs than it asked for asks again
 UNKNOWN_ATTEMPTS_MAX = 5
 _UNKNOWN_PAUSE = 0.1
+
+
+async def _nothing() -> None:
+    pass
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -36,6 +45,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     lease_ms: int
     start: bool = False
     tenant: str | None = None  # None: of any
+    named: bool = False  # by the caller, so something may be held under it
 
 
 class Taken(Struct, frozen=True):
@@ -59,19 +69,27 @@ class Claims:
         self.lookout = Lookout(gate, ids)
 
     async def claim(self, wanted: Wanted) -> list[Taken]:
-        """Up to so many jobs. Whoever goes away meanwhile holds nothing: what was taken for it is handed back."""
+        """Up to so many jobs. Whoever goes away meanwhile holds nothing: what was taken for it is handed back.
+
+        Not so under a named holder, whose retry may have been told of them already.
+        """
         claiming = asyncio.get_running_loop().create_task(self._claim(wanted))
         try:
             taken = await asyncio.shield(claiming)
         except asyncio.CancelledError:
-            self._give_back(claiming, wanted)
+            if wanted.named:
+                claiming.add_done_callback(_ended)
+            else:
+                self._give_back(claiming, wanted)
             raise
         if taken:
             self.lookout.found(wanted.types, wanted.tenant)
         return taken
 
-    async def claim_in_time(self, wanted: Wanted, seconds: float) -> list[Taken]:
-        """`claim`, which waits so long for something to claim."""
+    async def claim_in_time(
+        self, wanted: Wanted, seconds: float, *, again: Callable[[], Awaitable[None]] = _nothing
+    ) -> list[Taken]:
+        """`claim`, which waits so long for something to claim; `again` may object, whenever it has waited."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while True:
@@ -82,6 +100,7 @@ class Claims:
                 if taken or left <= 0 or self.lookout.closed:
                     return taken
                 await ear.wait(left)
+                await again()
             finally:
                 ear.close()
 
@@ -89,6 +108,8 @@ class Claims:
         self.lookout.close()
 
     async def _claim(self, wanted: Wanted) -> list[Taken]:
+        if wanted.named and wanted.tenant is not None and (held := await self._held(wanted, wanted.tenant)):
+            return held
         taken: list[Taken] = []
         tried: set[bytes] = set()
         for _ in range(ROUNDS_MAX):
@@ -96,28 +117,43 @@ class Claims:
             found = [job for job in await self._candidates(wanted, room) if job.id not in tried][:room]
             if not found:
                 break
-            inputs = await self._inputs(found)
-            replies = await self._decided(
-                [
-                    Claim(
-                        tenant=job.tenant,
-                        job_id=job.id,
-                        holder=wanted.holder,
-                        lease_ms=wanted.lease_ms,
-                        start=wanted.start,
-                    )
-                    for job in found
-                ]
-            )
-            for job, reply in zip(found, replies, strict=True):
-                tried.add(job.id)
-                if isinstance(reply, (Claimed, Started)):
-                    taken.append(Taken(reply.job, inputs.get(job.id, b"null"), reply.at))
+            tried.update(job.id for job in found)
+            more, self._crowded, full = await self._take(wanted, found)
+            taken += more
             # Where others take the same jobs, look for more of them, in an order of one's own.
-            self._crowded = any(isinstance(reply, Refused) for reply in replies)
-            if not self._crowded:
+            if not self._crowded or full:
                 break
         return taken
+
+    async def _held(self, wanted: Wanted, tenant: str) -> list[Taken]:
+        page = await self._gate.scan(Held(tenant=tenant, holder=wanted.holder, limit=wanted.limit))
+        # What was started since is known to its holder: only the answer of its own verb can be lost.
+        mine = [job for job in page.items if wanted.start or job.state is not JobState.RUNNING]
+        return (await self._take(wanted, mine))[0] if mine else []
+
+    async def _take(self, wanted: Wanted, found: Sequence[Job]) -> tuple[list[Taken], bool, bool]:
+        """What was won of these, whether somebody was faster, and whether not all were tried, for their size."""
+        inputs = await self._inputs(found)
+        fitting = list(_fitting(found, inputs))
+        replies = await self._decided(
+            [
+                Claim(
+                    tenant=job.tenant,
+                    job_id=job.id,
+                    holder=wanted.holder,
+                    lease_ms=wanted.lease_ms,
+                    start=wanted.start,
+                )
+                for job in fitting
+            ]
+        )
+        won = [
+            Taken(reply.job, inputs.get(job.id, b"null"), reply.at)
+            for job, reply in zip(fitting, replies, strict=True)
+            if isinstance(reply, Claimed) or (isinstance(reply, Started) and wanted.start)
+        ]
+        crowded = any(isinstance(reply, Refused) for reply in replies)
+        return won, crowded, len(fitting) < len(found)
 
     async def _candidates(self, wanted: Wanted, room: int) -> list[Job]:
         """The most urgent jobs of some tenants, one of each in turn."""
@@ -130,7 +166,8 @@ class Claims:
             *(self._gate.scan(Ready(types=wanted.types, tenant=tenant, limit=limit)) for tenant in tenants)
         )
         jobs = [self._shuffled(page.items) if self._crowded else page.items for page in pages]
-        self._last = tenants[-1]
+        if wanted.tenant is None:
+            self._last = tenants[-1]
         return [job for row in zip_longest(*jobs) for job in row if job is not None]
 
     async def _tenants(self, types: tuple[str, ...]) -> list[str]:
@@ -190,6 +227,16 @@ class Claims:
         task.add_done_callback(self._giving_back.discard)
 
 
-def _ended(task: "asyncio.Task[None]") -> None:
+def _fitting(jobs: Iterable[Job], inputs: dict[bytes, bytes]) -> Iterator[Job]:
+    """The first of them, as many as have their inputs within the bound; one at least."""
+    size = 0
+    for n, job in enumerate(jobs):
+        size += len(inputs.get(job.id, b""))
+        if n and size > INPUTS_BYTES_MAX:
+            return
+        yield job
+
+
+def _ended(task: "asyncio.Task[Any]") -> None:
     if not task.cancelled():
         task.exception()  # where it failed, the lease ends by itself

@@ -20,6 +20,7 @@ __all__ = [
     "Due",
     "Durability",
     "Engine",
+    "Held",
     "Inputs",
     "JobPage",
     "Listing",
@@ -122,6 +123,13 @@ class Inputs(Query[Attachment], frozen=True, kw_only=True):
     """The inputs of some jobs of any tenants, in the order of the jobs' ids. For the process, never for a caller."""
 
     job_ids: tuple[bytes, ...]
+
+
+class Held(Query[Job], frozen=True, kw_only=True):
+    """Jobs that a holder has under a lease that lives: what a claim whose answer was lost had won."""
+
+    tenant: str
+    holder: bytes
 
 
 class Page(Struct, Generic[T], frozen=True):

@@ -8,7 +8,8 @@ OnejobError
 │   ├── SubmissionInProgress    somebody else is at it: repeat later
 │   ├── SubmissionRejected      a final verdict, remembered
 │   └── SubmissionRefused       not now: quota, rate, gap; not remembered
-├── LeaseLost               a reservation is no longer yours: stop
+├── LeaseLost               a reservation or a job is no longer yours: stop
+├── WorkRefused             a verb of a worker or operator was refused; has `reason` and `details`
 ├── NotFound                no such job or key
 ├── NotAllowed              no credential, or one without the right
 ├── ServerFailed            a server answered what no onejob server should: see whether the URL is right
@@ -49,6 +50,7 @@ __all__ = [
     "Unavailable",
     "Unknown",
     "WindowPassed",
+    "WorkRefused",
 ]
 
 
@@ -108,7 +110,20 @@ class SubmissionRefused(SubmissionError):
 
 
 class LeaseLost(OnejobError):
-    """The reservation expired, was taken over or is settled."""
+    """The reservation or the attempt expired, was taken over or is settled; `details` may say how it stands."""
+
+    def __init__(self, message: str, details: Mapping[str, int | str] | None = None) -> None:
+        super().__init__(message)
+        self.details = dict(details or {})
+
+
+class WorkRefused(OnejobError):
+    """The time of the attempt is over, or the state of the job does not allow it. Nothing was changed."""
+
+    def __init__(self, reason: Reason, message: str, details: Mapping[str, int | str]) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.details = dict(details)
 
 
 class NotFound(OnejobError):

@@ -24,6 +24,7 @@ from .readiness import Readiness
 from .settings import IdempotencyConfig
 from .sweep import Sweeper, Swept
 from .tail import Tail
+from .waiters import Waiters
 
 _CHUNK = 500
 
@@ -64,6 +65,7 @@ class Host:
         combine = combined(engine)
         self.gate = Gate(combine, config, clock.monotonic)
         self.tail = Tail(self.gate)
+        self.waiters = Waiters()
         self.readiness = Readiness(self.gate, clock.monotonic)
         self.ids = ids
         self.claims = Claims(self.gate, ids)
@@ -123,7 +125,13 @@ class Host:
             audit.told("purge", tenant=caller.tenant, actor=caller.actor, erased=erased.count)
         return erased.count
 
+    def release_waiters(self) -> None:
+        """Whoever waits for something that others do is told to come back: the process is about to leave."""
+        self.gate.release_waiters()
+        self.waiters.release()
+
     async def aclose(self) -> None:
+        self.waiters.release()
         self.tail.close()
         self.claims.close()
         if self._upkeep is not None:

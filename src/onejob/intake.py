@@ -26,6 +26,7 @@ from .core.key import checked_key
 from .core.limits import POLICY_NAME
 from .core.moment import ms_of, utc
 from .core.money import Amount, micro_of
+from .core.notice import checked_url
 from .core.reservation import Reserve
 from .core.states import Delivery
 from .core.submission import Submit
@@ -71,6 +72,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] | None = None
     estimated_cost: Amount | None = None
     reservation: str | None = None
+    callback: str | None = None  # a URL that is told when the job has ended
 
 
 class WorkedOut(Struct, frozen=True):
@@ -119,6 +121,7 @@ def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
         policy_id=policy_id(caller.tenant, POLICY_NAME),
         cost=cost_of(submission.estimated_cost),
         reservation=_reserved(submission.reservation, caller) if submission.reservation is not None else "",
+        callback="" if submission.callback is None else checked_url(submission.callback),
     )
 
 
@@ -159,6 +162,10 @@ def reserve_of(
 ) -> Reserve:
     """The same submission as a reservation: what is asked for does not depend on how."""
     plain = asdict(submit_of(submission, caller, job_id))
+    if plain.pop("callback"):
+        raise Invalid(
+            "callback", "a key that is held cannot have a callback; leave it out, or submit at once"
+        )
     return Reserve(**plain, holder=holder, lease_ms=lease_ms, patient=patient)
 
 

@@ -47,6 +47,7 @@ from .quotas import Quotas
 from .reserving import Reserving
 from .sequences import Sequences
 from .tail import Tail
+from .waiters import Waiters
 from .working import Working
 
 CHUNK = 1000
@@ -73,6 +74,7 @@ class Ledger(Looking, Quotas, Reserving, Sequences, Working):
         labels: Mapping[str, str] | None = None,
         estimated_cost: Amount | None = None,
         reservation: str | None = None,
+        callback: str | None = None,
     ) -> Receipt:
         """Make one job, or get the one that this key already made."""
         submission = Submission(
@@ -90,6 +92,7 @@ class Ledger(Looking, Quotas, Reserving, Sequences, Working):
             labels=labels,
             estimated_cost=estimated_cost,
             reservation=reservation,
+            callback=callback,
         )
         return await self.send(submission)
 
@@ -203,6 +206,11 @@ class Ledger(Looking, Quotas, Reserving, Sequences, Working):
     def tail(self) -> Tail:
         """What keeps watched jobs up to date, one for the whole process."""
         return self._host.tail
+
+    @property
+    def waiters(self) -> Waiters:
+        """Where those wait who wait at an edge, one for the whole process."""
+        return self._host.waiters
 
     def stats(self) -> CacheStats:
         """What the gate holds right now."""

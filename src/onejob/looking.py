@@ -8,6 +8,7 @@ from .front import Front
 from .intake import for_user, looked_up_id
 from .listing import JobList, KeyPage, job_list, job_page, key_page
 from .outcome import input_of, story_of
+from .results import LogPage, log_page
 from .sight import check_sight, seen_job
 
 
@@ -33,6 +34,10 @@ class Looking(Front):
     async def input(self, job_id: str) -> bytes:
         """The JSON that a job was submitted with."""
         return await input_of(self._gate, self._caller.tenant, await self._seen(job_id))
+
+    async def log_lines(self, job_id: str, *, offset: int = 0, limit: int = 100) -> LogPage:
+        head = await seen_job(self._gate, self._caller, parse_id(job_id))
+        return await log_page(self._gate, head, offset=offset, limit=limit)
 
     async def explain(self, key: str, *, scope: str, user: str | None = None) -> Story:
         """The record of a key and its story. The scope is the job type, unless the submission named another."""

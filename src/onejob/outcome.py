@@ -149,7 +149,7 @@ def failure(reply: AnyReply | BaseException, key: str, paths: tuple[str, ...] = 
         case Rejected():
             return SubmissionRejected(key=key, job_id=id_text(reply.job_id), receipt=reply.receipt)
         case Refused() if reply.reason in _HOLDERS_LOSS:
-            return LeaseLost(reply.message)
+            return LeaseLost(reply.message, reply.details)
         case Refused():
             return SubmissionRefused(
                 key=key, reason=reply.reason, message=reply.message, details=reply.details

@@ -158,6 +158,8 @@ def _parsed(
         raise Invalid(
             "jobs", f"{place}key, scope and window are those of the number; leave them out of its jobs"
         )
+    if job.callback is not None:
+        raise Invalid("callback", f"{place}a number of a sequence has no callback; leave it out")
     if job.reservation is not None:
         raise Invalid("reservation", f"{place}a number of a sequence takes its slots itself; leave it out")
     whole = replace(

@@ -94,6 +94,7 @@ class Ledger:
     result = _blocking(AsyncLedger.result)
     result_json = _blocking(AsyncLedger.result_json)
     wait = _blocking(AsyncLedger.wait)
+    log_lines = _blocking(AsyncLedger.log_lines)
 
     def carry_out(self, held: Reservation, work: Callable[[], bytes]) -> Receipt:
         """Do the work of a held key in this thread, renewed meanwhile, then commit the key with what it gave."""

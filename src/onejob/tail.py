@@ -22,10 +22,12 @@ from .engine import Attachments
 from .engines.gate import Gate
 from .errors import OnejobError
 from .outcome import failure
+from .results import LogPage, log_page
 
 PAUSE_FIRST = 0.1
 PAUSE_MAX = 1.0
 WATCHERS_MAX = 1000
+LINES_AT_ONCE = 100
 
 log = logging.getLogger("onejob")
 
@@ -54,9 +56,10 @@ class Watched:
         """The index of the latest event that is known."""
         return max(self._events)
 
-    def ended(self, seen: int) -> bool:
-        """There is nothing more to tell to somebody who has seen so much."""
-        return self.gone or (self.head.state in ENDED and seen >= self.head.events - 1)
+    def ended(self, seen: int, lines: int) -> bool:
+        """There is nothing more to tell to somebody who has seen so many events and log lines."""
+        told = seen >= self.head.events - 1 and lines >= self.head.logs
+        return self.gone or (self.head.state in ENDED and told)
 
     def since(self, seen: int) -> Iterator[tuple[int, Event]]:
         """The events after an index, as far as they are kept."""
@@ -71,7 +74,7 @@ class Watched:
         return self.news != news
 
     def learn(self, head: Job, added: Iterable[Attachment]) -> None:
-        known = self.last, self.head.state
+        known = self.last, *_visible(self.head)
         for add in added:
             if add.index not in self._events:
                 self._events[add.index] = json.decode(add.data, type=Event)
@@ -80,7 +83,7 @@ class Watched:
         last = self.last
         for index in [index for index in self._events if FIRST_MAX <= index <= last - LAST_MAX]:
             del self._events[index]
-        if known != (last, self.head.state):
+        if known != (last, *_visible(self.head)):
             self.tell()
 
     def tell(self) -> None:
@@ -196,19 +199,29 @@ class Tail:
         happened = False
         for watched, reply in zip(looked, replies, strict=True):
             head = _head(reply)
+            news = watched.news
             if head is not None and head.events > watched.last + 1:
                 watched.learn(head, await self._added(head, watched.last + 1))
-                happened = True
             elif head is not None:
                 watched.learn(head, ())
             elif isinstance(reply, Missing):
                 watched.gone = True
                 watched.tell()
+            happened |= watched.news != news
         return happened
+
+    async def lines(self, head: Job, start: int) -> LogPage:
+        """Log lines from there on. Each watcher reads its own: together they could be too much to keep."""
+        return await log_page(self._gate, head, offset=start, limit=LINES_AT_ONCE)
 
     async def _added(self, head: Job, start: int) -> Iterable[Attachment]:
         query = Attachments(tenant=head.tenant, job_id=head.id, beside=Beside.EVENT, start=start)
         return (await self._gate.scan(query)).items
+
+
+def _visible(head: Job) -> tuple[object, ...]:
+    """What a watcher is told of a head, besides its events."""
+    return head.state, head.attempts, head.progress, head.logs
 
 
 def _head(reply: AnyReply) -> Job | None:

@@ -6,25 +6,35 @@ from datetime import timedelta
 from typing import Any
 
 from msgspec import json
+from msgspec.structs import replace
 
 from .claiming import CLAIM_MAX, Taken, Wanted
-from .core.attempts import Attempt, checked_lease, checked_lines, checked_progress
-from .core.facts import Beside, Job
+from .core.attempts import (
+    Attempt,
+    Fence,
+    checked_delay,
+    checked_holder,
+    checked_lease,
+    checked_lines,
+    checked_note,
+    checked_offset,
+    checked_progress,
+)
+from .core.facts import Job
 from .core.finish import RESULT_BYTES_MAX, Ends, Finish, Resolution, Resolve
 from .core.identity import checked_name, policy_id, tally_id
 from .core.ids import parse_id
 from .core.limits import POLICY_NAME
-from .core.money import Amount
-from .core.receipt import AnyReply, Extended, Finished, Released, Resolved, Started
-from .core.states import ENDED
+from .core.money import Amount, micro_of
+from .core.receipt import AnyReply, Extended, Finished, Reason, Refused, Released, Resolved, Started
+from .core.states import ENDED, JobState
 from .core.step import Command
 from .core.views import JobView
 from .core.work import LEASE_MS_DEFAULT, Extend, Release, Start
-from .engine import Attachments
-from .errors import Invalid, NotFound
+from .errors import Invalid, NotFound, WorkRefused
 from .front import Front
-from .intake import cost_of
-from .outcome import failure
+from .outcome import failure, input_of
+from .results import result_of
 from .sight import seen_job
 
 LEASE_DEFAULT = timedelta(milliseconds=LEASE_MS_DEFAULT)
@@ -32,6 +42,7 @@ WAIT_DEFAULT = timedelta(seconds=30)
 TYPES_MAX = 100
 _MS = timedelta(milliseconds=1)
 _NOTHING: Any = object()
+_WORK = (Reason.TIMED_OUT, Reason.NOT_ALLOWED, Reason.NOT_READY, Reason.SEQUENCE_GAP)
 
 
 class Working(Front):
@@ -45,39 +56,69 @@ class Working(Front):
         wait: timedelta = timedelta(0),
         holder: bytes | None = None,
     ) -> list[Attempt]:
-        """Take jobs that are ready, most urgent first. With `start` they are started in the same step."""
-        wanted = Wanted(
+        """Take jobs that are ready, most urgent first. With `start` they are started in the same step.
+
+        Repeated with its holder it is answered with what it had won.
+        """
+        wanted = self._wanted(types, limit=limit, lease=lease, start=start, holder=holder)
+        taken = await self._host.claims.claim_in_time(wanted, wait.total_seconds())
+        return [attempt_of(one, wanted.lease_ms) for one in taken]
+
+    def _wanted(
+        self,
+        types: str | Sequence[str],
+        *,
+        limit: int = 1,
+        lease: timedelta = LEASE_DEFAULT,
+        start: bool = False,
+        holder: bytes | None = None,
+        worker: str = "",
+    ) -> Wanted:
+        """What `claim` would ask for, checked, for edges. A drawn holder begins with the worker's name."""
+        return Wanted(
             types=checked_types(types),
-            holder=holder or self._host.ids.holder(),
+            holder=self._new_holder(worker) if holder is None else checked_holder(holder),
             limit=checked_limit(limit),
             lease_ms=checked_lease(lease // _MS),
             start=start,
             tenant=self._caller.tenant,
+            named=holder is not None,
         )
-        taken = await self._host.claims.claim_in_time(wanted, wait.total_seconds())
-        return [attempt_of(one, wanted.lease_ms) for one in taken]
 
-    async def start(self, attempt: Attempt) -> Attempt:
+    def _new_holder(self, worker: str = "") -> bytes:
+        """A holder for one intention; with a name it is text."""
+        ids = self._host.ids
+        return checked_holder(f"{worker}:{ids.nonce()}".encode()) if worker else ids.nonce().encode()
+
+    async def start(self, attempt: Attempt | Fence) -> Attempt:
         """Begin to run a claimed job. Of several who try, one does; the others hear LeaseLost and do nothing."""
-        reply = await self._ask(Start(**held(attempt), lease_ms=attempt.lease_ms))
-        return _further(attempt, reply, Started)
+        reply = await self._ask(Start(**self._fenced(attempt), lease_ms=attempt.lease_ms))
+        begun = _further(attempt, reply, Started)
+        return begun if begun.input else replace(begun, input=await self._input(begun.head))
 
     async def extend(
-        self, attempt: Attempt, *, progress: object = _NOTHING, logs: Sequence[str] = (), offset: int = -1
+        self,
+        attempt: Attempt | Fence,
+        *,
+        progress: object = _NOTHING,
+        logs: Sequence[str] = (),
+        offset: int = -1,
     ) -> Attempt:
         """Prolong the lease. Log lines follow those of before; with `offset` they are there once if told twice."""
+        if offset < 0:
+            offset = attempt.head.logs if isinstance(attempt, Attempt) else 0
         command = Extend(
-            **held(attempt),
+            **self._fenced(attempt),
             lease_ms=attempt.lease_ms,
             progress="" if progress is _NOTHING else checked_progress(progress),
             logs=checked_lines(logs),
-            offset=attempt.head.logs if offset < 0 else offset,
+            offset=checked_offset(offset),
         )
         return _further(attempt, await self._ask(command), Extended)
 
     async def finish(
         self,
-        attempt: Attempt,
+        attempt: Attempt | Fence,
         result: Any = None,
         *,
         error: str | None = None,
@@ -85,23 +126,27 @@ class Working(Front):
         retry_after: timedelta | None = None,
         cost: Amount | None = None,
     ) -> JobView:
-        """Say how it ended. An error is tried again while attempts are left, unless it is final."""
+        """Say how it ended. An error is tried again while attempts are left, unless it is final.
+
+        A result beside an error is kept if the job ends with it.
+        """
         command = Finish(
-            **held(attempt),
+            **self._fenced(attempt),
             ends=Ends.SUCCESS if error is None else Ends.FAILED,
-            result=result_json(result) if error is None else b"",
+            result=result_json(result),
             error=error or "",
             final=final,
-            retry_ms=0 if retry_after is None else max(retry_after // _MS, 1),
-            cost=None if cost is None else cost_of(cost),
+            retry_ms=0 if retry_after is None else checked_delay(max(retry_after // _MS, 1)),
+            cost=None if cost is None else micro_of("cost", cost),
             actor=self._caller.actor,
             retention_ms=self._host.retention_ms,
         )
         return await self._told(command, Finished)
 
-    async def release(self, attempt: Attempt, *, delay: timedelta = timedelta(0)) -> JobView:
+    async def release(self, attempt: Attempt | Fence, *, delay: timedelta = timedelta(0)) -> JobView:
         """Hand it back, for at once or for later. That it was started does not count as an attempt."""
-        return await self._told(Release(**held(attempt), delay_ms=max(delay // _MS, 0)), Released)
+        command = Release(**self._fenced(attempt), delay_ms=checked_delay(max(delay // _MS, 0)))
+        return await self._told(command, Released)
 
     async def resolve(self, job_id: str, resolution: Resolution | str, *, note: str = "") -> JobView:
         """An operator's word about a lost job: it succeeded, it failed, or it is to be run again."""
@@ -111,7 +156,7 @@ class Working(Front):
             job_id=job.id,
             resolution=_resolution(resolution),
             actor=self._caller.actor,
-            note=note,
+            note=checked_note(note),
             user=job.user,
             tally_id=tally_id(job.tenant, job.user),
             policy_id=policy_id(job.tenant, POLICY_NAME),
@@ -125,15 +170,16 @@ class Working(Front):
 
     async def result(self, job_id: str) -> Any:
         """What a job gave, decoded; None for one that gave nothing."""
-        data = await self.result_json(job_id)
+        data = await result_of(self._gate, await seen_job(self._gate, self._caller, parse_id(job_id)))
         return json.decode(data) if data else None
 
     async def result_json(self, job_id: str) -> bytes:
-        """What a job gave, as it is stored; empty while there is nothing, and where it gave nothing."""
+        """What a job gave, as it is stored; NotFound while there is nothing."""
         job = await seen_job(self._gate, self._caller, parse_id(job_id))
-        query = Attachments(tenant=job.tenant, job_id=job.id, beside=Beside.RESULT)
-        page = await self._gate.scan(query)
-        return page.items[-1].data if page.items else b""
+        data = await result_of(self._gate, job)
+        if data or job.state is JobState.SUCCESS:
+            return data or b"null"
+        raise NotFound(f"the job is {job.state} and has no result; ask again when it has succeeded")
 
     async def wait(self, job_id: str, timeout: timedelta = WAIT_DEFAULT) -> JobView:
         """The job when it has ended, or as it is when the time is up."""
@@ -155,7 +201,22 @@ class Working(Front):
         reply = await self._ask(command)
         if isinstance(reply, kind):
             return JobView(reply.job)
-        raise failure(reply, "")
+        raise refusal(reply)
+
+    def _fenced(self, attempt: Attempt | Fence) -> dict[str, Any]:
+        if isinstance(attempt, Attempt):
+            return held(attempt)
+        tenant = self._caller.tenant
+        return {"tenant": tenant, "job_id": attempt.job_id, "token": attempt.token, "holder": attempt.holder}
+
+    async def _input(self, job: Job) -> bytes:
+        return await input_of(self._gate, job.tenant, job.id)
+
+
+def refusal(reply: AnyReply) -> BaseException:
+    if isinstance(reply, Refused) and reply.reason in _WORK:
+        return WorkRefused(reply.reason, reply.message, reply.details)
+    return failure(reply, "")
 
 
 def attempt_of(taken: Taken, lease_ms: int) -> Attempt:
@@ -186,10 +247,10 @@ def result_json(result: Any) -> bytes:
 
 
 def checked_types(types: str | Sequence[str]) -> tuple[str, ...]:
-    names = (types,) if isinstance(types, str) else tuple(dict.fromkeys(types))
+    names = (types,) if isinstance(types, str) else tuple(types)
     if not 1 <= len(names) <= TYPES_MAX:
         raise Invalid("types", f"name 1 to {TYPES_MAX} types of jobs")
-    return tuple(checked_name("type", name) for name in names)
+    return tuple(checked_name("type", name) for name in dict.fromkeys(names))
 
 
 def checked_limit(limit: int) -> int:
@@ -205,8 +266,8 @@ def _resolution(word: Resolution | str) -> Resolution:
         raise Invalid("resolution", f"choose one of {', '.join(Resolution)}") from None
 
 
-def _further(attempt: Attempt, reply: AnyReply, kind: type[Started | Extended]) -> Attempt:
+def _further(attempt: Attempt | Fence, reply: AnyReply, kind: type[Started | Extended]) -> Attempt:
     if not isinstance(reply, kind):
-        raise failure(reply, "")
+        raise refusal(reply)
     job: Job = reply.job
-    return Attempt(job, attempt.input, attempt.lease_ms)
+    return Attempt(job, attempt.input if isinstance(attempt, Attempt) else b"", attempt.lease_ms)

@@ -304,6 +304,8 @@ def checked(world: World, command: Command[Any], what: str) -> None:
 
 def with_quota(command: Any) -> Command[Any]:
     """The same command by a user who is counted."""
+    if isinstance(command, (SetPolicy, DropPolicy, LookUpPolicy)):
+        return command  # they name the policy that they are about
     inner = getattr(command, "command", None)
     if inner is not None:
         return replace(command, command=with_quota(inner))  # type: ignore[no-any-return]  # a Probe

@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 class Frame(NamedTuple):
     """One server-sent event; a comment has none of these."""
 
-    id: int | None = None
+    id: int | str | None = None  # a text where log lines are counted too
     event: str = ""
     data: Any = None
 
@@ -142,7 +142,11 @@ def _frame(block: str) -> Frame:
     fields = dict(line.split(": ", 1) for line in block.split("\n") if not line.startswith(":"))
     data = fields.get("data")
     return Frame(
-        int(fields["id"]) if "id" in fields else None,
+        _place(fields["id"]) if "id" in fields else None,
         fields.get("event", ""),
         None if data is None else json.loads(data),
     )
+
+
+def _place(id: str) -> int | str:
+    return int(id) if id.isdigit() else id

@@ -99,7 +99,7 @@ async def test_log_lines_told_twice_are_there_once(queue: onejob.Ledger) -> None
     first = await queue.extend(attempt, logs=["a", "b"], offset=0)
     assert (await queue.extend(attempt, logs=["a", "b"], offset=0)).head.logs == 2
     assert (await queue.extend(first, logs=["c" * 5000])).head.logs == 3
-    with pytest.raises(onejob.SubmissionRefused):
+    with pytest.raises(onejob.WorkRefused):
         await queue.extend(first, logs=["e"], offset=7)
     with pytest.raises(onejob.Invalid):
         await queue.extend(first, logs=["x"] * 101)

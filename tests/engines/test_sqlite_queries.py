@@ -11,7 +11,7 @@ from onejob.conformance.queries import stored
 from onejob.conformance.samples import OTHER, TENANT, a_job
 from onejob.core.facts import Job, Kind
 from onejob.core.states import JobState
-from onejob.engine import Due, Engine, Inputs, JobPage, Query, Ready
+from onejob.engine import Due, Engine, Held, Inputs, JobPage, Query, Ready
 from onejob.engines.sqlite import SqliteEngine, queries, waiting
 from onejob.listing import job_list
 from tests.engines.sqlite_files import Direct
@@ -73,6 +73,7 @@ async def test_a_page_without_a_filter_is_never_short(engine: SqliteEngine) -> N
         (Due(kind=Kind.STREAM), "stream_due ((expires_at,id)>(?,?) AND expires_at<?)"),
         (Ready(types=("a",)), "job_ready (type=?)"),
         (Inputs(job_ids=(b"a",)), "PRIMARY KEY (job_id=? AND beside=? AND index=?)"),
+        (Held(tenant=TENANT, holder=b"h"), "job_held (holder=?)"),
     ],
     ids=str,
 )

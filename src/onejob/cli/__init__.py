@@ -52,7 +52,9 @@ def _run(words: list[str]) -> int:
         around = CiSurroundings.from_env()
         answer = commands.answered(options, settings, around)
         screen = Screen.of_stdout(color=settings.color)
-        write(machine(answer.value) if options.json else answer.show(screen, answer.value))
+        text = machine(answer.value) if options.json else answer.show(screen, answer.value)
+        if text:
+            write(text)
         if left := ci.report(options, around, answer.value):
             write(left)
         return answer.exit_code

@@ -16,7 +16,7 @@ from onejob.intake import Submission
 from onejob.sequences import SequencedSubmission
 from onejob.settings import CiSurroundings, CommandLine
 
-from . import apikeys, ci, migrating, quotas, show
+from . import apikeys, ci, migrating, quotas, show, signing, works
 from .door import Door, Submitted
 from .reach import door_of, engine_of, engine_url
 from .screen import Screen
@@ -52,6 +52,9 @@ def answered(options: Namespace, settings: CommandLine, around: CiSurroundings) 
         case "apikey":
             with engine_of(options, settings, makes=options.act == "create") as engine:
                 return Answered(apikeys.perform(engine, options), apikeys.show)
+        case "webhook-secret":
+            with engine_of(options, settings, makes=options.act == "create") as engine:
+                return Answered(signing.perform(engine, options), signing.show)
     if options.command == "submit":
         options.key = ci.key_of(options, around)
     work = COMMANDS[options.command]
@@ -125,7 +128,10 @@ def explain(options: Namespace) -> Callable[[Door], KeyOut]:
 
 COMMANDS = {
     "submit": Work(submit, show.submitted, makes=True),
-    "job": Work(lambda options: lambda door: door.job(options.id), show.job),
+    "job": Work(works.job, show.job),
+    "result": Work(works.result, works.show_result),
+    "logs": Work(works.logs, works.show_logs),
+    "resolve": Work(works.resolve, show.job),
     "jobs": Work(jobs, show.jobs),
     "cancel": Work(lambda options: lambda door: door.cancel(options.id), show.job),
     "client": Work(

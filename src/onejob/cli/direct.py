@@ -25,12 +25,13 @@ from onejob.sequences import SequencedSubmission
 
 from .door import Door, Submitted
 from .quota_doors import EngineQuotas
+from .work_doors import EngineWork
 
 T = TypeVar("T")
 _NO_REQUEST = ""  # the wire's answers name their request; here there is none
 
 
-class EngineDoor(EngineQuotas, Door):
+class EngineDoor(EngineQuotas, EngineWork, Door):
     def __init__(self, url: str, *, tenant: str) -> None:
         self._runner = asyncio.Runner()
         try:

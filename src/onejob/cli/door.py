@@ -12,6 +12,7 @@ from onejob.intake import Submission
 from onejob.sequences import SequencedSubmission
 
 from .quota_doors import QuotaDoor
+from .work_doors import WorkDoor
 
 
 class Submitted(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -23,7 +24,7 @@ class Submitted(Struct, frozen=True, rename="camel", omit_defaults=True):
     warnings: list[WarningOut] = []
 
 
-class Door(QuotaDoor, Protocol):
+class Door(QuotaDoor, WorkDoor, Protocol):
     def submit(self, submission: Submission) -> Submitted: ...
 
     def submit_sequence(self, said: SequencedSubmission) -> SequenceOut: ...

@@ -10,7 +10,7 @@ from onejob.core.states import Delivery, JobState
 from onejob.engine import PAGE_MAX
 from onejob.opening import URL_DEFAULT
 
-from . import ci, demo, quota_words, serving, working
+from . import ci, demo, quota_words, serving, working, works
 from .trouble import MEANINGS
 from .values import label, length, moment
 
@@ -42,10 +42,12 @@ def build() -> ArgumentParser:
     _worker(commands)
     _submit(commands)
     _jobs(commands)
+    works.add(commands, _command, _reach)
     _keys(commands)
     _clients(commands)
     quota_words.add(commands, _command, _reach)
     _api_keys(commands)
+    _webhook_secret(commands)
     _doctor(commands)
     _migrate(commands)
     return parser
@@ -122,6 +124,8 @@ def _jobs(commands: Adding) -> None:
     for name, text in (("job", "Show a job."), ("cancel", "Cancel a job that has not ended.")):
         command = _command(commands, name, text, example.format(name))
         command.add_argument("id", metavar="ID", help="the id of the job")
+        if name == "job":
+            command.add_argument("--wait", action="store_true", help="until it has ended")
         _reach(command)
     command = _command(commands, "jobs", "List jobs, newest first.", "onejob jobs --state failed --limit 50")
     command.add_argument(
@@ -203,6 +207,17 @@ def _api_keys(commands: Adding) -> None:
     for command in (rotate, revoke):
         command.add_argument("id", metavar="ID", help="as `onejob apikey list` shows it")
         _on_engine(command)
+
+
+def _webhook_secret(commands: Adding) -> None:
+    example = "onejob webhook-secret create --tenant acme"
+    group = _command(
+        commands, "webhook-secret", "Make or change what a tenant's notices are signed with.", example
+    )
+    acts = group.add_subparsers(dest="act", required=True, metavar="ACT", title="acts")
+    _on_engine(_command(acts, "create", "Make the secret. It is printed once.", example))
+    text = "Make a new secret; the one before signs as well, until the next time."
+    _on_engine(_command(acts, "rotate", text, "onejob webhook-secret rotate --tenant acme"))
 
 
 def _doctor(commands: Adding) -> None:

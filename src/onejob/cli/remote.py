@@ -21,12 +21,13 @@ from onejob.sequences import SequencedSubmission
 from .calls import Said, Server
 from .door import Door, Submitted
 from .quota_doors import ServerQuotas
+from .work_doors import ServerWork
 
 T = TypeVar("T")
 _encode = json.Encoder(decimal_format="number").encode
 
 
-class ServerDoor(ServerQuotas, Door):
+class ServerDoor(ServerQuotas, ServerWork, Door):
     def __init__(self, server: Server) -> None:
         self._server = server
 

@@ -80,7 +80,9 @@ def clean(text: object) -> str:
 
 def machine(answer: Any) -> str:
     """The JSON of an answer: the body that the service sends, without the id of the request."""
-    plain = msgspec.to_builtins(answer)
+    if isinstance(answer, msgspec.Raw):  # as it was stored
+        return json.format(bytes(answer), indent=2).decode()
+    plain = json.decode(json.encode(answer))
     plain.pop("requestId", None)
     return json.format(json.encode(plain), indent=2).decode()
 

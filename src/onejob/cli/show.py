@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from msgspec import Raw
+
 from onejob.core.client_views import SequenceOutcome
 from onejob.core.history import FIRST_MAX
 from onejob.core.key import SEQUENCE_MAX
@@ -76,11 +78,13 @@ def job(screen: Screen, answer: OneJobOut) -> str:
         ("by", f"{clean(one.actor)} for user {clean(one.user)}"),
         ("created", screen.time_ago(one.created_at)),
         ("changed", screen.time_ago(one.changed_at) if one.changed_at != one.created_at else ""),
+        ("started", screen.time_ago(one.started_at) if one.started_at else ""),
         ("runs at", screen.time_ago(one.run_at) if one.run_at else ""),
         ("ended", screen.time_ago(one.ended_at) if one.ended_at else ""),
         ("delivery", one.delivery.value),
         ("priority", str(one.priority) if one.priority else ""),
         ("attempts", str(one.attempts)),
+        ("progress", clean(_said(one.progress))),
         ("labels", clean(" ".join(f"{name}={value}" for name, value in one.labels.items()))),
         ("error", screen.paint("red", clean(one.error)) if one.error else ""),
     ]
@@ -190,6 +194,11 @@ def pairs(screen: Screen, rows: Iterable[tuple[str, str]]) -> list[str]:
 
 def state(screen: Screen, word: str) -> str:
     return screen.paint(_STATE_STYLES.get(word, "yellow"), word)
+
+
+def _said(progress: Raw) -> str:
+    text = bytes(progress).decode()
+    return "" if text == "null" else text
 
 
 def _job(screen: Screen, one: JobOut) -> str:

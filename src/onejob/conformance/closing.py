@@ -12,6 +12,7 @@ from onejob.engine import (
     Attachments,
     Due,
     Durability,
+    Held,
     Inputs,
     JobPage,
     Listing,
@@ -55,6 +56,7 @@ class Closing:
             Ready(types=(TYPE,)),
             Waiting(types=(TYPE,)),
             Inputs(job_ids=(created.job.id,)),
+            Held(tenant=TENANT, holder=b"h"),
         ]
         for query in queries:
             with pytest.raises(Unavailable):

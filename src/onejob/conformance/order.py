@@ -6,7 +6,7 @@ from typing import Any
 from onejob.core.facts import Beside, Kind
 from onejob.core.lookup import LookUp, LookUpJob, Probe
 from onejob.core.receipt import Created, Foreseen, Found, Missing, Replayed
-from onejob.engine import Attachments, Due, Engine, Inputs, JobPage, Listing, Query, Ready, Waiting
+from onejob.engine import Attachments, Due, Engine, Held, Inputs, JobPage, Listing, Query, Ready, Waiting
 
 from .commands import Count, Seen, look, written
 from .samples import OTHER, TENANT, TYPE, key_id, one_of_each, reserve, submit
@@ -120,4 +120,5 @@ def _every_query(job_id: bytes) -> list[Query[Any]]:
         Ready(types=(TYPE,), tenant=TENANT),
         Waiting(types=(TYPE,)),
         Inputs(job_ids=(job_id,)),
+        Held(tenant=TENANT, holder=b"h"),
     ]

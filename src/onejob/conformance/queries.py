@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from onejob.core.facts import Beside, Fact, Job, Kind
 from onejob.core.states import CLAIMABLE, JobState
 from onejob.core.upkeep import due_place
-from onejob.engine import Attachments, Due, Engine, JobPage, Listing, Query, Ready
+from onejob.engine import Attachments, Due, Engine, Held, JobPage, Listing, Query, Ready
 
 from .commands import Seen, look, written
 from .samples import (
@@ -183,6 +183,22 @@ class Queries:
         await stored(world.engine, jobs)
         await self.bounded(world.engine, Ready(types=("a", "b")), jobs)
         await self.bounded(world.engine, Ready(types=("b",)), jobs[1::2])
+
+    async def test_a_holder_finds_what_it_has_while_the_lease_lives(self, world: World) -> None:
+        now = await self.now(world)
+        until = now + 1000
+        mine = [a_job(holder=b"me", lease_until=until + n, state=state) for n, state in enumerate(JobState)]
+        others = [
+            a_job(holder=b"me", lease_until=0),
+            a_job(holder=b"me", lease_until=now - 1),
+            a_job(holder=b"other", lease_until=until),
+            a_job(OTHER, holder=b"me", lease_until=until),
+        ]
+        await stored(world.engine, [*mine, *others])
+        await self.bounded(world.engine, Held(tenant=TENANT, holder=b"me"), mine)
+        assert (await world.engine.scan(Held(tenant=TENANT, holder=b"none"))).items == []
+        await world.advance(until + 1 - await self.now(world))
+        assert mine[0] not in (await world.engine.scan(Held(tenant=TENANT, holder=b"me"))).items
 
     async def bounded(self, engine: Engine, query: Query[Any], expected: Sequence[Any]) -> None:
         """Whatever the bound, a page is a beginning of the whole and says whether there is more."""

@@ -10,16 +10,41 @@ from .facts import Job
 from .invalid import Invalid
 from .moment import utc
 from .views import JobView
-from .work import LEASE_MS_MAX, LEASE_MS_MIN, LOG_CHARS_MAX, LOG_LINES_AT_ONCE_MAX, PROGRESS_CHARS_MAX
+from .work import (
+    LEASE_MS_DEFAULT,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    LOG_CHARS_MAX,
+    LOG_LINES_AT_ONCE_MAX,
+    PROGRESS_CHARS_MAX,
+)
 
+HOLDER_BYTES_MAX = 64
+NOTE_CHARS_MAX = 500
+DELAY_MS_MAX = 365 * 24 * 3600 * 1000
+TOKEN_MAX = 2**63 - 1
 _CUT = "…"
+
+
+class Fence(Struct, frozen=True, kw_only=True):
+    """What a holder must name in every word about a job, for one who has not the attempt at hand."""
+
+    job_id: bytes
+    token: int
+    holder: bytes
+    lease_ms: int = LEASE_MS_DEFAULT
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.token <= TOKEN_MAX:
+            raise Invalid("token", "a token is the number that came with the job; send it as it was received")
+        checked_holder(self.holder)
 
 
 class Attempt(Struct, frozen=True):
     """Yours until the lease ends: start it, extend it while you work, then finish it, or release it."""
 
     head: Job
-    input: bytes  # JSON
+    input: bytes  # JSON; empty for whoever named only the fence
     lease_ms: int
 
     def __repr__(self) -> str:
@@ -62,6 +87,30 @@ def checked_lease(lease_ms: int) -> int:
     if not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
         raise Invalid("lease", "a lease lasts from 100 milliseconds to 24 hours")
     return lease_ms
+
+
+def checked_holder(holder: bytes) -> bytes:
+    if not 1 <= len(holder) <= HOLDER_BYTES_MAX:
+        raise Invalid("holder", f"a holder has 1 to {HOLDER_BYTES_MAX} bytes; choose another")
+    return holder
+
+
+def checked_delay(delay_ms: int) -> int:
+    if not 0 <= delay_ms <= DELAY_MS_MAX:
+        raise Invalid("delay", "a delay is not negative, and a year at most; choose another")
+    return delay_ms
+
+
+def checked_offset(offset: int) -> int:
+    if not 0 <= offset <= TOKEN_MAX:
+        raise Invalid("offset", "offset is how many log lines were sent before these")
+    return offset
+
+
+def checked_note(note: str) -> str:
+    if len(note) > NOTE_CHARS_MAX:
+        raise Invalid("note", f"a note has at most {NOTE_CHARS_MAX} characters; shorten it")
+    return note
 
 
 def checked_progress(progress: object) -> str:

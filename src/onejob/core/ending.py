@@ -5,6 +5,7 @@ from typing import NamedTuple
 from .charging import without
 from .facts import Attachment, Fact, Job, Tally, changed
 from .history import Event, told
+from .notice import let_go
 from .states import ENDED, JobState, Move, after
 from .step import Cut
 from .tally import noted, spending
@@ -31,11 +32,12 @@ def ended(
     error: str = "",
     cost: int | None = None,
     seal: bytes = b"",
+    notice: Job | None = None,
 ) -> Ending:
     """`cost` is what it really cost; unless it is known, a job that ran cost what was estimated."""
     state = after(job.state, move)
     assert state in ENDED
-    error = error.encode()[:_ERROR_BYTES_MAX].decode(errors="ignore")
+    error = shortened(error)
     adds, cuts = told(job, Event(now, state.value, actor, error))
     lost = state is JobState.LOST
     stopped = changed(
@@ -54,7 +56,13 @@ def ended(
         events=job.events + 1,
     )
     spent = job.cost_held if cost is None and job.attempts else cost or 0
-    return Ending(stopped, (stopped, *_freed(job, tally, now, state, spent)), adds, cuts)
+    puts: tuple[Fact, ...] = (stopped, *let_go(notice, state, now), *_freed(job, tally, now, state, spent))
+    return Ending(stopped, puts, adds, cuts)
+
+
+def shortened(error: str) -> str:
+    """As much of an error as the head has room for."""
+    return error.encode()[:_ERROR_BYTES_MAX].decode(errors="ignore")
 
 
 def _freed(job: Job, tally: Tally | None, now: int, state: JobState, spent: int) -> tuple[Tally, ...]:

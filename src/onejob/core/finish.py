@@ -6,10 +6,11 @@ from hashlib import sha256
 from msgspec.structs import replace
 
 from .charging import charge
-from .ending import RETENTION_MS, ended
+from .ending import RETENTION_MS, ended, shortened
 from .facts import U64, Attachment, Beside, Job, Tally, changed
 from .history import Event, told
 from .ids import text_of
+from .notice import notice_id
 from .quota import Ask
 from .receipt import Finished, Missing, Reason, Refused, Resolved
 from .states import Delivery, JobState, Move, after, allowed
@@ -46,7 +47,7 @@ class Finish(HeldCommand, frozen=True, gc=False, kw_only=True):
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.tenant, jobs=(self.job_id,), follow_tally=True)
+        return Footprint(self.tenant, jobs=(self.job_id, notice_id(self.job_id)), follow_tally=True)
 
     @property
     def seal(self) -> bytes:
@@ -77,6 +78,7 @@ class Finish(HeldCommand, frozen=True, gc=False, kw_only=True):
             error=self.error,
             cost=self.cost,
             seal=seal,
+            notice=facts.jobs.get(notice_id(self.job_id)),
         )
         adds = end.adds
         if self.result:
@@ -90,7 +92,8 @@ class Finish(HeldCommand, frozen=True, gc=False, kw_only=True):
     def _later(self, job: Job, seal: bytes, now: int) -> Step[Finished | Refused | Missing]:
         wait_ms = self.retry_ms or backoff_ms(job)
         adds, cuts = told(job, Event(now, f"attempt {job.attempts} failed", self.actor, self.error))
-        later = let_go(job, now, delay_ms=wait_ms, seal=seal, error=self.error[:500], events=job.events + 1)
+        error = shortened(self.error)
+        later = let_go(job, now, delay_ms=wait_ms, seal=seal, error=error, events=job.events + 1)
         return Step(Finished(later, now), (later,), adds=adds, cuts=cuts)
 
 
@@ -114,7 +117,11 @@ class Resolve(JobCommand, frozen=True, gc=False, kw_only=True):
     @property
     def footprint(self) -> Footprint:
         return Footprint(
-            self.tenant, jobs=(self.job_id,), tally=self.tally_id, policy=self.policy_id, follow_tally=True
+            self.tenant,
+            jobs=(self.job_id, notice_id(self.job_id)),
+            tally=self.tally_id,
+            policy=self.policy_id,
+            follow_tally=True,
         )
 
     def decide(self, facts: Facts, now: int) -> Step[Resolved | Refused | Missing]:
@@ -135,6 +142,7 @@ class Resolve(JobCommand, frozen=True, gc=False, kw_only=True):
             actor=self.actor,
             retention_ms=self.retention_ms,
             error="" if move is Move.SUCCEED else self.note or job.error,
+            notice=facts.jobs.get(notice_id(self.job_id)),
         )
         return Step(Resolved(end.job, now), end.puts, adds=end.adds, cuts=end.cuts)
 

@@ -21,6 +21,8 @@ VAULT_MARK = "/"
 GLOBAL_SCOPE = "queue"
 # A job type called "queue" must not fall into the global scope of that name.
 TYPE_QUEUE_SCOPE = "type:queue"
+NOTICE_TYPE = "onejob.notice"  # see notice.py; only the service makes and runs these
+RESERVED = (TYPE_QUEUE_SCOPE, NOTICE_TYPE)
 
 _TENANT_BYTES = 12
 _DIGEST_BYTES = 20
@@ -34,8 +36,8 @@ def checked_name(what: str, text: str) -> str:
     """A tenant, user, type or scope: 1 to 100 printable characters."""
     if not isinstance(text, str) or not 1 <= len(text) <= NAME_CHARS_MAX or UNFIT.search(text):
         raise Invalid(what, f"a {what} is 1 to {NAME_CHARS_MAX} printable characters; shorten or clean it")
-    if text == TYPE_QUEUE_SCOPE:
-        raise Invalid(what, f"{TYPE_QUEUE_SCOPE!r} is reserved; choose another {what}")
+    if text in RESERVED:
+        raise Invalid(what, f"{text!r} is reserved; choose another {what}")
     return text
 
 

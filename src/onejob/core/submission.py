@@ -5,16 +5,24 @@ from msgspec.structs import replace
 from .arrival import Answer, Arrival, closed, committed, made_ready, ready_state
 from .facts import Fact, Record, live
 from .ids import text_of
+from .notice import notice_id, noticed
 from .quota import Ask
 from .receipt import Created, Refused, Replayed
 from .states import ENDED, IdempotencyStatus
-from .step import Facts, Step
+from .step import Facts, Footprint, Step
 
 _COMMITTED = IdempotencyStatus.COMMITTED
 
 
 class Submit(Arrival, frozen=True, gc=False, kw_only=True):
     """Reserve, create and commit in one step. The candidate job id is the holder."""
+
+    callback: str = ""  # a URL that is told when the job has ended; empty: nobody is
+
+    @property
+    def footprint(self) -> Footprint:
+        plain = super().footprint
+        return replace(plain, jobs=(self.job_id, notice_id(self.job_id))) if self.callback else plain
 
     def decide(self, facts: Facts, now: int) -> Step[Created | Answer]:
         record = facts.record
@@ -51,7 +59,10 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
                 old, _COMMITTED, now, holder=self.job_id, lease_until=0, expires_at=expires_at
             )
             puts = (done, *puts)
-        return Step(reply, puts, adds=(self.attached_input(),))
+        if not self.callback:
+            return Step(reply, puts, adds=(self.attached_input(),))
+        notice, attached = noticed(job, self.callback, now)
+        return Step(reply, (*puts, notice), adds=(self.attached_input(), attached))
 
     def _finish(self, record: Record, facts: Facts, now: int) -> Step[Created | Answer]:
         """Take over what nobody holds any more and commit it: the job id stays."""

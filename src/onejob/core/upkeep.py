@@ -9,6 +9,7 @@ from .command import CommandData
 from .ending import RETENTION_MS, ended
 from .facts import KINDS, Fact, Job, Kind, Record, Stream, Tally, changed, live
 from .history import Event, told
+from .notice import notice_id
 from .receipt import Forgotten, Missing, Reason, Refused, Tended
 from .states import ENDED, Delivery, IdempotencyStatus, JobState, Move, after
 from .step import Facts, Footprint, Step
@@ -60,7 +61,7 @@ class Tend(CommandData, frozen=True, gc=False, kw_only=True):
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.tenant, jobs=(self.job_id,), follow_tally=True)
+        return Footprint(self.tenant, jobs=(self.job_id, notice_id(self.job_id)), follow_tally=True)
 
     def decide(self, facts: Facts, now: int) -> Step[Tended]:
         job = facts.jobs.get(self.job_id)
@@ -87,7 +88,14 @@ class Tend(CommandData, frozen=True, gc=False, kw_only=True):
 
     def _end(self, job: Job, facts: Facts, now: int, move: Move, error: str) -> Step[Tended]:
         end = ended(
-            job, facts.tally, now, move=move, actor=SWEEPER, retention_ms=self.retention_ms, error=error
+            job,
+            facts.tally,
+            now,
+            move=move,
+            actor=SWEEPER,
+            retention_ms=self.retention_ms,
+            error=error,
+            notice=facts.jobs.get(notice_id(self.job_id)),
         )
         return Step(Tended(True, now), end.puts, adds=end.adds, cuts=end.cuts)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from msgspec import Struct, json
 
@@ -69,6 +70,16 @@ class JobView:
     @property
     def attempts(self) -> int:
         return self.head.attempts
+
+    @property
+    def progress(self) -> Any:
+        """What the latest attempt told of itself; None: nothing."""
+        return json.decode(self.head.progress) if self.head.progress else None
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the latest attempt began."""
+        return _time(self.head.started_at)
 
     @property
     def error(self) -> str | None:

@@ -11,6 +11,7 @@ with the same token comes too late.
 from .command import CommandData
 from .ending import RETENTION_MS, ended
 from .facts import U64, Attachment, Beside, Job, changed
+from .notice import notice_id
 from .receipt import Cancelled, Claimed, Extended, Missing, Reason, Refused, Released, Started
 from .states import CLAIMABLE, Delivery, JobState, Move, after, allowed
 from .step import Cut, Facts, Footprint, Step
@@ -163,7 +164,7 @@ class Cancel(JobCommand, frozen=True, gc=False, kw_only=True):
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.tenant, jobs=(self.job_id,), follow_tally=True)
+        return Footprint(self.tenant, jobs=(self.job_id, notice_id(self.job_id)), follow_tally=True)
 
     def decide(self, facts: Facts, now: int) -> Step[Cancelled | Missing]:
         job = facts.jobs.get(self.job_id)
@@ -171,7 +172,15 @@ class Cancel(JobCommand, frozen=True, gc=False, kw_only=True):
             return Step(Missing(now))
         if not allowed(job.state, Move.CANCEL):
             return Step(Cancelled(job, False, now))
-        end = ended(job, facts.tally, now, move=Move.CANCEL, actor=self.actor, retention_ms=self.retention_ms)
+        end = ended(
+            job,
+            facts.tally,
+            now,
+            move=Move.CANCEL,
+            actor=self.actor,
+            retention_ms=self.retention_ms,
+            notice=facts.jobs.get(notice_id(self.job_id)),
+        )
         return Step(Cancelled(end.job, True, now), end.puts, adds=end.adds, cuts=end.cuts)
 
 

@@ -17,6 +17,7 @@ from onejob.engine import (
     Backlog,
     Due,
     Durability,
+    Held,
     Inputs,
     JobPage,
     Listing,
@@ -136,6 +137,9 @@ class MemoryEngine:
             case Inputs():
                 own = (self.beside.get((id, Beside.INPUT, 0)) for id in sorted(set(query.job_ids)))
                 return [add for add in own if add is not None]
+            case Held():
+                now = self._now()
+                return sorted((job for job in self._jobs() if _held(job, query, now)), key=lambda job: job.id)
         raise TypeError(f"{type(query).__name__} is not one of the queries")
 
     def _jobs(self) -> Iterable[Job]:
@@ -174,6 +178,10 @@ class MemoryEngine:
             if add.job_id == query.job_id and add.beside is query.beside and add.index >= query.start
         )
         return sorted(own, key=lambda add: add.index)
+
+
+def _held(job: Job, query: Held, now: int) -> bool:
+    return (job.tenant, job.holder) == (query.tenant, query.holder) and 0 < now <= job.lease_until
 
 
 def _wanted(job: Job, query: JobPage) -> bool:

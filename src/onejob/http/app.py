@@ -10,7 +10,7 @@ from onejob.errors import OnejobError
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
 
-from . import clients, events, jobs, keys, quotas, reservations
+from . import clients, events, jobs, keys, quotas, reservations, results, work
 from .answers import Allowed, Answer, Header, refusal
 from .auth import Authenticator
 from .cloud import Cloud
@@ -34,6 +34,7 @@ from .sums import Counted, process_out
 log = logging.getLogger("onejob.http")
 
 QUOTAS = (*quotas.ROUTES, *reservations.ROUTES)
+_MAY_WAIT = {Act.READ, Act.WORK}  # whose requests may be answered long after they came
 _CHALLENGE = (b"www-authenticate", b"Bearer")
 
 
@@ -79,6 +80,8 @@ class App:
             *clients.ROUTES,
             *cloud,
             *events.ROUTES,
+            *results.ROUTES,
+            *work.ROUTES,
             *keys.ROUTES,
             *QUOTAS,
             *more,
@@ -133,6 +136,8 @@ class App:
             path=decoded(placeholders) if placeholders else (),
             limits=self._config,
         )
+        if route.act in _MAY_WAIT:
+            request.allowed = self._still_allowed(scope, credential, route.act)
         given = await route.handler(request)
         if given.stream is not None and route.act is not None:
             return given._replace(allowed=self._still_allowed(scope, credential, route.act))

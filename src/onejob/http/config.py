@@ -56,6 +56,8 @@ MEANINGS: Final = {
     "preparation_wait_seconds": "how long a cloud submission waits for its preparation before it is told `uploading`",
     "preparation_seconds_max": "how long a preparation may take; one that takes longer has failed",
     "preparations_max": "how many preparations this server does at once",
+    "callbacks": "whether submissions may name a URL that is told when the job has ended: none, those with a public "
+    "address, or any",
     "log_format": "how log lines are written: for people, or one JSON object each",
     "one_write": "whether head and body of an answer leave together, or apart as uvicorn does",
 }
@@ -104,6 +106,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     preparation_wait_seconds: float = 110.0  # the clients of the contract wait for 120
     preparation_seconds_max: float = 6 * 3600.0
     preparations_max: int = 100
+    callbacks: Literal["none", "public", "any"] = "none"
     log_format: Literal["text", "json"] = "text"
     one_write: bool = True  # head and body of an answer leave together; false: apart, as uvicorn does
 

@@ -32,6 +32,8 @@ class Exchange:
     _news = False  # something happened that nobody has received
     _waiter: asyncio.Future[None] | None = None
     _late = False
+    _heard_out = False  # the whole body was received
+    _hung_up = False  # the client sends no more
     _head = b""  # composed, and not yet written
     _left: int | None = None  # bytes of the answer to come; None: it has no stated length
     _stream: asyncio.Task[Any] | None = None
@@ -79,19 +81,20 @@ class Exchange:
         if self._expects and not self._transport.is_closing():
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._expects = False
-        if not (self.disconnected or self.response_complete):
+        if not self._over():
             # A complete request asks for no more bytes: whatever is piped behind it can wait for its answer.
             if self.more_body or not self._news:
                 self._flow.resume_reading()
             if not self._news:
                 await self._wait()
             self._news = False
-        if self.disconnected or self.response_complete:
+        if self._over():
             return {"type": "http.disconnect"}
         if self._late:
             raise TimeoutError
         body = b"".join(self._pieces)
         self._pieces, self._bytes = [], 0
+        self._heard_out = not self.more_body
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
     async def __call__(self, message: Any) -> None:
@@ -145,6 +148,11 @@ class Exchange:
         self._late = True
         self.tell()
 
+    def hang_up(self) -> None:
+        """The client sends no more: one that waits for something to happen has most likely gone."""
+        self._hung_up = True
+        self.tell()
+
     def abandon(self) -> None:
         """Nothing can be read from or said to the client any more."""
         self.disconnected = True
@@ -154,6 +162,10 @@ class Exchange:
         """An answer without an end would hold up a server that wants to leave."""
         if self._stream is not None:
             self._stream.cancel()
+
+    def _over(self) -> bool:
+        waits = self._heard_out and not self.response_started
+        return self.disconnected or self.response_complete or (self._hung_up and waits)
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()

@@ -39,7 +39,7 @@ async def submit(request: Request) -> Answer:
     size = memoryview(body.input).nbytes
     if size > INPUT_BYTES_MAX:
         raise TooLarge(f"an input has at most {INPUT_BYTES_MAX} bytes; store it elsewhere, send a reference")
-    submission = submission_of(body, key)
+    submission = submission_of(body, key, callbacks=request.limits.callbacks != "none")
     if size > BESIDE_BYTES:
         submission = await beside(size, worked_out, submission)
     if dry is not None:
@@ -53,17 +53,11 @@ async def submit_batch(request: Request) -> Answer:
         raise Invalid("Idempotency-Key", "a batch has no key; give each of its jobs an idempotencyKey")
     request.query()
     data = await request.body()
-    items = await beside(len(data), batched, data)
+    items = await beside(len(data), batched, data, request.limits.callbacks != "none")
     sent = iter(await request.ledger.submit_many([one for one in items if isinstance(one, Submission)]))
     verdicts = [next(sent) if isinstance(one, Submission) else one for one in items]
     mismatch = request.limits.mismatch_status
     return answer(200, BatchOut(request.id, [_verdict(verdict, mismatch) for verdict in verdicts]))
-
-
-async def job(request: Request) -> Answer:
-    request.query()
-    found = await request.ledger.job(request.path[0])
-    return answer(200, OneJobOut(request.id, job_out(found)))
 
 
 async def jobs(request: Request) -> Answer:
@@ -86,7 +80,11 @@ async def cancel(request: Request) -> Answer:
     return answer(200, OneJobOut(request.id, job_out(await request.ledger.cancel(request.path[0]))))
 
 
-def submission_of(body: SubmitBody, key: str | None) -> Submission:
+def submission_of(body: SubmitBody, key: str | None, *, callbacks: bool = False) -> Submission:
+    if body.callback is not None and not callbacks:
+        raise Invalid(
+            "callback", "this service tells no URL of ends; leave it out, and wait for the job or watch it"
+        )
     ttl, timeout, cost = body.idempotency_ttl_seconds, body.timeout_seconds, body.estimated_cost
     return Submission(
         type=body.type,
@@ -102,10 +100,11 @@ def submission_of(body: SubmitBody, key: str | None) -> Submission:
         labels=body.labels,
         estimated_cost=None if cost is None else micro_steps(cost),
         reservation=body.reservation,
+        callback=None if body.callback is None else body.callback.url,
     )
 
 
-def batched(data: bytes) -> list[Submission | Invalid]:
+def batched(data: bytes, callbacks: bool = False) -> list[Submission | Invalid]:
     """The items of a batch. What the shape of the body allows and an item still cannot say is its own fault."""
     bodies = shaped(data, BatchBody).jobs
     texts = [bytes(text) for text in shaped(data, BatchTexts).jobs]
@@ -114,13 +113,13 @@ def batched(data: bytes) -> list[Submission | Invalid]:
     # There is one member around them; the items of a second one would be missing here with their quotes.
     if data.count(b'"') != len('""') + sum(text.count(b'"') for text in texts):
         raise Invalid("body", "the body has two members of one name in an object; send each name once")
-    return [_item(body, text) for body, text in zip(bodies, texts, strict=True)]
+    return [_item(body, text, callbacks) for body, text in zip(bodies, texts, strict=True)]
 
 
-def _item(body: SubmitBody, text: bytes) -> Submission | Invalid:
+def _item(body: SubmitBody, text: bytes, callbacks: bool) -> Submission | Invalid:
     try:
         unbent_around("item", text, SubmitBody.apart)
-        submission = submission_of(body, None)
+        submission = submission_of(body, None, callbacks=callbacks)
         return worked_out(submission) if len(text) > SMALL_BYTES else submission
     except Invalid as error:
         return error
@@ -205,7 +204,6 @@ ROUTES = (
             LIMIT,
         ),
     ),
-    Route("GET", "/api/jobs/{id}", job, Act.READ, "Look at a job", None, OneJobOut, errors=("NOT_FOUND",)),
     Route(
         "POST",
         "/api/jobs/{id}/cancel",

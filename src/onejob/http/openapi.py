@@ -94,7 +94,7 @@ def described(routes: tuple[Route, ...], config: ServiceConfig) -> tuple[Route, 
 
 def openapi(routes: Iterable[Route], config: ServiceConfig) -> Schema:
     routes = tuple(routes)
-    schemas, components = _schemas(routes)
+    schemas, components = _schemas(routes, config)
     paths: Schema = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, config)
@@ -113,11 +113,14 @@ def openapi(routes: Iterable[Route], config: ServiceConfig) -> Schema:
     }
 
 
-def _schemas(routes: tuple[Route, ...]) -> tuple[dict[Any, Schema], Schema]:
+def _schemas(routes: tuple[Route, ...], config: ServiceConfig) -> tuple[dict[Any, Schema], Schema]:
     """The schema of everything that travels, and the named ones that they refer to."""
     kinds = list({kind: None for route in routes for kind in (route.takes, route.gives) if kind is not None})
     found, components = json.schema_components([*kinds, ProblemOut], ref_template=REF)
     components["ErrorOut"]["properties"]["code"]["enum"] = list(TITLES)
+    if config.callbacks == "none" and "SubmitBody" in components:
+        del components["SubmitBody"]["properties"]["callback"]
+        del components["CallbackBody"]
     _tell_items_apart(components)
     _tell_numbers_apart(components)
     return dict(zip([*kinds, ProblemOut], found, strict=True)), components

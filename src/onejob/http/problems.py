@@ -8,6 +8,7 @@ from onejob.core.receipt import Reason
 from onejob.errors import (
     IdempotencyConflict,
     Invalid,
+    LeaseLost,
     MayBeDone,
     NotFound,
     NotTheOwner,
@@ -18,6 +19,7 @@ from onejob.errors import (
     SubmissionRejected,
     Unavailable,
     Unknown,
+    WorkRefused,
 )
 
 RETRY_AFTER_STORE = 1
@@ -29,6 +31,12 @@ class Unauthorized(OnejobError):
 
 class Forbidden(OnejobError):
     """The credential is known, and has not the right."""
+
+
+class Leaving(OnejobError):
+    """This server is being stopped; nothing was done."""
+
+    retryable = True
 
 
 class RateLimited(OnejobError):
@@ -62,6 +70,9 @@ TITLES = {
     "SEQUENCE_GAP": (409, "A sequence number was left out"),
     "IDEMPOTENCY_KEY_REUSED": (409, "The key belongs to another submission"),
     "ALREADY_SETTLED": (409, "It was settled before"),
+    "STALE": (409, "The job is not yours any more"),
+    "TIMED_OUT": (409, "The time of this attempt is over"),
+    "NOT_ALLOWED": (409, "The state of the job does not allow it"),
     "REJECTED": (422, "The submission was rejected for good"),
     "PAYLOAD_TOO_LARGE": (413, "The body is too large"),
     "QUOTA_EXCEEDED": (429, "A quota is used up"),
@@ -111,6 +122,12 @@ def problem_of(error: OnejobError) -> Problem:
             return problem("REJECTED", text, jobId=error.job_id)
         case SubmissionRefused():
             return _refused(error)
+        case LeaseLost():
+            return problem("STALE", text)._replace(details=error.details)
+        case WorkRefused():
+            return problem(error.reason.value, text)._replace(details=error.details)
+        case Leaving():
+            return problem("SERVICE_UNAVAILABLE", text, RETRY_AFTER_STORE)
         case Forbidden():
             return problem("FORBIDDEN", text)
         case Unauthorized():

@@ -68,6 +68,7 @@ class Connection(HeadReader):
             return False
         if self.cycle is not None and not self._held:
             self.cycle.keep_alive = False
+        self._running.hang_up()
         return not self._running.response_started
 
     def shutdown(self) -> None:

@@ -22,6 +22,7 @@ from .config import ServiceConfig
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Allowed = Callable[[], Awaitable[bool]]
 T = TypeVar("T")
 
 QUERY_FIELDS_MAX = 50
@@ -31,6 +32,10 @@ REPEATED_MAX = 1024
 
 _LIMITS = ServiceConfig()
 _MEMBERS = json.Decoder(dict[str, Raw])
+
+
+async def _always() -> bool:
+    return True
 
 
 class TooLarge(Exception):
@@ -55,7 +60,7 @@ ANONYMOUS = Credential(Caller(tenant="", user="", actor=""), frozenset(), "anony
 
 
 class Request:
-    __slots__ = ("_receive", "credential", "headers", "id", "ledger", "limits", "path", "scope")
+    __slots__ = ("_receive", "allowed", "credential", "headers", "id", "ledger", "limits", "path", "scope")
 
     def __init__(
         self,
@@ -76,6 +81,12 @@ class Request:
         self.path = path  # what the pattern's placeholders stand for
         self._receive = receive
         self.limits = limits
+        self.allowed: Allowed = _always  # whether the credential still opens, for whoever has waited
+
+    async def gone(self) -> None:
+        """Returns when the client has gone away; only for a request whose body was read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
     def header(self, name: bytes) -> str | None:
         """The value of a header that may be sent once."""

@@ -26,6 +26,7 @@ from .app import App, Observe, unobserved
 from .config import WORKERS_MAX, ServiceConfig
 from .cors import Cors, loopback
 from .logs import Log, stderr_log, unforeseen
+from .notices import noticing
 from .protocol import guarded
 
 BACKLOG = 2048
@@ -83,7 +84,7 @@ async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrenc
     asyncio.get_running_loop().set_exception_handler(unforeseen)
     try:
         with bound(config.host, config.port) as listener:
-            async with open_ledger(config.engine) as ledger:
+            async with open_ledger(config.engine) as ledger, noticing(ledger, config):
                 if app is None:
                     await _server(config, ledger, log, listener).serve(sockets=[listener])
                     return 0
@@ -213,7 +214,7 @@ def _server(
     config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket, worker: Worker | None = None
 ) -> Server:
     def release() -> None:
-        ledger._host.gate.release_waiters()
+        ledger._host.release_waiters()
         if worker is not None:
             worker.stop()
 

@@ -3,14 +3,15 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from onejob.core.arrival import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
-from onejob.core.identity import CLIENT_ID_CHARS_MAX, NAME_CHARS_MAX, TYPE_QUEUE_SCOPE
+from onejob.core.identity import CLIENT_ID_CHARS_MAX, NAME_CHARS_MAX, RESERVED
 from onejob.core.ids import UUID
 from onejob.core.key import KEY_CHARS_MAX, SEQUENCE_MAX
 from onejob.core.limits import LIMIT_MAX
 from onejob.core.money import UNITS_MAX
+from onejob.core.notice import URL_CHARS_MAX
 from onejob.core.slots import SLOT_TTL_MS_DEFAULT, SLOT_TTL_MS_MAX, SLOT_TTL_MS_MIN
 from onejob.intake import ATTEMPTS_MAX, LABELS_BYTES_MAX, PRIORITY_MAX, TIMEOUT_MS_MAX
 
@@ -32,7 +33,7 @@ NAME: Schema = {
     "minLength": 1,
     "maxLength": NAME_CHARS_MAX,
     "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]+$",
-    "not": {"const": TYPE_QUEUE_SCOPE},
+    "not": {"enum": list(RESERVED)},
 }
 CLIENT_ID: Schema = {
     "type": "string",
@@ -72,6 +73,22 @@ Moment = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": _MOMENT
 Utc = Annotated[datetime, Meta(tz=True)]
 Seconds = Annotated[float, Meta(extra_json_schema={"minimum": 0.001, "maximum": TIMEOUT_MS_MAX / 1000})]
 Labels = Annotated[dict[str, str], Meta(description=f"At most {LABELS_BYTES_MAX} bytes as JSON.")]
+CallbackUrl = Annotated[
+    str,
+    Meta(
+        description="Told when the job has ended, where the service allows it.",
+        extra_json_schema={
+            "maxLength": URL_CHARS_MAX,
+            "pattern": '^https?://[A-Za-z0-9.-]+(?::[1-9][0-9]{0,3})?/[!-"$-~]*$',
+        },
+    ),
+]
+
+
+class CallbackBody(Struct, frozen=True, forbid_unknown_fields=True):
+    url: CallbackUrl
+
+
 Reserved = Annotated[str, Meta(extra_json_schema=RESERVATION)]
 Whole = Annotated[
     int | float, Meta(extra_json_schema={"type": "integer", "minimum": 0, "maximum": LIMIT_MAX})

@@ -16,6 +16,7 @@ from onejob.intake import ATTEMPTS_DEFAULT
 from .shapes import (
     BATCH_MAX,
     Attempts,
+    CallbackBody,
     Key,
     Labels,
     Moment,
@@ -37,8 +38,7 @@ class Asked(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A request; a member that nobody knows is a mistake worth telling."""
 
 
-def _null() -> Raw:
-    return Raw(b"null")
+_NULL = Raw(b"null")
 
 
 def _whole(number: float) -> int:
@@ -51,7 +51,7 @@ class SubmitBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True)
     apart: ClassVar[str] = "input"  # judged by itself, by the same rules as through every other door
 
     type: Name
-    input: Raw = field(default_factory=_null)
+    input: Raw = field(default_factory=lambda: _NULL)
     scope: Name | None = None
     idempotency_ttl_seconds: Window | None = None
     delivery: Delivery = Delivery.AT_LEAST_ONCE
@@ -63,6 +63,7 @@ class SubmitBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True)
     idempotency_key: Key | None = None
     estimated_cost: Money | None = None
     reservation: Reserved | None = None
+    callback: CallbackBody | None = None
 
     def __post_init__(self) -> None:
         if type(self.priority) is float or type(self.max_attempts) is float:
@@ -95,7 +96,9 @@ class JobOut(Body, frozen=True, rename="camel"):
     created_at: Utc
     changed_at: Utc
     run_at: Utc | None
+    started_at: Utc | None  # the latest attempt
     ended_at: Utc | None
+    progress: Raw  # as the latest attempt told it; null: it told nothing
     error: str | None
 
 
@@ -241,7 +244,9 @@ def job_out(job: JobView) -> JobOut:
         created_at=utc(head.created_at),
         changed_at=utc(head.changed_at),
         run_at=job.run_at if head.run_at else None,
+        started_at=job.started_at if head.started_at else None,
         ended_at=job.ended_at if head.ended_at else None,
+        progress=Raw(head.progress) if head.progress else _NULL,
         error=head.error or None,
     )
 

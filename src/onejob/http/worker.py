@@ -24,6 +24,7 @@ from .app import App
 from .channel import Ask, Brief, Channel, Gather, Leave, Leaving, Ready, Report, Stand, Told, ToWorker
 from .config import ServiceConfig
 from .logs import Log, stderr_log, trail, unforeseen
+from .notices import noticing
 from .serve import BACKLOG, LAST_WORDS_SECONDS, Server, leaving, observer, run_loop, uvicorn_config
 from .shelf import SharedRates
 from .sums import Counted
@@ -136,7 +137,7 @@ class Worker:
             uvicorn_config(config, self._app, log),
             self._listeners,
             ready=self._ready,
-            release=ledger._host.gate.release_waiters,
+            release=ledger._host.release_waiters,
             leave=leaving(config, self._app),
             leaving=lambda: channel.send(Leaving()),
         )
@@ -194,7 +195,8 @@ async def work(end: socket.socket) -> None:
     try:
         async with open_ledger(brief.config.engine, sweep=False) as ledger:
             ledger._host.start_upkeep(turn=brief.number - 1, turns=brief.workers)
-            await Worker(brief, channel, ledger, written).run()
+            async with noticing(ledger, brief.config):
+                await Worker(brief, channel, ledger, written).run()
         await channel.close()
     except OnejobError as error:
         log.error("it cannot serve: %s", error)

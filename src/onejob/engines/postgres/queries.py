@@ -5,7 +5,19 @@ from typing import Any
 from onejob.core.facts import JOB_ID_BYTES, U64, Attachment, Beside, Kind
 from onejob.core.identity import tenant_prefix
 from onejob.core.upkeep import DUE
-from onejob.engine import Attachments, Backlog, Due, Inputs, JobPage, Listing, Page, Query, Ready, Waiting
+from onejob.engine import (
+    Attachments,
+    Backlog,
+    Due,
+    Held,
+    Inputs,
+    JobPage,
+    Listing,
+    Page,
+    Query,
+    Ready,
+    Waiting,
+)
 from onejob.engines.codec import fact_of, fold_u64, unfold_u64
 
 from . import waiting
@@ -38,6 +50,13 @@ def asked(words: Statements, query: Query[Any], least: bytes = b"") -> tuple[str
                 "WHERE job_id = ANY ($1::bytea[]) AND beside = $2 AND index = 0 ORDER BY job_id"
             )
             values = [list(query.job_ids), int(Beside.INPUT)]
+        case Held():
+            # The last test is spelled as in the index job_held, which has only leases.
+            sql = (
+                f"{_from(words, Kind.JOB)} WHERE holder = $1 AND tenant = $2 AND lease_until >= {now} "
+                "AND lease_until > 0 ORDER BY id"
+            )
+            values = [query.holder, query.tenant]
         case _:
             raise TypeError(f"{type(query).__name__} is not one of the queries")
     return f"{sql} LIMIT {query.limit + 1}", values

@@ -7,7 +7,7 @@ import apsw
 from onejob.core.facts import JOB_ID_BYTES, U64, Attachment, Beside, Kind
 from onejob.core.identity import tenant_prefix
 from onejob.core.upkeep import DUE
-from onejob.engine import Attachments, Due, Inputs, JobPage, Listing, Page, Query, Ready, Waiting
+from onejob.engine import Attachments, Due, Held, Inputs, JobPage, Listing, Page, Query, Ready, Waiting
 from onejob.engines.codec import columns, fact_of, fold_u64, unfold_u64
 
 from . import waiting
@@ -37,13 +37,7 @@ def asked(query: Query[Any], now: int, least: bytes = b"") -> tuple[str, list[An
         case Listing():
             sql, values = _listing(query)
         case Attachments():
-            sql = (
-                'SELECT job_id, beside, "index", data FROM attachment WHERE job_id = ? AND beside = ? '
-                'AND ("index" < 0, "index") >= (? < 0, ?) AND EXISTS (SELECT 1 FROM job WHERE id = job_id '
-                'AND tenant = ?) ORDER BY "index" < 0, "index"'  # the upper half is stored as negative numbers
-            )
-            start = fold_u64(query.start)
-            values = [query.job_id, int(query.beside), start, start, query.tenant]
+            sql, values = _attachments(query)
         case Inputs():
             marks = ", ".join("?" * len(query.job_ids))
             sql = (
@@ -60,6 +54,13 @@ def asked(query: Query[Any], now: int, least: bytes = b"") -> tuple[str, list[An
                 "AND run_at <= ? AND lease_until < ? ORDER BY priority DESC, run_at, id"
             )
             values = [*query.types, now, now]
+        case Held():
+            # The last test is spelled as in the index job_held, which has only leases.
+            sql = (
+                f"{_from(Kind.JOB)} WHERE holder = ? AND tenant = ? AND lease_until >= ? AND lease_until > 0 "
+                "ORDER BY id"
+            )
+            values = [query.holder, query.tenant, now]
         case _:
             raise TypeError(f"{type(query).__name__} is not one of the queries")
     return f"{sql} LIMIT ?", [*values, query.limit + 1]
@@ -76,6 +77,16 @@ def items(query: Query[Any], rows: list[Any]) -> list[Any]:
 
 def _from(kind: Kind) -> str:
     return f"SELECT {', '.join(columns(kind))} FROM {kind.name.lower()}"
+
+
+def _attachments(query: Attachments) -> tuple[str, list[Any]]:
+    sql = (
+        'SELECT job_id, beside, "index", data FROM attachment WHERE job_id = ? AND beside = ? '
+        'AND ("index" < 0, "index") >= (? < 0, ?) AND EXISTS (SELECT 1 FROM job WHERE id = job_id '
+        'AND tenant = ?) ORDER BY "index" < 0, "index"'  # the upper half is stored as negative numbers
+    )
+    start = fold_u64(query.start)
+    return sql, [query.job_id, int(query.beside), start, start, query.tenant]
 
 
 def _listing(query: Listing) -> tuple[str, list[Any]]:

@@ -1,0 +1,88 @@
+"""What becomes of jobs, on an engine or against a server."""
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Raw, json
+
+from onejob.core.finish import Resolution
+from onejob.core.ids import parse_id, text_of
+from onejob.core.views import JobView
+from onejob.http.wire import OneJobOut, job_out
+from onejob.http.work_wire import WAIT_SECONDS_MAX, LogsOut
+from onejob.ledger import Ledger
+
+from .calls import Said, Server
+
+T = TypeVar("T")
+PAGE = 1000
+_NO_REQUEST = ""
+
+
+class WorkDoor(Protocol):
+    def result(self, job_id: str) -> Raw: ...
+
+    def logs(self, job_id: str, offset: int) -> LogsOut: ...
+
+    def resolve(self, job_id: str, resolution: Resolution, note: str) -> OneJobOut: ...
+
+    def awaited(self, job_id: str) -> OneJobOut:
+        """The job once it has ended, or as it is after half a minute."""
+
+
+class EngineWork:
+    ledger: Ledger
+    wait: Callable[[Coroutine[Any, Any, Any]], Any]
+
+    def result(self, job_id: str) -> Raw:
+        return Raw(self.wait(self.ledger.result_json(job_id)))
+
+    def logs(self, job_id: str, offset: int) -> LogsOut:
+        page = self.wait(self.ledger.log_lines(job_id, offset=offset, limit=PAGE))
+        return LogsOut(_NO_REQUEST, page.offset, list(page.lines), page.next, page.total, page.state)
+
+    def resolve(self, job_id: str, resolution: Resolution, note: str) -> OneJobOut:
+        return self._shown(self.ledger.resolve(job_id, resolution, note=note))
+
+    def awaited(self, job_id: str) -> OneJobOut:
+        return self._shown(self.ledger.wait(job_id, timedelta(seconds=WAIT_SECONDS_MAX)))
+
+    def _shown(self, asking: Coroutine[Any, Any, JobView]) -> OneJobOut:
+        job: JobView = self.wait(asking)
+        return OneJobOut(_NO_REQUEST, job_out(job))
+
+
+class ServerWork:
+    _server: Server
+    _read: Callable[[Said, type[Any]], Any]
+
+    def result(self, job_id: str) -> Raw:
+        said = self._server.ask("GET", f"{_path(job_id)}/result", repeat=True)
+        json.decode(said.body)  # what a server says is not printed unread
+        return Raw(said.body)
+
+    def logs(self, job_id: str, offset: int) -> LogsOut:
+        path = f"{_path(job_id)}/logs?offset={offset}&limit={PAGE}"
+        found: LogsOut = self._read(self._server.ask("GET", path, repeat=True), LogsOut)
+        return found
+
+    def resolve(self, job_id: str, resolution: Resolution, note: str) -> OneJobOut:
+        body = json.encode({"resolution": resolution, "note": note})
+        # A second try would find the job resolved, and be refused.
+        said = self._server.ask("POST", f"{_path(job_id)}/resolve", body, repeat=False)
+        found: OneJobOut = self._read(said, OneJobOut)
+        return found
+
+    def awaited(self, job_id: str) -> OneJobOut:
+        said = self._server.ask("GET", f"{_path(job_id)}?wait={SERVER_WAIT}", repeat=True)
+        found: OneJobOut = self._read(said, OneJobOut)
+        return found
+
+
+# Less than a call may take, whatever stands in between.
+SERVER_WAIT = 10
+
+
+def _path(job_id: str) -> str:
+    return f"/api/jobs/{text_of(parse_id(job_id))}"

@@ -1,0 +1,73 @@
+"""Notices: what a submitter's URL is told when its job has ended.
+
+A notice is a job of its own, made in the step that makes its job and let go in the step that ends it. So it is as
+durable as both, and is leased, tried again and kept like every other job; the service runs it.
+"""
+
+from urllib.parse import urlsplit
+
+from msgspec import Struct, json
+
+from .facts import U64, Attachment, Beside, Job, changed
+from .identity import NOTICE_TYPE
+from .invalid import Invalid
+from .states import JobState, Move, after
+
+ATTEMPTS_MAX = 20  # by the back-off, about half a day
+URL_CHARS_MAX = 2000
+
+
+class Notice(Struct, frozen=True):
+    """The input of a notice."""
+
+    url: str
+    job_id: bytes
+
+
+def notice_id(job_id: bytes) -> bytes:
+    """The other name of a job: whoever ends it knows where its notice would be."""
+    return job_id[:-1] + bytes((job_id[-1] ^ 0xFF,))
+
+
+def checked_url(url: str) -> str:
+    """Where a notice may go at all; whether its address may be reached is found out when it does."""
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except (ValueError, AttributeError):
+        parts, fine = urlsplit(""), None
+    if not fine or len(url) > URL_CHARS_MAX or not url.isascii() or not url.isprintable() or " " in url:
+        raise Invalid(
+            "callback", f"a callback is an http or https URL of at most {URL_CHARS_MAX} characters; mend it"
+        )
+    if parts.username is not None or parts.fragment:
+        raise Invalid("callback", "a callback has no password and no fragment; put a secret into its path")
+    return url
+
+
+def noticed(job: Job, url: str, now: int) -> tuple[Job, Attachment]:
+    """The notice of a new job: held back, counted nowhere, and not to be swept before its time."""
+    id = notice_id(job.id)
+    made = Job(
+        id,
+        job.tenant,
+        NOTICE_TYPE,
+        JobState.PREPARING,
+        NOTICE_TYPE,
+        "",
+        job.actor,
+        job.user,
+        now,
+        now,
+        0,
+        attempts_max=ATTEMPTS_MAX,
+    )
+    return made, Attachment(id, Beside.INPUT, U64(0), json.encode(Notice(url, job.id)))
+
+
+def let_go(notice: Job | None, state: JobState, now: int) -> tuple[Job, ...]:
+    """The notice of a job that ended like this, ready to be run. One that is lost has not come to its end."""
+    held = notice is not None and notice.type == NOTICE_TYPE and notice.state is JobState.PREPARING
+    if notice is None or not held or state is JobState.LOST:
+        return ()
+    return (changed(notice, now, state=after(notice.state, Move.COMMIT)),)

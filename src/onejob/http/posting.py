@@ -1,0 +1,94 @@
+"""Posting to an address that a stranger chose: looked up once, refused where it is not public, never redirected."""
+
+import asyncio
+import ipaddress
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+from functools import cache
+from urllib.parse import SplitResult, urlsplit
+
+POST_SECONDS_MAX = 15.0
+_STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})")
+_LINE_BYTES_MAX = 4096
+
+
+class NotPosted(Exception):
+    """Why, in words that may be shown to whoever chose the address."""
+
+
+async def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_private: bool) -> int:
+    """The status of the answer, whose body is not read."""
+    parts = urlsplit(url)
+    try:
+        async with asyncio.timeout(POST_SECONDS_MAX):
+            address = await _address(parts, allow_private=allow_private)
+            return await _posted(parts, address, body, headers)
+    except TimeoutError:
+        raise NotPosted(f"no answer within {POST_SECONDS_MAX:g} s") from None
+    except ssl.SSLError as error:
+        raise NotPosted(f"no secure connection ({error.reason or 'TLS'})") from None
+    except OSError:
+        raise NotPosted("no connection") from None
+
+
+async def _address(parts: SplitResult, *, allow_private: bool) -> str:
+    """The one that is connected to: what a second look-up would say does not matter."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            parts.hostname, _port(parts), type=socket.SOCK_STREAM
+        )
+    except (OSError, UnicodeError):
+        raise NotPosted("the name of the host is not known") from None
+    for *_, where in found:
+        address = str(where[0])
+        if allow_private or is_public(address):
+            return address
+    raise NotPosted("the address is not a public one, and such are not allowed here")
+
+
+def is_public(text: str) -> bool:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    # One inside the other: what counts is where it leads.
+    for name in ("ipv4_mapped", "sixtofour"):
+        inner = getattr(address, name, None)
+        if inner is not None:
+            return is_public(str(inner))
+    return address.is_global and not address.is_multicast
+
+
+async def _posted(parts: SplitResult, address: str, body: bytes, headers: Mapping[str, str]) -> int:
+    secure = parts.scheme == "https"
+    reader, writer = await asyncio.open_connection(
+        address,
+        _port(parts),
+        limit=_LINE_BYTES_MAX,
+        ssl=_trusted() if secure else None,
+        server_hostname=parts.hostname if secure else None,
+    )
+    try:
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        lines = [f"POST {target} HTTP/1.1", f"Host: {parts.netloc}", "Content-Type: application/json"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
+        writer.write("\r\n".join(lines).encode("ascii") + body)
+        await writer.drain()
+        try:
+            found = _STATUS.match(await reader.readline())
+        except ValueError:
+            found = None
+        if not found:
+            raise NotPosted("the answer is not HTTP")
+        return int(found[1])
+    finally:
+        writer.transport.abort()
+
+
+def _port(parts: SplitResult) -> int:
+    return parts.port or (443 if parts.scheme == "https" else 80)
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    return ssl.create_default_context()

@@ -1,0 +1,100 @@
+"""Signatures of notices: made with a tenant's secret, checked by whoever receives them.
+
+    Onejob-Delivery:  the id of the notice, the same on every repetition
+    Onejob-Signature: t=<unix seconds>,v1=<hex of HMAC-SHA256 over "<t>.<body>">
+
+After a rotation there are two `v1`, one for each secret, so that receivers may change theirs in between.
+"""
+
+import hmac
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct, json
+
+from . import audit
+from .clock import SystemClock
+from .core.identity import policy_id
+from .core.policy import LookUpPolicy, SetPolicy
+from .core.receipt import Missing, PolicyFound
+from .engine import Engine
+from .front import Front
+from .outcome import failure
+
+DELIVERY_HEADER: Final = "Onejob-Delivery"
+SIGNATURE_HEADER: Final = "Onejob-Signature"
+TOLERANCE_SECONDS: Final = 300.0
+POLICY_NAME: Final = "webhook"
+SECRETS_KEPT = 2
+_SIGNATURE_CHARS_MAX = 1000
+
+
+class Secrets(Struct, frozen=True):
+    """The newest first."""
+
+    secrets: tuple[str, ...] = ()
+
+
+def signature(secrets: Sequence[str], body: bytes, at: int) -> str:
+    """What is sent with a body at a moment, in unix seconds."""
+    return ",".join([f"t={at}", *(f"v1={_digest(secret, body, at)}" for secret in secrets)])
+
+
+def verify_webhook(
+    secret: str,
+    signature: str,
+    body: bytes,
+    *,
+    tolerance: float = TOLERANCE_SECONDS,
+    now: float | None = None,
+) -> bool:
+    """Whether this body was signed with the secret, not longer ago than the tolerance, in seconds."""
+    if len(signature) > _SIGNATURE_CHARS_MAX or not signature.isascii():
+        return False
+    parts = [part.strip().partition("=")[::2] for part in signature.split(",")]
+    times = [value for name, value in parts if name == "t"]
+    if len(times) != 1 or not times[0].isdigit() or len(times[0]) > 15:
+        return False
+    at = int(times[0])
+    moment = SystemClock().wall_ms() / 1000 if now is None else now
+    expected = _digest(secret, body, at)
+    # All are compared, so that the time it takes tells nothing.
+    known = [hmac.compare_digest(expected, value) for name, value in parts if name == "v1"]
+    return any(known) and abs(moment - at) <= tolerance
+
+
+async def secrets_of(engine: Engine, tenant: str) -> tuple[str, ...]:
+    """The secrets that a tenant's notices are signed with; none where none was made."""
+    look = LookUpPolicy(tenant=tenant, policy_id=policy_id(tenant, POLICY_NAME))
+    (reply,) = await engine.execute([look])
+    if isinstance(reply, PolicyFound):
+        return json.decode(reply.policy.body, type=Secrets).secrets
+    if isinstance(reply, Missing):
+        return ()
+    raise failure(reply, "")
+
+
+class WebhookSecret(Front):
+    """The secret of a caller's tenant."""
+
+    async def rotate(self) -> str:
+        """Draw a new secret; the one before signs as well, until the next rotation."""
+        tenant, fresh = self._caller.tenant, self._host.ids.secret()
+        before = await secrets_of(self._gate, tenant)
+        kept = Secrets((fresh, *before)[:SECRETS_KEPT])
+        reply = await self._ask(
+            SetPolicy(
+                tenant=tenant,
+                policy_id=policy_id(tenant, POLICY_NAME),
+                name=POLICY_NAME,
+                body=json.encode(kept),
+            )
+        )
+        if not isinstance(reply, PolicyFound):
+            raise failure(reply, "")
+        audit.told("webhook-secret", tenant=tenant, actor=self._caller.actor)
+        return fresh
+
+
+def _digest(secret: str, body: bytes, at: int) -> str:
+    return hmac.new(secret.encode(), b"%d.%b" % (at, body), "sha256").hexdigest()

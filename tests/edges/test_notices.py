@@ -1,0 +1,257 @@
+"""Notices over a real network: signed, at least once, tried again, and not to addresses that are not public."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import json
+
+import onejob
+from onejob.clock import FakeClock
+from onejob.core.ids import parse_id, text_of
+from onejob.core.notice import notice_id
+from onejob.http.app import App
+from onejob.http.config import ServiceConfig
+from onejob.http.notices import Notifier
+from onejob.http.posting import is_public
+from onejob.webhooks import WebhookSecret, signature
+from tests.edges.command_line import Command
+from tests.edges.serving import Client, served
+
+OPEN = ServiceConfig(callbacks="any")
+
+
+class Receiver:
+    """A submitter's server: keeps what it was sent, and answers with these statuses, the last one for ever."""
+
+    def __init__(self, *statuses: int) -> None:
+        self._statuses = list(statuses)
+        self.received: list[tuple[dict[str, str], bytes]] = []
+        self.url = ""
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
+        self.received.append((headers, await reader.readexactly(int(headers["content-length"]))))
+        status = self._statuses.pop(0) if len(self._statuses) > 1 else self._statuses[0]
+        if status:
+            writer.write(f"HTTP/1.1 {status} X\r\nLocation: {self.url}\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
+
+
+@asynccontextmanager
+async def receiving(*statuses: int) -> AsyncIterator[Receiver]:
+    receiver = Receiver(*statuses)
+    server = await asyncio.start_server(receiver.handle, "127.0.0.1", 0)
+    receiver.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/ends?from=us"
+    async with server:
+        yield receiver
+
+
+@pytest.fixture
+async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
+    async with served(App(queue, config=OPEN)) as client:
+        yield client
+
+
+@pytest.fixture
+async def secret(queue: onejob.Ledger) -> str:
+    return await WebhookSecret(queue._host, queue._caller).rotate()
+
+
+def notifier(queue: onejob.Ledger, *, allow_private: bool = True) -> Notifier:
+    return Notifier(queue._host.gate, queue._host.ids, allow_private=allow_private)
+
+
+def notice_of(job_id: str) -> str:
+    return text_of(notice_id(parse_id(job_id)))
+
+
+async def submitted(client: Client, url: str, **more: Any) -> str:
+    answer = await client.post("/api/jobs", {"type": "t", "callback": {"url": url}} | more)
+    assert answer.status == 202, answer
+    return str(answer.body["job"]["id"])
+
+
+async def test_an_end_is_told_once_and_signed(queue: onejob.Ledger, client: Client, secret: str) -> None:
+    async with receiving(204) as receiver:
+        job_id = await submitted(client, receiver.url)
+        assert await notifier(queue).round() == 0
+        await queue.cancel(job_id)
+        assert await notifier(queue).round() == 1
+        assert await notifier(queue).round() == 0
+    ((headers, body),) = receiver.received
+    told = json.decode(body)
+    assert (told["job"]["id"], told["job"]["state"]) == (job_id, "cancelled")
+    assert told["delivery"] == headers["onejob-delivery"] == notice_of(job_id)
+    mark = headers["onejob-signature"]
+    assert onejob.verify_webhook(secret, mark, body)
+    assert not onejob.verify_webhook("other", mark, body)
+    assert not onejob.verify_webhook(secret, mark, body + b" ")
+    assert (await queue.job(notice_of(job_id))).state == "success"
+
+
+async def test_several_processes_tell_it_once(queue: onejob.Ledger, client: Client, secret: str) -> None:
+    async with receiving(200) as receiver:
+        jobs = [await submitted(client, receiver.url) for _ in range(10)]
+        for job_id in jobs:
+            await queue.cancel(job_id)
+        told = await asyncio.gather(*(notifier(queue).round() for _ in range(5)))
+        assert sum(told) == 10
+    assert len(receiver.received) == 10
+
+
+async def test_a_failure_is_tried_again_with_the_same_delivery(
+    queue: onejob.Ledger, client: Client, secret: str, clock: FakeClock
+) -> None:
+    async with receiving(500, 302, 0, 200) as receiver:
+        job_id = await submitted(client, receiver.url)
+        await queue.cancel(job_id)
+        for error in ("answered 500", "answered 302", "the answer is not HTTP"):
+            assert await notifier(queue).round() == 1
+            assert (await queue.job(notice_of(job_id))).error == error
+            assert await notifier(queue).round() == 0  # not before its time
+            clock.advance(3600)
+        assert await notifier(queue).round() == 1
+    assert len({headers["onejob-delivery"] for headers, _ in receiver.received}) == 1
+    assert len(receiver.received) == 4  # a redirection is not followed
+    assert (await queue.job(notice_of(job_id))).state == "success"
+
+
+async def test_whoever_dies_while_telling_is_followed_by_another(
+    queue: onejob.Ledger, client: Client, secret: str, clock: FakeClock
+) -> None:
+    async with receiving(200) as receiver:
+        job_id = await submitted(client, receiver.url)
+        await queue.cancel(job_id)
+        dying = notifier(queue)
+        dying._deliver = _never  # type: ignore[method-assign]  # it is killed before it can say a word
+        task = asyncio.create_task(dying.round())
+        async with asyncio.timeout(5):
+            while (await queue.job(notice_of(job_id))).state != "running":
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        clock.advance(61)
+        await queue.sweep()
+        assert await notifier(queue).round() == 1
+    assert len(receiver.received) == 1
+
+
+async def _never(notice: object, said: object) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_addresses_that_are_not_public_are_refused(
+    queue: onejob.Ledger, client: Client, secret: str
+) -> None:
+    async with receiving(200) as receiver:
+        port = receiver.url.split(":")[2].split("/")[0]
+        hosts = (
+            "127.0.0.1",
+            "localhost",
+            "[::1]",
+            "0.0.0.0",
+            "[::ffff:127.0.0.1]",
+            "169.254.169.254",
+            "10.0.0.1",
+        )
+        for host in hosts:
+            await queue.cancel(job_id := await submitted(client, f"http://{host}:{port}/"))
+            assert await notifier(queue, allow_private=False).round() == 1
+            error = (await queue.job(notice_of(job_id))).error
+            assert error is not None
+            assert "not a public one" in error
+    assert receiver.received == []
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("8.8.8.8", True),
+        ("2001:4860:4860::8888", True),
+        ("127.0.0.1", False),
+        ("192.168.1.1", False),
+        ("100.64.0.1", False),
+        ("224.0.0.1", False),
+        ("fe80::1%eth0", False),
+        ("fd00::1", False),
+        ("::", False),
+        ("::ffff:10.0.0.1", False),
+        ("2002:7f00:1::", False),
+    ],
+)
+def test_what_a_public_address_is(address: str, public: bool) -> None:
+    assert is_public(address) is public
+
+
+async def test_without_a_secret_nothing_is_sent(queue: onejob.Ledger, client: Client) -> None:
+    async with receiving(200) as receiver:
+        await queue.cancel(job_id := await submitted(client, receiver.url))
+        await notifier(queue).round()
+    assert receiver.received == []
+    assert "webhook-secret create" in ((await queue.job(notice_of(job_id))).error or "")
+
+
+async def test_callbacks_are_refused_unless_the_service_allows_them(
+    queue: onejob.Ledger, client: Client
+) -> None:
+    body = {"type": "t", "callback": {"url": "https://a.example/"}}
+    async with served(App(queue)) as closed:
+        answer = await closed.post("/api/jobs", body)
+        assert (answer.status, answer.body["error"]["details"]) == (400, {"what": "callback"})
+        (verdict,) = (await closed.post("/api/jobs/batch", {"jobs": [body]})).body["verdicts"]
+        assert verdict["status"] == 400
+    for wrong in ({"url": "ftp://x/"}, {"url": "http://a:b@x/"}, {}, {"url": 1}, "https://a.example/"):
+        assert (await client.post("/api/jobs", body | {"callback": wrong})).status == 400, wrong
+    (verdict,) = (await client.post("/api/jobs/batch", {"jobs": [body]})).body["verdicts"]
+    assert verdict["status"] == 202
+
+
+async def test_a_repetition_makes_no_second_notice(queue: onejob.Ledger, client: Client, secret: str) -> None:
+    async with receiving(200) as receiver:
+        header = b"idempotency-key: k"
+        body = {"type": "t", "callback": {"url": receiver.url}}
+        first = await client.post("/api/jobs", body, header)
+        again = await client.post("/api/jobs", body | {"callback": {"url": receiver.url + "&other"}}, header)
+        assert first.body["job"]["id"] == again.body["job"]["id"]
+        await queue.cancel(first.body["job"]["id"])
+        assert await notifier(queue).round() == 1
+    assert len(receiver.received) == 1
+
+
+async def test_nobody_else_makes_or_takes_notices(client: Client) -> None:
+    assert (await client.post("/api/jobs", {"type": "onejob.notice"})).status == 400
+    assert (await client.post("/api/work/claim", {"types": ["onejob.notice"]})).status == 400
+
+
+def test_a_signature_is_checked_strictly() -> None:
+    mark = signature(["new", "old"], b"body", 1000)
+    assert onejob.verify_webhook("new", mark, b"body", now=1000)
+    assert onejob.verify_webhook("old", mark, b"body", now=1299)
+    assert not onejob.verify_webhook("old", mark, b"body", now=1301)
+    assert not onejob.verify_webhook("old", mark, b"body", now=699)
+    for wrong in (
+        "",
+        "t=1",
+        mark.replace("t=1000", "t=1001"),
+        f"t=5,{mark}",
+        "t=x,v1=y",
+        "\N{SNOWMAN}",
+        mark * 99,
+    ):
+        assert not onejob.verify_webhook("old", wrong, b"body", now=1000)
+
+
+@pytest.mark.usefixtures("bare_surroundings")
+def test_the_secret_is_made_and_rotated_on_the_command_line(run: Command, tmp_path: Path) -> None:
+    words = ("--json", "--engine", f"sqlite:///{tmp_path / 's.db'}")
+    assert run("webhook-secret", "rotate", *words).code != 0
+    first = run("webhook-secret", "create", *words)
+    assert first.code == 0, first.err
+    assert run("webhook-secret", "create", *words).code == 2
+    second = run("webhook-secret", "rotate", *words)
+    assert len({json.decode(one.out)["secret"] for one in (first, second)}) == 2
