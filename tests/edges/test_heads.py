@@ -37,7 +37,8 @@ def refusals(server: Server) -> dict[str, float]:
 async def test_every_path_that_can_be_got_gives_its_head_alone(queue: onejob.Ledger) -> None:
     app = App(queue)
     job_id = (await queue.submit("t", idempotency_key="k")).job_id
-    await queue.cancel(job_id)
+    (attempt,) = await queue.claim("t", start=True)
+    await queue.finish(attempt, {"done": True})
     paths = {route.path for route in app.routes.all if route.method == "GET"}
     async with served(app) as client:
         for path in paths:
