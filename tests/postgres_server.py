@@ -1,6 +1,7 @@
 """A real PostgreSQL on loopback, from the wheel that carries it; one for a run of the tests, a database for each."""
 
 import asyncio
+import atexit
 import os
 import pwd
 import shutil
@@ -11,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -126,11 +128,21 @@ class Server:
         tried = subprocess.run(
             [installed / "postgres", "--version"], capture_output=True, check=False, user=self._user, cwd="/"
         ) if _may_look(installed) else None  # fmt: skip
-        if tried is not None and tried.returncode == 0:
-            return installed
-        copy = self.folder / "install"
-        shutil.copytree(installed.parent, copy, symlinks=True)
-        return copy / "bin"
+        return installed if tried is not None and tried.returncode == 0 else _copied(installed)
+
+
+@cache
+def _copied(installed: Path) -> Path:
+    """A copy for this process, with the libraries where the programs look for them: beside their package."""
+    package = installed.parent.parent
+    folder = Path(tempfile.mkdtemp(prefix="onejob-pg-", dir="/tmp"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)
+    shutil.copytree(installed.parent, folder / package.name / installed.parent.name, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, folder / libraries.name, symlinks=True)
+    return folder / package.name / installed.parent.name / installed.name
 
 
 class Tables:

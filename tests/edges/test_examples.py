@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,6 @@ def test_the_demo_makes_one_job_and_one_result_for_each_order() -> None:
     assert "orders charged exactly once" in plain
 
 
-@pytest.mark.skipif(find_spec("fastapi") is None, reason="FastAPI is not installed")
 async def test_the_fastapi_app_runs_what_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT))

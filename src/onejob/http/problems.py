@@ -154,6 +154,8 @@ def _refused(error: SubmissionRefused) -> Problem:
 
 
 def _camel(name: str) -> str:
+    if not name.islower():
+        return name  # a variable, or what the wire calls so already
     first, *rest = name.split("_")
     return first + "".join(word.title() for word in rest)
 

@@ -1,7 +1,6 @@
 """Buckets of tokens that all workers share, in a file without a name that is mapped into each of them.
 
-A credential belongs to one set of a few places, which is locked for the microseconds of a change. If the lock
-cannot be had, the change is made without it: a rate may be off by one, but it must not hold up the service.
+A credential belongs to one set of a few places, which is locked for the microseconds of a change.
 """
 
 import fcntl
@@ -19,7 +18,6 @@ _PLACE: Final = Layout("=16sdd")  # whose, tokens, since when
 _WAYS: Final = 8
 _SETS: Final = 16_384
 _SET_BYTES: Final = _PLACE.size * _WAYS
-_TRIES_MAX: Final = 200
 
 
 def shelf_file() -> IO[bytes]:
@@ -64,19 +62,12 @@ class SharedRates(Rates):
     @contextmanager
     def _held(self, who: Who) -> Iterator[None]:
         _, start = _place(who)
-        locked = False
-        for _ in range(_TRIES_MAX):
-            try:
-                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, _SET_BYTES, start)
-            except OSError:
-                continue
-            locked = True
-            break
+        # Held for microseconds, and freed by the kernel if its holder dies.
+        fcntl.lockf(self._fd, fcntl.LOCK_EX, _SET_BYTES, start)
         try:
             yield
         finally:
-            if locked:
-                fcntl.lockf(self._fd, fcntl.LOCK_UN, _SET_BYTES, start)
+            fcntl.lockf(self._fd, fcntl.LOCK_UN, _SET_BYTES, start)
 
 
 def _place(who: Who) -> tuple[bytes, int]:
