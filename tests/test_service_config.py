@@ -57,7 +57,6 @@ def test_every_flat_setting_has_its_variable() -> None:
         "ONEJOB_IDLE_SECONDS_MAX": "3",
         "ONEJOB_DRAIN_SECONDS_MAX": "4",
         "ONEJOB_LOG_FORMAT": "json",
-        "ONEJOB_ONE_WRITE": "off",
         "ONEJOB_API_KEY": "of the command, not of the service",
     }
     assert service_config(None, environ) == ServiceConfig(
@@ -75,7 +74,6 @@ def test_every_flat_setting_has_its_variable() -> None:
         idle_seconds_max=3.0,
         drain_seconds_max=4.0,
         log_format="json",
-        one_write=False,
     )
 
 

@@ -59,7 +59,6 @@ MEANINGS: Final = {
     "callbacks": "whether submissions may name a URL that is told when the job has ended: none, those with a public "
     "address, or any",
     "log_format": "how log lines are written: for people, or one JSON object each",
-    "one_write": "whether head and body of an answer leave together, or apart as uvicorn does",
 }
 
 
@@ -108,7 +107,6 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     preparations_max: int = 100
     callbacks: Literal["none", "public", "any"] = "none"
     log_format: Literal["text", "json"] = "text"
-    one_write: bool = True  # head and body of an answer leave together; false: apart, as uvicorn does
 
     def __post_init__(self) -> None:
         if self.jwt is not None and not self.auth:

@@ -48,7 +48,6 @@ class Exchange:
         standing: Iterable[Header],
         expects: bool,
         keep_alive: bool,
-        one_write: bool,
     ) -> None:
         self.keep_alive = keep_alive
         self._pieces: list[bytes] = []  # of the body, which nobody has received
@@ -58,7 +57,6 @@ class Exchange:
         self._done = done
         self._standing = standing  # headers of every answer
         self._expects = expects  # to be asked for the body
-        self._one_write = one_write
 
     async def run(self, app: Any) -> None:
         try:
@@ -187,7 +185,7 @@ class Exchange:
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         self._head = b"".join((STATUS_LINE[status], header_lines(self._standing), lines, end))
         self._left = left
-        if left is None or not self._one_write:
+        if left is None:
             self._write(b"")
 
     def _go_on(self, body: bytes, *, more: bool) -> None:

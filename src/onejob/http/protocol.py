@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable
+from typing import ClassVar
 
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
@@ -17,6 +18,7 @@ from onejob.ids import SystemIds
 from .answers import refusal
 from .config import ServiceConfig
 from .deadlines import LINGER_SECONDS, Stage
+from .departures import Departing, Departures
 from .exchange import Exchange, on_the_wire
 from .heads import HeadReader, Unacceptable
 from .problems import problem
@@ -27,10 +29,12 @@ LEAVE_SECONDS = 0.25  # for requests that are on their way when the server is to
 
 
 class Connection(HeadReader):
+    departures: ClassVar[Departures] = Departures()
     # The newest; the one that is being answered may be older.
     cycle: Exchange | None = None  # type: ignore[assignment]  # all that uvicorn does with it is overridden here
     _running: Exchange | None = None
     _queue: deque[Exchange]
+    _departing: Departing  # the transport
     _held = b""  # received, and kept until the requests before it are answered
     _refusal = b""  # said when the requests before it are answered
     _deaf = False  # what comes is thrown away
@@ -40,7 +44,8 @@ class Connection(HeadReader):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         self._queue = deque()
-        super().connection_made(transport)
+        self._departing = Departing(transport, self.departures)
+        super().connection_made(self._departing)
 
     def connection_lost(self, exc: Exception | None) -> None:
         running, self._running, self.cycle = self._running, None, None
@@ -60,6 +65,7 @@ class Connection(HeadReader):
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn hangs up on whoever is done sending
         """A client may have said all it has to say, and still want its answer."""
         self._eof = True
+        self._departing.flush()  # the loop may close what lies below
         if self.stage is Stage.PARTED:
             return False
         if self.in_head or self._unfinished():
@@ -115,7 +121,6 @@ class Connection(HeadReader):
             keep_alive=not self._leaving
             and scope["http_version"] != "1.0"
             and self.parser.should_keep_alive(),
-            one_write=self.service.one_write,
         )
         if before is None or before.response_complete:
             self._start(exchange)
@@ -279,6 +284,7 @@ def guarded(config: ServiceConfig, refused: Callable[[str, int], None]) -> type[
 
     class Guarded(Connection):
         service = config
+        departures = Departures()
 
         def told(self, request_id: str, status: int) -> None:
             refused(request_id, status)

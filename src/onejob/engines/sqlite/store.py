@@ -149,8 +149,7 @@ class Store:
         """Insert rows with a few statements: each gives up the interpreter's lock once and must win it back."""
         start = 0
         while start < len(rows):
-            # Powers of two, so that few statements are prepared.
-            size = min(_ROWS_MAX, 1 << ((len(rows) - start).bit_length() - 1))
+            size = min(_ROWS_MAX, len(rows) - start)
             part = rows[start : start + size]
             self.db.execute(_with_marks(head, len(part[0]), size), list(chain.from_iterable(part)))
             start += size
