@@ -97,7 +97,7 @@ class App:
         begin = self._monotonic()
         found = self.routes.find(raw_path(scope))
         try:
-            given = await self._answer(found, scope, receive, request_id)
+            given = await self._answer(found, scope, receive, send, request_id)
         except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - every caller is told, and the log
@@ -110,7 +110,9 @@ class App:
         self._metrics.observe(route, given.status, seconds)
         self._observe(request_id, scope["method"], route, given, seconds)
 
-    async def _answer(self, found: Found | None, scope: Scope, receive: Receive, request_id: str) -> Answer:
+    async def _answer(
+        self, found: Found | None, scope: Scope, receive: Receive, send: Send, request_id: str
+    ) -> Answer:
         method = scope["method"]
         if found is None:
             return refusal(problem("NOT_FOUND", "there is no such path"), request_id)
@@ -136,6 +138,8 @@ class App:
             path=decoded(placeholders) if placeholders else (),
             limits=self._config,
         )
+        if isinstance(send, Exchange):
+            request.whole = send.whole_body  # our own connections know it without a message
         if route.act in _MAY_WAIT:
             request.allowed = self._still_allowed(scope, credential, route.act)
         given = await route.handler(request)

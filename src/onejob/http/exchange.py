@@ -115,18 +115,31 @@ class Exchange:
         if self.disconnected:
             return
         assert not self.response_started
+        status, body = given.status, given.body
         lines = given.lines or header_lines(given.headers)
-        if given.status == 204:
+        if status == 204:
             lines = b"%bcache-control: no-store\r\nx-request-id: %b\r\n" % (lines, request_id.encode())
         else:
-            size = len(given.body)
             lines = b"%bcache-control: no-store\r\nx-request-id: %b\r\ncontent-length: %d\r\n" % (
                 lines,
                 request_id.encode(),
-                size,
+                len(body),
             )
-        self._begin(given.status, lines, len(given.body))
-        self._go_on(given.body, more=False)
+        if self._scope["method"] == "HEAD":
+            body = b""
+        self.response_started = True
+        self._expects = False
+        self._transport.write(self._composed(status, lines) + body)
+        self._complete()
+
+    def whole_body(self) -> bytes | None:
+        """The body without messages, if all of it is here."""
+        if self.more_body or self._over() or self._late or self._heard_out:
+            return None
+        self._expects = self._news = False
+        self._heard_out = True
+        pieces, self._pieces, self._bytes = self._pieces, [], 0
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def take(self, piece: bytes) -> int:
         """A piece of the body came; returns how many bytes wait to be received."""
@@ -175,18 +188,22 @@ class Exchange:
     def _begin(self, status: int, lines: bytes, left: int | None) -> None:
         self.response_started = True
         self._expects = False
-        if self.more_body:
-            self.keep_alive = False  # the rest of the body would be taken for the next request
         if status in _BODILESS:
             left = left or 0
         if left is None:
             self._stream = asyncio.current_task()
             lines += b"transfer-encoding: chunked\r\n"
-        end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
-        self._head = b"".join((STATUS_LINE[status], header_lines(self._standing), lines, end))
+        self._head = self._composed(status, lines)
         self._left = left
         if left is None:
             self._write(b"")
+
+    def _composed(self, status: int, lines: bytes) -> bytes:
+        """The head of the answer."""
+        if self.more_body:
+            self.keep_alive = False  # the rest of the body would be taken for the next request
+        end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        return b"".join((STATUS_LINE[status], header_lines(self._standing), lines, end))
 
     def _go_on(self, body: bytes, *, more: bool) -> None:
         if self._scope["method"] == "HEAD":

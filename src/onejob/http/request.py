@@ -38,6 +38,10 @@ async def _always() -> bool:
     return True
 
 
+def _no_body() -> None:
+    return None
+
+
 class TooLarge(Exception):
     """The body, or the input in it, is beyond its limit."""
 
@@ -60,7 +64,9 @@ ANONYMOUS = Credential(Caller(tenant="", user="", actor=""), frozenset(), "anony
 
 
 class Request:
-    __slots__ = ("_receive", "allowed", "credential", "headers", "id", "ledger", "limits", "path", "scope")
+    __slots__ = (
+        "_receive", "allowed", "credential", "headers", "id", "ledger", "limits", "path", "scope", "whole",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -80,6 +86,7 @@ class Request:
         self.ledger = ledger  # acting for the credential's caller
         self.path = path  # what the pattern's placeholders stand for
         self._receive = receive
+        self.whole: Callable[[], bytes | None] = _no_body  # the body, where all of it is here already
         self.limits = limits
         self.allowed: Allowed = _always  # whether the credential still opens, for whoever has waited
 
@@ -122,15 +129,9 @@ class Request:
 
     async def body(self) -> bytes:
         """The whole body, within the limits of size and time."""
-        try:
-            body, more = await self._piece()
-            # Most bodies come in one piece: the timer is for the others. Until the first, the connection has its own.
-            if more:
-                async with asyncio.timeout(self.limits.body_seconds_max):
-                    body = await self._rest(bytearray(body))
-        except TimeoutError as error:
-            seconds = self.limits.body_seconds_max
-            raise Invalid("body", f"the body took longer than {seconds:g} s; send it faster") from error
+        body = self.whole()
+        if body is None:
+            body = await self._received()
         if len(body) > self.limits.body_bytes_max:
             raise TooLarge(f"a body has at most {self.limits.body_bytes_max} bytes; send less")
         return body
@@ -148,6 +149,18 @@ class Request:
     async def no_body(self) -> None:
         if await self.body():
             raise Invalid("body", "this path takes no body; leave it out")
+
+    async def _received(self) -> bytes:
+        try:
+            body, more = await self._piece()
+            # Most bodies come in one piece: the timer is for the others. Until the first, the connection has its own.
+            if not more:
+                return body
+            async with asyncio.timeout(self.limits.body_seconds_max):
+                return await self._rest(bytearray(body))
+        except TimeoutError as error:
+            seconds = self.limits.body_seconds_max
+            raise Invalid("body", f"the body took longer than {seconds:g} s; send it faster") from error
 
     async def _rest(self, body: bytearray) -> bytes:
         more = True
