@@ -12,6 +12,7 @@ from .receipt import AnyReply, Defect
 from .step import JOBS_MAX, Command, Cut, Facts, Footprint, Step
 
 _NOTHING = Facts()
+_KINDS = tuple(Kind)
 
 
 class Trespass(Exception):
@@ -48,8 +49,8 @@ class Working:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.tables: list[dict[bytes, Any]] = [{} for _ in Kind]
-        self._loaded: list[dict[bytes, Any]] = [{} for _ in Kind]  # as it was before the first change
+        self.tables: list[dict[bytes, Any]] = [{} for _ in _KINDS]
+        self._loaded: list[dict[bytes, Any]] = [{} for _ in _KINDS]  # as it was before the first change
         self._places = {cls: (self.tables[kind], self._loaded[kind]) for cls, kind in KINDS.items()}
         self._records: dict[bytes, Record | None] = self.tables[Kind.RECORD]
         self._jobs: dict[bytes, Job | None] = self.tables[Kind.JOB]
@@ -139,9 +140,8 @@ class Working:
 
     def changes(self) -> Changes:
         changes = Changes({}, {}, {}, self._adds, self._cuts, self._settled())
-        for kind in Kind:
-            table = self.tables[kind]
-            for id, old in self._loaded[kind].items():
+        for kind, table, loaded in zip(_KINDS, self.tables, self._loaded, strict=True):
+            for id, old in loaded.items():
                 new = table[id]
                 if old is None:
                     if new is not None:

@@ -50,6 +50,7 @@ class Combine:
         self._closed = False
         self.trouble: Exception | None = None  # of the last batch of writes; None: it went well
         self.committed: Callable[[Sequence[AnyReply]], None] | None = None  # told of every batch of writes
+        self.before_reads: Callable[[], None] | None = None  # told when a batch of reads sets out
 
     @property
     def durability(self) -> Durability:
@@ -63,9 +64,7 @@ class Combine:
             deliver(Unavailable(f"the ledger is {word}: nothing was done; repeat later with the same key"))
             return
         if not queue.starting and len(queue.running) < queue.lanes:
-            queue.starting = True
-            # At the end of this turn of the loop, so that whoever else is ready joins the batch.
-            asyncio.get_running_loop().call_soon(self._start, queue)
+            self._start(queue)
 
     async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
         loop = asyncio.get_running_loop()
@@ -95,15 +94,19 @@ class Combine:
         await self._engine.aclose()
 
     def _start(self, queue: "_Queue") -> None:
-        queue.starting = False
-        loop = asyncio.get_running_loop()
-        while queue.size and (free := queue.lanes - len(queue.running)):
-            # Shared out, so that one batch is prepared while another is made durable.
-            share = max(SHARE_MIN, -(-queue.size // free))
-            batch = queue.take(min(share, self._batch_max))
-            queue.running.add(loop.create_task(self._run(queue, batch)))
+        """A batch is taken at the end of this turn of the loop, so that whoever else is ready joins it."""
+        queue.starting = True
+        queue.running.add(asyncio.get_running_loop().create_task(self._run(queue)))
 
-    async def _run(self, queue: "_Queue", batch: list[tuple[Command[Any], Deliver]]) -> None:
+    async def _run(self, queue: "_Queue") -> None:
+        queue.starting = False
+        if queue is self._reads and self.before_reads is not None:
+            self.before_reads()
+        # Shared out, so that one batch is prepared while another is made durable.
+        free = queue.lanes - len(queue.running) + 1
+        batch = queue.take(min(max(SHARE_MIN, -(-queue.size // free)), self._batch_max))
+        if queue.size and free > 1:
+            self._start(queue)
         results: Sequence[AnyReply | Exception]
         trouble: Exception | None = None
         try:
@@ -122,7 +125,7 @@ class Combine:
         this = asyncio.current_task()
         assert this is not None
         queue.running.discard(this)
-        if not queue.starting:
+        if queue.size and not queue.starting:
             self._start(queue)
         for (_, deliver), result in zip(batch, results, strict=True):
             try:

@@ -1,6 +1,5 @@
-"""Point reads on their way: equal questions that come in one turn of the loop are asked once."""
+"""Point reads on their way: equal questions that wait for the same batch are asked once."""
 
-import asyncio
 from typing import Any
 
 from onejob.core.receipt import AnyReply
@@ -15,6 +14,7 @@ class Looks:
     def __init__(self, inner: Combine) -> None:
         self._inner = inner
         self._waiting: dict[Command[Any], list[Deliver]] = {}
+        inner.before_reads = self._waiting.clear  # what has set out is joined by nobody
 
     def post(self, command: Command[Any], deliver: Deliver) -> None:
         assert not command.writes
@@ -22,17 +22,13 @@ class Looks:
         if askers is not None:
             askers.append(deliver)
             return
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._set_out)
-        self._waiting[command] = [deliver]
-
-    def _set_out(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for command, askers in waiting.items():
-            self._inner.post(command, askers[0] if len(askers) == 1 else self._landing(command, askers))
+        self._waiting[command] = askers = [deliver]
+        self._inner.post(command, self._landing(command, askers))
 
     def _landing(self, command: Command[Any], askers: list[Deliver]) -> Deliver:
         def land(result: AnyReply | Exception) -> None:
+            if self._waiting.get(command) is askers:
+                del self._waiting[command]  # it was turned away, and never set out
             first, *others = askers
             first(result)
             for deliver in others:
