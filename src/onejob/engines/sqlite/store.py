@@ -31,6 +31,7 @@ _CUT = 'DELETE FROM attachment WHERE job_id = ? AND beside = ? AND "index" = ?'
 _CUT_ALL = "DELETE FROM attachment WHERE job_id = ?"
 _IDS_MAX = 4096
 _ROWS_MAX = 64
+_ROWS_STEP = 8
 _COMMANDS_FAULT = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
 
 Work = Callable[[Sequence[Command[Any]]], list[AnyReply]]
@@ -149,7 +150,9 @@ class Store:
         """Insert rows with a few statements: each gives up the interpreter's lock once and must win it back."""
         start = 0
         while start < len(rows):
-            size = min(_ROWS_MAX, len(rows) - start)
+            # Two statements at most up to the largest, and few lengths, so that few are prepared.
+            left = min(_ROWS_MAX, len(rows) - start)
+            size = left - left % _ROWS_STEP or left
             part = rows[start : start + size]
             self.db.execute(_with_marks(head, len(part[0]), size), list(chain.from_iterable(part)))
             start += size
