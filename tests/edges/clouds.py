@@ -82,7 +82,7 @@ async def limit(ledger: onejob.Ledger, user: str = "local", **limits: Any) -> No
 
 @asynccontextmanager
 async def cloud(
-    url: str = "memory://", *, lease: float = 30.0, config: ServiceConfig | None = None, **hooks: Any
+    url: str, *, lease: float = 30.0, config: ServiceConfig | None = None, **hooks: Any
 ) -> AsyncIterator[Cloud]:
     keys = onejob.IdempotencyConfig(pending_ttl_seconds=lease, cleanup_interval_seconds=60)
     async with onejob.open(url, config=keys) as ledger:

@@ -16,8 +16,8 @@ EXPOSED = {"idempotent-replayed", "idempotency-expires", "location", "retry-afte
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = f'cors_origins = ["{OURS}", "http://localhost:3000"]'
+def server(tmp_path_factory: pytest.TempPathFactory, shared_settings: str) -> Iterator[Server]:
+    settings = f'{shared_settings}cors_origins = ["{OURS}", "http://localhost:3000"]'
     with serving(tmp_path_factory.mktemp("cors"), settings) as running:
         yield running
 

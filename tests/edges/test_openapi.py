@@ -16,7 +16,7 @@ from onejob.http.openapi import openapi
 from onejob.http.problems import TITLES
 from tests.edges.process import Process, process
 
-EXAMPLES = 20
+EXAMPLES = 10  # on each engine
 SEED = 1
 # A stream of events ends with its job; tests/edges/test_events.py tries it.
 STREAMS = "/api/jobs/{id}/events"
@@ -25,8 +25,8 @@ WAITS = "/api/work/claim"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with process(tmp_path_factory.mktemp("openapi"), "--engine", "memory://") as running:
+def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[Process]:
+    with process(tmp_path_factory.mktemp("openapi"), "--engine", shared_url) as running:
         yield running
 
 

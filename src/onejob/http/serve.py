@@ -1,6 +1,7 @@
 """Runs the service on uvicorn. Without authentication it binds to loopback and to nothing else."""
 
 import asyncio
+import logging
 import os
 import socket
 import sys
@@ -141,10 +142,10 @@ def address(listener: socket.socket) -> str:
 def say_ready(
     config: ServiceConfig, address: str, durability: Durability, *, workers: int = 1, caveat: str = ""
 ) -> None:
-    """The one line on stdout; and on stderr what the durability does not cover."""
+    """The one line on stdout; and in the log what the durability does not cover."""
     print(ready_line(config, address, durability, workers), flush=True)
     if caveat:
-        print(f"take care: {caveat}", file=sys.stderr, flush=True)
+        logging.getLogger("onejob.http").warning("take care: %s", caveat)
 
 
 def ready_line(config: ServiceConfig, address: str, durability: Durability, workers: int = 1) -> str:
