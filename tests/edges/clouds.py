@@ -125,6 +125,10 @@ class Blocking:
         assert self.go.wait(30)
 
 
+def begin(service: Cloud, key: str | None = "k", **members: Any) -> "asyncio.Task[Told]":
+    return asyncio.create_task(service.submit(key, **members))
+
+
 async def until(happened: Any, seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
         while not happened():

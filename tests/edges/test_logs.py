@@ -26,8 +26,8 @@ SECRET = "canary-credential-2342"
 SUBMISSION = {"type": "charge", "input": {"card": PAYLOAD}, "labels": {"note": PAYLOAD}}
 
 
-def made_key(url: str) -> str:
-    command = [*ONEJOB, "apikey", "create", "ci", "--role", "operator", "--json", "--engine", url]
+def made_key(*where: str) -> str:
+    command = [*ONEJOB, "apikey", "create", "ci", "--role", "operator", "--json", *where]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return str(json.loads(told)["secret"])
 
@@ -57,7 +57,7 @@ def told(
     request: pytest.FixtureRequest, shared_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
     """What a server tells about all that was asked."""
-    credential = made_key(shared_url)
+    credential = made_key("--engine", shared_url, "--tenant", request.param)
     asked = f'{engine_line(shared_url)}auth = true\nlog_requests = "all"\nlog_format = "{request.param}"'
     with serving(tmp_path_factory.mktemp("logs"), asked) as server:
         everything_asked(server, credential)
