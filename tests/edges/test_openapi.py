@@ -16,7 +16,7 @@ from onejob.http.openapi import openapi
 from onejob.http.problems import TITLES
 from tests.edges.process import Process, process
 
-EXAMPLES = 10  # on each engine
+EXAMPLES = 20
 SEED = 1
 # A stream of events ends with its job; tests/edges/test_events.py tries it.
 STREAMS = "/api/jobs/{id}/events"
@@ -130,12 +130,14 @@ TWO_KEYS = "/api/clients/{client_id}/jobs"
     ids=["most paths", "sequences", "the cloud contract"],
 )
 def test_strange_requests_find_no_failure_and_nothing_undescribed(
-    service: Process, tmp_path: Path, which: list[str]
+    service: Process, shared_url: str, tmp_path: Path, which: list[str]
 ) -> None:
+    # Every strange value there is on the one store, random ones on the other: together they cost what one did.
+    phase = "coverage" if shared_url.startswith("postgresql") else "fuzzing"
     validate(service.get("/openapi.json").json)
     command = [
         str(Path(sys.executable).with_name("schemathesis")), "run", f"{service.address}/openapi.json",
-        "--phases", "coverage,fuzzing", "--max-examples", str(EXAMPLES), "--seed", str(SEED), *which,
+        "--phases", phase, "--max-examples", str(EXAMPLES), "--seed", str(SEED), *which,
         "--generation-database", "none", "--request-timeout", "20", "--no-color",
     ]  # fmt: skip
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
