@@ -109,6 +109,44 @@ async def test_a_preparing_job_holds_a_slot_that_ends_with_its_lease(
     assert ((await queue.usage()).live, await queue.reservations()) == (1, [])
 
 
+@pytest.mark.parametrize("owns_keys", [False, True])
+async def test_a_job_that_is_being_prepared_counts_when_its_user_gets_limits(
+    queue: onejob.Ledger, clock: FakeClock, owns_keys: bool
+) -> None:
+    ann = queue.acting(tenant="default", user="ann", actor=Actor.user("ann"), owns_keys=owns_keys)
+    held = await ann.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
+    assert isinstance(held, onejob.Reservation)
+    await queue.set_quota("ann", onejob.Limits(max_concurrent=1))
+    assert (await queue.usage("ann")).reserved == 1
+    with pytest.raises(SubmissionRefused, match="Quota exceeded"):
+        await ann.submit("t")
+    clock.advance(30)
+    held = await ann.renew(held)
+    clock.advance(50)
+    with pytest.raises(SubmissionRefused, match="Quota exceeded"):
+        await ann.submit("t")
+    await ann.commit(held)
+    assert ((await queue.usage("ann")).live, await queue.reservations("ann")) == (1, [])
+    await ann.cancel(held.job_id)
+    assert (await queue.usage("ann")).live == 0
+
+
+async def test_whoever_takes_over_is_told_which_limit_is_near(queue: onejob.Ledger, clock: FakeClock) -> None:
+    await queue.set_quota("local", onejob.Limits(max_concurrent=1, jobs_per_hour=10))
+    left = await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
+    assert isinstance(left, onejob.Reservation)
+    clock.advance(61)
+    held = await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
+    assert isinstance(held, onejob.Reservation)
+    assert [(one.limit, one.message) for one in held.warnings] == [
+        ("maxConcurrent", "1 of 1 concurrent jobs are in use")
+    ]
+    clock.advance(61)
+    finished = await queue.submit("t", idempotency_key="k")
+    assert (finished.job_id, finished.taken_over) == (left.job_id, True)
+    assert [one.limit for one in finished.warnings] == ["maxConcurrent"]
+
+
 async def test_upkeep_counts_again_and_finds_no_drift(queue: onejob.Ledger, clock: FakeClock) -> None:
     await queue.set_quota("local", onejob.Limits(max_concurrent=9))
     jobs = [(await queue.submit("t", n, estimated_cost="0.5")).job_id for n in range(5)]
