@@ -10,7 +10,7 @@ from onejob.core.money import MICRO
 from onejob.core.states import JobState
 from onejob.http.config import ServiceConfig
 
-from .clouds import Upload, begin, cloud, limit, until
+from .clouds import Cloud, Upload, begin, cloud, limit, until
 
 FULL = "Quota exceeded: Maximum 1 concurrent jobs allowed"
 
@@ -39,8 +39,18 @@ async def test_a_flood_of_new_keys_begins_no_more_preparations_than_there_is_roo
         tasks = [begin(service, f"k{n}") for n in range(20)]
         await until(lambda: sum(task.done() for task in tasks) == 17 and len(upload.seen) >= 3)
         assert len(upload.seen) == 3
+        assert preparations(service) == 3
         upload.go.set()
         assert sum(one.success for one in await asyncio.gather(*tasks)) == 3
+        assert preparations(service) == 0
+
+
+def preparations(service: Cloud) -> float:
+    """As the metrics tell: one number, whoever's the jobs are."""
+    (told,) = [family for family in service.app._metrics.families() if family.name == "onejob_preparations"]
+    (sample,) = told.samples
+    assert sample.labels == {}
+    return sample.value
 
 
 @pytest.mark.parametrize("most", [0, 1])
