@@ -86,6 +86,12 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(capsys)
 
 
+@pytest.fixture
+def on_engine(run: Command, lasting_url: str) -> Command:
+    """The command on an engine of its own."""
+    return run.to("--engine", lasting_url)
+
+
 @pytest.fixture(scope="module")
 def store(shared_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """A server and its store: where both doors lead to one place."""
