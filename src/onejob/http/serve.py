@@ -1,7 +1,6 @@
 """Runs the service on uvicorn. Without authentication it binds to loopback and to nothing else."""
 
 import asyncio
-import logging
 import os
 import socket
 import sys
@@ -26,7 +25,7 @@ from onejob.worker import Worker
 from .app import App, Observe, unobserved
 from .config import WORKERS_MAX, ServiceConfig
 from .cors import Cors, loopback
-from .logs import Log, stderr_log, unforeseen
+from .logs import Log, stderr_log, take_care, unforeseen
 from .notices import noticing
 from .protocol import guarded
 
@@ -145,7 +144,7 @@ def say_ready(
     """The one line on stdout; and in the log what the durability does not cover."""
     print(ready_line(config, address, durability, workers), flush=True)
     if caveat:
-        logging.getLogger("onejob.http").warning("take care: %s", caveat)
+        take_care(caveat)
 
 
 def ready_line(config: ServiceConfig, address: str, durability: Durability, workers: int = 1) -> str:
