@@ -110,7 +110,8 @@ async def test_a_failure_frees_the_slot_and_the_key_may_try_again_with_the_same_
         assert "\n" not in str(told.error)
         assert (await service.standing()).used == 0
         upload.fails = None
-        assert (await service.submit("k")) == Told(True, job_id, "pending", True, True, None, [], None)
+        near = ["1 of 1 concurrent jobs are in use"]
+        assert (await service.submit("k")) == Told(True, job_id, "pending", True, True, None, near, None)
         assert [seen.token for seen in upload.seen] == [1, 2]
         assert len(await service.ledger.jobs()) == 1
 
