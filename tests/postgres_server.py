@@ -45,13 +45,13 @@ class Server:
         self.folder = Path(tempfile.mkdtemp(prefix="onejob-pg-", dir="/tmp"))
         self.port = free_port()
         self.settings = _SETTINGS | settings
-        self._user = pwd.getpwnam("nobody").pw_name if os.geteuid() == 0 else None
+        self.user = pwd.getpwnam("nobody").pw_name if os.geteuid() == 0 else None
         self._numbers = iter(range(10**9))
         self._bin = self._reachable(_installed())
         self.process: subprocess.Popen[bytes] | None = None
-        if self._user is not None:
+        if self.user is not None:
             self.folder.chmod(0o755)
-            shutil.chown(self.folder, self._user)
+            shutil.chown(self.folder, self.user)
 
     @property
     def data(self) -> Path:
@@ -68,7 +68,7 @@ class Server:
         log = (self.folder / "log").open("ab")
         self.process = subprocess.Popen(
             [self._bin / "postgres", "-D", str(self.data), "-k", str(self.folder), *options],
-            stdout=log, stderr=log, user=self._user,
+            stdout=log, stderr=log, user=self.user,
         )  # fmt: skip
         log.close()
         self.run("pg_isready", "-h", "127.0.0.1", "-p", str(self.port), "-t", "30", tries=100)
@@ -89,7 +89,7 @@ class Server:
         for left in reversed(range(tries)):
             ran = subprocess.run(
                 [self._bin / program, *arguments], capture_output=True, text=True, check=False,
-                user=self._user, cwd=self.folder,
+                user=self.user, cwd=self.folder,
             )  # fmt: skip
             if ran.returncode == 0:
                 return ran.stdout
@@ -101,7 +101,7 @@ class Server:
         return subprocess.Popen(
             [self._bin / program, *arguments],
             cwd=self.folder,
-            user=self._user,
+            user=self.user,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -126,7 +126,7 @@ class Server:
     def _reachable(self, installed: Path) -> Path:
         """The programs, where the user that runs them can go: an environment may be inside a private folder."""
         tried = subprocess.run(
-            [installed / "postgres", "--version"], capture_output=True, check=False, user=self._user, cwd="/"
+            [installed / "postgres", "--version"], capture_output=True, check=False, user=self.user, cwd="/"
         ) if _may_look(installed) else None  # fmt: skip
         return installed if tried is not None and tried.returncode == 0 else _copied(installed)
 

@@ -1,12 +1,15 @@
 """Jobs from before there were limits: counted now, so that a new limit holds for what runs already."""
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from .core.facts import Job
-from .core.identity import policy_id, tally_id
+from .core.identity import policy_id, record_id, tally_id
 from .core.limits import POLICY_NAME
 from .core.receipt import Tended
 from .core.recount import LIVE, Adopt
+from .core.states import JobState
 from .engine import Engine, JobPage
 
 PAGE = 500
@@ -21,7 +24,7 @@ async def adopt(engine: Engine, tenant: str, user: str | None = None) -> int:
         adopted = sum(
             [
                 await _adopt(engine, JobPage(tenant=tenant, user=user, state=state, limit=PAGE))
-                for state in LIVE
+                for state in (*LIVE, JobState.PREPARING)
             ]
         )
         total += adopted
@@ -34,7 +37,7 @@ async def _adopt(engine: Engine, query: JobPage) -> int:
     adopted, before = 0, b""
     for _ in range(PAGES_MAX):
         page = await engine.scan(replace(query, before=before))
-        commands = [_adoption(job) for job in page.items if not job.slot]
+        commands = [command for job in page.items if not job.slot for command in _adoptions(job)]
         if commands:
             replies = await engine.execute(commands)
             adopted += sum(isinstance(reply, Tended) and reply.changed for reply in replies)
@@ -44,11 +47,15 @@ async def _adopt(engine: Engine, query: JobPage) -> int:
     return adopted
 
 
-def _adoption(job: Job) -> Adopt:
-    return Adopt(
-        tenant=job.tenant,
-        tally_id=tally_id(job.tenant, job.user),
-        policy_id=policy_id(job.tenant, POLICY_NAME),
-        user=job.user,
-        job_id=job.id,
-    )
+def _adoptions(job: Job) -> Iterator[Adopt]:
+    """A preparing job does not tell whether its key is the user's own or shared: one of the two names nothing."""
+    preparing = job.state is JobState.PREPARING
+    for owner in ("", job.user) if preparing else ("",):
+        yield Adopt(
+            tenant=job.tenant,
+            tally_id=tally_id(job.tenant, job.user),
+            policy_id=policy_id(job.tenant, POLICY_NAME),
+            user=job.user,
+            job_id=job.id,
+            record_id=record_id(job.tenant, job.scope, job.key, owner) if preparing else b"",
+        )

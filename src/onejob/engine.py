@@ -1,8 +1,8 @@
 """The one seam. An engine is a place where a decision happens atomically and durably; it knows no rules."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
@@ -24,13 +24,17 @@ __all__ = [
     "Inputs",
     "JobPage",
     "Listing",
+    "Paced",
     "Page",
+    "Qualified",
     "Query",
     "Ready",
     "StoreRefused",
+    "Telling",
     "Unavailable",
     "Unknown",
     "Waiting",
+    "caveat_of",
 ]
 
 T = TypeVar("T")
@@ -150,3 +154,36 @@ class Engine(Protocol):
     async def scan(self, query: Query[T], /) -> Page[T]: ...
 
     async def aclose(self) -> None: ...
+
+
+# What an engine may say of itself besides. None of it changes an answer, and nobody may rely on it.
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """How it likes to be fed; unless it says so, one large batch at a time."""
+
+    @property
+    def lanes(self) -> int: ...  # batches that may be under way at once
+
+    @property
+    def batch_max(self) -> int: ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """It hears of records that others settle, which only shortens waiting: polling stays the truth."""
+
+    def listen(self, wake: Callable[[bytes], None], /) -> None: ...
+
+
+@runtime_checkable
+class Qualified(Protocol):
+    """Its durability does not cover everything."""
+
+    @property
+    def caveat(self) -> str: ...  # one line for whoever runs it; empty: nothing is left out
+
+
+def caveat_of(engine: Engine) -> str:
+    return engine.caveat if isinstance(engine, Qualified) else ""

@@ -12,7 +12,7 @@ from . import audit
 from .claiming import Claims
 from .clock import Clock
 from .core.ending import RETENTION_MS
-from .engine import Engine
+from .engine import Engine, caveat_of
 from .engines.cache import CacheStats
 from .engines.combine import Load, combined
 from .engines.gate import Gate
@@ -96,7 +96,7 @@ class Host:
     def vitals(self) -> Vitals:
         return Vitals(
             engine=self._engine_name,
-            caveat=getattr(self._engine, "caveat", ""),
+            caveat=caveat_of(self._engine),
             config=self._config,
             outcomes=self.gate.outcomes.total(),
             refusals=dict(self.gate.refusals),

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from .core.actor import Actor
 from .core.fingerprint import INPUT_BYTES_MAX
+from .core.history import storable
 from .core.identity import checked_name
 from .core.lookup import Probe
 from .core.money import Amount
@@ -157,7 +158,7 @@ class Ledger(Looking, Quotas, Reserving, Sequences, Working):
 
     async def fail(self, reservation: Reservation, error: str = "") -> Receipt:
         """Give the key up for now: the same submission may be tried again, with the same job id."""
-        return await self._settle(reservation, Verdict.FAIL, error.encode()[:ERROR_BYTES_MAX])
+        return await self._settle(reservation, Verdict.FAIL, storable(error).encode()[:ERROR_BYTES_MAX])
 
     async def cancel(self, job_id: str) -> JobView:
         """End a job that has not ended; one that has is returned as it is."""

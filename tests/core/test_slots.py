@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from onejob.core import money
 from onejob.core.facts import Job, Kind, Reservation, Tally
@@ -21,7 +22,7 @@ from onejob.core.receipt import (
 )
 from onejob.core.recount import Adopt, Recount
 from onejob.core.slots import ConsumeSlot, LookUpTally, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
-from onejob.core.states import JobState, SlotState
+from onejob.core.states import IdempotencyStatus, JobState, SlotState
 from onejob.core.tally import standing
 from tests.core.test_quota import limited, nth, tenant
 from tests.core.world import (
@@ -29,12 +30,14 @@ from tests.core.world import (
     HOUR,
     JOB,
     NOW,
+    RECORD_ID,
     SECOND,
     TALLY_ID,
     TENANT,
     USER,
     World,
     a_job,
+    a_record,
     a_tally,
     cancel,
     the,
@@ -225,6 +228,22 @@ def test_a_job_is_adopted_once_and_only_where_there_are_limits() -> None:
     job: Job = world.job()
     tally: Tally = world.tally()
     assert (job.slot, tally.live, tally.cost_held) == (TALLY_ID, 1, 5)
+
+
+def test_a_preparing_job_is_adopted_until_its_lease_ends() -> None:
+    adopt = Adopt(**NAMED, user=USER, job_id=JOB, record_id=RECORD_ID)
+    preparing = a_job(JobState.PREPARING, cost_held=5)
+    held = a_record(IdempotencyStatus.PENDING, lease_until=NOW + TTL)
+    for record in (None, a_record(), replace(held, job_ids=b"\x07" * 16), replace(held, lease_until=NOW - 1)):
+        there = () if record is None else (record,)
+        world = World(preparing, limited(max_concurrent=1), *there)
+        assert not the(world.do(adopt), Tended).changed
+    world = World(preparing, limited(max_concurrent=1), held)
+    assert [the(reply, Tended).changed for reply in world.batch(adopt, adopt)] == [True, False]
+    assert world.job().slot == TALLY_ID
+    assert standing(world.tally(), NOW)[:2] == (0, 1)
+    assert standing(world.tally(), NOW).money_held == 5
+    assert standing(world.tally(), NOW + TTL + 1).used == 0
 
 
 def test_settled_reservations_make_room_for_new_ones() -> None:

@@ -82,7 +82,7 @@ async def limit(ledger: onejob.Ledger, user: str = "local", **limits: Any) -> No
 
 @asynccontextmanager
 async def cloud(
-    url: str = "memory://", *, lease: float = 30.0, config: ServiceConfig | None = None, **hooks: Any
+    url: str, *, lease: float = 30.0, config: ServiceConfig | None = None, **hooks: Any
 ) -> AsyncIterator[Cloud]:
     keys = onejob.IdempotencyConfig(pending_ttl_seconds=lease, cleanup_interval_seconds=60)
     async with onejob.open(url, config=keys) as ledger:
@@ -123,6 +123,10 @@ class Blocking:
         self.seen.append(preparation)
         self.begun.set()
         assert self.go.wait(30)
+
+
+def begin(service: Cloud, key: str | None = "k", **members: Any) -> "asyncio.Task[Told]":
+    return asyncio.create_task(service.submit(key, **members))
 
 
 async def until(happened: Any, seconds: float = 20.0) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -9,6 +10,7 @@ import onejob
 from onejob.clock import FakeClock
 from tests.edges.command_line import Command, service
 from tests.edges.house import House, housed
+from tests.edges.sockets import engine_line
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -35,11 +37,17 @@ async def queue(url: str, clock: FakeClock) -> AsyncIterator[onejob.Ledger]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def settings(request: pytest.FixtureRequest) -> str:
-    """What the servers of a test share."""
+def lasting_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store that outlives whoever opens it, and that several may open."""
     if request.param == "postgres":
-        return f'engine = "{request.getfixturevalue("postgres_url")}"\n'
-    return ""
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path / 'onejob.db'}"
+
+
+@pytest.fixture
+def settings(lasting_url: str) -> str:
+    """What the servers of a test share."""
+    return engine_line(lasting_url)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -51,14 +59,19 @@ def shared_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="module")
+def shared_settings(shared_url: str) -> str:
+    return engine_line(shared_url)
+
+
+@pytest.fixture(scope="module")
 def house(shared_url: str) -> Iterator[House]:
     yield from housed(shared_url)
 
 
 @pytest.fixture
-def slow(tmp_path: Path) -> Iterator[House]:
+def slow(lasting_url: str) -> Iterator[House]:
     """Two new submissions of a credential, and then one every thousand seconds."""
-    yield from housed(f"sqlite:///{tmp_path / 'jobs.db'}", rate_per_second=0.001, rate_burst=2)
+    yield from housed(lasting_url, rate_per_second=0.001, rate_burst=2)
 
 
 @pytest.fixture
@@ -73,11 +86,25 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(capsys)
 
 
+@pytest.fixture
+def on_engine(run: Command, lasting_url: str) -> Command:
+    """The command on an engine of its own."""
+    return run.to("--engine", lasting_url)
+
+
 @pytest.fixture(scope="module")
 def store(shared_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """A server and its store: where both doors lead to one place."""
     with service(tmp_path_factory.mktemp("served"), "--engine", shared_url) as url:
         yield url, shared_url
+
+
+@pytest.fixture
+def emptied(store: tuple[str, str]) -> None:
+    """Nothing of an earlier test is left."""
+    asked = Request(f"{store[0]}/api/tenants/default", method="DELETE")
+    with urlopen(asked, timeout=30) as told:
+        assert told.status == 200
 
 
 @pytest.fixture(params=["engine", "url"])

@@ -106,6 +106,11 @@ class Server:
             self.process.stdout.close()
 
 
+def engine_line(url: str) -> str:
+    """The setting that names a store; first among settings, for a table may follow."""
+    return f'engine = "{url}"\n'
+
+
 @contextmanager
 def serving(folder: Path, settings: str = "", *, environ: dict[str, str] | None = None) -> Iterator[Server]:
     server = Server(folder, settings, environ=environ)

@@ -69,8 +69,8 @@ async def test_what_is_done_to_an_api_key_is_told_without_its_secret(
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_server_writes_the_line_into_its_log(tmp_path: Path, form: str) -> None:
-    with serving(tmp_path, f'log_format = "{form}"\n') as server:
+def test_a_server_writes_the_line_into_its_log(tmp_path: Path, settings: str, form: str) -> None:
+    with serving(tmp_path, f'{settings}log_format = "{form}"\n') as server:
         assert server.submit(KEY).status == 202
         assert server.ask("DELETE", f"/api/keys/{KEY}?scope=charge").status == 200
         assert server.ask("DELETE", "/api/tenants/default").status == 200

@@ -231,19 +231,19 @@ def test_two_tenants_with_one_key_never_meet(house: House) -> None:
     assert by_token.body["job"]["id"] == second.body["job"]["id"]
 
 
-def test_users_share_keys_unless_the_service_separates_them(house: House, tmp_path: Path) -> None:
+def test_users_share_keys_unless_the_service_separates_them(house: House, lasting_url: str) -> None:
     def ids(service: Service) -> set[str]:
         return {service.submit(token(sub=user), "of-all").body["job"]["id"] for user in ("ann", "bob", "ann")}
 
     assert len(ids(house.service)) == 1
-    for separate in housed(f"sqlite:///{tmp_path / 'jobs.db'}", key_owner="user"):
+    for separate in housed(lasting_url, key_owner="user"):
         assert len(ids(separate.service)) == 2
         assert separate.service.submit(separate.key("k", user="ann"), "of-all").body["job"]["user"] == "ann"
         assert len(ids(separate.service)) == 2
 
 
-async def test_a_known_key_is_let_in_by_one_read_and_by_none_once_it_is_revoked() -> None:
-    async with onejob.open("memory://", sweep=False) as ledger:
+async def test_a_known_key_is_let_in_by_one_read_and_by_none_once_it_is_revoked(url: str) -> None:
+    async with onejob.open(url, sweep=False) as ledger:
         keys = ApiKeys(ledger)
         made = await keys.create("ci", roles=[Role.SUBMITTER])
         door = Authenticator(ledger, ServiceConfig(auth=True))
@@ -258,9 +258,10 @@ async def test_a_known_key_is_let_in_by_one_read_and_by_none_once_it_is_revoked(
                 await door(scope)
 
 
-async def test_an_old_secret_that_is_known_opens_no_longer_than_its_overlap() -> None:
-    clock = FakeClock()
-    async with onejob.open("memory://", sweep=False, clock=clock) as ledger:
+async def test_an_old_secret_that_is_known_opens_no_longer_than_its_overlap(
+    url: str, clock: FakeClock
+) -> None:
+    async with onejob.open(url, sweep=False, clock=clock) as ledger:
         keys = ApiKeys(ledger)
         made = await keys.create("ci", roles=[Role.SUBMITTER])
         renewed = await keys.rotate(made.key.id, overlap=timedelta(hours=1))
@@ -274,8 +275,8 @@ async def test_an_old_secret_that_is_known_opens_no_longer_than_its_overlap() ->
         assert (await door(new)).name == "ci"
 
 
-async def test_a_credential_known_from_one_header_is_not_taken_from_another() -> None:
-    async with onejob.open("memory://", sweep=False) as ledger:
+async def test_a_credential_known_from_one_header_is_not_taken_from_another(url: str) -> None:
+    async with onejob.open(url, sweep=False) as ledger:
         made = await ApiKeys(ledger).create("ci", roles=[Role.SUBMITTER])
         door = Authenticator(ledger, ServiceConfig(auth=True))
         value = b"Bearer " + made.text.encode()

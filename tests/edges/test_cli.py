@@ -189,15 +189,15 @@ def test_the_story_of_a_key_in_the_reserved_scope_is_told_through_both_doors(doo
     assert door("submit", "t", "--scope", "type:queue", "--key", "k").code == 2
 
 
-def test_the_key_of_a_user_is_found_on_the_engine_by_naming_it(run: Command) -> None:
-    with sync.open("sqlite:///onejob.db", sweep=False) as ledger:
+def test_the_key_of_a_user_is_found_on_the_engine_by_naming_it(on_engine: Command, lasting_url: str) -> None:
+    with sync.open(lasting_url, sweep=False) as ledger:
         own = ledger.acting(tenant="default", user="ann", actor=onejob.Actor.user("ann"), owns_keys=True)
         job_id = own.submit("t", idempotency_key="anns").job_id
-    assert run("explain", "anns", "--scope", "t").code == 5
-    assert run("explain", "anns", "--scope", "t", "--user", "bob").code == 5
-    assert run("explain", "anns", "--scope", "t", "--user", "ann", "--json").json["job"]["id"] == job_id
-    assert [one["key"] for one in run("keys", "--user", "ann", "--json").json["keys"]] == ["anns"]
-    assert not run("keys", "--user", "bob", "--json").json["keys"]
+    assert on_engine("explain", "anns", "--scope", "t").code == 5
+    assert on_engine("explain", "anns", "--scope", "t", "--user", "bob").code == 5
+    assert on_engine("explain", "anns", "--scope", "t", "--user", "ann", "--json").json["job"]["id"] == job_id
+    assert [one["key"] for one in on_engine("keys", "--user", "ann", "--json").json["keys"]] == ["anns"]
+    assert not on_engine("keys", "--user", "bob", "--json").json["keys"]
 
 
 def test_a_server_says_in_json_that_it_is_ready_and_why_it_is_not(tmp_path: Path) -> None:

@@ -15,27 +15,29 @@ ESCAPE = "\x1b"
 pytestmark = pytest.mark.usefixtures("bare_surroundings")
 
 
-def test_a_held_key_is_refused_for_now(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    with sync.open("sqlite:///onejob.db", sweep=False) as ledger:
+def test_a_held_key_is_refused_for_now(
+    on_engine: Command, lasting_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sync.open(lasting_url, sweep=False) as ledger:
         ledger.check_or_reserve("t", idempotency_key="k")
     monkeypatch.setenv("IDEMPOTENCY_PENDING_WAIT_TIMEOUT", "0")
-    held = run("submit", "t", "--key", "k", "--json")
+    held = on_engine("submit", "t", "--key", "k", "--json")
     assert held.code == 6
     assert held.json["error"]["code"] == "IN_PROGRESS"
     assert held.json["error"]["retryable"]
-    assert "the hold ends" in run("explain", "k", "--scope", "t").out
+    assert "the hold ends" in on_engine("explain", "k", "--scope", "t").out
 
 
 def test_an_input_comes_from_the_words_a_file_or_standard_input(
-    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_engine: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "input.json").write_bytes(b'{"name": "Gr\xc3\xb6\xc3\x9fe"}\n')
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"name": "Gr\\u00f6\\u00dfe"}')))
     submit = ("submit", "t", "--key", "k", "--json", "--input")
-    ids = {run(*submit, given).json["jobId"] for given in ('{"name":"Größe"}', "@input.json", "-")}
+    ids = {on_engine(*submit, given).json["jobId"] for given in ('{"name":"Größe"}', "@input.json", "-")}
     assert len(ids) == 1
     (tmp_path / "large.json").write_bytes(b'"' + b"x" * (1 << 20) + b'"')
-    assert run(*submit, "@large.json").code == 2
+    assert on_engine(*submit, "@large.json").code == 2
 
 
 def test_to_look_makes_no_store(run: Command, tmp_path: Path) -> None:
@@ -71,25 +73,25 @@ def test_the_engine_of_the_surroundings_is_taken_unless_one_is_named(
     assert not (tmp_path / "onejob.db").exists()
 
 
-def test_tenants_of_one_engine_do_not_meet(run: Command) -> None:
-    mine = run("submit", "t", "--key", "k", "--tenant", "acme", "--json").json
-    assert run("submit", "t", "--key", "k", "--json").json["jobId"] != mine["jobId"]
-    assert run("job", mine["jobId"]).code == 5
-    assert run("job", mine["jobId"], "--tenant", "acme").code == 0
+def test_tenants_of_one_engine_do_not_meet(on_engine: Command) -> None:
+    mine = on_engine("submit", "t", "--key", "k", "--tenant", "acme", "--json").json
+    assert on_engine("submit", "t", "--key", "k", "--json").json["jobId"] != mine["jobId"]
+    assert on_engine("job", mine["jobId"]).code == 5
+    assert on_engine("job", mine["jobId"], "--tenant", "acme").code == 0
 
 
-def test_an_api_key_is_printed_once_and_can_be_rotated_and_revoked(run: Command) -> None:
+def test_an_api_key_is_printed_once_and_can_be_rotated_and_revoked(on_engine: Command) -> None:
     acme = ("--tenant", "acme")
-    made = run("apikey", "create", "ci", "--role", "submitter", "--user", "ann", *acme, "--json").json
+    made = on_engine("apikey", "create", "ci", "--role", "submitter", "--user", "ann", *acme, "--json").json
     secret, key_id = made["secret"], made["apiKey"]["id"]
     assert made["apiKey"]["roles"] == ["submitter"]
-    listed = run("apikey", "list", *acme, "--json")
+    listed = on_engine("apikey", "list", *acme, "--json")
     assert [one["id"] for one in listed.json["apiKeys"]] == [key_id]
     assert secret not in listed.out
-    rotated = run("apikey", "rotate", key_id, *acme, "--overlap", "1h")
+    rotated = on_engine("apikey", "rotate", key_id, *acme, "--overlap", "1h")
     assert secret not in rotated.out
     assert "cannot be shown again" in rotated.out
-    assert "revoked" in run("apikey", "revoke", key_id, *acme).out
-    assert "revoked" in run("apikey", "list", *acme).out
-    assert run("apikey", "list").out == "no API keys\n"
-    assert run("apikey", "revoke", "0" * 12, *acme).code == 5
+    assert "revoked" in on_engine("apikey", "revoke", key_id, *acme).out
+    assert "revoked" in on_engine("apikey", "list", *acme).out
+    assert on_engine("apikey", "list").out == "no API keys\n"
+    assert on_engine("apikey", "revoke", "0" * 12, *acme).code == 5

@@ -1,61 +1,48 @@
 """Sequenced clients on the command line: the same words and answers on an engine and against a server."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
-from pathlib import Path
+from contextlib import closing
 
 import pytest
 
 from onejob.cli import calls
-from tests.edges.command_line import Command, Scripted, problem, said, service
+from tests.edges.command_line import Command, Scripted, problem, said
 
 CLIENT, SCOPE = "host1:billing/7", "acme/vault-1"
 NUMBER = ("submit", "write", "--client", CLIENT, "--scope", SCOPE, "--input", '{"a": 1}')
 STATE = ("client", "state", CLIENT, "--scope", SCOPE)
 
 
+pytestmark = pytest.mark.usefixtures("bare_surroundings", "emptied")
+
+
 @pytest.fixture(autouse=True)
-def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ONEJOB_API_KEY", raising=False)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "_PAUSE_MAX", 0.001)
 
 
-@pytest.fixture(params=["engine", "server"])
-def run(
-    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Command]:
-    with ExitStack() as stack:
-        if request.param == "engine":
-            Command(capsys)("submit", "t")  # a question makes no store
-            yield Command(capsys)
-        else:
-            yield Command(capsys, "--url", stack.enter_context(service(tmp_path)))
-
-
-def test_numbers_are_sent_and_shown(run: Command) -> None:
-    assert run(*STATE, "--json").json["lastCommittedSequence"] == 0
-    assert "never" in run(*STATE).out
-    first = run(*NUMBER, "--sequence", "1", "--key", "k1", "--ttl", "2h", "--priority", "3", "--json")
+def test_numbers_are_sent_and_shown(door: Command) -> None:
+    assert door(*STATE, "--json").json["lastCommittedSequence"] == 0
+    assert "never" in door(*STATE).out
+    first = door(*NUMBER, "--sequence", "1", "--key", "k1", "--ttl", "2h", "--priority", "3", "--json")
     assert (first.code, first.json["outcome"], first.json["assignedSequence"]) == (0, "COMMITTED", 1)
-    again = run(*NUMBER, "--sequence", "1", "--key", "k1", "--json")
+    again = door(*NUMBER, "--sequence", "1", "--key", "k1", "--json")
     assert (again.code, again.json["outcome"]) == (0, "ALREADY_COMMITTED")
     assert again.json["job"] == first.json["job"]
-    text = run(*NUMBER, "--sequence", "1", "--key", "k1")
+    text = door(*NUMBER, "--sequence", "1", "--key", "k1")
     assert "ALREADY_COMMITTED number 1" in text.out
     assert first.json["job"]["id"] in text.out
-    state = run(*STATE)
+    state = door(*STATE)
     assert CLIENT in state.out
     assert "next" in state.out
-    assert run(*STATE, "--json").json["lastCommittedSequence"] == 1
+    assert door(*STATE, "--json").json["lastCommittedSequence"] == 1
 
 
-def test_refusals_have_their_exit_codes(run: Command) -> None:
-    run(*NUMBER, "--sequence", "1", "--key", "k1")
-    gap = run(*NUMBER, "--sequence", "3", "--key", "k3", "--json")
+def test_refusals_have_their_exit_codes(door: Command) -> None:
+    door(*NUMBER, "--sequence", "1", "--key", "k1")
+    gap = door(*NUMBER, "--sequence", "3", "--key", "k3", "--json")
     assert (gap.code, gap.json["error"]["code"]) == (6, "SEQUENCE_GAP")
     assert gap.json["error"]["details"] == {"lastCommittedSequence": 1}
-    reused = run("submit", "write", "--client", CLIENT, "--scope", SCOPE, "--sequence", "2", "--key", "k1")
+    reused = door("submit", "write", "--client", CLIENT, "--scope", SCOPE, "--sequence", "2", "--key", "k1")
     assert reused.code == 3
 
 
@@ -70,10 +57,10 @@ def test_refusals_have_their_exit_codes(run: Command) -> None:
         ("--client", "", "--sequence", "1", "--scope", "s", "--key", "k"),
     ],
 )
-def test_half_a_number_is_wrong_usage_and_sends_nothing(run: Command, words: tuple[str, ...]) -> None:
-    before = run("jobs", "--json").json["jobs"]
-    assert run("submit", "w", *words).code == 2
-    assert run("jobs", "--json").json["jobs"] == before
+def test_half_a_number_is_wrong_usage_and_sends_nothing(door: Command, words: tuple[str, ...]) -> None:
+    before = door("jobs", "--json").json["jobs"]
+    assert door("submit", "w", *words).code == 2
+    assert door("jobs", "--json").json["jobs"] == before
 
 
 def test_a_number_is_repeated_with_the_same_bytes(capsys: pytest.CaptureFixture[str]) -> None:

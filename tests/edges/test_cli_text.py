@@ -26,9 +26,9 @@ ESCAPE = "\x1b"
 pytestmark = pytest.mark.usefixtures("bare_surroundings")
 
 
-def test_people_are_told_what_happened(run: Command) -> None:
+def test_people_are_told_what_happened(on_engine: Command) -> None:
     submit = ("submit", "charge", "--key", "k-1", "--input", '{"amount": 42}')
-    first = run(*submit)
+    first = on_engine(*submit)
     made = re.fullmatch(
         r"created job ([0-9a-f-]{36})\n"
         r"  state      pending\n"
@@ -37,13 +37,13 @@ def test_people_are_told_what_happened(run: Command) -> None:
         first.out,
     )
     assert made
-    assert run(*submit).out.startswith(f"replayed job {made[1]}\n")
-    assert run("jobs").out.splitlines()[0].split() == ["JOB", "STATE", "CREATED", "TYPE", "KEY"]
-    assert run("jobs").out.splitlines()[1].split() == [
-        made[1], "pending", *re.findall(r"\S+", run("jobs").out.splitlines()[1])[2:4], "charge", "k-1",
+    assert on_engine(*submit).out.startswith(f"replayed job {made[1]}\n")
+    assert on_engine("jobs").out.splitlines()[0].split() == ["JOB", "STATE", "CREATED", "TYPE", "KEY"]
+    assert on_engine("jobs").out.splitlines()[1].split() == [
+        made[1], "pending", *re.findall(r"\S+", on_engine("jobs").out.splitlines()[1])[2:4], "charge", "k-1",
     ]  # fmt: skip
-    assert run("cancel", made[1]).out.startswith(f"job {made[1]} cancelled\n  type       charge\n")
-    told = run("explain", "k-1", "--scope", "charge").out.splitlines()
+    assert on_engine("cancel", made[1]).out.startswith(f"job {made[1]} cancelled\n  type       charge\n")
+    told = on_engine("explain", "k-1", "--scope", "charge").out.splitlines()
     assert told[0] == "key k-1 committed"
     assert [re.sub(r"^.{22}  | \([^(]*\)$", "", line) for line in told[7:]] == [
         "●  submitted by client:local",
@@ -51,19 +51,19 @@ def test_people_are_told_what_happened(run: Command) -> None:
         "●  cancelled by client:local",
         "○  the window ends, then the key may be used anew",
     ]
-    assert "k-1" in run("keys").out
-    assert run("jobs", "--type", "other").out == "no jobs\n"
-    assert run("keys", "--scope", "other").out == "no keys\n"
+    assert "k-1" in on_engine("keys").out
+    assert on_engine("jobs", "--type", "other").out == "no jobs\n"
+    assert on_engine("keys", "--scope", "other").out == "no keys\n"
 
 
-def test_a_conflict_names_the_path_and_the_next_act(run: Command) -> None:
-    run("submit", "t", "--key", "k", "--input", '{"a": 1}')
-    conflict = run("submit", "t", "--key", "k", "--input", '{"a": 2}')
+def test_a_conflict_names_the_path_and_the_next_act(on_engine: Command) -> None:
+    on_engine("submit", "t", "--key", "k", "--input", '{"a": 1}')
+    conflict = on_engine("submit", "t", "--key", "k", "--input", '{"a": 2}')
     assert conflict.out == ""
     assert conflict.err.startswith("onejob: this key already made job")
     assert "/input/a" in conflict.err
     assert "use a new key" in conflict.err
-    told = run("submit", "t", "--key", "k", "--input", '{"a": 2}', "--json").json["error"]
+    told = on_engine("submit", "t", "--key", "k", "--input", '{"a": 2}', "--json").json["error"]
     assert told["details"]["paths"] == ["/input/a"]
     assert not told["retryable"]
 

@@ -242,15 +242,15 @@ async def test_a_rate_counts_numbers_and_answers_known_ones(queue: onejob.Ledger
         assert (await state(client)).body["lastCommittedSequence"] == 2
 
 
-def test_every_answer_is_the_same_after_a_restart(tmp_path: Path) -> None:
+def test_every_answer_is_the_same_after_a_restart(tmp_path: Path, settings: str) -> None:
     def sent(sequence: int, **changes: Any) -> Any:
         return server.ask("POST", f"{PATH}/jobs", number(sequence, **changes))
 
     batch = [{"type": "w", "input": n} for n in range(5)]
-    with serving(tmp_path) as server:
+    with serving(tmp_path, settings) as server:
         first = [sent(1), sent(2, jobs=batch), sent(3)]
         assert [reply.status for reply in first] == [202] * 3
-    with serving(tmp_path) as server:
+    with serving(tmp_path, settings) as server:
         again = [sent(1), sent(2, jobs=batch), sent(3)]
         for sequence, (before, after) in enumerate(zip(first, again, strict=True), 1):
             assert (after.status, after.body["outcome"]) == (200, "ALREADY_COMMITTED")

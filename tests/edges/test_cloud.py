@@ -39,15 +39,15 @@ async def test_a_new_job_and_its_duplicate(url: str) -> None:
         assert json.loads(await service.ledger.input(job.id)) == CONFIG
 
 
-async def test_without_a_key_every_submission_is_new() -> None:
-    async with cloud() as service:
+async def test_without_a_key_every_submission_is_new(lasting_url: str) -> None:
+    async with cloud(lasting_url) as service:
         first, second = await service.submit(), await service.submit()
         assert first.job_id != second.job_id
         assert [first.idempotent_hit, second.idempotent_hit] == [False, False]
 
 
-async def test_a_rerun_under_another_run_name_hits_and_the_first_labels_stay() -> None:
-    async with cloud() as service:
+async def test_a_rerun_under_another_run_name_hits_and_the_first_labels_stay(lasting_url: str) -> None:
+    async with cloud(lasting_url) as service:
         first = await service.submit("k", tracker_run_name="gh-1", estimated_cost=3)
         again = await service.submit("k", tracker_run_name="gh-2", idempotency_ttl_hours=2, more="x")
         assert (again.job_id, again.idempotent_hit) == (first.job_id, True)
@@ -57,8 +57,10 @@ async def test_a_rerun_under_another_run_name_hits_and_the_first_labels_stay() -
 @pytest.mark.parametrize(
     "other", [{"config_name_to_load": "other"}, {"config": {"steps": 1}}, {"config": [1]}]
 )
-async def test_another_configuration_under_the_key_is_no_success(other: dict[str, Any]) -> None:
-    async with cloud() as service:
+async def test_another_configuration_under_the_key_is_no_success(
+    lasting_url: str, other: dict[str, Any]
+) -> None:
+    async with cloud(lasting_url) as service:
         first = await service.submit("k")
         told = await service.submit("k", **other)
         assert (told.success, told.job_id, told.status) == (False, None, None)
@@ -67,24 +69,24 @@ async def test_another_configuration_under_the_key_is_no_success(other: dict[str
         assert "Quota exceeded" not in told.error
 
 
-async def test_two_providers_are_two_namespaces() -> None:
-    async with cloud() as service:
+async def test_two_providers_are_two_namespaces(lasting_url: str) -> None:
+    async with cloud(lasting_url) as service:
         first = await service.submit("k", provider="replicate")
         second = await service.submit("k", provider="modal")
         assert first.job_id != second.job_id
         assert (await service.job(second)).type == "cloud.modal"
 
 
-async def test_the_same_key_through_both_doors_is_one_job() -> None:
-    async with cloud() as service:
+async def test_the_same_key_through_both_doors_is_one_job(lasting_url: str) -> None:
+    async with cloud(lasting_url) as service:
         first = await service.submit("k")
         body = {"type": "cloud.replicate", "input": CONFIG}
         reply = await service.client.post("/api/jobs", body, b"idempotency-key: k")
         assert (reply.status, reply.body["job"]["id"]) == (202, first.job_id)
 
 
-async def test_unknown_members_are_kept_as_labels_and_an_actor_is_not_believed() -> None:
-    async with cloud() as service:
+async def test_unknown_members_are_kept_as_labels_and_an_actor_is_not_believed(lasting_url: str) -> None:
+    async with cloud(lasting_url) as service:
         told = await service.submit(
             "k",
             tracker_run_name="r",
@@ -104,8 +106,8 @@ async def test_unknown_members_are_kept_as_labels_and_an_actor_is_not_believed()
         assert job.actor == "client:local"
 
 
-async def test_a_configuration_keeps_every_digit() -> None:
-    async with cloud() as service:
+async def test_a_configuration_keeps_every_digit(lasting_url: str) -> None:
+    async with cloud(lasting_url) as service:
         told = await service.raw(b'{"config": {"seed": 123456789012345678901, "rate": 1e-7}}')
         assert told.job_id
         assert b"123456789012345678901" in await service.ledger.input(told.job_id)
@@ -141,8 +143,10 @@ async def test_a_configuration_keeps_every_digit() -> None:
         (b'{"config": "%b"}' % (b"c" * (1 << 20)), "bytes"),
     ],
 )
-async def test_what_cannot_be_taken_is_said_and_makes_no_job(body: bytes, says: str) -> None:
-    async with cloud() as service:
+async def test_what_cannot_be_taken_is_said_and_makes_no_job(
+    lasting_url: str, body: bytes, says: str
+) -> None:
+    async with cloud(lasting_url) as service:
         told = await service.raw(body)
         assert told == Told(False, None, None, False, False, told.error, [], None)
         assert told.error is not None
@@ -153,26 +157,26 @@ async def test_what_cannot_be_taken_is_said_and_makes_no_job(body: bytes, says: 
 @pytest.mark.parametrize(
     "query", ["", "?provider=", "?provider=" + "p" * 81, "?provider=a%0Ab", "?p=a", "?provider=a&b=c"]
 )
-async def test_a_provider_is_named_in_the_query(query: str) -> None:
-    async with cloud() as service:
+async def test_a_provider_is_named_in_the_query(lasting_url: str, query: str) -> None:
+    async with cloud(lasting_url) as service:
         reply = await service.client.post("/api/cloud/jobs/submit" + query, CONFIG)
         assert (reply.status, reply.body["success"]) == (200, False)
         assert not await service.ledger.jobs()
 
 
-async def test_any_provider_is_taken_unless_the_list_is_closed() -> None:
-    async with cloud() as service:
+async def test_any_provider_is_taken_unless_the_list_is_closed(lasting_url: str) -> None:
+    async with cloud(lasting_url) as service:
         assert (await service.submit(provider="Gr%C3%B6%C3%9Fe%20XL")).success
     closed = ServiceConfig(providers={"replicate": ProviderConfig()}, providers_closed=True)
-    async with cloud(config=closed) as service:
+    async with cloud(lasting_url, config=closed) as service:
         assert (await service.submit(provider="replicate")).success
         told = await service.submit(provider="modal")
         assert not told.success
         assert "no such provider" in str(told.error)
 
 
-async def test_the_key_may_stand_in_the_header_and_must_not_contradict_the_body() -> None:
-    async with cloud() as service:
+async def test_the_key_may_stand_in_the_header_and_must_not_contradict_the_body(lasting_url: str) -> None:
+    async with cloud(lasting_url) as service:
         first = await service.submit(None, b'idempotency-key: "k"')
         assert (await service.submit("k")).job_id == first.job_id
         assert (await service.submit("k", b"idempotency-key: k")).job_id == first.job_id
@@ -185,8 +189,8 @@ async def test_the_key_may_stand_in_the_header_and_must_not_contradict_the_body(
         assert len(await service.ledger.jobs()) == 1
 
 
-async def test_the_window_is_the_callers() -> None:
-    async with cloud() as service:
+async def test_the_window_is_the_callers(lasting_url: str) -> None:
+    async with cloud(lasting_url) as service:
         await service.submit("k", idempotency_ttl_hours=0.5)
         story = await service.ledger.explain("k", scope="cloud.replicate")
         assert (story.expires_at - story.first_seen).total_seconds() == 1800
@@ -197,8 +201,8 @@ def test_every_state_of_a_job_has_a_status() -> None:
     assert set(STATUS_OF.values()) == set(CloudStatus)
 
 
-async def test_a_hit_tells_the_live_status() -> None:
-    async with cloud() as service:
+async def test_a_hit_tells_the_live_status(lasting_url: str) -> None:
+    async with cloud(lasting_url) as service:
         first = await service.submit("k")
         assert first.job_id
         await service.ledger.cancel(first.job_id)
@@ -243,15 +247,15 @@ async def test_a_full_quota_is_said_in_the_seeds_words_and_a_duplicate_hits_all_
         assert (await service.submit("k5")).success
 
 
-async def test_a_limit_of_nothing_admits_nothing() -> None:
-    async with cloud() as service:
+async def test_a_limit_of_nothing_admits_nothing(lasting_url: str) -> None:
+    async with cloud(lasting_url) as service:
         await service.limit(max_concurrent=0)
         assert "Quota exceeded: Maximum 0 concurrent jobs" in str((await service.submit("k")).error)
 
 
 @pytest.mark.parametrize("action", list(CostAction))
-async def test_a_cost_limit_warns_or_blocks(action: CostAction) -> None:
-    async with cloud() as service:
+async def test_a_cost_limit_warns_or_blocks(lasting_url: str, action: CostAction) -> None:
+    async with cloud(lasting_url) as service:
         await service.limit(cost_limit=CostLimit(10 * MICRO, Period.DAY, action))
         assert (await service.submit("a", estimated_cost=7)).cost_limit_warning is None
         near = await service.submit("b", estimated_cost="1.5")
@@ -264,26 +268,27 @@ async def test_a_cost_limit_warns_or_blocks(action: CostAction) -> None:
         assert (await service.submit("b", estimated_cost=99)).cost_limit_warning is None
 
 
-async def test_an_estimate_may_come_from_arithmetic() -> None:
-    async with cloud() as service:
+async def test_an_estimate_may_come_from_arithmetic(lasting_url: str) -> None:
+    async with cloud(lasting_url) as service:
         await service.limit(cost_limit=CostLimit(10 * MICRO, Period.DAY))
         assert (await service.submit("a", estimated_cost=1.1 * 3)).success
         assert (await service.submit("b", estimated_cost=2 / 3)).success
         assert (await service.standing()).money_held == 3_300_000 + 666_667
 
 
-async def test_too_often_is_said_without_the_words_that_forbid_a_retry() -> None:
-    async with cloud() as service:
+async def test_too_often_is_said_without_the_words_that_forbid_a_retry(lasting_url: str) -> None:
+    async with cloud(lasting_url) as service:
         await service.limit(jobs_per_hour=1)
         assert (await service.submit("a")).success
         told = await service.submit("b")
         assert not told.success
         assert "Quota exceeded" not in str(told.error)
-    async with cloud(config=ServiceConfig(rate_per_second=0.001, rate_burst=1)) as service:
-        first = await service.submit("a")
-        told = await service.submit("b")
+    async with cloud(lasting_url, config=ServiceConfig(rate_per_second=0.001, rate_burst=1)) as service:
+        await service.limit()
+        first = await service.submit("c")
+        told = await service.submit("d")
         assert "repeat with the same key" in str(told.error)
-        assert (await service.submit("a")).job_id == first.job_id
+        assert (await service.submit("c")).job_id == first.job_id
 
 
 async def test_fifty_racers_for_five_slots_get_five_jobs(url: str) -> None:
@@ -309,9 +314,9 @@ async def test_who_is_not_known_gets_no_two_hundred() -> None:
 
 @pytest.mark.parametrize("trouble", [Unavailable("no disk at /srv/secret"), Unknown("lost /srv/secret")])
 async def test_trouble_of_the_store_is_no_success_and_tells_no_place(
-    trouble: Exception, monkeypatch: pytest.MonkeyPatch
+    lasting_url: str, trouble: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with cloud() as service:
+    async with cloud(lasting_url) as service:
 
         async def fails(commands: Any) -> Any:
             return [trouble for _ in commands]
@@ -389,11 +394,13 @@ async def test_a_hook_that_would_never_run_stops_the_start(
 
 
 @pytest.mark.parametrize("hook", [_yields, _yields_too])
-async def test_a_hook_that_turns_out_to_be_a_generator_has_uploaded_nothing(hook: Any) -> None:
+async def test_a_hook_that_turns_out_to_be_a_generator_has_uploaded_nothing(
+    lasting_url: str, hook: Any
+) -> None:
     def decorated(preparation: Any) -> Any:
         return hook(preparation)
 
-    async with cloud(replicate=decorated) as service:
+    async with cloud(lasting_url, replicate=decorated) as service:
         told = await service.submit("k")
         assert (told.success, told.data_uploaded) == (False, False)
         assert "returned a generator" in str(told.error)

@@ -16,9 +16,16 @@ EXPOSED = {"idempotent-replayed", "idempotency-expires", "location", "retry-afte
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = f'cors_origins = ["{OURS}", "http://localhost:3000"]'
+def server(tmp_path_factory: pytest.TempPathFactory, shared_settings: str) -> Iterator[Server]:
+    settings = f'{shared_settings}cors_origins = ["{OURS}", "http://localhost:3000"]'
     with serving(tmp_path_factory.mktemp("cors"), settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory, shared_settings: str) -> Iterator[Server]:
+    """Nothing is said about other sites."""
+    with serving(tmp_path_factory.mktemp("plain"), shared_settings) as running:
         yield running
 
 
@@ -90,8 +97,8 @@ def test_who_names_no_origin_is_answered_as_ever(server: Server) -> None:
     assert reply.headers["vary"] == "Origin"
 
 
-def test_all_origins_may_be_admitted_but_never_with_credentials(tmp_path: Path) -> None:
-    with serving(tmp_path, 'cors_origins = ["*"]') as server:
+def test_all_origins_may_be_admitted_but_never_with_credentials(tmp_path: Path, settings: str) -> None:
+    with serving(tmp_path, f'{settings}cors_origins = ["*"]') as server:
         for reply in (
             preflight(server, "https://any.example"),
             server.submit("k", origin="https://any.example"),
@@ -100,35 +107,32 @@ def test_all_origins_may_be_admitted_but_never_with_credentials(tmp_path: Path) 
             assert "access-control-allow-credentials" not in reply.headers
 
 
-def test_without_configuration_nothing_is_said_and_pages_of_other_sites_are_refused(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
-        assert preflight(server, OURS).status == 405
-        plain = server.ask("GET", "/healthz", origin=OURS)
-        assert not allowed(plain)
-        assert "vary" not in plain.headers
-        refused = server.submit("k", origin=OURS, content_type="text/plain")
-        assert (refused.status, refused.code) == (401, "UNAUTHORIZED")
-        own = server.submit("k", origin="http://localhost")
-        assert own.body["idempotency"]["outcome"] == "created"
+def test_without_configuration_nothing_is_said_and_pages_of_other_sites_are_refused(plain: Server) -> None:
+    assert preflight(plain, OURS).status == 405
+    told = plain.ask("GET", "/healthz", origin=OURS)
+    assert not allowed(told)
+    assert "vary" not in told.headers
+    refused = plain.submit("own", origin=OURS, content_type="text/plain")
+    assert (refused.status, refused.code) == (401, "UNAUTHORIZED")
+    own = plain.submit("own", origin="http://localhost")
+    assert own.body["idempotency"]["outcome"] == "created"
 
 
-def test_without_authentication_a_name_that_only_leads_here_is_refused(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
+def test_without_authentication_a_name_that_only_leads_here_is_refused(plain: Server) -> None:
+    def status(host: bytes) -> int:
+        data = b"GET /api/jobs HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n\r\n" % host
+        (reply,) = plain.say(data)
+        return reply.status
 
-        def status(host: bytes) -> int:
-            data = b"GET /api/jobs HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n\r\n" % host
-            (reply,) = server.say(data)
-            return reply.status
-
-        for host in (b"localhost", b"LOCALHOST:8001", b"127.0.0.1", b"127.0.0.1:80", b"[::1]:8001", b""):
-            assert status(host) == 200
-        for host in (
-            b"evil.example",
-            b"evil.example:8001",
-            b"127.0.0.1.evil.example",
-            b"localhost.evil.example",
-        ):
-            assert status(host) == 401
+    for host in (b"localhost", b"LOCALHOST:8001", b"127.0.0.1", b"127.0.0.1:80", b"[::1]:8001", b""):
+        assert status(host) == 200
+    for host in (
+        b"evil.example",
+        b"evil.example:8001",
+        b"127.0.0.1.evil.example",
+        b"localhost.evil.example",
+    ):
+        assert status(host) == 401
 
 
 @pytest.mark.parametrize(

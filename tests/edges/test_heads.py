@@ -15,8 +15,9 @@ FRESH = ("x-request-id", "content-length", "date")  # of each answer, and of cou
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("heads"), "head_seconds_max = 0.2\n") as running:
+def server(tmp_path_factory: pytest.TempPathFactory, shared_settings: str) -> Iterator[Server]:
+    settings = f"{shared_settings}head_seconds_max = 0.2\n"
+    with serving(tmp_path_factory.mktemp("heads"), settings) as running:
         yield running
 
 

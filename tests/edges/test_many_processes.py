@@ -11,7 +11,7 @@ from .sockets import Client, Server, serving, submission
 
 SERVERS = 3
 CALLERS = 1000
-CYCLES = 12
+CYCLES = 7
 CONNECTIONS = 24
 
 

@@ -69,9 +69,9 @@ async def test_a_purge_that_races_submissions_leaves_no_key_without_its_job(url:
             assert (await queue.submit("t", n, idempotency_key=f"k{n}")).job is not None
 
 
-async def test_forgetting_waits_for_remembered_rejections_too(clock: FakeClock) -> None:
+async def test_forgetting_waits_for_remembered_rejections_too(url: str, clock: FakeClock) -> None:
     config = onejob.IdempotencyConfig(rejected_ttl_seconds=1000, committed_ttl_seconds=1)
-    async with onejob.open("memory://", config=config, clock=clock, sweep=False) as queue:
+    async with onejob.open(url, config=config, clock=clock, sweep=False) as queue:
         held = await queue.check_or_reserve("t", idempotency_key="k")
         assert isinstance(held, onejob.Reservation)
         rejected = await queue.reject(held)
@@ -151,8 +151,8 @@ async def test_a_request_that_asks_for_another_protocol_keeps_its_body(name: str
             await writer.wait_closed()
 
 
-async def test_a_batch_of_conflicts_compares_only_some_of_them() -> None:
-    async with onejob.open("memory://") as queue:
+async def test_a_batch_of_conflicts_compares_only_some_of_them(url: str) -> None:
+    async with onejob.open(url) as queue:
         await queue.submit("t", 0, idempotency_key="k")
         others = [onejob.Submission(type="t", input=n, idempotency_key="k") for n in range(1, 31)]
         verdicts = await queue.submit_many(others)
@@ -165,8 +165,8 @@ async def test_a_batch_of_conflicts_compares_only_some_of_them() -> None:
         )
 
 
-async def test_large_bodies_conflict_without_their_paths() -> None:
-    async with onejob.open("memory://") as queue:
+async def test_large_bodies_conflict_without_their_paths(url: str) -> None:
+    async with onejob.open(url) as queue:
         await queue.submit("t", "x" * 70_000, idempotency_key="k")
         with pytest.raises(onejob.IdempotencyConflict) as caught:
             await queue.submit("t", "y", idempotency_key="k")

@@ -54,8 +54,8 @@ def scraped(service: Process) -> dict[tuple[str, Labels], float]:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with process(tmp_path_factory.mktemp("metrics")) as running:
+def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[Process]:
+    with process(tmp_path_factory.mktemp("metrics"), "--engine", shared_url) as running:
         yield running
 
 
@@ -184,10 +184,13 @@ async def test_each_app_counts_for_itself(queue: onejob.Ledger) -> None:
     assert ("onejob_http_request_seconds_count", labels) not in samples(page(other.families()).decode())
 
 
-def test_it_is_ready_when_the_engine_answers(service: Process) -> None:
+def test_it_is_ready_when_the_engine_answers(service: Process, shared_url: str) -> None:
     answer = service.get("/readyz")
     assert answer.status == 200
-    assert answer.json == {"status": "ready", "durability": "disk", "engine": "sqlite", "caveat": ""}
+    engine = "postgres" if shared_url.startswith("postgres") else "sqlite"
+    told = {name: answer.json[name] for name in ("status", "durability", "engine")}
+    assert told == {"status": "ready", "durability": "disk", "engine": engine}
+    assert ("failover" in answer.json["caveat"]) == (engine == "postgres")
     assert service.get("/healthz").json == {"status": "ok", "durability": "disk"}
 
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -247,8 +246,8 @@ def test_a_signature_is_checked_strictly() -> None:
 
 
 @pytest.mark.usefixtures("bare_surroundings")
-def test_the_secret_is_made_and_rotated_on_the_command_line(run: Command, tmp_path: Path) -> None:
-    words = ("--json", "--engine", f"sqlite:///{tmp_path / 's.db'}")
+def test_the_secret_is_made_and_rotated_on_the_command_line(run: Command, lasting_url: str) -> None:
+    words = ("--json", "--engine", lasting_url)
     assert run("webhook-secret", "rotate", *words).code != 0
     first = run("webhook-secret", "create", *words)
     assert first.code == 0, first.err

@@ -25,8 +25,8 @@ WAITS = "/api/work/claim"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with process(tmp_path_factory.mktemp("openapi"), "--engine", "memory://") as running:
+def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[Process]:
+    with process(tmp_path_factory.mktemp("openapi"), "--engine", shared_url) as running:
         yield running
 
 
@@ -130,12 +130,14 @@ TWO_KEYS = "/api/clients/{client_id}/jobs"
     ids=["most paths", "sequences", "the cloud contract"],
 )
 def test_strange_requests_find_no_failure_and_nothing_undescribed(
-    service: Process, tmp_path: Path, which: list[str]
+    service: Process, shared_url: str, tmp_path: Path, which: list[str]
 ) -> None:
+    # Every strange value there is on the one store, random ones on the other: together they cost what one did.
+    phase = "coverage" if shared_url.startswith("postgresql") else "fuzzing"
     validate(service.get("/openapi.json").json)
     command = [
         str(Path(sys.executable).with_name("schemathesis")), "run", f"{service.address}/openapi.json",
-        "--phases", "coverage,fuzzing", "--max-examples", str(EXAMPLES), "--seed", str(SEED), *which,
+        "--phases", phase, "--max-examples", str(EXAMPLES), "--seed", str(SEED), *which,
         "--generation-database", "none", "--request-timeout", "20", "--no-color",
     ]  # fmt: skip
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -25,8 +25,8 @@ needs_chromium = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with process(tmp_path_factory.mktemp("pages"), "--engine", "memory://") as running:
+def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[Process]:
+    with process(tmp_path_factory.mktemp("pages"), "--engine", shared_url) as running:
         yield running
 
 
@@ -122,9 +122,11 @@ def test_the_docs_list_every_operation_and_open_the_one_that_is_linked(
 
 
 @needs_chromium
-def test_where_a_credential_is_needed_the_page_asks_for_it_and_shows_nothing(tmp_path: Path) -> None:
+def test_where_a_credential_is_needed_the_page_asks_for_it_and_shows_nothing(
+    tmp_path: Path, settings: str
+) -> None:
     config = tmp_path / "onejob.toml"
-    config.write_text('auth = true\nengine = "memory://"\n', encoding="utf-8")
+    config.write_text(f"{settings}auth = true\n", encoding="utf-8")
     with process(tmp_path, "--config", str(config)) as locked:
         assert locked.get("/api/stats").status == 401
         dom = seen(f"{locked.address}/", tmp_path / "browser")

@@ -1,23 +1,14 @@
-"""Quotas over a real server and in Python: what is refused and why, what frees, who may look and set."""
+"""Quotas over a real server: what is refused and why, what frees, who may look and set."""
 
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import onejob
 from onejob.clock import FakeClock
-from onejob.conformance.commands import written
-from onejob.core.actor import Actor
-from onejob.core.facts import changed
-from onejob.core.identity import tally_id
-from onejob.core.receipt import TallyFound
 from onejob.core.roles import Role
-from onejob.core.slots import LookUpTally
-from onejob.core.tally import RECOUNT_MS
-from onejob.errors import SubmissionRefused
 from onejob.http.app import App
 from onejob.http.request import Credential, Scope
 from onejob.intake import Caller
@@ -333,123 +324,3 @@ async def test_an_absurd_life_of_a_reservation_is_refused(client: Client, ttl: A
     slot = (await reserve(client)).body["id"]
     assert (await reserve(client, ttlSeconds=ttl)).code == "VALIDATION_ERROR"
     assert (await act(client, slot, "renew", {"ttlSeconds": ttl})).code == "VALIDATION_ERROR"
-
-
-# In Python, as in the seed
-
-
-async def test_the_seeds_flow_runs_as_printed(queue: onejob.Ledger) -> None:
-    reservation_id = await queue.reserve_job_slot(user_id=42, max_concurrent=1, ttl_seconds=300)
-    assert reservation_id is not None
-    assert await queue.reserve_job_slot(user_id="42", max_concurrent=1) is None
-    await queue.consume_reservation(reservation_id)
-    assert (await queue.usage(42)).used == 0
-    second = await queue.reserve_job_slot(42, max_concurrent=1)
-    assert second is not None
-    await queue.release_reservation(second)
-    with pytest.raises(SubmissionRefused, match="slot lost"):
-        await queue.renew_reservation(second)
-    for absurd in (True, None, 1.5, "", "x" * 101):
-        with pytest.raises(onejob.Invalid):
-            await queue.reserve_job_slot(absurd or "")  # type: ignore[arg-type]  # that is the point
-
-
-NO_LIMITS: list[Any] = [None, 5, {"max_concurrent": 5}, onejob.TenantLimits(), "5"]
-
-
-@pytest.mark.parametrize("limits", NO_LIMITS)
-async def test_what_is_no_limits_is_refused_and_stops_nobody(queue: onejob.Ledger, limits: Any) -> None:
-    with pytest.raises(onejob.Invalid, match=r"Limits\(\) clears them"):
-        await queue.set_quota("local", limits)
-    others: list[Any] = [limits, onejob.Limits(max_concurrent=0)]
-    for other in others:
-        if not isinstance(other, onejob.TenantLimits):
-            with pytest.raises(onejob.Invalid, match=r"TenantLimits\(\) clears them"):
-                await queue.set_tenant_quota(other)
-    assert (await queue.quota("local")).limits == onejob.Limits()
-    assert (await queue.submit("t")).created
-
-
-async def test_limits_and_reservations_are_a_named_users(queue: onejob.Ledger) -> None:
-    nobody: Any = None
-    for call in (
-        queue.quota(nobody),
-        queue.set_quota(nobody, onejob.Limits(max_concurrent=0)),
-        queue.reserve_job_slot(nobody, max_concurrent=1),
-        queue.hold(nobody),
-    ):
-        with pytest.raises(onejob.Invalid, match="user"):
-            await call
-    assert not await queue.reservations()
-    assert (await queue.submit("t")).created
-
-
-async def test_a_stored_key_answers_with_the_foreign_job(queue: onejob.Ledger, clock: FakeClock) -> None:
-    for _ in range(2):
-        await queue.store_idempotency_key(
-            key="ci-build-abc123", job_id="job-xyz789", user_id=42, ttl_hours=24
-        )
-    receipt = await queue.submit("any", {"n": 1}, idempotency_key="ci-build-abc123", scope="queue")
-    assert (receipt.outcome, receipt.job_id, receipt.job) == (onejob.Outcome.REPLAYED, "job-xyz789", None)
-    with pytest.raises(SubmissionRefused) as refused:
-        await queue.store_idempotency_key("ci-build-abc123", "another-job")
-    assert refused.value.reason == "IDEMPOTENCY_KEY_REUSED"
-    clock.advance(24 * 3600 + 0.001)
-    assert (await queue.store_idempotency_key("ci-build-abc123", "another-job")).job_id == "another-job"
-    for absurd in ({"ttl_hours": 0}, {"ttl_hours": 9000}, {"job_id": ""}, {"key": ""}, {"scope": ""}):
-        with pytest.raises(onejob.Invalid):
-            await queue.store_idempotency_key(**{"key": "k", "job_id": "j"} | absurd)
-
-
-async def test_a_refusal_says_how_long_to_wait(queue: onejob.Ledger) -> None:
-    await queue.set_quota("local", onejob.Limits(jobs_per_hour=1))
-    await queue.submit("t")
-    with pytest.raises(SubmissionRefused) as refused:
-        await queue.submit("t")
-    assert refused.value.retryable
-    assert refused.value.retry_after is not None
-    assert 3600 <= refused.value.retry_after <= 3660
-
-
-async def test_a_preparing_job_holds_a_slot_that_ends_with_its_lease(
-    queue: onejob.Ledger, clock: FakeClock
-) -> None:
-    await queue.set_quota("local", onejob.Limits(max_concurrent=1))
-    held = await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
-    assert isinstance(held, onejob.Reservation)
-    assert [warning.limit for warning in held.warnings] == ["maxConcurrent"]
-    (slot,) = await queue.reservations()
-    assert (slot.job_id, slot.expires_at) == (held.job_id, held.lease_until)
-    with pytest.raises(SubmissionRefused, match="Quota exceeded"):
-        await queue.submit("t")
-    await queue.commit(held)
-    assert ((await queue.usage()).live, await queue.reservations()) == (1, [])
-
-
-async def test_upkeep_counts_again_and_finds_no_drift(queue: onejob.Ledger, clock: FakeClock) -> None:
-    await queue.set_quota("local", onejob.Limits(max_concurrent=9))
-    jobs = [(await queue.submit("t", n, estimated_cost="0.5")).job_id for n in range(5)]
-    await queue.cancel(jobs[0])
-    await queue.reserve_job_slot("local")
-    other = queue.acting(tenant="default", user="gone", actor=Actor.client("local"))
-    await other.reserve_job_slot("gone", ttl_seconds=1)
-    clock.advance(RECOUNT_MS / 1000 + 1)
-    await queue.sweep()
-    swept = queue.vitals().swept
-    assert (swept.tallies, swept.drift) == (2, 0)
-    assert ((await queue.usage()).live, str((await queue.usage()).money_held)) == (4, "2")
-    await queue.sweep()
-    assert queue.vitals().swept.tallies == 2  # nothing is due any more
-
-
-async def test_a_tally_that_is_wrong_is_mended_and_told(queue: onejob.Ledger, clock: FakeClock) -> None:
-    await queue.set_quota("local", onejob.Limits(max_concurrent=9))
-    await queue.submit("t")
-    wrong = LookUpTally(tenant="default", tally_id=tally_id("default", "local"))
-    (found,) = await queue._gate.execute([wrong])
-    assert isinstance(found, TallyFound)
-    assert found.tally is not None
-    await queue._gate.execute([written(changed(found.tally, found.at, live=4))])
-    clock.advance(RECOUNT_MS / 1000 + 1)
-    await queue.sweep()
-    assert (queue.vitals().swept.drift, (await queue.usage()).live) == (3, 1)

@@ -20,11 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with (
-        onejob.open("memory://", sweep=False) as ledger,
-        served(App(ledger)) as client,
-    ):
+async def client(url: str) -> AsyncIterator[Client]:
+    async with onejob.open(url, sweep=False) as ledger, served(App(ledger)) as client:
         yield client
 
 

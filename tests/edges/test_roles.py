@@ -78,8 +78,8 @@ UNKNOWN = "01a1e393-0000-7000-8000-000000000000"
 
 
 @pytest.fixture(scope="module")
-def separate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    yield from housed(f"sqlite:///{tmp_path_factory.mktemp('separate') / 'jobs.db'}", key_owner="user")
+def separate(shared_url: str) -> Iterator[House]:
+    yield from housed(shared_url, key_owner="user")
 
 
 def test_whoever_may_submit_may_read_since_a_replay_shows_the_job() -> None:

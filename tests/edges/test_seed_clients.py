@@ -15,15 +15,14 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
-import onejob
-from onejob.core.limits import CostAction, CostLimit, Period
-
-from .clouds import limit, until
+from .clouds import until
 from .sockets import Server, serving
 
 CLIENTS = Path(__file__).parent / "seed_clients"
@@ -37,6 +36,8 @@ async def upload(preparation):
     while not Path("go").exists():
         await asyncio.sleep(0.01)
 """
+
+UPLOADING = '[providers.replicate]\nprepare = "uploads:upload"\n'
 
 needs_shell = pytest.mark.skipif(
     not all(map(shutil.which, ("bash", "curl", "jq"))),
@@ -56,10 +57,17 @@ class MaxRetriesExceeded(Exception):
     pass
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, shared_settings: str) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("seeds"), shared_settings) as server:
+        yield server
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with serving(tmp_path) as running:
-        yield running
+def server(running: Server) -> Server:
+    """With nothing in its store."""
+    assert running.ask("DELETE", "/api/tenants/default").status == 200
+    return running
 
 
 class Lossy:
@@ -134,9 +142,8 @@ def program(name: str) -> dict[str, Any]:
     return names
 
 
-async def limited(folder: Path, **limits: Any) -> None:
-    async with onejob.open(f"sqlite:///{folder / 'onejob.db'}", sweep=False) as ledger:
-        await limit(ledger, **limits)
+def limited(server: Server, **limits: object) -> None:
+    assert server.ask("PUT", "/api/quotas/local", limits).status == 200
 
 
 def jobs(server: Server) -> list[Any]:
@@ -165,9 +172,9 @@ class TestRequests:
         assert f"Retry matched existing job: {job['id']}" in capsys.readouterr().out
 
     async def test_a_full_quota_is_raised_and_not_retried(
-        self, server: Server, lossy: Lossy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, server: Server, lossy: Lossy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        await limited(tmp_path, max_concurrent=5)
+        limited(server, maxConcurrent=5)
         lossy._losses = 0
         lead(monkeypatch, lossy.port)
         submit = program("with_requests.py")["submit_job_with_retry"]
@@ -178,25 +185,22 @@ class TestRequests:
         assert (lossy.seen, len(jobs(server))) == (6, 5)
 
 
-async def test_responses_are_handled_as_printed(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_responses_are_handled_as_printed(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     handle = program("handle_response.py")["handle_submission_response"]
 
     def submit(key: str, **members: Any) -> Any:
         body = {"config_name_to_load": "c", "idempotency_key": key, **members}
         return server.ask("POST", "/api/cloud/jobs/submit?provider=replicate", body).body
 
-    warning = CostLimit(10_000_000, Period.DAY, CostAction.WARN)
-    await limited(tmp_path, max_concurrent=2, cost_limit=warning)
+    warning = {"amount": 10, "period": "day", "action": "warn"}
+    limited(server, maxConcurrent=2, costLimit=warning)
     handle(submit("a", estimated_cost=9))
     assert "Cost warning: Cost limit" in capsys.readouterr().out
     handle(submit("b"))
     assert "Warning: 2 of 2 concurrent jobs" in capsys.readouterr().out
     handle(submit("c"))
     assert "Cannot submit: Quota exceeded" in capsys.readouterr().out
-    blocking = CostLimit(10_000_000, Period.DAY, CostAction.BLOCK)
-    await limited(tmp_path, cost_limit=blocking)
+    limited(server, costLimit=warning | {"action": "block"})
     handle(submit("d", estimated_cost=2))
     assert "Spending limit reached: Cost limit" in capsys.readouterr().out
     with pytest.raises(TransientError):
@@ -237,16 +241,18 @@ class TestAiohttp:
         (job,) = jobs(server)
         assert (again.job_id, again.was_duplicate) == (job["id"], True)
 
-    async def test_a_full_quota_is_told(self, server: Server, tmp_path: Path) -> None:
-        await limited(tmp_path, max_concurrent=0)
+    async def test_a_full_quota_is_told(self, server: Server) -> None:
+        limited(server, maxConcurrent=0)
         submit = program("with_aiohttp.py")["submit_cloud_job"]
         told = await submit(f"http://127.0.0.1:{server.port}", "flux")
         assert not told.success
         assert "Quota exceeded" in told.error
 
-    async def test_it_waits_for_an_upload_and_a_second_one_does_not(self, tmp_path: Path) -> None:
+    async def test_it_waits_for_an_upload_and_a_second_one_does_not(
+        self, tmp_path: Path, settings: str
+    ) -> None:
         (tmp_path / "uploads.py").write_text(UPLOADS)
-        with serving(tmp_path, '[providers.replicate]\nprepare = "uploads:upload"\n') as server:
+        with serving(tmp_path, settings + UPLOADING) as server:
             submit = program("with_aiohttp.py")["submit_cloud_job"]
             url = f"http://127.0.0.1:{server.port}"
             first = asyncio.create_task(submit(url, "flux", idempotency_key="batch"))
@@ -296,8 +302,8 @@ class TestShell:
         assert f"Matched existing job: {job['id']}" in ran.stdout
         assert ran.returncode == 0
 
-    async def test_a_full_quota_ends_it_at_once(self, server: Server, tmp_path: Path) -> None:
-        await limited(tmp_path, max_concurrent=5)
+    async def test_a_full_quota_ends_it_at_once(self, server: Server) -> None:
+        limited(server, maxConcurrent=5)
         for n in range(5):
             assert ci(server.port, "flux", CI_COMMIT_SHA=str(n), CI_PROJECT_PATH="p").returncode == 0
         ran = ci(server.port, "flux", **GITHUB)
@@ -347,7 +353,7 @@ class TestActions:
         assert job["labels"] == {"tracker_run_name": "gh-7"}
 
     async def test_a_full_quota_is_an_error_of_the_step(self, server: Server, tmp_path: Path) -> None:
-        await limited(tmp_path, max_concurrent=0)
+        limited(server, maxConcurrent=0)
         ran = action(7, tmp_path, server.port)
         assert ran.returncode == 1
         assert "::error::Job submission failed: Quota exceeded" in ran.stdout
@@ -364,31 +370,41 @@ def queries(name: str) -> list[str]:
     return [one.strip() for one in text.split(";") if one.strip()]
 
 
-async def test_the_printed_queries_answer_during_an_upload_and_after(tmp_path: Path) -> None:
+async def test_the_printed_queries_answer_during_an_upload_and_after(
+    tmp_path: Path, lasting_url: str, settings: str
+) -> None:
+    read = partial(rows, lasting_url)
     (tmp_path / "uploads.py").write_text(UPLOADS)
-    with serving(tmp_path, '[providers.replicate]\nprepare = "uploads:upload"\n') as server:
-        await limited(tmp_path, max_concurrent=5)
+    with serving(tmp_path, settings + UPLOADING) as server:
+        limited(server, maxConcurrent=5)
         submit = program("with_aiohttp.py")["submit_cloud_job"]
         task = asyncio.create_task(submit(f"http://127.0.0.1:{server.port}", "c", "your-key-here"))
         await until((tmp_path / "begun").exists)
         one_key, keys = queries("keys.sql")
         active, slots = queries("reservations.sql")
-        assert [row[:1] for row in read(tmp_path, one_key)] == [("your-key-here",)]
-        assert len(read(tmp_path, keys)) == 1
-        assert [row[1] for row in read(tmp_path, active)] == ["local"]
-        assert read(tmp_path, slots) == [("local", 1)]
+        assert [row[:1] for row in await read(one_key)] == [("your-key-here",)]
+        assert len(await read(keys)) == 1
+        assert [row[1] for row in await read(active)] == ["local"]
+        assert await read(slots) == [("local", 1)]
         (tmp_path / "go").touch()
         job_id = (await task).job_id
-        assert [row[:2] for row in read(tmp_path, one_key)] == [("your-key-here", job_id)]
-        assert (read(tmp_path, active), read(tmp_path, slots)) == ([], [])
+        assert [row[:2] for row in await read(one_key)] == [("your-key-here", job_id)]
+        assert (await read(active), await read(slots)) == ([], [])
 
 
-def read(folder: Path, query: str) -> list[Any]:
+async def rows(url: str, query: str) -> list[Any]:
+    if url.startswith("postgresql"):
+        connection = await asyncpg.connect(url)
+        found = await connection.fetch(query.replace("datetime('now')", "now()"))
+        await connection.close()
+        return [tuple(row) for row in found]
+    return await asyncio.to_thread(_rows_of_a_file, url.removeprefix("sqlite:///"), query)
+
+
+def _rows_of_a_file(file: str, query: str) -> list[Any]:
     """In a process of its own: a second copy of SQLite in this one would drop the first one's locks."""
-    opened = "sqlite3.connect('file:onejob.db?mode=ro', uri=True)"
+    opened = f"sqlite3.connect('file:{file}?mode=ro', uri=True)"
     script = f"import sqlite3; print({opened}.execute({query!r}).fetchall())"
-    ran = subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True
-    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     found: list[Any] = ast.literal_eval(ran.stdout)
     return found

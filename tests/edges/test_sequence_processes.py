@@ -14,8 +14,8 @@ from .sockets import Client, Reply, Server, request, serving
 SERVERS = 3
 COPIES = 100
 CLIENTS = 3
-NUMBERS = 200
-KILLS = 8
+NUMBERS = 130
+KILLS = 5
 SCOPE = "acme/vault-1"
 
 

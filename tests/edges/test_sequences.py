@@ -360,13 +360,12 @@ async def test_two_tenants_with_equal_clients_scopes_and_keys_never_meet(queue: 
     assert [len(await one.jobs()) for one in tenants] == [0, 2]
 
 
-async def test_everything_is_there_after_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
-    url = f"sqlite:///{tmp_path_factory.mktemp('restart') / 'jobs.db'}"
-    async with onejob.open(url, sweep=False) as queue:
+async def test_everything_is_there_after_a_restart(lasting_url: str) -> None:
+    async with onejob.open(lasting_url, sweep=False) as queue:
         first = [
             await send(queue, n, jobs=[Job(type="w", input=[n, m]) for m in range(n)]) for n in (1, 2, 3)
         ]
-    async with onejob.open(url, sweep=False) as queue:
+    async with onejob.open(lasting_url, sweep=False) as queue:
         for n, before in enumerate(first, 1):
             again = await send(queue, n, jobs=[Job(type="w", input=[n, m]) for m in range(n)])
             assert (again.outcome, ids(again), again.expires_at) == (ALREADY, ids(before), before.expires_at)

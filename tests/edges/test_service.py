@@ -24,9 +24,9 @@ class Answer(NamedTuple):
 
 
 class Service:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str) -> None:
         self.process = subprocess.Popen(
-            [*ONEJOB, "serve", "--port", "0"], cwd=folder, stdout=subprocess.PIPE, text=True
+            [*ONEJOB, "serve", "--port", "0", "--engine", url], cwd=folder, stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:(\d+)", self.process.stdout.readline())
@@ -55,8 +55,8 @@ class Service:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    running = Service(tmp_path_factory.mktemp("service"))
+def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[Service]:
+    running = Service(tmp_path_factory.mktemp("service"), shared_url)
     yield running
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(10) in (0, -signal.SIGTERM)

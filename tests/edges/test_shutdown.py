@@ -18,8 +18,8 @@ SOON = 8.0
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with serving(tmp_path) as running:
+def server(tmp_path: Path, settings: str) -> Iterator[Server]:
+    with serving(tmp_path, settings) as running:
         yield running
 
 
@@ -39,10 +39,12 @@ async def load(server: Server, name: str, answers: dict[str, str], asked: list[s
     client.close()
 
 
-async def test_on_sigterm_every_request_is_answered_and_no_acknowledged_job_is_lost(tmp_path: Path) -> None:
+async def test_on_sigterm_every_request_is_answered_and_no_acknowledged_job_is_lost(
+    tmp_path: Path, settings: str
+) -> None:
     answers: dict[str, str] = {}
     asked: list[str] = []
-    with serving(tmp_path) as server:
+    with serving(tmp_path, settings) as server:
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             for number in range(16):
                 group.create_task(load(server, str(number), answers, asked))
@@ -52,7 +54,7 @@ async def test_on_sigterm_every_request_is_answered_and_no_acknowledged_job_is_l
         assert await asyncio.to_thread(server.process.wait, SOON) == 0
     assert set(asked) == set(answers)
     assert len(set(answers.values())) == len(answers)
-    with serving(tmp_path) as server:
+    with serving(tmp_path, settings) as server:
         client = await Client.of(server.port)
         for key, job_id in answers.items():
             reply = await client.ask(submission(key))
@@ -62,9 +64,9 @@ async def test_on_sigterm_every_request_is_answered_and_no_acknowledged_job_is_l
 
 
 async def test_whoever_waits_for_a_key_is_released_with_a_retryable_answer(
-    tmp_path: Path, server: Server
+    lasting_url: str, server: Server
 ) -> None:
-    async with onejob.open(f"sqlite:///{tmp_path / 'onejob.db'}") as ledger:
+    async with onejob.open(lasting_url) as ledger:
         held = await ledger.check_or_reserve("charge", BODY["input"], idempotency_key="held")
         assert isinstance(held, onejob.Reservation)
         clients = [await Client.of(server.port) for _ in range(20)]
@@ -96,8 +98,10 @@ async def until_waiting(server: Server, count: int) -> None:
     client.close()
 
 
-def test_a_request_that_outlasts_the_drain_hears_that_it_may_be_repeated(tmp_path: Path) -> None:
-    with serving(tmp_path, "drain_seconds_max = 0.5") as server, server.connect() as connection:
+def test_a_request_that_outlasts_the_drain_hears_that_it_may_be_repeated(
+    tmp_path: Path, settings: str
+) -> None:
+    with serving(tmp_path, f"{settings}drain_seconds_max = 0.5") as server, server.connect() as connection:
         connection.sendall(submission("slow")[:-3])
         server.ask("GET", "/healthz")  # by now the other request has been read as far as it goes
         begin = time.monotonic()
@@ -106,7 +110,7 @@ def test_a_request_that_outlasts_the_drain_hears_that_it_may_be_repeated(tmp_pat
         (reply,) = replies(everything(connection))
         assert (reply.status, reply.code) == (503, "SERVICE_UNAVAILABLE")
         assert reply.headers["retry-after"] == "1"
-    with serving(tmp_path) as server:
+    with serving(tmp_path, settings) as server:
         assert server.submit("slow").body["idempotency"]["outcome"] == "created"
 
 
@@ -136,11 +140,11 @@ def test_idle_and_half_sent_requests_do_not_hold_it_up(server: Server) -> None:
         assert everything(half) == b""
 
 
-def test_an_interrupt_is_as_good_and_a_second_one_means_at_once(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
+def test_an_interrupt_is_as_good_and_a_second_one_means_at_once(tmp_path: Path, settings: str) -> None:
+    with serving(tmp_path, settings) as server:
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(SOON) == 0
-    with serving(tmp_path, "drain_seconds_max = 600") as server, server.connect() as connection:
+    with serving(tmp_path, f"{settings}drain_seconds_max = 600") as server, server.connect() as connection:
         connection.sendall(submission("slow")[:-3])
         server.ask("GET", "/healthz")
         server.process.send_signal(signal.SIGINT)
@@ -150,9 +154,11 @@ def test_an_interrupt_is_as_good_and_a_second_one_means_at_once(tmp_path: Path) 
         assert server.process.wait(SOON) == 0
 
 
-def test_it_says_one_line_when_it_is_ready_and_nothing_else(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
-        assert server.line.startswith("onejob serves sqlite:///onejob.db at http://127.0.0.1:")
+def test_it_says_one_line_when_it_is_ready_and_nothing_else(
+    tmp_path: Path, lasting_url: str, settings: str
+) -> None:
+    with serving(tmp_path, settings) as server:
+        assert server.line.startswith(f"onejob serves {public(lasting_url)} at http://127.0.0.1:")
         assert server.submit("k").status == 202  # at once
         server.process.send_signal(signal.SIGTERM)
         assert server.process.stdout is not None
@@ -192,9 +198,9 @@ def test_settings_that_cannot_be_meant_are_said_in_one_line(tmp_path: Path) -> N
     assert refused(tmp_path, "--port", "70000")[0] == 2
 
 
-def test_what_is_configured_holds(tmp_path: Path) -> None:
+def test_what_is_configured_holds(tmp_path: Path, settings: str) -> None:
     environ = {"ONEJOB_MISMATCH_STATUS": "422", "ONEJOB_BODY_SECONDS_MAX": "0.5"}
-    with serving(tmp_path, "body_bytes_max = 100", environ=environ) as server:
+    with serving(tmp_path, f"{settings}body_bytes_max = 100", environ=environ) as server:
         assert server.submit("k").status == 202
         other = server.submit("k", {"type": "charge", "input": {"amount": 43}})
         assert (other.status, other.code, other.body["status"]) == (422, "CONFLICT", 422)

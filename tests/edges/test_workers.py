@@ -159,7 +159,7 @@ def test_what_was_shown_is_never_taken_back_when_workers_die(server: Server) -> 
     assert scraped(server)["onejob_worker_restarts_total",] >= 5
 
 
-GAUGES = ("onejob_workers", "onejob_waiters", "onejob_gate_entries", "onejob_gate_entries_limit",
+GAUGES = ("onejob_workers", "onejob_waiters", "onejob_preparations", "onejob_gate_entries", "onejob_gate_entries_limit",
           "onejob_queue_commands")  # fmt: skip
 
 

@@ -271,11 +271,30 @@ async def test_the_first_host_that_writes_is_used(postgres_url: str, postgres: S
 
 @pytest.mark.parametrize(
     "url",
-    ["postgresql://h/d?durability=best", "postgresql://h/d?schema=A;b", "postgresql://h/d?pooled=perhaps"],
+    [
+        "postgresql://h/d?durability=best",
+        "postgresql://h/d?schema=A;b",
+        "postgresql://h/d?pooled=perhaps",
+        "postgresql://h/d?direct=db:5432",
+        "postgresql://h/d?pooled=on&direct=db/other",
+        "postgresql://h/d?pooled=on&direct=me@db",
+    ],
 )
 def test_what_a_url_cannot_mean_is_refused(url: str) -> None:
     with pytest.raises(Invalid):
         address_of(url)
+
+
+def test_behind_a_pooler_the_servers_themselves_are_listened_to() -> None:
+    plain, deaf = (address_of(f"postgresql://h/d?{said}") for said in ("sslmode=require", "pooled=on"))
+    assert plain.listen_dsn == plain.dsn
+    assert (deaf.listen_dsn, deaf.dsn) == ("", "postgresql://h/d")
+    pooled = address_of(
+        "postgresql://me:secret@pool:6432/d?pooled=on&sslmode=require&direct=db1:5432,db2:5432"
+    )
+    assert pooled.dsn == "postgresql://me:secret@pool:6432/d?sslmode=require"
+    there = "postgresql://me:secret@db1:5432,db2:5432/d?sslmode=require&target_session_attrs=read-write"
+    assert pooled.listen_dsn == there
 
 
 def test_a_password_is_not_shown() -> None:

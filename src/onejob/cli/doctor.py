@@ -8,7 +8,7 @@ from pathlib import Path
 from onejob.clock import SystemClock
 from onejob.core.lookup import LookUpJob
 from onejob.core.receipt import AnyReply
-from onejob.engine import Durability
+from onejob.engine import Durability, caveat_of
 from onejob.engines import is_postgres, open_engine, public
 from onejob.errors import OnejobError
 from onejob.ids import new_job_id
@@ -79,7 +79,7 @@ async def _opened(url: str) -> tuple[Durability, int, str]:
         replies: list[AnyReply] = list(
             await engine.execute([LookUpJob(tenant=TENANT_DEFAULT, job_id=new_job_id())])
         )
-        return engine.durability, getattr(replies[0], "at", 0), getattr(engine, "caveat", "")
+        return engine.durability, getattr(replies[0], "at", 0), caveat_of(engine)
     finally:
         await engine.aclose()
 

@@ -118,9 +118,10 @@ def _connections(seen: "Condition") -> Finding:
 
 def _between(seen: "Condition") -> Iterator[Finding]:
     if seen.pooled:
-        yield ok(
-            "pooler", "pooled=on: no statement is kept; waiters for a held key poll, for nothing is heard"
+        heard = (
+            "notices are heard past it" if seen.hears else "nothing is heard, so waiters for a held key poll"
         )
+        yield ok("pooler", f"pooled=on: no statement is kept; {heard}")
     elif seen.behind:
         yield warn(
             "pooler",

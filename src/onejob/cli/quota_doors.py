@@ -1,5 +1,6 @@
 """Quotas behind the two doors: an engine, and a server."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
@@ -50,11 +51,11 @@ class QuotaDoor(Protocol):
     def release(self, reservation_id: str) -> SettledOut: ...
 
 
-class EngineQuotas:
+class EngineQuotas(ABC):
     ledger: Ledger
 
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        raise NotImplementedError
+    @abstractmethod
+    def wait(self, work: Coroutine[Any, Any, T]) -> T: ...
 
     def quota(self, user: str) -> QuotaOut:
         return quota_out(self.wait(self.ledger.quota(user)), _NO_REQUEST)
@@ -81,16 +82,16 @@ class EngineQuotas:
         return SettledOut(_NO_REQUEST, reservation_id, SlotState.RELEASED)
 
 
-class ServerQuotas:
+class ServerQuotas(ABC):
     """Each of these changes nothing more when it is repeated."""
 
     _server: Server
 
-    def _get(self, path: str, kind: type[T], **query: object) -> T:
-        raise NotImplementedError
+    @abstractmethod
+    def _get(self, path: str, kind: type[T], **query: object) -> T: ...
 
-    def _read(self, said: Said, kind: type[T]) -> T:
-        raise NotImplementedError
+    @abstractmethod
+    def _read(self, said: Said, kind: type[T]) -> T: ...
 
     def quota(self, user: str) -> QuotaOut:
         return self._get(_path(user), QuotaOut)

@@ -123,6 +123,22 @@ class Work:
         again = await ask(world.engine, finishes[won[0]], Finished)
         assert again.job.state is JobState.SUCCESS
 
+    async def test_an_attempt_ends_whatever_its_error_contains(self, world: World) -> None:
+        jobs = await stored(world.engine, [a_job(attempts_max=most) for most in (1, 5)])
+        for job in jobs:
+            begun = (await ask(world.engine, claim(job, start=True), Started)).job
+            end = Finish(
+                tenant=TENANT,
+                job_id=job.id,
+                token=begun.token,
+                holder=begun.holder,
+                ends=Ends.FAILED,
+                error="\x00 and \ud800",
+                actor=ACTOR,
+            )
+            for engine in (world.engine, await world.reopen()):  # repeated, it is the same word
+                assert (await ask(engine, end, Finished)).job.error == "\ufffd and \ufffd"
+
 
 def claim(job: Job, *, start: bool = False) -> Claim:
     return Claim(tenant=job.tenant, job_id=job.id, holder=new_holder(), lease_ms=60_000, start=start)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from .charging import without
 from .facts import Attachment, Fact, Job, Tally, changed
-from .history import Event, told
+from .history import Event, storable, told
 from .notice import let_go
 from .states import ENDED, JobState, Move, after
 from .step import Cut
@@ -62,7 +62,7 @@ def ended(
 
 def shortened(error: str) -> str:
     """As much of an error as the head has room for."""
-    return error.encode()[:_ERROR_BYTES_MAX].decode(errors="ignore")
+    return storable(error).encode()[:_ERROR_BYTES_MAX].decode(errors="ignore")
 
 
 def _freed(job: Job, tally: Tally | None, now: int, state: JobState, spent: int) -> tuple[Tally, ...]:

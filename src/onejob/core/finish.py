@@ -52,7 +52,10 @@ class Finish(HeldCommand, frozen=True, gc=False, kw_only=True):
     @property
     def seal(self) -> bytes:
         """What is said, so that the same word said again is known."""
-        said = f"{self.ends}\n{self.final}\n{self.cost}\n{self.error}\n".encode() + self.result
+        said = (
+            f"{self.ends}\n{self.final}\n{self.cost}\n{self.error}\n".encode(errors="surrogatepass")
+            + self.result
+        )
         return sha256(said).digest()[:_SEAL_BYTES]
 
     def decide(self, facts: Facts, now: int) -> Step[Finished | Refused | Missing]:

@@ -1,5 +1,7 @@
 """A job's story: the first 8 and the last 24 events are kept, the rest are counted."""
 
+import re
+
 from msgspec import Struct, json
 
 from .facts import U64, Attachment, Beside, Job
@@ -8,6 +10,7 @@ from .step import Cut
 FIRST_MAX = 8
 LAST_MAX = 24
 _DETAIL_CHARS_MAX = 500
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
 class Event(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -20,11 +23,20 @@ class Event(Struct, frozen=True, gc=False, omit_defaults=True):
 def told(job: Job, event: Event) -> tuple[tuple[Attachment, ...], tuple[Cut, ...]]:
     """The rows that add an event to a job whose count is still the old one."""
     index = job.events
-    short = Event(event.at, event.what, event.actor, event.detail[:_DETAIL_CHARS_MAX])
+    short = Event(event.at, event.what, event.actor, storable(event.detail[:_DETAIL_CHARS_MAX]))
     adds = (Attachment(job.id, Beside.EVENT, U64(index), json.encode(short)),)
     leaving = index - LAST_MAX
     cuts = (Cut(job.id, Beside.EVENT, leaving),) if leaving >= FIRST_MAX else ()
     return adds, cuts
+
+
+def storable(words: str) -> str:
+    """What a program or a person says of a job, as every store can keep it.
+
+    Names and keys with a NUL are refused, and JSON is stored as bytes; but an attempt that failed has failed,
+    whatever its error contains: what some store cannot hold as text is told as U+FFFD, on every one.
+    """
+    return _UNSTORABLE.sub("\ufffd", words)
 
 
 def first_event(job: Job) -> Event:

@@ -163,15 +163,16 @@ def _too_dear(limits: Effective, held: Standing, ask: Ask, now: int) -> Refused 
 def _cautions(limits: Effective, held: Standing, ask: Ask) -> tuple[Caution, ...]:
     if not limits:
         return ()
+    new = ask.jobs if ask.is_new else 0
     counts = (
-        (Limit.MAX_CONCURRENT, limits.max_concurrent, held.used, "concurrent jobs are in use"),
-        (Limit.JOBS_PER_HOUR, limits.jobs_per_hour, held.last_hour, "jobs an hour are submitted"),
-        (Limit.JOBS_PER_DAY, limits.jobs_per_day, held.last_day, "jobs a day are submitted"),
+        (Limit.MAX_CONCURRENT, limits.max_concurrent, held.used + ask.jobs, "concurrent jobs are in use"),
+        (Limit.JOBS_PER_HOUR, limits.jobs_per_hour, held.last_hour + new, "jobs an hour are submitted"),
+        (Limit.JOBS_PER_DAY, limits.jobs_per_day, held.last_day + new, "jobs a day are submitted"),
     )
     near = [
-        Caution(limit, f"{used + ask.jobs} of {most} {what}")
+        Caution(limit, f"{used} of {most} {what}")
         for limit, most, used, what in counts
-        if most is not None and _is_near(used + ask.jobs, most)
+        if most is not None and _is_near(used, most)
     ]
     return (*near, *_cost_cautions(limits.costs, held, ask))
 

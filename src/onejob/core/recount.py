@@ -6,10 +6,11 @@ were counted while the version stayed the same are the ones it speaks of.
 
 from . import tally as count
 from .charging import limits_in
-from .facts import Job, changed
+from .facts import Job, Record, Reservation, Tally, changed
+from .ids import text_of
 from .receipt import Recounted, Tended
 from .slots import TallyCommand
-from .states import ENDED, JobState
+from .states import ENDED, IdempotencyStatus, JobState, SlotState
 from .step import Facts, Footprint, Step
 
 UNSTEADY_MS = 10 * count.MINUTE_MS
@@ -51,25 +52,44 @@ class Recount(TallyCommand, frozen=True, gc=False, kw_only=True):
 
 
 class Adopt(TallyCommand, frozen=True, gc=False, kw_only=True):
-    """Count a live job that was submitted before its user had limits. Nothing is refused: it is there already."""
+    """Count a job that was submitted before its user had limits. Nothing is refused: it is there already."""
 
     user: str
     job_id: bytes
+    record_id: bytes = b""  # of its key, whose lease says how long the slot of a preparing job is held
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.tenant, jobs=(self.job_id,), tally=self.tally_id, policy=self.policy_id)
+        return Footprint(
+            self.tenant, self.record_id, jobs=(self.job_id,), tally=self.tally_id, policy=self.policy_id
+        )
 
     def decide(self, facts: Facts, now: int) -> Step[Tended]:
         job = facts.jobs.get(self.job_id)
-        if job is None or job.slot or job.state not in LIVE or job.user != self.user:
+        if job is None or job.slot or job.user != self.user:
             return Step(Tended(False, now))
         if facts.tally is None and not limits_in(facts):
             return Step(Tended(False, now))
         tally = facts.tally or count.blank(self.tally_id, self.tenant, self.user, now)
-        held = tally.cost_held + job.cost_held
-        counted = count.noted(tally, now, live=tally.live + 1, cost_held=held)
+        counted = self._counted(tally, job, facts.record, now)
+        if counted is None:
+            return Step(Tended(False, now))
         return Step(Tended(True, now), (counted, changed(job, now, slot=tally.id)))
+
+    def _counted(self, tally: Tally, job: Job, record: Record | None, now: int) -> Tally | None:
+        if job.state in LIVE:
+            held = tally.cost_held + job.cost_held
+            return count.noted(tally, now, live=tally.live + 1, cost_held=held)
+        if job.state is not JobState.PREPARING or record is None or record.job_id != job.id:
+            return None
+        # Whoever takes over a lease that ran out takes a slot as well.
+        if record.status is not IdempotencyStatus.PENDING or now > record.lease_until:
+            return None
+        room = count.with_room(count.kept(tally, now))
+        if room is None:
+            return None
+        own = Reservation(now, record.lease_until, SlotState.ACTIVE, job.cost_held, text_of(job.id))
+        return count.noted(tally, now, reservations={**room, job.id.hex(): own})
 
 
 def holds(job: Job, tally_id: bytes) -> tuple[int, int]:

@@ -68,9 +68,10 @@ class Reserve(Arrival, frozen=True, gc=False, kw_only=True):
         taken = self.charged(facts, ask, now)
         if isinstance(taken, Refused):
             return Step(taken)
-        tallies, slot, _ = _slot_of(taken)
+        tallies, slot, cautions = _slot_of(taken)
         marked = replace(job, slot=slot, user=self.user)
-        return _taken_over(record, marked, tallies, now, holder=self.holder, lease_ms=self.lease_ms)
+        step = _taken_over(record, marked, tallies, now, holder=self.holder, lease_ms=self.lease_ms)
+        return replace(step, reply=replace(step.reply, cautions=cautions)) if cautions else step
 
 
 class HolderCommand(CommandData, frozen=True, gc=False, kw_only=True):

@@ -74,12 +74,12 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
         charged = self.charged(facts, ask, now)
         if isinstance(charged, Refused):
             return Step(charged)
-        tallies = () if charged is None else (charged.tally,)
+        tallies, cautions = ((), ()) if charged is None else ((charged.tally,), charged.cautions)
         taken = committed(record, now, holder=self.job_id, token=record.token + 1, ttl_ms=self.ttl_ms)
         slot = tallies[0].id if tallies else b""
         # It is the taker's from now on: whose slot it has, whose money it costs, whose job it is.
         ready = made_ready(replace(job, user=self.user), now, keep_until=taken.expires_at, slot=slot)
-        return Step(Created(ready, taken.expires_at, now), (taken, ready, *tallies))
+        return Step(Created(ready, taken.expires_at, now, cautions), (taken, ready, *tallies))
 
     def _ask(self, job_id: bytes) -> Ask:
         named = self.reservation

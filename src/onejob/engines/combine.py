@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
-from onejob.engine import Durability, Engine, Page, Query, Unavailable, Unknown
+from onejob.engine import Durability, Engine, Paced, Page, Query, Telling, Unavailable, Unknown
 
 T = TypeVar("T")
 
@@ -78,9 +78,8 @@ class Combine:
 
     def listen(self, wake: Callable[[bytes], None]) -> None:
         """Hear of records that others settle, where the engine tells; nobody may rely on it."""
-        listen = getattr(self._engine, "listen", None)
-        if listen is not None:
-            listen(wake)
+        if isinstance(self._engine, Telling):
+            self._engine.listen(wake)
 
     def loads(self) -> dict[str, Load]:
         return {"write": self._writes.load(), "read": self._reads.load()}
@@ -153,8 +152,9 @@ class Combine:
 
 def combined(engine: Engine) -> Combine:
     """A combiner that feeds an engine as it likes to be fed: one large batch at a time, unless it says otherwise."""
-    lanes, batch_max = getattr(engine, "lanes", 1), getattr(engine, "batch_max", BATCH_MAX)
-    return Combine(engine, lanes=lanes, batch_max=batch_max)
+    if isinstance(engine, Paced):
+        return Combine(engine, lanes=engine.lanes, batch_max=engine.batch_max)
+    return Combine(engine)
 
 
 class _Line:

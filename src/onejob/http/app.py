@@ -66,12 +66,12 @@ class App:
         self._ledger = ledger
         self._config = config or ServiceConfig()
         self._authenticate = authenticate or _as_configured(ledger, self._config)
-        self._metrics = Metrics(ledger)
         self._observe = observe
         self._monotonic = SystemClock().monotonic
         self._rates = _rates(self._config, self._monotonic) if rates is None else rates
         self._ids = ids or SystemIds()
         self.preparations = Preparations(self._config)
+        self._metrics = Metrics(ledger, self.preparations)
         cloud = Cloud(self._config, prepare or {}, self.preparations, self._ids).routes()
         since = self._monotonic() if since is None else since
         watched = observability(self._config, whole or _Alone(self), self._monotonic, since)

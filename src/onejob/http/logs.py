@@ -172,6 +172,11 @@ def stderr_log(form: Format, worker: int = 0) -> Log:
     return log
 
 
+def take_care(caveat: str) -> None:
+    """Say once what may go wrong, in the form of every other line."""
+    logging.getLogger("onejob.http").warning("take care: %s", caveat)
+
+
 def unforeseen(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """For the loop: its own words would show what futures and tasks hold."""
     error = context.get("exception")

@@ -5,7 +5,7 @@ Labels are route patterns, methods of the table and classes of status: their num
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from importlib.metadata import version
 
 from msgspec import Struct
@@ -90,8 +90,9 @@ class Page(Collector):
 class Metrics(Collector):
     """The counters of one App, in a registry of their own."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, preparations: Sized = ()) -> None:
         self._ledger = ledger
+        self._preparations = preparations
         self._latencies: dict[tuple[int, int], Latency] = {}
         self._refusals: Counter[str] = Counter({str(status): 0 for status in REFUSED_WITH})
         self._registry = CollectorRegistry()
@@ -140,6 +141,11 @@ class Metrics(Collector):
         yield from _gate(vitals)
         yield from _queues(vitals.queues)
         yield from _upkeep(vitals)
+        yield GaugeMetricFamily(
+            "onejob_preparations",
+            "Jobs that are being prepared here, by uploads and the like",
+            len(self._preparations),
+        )
         yield _counted(
             "onejob_http_refusals",
             "Requests that connections refused before their path was read, by status",

@@ -12,10 +12,9 @@ from .shapes import Attempts, Key, Labels, Moment, Money, Name, Number, Priority
 from .wire import Asked, Body, JobOut, WarningOut, job_out, warnings_out
 
 
-class ItemBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One job of a batch."""
+class OfAJob(Asked, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """What may be said of one job besides its type; UNSET where it is not."""
 
-    type: Name
     input: Raw | UnsetType = UNSET
     delivery: Delivery | UnsetType = UNSET
     priority: Priority | UnsetType = UNSET
@@ -26,7 +25,13 @@ class ItemBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
     estimated_cost: Money | UnsetType = UNSET
 
 
-class SequenceBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
+class ItemBody(OfAJob, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """One job of a batch."""
+
+    type: Name
+
+
+class SequenceBody(OfAJob, frozen=True, rename="camel", forbid_unknown_fields=True):
     """One number of a sequence, with one job (`type`, `input`, its options) or a batch (`jobs`)."""
 
     scope: Name
@@ -37,14 +42,6 @@ class SequenceBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=Tru
         Annotated[list[ItemBody], Meta(extra_json_schema={"minItems": 1, "maxItems": JOBS_MAX})] | UnsetType
     ) = UNSET
     type: Name | UnsetType = UNSET
-    input: Raw | UnsetType = UNSET
-    delivery: Delivery | UnsetType = UNSET
-    priority: Priority | UnsetType = UNSET
-    run_at: Moment | UnsetType = UNSET
-    max_attempts: Attempts | UnsetType = UNSET
-    timeout_seconds: Seconds | UnsetType = UNSET
-    labels: Labels | UnsetType = UNSET
-    estimated_cost: Money | UnsetType = UNSET
 
 
 class SequenceOut(Body, frozen=True, rename="camel"):

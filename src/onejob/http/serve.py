@@ -26,7 +26,7 @@ from onejob.worker import Worker
 from .app import App, Observe, unobserved
 from .config import WORKERS_MAX, ServiceConfig
 from .cors import Cors, loopback
-from .logs import Log, stderr_log, unforeseen
+from .logs import Log, stderr_log, take_care, unforeseen
 from .notices import noticing
 from .protocol import guarded
 
@@ -143,10 +143,10 @@ def address(listener: socket.socket) -> str:
 def say_ready(
     config: ServiceConfig, address: str, durability: Durability, *, workers: int = 1, caveat: str = ""
 ) -> None:
-    """The one line on stdout; and on stderr what the durability does not cover."""
+    """The one line on stdout; and in the log what the durability does not cover."""
     print(ready_line(config, address, durability, workers), flush=True)
     if caveat:
-        print(f"take care: {caveat}", file=sys.stderr, flush=True)
+        take_care(caveat)
 
 
 def ready_line(config: ServiceConfig, address: str, durability: Durability, workers: int = 1) -> str:

@@ -45,6 +45,7 @@ class Condition(Struct, frozen=True, kw_only=True):
     superuser: bool
     behind: bool  # something stands between us and the server
     pooled: bool
+    hears: bool  # of keys that other processes settle
     autovacuum: bool
     standbys: int | None  # that commits wait for, and that are there; None: this role may not know
     schema: int
@@ -89,6 +90,7 @@ async def _asked(connection: Any, address: Address) -> Condition:
     return Condition(
         settings=settings, version=version, wal_level=wal, connections_max=most, connections_used=used, role=role,
         superuser=superuser, behind=port not in (None, _port_asked(connection)), pooled=address.pooled,
+        hears=bool(address.listen_dsn),
         autovacuum=autovacuum, standbys=standbys if may_know or superuser else None, schema=schema, newest=known(),
         lacking=lacking, wrongs=wrongs(settings, address.durability),
     )  # fmt: skip

@@ -18,7 +18,7 @@ Wake = Callable[[bytes], None]
 
 
 class Notices:
-    """A connection of its own, since what a session listens to is lost behind a pooler."""
+    """A connection of its own, past any pooler: behind one, what a session listens to is lost."""
 
     def __init__(self, address: Address, channel: str) -> None:
         self._address = address
@@ -26,7 +26,7 @@ class Notices:
         self._task: asyncio.Task[None] | None = None
 
     def listen(self, wake: Wake) -> None:
-        if self._task is None and not self._address.pooled:
+        if self._task is None and self._address.listen_dsn:
             self._task = asyncio.get_running_loop().create_task(self._keep_listening(wake))
 
     async def aclose(self) -> None:
@@ -55,7 +55,7 @@ class Notices:
 
         lost = asyncio.Event()
         connection: Any = await asyncpg.connect(
-            self._address.dsn, timeout=CONNECT_SECONDS, connection_class=Uncancelled
+            self._address.listen_dsn, timeout=CONNECT_SECONDS, connection_class=Uncancelled
         )
         try:
             connection.keep_alive()

@@ -1,0 +1,140 @@
+"""Who holds the key of a job that is being prepared: how long, what follows a holder that is gone, and leaving."""
+
+import asyncio
+import threading
+from datetime import timedelta
+
+import onejob
+from onejob.http.config import ServiceConfig
+
+from .clouds import CONFIG, Blocking, Cloud, Upload, begin, cloud, until
+
+FULL = "Quota exceeded: Maximum 1 concurrent jobs allowed"
+
+
+async def test_an_upload_longer_than_the_lease_keeps_key_and_slot(lasting_url: str) -> None:
+    upload = Upload()
+    async with cloud(lasting_url, lease=1.0, replicate=upload) as service:
+        await service.limit(max_concurrent=1)
+        first = begin(service)
+        await upload.begun.wait()
+        (seen,) = upload.seen
+        for _ in range(10):
+            await asyncio.sleep(0.25)
+            assert (await service.submit("k")).status == "uploading"
+            assert FULL in str((await service.submit("other")).error)
+        assert not seen.cancelled
+        upload.go.set()
+        assert ((await first).job_id, seen.token, len(upload.seen)) == (seen.job_id, 1, 1)
+
+
+async def test_leaving_gives_some_time_then_frees_the_key(lasting_url: str) -> None:
+    upload, blocking = Upload(), Blocking()
+    async with cloud(lasting_url, replicate=upload, other=blocking) as service:
+        await service.limit(max_concurrent=5)
+        tasks = [begin(service, "a"), asyncio.create_task(service.submit("b", provider="other"))]
+        await upload.begun.wait()
+        await until(blocking.begun.is_set)
+        leaving = asyncio.create_task(service.app.preparations.leave(0.3))
+        await asyncio.sleep(0)
+        assert "being stopped" in str((await service.submit("c")).error)
+        for told in await asyncio.gather(*tasks):
+            assert "being stopped" in str(told.error)
+        await leaving
+        assert blocking.seen[0].cancelled
+        assert (await service.standing()).used == 0
+        blocking.go.set()
+
+
+async def test_a_preparation_that_ends_while_the_server_leaves_is_kept(lasting_url: str) -> None:
+    upload = Upload()
+    async with cloud(lasting_url, replicate=upload) as service:
+        first = begin(service)
+        await upload.begun.wait()
+        leaving = asyncio.create_task(service.app.preparations.leave(20))
+        await asyncio.sleep(0)
+        upload.go.set()
+        assert (await first).data_uploaded
+        await leaving
+
+
+async def test_threads_of_hooks_do_not_keep_a_process_alive(lasting_url: str) -> None:
+    upload = Blocking()
+    async with cloud(lasting_url, replicate=upload) as service:
+        first = begin(service)
+        await until(upload.begun.is_set)
+        assert [one.daemon for one in threading.enumerate() if one.name == "onejob-hook"] == [True]
+        upload.go.set()
+        assert (await first).success
+
+
+async def abandoned(service: Cloud, **lease: float) -> onejob.Reservation:
+    """A key whose holder is gone."""
+    held = await service.ledger.check_or_reserve(
+        "cloud.replicate", CONFIG, idempotency_key="k", lease=timedelta(**lease)
+    )
+    assert isinstance(held, onejob.Reservation)
+    return held
+
+
+async def test_a_holder_that_is_gone_is_waited_for_and_taken_over(url: str) -> None:
+    upload = Upload()
+    upload.go.set()
+    async with cloud(url, replicate=upload) as service:
+        held = await abandoned(service, seconds=0.5)
+        told = await service.submit("k")
+        assert (told.job_id, told.status, told.data_uploaded) == (held.job_id, "pending", True)
+        assert told.idempotent_hit
+        assert upload.seen[0].token == 2
+
+
+async def test_a_server_without_the_hook_that_finishes_a_job_says_that_the_key_was_there(url: str) -> None:
+    async with cloud(url) as service:
+        held = await abandoned(service, seconds=0.5)
+        told = await service.submit("k", config_name_to_load="other")
+        assert (told.success, told.idempotent_hit) == (False, False)
+        told = await service.submit("k")
+        for _ in range(100):
+            if told.status != "uploading":
+                break
+            await asyncio.sleep(0.05)
+            told = await service.submit("k")
+        assert (told.job_id, told.status, told.idempotent_hit) == (held.job_id, "pending", True)
+
+
+async def test_a_long_preparation_that_was_taken_over_says_so_at_once(lasting_url: str) -> None:
+    config = ServiceConfig(preparation_wait_seconds=1)
+    upload = Upload()
+    async with cloud(lasting_url, config=config, replicate=upload) as service:
+        held = await abandoned(service, seconds=0.1)
+        await asyncio.sleep(0.15)
+        told = await service.submit("k")
+        assert (told.job_id, told.status, told.idempotent_hit) == (held.job_id, "uploading", True)
+
+
+async def test_of_a_holder_that_nobody_can_judge_uploading_is_told_in_time(lasting_url: str) -> None:
+    config = ServiceConfig(preparation_wait_seconds=0.5)
+    async with cloud(lasting_url, config=config, replicate=Upload()) as service:
+        held = await abandoned(service, hours=1)
+        told = await service.submit("k")
+        assert (told.job_id, told.status, told.idempotent_hit) == (held.job_id, "uploading", True)
+
+
+async def test_a_holder_that_settles_is_answered_with_its_job(lasting_url: str) -> None:
+    async with cloud(lasting_url, replicate=Upload()) as service:
+        held = await abandoned(service, hours=1)
+        waiting = begin(service)
+        await asyncio.sleep(0.05)
+        await service.ledger.commit(held)
+        told = await waiting
+        assert (told.job_id, told.status, told.idempotent_hit) == (held.job_id, "pending", True)
+
+
+async def test_whoever_watches_a_holder_is_released_when_the_server_leaves(lasting_url: str) -> None:
+    async with cloud(lasting_url, replicate=Upload()) as service:
+        await abandoned(service, hours=1)
+        waiting = begin(service)
+        await asyncio.sleep(0.05)
+        await service.app.preparations.leave(0)
+        async with asyncio.timeout(5):
+            assert "being stopped" in str((await waiting).error)

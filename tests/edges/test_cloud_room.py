@@ -1,0 +1,142 @@
+"""What a preparation takes and may not exceed: places of a server, slots, money, rates."""
+
+import asyncio
+
+import pytest
+
+import onejob
+from onejob.core.limits import CostAction, CostLimit, Period
+from onejob.core.money import MICRO
+from onejob.core.states import JobState
+from onejob.http.config import ServiceConfig
+
+from .clouds import Cloud, Upload, begin, cloud, limit, until
+
+FULL = "Quota exceeded: Maximum 1 concurrent jobs allowed"
+
+
+async def test_a_hit_is_answered_by_a_server_that_has_no_room(lasting_url: str) -> None:
+    upload = Upload()
+    async with cloud(lasting_url, config=ServiceConfig(preparations_max=1), replicate=upload) as service:
+        upload.go.set()
+        done = await service.submit("done")
+        upload.go.clear()
+        upload.begun.clear()
+        first = begin(service, "k")
+        await upload.begun.wait()
+        assert (await service.submit("done")).job_id == done.job_id
+        assert (await service.submit("k")).status == "uploading"
+        told = await service.submit("new")
+        assert "too many preparations" in str(told.error)
+        upload.go.set()
+        assert (await first).success
+        assert (await service.submit("new")).success
+
+
+async def test_a_flood_of_new_keys_begins_no_more_preparations_than_there_is_room(lasting_url: str) -> None:
+    upload = Upload()
+    async with cloud(lasting_url, config=ServiceConfig(preparations_max=3), replicate=upload) as service:
+        tasks = [begin(service, f"k{n}") for n in range(20)]
+        await until(lambda: sum(task.done() for task in tasks) == 17 and len(upload.seen) >= 3)
+        assert len(upload.seen) == 3
+        assert preparations(service) == 3
+        upload.go.set()
+        assert sum(one.success for one in await asyncio.gather(*tasks)) == 3
+        assert preparations(service) == 0
+
+
+def preparations(service: Cloud) -> float:
+    """As the metrics tell: one number, whoever's the jobs are."""
+    (told,) = [family for family in service.app._metrics.families() if family.name == "onejob_preparations"]
+    (sample,) = told.samples
+    assert sample.labels == {}
+    return sample.value
+
+
+@pytest.mark.parametrize("most", [0, 1])
+async def test_a_full_quota_refuses_before_anything_is_prepared(lasting_url: str, most: int) -> None:
+    upload = Upload()
+    async with cloud(lasting_url, replicate=upload) as service:
+        await service.limit(max_concurrent=most)
+        tasks = [begin(service, f"k{n}") for n in range(5)]
+        await until(lambda: sum(task.done() for task in tasks) == 5 - most)
+        upload.go.set()
+        told = await asyncio.gather(*tasks)
+        assert sum(f"Maximum {most} concurrent jobs" in str(one.error) for one in told) == 5 - most
+        assert len(upload.seen) == most
+        assert len(await service.ledger.jobs()) == most
+
+
+async def test_money_is_held_during_the_preparation_and_a_warning_is_told(lasting_url: str) -> None:
+    upload = Upload()
+    async with cloud(lasting_url, replicate=upload) as service:
+        await service.limit(cost_limit=CostLimit(10 * MICRO, Period.DAY, CostAction.BLOCK))
+        first = begin(service, "a", estimated_cost=9)
+        await upload.begun.wait()
+        assert (await service.standing()).money_held == 9 * MICRO
+        assert "Cost limit exceeded" in str((await service.submit("b", estimated_cost=2)).error)
+        upload.go.set()
+        assert str((await first).cost_limit_warning).startswith("Cost limit")
+
+
+async def test_a_lost_slot_is_told_before_the_job_can_run(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease lapsed unrenewed, the slot went to somebody else, then the upload was done."""
+    upload = Upload()
+    async with cloud(url, lease=0.3, replicate=upload) as service:
+        await service.limit(max_concurrent=1)
+        renewed = asyncio.Event()
+
+        async def stalled(held: onejob.Reservation) -> onejob.Reservation:
+            await renewed.wait()
+            return await onejob.Ledger.renew(service.ledger, held)
+
+        monkeypatch.setattr(service.ledger, "renew", stalled)
+        first = begin(service)
+        await upload.begun.wait()
+        await asyncio.sleep(0.4)
+        other = await service.submit("other", provider="unprepared")
+        assert other.success
+        (seen,) = upload.seen
+        upload.go.set()
+        told = await first
+        assert (told.success, told.job_id) == (False, None)
+        assert "slot lost" in str(told.error)
+        assert (await service.ledger.job(seen.job_id)).state is JobState.PREPARING
+        assert ((await service.standing()).live, (await service.standing()).reserved) == (1, 0)
+        # The key is free to try again, as the same job, as soon as there is room.
+        monkeypatch.undo()
+        await service.ledger.cancel(str(other.job_id))
+        assert (await service.submit("k")).job_id == seen.job_id
+
+
+async def test_a_renewal_without_a_slot_stops_the_upload(
+    lasting_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = Upload()
+    async with cloud(lasting_url, lease=0.3, replicate=upload) as service:
+        await service.limit(max_concurrent=2)
+        first = begin(service)
+        await upload.begun.wait()
+        (seen,) = upload.seen
+
+        async def late(held: onejob.Reservation) -> onejob.Reservation:
+            await asyncio.sleep(0.5)
+            await limit(service.ledger, max_concurrent=0)
+            return await onejob.Ledger.renew(service.ledger, held)
+
+        monkeypatch.setattr(service.ledger, "renew", late)
+        told = await first
+        assert "slot lost" in str(told.error)
+        assert seen.cancelled
+        monkeypatch.undo()
+
+
+async def test_rates_hold_for_prepared_jobs_and_spare_their_retries(lasting_url: str) -> None:
+    upload = Upload()
+    upload.go.set()
+    config = ServiceConfig(rate_per_second=0.001, rate_burst=1)
+    async with cloud(lasting_url, config=config, replicate=upload) as service:
+        first = await service.submit("a")
+        assert "too many new submissions" in str((await service.submit("b")).error)
+        assert (await service.submit("a")).job_id == first.job_id
+        assert len(upload.seen) == 1

@@ -1,0 +1,176 @@
+"""Quotas in Python: the flow of the seed, foreign jobs, and upkeep that counts again."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import onejob
+from onejob.clock import FakeClock
+from onejob.conformance.commands import written
+from onejob.core.actor import Actor
+from onejob.core.facts import changed
+from onejob.core.identity import tally_id
+from onejob.core.receipt import TallyFound
+from onejob.core.roles import Role
+from onejob.core.slots import LookUpTally
+from onejob.core.tally import RECOUNT_MS
+from onejob.errors import SubmissionRefused
+
+ROLES = {"ann": Role.SUBMITTER, "bob": Role.SUBMITTER, "op": Role.OPERATOR, "root": Role.ADMIN}
+ALL_ABSURD: list[Any] = [-1, 1.5, "5", True, 10**10, [], {}]
+
+
+async def test_the_seeds_flow_runs_as_printed(queue: onejob.Ledger) -> None:
+    reservation_id = await queue.reserve_job_slot(user_id=42, max_concurrent=1, ttl_seconds=300)
+    assert reservation_id is not None
+    assert await queue.reserve_job_slot(user_id="42", max_concurrent=1) is None
+    await queue.consume_reservation(reservation_id)
+    assert (await queue.usage(42)).used == 0
+    second = await queue.reserve_job_slot(42, max_concurrent=1)
+    assert second is not None
+    await queue.release_reservation(second)
+    with pytest.raises(SubmissionRefused, match="slot lost"):
+        await queue.renew_reservation(second)
+    for absurd in (True, None, 1.5, "", "x" * 101):
+        with pytest.raises(onejob.Invalid):
+            await queue.reserve_job_slot(absurd or "")  # type: ignore[arg-type]  # that is the point
+
+
+NO_LIMITS: list[Any] = [None, 5, {"max_concurrent": 5}, onejob.TenantLimits(), "5"]
+
+
+@pytest.mark.parametrize("limits", NO_LIMITS)
+async def test_what_is_no_limits_is_refused_and_stops_nobody(queue: onejob.Ledger, limits: Any) -> None:
+    with pytest.raises(onejob.Invalid, match=r"Limits\(\) clears them"):
+        await queue.set_quota("local", limits)
+    others: list[Any] = [limits, onejob.Limits(max_concurrent=0)]
+    for other in others:
+        if not isinstance(other, onejob.TenantLimits):
+            with pytest.raises(onejob.Invalid, match=r"TenantLimits\(\) clears them"):
+                await queue.set_tenant_quota(other)
+    assert (await queue.quota("local")).limits == onejob.Limits()
+    assert (await queue.submit("t")).created
+
+
+async def test_limits_and_reservations_are_a_named_users(queue: onejob.Ledger) -> None:
+    nobody: Any = None
+    for call in (
+        queue.quota(nobody),
+        queue.set_quota(nobody, onejob.Limits(max_concurrent=0)),
+        queue.reserve_job_slot(nobody, max_concurrent=1),
+        queue.hold(nobody),
+    ):
+        with pytest.raises(onejob.Invalid, match="user"):
+            await call
+    assert not await queue.reservations()
+    assert (await queue.submit("t")).created
+
+
+async def test_a_stored_key_answers_with_the_foreign_job(queue: onejob.Ledger, clock: FakeClock) -> None:
+    for _ in range(2):
+        await queue.store_idempotency_key(
+            key="ci-build-abc123", job_id="job-xyz789", user_id=42, ttl_hours=24
+        )
+    receipt = await queue.submit("any", {"n": 1}, idempotency_key="ci-build-abc123", scope="queue")
+    assert (receipt.outcome, receipt.job_id, receipt.job) == (onejob.Outcome.REPLAYED, "job-xyz789", None)
+    with pytest.raises(SubmissionRefused) as refused:
+        await queue.store_idempotency_key("ci-build-abc123", "another-job")
+    assert refused.value.reason == "IDEMPOTENCY_KEY_REUSED"
+    clock.advance(24 * 3600 + 0.001)
+    assert (await queue.store_idempotency_key("ci-build-abc123", "another-job")).job_id == "another-job"
+    for absurd in ({"ttl_hours": 0}, {"ttl_hours": 9000}, {"job_id": ""}, {"key": ""}, {"scope": ""}):
+        with pytest.raises(onejob.Invalid):
+            await queue.store_idempotency_key(**{"key": "k", "job_id": "j"} | absurd)
+
+
+async def test_a_refusal_says_how_long_to_wait(queue: onejob.Ledger) -> None:
+    await queue.set_quota("local", onejob.Limits(jobs_per_hour=1))
+    await queue.submit("t")
+    with pytest.raises(SubmissionRefused) as refused:
+        await queue.submit("t")
+    assert refused.value.retryable
+    assert refused.value.retry_after is not None
+    assert 3600 <= refused.value.retry_after <= 3660
+
+
+async def test_a_preparing_job_holds_a_slot_that_ends_with_its_lease(
+    queue: onejob.Ledger, clock: FakeClock
+) -> None:
+    await queue.set_quota("local", onejob.Limits(max_concurrent=1))
+    held = await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
+    assert isinstance(held, onejob.Reservation)
+    assert [warning.limit for warning in held.warnings] == ["maxConcurrent"]
+    (slot,) = await queue.reservations()
+    assert (slot.job_id, slot.expires_at) == (held.job_id, held.lease_until)
+    with pytest.raises(SubmissionRefused, match="Quota exceeded"):
+        await queue.submit("t")
+    await queue.commit(held)
+    assert ((await queue.usage()).live, await queue.reservations()) == (1, [])
+
+
+@pytest.mark.parametrize("owns_keys", [False, True])
+async def test_a_job_that_is_being_prepared_counts_when_its_user_gets_limits(
+    queue: onejob.Ledger, clock: FakeClock, owns_keys: bool
+) -> None:
+    ann = queue.acting(tenant="default", user="ann", actor=Actor.user("ann"), owns_keys=owns_keys)
+    held = await ann.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
+    assert isinstance(held, onejob.Reservation)
+    await queue.set_quota("ann", onejob.Limits(max_concurrent=1))
+    assert (await queue.usage("ann")).reserved == 1
+    with pytest.raises(SubmissionRefused, match="Quota exceeded"):
+        await ann.submit("t")
+    clock.advance(30)
+    held = await ann.renew(held)
+    clock.advance(50)
+    with pytest.raises(SubmissionRefused, match="Quota exceeded"):
+        await ann.submit("t")
+    await ann.commit(held)
+    assert ((await queue.usage("ann")).live, await queue.reservations("ann")) == (1, [])
+    await ann.cancel(held.job_id)
+    assert (await queue.usage("ann")).live == 0
+
+
+async def test_whoever_takes_over_is_told_which_limit_is_near(queue: onejob.Ledger, clock: FakeClock) -> None:
+    await queue.set_quota("local", onejob.Limits(max_concurrent=1, jobs_per_hour=10))
+    left = await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
+    assert isinstance(left, onejob.Reservation)
+    clock.advance(61)
+    held = await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
+    assert isinstance(held, onejob.Reservation)
+    assert [(one.limit, one.message) for one in held.warnings] == [
+        ("maxConcurrent", "1 of 1 concurrent jobs are in use")
+    ]
+    clock.advance(61)
+    finished = await queue.submit("t", idempotency_key="k")
+    assert (finished.job_id, finished.taken_over) == (left.job_id, True)
+    assert [one.limit for one in finished.warnings] == ["maxConcurrent"]
+
+
+async def test_upkeep_counts_again_and_finds_no_drift(queue: onejob.Ledger, clock: FakeClock) -> None:
+    await queue.set_quota("local", onejob.Limits(max_concurrent=9))
+    jobs = [(await queue.submit("t", n, estimated_cost="0.5")).job_id for n in range(5)]
+    await queue.cancel(jobs[0])
+    await queue.reserve_job_slot("local")
+    other = queue.acting(tenant="default", user="gone", actor=Actor.client("local"))
+    await other.reserve_job_slot("gone", ttl_seconds=1)
+    clock.advance(RECOUNT_MS / 1000 + 1)
+    await queue.sweep()
+    swept = queue.vitals().swept
+    assert (swept.tallies, swept.drift) == (2, 0)
+    assert ((await queue.usage()).live, str((await queue.usage()).money_held)) == (4, "2")
+    await queue.sweep()
+    assert queue.vitals().swept.tallies == 2  # nothing is due any more
+
+
+async def test_a_tally_that_is_wrong_is_mended_and_told(queue: onejob.Ledger, clock: FakeClock) -> None:
+    await queue.set_quota("local", onejob.Limits(max_concurrent=9))
+    await queue.submit("t")
+    wrong = LookUpTally(tenant="default", tally_id=tally_id("default", "local"))
+    (found,) = await queue._gate.execute([wrong])
+    assert isinstance(found, TallyFound)
+    assert found.tally is not None
+    await queue._gate.execute([written(changed(found.tally, found.at, live=4))])
+    clock.advance(RECOUNT_MS / 1000 + 1)
+    await queue.sweep()
+    assert (queue.vitals().swept.drift, (await queue.usage()).live) == (3, 1)
