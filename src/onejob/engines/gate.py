@@ -7,7 +7,7 @@ replayed. A refusal, a failure, a conflict, an in-progress is never passed on; e
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -37,20 +37,14 @@ from onejob.settings import IdempotencyConfig
 from .awaited import Awaited
 from .cache import CacheStats, FlightKey, GateIdempotencyCache
 from .combine import Combine, Deliver, Load, all_or_failure, delivery, each
+from .flights import Waiting, is_wrapped, shared_of
 from .looks import Looks
 from .outcomes import WORDS, Outcomes
 
 T = TypeVar("T")
 
 HITS_MAX = 10_000
-
-
-class Waiting(NamedTuple):
-    """A caller of a flight; the first of them is the one that asked."""
-
-    submit: Submit
-    reply: "asyncio.Future[AnyReply]"
-    since: float
+WRAPPED_BYTES_MAX = 1024
 
 
 class Hits:
@@ -166,6 +160,8 @@ class Gate:
         reply: asyncio.Future[AnyReply] = asyncio.get_running_loop().create_future()
         if type(command) is Submit and command.record_id:
             self._submit(command, reply)
+        elif type(command) is Reserve and not command.job_id:
+            self._reserve(command, reply)
         elif type(command) in (LookUpPolicy, LookUpJob):
             self._looks.post(command, delivery(reply))
         else:
@@ -187,7 +183,8 @@ class Gate:
 
     def _submit(self, submit: Submit, reply: "asyncio.Future[AnyReply]") -> None:
         known = self.cache.recall(submit)
-        if known is not None:
+        # What a key without a job is remembered for is no answer to who wants one: that is for the engine to judge.
+        if known is not None and not is_wrapped(known):
             self._replay(submit, known, reply)
             return
         key = FlightKey(submit.tenant, submit.record_id, submit.fingerprint, submit.user)
@@ -199,6 +196,21 @@ class Gate:
         self.cache.flights[key] = [waiting]
         self._inner.post(submit, self._landing(key))
 
+    def _reserve(self, reserve: Reserve, reply: "asyncio.Future[AnyReply]") -> None:
+        """A key without a job: what it was settled with cannot change, and is remembered unless it is large."""
+        known = self.cache.recall(reserve)
+        if known is not None and is_wrapped(known):
+            reply.set_result(known)
+            return
+        sent = self._monotonic()
+
+        def land(result: AnyReply | Exception) -> None:
+            if is_wrapped(result) and len(result.receipt) <= WRAPPED_BYTES_MAX:
+                self.cache.remember(reserve, result, sent)
+            delivery(reply)(result)
+
+        self._inner.post(reserve, land)
+
     def _landing(self, key: FlightKey) -> Deliver:
         def land(result: AnyReply | Exception) -> None:
             leader, *followers = self.cache.flights.pop(key)
@@ -207,7 +219,7 @@ class Gate:
             for follower in followers:
                 if follower.reply.done():
                     continue
-                shared = _shared(result, leader, follower)
+                shared = shared_of(result, leader, follower)
                 # Only what was alive when it came; no longer than a gate remembers, for `forget` counts on that.
                 if shared is None or follower.since >= self.cache.until(shared, leader.since):
                     self._ask(follower.submit, follower.reply)
@@ -286,15 +298,3 @@ class Gate:
             known = self._hits[arrival.record_id] = Hits(arrival.tenant)
         known.hits += hit
         known.conflicts += conflict
-
-
-def _shared(result: AnyReply | Exception, leader: Waiting, follower: Waiting) -> Created | Replayed | None:
-    """What a follower may be told: created and replayed, nothing else."""
-    if not isinstance(result, (Created, Replayed)):
-        return None
-    # The same candidate is the same submission: it hears "created", however it joined.
-    if result.job is not None and follower.submit.job_id == result.job.id:
-        return Created(result.job, result.expires_at, result.at)
-    if isinstance(result, Replayed) or follower.submit.job_id == leader.submit.job_id:
-        return result
-    return Replayed(result.job, result.expires_at, result.at)
