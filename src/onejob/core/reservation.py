@@ -84,6 +84,9 @@ class HolderCommand(CommandData, frozen=True, gc=False, kw_only=True):
 
     @property
     def footprint(self) -> Footprint:
+        # Without a job nobody is charged, and there is nothing to follow.
+        if not self.job_id:
+            return Footprint(self.tenant, self.record_id)
         return _slotted(self.tenant, self.record_id, self.policy_id)
 
     def fenced(self, record: Record | None, now: int) -> Record | None:
