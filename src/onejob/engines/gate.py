@@ -16,15 +16,7 @@ from onejob.core.facts import Job
 from onejob.core.identity import tenant_prefix
 from onejob.core.lookup import LookUpJob
 from onejob.core.policy import LookUpPolicy
-from onejob.core.receipt import (
-    AnyReply,
-    Created,
-    Found,
-    InProgress,
-    Refused,
-    Rejected,
-    Replayed,
-)
+from onejob.core.receipt import AnyReply, Created, Found, InProgress, Refused, Rejected, Replayed
 from onejob.core.reservation import Reserve, Settle
 from onejob.core.sequence import SubmitSequence
 from onejob.core.states import SETTLED
@@ -85,7 +77,7 @@ class Gate:
     async def results(self, commands: Sequence[Command[Any]]) -> list[AnyReply | BaseException]:
         """Each command's reply or its own failure."""
         if len(commands) == 1:
-            return [await self._result(commands[0])]
+            return [await self.result(commands[0])]
         results = await each([self._enter(command) for command in commands])
         # Submissions wait; whoever asks to take over wants to know now.
         late: list[int] = []
@@ -141,7 +133,7 @@ class Gate:
             for id, one in taken.items()
         ]
 
-    async def _result(self, command: Command[Any]) -> AnyReply | BaseException:
+    async def result(self, command: Command[Any]) -> AnyReply | BaseException:
         """`results` for the one command that most callers have."""
         result: AnyReply | BaseException
         try:
@@ -164,22 +156,23 @@ class Gate:
             self._reserve(command, reply)
         elif type(command) in (LookUpPolicy, LookUpJob):
             self._looks.post(command, delivery(reply))
+        elif isinstance(command, (Settle, Forget, Purge)):
+            self._touch(command, reply)
         else:
             self._inner.post(command, delivery(reply))
-            if isinstance(command, (Settle, Forget, Purge)):
-                self._touch(command.record_id, reply)
         return reply
 
-    def _touch(self, record_id: bytes, reply: "asyncio.Future[AnyReply]") -> None:
+    def _touch(self, command: Settle | Forget | Purge, reply: "asyncio.Future[AnyReply]") -> None:
         """A key is being changed through this gate: forget it, and wake whoever waits for it."""
 
-        def touched(_: object) -> None:
+        def land(result: AnyReply | Exception) -> None:
             # Once more, since a flight may have landed in between.
-            self.cache.forget(record_id)
-            self._awaited.wake(record_id)
+            self.cache.forget(command.record_id)
+            self._awaited.wake(command.record_id)
+            delivery(reply)(result)
 
-        self.cache.forget(record_id)
-        reply.add_done_callback(touched)
+        self.cache.forget(command.record_id)
+        self._inner.post(command, land)
 
     def _submit(self, submit: Submit, reply: "asyncio.Future[AnyReply]") -> None:
         known = self.cache.recall(submit)
