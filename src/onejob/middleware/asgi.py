@@ -62,14 +62,17 @@ class IdempotencyMiddleware:
             await tell(send, held)
             return
         exchange = Exchange(self._layer, receive, send, body)
-        await exchange.hold(held)
+        exchange.hold(held)
         await exchange.run(self._app, plain(scope))
 
     def _rule(self, scope: Scope) -> Rule | None:
         method, path = scope["method"], scope["path"]
         if method in SAFE:
             return None
-        return next((rule for rule in self._rules if rule.covers(method, path)), None)
+        for rule in self._rules:
+            if rule.covers(method, path):
+                return rule
+        return None
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Open the store before the application starts, and close it when that has ended."""
@@ -99,6 +102,11 @@ def named_key(scope: Scope, *, required: bool) -> str | Told | None:
     return key
 
 
-async def asked_of(scope: Scope, body: bytes) -> Any:
-    kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+async def asked_of(scope: Scope, body: bytes) -> bytes:
+    """The fingerprint of a request."""
+    kind = b""
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            kind = value
+            break
     return await printed(scope["method"], scope["path"], scope.get("query_string", b""), kind, body)
