@@ -69,10 +69,10 @@ class Gate:
     async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
         return all_or_failure(await self.results(commands))
 
-    async def reply(self, command: Command[Any]) -> AnyReply:
+    def reply(self, command: Command[Any]) -> "asyncio.Future[AnyReply]":
         """The reply to one command that is no submission; most questions are one."""
         assert not isinstance(command, Arrival)
-        return await self._enter(command)
+        return self._enter(command)
 
     async def results(self, commands: Sequence[Command[Any]]) -> list[AnyReply | BaseException]:
         """Each command's reply or its own failure."""

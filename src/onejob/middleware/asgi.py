@@ -1,6 +1,6 @@
 """Idempotency for any ASGI application, by rules for its paths."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from onejob.core.invalid import Invalid
@@ -57,7 +57,10 @@ class IdempotencyMiddleware:
         if isinstance(body, Told):
             await tell(send, body)
             return
-        held = await self._layer.taken(key, whose, await asked_of(scope, body), rule.window)
+        mark = asked_of(scope, body)
+        if not isinstance(mark, bytes):
+            mark = await mark
+        held = await self._layer.taken(key, whose, mark, rule.window)
         if isinstance(held, Told):
             await tell(send, held)
             return
@@ -102,11 +105,11 @@ def named_key(scope: Scope, *, required: bool) -> str | Told | None:
     return key
 
 
-async def asked_of(scope: Scope, body: bytes) -> bytes:
-    """The fingerprint of a request."""
+def asked_of(scope: Scope, body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
+    """The fingerprint of a request; that of a large one is to be waited for."""
     kind = b""
     for name, value in scope["headers"]:
         if name == b"content-type":
             kind = value
             break
-    return await printed(scope["method"], scope["path"], scope.get("query_string", b""), kind, body)
+    return printed(scope["method"], scope["path"], scope.get("query_string", b""), kind, body)

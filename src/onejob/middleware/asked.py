@@ -1,8 +1,10 @@
 """What a request asks for, as one digest, and whose it is."""
 
 import asyncio
+from collections.abc import Coroutine
 from functools import lru_cache
 from hashlib import sha256
+from typing import Any
 
 from onejob.core.actor import UNFIT
 from onejob.core.fingerprint import canonical, fingerprint
@@ -26,13 +28,15 @@ def scope_name(given: str, prefix: str = PREFIX) -> str:
     return prefix + HASHED + sha256(given.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-async def printed(method: str, path: str, query: bytes, kind: bytes, body: bytes) -> bytes:
-    """The fingerprint of method, path, query and body; that of a large body is worked out beside the loop."""
+def printed(
+    method: str, path: str, query: bytes, kind: bytes, body: bytes
+) -> bytes | Coroutine[Any, Any, bytes]:
+    """The fingerprint of method, path, query and body; that of a large body is to be waited for, beside the loop."""
     if len(body) <= SMALL_BYTES:
         return _print_again(method, path, query, kind, body)
     if len(body) <= BESIDE_BYTES:
         return _print_of(method, path, query, kind, body)
-    return await asyncio.to_thread(_print_of, method, path, query, kind, body)
+    return asyncio.to_thread(_print_of, method, path, query, kind, body)
 
 
 def _print_of(method: str, path: str, query: bytes, kind: bytes, body: bytes) -> bytes:

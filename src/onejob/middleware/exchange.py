@@ -29,7 +29,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_COMMIT = Verdict.COMMIT
+# Looked up once: a member of an enum costs more than a small fact.
+_COMMIT, _FAIL = Verdict.COMMIT, Verdict.FAIL
 
 INSISTS_MAX = 600
 INSIST_SECONDS = 1.0
@@ -140,7 +141,7 @@ class Exchange:
         start = self._start
         status, headers = start["status"], tuple(start.get("headers", ()))
         until: Headers = ()
-        if verdict_of(self._layer.verdicts, status) is Verdict.FAIL:
+        if verdict_of(self._layer.verdicts, status) is _FAIL:
             await self._fail()
         else:
             kept = Retained(status)
@@ -186,7 +187,7 @@ class Exchange:
         self._let_go()
         # Where this fails the lease ends by itself, which only takes longer.
         with suppress(OnejobError):
-            await self._ledger.settle(held, Verdict.FAIL)
+            await self._ledger.settle(held, _FAIL)
 
     def _let_go(self, *, renewed: bool = False) -> None:
         assert self._held is not None

@@ -99,7 +99,9 @@ class IdempotentRoute(APIRoute):
         whose = self.layer.whose(Request(asked.scope))
         if isinstance(whose, Told):
             return _response(whose)
-        mark = await asked_of(asked.scope, asked.exchange.body)
+        mark = asked_of(asked.scope, asked.exchange.body)
+        if not isinstance(mark, bytes):
+            mark = await mark
         held = await self.layer.taken(asked.key, whose, mark, self.rule.window)
         if isinstance(held, Told):
             return _response(held)

@@ -116,7 +116,7 @@ class Layer:
         self, work: Coroutine[Any, Any, None], ended: "Callable[[asyncio.Task[None]], object] | None" = None
     ) -> "asyncio.Task[None]":
         """Work that is the layer's own: a client that hangs up does not stop it. `ended` strikes it off at its end."""
-        task = asyncio.create_task(work)
+        task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(ended or self.tasks.discard)
         return task
