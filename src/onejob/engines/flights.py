@@ -1,9 +1,11 @@
 """Who waits for a question on its way, and which answers may be given to others than who asked."""
 
 import asyncio
-from typing import NamedTuple, TypeGuard
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeGuard
 
 from onejob.core.receipt import AnyReply, Created, Replayed
+from onejob.core.step import Command
 from onejob.core.submission import Submit
 
 
@@ -13,6 +15,37 @@ class Waiting(NamedTuple):
     submit: Submit
     reply: "asyncio.Future[AnyReply]"
     since: float
+
+
+class Landing:
+    """Where an answer lands: it is noted, then given to whoever asked.
+
+    One object instead of a function with its cells: there is one for every question on its way, and each is looked at
+    whenever garbage is collected.
+    """
+
+    __slots__ = ("command", "note", "reply", "sent")
+
+    def __init__(
+        self,
+        note: Callable[[Any, AnyReply | Exception, float], None],
+        command: Command[Any],
+        reply: "asyncio.Future[AnyReply]",
+        sent: float,
+    ) -> None:
+        self.note = note
+        self.command = command
+        self.reply = reply
+        self.sent = sent
+
+    def __call__(self, result: AnyReply | Exception) -> None:
+        self.note(self.command, result, self.sent)
+        if self.reply.done():
+            return
+        if isinstance(result, Exception):
+            self.reply.set_exception(result)
+        else:
+            self.reply.set_result(result)
 
 
 def shared_of(result: AnyReply | Exception, leader: Waiting, follower: Waiting) -> Created | Replayed | None:

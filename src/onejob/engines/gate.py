@@ -29,7 +29,7 @@ from onejob.settings import IdempotencyConfig
 from .awaited import Awaited
 from .cache import CacheStats, FlightKey, GateIdempotencyCache
 from .combine import Combine, Deliver, Load, all_or_failure, delivery, each
-from .flights import Waiting, is_wrapped, shared_of
+from .flights import Landing, Waiting, is_wrapped, shared_of
 from .looks import Looks
 from .outcomes import WORDS, Outcomes
 
@@ -164,15 +164,13 @@ class Gate:
 
     def _touch(self, command: Settle | Forget | Purge, reply: "asyncio.Future[AnyReply]") -> None:
         """A key is being changed through this gate: forget it, and wake whoever waits for it."""
-
-        def land(result: AnyReply | Exception) -> None:
-            # Once more, since a flight may have landed in between.
-            self.cache.forget(command.record_id)
-            self._awaited.wake(command.record_id)
-            delivery(reply)(result)
-
         self.cache.forget(command.record_id)
-        self._inner.post(command, land)
+        self._inner.post(command, Landing(self._touched, command, reply, 0.0))
+
+    def _touched(self, command: Settle | Forget | Purge, result: AnyReply | Exception, sent: float) -> None:
+        # Once more, since a flight may have landed in between.
+        self.cache.forget(command.record_id)
+        self._awaited.wake(command.record_id)
 
     def _submit(self, submit: Submit, reply: "asyncio.Future[AnyReply]") -> None:
         known = self.cache.recall(submit)
@@ -195,14 +193,11 @@ class Gate:
         if known is not None and is_wrapped(known):
             reply.set_result(known)
             return
-        sent = self._monotonic()
+        self._inner.post(reserve, Landing(self._reserved, reserve, reply, self._monotonic()))
 
-        def land(result: AnyReply | Exception) -> None:
-            if is_wrapped(result) and len(result.receipt) <= WRAPPED_BYTES_MAX:
-                self.cache.remember(reserve, result, sent)
-            delivery(reply)(result)
-
-        self._inner.post(reserve, land)
+    def _reserved(self, reserve: Reserve, result: AnyReply | Exception, sent: float) -> None:
+        if is_wrapped(result) and len(result.receipt) <= WRAPPED_BYTES_MAX:
+            self.cache.remember(reserve, result, sent)
 
     def _landing(self, key: FlightKey) -> Deliver:
         def land(result: AnyReply | Exception) -> None:

@@ -166,7 +166,12 @@ class Exchange:
         assert self._held is not None
         ledger, held = self._ledger, self._held
         try:
-            settled = await repeated(lambda: ledger.settle(held, _COMMIT, receipt))
+            try:
+                settled = await ledger.settle(held, _COMMIT, receipt)
+            except OnejobError as error:
+                if not error.retryable:
+                    raise
+                settled = await repeated(lambda: ledger.settle(held, _COMMIT, receipt))
         except asyncio.CancelledError:
             # What was said goes on by itself; to say now that it failed could overtake it.
             self._let_go()
