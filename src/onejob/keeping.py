@@ -129,10 +129,13 @@ class Renewals:
 
     def begin(self, held: Held, lost: Lost) -> None:
         loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            # What was held in another loop, such as that of an earlier test, went with it; its timer never rings.
+            self._loop, self._timer = loop, None
+            self._young.clear()
+            self._tasks.clear()
         self._young[held.holder] = (loop.time() + self._every / 2, held, lost)
-        # A timer of another loop, such as that of an earlier test, would never ring.
-        if self._timer is None or self._loop is not loop:
-            self._loop = loop
+        if self._timer is None:
             self._timer = loop.call_later(self._every / 2, self._look)
 
     def end(self, holder: bytes) -> None:
