@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 CONFORMANCE = HERE.parent / "src" / "onejob"
 # How many traps of each kind were found in others.
 KNOWN = {"R": 11, "L": 12, "C": 18, "K": 11}
-REASONS = {"middleware", "durable steps belong to workflow engines"}
+REASONS = {"durable steps belong to workflow engines"}
 
 ROWS = re.findall(
     r"^\| ([A-Z]-\d\d) \|[^|]+\| ([^|]+) \|$", (HERE / "traps.md").read_text(), flags=re.MULTILINE

@@ -12,12 +12,15 @@ from datetime import datetime
 from itertools import count
 from typing import Any, TypeVar
 
+from .core.receipt import Held
 from .core.states import ENDED
 from .core.views import Receipt, Reservation
 from .errors import LeaseLost, NotFound, OnejobError
 from .ledger import Ledger
+from .outcome import reservation_of
 
 T = TypeVar("T")
+Lost = Callable[[BaseException], None]
 
 RENEWALS = 3  # in the time of one lease, at least
 # However long the lease: by its renewals others see that a holder lives.
@@ -88,7 +91,7 @@ async def carried_out(
     """Do the work of a held key, then commit the key with what it gave. A failure gives it up, to be tried again."""
     keeping = Keeping(ledger, held)
     try:
-        receipt = await kept(work(keeping), keeping.renew, every=_pause(held), chance=held.holder)
+        receipt = await kept(work(keeping), keeping.renew, every=_pause(held.lease_ms), chance=held.holder)
         return await repeated(lambda: ledger.commit(keeping.held, receipt))
     except _JobEnded:
         # To commit it tells everybody who asks for the key what became of its job.
@@ -109,29 +112,63 @@ async def carried_out(
         keeping.over = True
 
 
-class Renewing:
-    """A held key that is renewed once that becomes due: what is done sooner costs a timer, and no task."""
+class Renewals:
+    """Held keys with leases of one length, each renewed once that becomes due.
 
-    def __init__(self, ledger: Ledger, held: Reservation, lost: Callable[[BaseException], None]) -> None:
-        self._keeping = Keeping(ledger, held)
-        self._every = _pause(held)
-        self._lost = lost
-        self._task: asyncio.Task[Any] | None = None
-        self._timer = asyncio.get_running_loop().call_later(self._every / 2, self._begin)
+    What is done sooner costs a place in a table: one timer watches over all of them, by the eldest.
+    """
 
-    def end(self) -> None:
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
+    def __init__(self, ledger: Ledger, lease_ms: int) -> None:
+        self._ledger = ledger
+        self._lease_ms = lease_ms
+        self._every = _pause(lease_ms)
+        self._young: dict[bytes, tuple[float, Held, Lost]] = {}  # by holder, the eldest first
+        self._tasks: dict[bytes, asyncio.Task[Any]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def _begin(self) -> None:
-        chance = self._keeping.held.holder
-        self._task = asyncio.create_task(_renewed(self._keeping.renew, self._every, chance))
-        self._task.add_done_callback(self._ended)
+    def begin(self, held: Held, lost: Lost) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            # What was held in another loop, such as that of an earlier test, went with it; its timer never rings.
+            self._loop, self._timer = loop, None
+            self._young.clear()
+            self._tasks.clear()
+        self._young[held.holder] = (loop.time() + self._every / 2, held, lost)
+        if self._timer is None:
+            self._timer = loop.call_later(self._every / 2, self._look)
 
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._lost(error)
+    def end(self, holder: bytes) -> None:
+        """The timer stays: it finds nothing to do, or somebody younger."""
+        if self._young.pop(holder, None) is None and (task := self._tasks.pop(holder, None)) is not None:
+            task.cancel()
+
+    def aclose(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for holder in (*self._young, *self._tasks):
+            self.end(holder)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        for holder, (due, held, lost) in tuple(self._young.items()):
+            if due > loop.time():
+                self._timer = loop.call_at(due, self._look)
+                return
+            del self._young[holder]
+            self._renew(held, lost)
+
+    def _renew(self, held: Held, lost: Lost) -> None:
+        def ended(task: "asyncio.Task[Any]") -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                lost(error)
+
+        keeping = Keeping(self._ledger, reservation_of(held, key="", scope="", lease_ms=self._lease_ms))
+        task = asyncio.create_task(_renewed(keeping.renew, self._every, held.holder))
+        self._tasks[held.holder] = task
+        task.add_done_callback(ended)
 
 
 async def kept(
@@ -160,9 +197,9 @@ async def _renewed(renew: Callable[[], Awaitable[object]], every: float, chance:
         done = await _was_done(renew)
 
 
-def _pause(held: Reservation) -> float:
+def _pause(lease_ms: int) -> float:
     """The seconds from one renewal to the next."""
-    return max(PAUSE_FIRST, min(held.lease_ms / 1000 / RENEWALS, PAUSE_SECONDS_MAX))
+    return max(PAUSE_FIRST, min(lease_ms / 1000 / RENEWALS, PAUSE_SECONDS_MAX))
 
 
 async def _was_done(renew: Callable[[], Awaitable[object]]) -> bool:
@@ -175,7 +212,7 @@ async def _was_done(renew: Callable[[], Awaitable[object]]) -> bool:
     return True
 
 
-async def repeated(settle: Callable[[], Awaitable[Receipt]]) -> Receipt:
+async def repeated(settle: Callable[[], Awaitable[T]]) -> T:
     """Settle, and again while the store is in trouble: said twice with equal content it is done once."""
     for attempt in range(ATTEMPTS_MAX - 1):
         try:

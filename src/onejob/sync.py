@@ -58,6 +58,8 @@ class Ledger:
     get_client_state = _blocking(AsyncLedger.get_client_state)
     check_or_reserve = _blocking(AsyncLedger.check_or_reserve)
     reserve = _blocking(AsyncLedger.reserve)
+    take = _blocking(AsyncLedger.take)
+    settle = _blocking(AsyncLedger.settle)
     holder_lives = _blocking(AsyncLedger.holder_lives)
     renew = _blocking(AsyncLedger.renew)
     commit = _blocking(AsyncLedger.commit)

@@ -53,7 +53,9 @@ async def test_the_async_client_has_the_same_answers(server: Process, quick: Ret
 def test_both_clients_have_the_names_of_the_ledger() -> None:
     over_http = {
         "submit", "submit_many", "submit_sequence", "get_client_state", "job", "jobs", "cancel", "explain", "keys",
-        "forget",
+        "forget", "wait", "result", "result_json", "log_lines", "reserve_job_slot", "hold", "consume_reservation",
+        "release_reservation", "renew_reservation", "reservations", "usage", "quota", "set_quota", "tenant_quota",
+        "set_tenant_quota",
     }  # fmt: skip
     for kind in (onejob.Client, onejob.AsyncClient):
         assert over_http <= {name for name, _ in inspect.getmembers(kind, inspect.isfunction)}
@@ -62,7 +64,7 @@ def test_both_clients_have_the_names_of_the_ledger() -> None:
     def shape(kind: type, name: str) -> list[str]:
         return list(inspect.signature(getattr(kind, name)).parameters)
 
-    for name in over_http | {"resume", "submit_next", "wait"}:
+    for name in over_http | {"resume", "submit_next"}:
         assert shape(onejob.Client, name) == shape(onejob.AsyncClient, name)
 
 

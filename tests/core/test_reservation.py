@@ -18,7 +18,7 @@ from onejob.core.receipt import (
 )
 from onejob.core.reservation import Verdict
 from onejob.core.states import IdempotencyStatus, JobState
-from onejob.core.step import Command
+from onejob.core.step import Command, Footprint
 from tests.core.world import (
     ANN,
     BOB,
@@ -247,3 +247,16 @@ def test_take_over_never_makes_a_key() -> None:
 def test_a_mismatch_beats_take_over() -> None:
     world, _ = reserved()
     assert the(world.do(reserve(JOB2, holder=BOB, fingerprint=OTHER_PRINT), LAPSED), Conflict).job_id == JOB
+
+
+def test_a_key_without_a_job_touches_nothing_but_its_record() -> None:
+    world = World()
+    asked = reserve(b"", tally_id=b"tally", policy_id=b"policy")
+    alone = Footprint(asked.tenant, asked.record_id)
+    assert asked.footprint == alone
+    held = world.do(asked)
+    assert isinstance(held, Held)
+    assert renew(held).footprint == alone
+    assert settle(held, Verdict.COMMIT, policy_id=b"policy").footprint == alone
+    assert isinstance(world.do(settle(held, Verdict.COMMIT, b"answer")), Settled)
+    assert isinstance(world.do(reserve(JOB2)), Conflict)

@@ -237,3 +237,28 @@ async def test_a_repeated_candidate_in_flight_hears_what_the_leader_hears(gate: 
     command = hourly()
     replies = await gate.landed(await gate.in_flight([command, hourly(), replace(command)]))
     assert [type(reply) for reply in replies] == [Created, Replayed, Created]
+
+
+# Keys without a job
+
+
+async def test_a_settled_answer_without_a_job_is_remembered_for_its_own_kind_alone(gate: Gated) -> None:
+    wrapped = reserve(job_id=b"", ttl_ms=HOUR_MS)
+    held = await gate.ask(wrapped, Held)
+    assert (
+        await gate.ask(settle(held, Verdict.COMMIT, receipt=b"answer"), Settled)
+    ).record.receipt == b"answer"
+    asked = [replace(wrapped, holder=bytes([n]) * 16) for n in range(3)]
+    assert [(await gate.ask(one, Replayed)).receipt for one in asked] == [b"answer"] * 3
+    assert len(gate.engine.of(type(wrapped))) == 2  # the first, and the first of its duplicates
+    await gate.ask(replace(wrapped, fingerprint=b"other"), Conflict)
+    await gate.ask(hourly(fingerprint=wrapped.fingerprint), Conflict)
+
+
+async def test_a_large_answer_without_a_job_is_not_remembered(gate: Gated) -> None:
+    wrapped = reserve(job_id=b"", ttl_ms=HOUR_MS)
+    held = await gate.ask(wrapped, Held)
+    await gate.ask(settle(held, Verdict.COMMIT, receipt=b"x" * 2000), Settled)
+    for n in range(3):
+        await gate.ask(replace(wrapped, holder=bytes([n]) * 16), Replayed)
+    assert len(gate.engine.of(type(wrapped))) == 4

@@ -244,3 +244,19 @@ async def test_closing_answers_whoever_was_about_to_wait(clock: FakeClock) -> No
     assert isinstance(reply, (InProgress, Unavailable))
     assert clock.monotonic() == begun
     assert len(gate.engine.of(Submit)) == 1
+
+
+@virtual
+async def test_whoever_settles_and_leaves_wakes_those_who_wait_when_it_is_done(clock: FakeClock) -> None:
+    gate = Gated(clock, pending_wait_timeout=WAIT)
+    held = await held_by_another(gate)
+    waiting = gate.call(submit())
+    await asyncio.sleep(5.1)
+    begun = clock.monotonic()
+    (leaving,) = await gate.in_flight([settle(held, Verdict.COMMIT)])
+    leaving.cancel()
+    await settle_down()
+    gate.engine.free()
+    (reply,) = await waiting
+    assert isinstance(reply, Replayed)
+    assert clock.monotonic() == begun

@@ -55,6 +55,14 @@ async def raises(request: Request) -> Response:
     return JSONResponse({"n": 2})
 
 
+async def fails_once(request: Request) -> Response:
+    n = ran("fails_once")
+    await asyncio.sleep(0.2)
+    if n == 1:
+        raise RuntimeError("the first time")
+    return JSONResponse({"n": n})
+
+
 async def stream(request: Request) -> Response:
     ran("stream")
 
@@ -108,7 +116,7 @@ async def split(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body"})
 
 
-NAMES = (plain, slow, hangs, raises, stream, empty, large, charset, after)
+NAMES = (plain, slow, hangs, raises, fails_once, stream, empty, large, charset, after)
 METHODS = ["GET", "POST", "PUT", "DELETE"]
 
 starlette = Starlette(

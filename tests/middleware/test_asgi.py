@@ -35,6 +35,7 @@ async def test_duplicates_at_once_run_the_handler_once_and_all_get_its_answer(
 
 @pytest.mark.parametrize("name", ["stream", "large"])
 async def test_what_cannot_be_kept_leaves_a_tombstone_and_never_runs_again(server: Server, name: str) -> None:
+    before = server.runs(name)
     first = await server.ask(f"/{name}", f"grave-{name}")
     assert first.status == 200
     assert len(first.body) > 30
@@ -42,7 +43,25 @@ async def test_what_cannot_be_kept_leaves_a_tombstone_and_never_runs_again(serve
     assert (again.status, again.code) == (410, "RESPONSE_NOT_RETAINED")
     assert again.json["error"]["details"] == {"originalStatus": 200}
     assert "retry-after" not in again.headers
-    assert server.runs(name) == 1
+    assert server.runs(name) == before + 1
+
+
+@pytest.mark.parametrize("name", ["stream", "large"])
+async def test_duplicates_at_once_of_what_cannot_be_kept_run_it_once(server: Server, name: str) -> None:
+    before = server.runs(name)
+    answers = await at_once(server, f"/{name}", f"graves-{name}")
+    assert server.runs(name) == before + 1
+    assert sorted(answer.status for answer in answers) == [200] + [410] * 19
+
+
+async def test_duplicates_at_once_of_an_exception_are_answered_by_the_first_that_succeeds(
+    server: Server,
+) -> None:
+    before = server.runs("fails_once")
+    answers = await at_once(server, "/fails_once", "rs")
+    assert server.runs("fails_once") == before + 2
+    assert sorted(answer.status for answer in answers) == [200] * 19 + [500]
+    assert len({answer.body for answer in answers if answer.status == 200}) == 1
 
 
 async def test_an_exception_leaves_the_key_to_be_tried_again_at_once(server: Server) -> None:

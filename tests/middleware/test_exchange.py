@@ -34,9 +34,11 @@ class Handler:
         await send({"type": "http.response.body", "body": b"done"})
 
 
-async def ask(app: Any, *headers: tuple[bytes, bytes], extensions: Any = None) -> list[Any]:
+async def ask(
+    app: Any, *headers: tuple[bytes, bytes], extensions: Any = None, key: bytes = b"k"
+) -> list[Any]:
     scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "query_string": b""}
-    scope["headers"] = [(b"idempotency-key", b"k"), *headers]
+    scope["headers"] = [(b"idempotency-key", key), *headers]
     scope["extensions"] = extensions or {}
     sent: list[Any] = []
 
@@ -91,21 +93,78 @@ async def test_a_store_that_fails_once_the_handler_is_done_is_told_later(
     handler = Handler()
     handler.go.set()
     app = wrapped(handler, queue)
-    commit = onejob.Ledger.commit
+    settle = onejob.Ledger.settle
     troubles = 6
 
-    async def commit_in_trouble(self: Any, *args: Any) -> Any:
+    async def settle_in_trouble(self: Any, *args: Any) -> Any:
         nonlocal troubles
         troubles -= 1
         if troubles >= 0:
             raise onejob.Unavailable("the store is away")
-        return await commit(self, *args)
+        return await settle(self, *args)
 
-    monkeypatch.setattr(onejob.Ledger, "commit", commit_in_trouble)
+    monkeypatch.setattr(onejob.Ledger, "settle", settle_in_trouble)
     assert (await ask(app))[0]["status"] == 503
     while (again := await ask(app))[0]["status"] == 409:
         await asyncio.sleep(0.05)
     assert again[1]["body"] == b"done"
+    assert handler.runs == 1
+
+
+async def test_requests_share_a_timer_and_only_those_that_take_long_are_renewed(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed = []
+    renew = onejob.Ledger.renew
+
+    async def noted(self: Any, held: onejob.Reservation) -> Any:
+        renewed.append(held.holder)
+        return await renew(self, held)
+
+    monkeypatch.setattr(onejob.Ledger, "renew", noted)
+    slow, quick = Handler(), Handler()
+    quick.go.set()
+    late = timedelta(milliseconds=300)
+    app = wrapped(slow, queue, lease=late)
+    waiting = [asyncio.create_task(ask(app, key=b"k%d" % n)) for n in range(3)]
+    await slow.begun.wait()
+    assert len(app._layer.renewals._young) == 3
+    await ask(wrapped(quick, queue, lease=late), key=b"quick")
+    while len(set(renewed)) < 3 or len(renewed) < 6:
+        await asyncio.sleep(0.01)
+    slow.go.set()
+    answers = await asyncio.gather(*waiting)
+    assert [sent[0]["status"] for sent in answers] == [200] * 3
+    assert len(set(renewed)) == 3
+    assert (app._layer.renewals._young, app._layer.renewals._tasks) == ({}, {})
+
+
+async def test_a_stop_while_an_answer_is_being_kept_does_not_give_the_key_up(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = onejob.Ledger.settle
+    told: list[Verdict] = []
+    keeping = asyncio.Event()
+
+    async def slowly(self: Any, held: Any, verdict: Verdict, *args: Any) -> Any:
+        told.append(verdict)
+        keeping.set()
+        done = asyncio.create_task(settle(self, held, verdict, *args))
+        await asyncio.sleep(3600)
+        return await done
+
+    monkeypatch.setattr(onejob.Ledger, "settle", slowly)
+    handler = Handler()
+    handler.go.set()
+    app = wrapped(handler, queue)
+    first = asyncio.create_task(ask(app))
+    await keeping.wait()
+    for task in tuple(app._layer.tasks):
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert told == [Verdict.COMMIT]
+    assert (await ask(app))[1]["body"] == b"done"
     assert handler.runs == 1
 
 
@@ -151,6 +210,10 @@ async def test_what_would_be_unsafe_is_refused_when_it_is_said(queue: onejob.Led
     for where in ("GET /**", "POST", "/orders", "POST orders"):
         with pytest.raises(onejob.Invalid):
             Rule(where)
+    with pytest.raises(onejob.Invalid):
+        Rule("POST /orders", window=timedelta(milliseconds=500))
+    with pytest.raises(onejob.Invalid):
+        wrapped(Handler(), queue, lease=timedelta(0))
     with pytest.raises(onejob.Invalid):
         wrapped(Handler(), queue, headers=["Set-Cookie"])
 

@@ -8,7 +8,8 @@ from onejob.core.arrival import Arrival
 from onejob.core.receipt import AnyReply, Created, Rejected, Replayed
 from onejob.engines.cache import GateIdempotencyCache
 from onejob.engines.combine import Combine
-from onejob.engines.gate import Gate, Waiting
+from onejob.engines.flights import Waiting
+from onejob.engines.gate import Gate
 from onejob.settings import IdempotencyConfig
 
 from .loop import Owner

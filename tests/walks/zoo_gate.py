@@ -11,7 +11,7 @@ from onejob.core.receipt import AnyReply, Created, InProgress, Refused, Rejected
 from onejob.core.reservation import TakeOver
 from onejob.core.step import Command
 from onejob.core.submission import Submit
-from onejob.engines import gate
+from onejob.engines import flights, gate
 from onejob.engines.combine import Deliver, delivery
 from onejob.engines.gate import Gate
 from onejob.engines.looks import Looks
@@ -193,12 +193,12 @@ def share_after_the_window() -> Iterator[Parts]:
 @bug
 def echo_lost_in_a_flight() -> Iterator[Parts]:
     """Ours: whoever joined a flight with the winning candidate was told "replayed"."""
-    usual = gate._shared
+    usual = flights.shared_of
 
     def shared(result: Any, leader: Any, follower: Any) -> Any:
         return result if isinstance(result, Replayed) else usual(result, leader, follower)
 
-    with patch.object(gate, "_shared", shared):
+    with patch.object(gate, "shared_of", shared):
         yield Parts()
 
 

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from onejob.clock import SystemClock
 from onejob.core.invalid import Invalid
 from onejob.core.sequence import checked_sequence
 from onejob.core.states import ENDED, Delivery, JobState
@@ -69,7 +68,7 @@ def answered(options: Namespace, settings: CommandLine, around: CiSurroundings) 
 def _ended(door: Door, answer: Submitted, options: Namespace, shown: Show) -> Answered:
     if answer.job is None:
         raise Invalid("wait", f"job {answer.job_id} is known by its id alone; wait for it where it runs")
-    job = waited(door, answer.job_id, timeout=options.wait_for, pause=SystemClock().sleep)
+    job = waited(door, answer.job_id, timeout=options.wait_for).job
     code = DONE if job.state is JobState.SUCCESS else UNSUCCESSFUL if job.state in ENDED else UNFINISHED
     return Answered(replace(answer, job=job), shown, code)
 

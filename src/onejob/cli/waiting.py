@@ -1,44 +1,39 @@
 """Waiting for the end of a job: a bar on a terminal, a line for every change elsewhere."""
 
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from onejob.clock import Clock, SystemClock
+from onejob.clock import SystemClock
 from onejob.core.states import ENDED, JobState
-from onejob.http.wire import JobOut
+from onejob.http.wire import OneJobOut
 
-from .door import Door
 from .screen import clean, span
+from .work_doors import AWAIT_SECONDS, WorkDoor
 
-POLL_FIRST: Final = 0.1
-POLL_MAX: Final = 2.0
+REPAINT_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 1.0
 WIDTH: Final = 24
 ERASE: Final = "\r\x1b[K"
 
 
-def waited(
-    door: Door,
-    job_id: str,
-    *,
-    timeout: timedelta | None,
-    clock: Clock | None = None,
-    pause: Callable[[float], None],
-) -> JobOut:
-    """Look at a job until it has ended, or the time is over; the job as it is then."""
-    clock = clock or SystemClock()
-    begin, poll = clock.monotonic(), POLL_FIRST
-    shown, end = Bar(), float("inf") if timeout is None else begin + timeout.total_seconds()
+def waited(door: WorkDoor, job_id: str, *, timeout: timedelta | None) -> OneJobOut:
+    """Wait behind the door until a job has ended, or the time is over; the job as it is then."""
+    clock, shown = SystemClock(), Bar()
+    begin = now = clock.monotonic()
+    end = float("inf") if timeout is None else begin + timeout.total_seconds()
+    longest = REPAINT_SECONDS if shown.moves else AWAIT_SECONDS
+    asked = 0.0  # how it stands is shown at once
     try:
         while True:
-            found = door.job(job_id).job
-            shown.show(found.state, clock.monotonic() - begin)
-            left = end - clock.monotonic()
-            if found.state in ENDED or left <= 0:
+            found, before, now = door.awaited(job_id, asked), now, clock.monotonic()
+            shown.show(found.job.state, now - begin)
+            if found.job.state in ENDED or now >= end:
                 return found
-            pause(min(poll, left))
-            poll = min(poll * 1.5, POLL_MAX)
+            if now - before < asked / 2:  # nobody waits there now: it is full, or goes down
+                clock.sleep(min(POLL_SECONDS, end - now))
+                now = clock.monotonic()
+            asked = max(0.001, min(longest, end - now))
     finally:
         shown.clear()
 
@@ -47,14 +42,14 @@ class Bar:
     """Written to standard error, so that standard output stays what it is."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr is not None and sys.stderr.isatty()
+        self.moves = sys.stderr is not None and sys.stderr.isatty()
         self._state: JobState | None = None
 
     def show(self, state: JobState, seconds: float) -> None:
         if sys.stderr is None:
             return
         told = f"{clean(state)} for {span(timedelta(seconds=seconds))}"
-        if self._terminal:
+        if self.moves:
             sys.stderr.write(f"{ERASE}[{_moving(seconds)}] {told}")
         elif state != self._state:
             sys.stderr.write(f"onejob: the job is {state}\n")
@@ -62,7 +57,7 @@ class Bar:
         self._state = state
 
     def clear(self) -> None:
-        if self._terminal and sys.stderr is not None:
+        if self.moves and sys.stderr is not None:
             sys.stderr.write(ERASE)
             sys.stderr.flush()
 

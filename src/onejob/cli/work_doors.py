@@ -10,13 +10,15 @@ from onejob.core.finish import Resolution
 from onejob.core.ids import parse_id, text_of
 from onejob.core.views import JobView
 from onejob.http.wire import OneJobOut, job_out
-from onejob.http.work_wire import WAIT_SECONDS_MAX, LogsOut
+from onejob.http.work_wire import LogsOut
 from onejob.ledger import Ledger
 
 from .calls import Said, Server
 
 T = TypeVar("T")
 PAGE = 1000
+# Less than a call may take, whatever stands in between.
+AWAIT_SECONDS = 10.0
 _NO_REQUEST = ""
 
 
@@ -27,8 +29,8 @@ class WorkDoor(Protocol):
 
     def resolve(self, job_id: str, resolution: Resolution, note: str) -> OneJobOut: ...
 
-    def awaited(self, job_id: str) -> OneJobOut:
-        """The job once it has ended, or as it is after half a minute."""
+    def awaited(self, job_id: str, seconds: float) -> OneJobOut:
+        """The job once it has ended, or as it is after so many seconds, at most `AWAIT_SECONDS`."""
 
 
 class EngineWork:
@@ -45,8 +47,8 @@ class EngineWork:
     def resolve(self, job_id: str, resolution: Resolution, note: str) -> OneJobOut:
         return self._shown(self.ledger.resolve(job_id, resolution, note=note))
 
-    def awaited(self, job_id: str) -> OneJobOut:
-        return self._shown(self.ledger.wait(job_id, timedelta(seconds=WAIT_SECONDS_MAX)))
+    def awaited(self, job_id: str, seconds: float) -> OneJobOut:
+        return self._shown(self.ledger.wait(job_id, timedelta(seconds=seconds)))
 
     def _shown(self, asking: Coroutine[Any, Any, JobView]) -> OneJobOut:
         job: JobView = self.wait(asking)
@@ -74,14 +76,10 @@ class ServerWork:
         found: OneJobOut = self._read(said, OneJobOut)
         return found
 
-    def awaited(self, job_id: str) -> OneJobOut:
-        said = self._server.ask("GET", f"{_path(job_id)}?wait={SERVER_WAIT}", repeat=True)
+    def awaited(self, job_id: str, seconds: float) -> OneJobOut:
+        said = self._server.ask("GET", f"{_path(job_id)}?wait={seconds:.3f}", repeat=True)
         found: OneJobOut = self._read(said, OneJobOut)
         return found
-
-
-# Less than a call may take, whatever stands in between.
-SERVER_WAIT = 10
 
 
 def _path(job_id: str) -> str:

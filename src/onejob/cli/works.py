@@ -13,6 +13,7 @@ from onejob.http.wire import OneJobOut
 from onejob.http.work_wire import LogsOut
 
 from .screen import Screen, clean, machine, write
+from .waiting import waited
 from .work_doors import WorkDoor
 
 FOLLOW_SECONDS = 0.5
@@ -52,7 +53,7 @@ def add(commands: Any, command: Making, reach: Callable[[ArgumentParser], None])
 def job(options: Namespace) -> Callable[[Any], OneJobOut]:
     if not options.wait:
         return lambda door: door.job(options.id)
-    return lambda door: _ended(door, options.id)
+    return lambda door: waited(door, options.id, timeout=None)
 
 
 def result(options: Namespace) -> Callable[[WorkDoor], Raw]:
@@ -85,10 +86,3 @@ def show_result(screen: Screen, answer: Raw) -> str:
 
 def show_logs(screen: Screen, answer: LogsOut) -> str:
     return "\n".join(map(clean, answer.lines))
-
-
-def _ended(door: Any, job_id: str) -> OneJobOut:
-    while True:
-        found: OneJobOut = door.awaited(job_id)
-        if found.job.state in ENDED:
-            return found

@@ -1,6 +1,9 @@
 """Acts that need no key: to look, to cancel, to forget. Each may be repeated without harm."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from msgspec import Raw, json
 
 from onejob.core.key import checked_key
 
@@ -9,6 +12,10 @@ from .calls import Call
 from .flow import Sleep
 from .said import state_call
 from .verbs import Steps, Verbs
+
+# No longer than a server lets anybody wait, nor than most proxies do.
+WAIT_SECONDS: Final = 20.0
+POLL_SECONDS: Final = 1.0
 
 
 class Asking:
@@ -66,16 +73,34 @@ class Asking:
         )
         return forgotten.usable_after
 
-    def wait(self, job_id: str, *, timeout: float | None, poll: float) -> Steps[wire.Job]:
+    def wait(self, job_id: str, timeout: timedelta | float | None) -> Steps[wire.Job]:
+        """The server lets each question wait. Where it does not, being full or going down, it is asked now and then."""
         now = self._verbs.now
-        end = float("inf") if timeout is None else now() + timeout
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        end = float("inf") if seconds is None else now() + seconds
+        longest = min(WAIT_SECONDS, self._verbs.patience / 2)
         while True:
-            found = yield from self.job(job_id)
+            begun = now()
+            asked = max(0.0, min(longest, end - begun))
+            found = yield from self._job(calls.get(_path(job_id), wire.OneJob, wait=f"{asked:.3f}"))
             if found.ended:
                 return found
-            if now() + poll > end:
-                raise TimeoutError(f"job {job_id} is {found.state} after {timeout:g} s; look again later")
-            yield Sleep(poll)
+            if now() >= end:
+                raise TimeoutError(f"job {job_id} is {found.state} after {seconds:g} s; look again later")
+            if now() - begun < asked / 2:
+                yield Sleep(min(POLL_SECONDS, end - now()))
+
+    def result(self, job_id: str) -> Steps[Any]:
+        return json.decode((yield from self.result_json(job_id)))
+
+    def result_json(self, job_id: str) -> Steps[bytes]:
+        found: Raw = yield from self._verbs.ask(calls.get(f"{_path(job_id)}/result", Raw))
+        return bytes(found)
+
+    def log_lines(self, job_id: str, *, offset: int, limit: int) -> Steps[wire.LogPage]:
+        call = calls.get(f"{_path(job_id)}/logs", wire.LogPage, offset=offset, limit=limit)
+        page: wire.LogPage = yield from self._verbs.ask(call)
+        return page
 
     def _job(self, call: Call) -> Steps[wire.Job]:
         found: wire.OneJob = yield from self._verbs.ask(call)

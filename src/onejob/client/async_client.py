@@ -16,6 +16,7 @@ from .calls import JobQuery, KeyQuery, Options, Said
 from .driving import ANSWER_BYTES_MAX, STALE, lost, noted, request_of, whole
 from .flow import Send, Sleep
 from .judged import Answer, Lost
+from .quotas import SLOT_SECONDS, Limits, TenantLimits, User
 from .verbs import Resumed, Steps
 
 T = TypeVar("T")
@@ -107,9 +108,74 @@ class AsyncClient(Base):
     async def forget(self, key: str, *, scope: str, user: str | None = None) -> datetime:
         return await self._run(self._asking.forget(key, scope=scope, user=user))
 
-    async def wait(self, job_id: str, *, timeout: float | None = None, poll: float = 1.0) -> wire.Job:
-        """Look at a job until nothing more happens to it; TimeoutError when that takes too long."""
-        return await self._run(self._asking.wait(job_id, timeout=timeout, poll=poll))
+    async def wait(self, job_id: str, timeout: timedelta | float | None = None) -> wire.Job:
+        """The job when nothing more happens to it; TimeoutError when that takes longer. The server does the waiting."""
+        return await self._run(self._asking.wait(job_id, timeout))
+
+    async def result(self, job_id: str) -> Any:
+        """What a job gave, decoded; NotFound while there is nothing."""
+        return await self._run(self._asking.result(job_id))
+
+    async def result_json(self, job_id: str) -> bytes:
+        """What a job gave, as it is stored; NotFound while there is nothing."""
+        return await self._run(self._asking.result_json(job_id))
+
+    async def log_lines(self, job_id: str, *, offset: int = 0, limit: int = 100) -> wire.LogPage:
+        return await self._run(self._asking.log_lines(job_id, offset=offset, limit=limit))
+
+    async def reserve_job_slot(
+        self,
+        user_id: User | None = None,
+        max_concurrent: int | None = None,
+        ttl_seconds: float = SLOT_SECONDS,
+        *,
+        idempotency_key: str | None = None,
+    ) -> str | None:
+        """Take a slot for a while; None when there is none left. Without a user it is the caller's own."""
+        return await self._run(
+            self._quotas.reserve_job_slot(user_id, max_concurrent, ttl_seconds, idempotency_key)
+        )
+
+    async def hold(
+        self,
+        user_id: User | None = None,
+        max_concurrent: int | None = None,
+        ttl_seconds: float = SLOT_SECONDS,
+        *,
+        idempotency_key: str | None = None,
+    ) -> wire.SlotHeld:
+        """`reserve_job_slot` with its deadline and warnings, and a refusal that is raised."""
+        return await self._run(self._quotas.hold(user_id, max_concurrent, ttl_seconds, idempotency_key))
+
+    async def consume_reservation(self, reservation_id: str, job_id: str | None = None) -> None:
+        """Turn a slot into that of a job; without one it ends, for the job is counted elsewhere."""
+        await self._run(self._quotas.consume_reservation(reservation_id, job_id))
+
+    async def release_reservation(self, reservation_id: str) -> None:
+        await self._run(self._quotas.release_reservation(reservation_id))
+
+    async def renew_reservation(self, reservation_id: str, ttl_seconds: float = SLOT_SECONDS) -> datetime:
+        """Prolong a slot that has not expired; returns its new deadline."""
+        return await self._run(self._quotas.renew_reservation(reservation_id, ttl_seconds))
+
+    async def reservations(self, user_id: User | None = None) -> list[wire.Slot]:
+        return await self._run(self._quotas.reservations(user_id))
+
+    async def usage(self, user_id: User | None = None) -> wire.Usage:
+        return await self._run(self._quotas.usage(user_id))
+
+    async def quota(self, user_id: User) -> wire.Quota:
+        return await self._run(self._quotas.quota(user_id))
+
+    async def set_quota(self, user_id: User, limits: Limits | wire.Limits) -> wire.Quota:
+        """Give a user limits of its own (`onejob.Limits`); none at all: the tenant's defaults hold."""
+        return await self._run(self._quotas.set_quota(user_id, limits))
+
+    async def tenant_quota(self) -> wire.TenantQuota:
+        return await self._run(self._quotas.tenant_quota())
+
+    async def set_tenant_quota(self, limits: TenantLimits | wire.TenantQuota) -> wire.TenantQuota:
+        return await self._run(self._quotas.set_tenant_quota(limits))
 
     async def aclose(self) -> None:
         await self._http.aclose()

@@ -15,6 +15,7 @@ from .driving import Recent, misplaced
 from .flow import Heard, RetryPolicy
 from .judged import Answer, Lost
 from .outbox import Outbox
+from .quotas import Quotas
 from .said import Submission
 from .verbs import Verbs
 
@@ -47,6 +48,7 @@ class Base:
             outbox=kept,
         )
         self._asking = Asking(self._verbs)
+        self._quotas = Quotas(self._verbs, new_nonce)
         self._heard_ids = Recent(ANSWERS_KEPT)
 
     @property

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final, Protocol, TypedDict
 from urllib.parse import quote, urlencode
 
@@ -16,6 +17,7 @@ from . import wire
 from .judged import Answer
 
 WINDOW_DEFAULT: Final = timedelta(hours=24)
+_encode = json.Encoder(decimal_format="number").encode
 
 
 class Options(TypedDict, total=False):
@@ -30,6 +32,9 @@ class Options(TypedDict, total=False):
     max_attempts: int
     timeout: timedelta | None
     labels: Mapping[str, str] | None
+    estimated_cost: int | float | Decimal | None
+    reservation: str | None
+    callback: str | None
 
 
 class JobQuery(TypedDict, total=False):
@@ -72,6 +77,9 @@ class Call(Struct, frozen=True, kw_only=True):
     key: str | None = None
     window_ms: int = 0  # how long the server knows the key; 0: a repetition is harmless for ever
     numbered: bool = False  # by a sequence, which executes no number twice, whatever the window
+    header: str | None = (
+        None  # a key that travels in the header, for acts whose repetition is harmless for ever
+    )
 
     def fits(self, answer: Answer) -> bool:
         """Whether this is a whole answer, and to this call: a connection may hand over another one's."""
@@ -95,10 +103,16 @@ def submission(said: Said, key: str) -> Call:
         method="POST",
         path="/api/jobs",
         gives=wire.Submitted,
-        body=json.encode(data),
+        body=_encode(data),
         key=key,
         window_ms=window_ms(said),
     )
+
+
+def keyed(path: str, body: bytes, key: str) -> Call:
+    """An act under a key in the header, of which nobody need be told: it is asked for until there is an answer."""
+    quoted = key.replace("\\", "\\\\").replace('"', '\\"')
+    return Call(method="POST", path=path, gives=wire.SlotHeld, body=body, header=f'"{quoted}"')
 
 
 def number(client_id: str, scope: str, sequence: int, key: str, jobs: Iterable[Said], ttl: Any) -> Call:
@@ -111,7 +125,7 @@ def number(client_id: str, scope: str, sequence: int, key: str, jobs: Iterable[S
         method="POST",
         path=f"/api/clients/{quoted(client_id)}/jobs",
         gives=wire.SequenceReceipt,
-        body=json.encode(data),
+        body=_encode(data),
         key=key,
         numbered=True,
     )
@@ -155,6 +169,7 @@ def job_body(said: Said) -> dict[str, Any]:
     canonical(data)
     timeout, run_at = getattr(said, "timeout", None), getattr(said, "run_at", None)
     labels, ttl = getattr(said, "labels", None), _ttl(said)
+    callback = getattr(said, "callback", None)
     body = {
         "type": said.type,
         "input": Raw(data),
@@ -166,6 +181,9 @@ def job_body(said: Said) -> dict[str, Any]:
         "maxAttempts": getattr(said, "max_attempts", None),
         "timeoutSeconds": None if timeout is None else timeout.total_seconds(),
         "labels": dict(labels) if labels else None,
+        "estimatedCost": getattr(said, "estimated_cost", None),
+        "reservation": getattr(said, "reservation", None),
+        "callback": None if callback is None else {"url": callback},
     }
     return {name: value for name, value in body.items() if value is not None}
 

@@ -20,6 +20,8 @@ def request_of(
 ) -> httpx.Request:
     call = send.call
     given = headers | {"content-type": "application/json"} if call.body else headers
+    if call.header is not None:
+        given = given | {"idempotency-key": call.header}
     return http.build_request(
         call.method, url + call.path, content=call.body or None, headers=given, timeout=send.timeout
     )

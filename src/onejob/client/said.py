@@ -97,6 +97,7 @@ def receipt_of(given: wire.Submitted, call: Call, attempts: int) -> wire.Receipt
         job=given.job,
         expires_at=told.expires_at,
         attempts=attempts,
+        warnings=given.warnings,
     )
 
 

@@ -62,6 +62,7 @@ class Verbs:
         chance: Callable[[], float] = new_chance,
     ) -> None:
         self._retry = retry
+        self.patience = retry.attempt_timeout  # for one attempt
         self.now = monotonic
         self._keys = keys
         self._chance = chance

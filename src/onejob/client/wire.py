@@ -1,7 +1,7 @@
 """What a server answers with, as Structs. Members that only a newer server knows are passed over."""
 
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct, field
 
@@ -29,7 +29,9 @@ class Job(Wire, frozen=True, kw_only=True, rename="camel"):
     created_at: datetime | None = None
     changed_at: datetime | None = None
     run_at: datetime | None = None
+    started_at: datetime | None = None
     ended_at: datetime | None = None
+    progress: Any = None  # as the latest attempt told it
     error: str | None = None
 
     @property
@@ -45,10 +47,18 @@ class Idempotency(Wire, frozen=True, rename="camel"):
     expires_at: datetime | None = None
 
 
+class Warned(Wire, frozen=True, rename="camel"):
+    """A limit that is nearly reached, or quite where it only warns."""
+
+    limit: str
+    message: str
+
+
 class Submitted(Wire, frozen=True, rename="camel"):
     idempotency: Idempotency
     job: Job | None = None
     job_id: str | None = None
+    warnings: list[Warned] = field(default_factory=list)
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
@@ -61,6 +71,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
     job: Job | None  # None: the server knows this job by its id alone
     expires_at: datetime | None
     attempts: int
+    warnings: list[Warned] = field(default_factory=list)
 
     @property
     def created(self) -> bool:
@@ -153,3 +164,89 @@ class KeyPage(Wire, frozen=True, rename="camel"):
 
 class Forgotten(Wire, frozen=True, rename="camel"):
     usable_after: datetime
+
+
+class LogPage(Wire, frozen=True, rename="camel"):
+    """Log lines from an offset on. Older ones than the newest thousand are not kept."""
+
+    offset: int
+    lines: list[str]
+    next: int
+    total: int
+    state: str
+
+
+class CostLimit(Wire, frozen=True, rename="camel"):
+    amount: int | float  # in units
+    period: str
+    action: str
+
+
+class Limits(Wire, frozen=True, rename="camel"):
+    """None: unlimited."""
+
+    max_concurrent: int | None = None
+    jobs_per_hour: int | None = None
+    jobs_per_day: int | None = None
+    cost_limit: CostLimit | None = None
+
+
+class Effective(Wire, frozen=True, rename="camel"):
+    """What holds: the own limits, else the tenant's defaults, under its ceiling."""
+
+    max_concurrent: int | None = None
+    jobs_per_hour: int | None = None
+    jobs_per_day: int | None = None
+    cost_limits: list[CostLimit] = field(default_factory=list)
+
+
+class Quota(Wire, frozen=True, rename="camel"):
+    user: str
+    limits: Limits
+    effective: Effective
+
+
+class TenantQuota(Wire, frozen=True, rename="camel"):
+    default: Limits
+    ceiling: Limits
+
+
+class Money(Wire, frozen=True, rename="camel"):
+    held: int | float
+    spent: dict[str, int | float]  # in this day, week and month
+
+
+class Usage(Wire, frozen=True, rename="camel"):
+    user: str
+    used: int
+    live: int
+    reserved: int
+    last_hour: int
+    last_day: int
+    money: Money
+    limits: Effective
+
+
+class SlotHeld(Wire, frozen=True, rename="camel"):
+    id: str
+    expires_at: datetime
+    user: str = ""
+    warnings: list[Warned] = field(default_factory=list)
+
+
+class SlotSettled(Wire, frozen=True, rename="camel"):
+    id: str
+    state: str
+
+
+class Slot(Wire, frozen=True, rename="camel"):
+    id: str
+    user: str
+    state: str
+    created_at: datetime
+    expires_at: datetime
+    job_id: str | None = None
+
+
+class Slots(Wire, frozen=True, rename="camel"):
+    reservations: list[Slot]

@@ -52,10 +52,13 @@ class Arrival(CommandData, frozen=True, gc=False, kw_only=True):
 
     @property
     def footprint(self) -> Footprint:
+        # Without a job nobody is charged; and the job of another submission under the key is not looked at.
+        if not self.job_id:
+            return Footprint(self.tenant, self.record_id)
         return Footprint(
             self.tenant,
             self.record_id,
-            (self.job_id,) if self.job_id else (),
+            (self.job_id,),
             b"",
             self.tally_id,
             self.policy_id,

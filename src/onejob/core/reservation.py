@@ -14,6 +14,9 @@ from .receipt import Caution, Held, InProgress, Missing, Reason, Refused, Reject
 from .states import ENDED, IdempotencyStatus, JobState, Move, RecordMove, status_after
 from .step import Facts, Footprint, Step
 
+# Looking up a member of an enum costs more than building a fact: the hot path has them at hand.
+_PENDING = IdempotencyStatus.PENDING
+
 
 class Reserve(Arrival, frozen=True, gc=False, kw_only=True):
     """Take a key, or take over one whose lease ran out; the job is stored as preparing."""
@@ -41,7 +44,7 @@ class Reserve(Arrival, frozen=True, gc=False, kw_only=True):
         expires_at = lease_until + self.ttl_ms
         record = self.new_record(
             old,
-            IdempotencyStatus.PENDING,
+            _PENDING,
             now,
             holder=self.holder,
             lease_until=lease_until,
@@ -85,6 +88,9 @@ class HolderCommand(CommandData, frozen=True, gc=False, kw_only=True):
 
     @property
     def footprint(self) -> Footprint:
+        # Without a job nobody is charged, and there is nothing to follow.
+        if not self.job_id:
+            return Footprint(self.tenant, self.record_id)
         return _slotted(self.tenant, self.record_id, self.policy_id)
 
     def fenced(self, record: Record | None, now: int) -> Record | None:
@@ -143,15 +149,12 @@ class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
         record = self.fenced(facts.record, now)
         if record is None:
             return Step(self.stale(now))
-        if record.status is not IdempotencyStatus.PENDING or not record.lease_until:
+        if record.status is not _PENDING or not record.lease_until:
             return Step(self._again(record, facts, now))
-        match self.verdict:
-            case Verdict.COMMIT:
-                return self._commit(record, facts, now)
-            case Verdict.REJECT:
-                return self._reject(record, facts, now)
-            case Verdict.FAIL:
-                return self._fail(record, facts, now)
+        if self.verdict is Verdict.COMMIT:
+            return self._commit(record, facts, now)
+        reject = self.verdict is Verdict.REJECT
+        return self._reject(record, facts, now) if reject else self._fail(record, facts, now)
 
     def _again(self, record: Record, facts: Facts, now: int) -> Settled | Refused:
         """Repeated with equal content it succeeds; anything else comes too late."""

@@ -7,7 +7,7 @@ replayed. A refusal, a failure, a conflict, an in-progress is never passed on; e
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -16,15 +16,7 @@ from onejob.core.facts import Job
 from onejob.core.identity import tenant_prefix
 from onejob.core.lookup import LookUpJob
 from onejob.core.policy import LookUpPolicy
-from onejob.core.receipt import (
-    AnyReply,
-    Created,
-    Found,
-    InProgress,
-    Refused,
-    Rejected,
-    Replayed,
-)
+from onejob.core.receipt import AnyReply, Created, Found, InProgress, Refused, Rejected, Replayed
 from onejob.core.reservation import Reserve, Settle
 from onejob.core.sequence import SubmitSequence
 from onejob.core.states import SETTLED
@@ -37,20 +29,14 @@ from onejob.settings import IdempotencyConfig
 from .awaited import Awaited
 from .cache import CacheStats, FlightKey, GateIdempotencyCache
 from .combine import Combine, Deliver, Load, all_or_failure, delivery, each
+from .flights import Landing, Waiting, is_wrapped, shared_of
 from .looks import Looks
 from .outcomes import WORDS, Outcomes
 
 T = TypeVar("T")
 
 HITS_MAX = 10_000
-
-
-class Waiting(NamedTuple):
-    """A caller of a flight; the first of them is the one that asked."""
-
-    submit: Submit
-    reply: "asyncio.Future[AnyReply]"
-    since: float
+WRAPPED_BYTES_MAX = 1024
 
 
 class Hits:
@@ -83,15 +69,15 @@ class Gate:
     async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
         return all_or_failure(await self.results(commands))
 
-    async def reply(self, command: Command[Any]) -> AnyReply:
+    def reply(self, command: Command[Any]) -> "asyncio.Future[AnyReply]":
         """The reply to one command that is no submission; most questions are one."""
         assert not isinstance(command, Arrival)
-        return await self._enter(command)
+        return self._enter(command)
 
     async def results(self, commands: Sequence[Command[Any]]) -> list[AnyReply | BaseException]:
         """Each command's reply or its own failure."""
         if len(commands) == 1:
-            return [await self._result(commands[0])]
+            return [await self.result(commands[0])]
         results = await each([self._enter(command) for command in commands])
         # Submissions wait; whoever asks to take over wants to know now.
         late: list[int] = []
@@ -147,7 +133,7 @@ class Gate:
             for id, one in taken.items()
         ]
 
-    async def _result(self, command: Command[Any]) -> AnyReply | BaseException:
+    async def result(self, command: Command[Any]) -> AnyReply | BaseException:
         """`results` for the one command that most callers have."""
         result: AnyReply | BaseException
         try:
@@ -166,28 +152,30 @@ class Gate:
         reply: asyncio.Future[AnyReply] = asyncio.get_running_loop().create_future()
         if type(command) is Submit and command.record_id:
             self._submit(command, reply)
+        elif type(command) is Reserve and not command.job_id:
+            self._reserve(command, reply)
         elif type(command) in (LookUpPolicy, LookUpJob):
             self._looks.post(command, delivery(reply))
+        elif isinstance(command, (Settle, Forget, Purge)):
+            self._touch(command, reply)
         else:
             self._inner.post(command, delivery(reply))
-            if isinstance(command, (Settle, Forget, Purge)):
-                self._touch(command.record_id, reply)
         return reply
 
-    def _touch(self, record_id: bytes, reply: "asyncio.Future[AnyReply]") -> None:
+    def _touch(self, command: Settle | Forget | Purge, reply: "asyncio.Future[AnyReply]") -> None:
         """A key is being changed through this gate: forget it, and wake whoever waits for it."""
+        self.cache.forget(command.record_id)
+        self._inner.post(command, Landing(self._touched, command, reply, 0.0))
 
-        def touched(_: object) -> None:
-            # Once more, since a flight may have landed in between.
-            self.cache.forget(record_id)
-            self._awaited.wake(record_id)
-
-        self.cache.forget(record_id)
-        reply.add_done_callback(touched)
+    def _touched(self, command: Settle | Forget | Purge, result: AnyReply | Exception, sent: float) -> None:
+        # Once more, since a flight may have landed in between.
+        self.cache.forget(command.record_id)
+        self._awaited.wake(command.record_id)
 
     def _submit(self, submit: Submit, reply: "asyncio.Future[AnyReply]") -> None:
         known = self.cache.recall(submit)
-        if known is not None:
+        # What a key without a job is remembered for is no answer to who wants one: that is for the engine to judge.
+        if known is not None and not is_wrapped(known):
             self._replay(submit, known, reply)
             return
         key = FlightKey(submit.tenant, submit.record_id, submit.fingerprint, submit.user)
@@ -199,6 +187,18 @@ class Gate:
         self.cache.flights[key] = [waiting]
         self._inner.post(submit, self._landing(key))
 
+    def _reserve(self, reserve: Reserve, reply: "asyncio.Future[AnyReply]") -> None:
+        """A key without a job: what it was settled with cannot change, and is remembered unless it is large."""
+        known = self.cache.recall(reserve)
+        if known is not None and is_wrapped(known):
+            reply.set_result(known)
+            return
+        self._inner.post(reserve, Landing(self._reserved, reserve, reply, self._monotonic()))
+
+    def _reserved(self, reserve: Reserve, result: AnyReply | Exception, sent: float) -> None:
+        if is_wrapped(result) and len(result.receipt) <= WRAPPED_BYTES_MAX:
+            self.cache.remember(reserve, result, sent)
+
     def _landing(self, key: FlightKey) -> Deliver:
         def land(result: AnyReply | Exception) -> None:
             leader, *followers = self.cache.flights.pop(key)
@@ -207,7 +207,7 @@ class Gate:
             for follower in followers:
                 if follower.reply.done():
                     continue
-                shared = _shared(result, leader, follower)
+                shared = shared_of(result, leader, follower)
                 # Only what was alive when it came; no longer than a gate remembers, for `forget` counts on that.
                 if shared is None or follower.since >= self.cache.until(shared, leader.since):
                     self._ask(follower.submit, follower.reply)
@@ -286,15 +286,3 @@ class Gate:
             known = self._hits[arrival.record_id] = Hits(arrival.tenant)
         known.hits += hit
         known.conflicts += conflict
-
-
-def _shared(result: AnyReply | Exception, leader: Waiting, follower: Waiting) -> Created | Replayed | None:
-    """What a follower may be told: created and replayed, nothing else."""
-    if not isinstance(result, (Created, Replayed)):
-        return None
-    # The same candidate is the same submission: it hears "created", however it joined.
-    if result.job is not None and follower.submit.job_id == result.job.id:
-        return Created(result.job, result.expires_at, result.at)
-    if isinstance(result, Replayed) or follower.submit.job_id == leader.submit.job_id:
-        return result
-    return Replayed(result.job, result.expires_at, result.at)

@@ -1,6 +1,6 @@
 """Idempotency for any ASGI application, by rules for its paths."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from onejob.core.invalid import Invalid
@@ -57,19 +57,25 @@ class IdempotencyMiddleware:
         if isinstance(body, Told):
             await tell(send, body)
             return
-        held = await self._layer.taken(key, whose, await asked_of(scope, body), rule.window)
+        mark = asked_of(scope, body)
+        if not isinstance(mark, bytes):
+            mark = await mark
+        held = await self._layer.taken(key, whose, mark, rule.window)
         if isinstance(held, Told):
             await tell(send, held)
             return
         exchange = Exchange(self._layer, receive, send, body)
-        await exchange.hold(held)
+        exchange.hold(held)
         await exchange.run(self._app, plain(scope))
 
     def _rule(self, scope: Scope) -> Rule | None:
         method, path = scope["method"], scope["path"]
         if method in SAFE:
             return None
-        return next((rule for rule in self._rules if rule.covers(method, path)), None)
+        for rule in self._rules:
+            if rule.covers(method, path):
+                return rule
+        return None
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Open the store before the application starts, and close it when that has ended."""
@@ -99,6 +105,11 @@ def named_key(scope: Scope, *, required: bool) -> str | Told | None:
     return key
 
 
-async def asked_of(scope: Scope, body: bytes) -> Any:
-    kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
-    return await printed(scope["method"], scope["path"], scope.get("query_string", b""), kind, body)
+def asked_of(scope: Scope, body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
+    """The fingerprint of a request; that of a large one is to be waited for."""
+    kind = b""
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            kind = value
+            break
+    return printed(scope["method"], scope["path"], scope.get("query_string", b""), kind, body)

@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
+from onejob.core.receipt import Held
 from onejob.core.reservation import Verdict
-from onejob.core.views import Reservation
 from onejob.errors import OnejobError
-from onejob.keeping import Renewing, repeated
+from onejob.keeping import Renewals, repeated
 from onejob.ledger import Ledger
 
 from .layer import Layer, moment
 from .refusals import Told, refusal, unavailable
-from .retained import Retained, packed
+from .retained import Headers, Retained, packed
 from .rules import verdict_of
 
 Message = MutableMapping[str, Any]
@@ -29,6 +29,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+# Looked up once: a member of an enum costs more than a small fact.
+_COMMIT, _FAIL = Verdict.COMMIT, Verdict.FAIL
+
 INSISTS_MAX = 600
 INSIST_SECONDS = 1.0
 
@@ -36,6 +39,11 @@ log = logging.getLogger("onejob.middleware")
 
 
 class Exchange:
+    __slots__ = (
+        "_body_given", "_ended", "_held", "_layer", "_ledger", "_lost", "_mute", "_open", "_parts", "_receive",
+        "_renewals", "_send", "_size", "_start", "_task", "body",
+    )  # fmt: skip
+
     def __init__(self, layer: Layer, receive: Receive, send: Send, body: bytes) -> None:
         self._layer = layer
         self._receive = receive
@@ -43,9 +51,10 @@ class Exchange:
         self.body = body
         self._body_given = False
         self._open: asyncio.Future[None] | None = None
-        self._ledger: Ledger | None = None
-        self._held: Reservation | None = None  # None: messages go through as they are
-        self._renewing: Renewing | None = None
+        self._held: Held | None = None  # None: messages go through as they are
+        self._ledger: Ledger  # these two from the time a key is held
+        self._renewals: Renewals
+        self._ended: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._lost = False
         self._mute = False
@@ -55,19 +64,22 @@ class Exchange:
 
     async def run(self, app: App, scope: Scope) -> None:
         """Let the application answer; whoever waits may stop waiting before it is done."""
-        task = self._task = self._layer.begun(self._run(app, scope))
+        self._ended = asyncio.get_running_loop().create_future()
+        task = self._task = self._layer.begun(self._run(app, scope), self._told)
         try:
-            await asyncio.shield(task)
+            # Not the task itself: whoever cancels this wait does not cancel what is waited for.
+            await self._ended
         except asyncio.CancelledError:
             if self._held is None:  # settled: the rest is not ours to save
                 task.cancel()
             raise
 
-    async def hold(self, held: Reservation) -> None:
+    def hold(self, held: Held) -> None:
         """From now on the answer is kept back until this key is settled."""
-        self._ledger = await self._layer.opened()
         self._held = held
-        self._renewing = Renewing(self._ledger, held, self._stop)
+        self._ledger = self._layer.ledger
+        self._renewals = self._layer.renewals
+        self._renewals.begin(held, self._stop)
 
     async def receive(self) -> Message:
         if not self._body_given:
@@ -91,6 +103,21 @@ class Exchange:
         else:
             await self._send(message)
 
+    def _told(self, task: "asyncio.Task[None]") -> None:
+        """How it ended is told to whoever still waits for it."""
+        self._layer.tasks.discard(task)
+        ended = self._ended
+        assert ended is not None
+        error = None if task.cancelled() else task.exception()
+        if ended.done():
+            return
+        if task.cancelled():
+            ended.cancel()
+        elif error is not None:
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
+
     async def _run(self, app: App, scope: Scope) -> None:
         try:
             await app(scope, self.receive, self.send)
@@ -104,25 +131,28 @@ class Exchange:
                 await self._fail()
 
     async def _answered(self, part: bytes, *, more: bool) -> None:
-        self._parts.append(part)
-        self._size += len(part)
-        if more and self._size <= self._layer.answer_bytes_max and self._has_length():
-            return
-        status, headers = self._start["status"], tuple(self._start.get("headers", ()))
-        body = b"".join(self._parts)
-        kept = Retained(status)
-        if not more and len(body) <= self._layer.answer_bytes_max:
-            kept = Retained(status, self._layer.shown(headers), body)
-        until = ()
-        if verdict_of(self._layer.verdicts, status) is Verdict.FAIL:
+        if more or self._parts:
+            self._parts.append(part)
+            self._size += len(part)
+            if more and self._size <= self._layer.answer_bytes_max and self._has_length():
+                return
+            part = b"".join(self._parts)
+            self._parts = []
+        start = self._start
+        status, headers = start["status"], tuple(start.get("headers", ()))
+        until: Headers = ()
+        if verdict_of(self._layer.verdicts, status) is _FAIL:
             await self._fail()
         else:
-            until = await self._commit(packed(kept))
-            if until is None:
+            kept = Retained(status)
+            if not more and len(part) <= self._layer.answer_bytes_max:
+                kept = Retained(status, self._layer.shown(headers), part)
+            told = await self._commit(packed(kept))
+            if told is None:
                 return
-        self._parts = []
-        await self._send({**self._start, "headers": [*headers, *until]})
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+            until = told
+        await self._send({**start, "headers": [*headers, *until]})
+        await self._send({"type": "http.response.body", "body": part, "more_body": more})
 
     def _has_length(self) -> bool:
         """Whether the whole answer is known to be small enough to wait for it."""
@@ -131,55 +161,44 @@ class Exchange:
                 return int(value) <= self._layer.answer_bytes_max
         return False
 
-    async def _commit(self, receipt: bytes) -> Any:
+    async def _commit(self, receipt: bytes) -> Headers | None:
         """Make the answer durable; the header that tells until when, or None when the client was told otherwise."""
-        assert self._ledger is not None
         assert self._held is not None
         ledger, held = self._ledger, self._held
         try:
-            settled = await repeated(lambda: ledger.commit(held, receipt))
+            try:
+                settled = await ledger.settle(held, _COMMIT, receipt)
+            except OnejobError as error:
+                if not error.retryable:
+                    raise
+                settled = await repeated(lambda: ledger.settle(held, _COMMIT, receipt))
+        except asyncio.CancelledError:
+            # What was said goes on by itself; to say now that it failed could overtake it.
+            self._let_go()
+            raise
         except OnejobError as error:
             log.error("an answer could not be kept: %s", error)
             if error.retryable:
-                self._layer.begun(self._insist(ledger, held, receipt, self._renewing))
-                self._renewing = None
-            self._let_go()
+                self._layer.begun(_insist(ledger, held, receipt, self._renewals))
+            self._let_go(renewed=error.retryable)
             await self.tell(unavailable(error))
             return None
         self._let_go()
-        return ((b"idempotency-expires", moment(settled.expires_ms)),)
-
-    async def _insist(
-        self, ledger: Ledger, held: Reservation, receipt: bytes, renewing: Renewing | None
-    ) -> None:
-        """It was done, and only the store does not know: as long as the key is ours it can be told."""
-        try:
-            for _ in range(INSISTS_MAX):
-                await asyncio.sleep(INSIST_SECONDS)
-                try:
-                    await ledger.commit(held, receipt)
-                    return
-                except OnejobError as error:
-                    if not error.retryable:
-                        log.error("an answer was lost: %s", error)
-                        return
-        finally:
-            if renewing is not None:
-                renewing.end()
+        return ((b"idempotency-expires", moment(settled.record.expires_at)),)
 
     async def _fail(self) -> None:
-        assert self._ledger is not None
         assert self._held is not None
         held = self._held
         self._let_go()
         # Where this fails the lease ends by itself, which only takes longer.
         with suppress(OnejobError):
-            await self._ledger.fail(held)
+            await self._ledger.settle(held, _FAIL)
 
-    def _let_go(self) -> None:
+    def _let_go(self, *, renewed: bool = False) -> None:
+        assert self._held is not None
+        if not renewed:
+            self._renewals.end(self._held.holder)
         self._held = None
-        if self._renewing is not None:
-            self._renewing.end()
         if self._open is not None and not self._open.done():
             self._open.set_result(None)
 
@@ -194,6 +213,22 @@ class Exchange:
         """Answer in place of the application, which is not heard any more."""
         self._mute = True
         await tell(self._send, told)
+
+
+async def _insist(ledger: Ledger, held: Held, receipt: bytes, renewals: Renewals) -> None:
+    """It was done, and only the store does not know: as long as the key is ours it can be told."""
+    try:
+        for _ in range(INSISTS_MAX):
+            await asyncio.sleep(INSIST_SECONDS)
+            try:
+                await ledger.settle(held, _COMMIT, receipt)
+                return
+            except OnejobError as error:
+                if not error.retryable:
+                    log.error("an answer was lost: %s", error)
+                    return
+    finally:
+        renewals.end(held.holder)
 
 
 async def tell(send: Send, told: Told) -> None:
@@ -219,7 +254,7 @@ async def body_of(
         if size > most:
             return _too_large(most)
         if not message.get("more_body", False):
-            return b"".join((*parts, body)) if parts else body
+            return b"".join((*parts, body)) if parts else bytes(body)
         parts.append(body)
 
 

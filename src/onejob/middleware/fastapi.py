@@ -99,11 +99,13 @@ class IdempotentRoute(APIRoute):
         whose = self.layer.whose(Request(asked.scope))
         if isinstance(whose, Told):
             return _response(whose)
-        form = await asked_of(asked.scope, asked.exchange.body)
-        held = await self.layer.taken(asked.key, whose, form, self.rule.window)
+        mark = asked_of(asked.scope, asked.exchange.body)
+        if not isinstance(mark, bytes):
+            mark = await mark
+        held = await self.layer.taken(asked.key, whose, mark, self.rule.window)
         if isinstance(held, Told):
             return _response(held)
-        await asked.exchange.hold(held)
+        asked.exchange.hold(held)
         return None
 
 

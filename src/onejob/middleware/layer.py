@@ -4,25 +4,31 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from onejob.core.invalid import Invalid
+from onejob.core.key import checked_key
 from onejob.core.moment import utc
+from onejob.core.receipt import Held
 from onejob.core.reservation import Verdict
-from onejob.core.views import Reservation
 from onejob.errors import OnejobError
-from onejob.intake import Submission, WorkedOut
+from onejob.intake import lease_ms as checked_lease
+from onejob.keeping import Renewals
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 
-from .asked import scope_name
+from .asked import TYPE, scope_name
 from .refusals import Told, refusal, refused, replay
 from .retained import RECEIPT_BYTES_MAX, Headers, unpacked
-from .rules import checked_verdicts
+from .rules import checked_verdicts, window_ms
 
-TYPE = "http"
 BODY_BYTES_MAX = 1 << 20
 LEAVE_SECONDS = 10.0
+# Answers that were just replayed are at hand, ready to be sent, unless they are large.
+READY_MAX = 1024
+READY_BYTES_MAX = 1024
+MOMENTS_MAX = 64
 # What a replay shows of the first answer's headers. A cookie is never kept: it may be a session.
 HEADERS = (
     "content-disposition",
@@ -58,10 +64,11 @@ class Layer:
                 "scope", "scope is a function that tells whose key it is; without one users share keys"
             )
         self._ledger = ledger if isinstance(ledger, Ledger) else None
+        self._renewals: Renewals | None = None
         self._url = "" if isinstance(ledger, Ledger) else ledger
         self._opening = asyncio.Lock()
         self._scope = scope
-        self._lease = lease
+        self._lease_ms = 0 if lease is None else checked_lease(lease)  # 0: as long as the ledger says
         self._headers = frozenset(name.lower().encode() for name in headers)
         if b"set-cookie" in self._headers:
             raise Invalid("headers", "a cookie may be a session and is never kept; strike set-cookie")
@@ -69,7 +76,7 @@ class Layer:
         self.answer_bytes_max = min(answer_bytes_max, RECEIPT_BYTES_MAX)
         self._mismatch_status = mismatch_status
         self.verdicts = checked_verdicts(verdicts or {})
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
 
     async def opened(self) -> Ledger:
         if self._ledger is None:
@@ -80,21 +87,38 @@ class Layer:
 
     async def aclose(self) -> None:
         """Give what is still being done some time, then stop it, so that nobody need wait for a lease."""
-        if self._tasks:
-            await asyncio.wait(tuple(self._tasks), timeout=LEAVE_SECONDS)
-        for task in tuple(self._tasks):
+        if self.tasks:
+            await asyncio.wait(tuple(self.tasks), timeout=LEAVE_SECONDS)
+        for task in tuple(self.tasks):
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(tuple(self._tasks), timeout=LEAVE_SECONDS)
+        if self.tasks:
+            await asyncio.wait(tuple(self.tasks), timeout=LEAVE_SECONDS)
+        if self._renewals is not None:
+            self._renewals.aclose()
+            self._renewals = None
         if self._url and self._ledger is not None:
             await self._ledger.aclose()
             self._ledger = None
 
-    def begun(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Work that is the layer's own: a client that hangs up does not stop it."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    @property
+    def ledger(self) -> Ledger:
+        """What was opened before a key could be taken from it."""
+        assert self._ledger is not None
+        return self._ledger
+
+    @property
+    def renewals(self) -> Renewals:
+        if self._renewals is None:
+            self._renewals = Renewals(self.ledger, self._lease_ms or self.ledger.lease_ms)
+        return self._renewals
+
+    def begun(
+        self, work: Coroutine[Any, Any, None], ended: "Callable[[asyncio.Task[None]], object] | None" = None
+    ) -> "asyncio.Task[None]":
+        """Work that is the layer's own: a client that hangs up does not stop it. `ended` strikes it off at its end."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(ended or self.tasks.discard)
         return task
 
     def whose(self, source: Any) -> str | Told:
@@ -113,26 +137,39 @@ class Layer:
             )
         return given
 
-    async def taken(
-        self, key: str, whose: str, asked: WorkedOut, window: timedelta | None
-    ) -> Reservation | Told:
+    async def taken(self, key: str, whose: str, mark: bytes, window: timedelta | None) -> Held | Told:
         """The key for the time of the request, or what its duplicate is told."""
-        submission = Submission(
-            type=TYPE, input=asked, idempotency_key=key, idempotency_ttl=window, scope=scope_name(whose)
-        )
         try:
-            ledger = await self.opened()
-            found = await ledger.reserve(submission, lease=self._lease, job=False)
-            if isinstance(found, Reservation):
+            ledger = self._ledger or await self.opened()
+            found = await ledger.take(
+                type=TYPE,
+                scope=scope_name(whose),
+                key=checked_key(key),
+                mark=mark,
+                ttl_ms=window_ms(window),
+                lease_ms=self._lease_ms or ledger.lease_ms,
+            )
+            if isinstance(found, Held):
                 return found
-            return replay(unpacked(found.receipt), moment(found.expires_ms))
+            ready = _ready if len(found.receipt) <= READY_BYTES_MAX else _replay
+            return ready(found.receipt, found.expires_at)
         except OnejobError as error:
             return refused(error, mismatch_status=self._mismatch_status)
 
     def shown(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
         """Of an answer's headers those that are kept."""
-        return tuple((name.lower(), value) for name, value in headers if name.lower() in self._headers)
+        shown = self._headers
+        return tuple([(lower, value) for name, value in headers if (lower := name.lower()) in shown])
 
 
+@lru_cache(MOMENTS_MAX)
 def moment(ms: int) -> bytes:
+    """Answers that were committed together expire together."""
     return utc(ms).isoformat().encode()
+
+
+def _replay(receipt: bytes, expires_at: int) -> Told:
+    return replay(unpacked(receipt), moment(expires_at))
+
+
+_ready = lru_cache(READY_MAX)(_replay)

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from onejob.core.invalid import Invalid
 from onejob.core.reservation import Verdict
+from onejob.intake import Submission, ttl_ms
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 PATTERNS_MAX = 1024
@@ -34,6 +35,7 @@ class Rule(Struct, frozen=True):
             raise Invalid("key", f"a key is {', '.join(Need)}; choose one")
         if self.key is not Need.OFF and methods & SAFE:
             raise Invalid("where", f"{', '.join(sorted(methods & SAFE))} changes nothing and takes no key")
+        window_ms(self.window)
 
     def covers(self, method: str, path: str) -> bool:
         methods, pattern = _pattern(self.where)
@@ -60,6 +62,11 @@ def checked_verdicts(verdicts: Mapping[int, Verdict]) -> Mapping[int, Verdict]:
     if not set(verdicts.values()) <= {Verdict.COMMIT, Verdict.FAIL}:
         raise Invalid("verdicts", "an answer is committed or failed; choose one of these for every status")
     return {**VERDICTS, **verdicts}
+
+
+@lru_cache(PATTERNS_MAX)
+def window_ms(window: timedelta | None) -> int:
+    return ttl_ms(Submission(type="", idempotency_ttl=window))
 
 
 @lru_cache(PATTERNS_MAX)

@@ -258,6 +258,10 @@ class Store:
 
 def _decided_anew(commands: Sequence[Command[Any]], footprints: Sequence[Footprint], now: int) -> Anew | None:
     """The decisions if nothing is there yet, provided that storing them proves that nothing was."""
+    # Where the first or the last of many makes nothing, the others need not be decided in vain.
+    for at in (0, -1) if len(commands) > 2 else ():
+        if _decided_anew(commands[at:][:1], footprints[at:][:1], now) is None:
+            return None
     working = gathered(footprints, lambda wanted: ())
     replies = fold(commands, footprints, working, now)
     changes = working.changes()

@@ -1,0 +1,97 @@
+"""What an answer looks like does not decide whether its request is done again."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import onejob
+from tests.middleware.test_exchange import Send, ask, wrapped
+
+KINDS = (
+    b"application/json",
+    b"application/json; charset=utf-8",
+    b"application/vnd.api+json",
+    b"text/plain",
+    b"text/html; charset=latin-1",
+    b"application/octet-stream",
+    b"multipart/mixed; boundary=x",
+    b"image/png",
+    b"",
+)
+BODY = b'{"n": 1, "text": "1234"}'
+
+
+@pytest.fixture
+async def queue() -> AsyncIterator[onejob.Ledger]:
+    async with onejob.open("memory://") as ledger:
+        yield ledger
+
+
+class Answering:
+    """Answers with these parts; the last message has no body of its own."""
+
+    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], *parts: bytes) -> None:
+        self.runs = 0
+        self._status = status
+        self._headers = headers
+        self._parts = parts
+
+    async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
+        self.runs += 1
+        await send({"type": "http.response.start", "status": self._status, "headers": self._headers})
+        for part in self._parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body"})
+
+
+def body_of(sent: list[Any]) -> bytes:
+    return b"".join(message.get("body", b"") for message in sent[1:])
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 205, 301, 304, 400, 404, 410, 422])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_status_and_type_is_done_once_and_replayed_as_it_was(
+    queue: onejob.Ledger, status: int, kind: bytes
+) -> None:
+    parts = () if status in (204, 205, 304) else (BODY,)
+    size = b"%d" % sum(map(len, parts))
+    app = Answering(status, [(b"content-type", kind), (b"content-length", size)], *parts)
+    once = wrapped(app, queue)
+    first, again = await ask(once), await ask(once)
+    assert app.runs == 1
+    assert (first[0]["status"], body_of(first)) == (status, b"".join(parts))
+    assert (again[0]["status"], body_of(again)) == (status, b"".join(parts))
+    assert (b"content-type", kind) in again[0]["headers"]
+    assert (b"idempotent-replayed", b"true") in again[0]["headers"]
+
+
+async def test_an_empty_answer_without_any_header_is_done_once(queue: onejob.Ledger) -> None:
+    app = Answering(202, [])
+    once = wrapped(app, queue)
+    assert [(await ask(once))[0]["status"] for _ in range(3)] == [202] * 3
+    assert app.runs == 1
+
+
+@pytest.mark.parametrize("cut", range(len(BODY) + 1))
+async def test_an_answer_that_is_cut_anywhere_is_replayed_whole(queue: onejob.Ledger, cut: int) -> None:
+    headers = [(b"content-type", b"application/json"), (b"Content-Length", b"%d" % len(BODY))]
+    app = Answering(200, headers, BODY[:cut], BODY[cut:])
+    once = wrapped(app, queue)
+    assert [body_of(await ask(once)) for _ in range(2)] == [BODY, BODY]
+    assert app.runs == 1
+
+
+@pytest.mark.parametrize("stated", [True, False])
+async def test_a_stream_or_a_large_answer_is_passed_on_and_never_done_again(
+    queue: onejob.Ledger, stated: bool
+) -> None:
+    parts = [b"%07d\n" % n * 128 for n in range(32)]
+    size = b"%d" % sum(map(len, parts))
+    app = Answering(200, [(b"content-length", size)] if stated else [], *parts)
+    once = wrapped(app, queue, answer_bytes_max=1024)
+    first = await ask(once)
+    assert (first[0]["status"], body_of(first)) == (200, b"".join(parts))
+    for _ in range(2):
+        assert (await ask(once))[0]["status"] == 410
+    assert app.runs == 1
