@@ -169,6 +169,9 @@ class Paced(Protocol):
     @property
     def batch_max(self) -> int: ...
 
+    @property
+    def apart(self) -> int: ...  # batches besides, for commands that make nothing; 0: all go together
+
 
 @runtime_checkable
 class Telling(Protocol):

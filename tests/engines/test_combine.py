@@ -13,6 +13,7 @@ from onejob.core.lookup import LookUpJob
 from onejob.core.receipt import AnyReply, Created, Missing, Replayed
 from onejob.core.step import Command
 from onejob.core.submission import Submit
+from onejob.core.upkeep import Forget
 from onejob.engine import JobPage, Unavailable, Unknown
 from onejob.engines import combine
 from onejob.engines.combine import Combine
@@ -86,6 +87,19 @@ async def test_an_engine_may_have_several_batches_under_way(engine: Watched) -> 
         (reply,) = await call
         assert isinstance(reply, Created)
     assert sorted(len(batch) for batch in engine.batches) in ([1, 1, 2], [1, 1, 1, 1])
+    await combined.aclose()
+
+
+async def test_what_makes_nothing_new_goes_apart_where_the_engine_likes_it(engine: Watched) -> None:
+    combined = Combine(engine, apart=1)
+    forget = Forget(tenant=TENANT, record_id=submit("k0").record_id, actor="test", grace_ms=0)
+    calls = [called(combined, command) for n in range(3) for command in (submit(f"k{n}"), forget)]
+    for call in calls:
+        await call
+    kinds = [{type(command) for command in batch} for batch in engine.batches]
+    assert all(len(kind) == 1 for kind in kinds), "a batch has commands of one sort"
+    load = combined.loads()["write"]
+    assert (load.waiting, load.commands) == (0, 6)
     await combined.aclose()
 
 

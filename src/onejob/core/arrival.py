@@ -1,5 +1,7 @@
 """A submission arriving: what Submit and Reserve share, and how a living record answers it."""
 
+from typing import ClassVar
+
 from .charging import charge
 from .command import CommandData
 from .facts import U64, Attachment, Beside, Job, Record, changed
@@ -24,6 +26,8 @@ Answer = Replayed | Rejected | InProgress | Conflict | Refused
 
 class Arrival(CommandData, frozen=True, gc=False, kw_only=True):
     """One logical submission. `job_id` is the candidate: used only if the key is new."""
+
+    makes: ClassVar[bool] = True
 
     job_id: bytes  # empty: a record without a job
     type: str = ""

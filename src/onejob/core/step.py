@@ -82,6 +82,10 @@ class Command(Protocol[R_co]):
         """False: it never changes anything, so it needs no commit."""
 
     @property
+    def makes(self) -> bool:
+        """Whether what it is about is most often not there yet: an engine may like such commands among themselves."""
+
+    @property
     def bulk(self) -> int:
         """How many bytes of payload it carries, so that queues can be bounded."""
 

@@ -36,16 +36,27 @@ class Load(NamedTuple):
     commands: int
     batches: tuple[int, ...]
 
+    def plus(self, other: "Load") -> "Load":
+        batches = tuple(a + b for a, b in zip(self.batches, other.batches, strict=True))
+        return Load(self.waiting + other.waiting, self.commands + other.commands, batches)
+
 
 class Combine:
     """An engine in front of an engine. Reads have a queue of their own: they wait for no commit."""
 
     def __init__(
-        self, engine: Engine, *, batch_max: int = BATCH_MAX, queue_max: int = QUEUE_MAX, lanes: int = 1
+        self,
+        engine: Engine,
+        *,
+        batch_max: int = BATCH_MAX,
+        queue_max: int = QUEUE_MAX,
+        lanes: int = 1,
+        apart: int = 0,
     ) -> None:
         self._engine = engine
         self._batch_max = batch_max
         self._writes = _Queue(queue_max, lanes)
+        self._changes = _Queue(queue_max, apart) if apart else self._writes
         self._reads = _Queue(queue_max)
         self._closed = False
         self.trouble: Exception | None = None  # of the last batch of writes; None: it went well
@@ -58,7 +69,9 @@ class Combine:
 
     def post(self, command: Command[Any], deliver: Deliver) -> None:
         """Queue a command; `deliver` is called once, with its reply or with what went wrong."""
-        queue = self._writes if command.writes else self._reads
+        queue = self._reads
+        if command.writes:
+            queue = self._writes if command.makes else self._changes
         if self._closed or not queue.put(command, deliver):
             word = "closed" if self._closed else "overloaded"
             deliver(Unavailable(f"the ledger is {word}: nothing was done; repeat later with the same key"))
@@ -82,12 +95,15 @@ class Combine:
             self._engine.listen(wake)
 
     def loads(self) -> dict[str, Load]:
-        return {"write": self._writes.load(), "read": self._reads.load()}
+        writes = self._writes.load()
+        if self._changes is not self._writes:
+            writes = writes.plus(self._changes.load())
+        return {"write": writes, "read": self._reads.load()}
 
     async def aclose(self) -> None:
         """Refuse what comes, answer what is here, then close the engine."""
         self._closed = True
-        for queue in (self._writes, self._reads):
+        for queue in (self._writes, self._changes, self._reads):
             while queue.running or queue.starting:
                 await (asyncio.wait(queue.running) if queue.running else asyncio.sleep(0))
         await self._engine.aclose()
@@ -112,13 +128,13 @@ class Combine:
             replies = await self._execute([command for command, _ in batch])
             if len(replies) != len(batch):
                 raise ValueError(f"{len(replies)} replies to {len(batch)} commands")
-            if self.committed is not None and queue is self._writes:
+            if self.committed is not None and queue is not self._reads:
                 self.committed(replies)
             results = replies
         except Exception as error:  # noqa: BLE001 - every caller is told
             trouble = error
             results = [_as_failure(error) for _ in batch]
-        if queue is self._writes:
+        if queue is not self._reads:
             self.trouble = trouble
         # The next batch sets out before this one is answered.
         this = asyncio.current_task()
@@ -153,7 +169,7 @@ class Combine:
 def combined(engine: Engine) -> Combine:
     """A combiner that feeds an engine as it likes to be fed: one large batch at a time, unless it says otherwise."""
     if isinstance(engine, Paced):
-        return Combine(engine, lanes=engine.lanes, batch_max=engine.batch_max)
+        return Combine(engine, lanes=engine.lanes, batch_max=engine.batch_max, apart=engine.apart)
     return Combine(engine)
 
 

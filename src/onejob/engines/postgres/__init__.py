@@ -29,21 +29,25 @@ OPEN_SECONDS = 5.0
 # Whoever waits longer is told the truth as far as it is known; what was sent goes on.
 ANSWER_SECONDS = 15.0
 LANES = 2
+# What only makes something new is inserted in one statement; a single command beside it that changes something
+# would cost the whole batch its way.
+APART = 1
 
 
 class PostgresEngine:
-    """Two connections for batches, opened as they are needed, and one beside them for reading.
+    """Two connections for what is new, one for what changes, opened as they are needed, and one for reading.
 
     A batch runs in a task of its own: no caller that goes away, and no time-out, ends what may be committing.
     """
 
     lanes = LANES
+    apart = APART
     batch_max = 256
 
     def __init__(self, address: Address, clock: Clock) -> None:
         self._address = address
         self._words = Statements(address.schema)
-        self._links = [Link(address, clock.monotonic) for _ in range(LANES + 1)]
+        self._links = [Link(address, clock.monotonic) for _ in range(LANES + APART + 1)]
         stores = [Store(link, self._words, address.durability) for link in self._links]
         self._reader: asyncio.LifoQueue[Store] = asyncio.LifoQueue()
         self._writers: asyncio.LifoQueue[Store] = asyncio.LifoQueue()
