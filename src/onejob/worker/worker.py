@@ -153,6 +153,8 @@ class Worker:
         taken = await self._ahead.claim(wanted, candidates)
         for one in taken:
             self._begin(one, sent)
+        # What ends at once leaves its place to the next claim, which then need not be a small one.
+        await asyncio.sleep(0)
         return len(taken)
 
     def _begin(self, taken: Taken, sent: float) -> None:
