@@ -182,6 +182,14 @@ async def test_addresses_that_are_not_public_are_refused(
         ("::", False),
         ("::ffff:10.0.0.1", False),
         ("2002:7f00:1::", False),
+        ("64:ff9b::808:808", True),
+        ("64:ff9b::7f00:1", False),
+        ("64:ff9b:1::7f00:1", False),
+        ("::127.0.0.1", False),
+        ("::ffff:0:127.0.0.1", False),
+        ("fec0::1", False),
+        ("0.0.0.0", False),
+        ("255.255.255.255", False),
     ],
 )
 def test_what_a_public_address_is(address: str, public: bool) -> None:
