@@ -1,7 +1,9 @@
 """Waiting for jobs over HTTP: one look for all, a job for one, and nothing for whoever has gone."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,8 @@ from onejob.credentials import ApiKeys
 from onejob.http.app import App
 from onejob.http.config import ServiceConfig
 from tests.edges.serving import Client, served
+from tests.edges.sockets import Client as SocketClient
+from tests.edges.sockets import request, serving
 from tests.edges.work_wire import claimed, looks, one, until_waiting
 
 
@@ -95,3 +99,21 @@ async def test_a_credential_that_is_revoked_while_it_waits_gets_no_job(queue: on
         async with asyncio.timeout(5):
             assert (await waiting).status == 401
         assert (await ledger.job(job_id)).head.token == 0
+
+
+async def test_a_server_that_leaves_lets_all_go_who_wait(tmp_path: Path, settings: str) -> None:
+    with serving(tmp_path, settings) as server:
+        claim = request("POST", "/api/work/claim", b'{"types": ["t"], "wait": 30, "holder": "w"}')
+        clients = [await SocketClient.of(server.port) for _ in range(60)]
+        asked = [asyncio.create_task(client.ask(claim)) for client in clients]
+        await asyncio.sleep(1)
+        server.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(10):
+            answers = await asyncio.gather(*asked)
+        for client in clients:
+            client.close()
+        for answer in answers:
+            assert answer is not None
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+            assert answer.body["error"]["retryable"]
+        assert await asyncio.to_thread(server.process.wait, 10) == 0
