@@ -27,6 +27,7 @@ from .lookout import Lookout
 CLAIM_MAX = 100  # at once
 TENANTS_MAX = 8  # looked at for one claim
 ROUNDS_MAX = 3
+CROWD_SPREAD = 6  # so many times what is wanted, where others want the same
 INPUTS_BYTES_MAX = 8 << 20  # taken at once; whoever gets fewer jobs than it asked for asks again
 UNKNOWN_ATTEMPTS_MAX = 5
 _UNKNOWN_PAUSE = 0.1
@@ -186,7 +187,7 @@ class Claims:
         tenants = [wanted.tenant] if wanted.tenant is not None else await self._tenants(wanted.types)
         if not tenants:
             return []
-        share = -(-room // len(tenants)) * (3 if self._crowded else 1)
+        share = -(-room // len(tenants)) * (CROWD_SPREAD if self._crowded else 1)
         limit = min(share, PAGE_MAX)
         pages = await asyncio.gather(
             *(self._gate.scan(Ready(types=wanted.types, tenant=tenant, limit=limit)) for tenant in tenants)
