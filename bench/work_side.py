@@ -123,7 +123,10 @@ class Celery:
         return 0
 
     async def work(self, concurrency: int) -> None:
-        worker = self._app.Worker(pool="threads", concurrency=concurrency, loglevel="ERROR", quiet=True)
+        worker = self._app.Worker(
+            pool="threads", concurrency=concurrency, loglevel="ERROR", quiet=True,
+            without_gossip=True, without_mingle=True, without_heartbeat=True,
+        )  # fmt: skip
         await asyncio.to_thread(worker.start)
 
     def done(self) -> int:
