@@ -54,6 +54,7 @@ prove: $(READY) ## Run the long campaigns: random walks, a spoiling proxy, a cro
 	$(BIN)/python -m tests.client
 	$(BIN)/python -m tests.edges.crowd
 	$(BIN)/python -m tests.workers
+	$(BIN)/python -m tests.workers --postgres
 	$(BIN)/python -m tests.failover
 	$(BIN)/python -m tests.walks $(ARGS)
 

@@ -55,7 +55,7 @@ async def main() -> int:
             "seam": lambda: seam(folder, report, rounds),
             "callers": lambda: callers(folder, report, rounds),
             "users": lambda: users(folder, report, rounds),
-            "work": lambda: work(folder, report, 4_000 if options.quick else 20_000),
+            "work": lambda: work(folder, report, rounds, 4_000 if options.quick else 10_000),
             "http": lambda: http(folder, report, rounds),
             "growth": lambda: growth(folder, report, rounds, 100_000 if options.quick else 1_000_000),
             "memory": lambda: memory(report, 300_000 if options.quick else 1_000_000),

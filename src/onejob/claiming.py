@@ -7,7 +7,7 @@ Whoever names its holder gets what it won before and still holds, so a lost answ
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 from zlib import crc32
@@ -27,6 +27,7 @@ from .lookout import Lookout
 CLAIM_MAX = 100  # at once
 TENANTS_MAX = 8  # looked at for one claim
 ROUNDS_MAX = 3
+CROWD_SPREAD = 6  # so many times what is wanted, where others want the same
 INPUTS_BYTES_MAX = 8 << 20  # taken at once; whoever gets fewer jobs than it asked for asks again
 UNKNOWN_ATTEMPTS_MAX = 5
 _UNKNOWN_PAUSE = 0.1
@@ -73,7 +74,22 @@ class Claims:
 
         Not so under a named holder, whose retry may have been told of them already.
         """
-        claiming = asyncio.get_running_loop().create_task(self._claim(wanted))
+        return await self._safely(wanted, self._claim(wanted))
+
+    async def look(self, wanted: Wanted, most: int) -> tuple[list[Job], dict[bytes, bytes]]:
+        """Jobs that may be claimed, and their inputs."""
+        found = (await self._candidates(wanted, most))[:most]
+        inputs = await self._inputs(found) if found else {}
+        return list(_fitting(found, inputs)), inputs
+
+    async def claim_these(
+        self, wanted: Wanted, found: Sequence[Job], inputs: dict[bytes, bytes]
+    ) -> list[Taken]:
+        """`claim`, of jobs that were found before."""
+        return await self._safely(wanted, self._take_these(wanted, found, inputs))
+
+    async def _safely(self, wanted: Wanted, work: Coroutine[Any, Any, list[Taken]]) -> list[Taken]:
+        claiming = asyncio.get_running_loop().create_task(work)
         try:
             taken = await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -135,6 +151,18 @@ class Claims:
         """What was won of these, whether somebody was faster, and whether not all were tried, for their size."""
         inputs = await self._inputs(found)
         fitting = list(_fitting(found, inputs))
+        won, crowded = await self._won(wanted, fitting, inputs)
+        return won, crowded, len(fitting) < len(found)
+
+    async def _take_these(
+        self, wanted: Wanted, found: Sequence[Job], inputs: dict[bytes, bytes]
+    ) -> list[Taken]:
+        won, self._crowded = await self._won(wanted, found, inputs)
+        return won
+
+    async def _won(
+        self, wanted: Wanted, fitting: Sequence[Job], inputs: dict[bytes, bytes]
+    ) -> tuple[list[Taken], bool]:
         replies = await self._decided(
             [
                 Claim(
@@ -152,15 +180,14 @@ class Claims:
             for job, reply in zip(fitting, replies, strict=True)
             if isinstance(reply, Claimed) or (isinstance(reply, Started) and wanted.start)
         ]
-        crowded = any(isinstance(reply, Refused) for reply in replies)
-        return won, crowded, len(fitting) < len(found)
+        return won, any(isinstance(reply, Refused) for reply in replies)
 
     async def _candidates(self, wanted: Wanted, room: int) -> list[Job]:
         """The most urgent jobs of some tenants, one of each in turn."""
         tenants = [wanted.tenant] if wanted.tenant is not None else await self._tenants(wanted.types)
         if not tenants:
             return []
-        share = -(-room // len(tenants)) * (3 if self._crowded else 1)
+        share = -(-room // len(tenants)) * (CROWD_SPREAD if self._crowded else 1)
         limit = min(share, PAGE_MAX)
         pages = await asyncio.gather(
             *(self._gate.scan(Ready(types=wanted.types, tenant=tenant, limit=limit)) for tenant in tenants)

@@ -105,12 +105,13 @@ class Working(Front):
         offset: int = -1,
     ) -> Attempt:
         """Prolong the lease. Log lines follow those of before; with `offset` they are there once if told twice."""
+        head = attempt.head if isinstance(attempt, Attempt) else None
         if offset < 0:
-            offset = attempt.head.logs if isinstance(attempt, Attempt) else 0
+            offset = 0 if head is None else head.logs
         command = Extend(
             **self._fenced(attempt),
             lease_ms=attempt.lease_ms,
-            progress="" if progress is _NOTHING else checked_progress(progress),
+            progress="" if progress is _NOTHING else checked_progress(progress, head),
             logs=checked_lines(logs),
             offset=checked_offset(offset),
         )

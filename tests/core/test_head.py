@@ -8,13 +8,17 @@ from msgspec.structs import astuple, replace
 
 from onejob.core.actor import NAME_CHARS_MAX as ACTOR_CHARS_MAX
 from onejob.core.actor import Actor
+from onejob.core.attempts import HOLDER_BYTES_MAX
 from onejob.core.ending import ended
 from onejob.core.facts import HEAD_BYTES_MAX, Job
 from onejob.core.identity import CHOSEN_BYTES_MAX, NAME_CHARS_MAX, check_chosen
 from onejob.core.invalid import Invalid
 from onejob.core.key import KEY_CHARS_MAX
+from onejob.core.receipt import Extended, Reason, Refused
 from onejob.core.states import JobState, Move
+from onejob.core.step import Facts
 from onejob.core.submission import Submit
+from onejob.core.work import PROGRESS_BYTES_MAX, Extend, progress_room
 from onejob.intake import LABELS_BYTES_MAX, Caller, Submission, submit_of
 
 LATE = 253_402_300_799_999  # the last millisecond that can be shown
@@ -54,7 +58,16 @@ def largest(command: Submit) -> Job:
     )
     error = "\N{SNOWMAN}" * 1000
     end = ended(most, None, LATE, move=Move.REJECT, actor="system:x", retention_ms=0, error=error)
-    return replace(end.job, holder=b"h" * 16, lease_until=LATE, slot=b"s" * 32)
+    return replace(
+        end.job,
+        holder=b"h" * HOLDER_BYTES_MAX,
+        lease_until=LATE,
+        slot=b"s" * 32,
+        started_at=LATE,
+        logs=LATE,
+        seal=b"s" * 8,
+        progress="p" * progress_room(end.job),
+    )
 
 
 def test_the_longest_ascii_names_fit_and_so_does_the_head() -> None:
@@ -90,3 +103,22 @@ def test_the_last_byte_counts() -> None:
     check_chosen("é" * (CHOSEN_BYTES_MAX // 2), labels=b"")
     with pytest.raises(Invalid):
         check_chosen("é" * (CHOSEN_BYTES_MAX // 2), labels=b"1")
+
+
+@pytest.mark.parametrize(("names", "labels", "room"), [(10, 0, PROGRESS_BYTES_MAX), (100, 400, 300)])
+def test_progress_takes_no_more_than_the_head_has_left(names: int, labels: int, room: int) -> None:
+    command = submitted("a", names=names, key=names * 2, labels=labels)
+    job = command.new_job(JobState.PENDING, 1, keep_until=2, due_at=0)
+    running = replace(job, state=JobState.RUNNING, token=1, holder=b"h", lease_until=LATE)
+    assert 0 < progress_room(running) <= room
+
+    def told(size: int) -> object:
+        extend = Extend(
+            tenant=job.tenant, job_id=job.id, token=1, holder=b"h", progress=f'"{"p" * (size - 2)}"'
+        )
+        return extend.decide(Facts(jobs={job.id: running}), 5).reply
+
+    assert isinstance(told(progress_room(running)), Extended)
+    refused = told(progress_room(running) + 1)
+    assert isinstance(refused, Refused)
+    assert (refused.reason, refused.details) == (Reason.NOT_ALLOWED, {"room": progress_room(running)})

@@ -1,6 +1,9 @@
 """Notices over a real network: signed, at least once, tried again, and not to addresses that are not public."""
 
 import asyncio
+import hashlib
+import hmac
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -93,6 +96,43 @@ async def test_an_end_is_told_once_and_signed(queue: onejob.Ledger, client: Clie
     assert (await queue.job(notice_of(job_id))).state == "success"
 
 
+async def test_a_stranger_checks_the_signature_by_what_the_page_says(
+    queue: onejob.Ledger, client: Client, secret: str
+) -> None:
+    async with receiving(200) as receiver:
+        await queue.cancel(await submitted(client, receiver.url))
+        await notifier(queue).round()
+    ((headers, body),) = receiver.received
+    parts = dict(part.split("=") for part in headers["onejob-signature"].split(","))
+    signed = parts["t"].encode() + b"." + body
+    assert hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest() == parts["v1"]
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_no_redirection_is_followed(
+    queue: onejob.Ledger, client: Client, secret: str, status: int
+) -> None:
+    async with receiving(status) as receiver:  # it names itself as the place to go to
+        await queue.cancel(job_id := await submitted(client, receiver.url))
+        await notifier(queue).round()
+    assert len(receiver.received) == 1
+    told = await queue.job(notice_of(job_id))
+    assert (told.state, told.error) == ("scheduled", f"answered {status}")
+
+
+async def test_neither_secret_nor_address_is_logged(
+    queue: onejob.Ledger, client: Client, secret: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with receiving(500) as receiver:
+        await queue.cancel(await submitted(client, receiver.url + "&word=from-a-path"))
+        await notifier(queue).round()
+        ((headers, _),) = receiver.received
+    assert secret not in caplog.text
+    assert headers["onejob-signature"].partition("v1=")[2] not in caplog.text
+    assert "from-a-path" not in caplog.text
+
+
 async def test_several_processes_tell_it_once(queue: onejob.Ledger, client: Client, secret: str) -> None:
     async with receiving(200) as receiver:
         jobs = [await submitted(client, receiver.url) for _ in range(10)]
@@ -181,6 +221,14 @@ async def test_addresses_that_are_not_public_are_refused(
         ("::", False),
         ("::ffff:10.0.0.1", False),
         ("2002:7f00:1::", False),
+        ("64:ff9b::808:808", True),
+        ("64:ff9b::7f00:1", False),
+        ("64:ff9b:1::7f00:1", False),
+        ("::127.0.0.1", False),
+        ("::ffff:0:127.0.0.1", False),
+        ("fec0::1", False),
+        ("0.0.0.0", False),
+        ("255.255.255.255", False),
     ],
 )
 def test_what_a_public_address_is(address: str, public: bool) -> None:

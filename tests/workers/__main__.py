@@ -3,7 +3,11 @@
 import argparse
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from tests.postgres_server import Server
 
 from .campaign import campaign
 
@@ -14,10 +18,11 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=240.0)
-    parser.add_argument("--engine", metavar="URL", help="default: a new SQLite file")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--engine", metavar="URL", help="default: a new SQLite file")
+    where.add_argument("--postgres", action="store_true", help="a PostgreSQL that is started for this")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        url = options.engine or f"sqlite:///{folder}/jobs.db"
+    with tempfile.TemporaryDirectory() as folder, _engine(options, folder) as url:
         verdict = campaign(
             url,
             Path(folder),
@@ -33,6 +38,20 @@ def main() -> int:
     for text in verdict.wrong[:20]:
         print(f"  {text}")
     return bool(verdict.wrong)
+
+
+@contextmanager
+def _engine(options: argparse.Namespace, folder: str) -> Iterator[str]:
+    if not options.postgres:
+        yield options.engine or f"sqlite:///{folder}/jobs.db"
+        return
+    server = Server()
+    try:
+        server.make()
+        server.start()
+        yield server.database()
+    finally:
+        server.remove()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from onejob import sync
 from onejob.settings import IdempotencyConfig
 
@@ -43,16 +45,20 @@ asyncio.run(main())
 """
 
 
-def test_killed_workers_leave_every_job_as_its_delivery_promises(tmp_path: Path) -> None:
-    verdict = campaign(
-        f"sqlite:///{tmp_path / 'jobs.db'}", tmp_path, jobs=60, workers=4, seed=7, seconds_max=60
-    )
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'jobs.db'}"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+def test_killed_workers_leave_every_job_as_its_delivery_promises(url: str, tmp_path: Path) -> None:
+    verdict = campaign(url, tmp_path, jobs=60, workers=4, seed=7, seconds_max=60)
     assert verdict.wrong == []
     assert verdict.kills > 2
 
 
-def test_the_finish_of_a_zombie_is_refused(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+def test_the_finish_of_a_zombie_is_refused(url: str) -> None:
     config = IdempotencyConfig(cleanup_interval_seconds=0.1)
     with sync.open(url, config=config) as queue:
         made = queue.submit("t")

@@ -16,7 +16,8 @@ from .work import (
     LEASE_MS_MIN,
     LOG_CHARS_MAX,
     LOG_LINES_AT_ONCE_MAX,
-    PROGRESS_CHARS_MAX,
+    PROGRESS_BYTES_MAX,
+    progress_room,
 )
 
 HOLDER_BYTES_MAX = 64
@@ -113,12 +114,13 @@ def checked_note(note: str) -> str:
     return note
 
 
-def checked_progress(progress: object) -> str:
-    """As it is stored: JSON, and short."""
-    text = json.encode(progress).decode()
-    if len(text) > PROGRESS_CHARS_MAX:
-        raise Invalid("progress", f"progress has at most {PROGRESS_CHARS_MAX} characters as JSON; say less")
-    return text
+def checked_progress(progress: object, head: Job | None = None) -> str:
+    """As it is stored: JSON, and short. With the head at hand, no longer than it has room for."""
+    data = json.encode(progress)
+    room = PROGRESS_BYTES_MAX if head is None else progress_room(head)
+    if len(data) > room:
+        raise Invalid("progress", f"progress of this job has at most {room} bytes as JSON; say less")
+    return data.decode()
 
 
 def checked_lines(lines: Sequence[str]) -> tuple[str, ...]:

@@ -16,7 +16,9 @@ from .states import Delivery, IdempotencyStatus, JobState, SlotState
 
 FORMAT = 1
 JOB_ID_BYTES = 16
-HEAD_BYTES_MAX = 2048  # of a job; what callers choose is bounded in identity.py, its error in ending.py
+HEAD_BYTES_MAX = (
+    2048  # of a job; callers' words are bounded in identity.py, its error in ending.py, progress in work.py
+)
 RESERVATIONS_MAX = 1000
 
 # Unsigned 64-bit: SQL integers are signed, so engines store these folded (see engines/codec.py).

@@ -11,6 +11,7 @@ with the same token comes too late.
 from .command import CommandData
 from .ending import RETENTION_MS, ended
 from .facts import U64, Attachment, Beside, Job, changed
+from .identity import CHOSEN_BYTES_MAX
 from .notice import notice_id
 from .receipt import Cancelled, Claimed, Extended, Missing, Reason, Refused, Released, Started
 from .states import CLAIMABLE, Delivery, JobState, Move, after, allowed
@@ -22,7 +23,7 @@ LEASE_MS_MAX = 24 * 3600 * 1000
 LOG_LINES_MAX = 1000  # kept for a job, the newest
 LOG_LINES_AT_ONCE_MAX = 100
 LOG_CHARS_MAX = 2000
-PROGRESS_CHARS_MAX = 500
+PROGRESS_BYTES_MAX = 500
 
 
 class JobCommand(CommandData, frozen=True, gc=False, kw_only=True):
@@ -122,6 +123,9 @@ class Extend(HeldCommand, frozen=True, gc=False, kw_only=True):
         if self.offset > job.logs:
             message = f"there are {job.logs} log lines so far; send those from there on"
             return Step(Refused(Reason.SEQUENCE_GAP, message, now, {"logs": job.logs}))
+        if self.progress and (room := progress_room(job)) < len(self.progress.encode()):
+            message = f"the head of this job has room for {room} bytes of progress; say less"
+            return Step(Refused(Reason.NOT_ALLOWED, message, now, {"room": room}))
         fresh = self.logs[job.logs - self.offset :]
         adds = tuple(
             Attachment(job.id, Beside.LOG, U64(job.logs + n), line.encode()) for n, line in enumerate(fresh)
@@ -190,6 +194,13 @@ _HANDED_BACK = b"handed back"
 def is_ready(job: Job, now: int) -> bool:
     """Whether it can be claimed."""
     return job.state in CLAIMABLE and job.run_at <= now and now > job.lease_until
+
+
+def progress_room(job: Job) -> int:
+    """How many bytes of progress fit into the head, beside what was chosen for the job."""
+    names = (job.tenant, job.type, job.scope, job.key, job.actor, job.user)
+    chosen = sum(len(name.encode()) for name in names) + len(job.labels)
+    return max(min(PROGRESS_BYTES_MAX, CHOSEN_BYTES_MAX - chosen), 0)
 
 
 def let_go(job: Job, now: int, *, delay_ms: int = 0, **more: object) -> Job:

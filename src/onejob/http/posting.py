@@ -12,6 +12,9 @@ from urllib.parse import SplitResult, urlsplit
 POST_SECONDS_MAX = 15.0
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})")
 _LINE_BYTES_MAX = 4096
+# All that is routed to the world. What lies outside of it leads elsewhere, whatever else it may be called.
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class NotPosted(Exception):
@@ -50,12 +53,19 @@ async def _address(parts: SplitResult, *, allow_private: bool) -> str:
 
 def is_public(text: str) -> bool:
     address = ipaddress.ip_address(text.partition("%")[0])
-    # One inside the other: what counts is where it leads.
-    for name in ("ipv4_mapped", "sixtofour"):
-        inner = getattr(address, name, None)
+    if isinstance(address, ipaddress.IPv6Address):
+        # One inside the other: what counts is where it leads.
+        inner = address.ipv4_mapped or address.sixtofour or _translated(address)
         if inner is not None:
             return is_public(str(inner))
+        if address not in _UNICAST:
+            return False
     return address.is_global and not address.is_multicast
+
+
+def _translated(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The address that a translator (NAT64) makes of this one."""
+    return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
 
 
 async def _posted(parts: SplitResult, address: str, body: bytes, headers: Mapping[str, str]) -> int:

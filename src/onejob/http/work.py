@@ -230,7 +230,7 @@ ROUTES = (
         "Keep a job; tell of progress, append log lines at an offset",
         ExtendBody,
         ExtendOut,
-        errors=(*_HELD, "TIMED_OUT", "SEQUENCE_GAP"),
+        errors=(*_HELD, "TIMED_OUT", "SEQUENCE_GAP", "NOT_ALLOWED"),
     ),
     Route(
         "POST",

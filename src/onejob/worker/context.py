@@ -80,7 +80,7 @@ class Context:
 
     def progress(self, value: object) -> "Told":
         """Tell how far the job is: anything short that is JSON. Await it to know that it is stored."""
-        text = checked_progress(value)
+        text = checked_progress(value, self._attempt.head)
         told: asyncio.Future[None] = self._loop.create_future()
         told.add_done_callback(_looked_at)
         self._soon(lambda: self.untold.tell(text, told))

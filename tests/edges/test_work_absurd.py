@@ -1,0 +1,74 @@
+"""What no worker should say over HTTP is refused by its name, and changes nothing."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import onejob
+from onejob.http.app import App
+from tests.edges.serving import Client, served
+from tests.edges.work_wire import claimed, running, say
+
+
+@pytest.fixture
+async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
+    async with served(App(queue)) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"types": []},
+        {"types": ["x"] * 101},
+        {"types": ["a\n"]},
+        {"limit": 0},
+        {"limit": 101},
+        {"limit": 1.5},
+        {"limit": "1"},
+        {"leaseSeconds": 0},
+        {"leaseSeconds": -1},
+        {"leaseSeconds": 86_401},
+        {"leaseSeconds": 1e300},
+        {"wait": 31},
+        {"wait": -1},
+        {"holder": ""},
+        {"holder": "x" * 65},
+        {"holder": "a\nb"},
+        {"worker": "x" * 60},
+        {"worker": "\x7f"},
+        {"start": "yes"},
+        {"more": 1},
+    ],
+)
+async def test_absurd_claims_are_refused(queue: onejob.Ledger, client: Client, wrong: dict[str, Any]) -> None:
+    await queue.submit("t")
+    answer = await client.post("/api/work/claim", {"types": ["t"]} | wrong)
+    assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
+    assert len(await claimed(client)) == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "wrong"),
+    [
+        ("start", {"token": 0}),
+        ("start", {"token": 2**70}),
+        ("start", {"leaseSeconds": 1e9}),
+        ("extend", {"logs": ["x"] * 101}),
+        ("extend", {"logs": [1]}),
+        ("extend", {"offset": -1}),
+        ("extend", {"progress": "x" * 600}),
+        ("finish", {"retryAfterSeconds": -1}),
+        ("finish", {"cost": -1}),
+        ("release", {"delaySeconds": 1e12}),
+    ],
+)
+async def test_absurd_words_are_refused(
+    queue: onejob.Ledger, client: Client, verb: str, wrong: dict[str, Any]
+) -> None:
+    await queue.submit("t")
+    taken = await running(client)
+    answer = await say(client, taken, verb, **wrong)
+    assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
+    assert (await say(client, taken, "finish")).status == 200
