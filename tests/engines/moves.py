@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import asdict
+
 from onejob.core.arrival import Arrival
 from onejob.core.facts import U64
 from onejob.core.foreign import StoreKey
@@ -98,7 +100,8 @@ class Making:
     def prepare_with_slot(self, a: int, b: int, c: int) -> list[Command[Any]]:
         (submit,) = self.with_slot(a, b, c)
         assert isinstance(submit, Submit)
-        fields = {name: getattr(submit, name) for name in submit.__struct_fields__}
+        fields = asdict(submit)
+        del fields["callback"]
         return [Reserve(**fields, holder=self.ids.holder(), lease_ms=SPANS[c // 5 % len(SPANS)])]
 
     def slot(self, a: int, b: int, c: int) -> list[Command[Any]]:

@@ -48,7 +48,9 @@ class Model(Foreman):
         return ("replayed", key.job, state, key.expires, key.receipt)
 
     def _at(self, c: Any, now: int) -> tuple[Key | None, int]:
-        """A submission's look at its key, its job, its user and the tenant."""
+        """A submission's look at its key, its job, its user and the tenant; without a job at its key alone."""
+        if not c.job_id:
+            return self.alone(now, c.record_id)
         key, now = self.judge(now, c.record_id, c.job_id)
         return key, self.stamped(now, tally=c.tally_id, policy=c.policy_id)
 
@@ -180,7 +182,7 @@ class Model(Foreman):
         return key, self.stamped(now, tally=job.slot if job else b"", policy=c.policy_id)
 
     def _held_by(self, c: Any, now: int) -> tuple[Key | None, int]:
-        key, now = self._followed(c, now)
+        key, now = self._followed(c, now) if c.job_id else self.alone(now, c.record_id)
         mine = key is not None and (key.job, key.token, key.holder) == (c.job_id, c.token, c.holder)
         return (key if key is not None and mine and key.lives(now) else None), now
 

@@ -80,6 +80,11 @@ class Shelf:
                 now = max(now, job.stamp)
         return key, now
 
+    def alone(self, now: int, record_id: bytes) -> tuple[Key | None, int]:
+        """The key and the time, where nothing else is looked at."""
+        key = self.keys.get(record_id)
+        return key, now if key is None else max(now, key.stamp)
+
     def settle_key(self, key: Key, status: str, expires: int, receipt: bytes, now: int) -> None:
         key.status, key.lease, key.expires, key.receipt, key.stamp = status, 0, expires, receipt, now
 
