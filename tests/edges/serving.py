@@ -65,7 +65,7 @@ class Watching:
 
 class Client:
     def __init__(self, port: int, server: uvicorn.Server) -> None:
-        self._port = port
+        self.port = port
         self.server = server
         self._opened: list[asyncio.StreamWriter] = []
 
@@ -93,7 +93,7 @@ class Client:
     async def watch(
         self, target: str | bytes, *headers: bytes, method: str = "GET", body: bytes = b""
     ) -> Watching:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         self._opened.append(writer)
         where = target if isinstance(target, bytes) else target.encode()
         lines = [b"%b %b HTTP/1.1" % (method.encode(), where), b"host: 127.0.0.1", *headers]

@@ -14,6 +14,7 @@ from onejob.clock import FakeClock
 from onejob.core.actor import Actor
 from onejob.core.roles import Role
 from onejob.credentials import ApiKeys, NewKey
+from onejob.http.app import App
 from onejob.http.auth import TOKEN_CHARS_MAX, Authenticator
 from onejob.http.config import ServiceConfig
 from onejob.http.problems import Unauthorized
@@ -28,6 +29,7 @@ from tests.edges.house import (
     token,
     unsigned,
 )
+from tests.edges.serving import served
 
 
 def test_a_request_without_a_credential_is_told_how_to_send_one(house: House) -> None:
@@ -283,3 +285,25 @@ async def test_a_credential_known_from_one_header_is_not_taken_from_another(url:
         await door({"headers": [(b"authorization", value)]})
         with pytest.raises(Unauthorized):
             await door({"headers": [(b"x-api-key", value)]})
+
+
+async def test_a_key_that_is_revoked_while_its_body_is_on_the_way_opens_nothing(url: str) -> None:
+    async with onejob.open(url, sweep=False) as ledger:
+        keys = ApiKeys(ledger)
+        made = await keys.create("slow", roles=[Role.SUBMITTER])
+        async with served(App(ledger, config=ServiceConfig(auth=True))) as client:
+            reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+            body = b'{"type": "charge"}'
+            head = (
+                f"POST /api/jobs HTTP/1.1\r\nHost: x\r\nIdempotency-Key: late\r\nX-Api-Key: {made.text}\r\n"
+            )
+            writer.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body[:-3])
+            reads = ledger.vitals().queues["read"]
+            while ledger.vitals().queues["read"] == reads:  # it is let in by what is known now
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+            await keys.revoke(made.key.id)
+            writer.write(body[-3:])
+            assert b" 401 " in await reader.readline()
+            writer.close()
+        assert not list(await ledger.jobs())

@@ -15,6 +15,7 @@ from uvicorn.server import ServerState
 from onejob.http.config import ServiceConfig
 from onejob.http.heads import HeadReader
 from onejob.http.protocol import Connection, guarded
+from onejob.http.reading import Reading
 
 from .sockets import replies
 
@@ -126,5 +127,5 @@ def test_what_we_lean_on_in_uvicorn_is_there() -> None:
 
 def test_everything_that_the_parser_may_call_is_ours() -> None:
     called = [name for name in vars(httptools_impl.HttpToolsProtocol) if name.startswith("on_")]
-    ours = {name for room in (Connection, HeadReader) for name in vars(room)}
+    ours = {name for room in (Connection, Reading, HeadReader) for name in vars(room)}
     assert set(called) - ours == {"on_response_complete"}  # which nobody calls here

@@ -12,8 +12,15 @@ class Below(asyncio.Transport):
         super().__init__()
         self._name = name
         self._told = told
+        self.broken = False
+        self.closing = False
+
+    def is_closing(self) -> bool:
+        return self.closing
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self.broken:
+            raise RuntimeError("the handle is closed")
         self._told.append(f"{self._name} {len(data)}")
 
     def write_eof(self) -> None:
@@ -47,6 +54,27 @@ async def test_answers_of_one_turn_leave_together(pair: tuple[Departing, Departi
     assert told == ["a 3", "b 3"]
 
 
+async def test_a_broken_connection_keeps_no_answer_from_the_others(told: list[str]) -> None:
+    departures = Departures()
+    broken, whole = Below("broken", told), Below("whole", told)
+    broken.broken = True
+    one, other = Departing(broken, departures), Departing(whole, departures)
+    for _ in range(2):
+        one.write(b"x")
+        other.write(b"y")
+        await asyncio.sleep(0)
+    assert told == ["broken aborted", "whole 1", "broken aborted", "whole 1"]
+
+
+async def test_nothing_is_written_to_a_connection_that_closes(told: list[str]) -> None:
+    below = Below("a", told)
+    closing = Departing(below, Departures())
+    closing.write(b"x")
+    below.closing = True
+    await asyncio.sleep(0)
+    assert told == []
+
+
 async def test_what_is_written_later_leaves_in_a_later_turn(
     pair: tuple[Departing, Departing], told: list[str]
 ) -> None:
@@ -64,6 +92,13 @@ async def test_nothing_is_said_after_the_end(
     getattr(pair[0], end)()
     await asyncio.sleep(0)
     assert told == ["a 4", f"a {word}"]
+
+
+async def test_after_the_end_nothing_is_written(pair: tuple[Departing, Departing], told: list[str]) -> None:
+    pair[0].write_eof()
+    pair[0].write(b"100 Continue")
+    await asyncio.sleep(0)
+    assert told == ["a eof"]
 
 
 async def test_whoever_is_cut_off_is_told_no_more(pair: tuple[Departing, Departing], told: list[str]) -> None:

@@ -141,7 +141,7 @@ async def test_a_request_that_asks_for_another_protocol_keeps_its_body(name: str
     ).encode()
     async with onejob.open("memory://") as ledger, served(App(ledger)) as client:
         for parts in ((head + body,), (head, body)):
-            reader, writer = await asyncio.open_connection("127.0.0.1", client._port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
             for part in parts:
                 writer.write(part)
                 await writer.drain()

@@ -51,7 +51,7 @@ async def test_many_who_wait_share_one_look_and_get_each_job_once(
 
 async def test_whoever_goes_away_while_waiting_takes_no_job(queue: onejob.Ledger, client: Client) -> None:
     body = b'{"types": ["t"], "wait": 30}'
-    reader, writer = await asyncio.open_connection("127.0.0.1", client._port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
     writer.write(
         b"POST /api/work/claim HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n%b"
         % (len(body), body)

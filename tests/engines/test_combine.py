@@ -103,6 +103,26 @@ async def test_what_makes_nothing_new_goes_apart_where_the_engine_likes_it(engin
     await combined.aclose()
 
 
+async def test_whoever_waits_behind_a_store_that_does_not_answer_is_told_with_it(
+    engine: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(combine, "STALL_SECONDS", 0.0)
+    combined = Combine(engine)
+    first = await held_up(engine, combined)
+    waiting = [called(combined, submit(f"k{n}", tenant=tenant)) for n, tenant in enumerate((TENANT, OTHER))]
+    await settle_down()
+    engine.before.append(Unavailable("it has not answered for 15 s"))
+    engine.free()
+    for call in (first, *waiting):
+        with pytest.raises(Unavailable, match=r"nothing was done|15 s"):
+            await call
+    assert len(engine.batches) == 1, "they were not sent"
+    assert combined.loads()["write"].waiting == 0
+    (reply,) = await called(combined, submit("later"))
+    assert isinstance(reply, Created)
+    await combined.aclose()
+
+
 async def test_a_batch_is_bounded(engine: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     combined = Combine(engine, batch_max=4)
     await asyncio.gather(*(combined.execute([submit(f"k{n}")]) for n in range(10)))

@@ -14,6 +14,8 @@ from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
 from onejob.engine import Durability, Engine, Paced, Page, Query, Telling, Unavailable, Unknown
 
+from .replies import all_or_failure, each
+
 T = TypeVar("T")
 
 log = logging.getLogger("onejob")
@@ -26,6 +28,8 @@ SHARE_MIN = 4
 QUEUE_MAX = 32_768
 QUEUE_BYTES_MAX = 256 << 20
 UNKNOWN_ATTEMPTS_MAX = 3
+# Who waited behind a batch that failed only after this long has waited long enough.
+STALL_SECONDS = 5.0
 _UNKNOWN_PAUSE = 0.02
 
 
@@ -122,8 +126,13 @@ class Combine:
         batch = queue.take(min(max(SHARE_MIN, -(-queue.size // free)), self._batch_max))
         if queue.size and free > 1:
             self._start(queue)
+        if not batch:  # they were turned away meanwhile
+            queue.running.discard(_this_task())
+            return
         results: Sequence[AnyReply | Exception]
         trouble: Exception | None = None
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
         try:
             replies = await self._execute([command for command, _ in batch])
             if len(replies) != len(batch):
@@ -134,19 +143,16 @@ class Combine:
         except Exception as error:  # noqa: BLE001 - every caller is told
             trouble = error
             results = [_as_failure(error) for _ in batch]
+            if loop.time() - begin >= STALL_SECONDS:
+                queue.turn_away("the store does not answer")
         if queue is not self._reads:
             self.trouble = trouble
         # The next batch sets out before this one is answered.
-        this = asyncio.current_task()
-        assert this is not None
-        queue.running.discard(this)
+        queue.running.discard(_this_task())
         if queue.size and not queue.starting:
             self._start(queue)
         for (_, deliver), result in zip(batch, results, strict=True):
-            try:
-                deliver(result)
-            except Exception:
-                log.exception("an answer could not be delivered")
+            _tell(deliver, result)
 
     async def _execute(self, commands: list[Command[Any]]) -> Sequence[AnyReply]:
         """Execute; what may or may not be done is executed again, for every command knows its own echo."""
@@ -230,11 +236,33 @@ class _Queue:
         self.size -= len(batch)
         self._bytes -= BATCH_BYTES_MAX - room
         self._taken += len(batch)
-        self._batches[(len(batch) - 1).bit_length()] += 1
+        if batch:
+            self._batches[(len(batch) - 1).bit_length()] += 1
         return batch
+
+    def turn_away(self, reason: str) -> None:
+        """Tell all who wait that they wait in vain."""
+        waiting = [deliver for line in self._tenants.values() for _, deliver in line.entries]
+        self._tenants.clear()
+        self.size = self._bytes = 0
+        for deliver in waiting:
+            _tell(deliver, Unavailable(f"{reason}: nothing was done; repeat later with the same key"))
 
     def load(self) -> Load:
         return Load(self.size, self._taken, tuple(self._batches))
+
+
+def _this_task() -> "asyncio.Task[Any]":
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def _tell(deliver: Deliver, result: AnyReply | Exception) -> None:
+    try:
+        deliver(result)
+    except Exception:
+        log.exception("an answer could not be delivered")
 
 
 def delivery(reply: "asyncio.Future[AnyReply]") -> Deliver:
@@ -247,33 +275,6 @@ def delivery(reply: "asyncio.Future[AnyReply]") -> Deliver:
             reply.set_result(result)
 
     return deliver
-
-
-async def each(replies: Sequence["asyncio.Future[AnyReply]"]) -> list[AnyReply | BaseException]:
-    """Every reply or its failure; cheaper than gather, and a cancelled caller leaves none unlooked at."""
-    results: list[AnyReply | BaseException] = []
-    try:
-        for reply in replies:
-            try:
-                results.append(await reply)
-            except Exception as error:  # noqa: BLE001 - it is the result
-                results.append(error)
-    finally:
-        for reply in replies[len(results) :]:
-            if not reply.cancel() and not reply.cancelled():
-                reply.exception()  # seen, though there is nobody left to tell
-    return results
-
-
-def all_or_failure(results: Sequence[AnyReply | BaseException]) -> list[AnyReply]:
-    """The replies; or, where one failed, the one failure that is true of all of them together."""
-    failures = [result for result in results if isinstance(result, BaseException)]
-    if not failures:
-        return list(results)  # type: ignore[arg-type]  # none of them is a failure
-    if len(failures) == len(results):
-        # One that may be done makes the whole uncertain, whatever the first one says.
-        raise next((failure for failure in failures if not isinstance(failure, Unavailable)), failures[0])
-    raise Unknown("part of the batch failed; repeat all of it with the same keys") from failures[0]
 
 
 def _as_failure(error: Exception) -> Exception:

@@ -28,10 +28,11 @@ from onejob.settings import IdempotencyConfig
 
 from .awaited import Awaited
 from .cache import CacheStats, FlightKey, GateIdempotencyCache
-from .combine import Combine, Deliver, Load, all_or_failure, delivery, each
+from .combine import Combine, Deliver, Load, delivery
 from .flights import Landing, Waiting, is_wrapped, shared_of
 from .looks import Looks
 from .outcomes import WORDS, Outcomes
+from .replies import all_or_failure, each
 
 T = TypeVar("T")
 

@@ -138,9 +138,10 @@ class App:
             path=decoded(placeholders) if placeholders else (),
             limits=self._config,
         )
+        here = isinstance(send, Exchange) and not send.more_body
         if isinstance(send, Exchange):
             request.whole = send.whole_body  # our own connections know it without a message
-        if route.act in _MAY_WAIT:
+        if route.act is not None and (route.act in _MAY_WAIT or not here):
             request.allowed = self._still_allowed(scope, credential, route.act)
         given = await route.handler(request)
         if given.stream is not None and route.act is not None:

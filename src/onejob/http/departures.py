@@ -4,7 +4,12 @@ A write wakes whoever reads at the other end, and that costs more than the write
 """
 
 import asyncio
+import logging
 from typing import Any
+
+from .logs import trail
+
+log = logging.getLogger("onejob.http")
 
 HELD_BYTES_MAX = 16_384  # more than this leaves at once
 
@@ -23,20 +28,27 @@ class Departures:
     def _leave(self) -> None:
         waiting, self._waiting = self._waiting, []
         for one in waiting:
-            one.flush()
+            try:
+                one.flush()
+            except Exception as error:  # noqa: BLE001 - one connection must not keep the answers of the others
+                log.warning("an answer could not be sent: %s", trail(error))
+                one.abort()
 
 
 class Departing(asyncio.Transport):
     """A transport that holds what is written until the turn ends, or until the order of things needs it out."""
 
-    __slots__ = ("_departures", "_held", "_transport")
+    __slots__ = ("_departures", "_ended", "_held", "_transport")
 
     def __init__(self, transport: asyncio.Transport, departures: Departures) -> None:
         self._transport = transport
         self._departures = departures
         self._held = b""
+        self._ended = False
 
     def write(self, data: Any) -> None:
+        if self._ended:
+            return  # nobody would read it
         if self._held:
             self._held += data
         else:
@@ -47,7 +59,7 @@ class Departing(asyncio.Transport):
 
     def flush(self) -> None:
         held, self._held = self._held, b""
-        if held:
+        if held and not self._transport.is_closing():
             self._transport.write(held)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -61,6 +73,7 @@ class Departing(asyncio.Transport):
 
     def write_eof(self) -> None:
         self.flush()
+        self._ended = True
         self._transport.write_eof()
 
     def close(self) -> None:

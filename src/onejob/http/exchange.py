@@ -48,6 +48,7 @@ class Exchange:
         standing: Iterable[Header],
         expects: bool,
         keep_alive: bool,
+        read_on: Callable[[], None],
     ) -> None:
         self.keep_alive = keep_alive
         self._pieces: list[bytes] = []  # of the body, which nobody has received
@@ -57,6 +58,7 @@ class Exchange:
         self._done = done
         self._standing = standing  # headers of every answer
         self._expects = expects  # to be asked for the body
+        self._read_on = read_on
 
     async def run(self, app: Any) -> None:
         try:
@@ -76,13 +78,13 @@ class Exchange:
             self._done = _nothing
 
     async def receive(self) -> Any:
-        if self._expects and not self._transport.is_closing():
+        if self._expects and not (self.disconnected or self._transport.is_closing()):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._expects = False
         if not self._over():
             # A complete request asks for no more bytes: whatever is piped behind it can wait for its answer.
             if self.more_body or not self._news:
-                self._flow.resume_reading()
+                self._read_on()
             if not self._news:
                 await self._wait()
             self._news = False

@@ -18,6 +18,7 @@ from onejob.key_header import key_of
 from onejob.ledger import Ledger
 
 from .config import ServiceConfig
+from .problems import Unauthorized
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -132,6 +133,9 @@ class Request:
         body = self.whole()
         if body is None:
             body = await self._received()
+            # It may have taken its time, and the credential was looked at before it.
+            if not await self.allowed():
+                raise Unauthorized("the credential is not valid any more; get another one")
         if len(body) > self.limits.body_bytes_max:
             raise TooLarge(f"a body has at most {self.limits.body_bytes_max} bytes; send less")
         return body

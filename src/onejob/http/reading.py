@@ -1,0 +1,146 @@
+"""What a connection reads: parsed as it comes, but never far ahead of what is answered."""
+
+import re
+from collections import deque
+
+import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+
+from .deadlines import Stage
+from .exchange import Exchange
+from .heads import HeadReader, Unacceptable
+
+SLICE_BYTES = 16_384  # parsed at a time; what is piped behind an unanswered request is bounded by it
+
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+
+
+class Reading(HeadReader):
+    # The newest; the one that is being answered may be older.
+    cycle: Exchange | None = None  # type: ignore[assignment]  # all that uvicorn does with it is overridden here
+    _queue: deque[Exchange]  # behind the one that is being answered
+    _held = b""  # received, and kept until the requests before it are answered
+    _deaf = False  # what comes is thrown away
+    _eof = False
+    _slice = 0
+
+    def _busy(self) -> bool:
+        """A request is being answered."""
+        raise NotImplementedError
+
+    def _refuse(self, status: int, message: str) -> None:
+        """The newest request, or what was to become one, is not read on."""
+        raise NotImplementedError
+
+    def data_received(self, data: bytes) -> None:
+        if not self._held:
+            self._feed(data)
+            return
+        self._held += data
+        if len(self._held) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.fed = self._slice
+        self.stage = Stage.IDLE  # each request has deadlines of its own
+
+    def on_body(self, body: bytes) -> None:
+        exchange = self.cycle
+        assert exchange is not None
+        self.fed = 0
+        if exchange.take(body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+
+    def on_message_complete(self) -> None:
+        assert self.cycle is not None
+        self.cycle.more_body = False
+        self.cycle.tell()
+
+    def _feed(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        if len(data) <= SLICE_BYTES and not self._queue:
+            self._parse(data)
+            return
+        for start in range(0, len(data), SLICE_BYTES):
+            if self._deaf:
+                return
+            if self._queue:
+                self._held = data[start:]
+                self.flow.pause_reading()
+                self._look_on()
+                return
+            self._parse(data[start : start + SLICE_BYTES])
+
+    def _feed_held(self) -> None:
+        if self._held and not self._queue:
+            held, self._held = self._held, b""
+            self._feed(held)
+            if self._eof and not self._held:
+                self._heard_all()
+
+    def _heard_all(self) -> None:
+        """The client sends no more: what is incomplete stays so, and the newest answer is the last."""
+        if self.in_head or self._unfinished():
+            self._refuse(400, "the request ended before it was complete; send it again")
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
+
+    def _read_on(self) -> None:
+        """An exchange waits for its client, who may also go away: that is seen only by reading."""
+        if len(self._held) <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()
+
+    def _parse(self, data: bytes) -> None:
+        self._slice = len(data)
+        self.fed += self._slice
+        if (b"pgrade:" in data or b"PGRADE:" in data) and self.stage is not Stage.BODY:
+            data = _without_upgrade(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # The request is answered as if it had not asked for another protocol; what follows is in that one.
+            self._deaf = True
+            if self.cycle is not None:
+                self.cycle.keep_alive = False
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            if isinstance(cause, Unacceptable):
+                self._refuse(cause.status, str(cause))
+            else:
+                self._refuse(400, "this is not a well-formed HTTP/1.1 request; mend the client")
+            return
+        self._look_on()
+
+    def _look_on(self) -> None:
+        """Some bytes were parsed: what is the connection waiting for now?"""
+        if self._queue:
+            self.enter(Stage.ANSWER)  # what the client still sends is not read meanwhile
+        elif self.in_head:
+            if self.stage is not Stage.HEAD:
+                self.enter(Stage.HEAD, self.service.head_seconds_max)
+            if self.fed > self.service.head_bytes_max + SLICE_BYTES:
+                self._refuse(431, self.head_message())
+        elif self._unfinished():
+            if self.stage is not Stage.BODY:
+                self.enter(Stage.BODY, self.service.body_seconds_max)
+            if self.fed > self.service.head_bytes_max + SLICE_BYTES:
+                self._refuse(
+                    400, "there is no end to the extensions and trailers of the body; leave them out"
+                )
+        elif self._busy():
+            self.enter(Stage.ANSWER)
+
+    def _unfinished(self) -> bool:
+        """The body of the newest request is still being sent."""
+        newest = self.cycle
+        return newest is not None and newest.more_body and not newest.response_complete
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """A head that asks for another protocol, as if it did not: the parser would leave its body unread."""
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"\r\nX-Asked:", head) + end + rest
