@@ -28,10 +28,10 @@ def key_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     if len(lines) > 1:
         raise Invalid("Idempotency-Key", "there are two Idempotency-Key headers; send one")
     text = lines[0].decode("latin-1").strip(" \t")
-    if quoted := _QUOTED.fullmatch(text):
-        key = _ESCAPED.sub(r"\1", quoted[1])
-    elif _BARE.fullmatch(text):
+    if _BARE.fullmatch(text):
         key = text
+    elif quoted := _QUOTED.fullmatch(text):
+        key = _ESCAPED.sub(r"\1", quoted[1])
     else:
         raise Invalid("Idempotency-Key", 'the Idempotency-Key header is malformed; send "your-key" in quotes')
     if not key:

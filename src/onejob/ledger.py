@@ -100,7 +100,7 @@ class Ledger(Looking, Quotas, Reserving, Sequences, Working):
     async def send(self, submission: Submission) -> Receipt:
         """`submit` for a submission that was said before, as edges do."""
         command = self._submit(submission)
-        (result,) = await self._gate.results((command,))
+        result = await self._gate.result(command)
         return receipt_of(command, result) or await answered(self._gate, command, result)
 
     async def submit_many(self, submissions: Iterable[Submission]) -> list[Receipt | OnejobError]:

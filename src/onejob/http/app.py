@@ -104,6 +104,8 @@ class App:
             given = self._refused(error, request_id)
         if scope["method"] == "HEAD":
             await _present_head(given, request_id, send)
+        elif given.stream is None and isinstance(send, Exchange):
+            await send.give(given, request_id)  # our own connections take an answer whole
         else:
             await _present(given, request_id, receive, send)
         route, seconds = route_of(found[0], scope["method"]) if found else None, self._monotonic() - begin
@@ -226,9 +228,6 @@ async def _present_head(given: Answer, request_id: str, send: Send) -> None:
 
 
 async def _present(given: Answer, request_id: str, receive: Receive, send: Send) -> None:
-    if given.stream is None and isinstance(send, Exchange):
-        await send.give(given, request_id)  # our own connections take an answer whole
-        return
     head = {"type": "http.response.start", "status": given.status, "headers": _headers(given, request_id)}
     if given.stream is not None:
         await pour(head, given.stream, receive, send, given.allowed)

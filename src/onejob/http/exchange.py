@@ -37,6 +37,7 @@ class Exchange:
     _head = b""  # composed, and not yet written
     _left: int | None = None  # bytes of the answer to come; None: it has no stated length
     _stream: asyncio.Task[Any] | None = None
+    task: asyncio.Task[None] | None = None
 
     def __init__(
         self,
@@ -60,7 +61,8 @@ class Exchange:
         self._expects = expects  # to be asked for the body
         self._read_on = read_on
 
-    async def run(self, app: Any) -> None:
+    async def run(self, app: Any, tasks: set[asyncio.Task[None]]) -> None:
+        """To the end; then its task leaves those that a server waits for when it stops."""
         try:
             await app(self._scope, self.receive, self)
             if not (self.response_complete or self.disconnected):
@@ -76,6 +78,8 @@ class Exchange:
             # Of anything else there is nobody above to tell.
         finally:
             self._done = _nothing
+            if self.task is not None:
+                tasks.discard(self.task)
 
     async def receive(self) -> Any:
         if self._expects and not (self.disconnected or self._transport.is_closing()):
@@ -119,19 +123,14 @@ class Exchange:
         assert not self.response_started
         status, body = given.status, given.body
         lines = given.lines or header_lines(given.headers)
-        if status == 204:
-            lines = b"%bcache-control: no-store\r\nx-request-id: %b\r\n" % (lines, request_id.encode())
-        else:
-            lines = b"%bcache-control: no-store\r\nx-request-id: %b\r\ncontent-length: %d\r\n" % (
-                lines,
-                request_id.encode(),
-                len(body),
-            )
+        length = b"" if status == 204 else b"content-length: %d\r\n" % len(body)
         if self._scope["method"] == "HEAD":
             body = b""
         self.response_started = True
         self._expects = False
-        self._transport.write(self._composed(status, lines) + body)
+        parts = STATUS_LINE[status], _standing_lines(self._standing), lines, request_id.encode(), length
+        head = b"%b%b%bcache-control: no-store\r\nx-request-id: %b\r\n%b" % parts
+        self._transport.write(head + self._end_of_head() + body)
         self._complete()
 
     def whole_body(self) -> bytes | None:
@@ -195,17 +194,16 @@ class Exchange:
         if left is None:
             self._stream = asyncio.current_task()
             lines += b"transfer-encoding: chunked\r\n"
-        self._head = self._composed(status, lines)
+        standing = _standing_lines(self._standing)
+        self._head = b"".join((STATUS_LINE[status], standing, lines, self._end_of_head()))
         self._left = left
         if left is None:
             self._write(b"")
 
-    def _composed(self, status: int, lines: bytes) -> bytes:
-        """The head of the answer."""
+    def _end_of_head(self) -> bytes:
         if self.more_body:
             self.keep_alive = False  # the rest of the body would be taken for the next request
-        end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
-        return b"".join((STATUS_LINE[status], header_lines(self._standing), lines, end))
+        return b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
 
     def _go_on(self, body: bytes, *, more: bool) -> None:
         if self._scope["method"] == "HEAD":
@@ -245,6 +243,19 @@ class Exchange:
             self._go_on(b"", more=False)
         else:
             self._transport.close()
+
+
+class _Known:
+    """The headers of every answer, which change once in a second, as they are sent."""
+
+    headers: Iterable[Header] = ()
+    lines = b""
+
+
+def _standing_lines(headers: Iterable[Header]) -> bytes:
+    if headers is not _Known.headers:
+        _Known.headers, _Known.lines = headers, header_lines(headers)
+    return _Known.lines
 
 
 def leaving(*, repeatable: bool) -> bytes:

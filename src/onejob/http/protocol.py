@@ -105,9 +105,8 @@ class Connection(Reading):
 
     def _start(self, exchange: Exchange) -> None:
         self._running = exchange
-        task = self.loop.create_task(exchange.run(self.app))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        exchange.task = self.loop.create_task(exchange.run(self.app, self.tasks))
+        self.tasks.add(exchange.task)
 
     def _answered(self, exchange: Exchange) -> None:
         self.server_state.total_requests += 1

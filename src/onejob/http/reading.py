@@ -113,7 +113,11 @@ class Reading(HeadReader):
             else:
                 self._refuse(400, "this is not a well-formed HTTP/1.1 request; mend the client")
             return
-        self._look_on()
+        newest = self.cycle
+        if newest is None or newest.more_body or newest.response_complete or self._queue or self.in_head:
+            self._look_on()
+        else:  # as most often: a request is here, whole, and being answered
+            self.enter(Stage.ANSWER)
 
     def _look_on(self) -> None:
         """Some bytes were parsed: what is the connection waiting for now?"""
