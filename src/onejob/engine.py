@@ -24,6 +24,7 @@ __all__ = [
     "Inputs",
     "JobPage",
     "Listing",
+    "Near",
     "Paced",
     "Page",
     "Qualified",
@@ -171,6 +172,13 @@ class Paced(Protocol):
 
     @property
     def apart(self) -> int: ...  # batches besides, for commands that make nothing; 0: all go together
+
+
+@runtime_checkable
+class Near(Protocol):
+    """It can answer point reads at once, without waiting for anything."""
+
+    def read_now(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply] | None: ...  # None: not now
 
 
 @runtime_checkable

@@ -63,6 +63,7 @@ _OUTCOMES: dict[type[Any], Outcome] = {
     Rejected: Outcome.REJECTED,
     Refused: Outcome.REFUSED,
 }
+_CREATED, _REPLAYED = Outcome.CREATED, Outcome.REPLAYED  # at hand: every answer has one of them
 # Comparing bodies is work for the loop: beyond these a conflict stands without its paths.
 COMPARED_BYTES_MAX = 64 << 10
 COMPARED_MAX = 20
@@ -77,7 +78,7 @@ def receipt_of(arrival: Arrival, result: AnyReply | BaseException) -> Receipt | 
     """The receipt of a submission that has a job; None when the result says something else."""
     if isinstance(result, Created):
         return Receipt(
-            outcome=Outcome.CREATED,
+            outcome=_CREATED,
             key=arrival.key or None,
             scope=arrival.scope,
             head=result.job,
@@ -87,7 +88,7 @@ def receipt_of(arrival: Arrival, result: AnyReply | BaseException) -> Receipt | 
         )
     if isinstance(result, Replayed):
         return Receipt(
-            outcome=Outcome.REPLAYED,
+            outcome=_REPLAYED,
             key=arrival.key,
             scope=arrival.scope,
             head=result.job,

@@ -1,6 +1,7 @@
 """Point reads through the gate: equal questions of one turn are one, and nobody hears what was before they asked."""
 
 import asyncio
+from pathlib import Path
 
 from onejob.clock import FakeClock
 from onejob.conformance.samples import TENANT, submit
@@ -11,6 +12,9 @@ from onejob.core.policy import LookUpPolicy, SetPolicy
 from onejob.core.receipt import Created, Found, PolicyFound, Replayed
 from onejob.core.states import JobState
 from onejob.engine import Unavailable
+from onejob.engines.combine import Combine
+from onejob.engines.looks import Looks
+from onejob.engines.sqlite import SqliteEngine
 from tests.engines.gated import Gated
 
 ID = policy_id(TENANT, "limits")
@@ -28,6 +32,43 @@ async def test_equal_questions_of_one_turn_are_asked_once() -> None:
     replies = await asyncio.gather(*(gate.reply(look) for look in (LOOK, again, LOOK)))
     assert [reply.policy.body for reply in replies if isinstance(reply, PolicyFound)] == [b"1"] * 3
     assert len(gate.engine.of(LookUpPolicy)) == 1
+
+
+async def test_what_is_at_hand_is_read_once_in_a_turn_and_anew_in_the_next(tmp_path: Path) -> None:
+    engine = await SqliteEngine.open(str(tmp_path / "near.db"))
+    combined = Combine(engine)
+    looks = Looks(combined)
+    await ask(engine, written(b"0"), PolicyFound)
+    assert looks.now(LOOK) is None, "nothing is at hand before the first read"
+    await combined.execute([LOOK])
+    for n in range(1, 20):
+        reads = combined.loads()["read"].commands
+        first, second = looks.now(LOOK), looks.now(LOOK)
+        assert first is second
+        assert combined.loads()["read"].commands == reads + 1
+        await ask(engine, written(b"%d" % n), PolicyFound)
+        found = looks.now(LOOK)
+        assert isinstance(found, PolicyFound)
+        assert found.policy.body == b"%d" % n, "whoever asks after a change was answered hears of it"
+        await asyncio.sleep(0)
+    await combined.aclose()
+    assert looks.now(LOOK) is None
+
+
+async def test_what_another_process_changes_is_heard_of_in_the_next_turn(tmp_path: Path) -> None:
+    mine, other = [await SqliteEngine.open(str(tmp_path / "two.db")) for _ in range(2)]
+    combined = Combine(mine)
+    looks = Looks(combined)
+    await ask(mine, written(b"0"), PolicyFound)
+    await combined.execute([LOOK])
+    for n in range(1, 20):
+        looks.now(LOOK)
+        await ask(other, written(b"%d" % n), PolicyFound)
+        found = looks.now(LOOK)
+        assert isinstance(found, PolicyFound)
+        assert found.policy.body == b"%d" % n
+    await combined.aclose()
+    await other.aclose()
 
 
 async def test_other_questions_are_asked_apart() -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
-from onejob.engine import Durability, Engine, Paced, Page, Query, Telling, Unavailable, Unknown
+from onejob.engine import Durability, Engine, Near, Paced, Page, Query, Telling, Unavailable, Unknown
 
 from .replies import all_or_failure, each
 
@@ -62,6 +62,7 @@ class Combine:
         self._writes = _Queue(queue_max, lanes)
         self._changes = _Queue(queue_max, apart) if apart else self._writes
         self._reads = _Queue(queue_max)
+        self._near = engine if isinstance(engine, Near) else None
         self._closed = False
         self.trouble: Exception | None = None  # of the last batch of writes; None: it went well
         self.committed: Callable[[Sequence[AnyReply]], None] | None = None  # told of every batch of writes
@@ -82,6 +83,14 @@ class Combine:
             return
         if not queue.starting and len(queue.running) < queue.lanes:
             self._start(queue)
+
+    def read_now(self, command: Command[Any]) -> AnyReply | None:
+        """The reply to a point read, where it can be had without waiting."""
+        replies = None if self._near is None or self._closed else self._near.read_now((command,))
+        if replies is None:
+            return None
+        self._reads.count(1)
+        return replies[0]
 
     async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
         loop = asyncio.get_running_loop()
@@ -126,8 +135,10 @@ class Combine:
         batch = queue.take(min(max(SHARE_MIN, -(-queue.size // free)), self._batch_max))
         if queue.size and free > 1:
             self._start(queue)
+        this = asyncio.current_task()
+        assert this is not None
         if not batch:  # they were turned away meanwhile
-            queue.running.discard(_this_task())
+            queue.running.discard(this)
             return
         results: Sequence[AnyReply | Exception]
         trouble: Exception | None = None
@@ -148,7 +159,7 @@ class Combine:
         if queue is not self._reads:
             self.trouble = trouble
         # The next batch sets out before this one is answered.
-        queue.running.discard(_this_task())
+        queue.running.discard(this)
         if queue.size and not queue.starting:
             self._start(queue)
         for (_, deliver), result in zip(batch, results, strict=True):
@@ -235,10 +246,14 @@ class _Queue:
                 self._tenants[tenant] = own  # at the end of the line
         self.size -= len(batch)
         self._bytes -= BATCH_BYTES_MAX - room
-        self._taken += len(batch)
         if batch:
-            self._batches[(len(batch) - 1).bit_length()] += 1
+            self.count(len(batch))
         return batch
+
+    def count(self, commands: int) -> None:
+        """A batch of so many is executed."""
+        self._taken += commands
+        self._batches[(commands - 1).bit_length()] += 1
 
     def turn_away(self, reason: str) -> None:
         """Tell all who wait that they wait in vain."""
@@ -250,12 +265,6 @@ class _Queue:
 
     def load(self) -> Load:
         return Load(self.size, self._taken, tuple(self._batches))
-
-
-def _this_task() -> "asyncio.Task[Any]":
-    task = asyncio.current_task()
-    assert task is not None
-    return task
 
 
 def _tell(deliver: Deliver, result: AnyReply | Exception) -> None:

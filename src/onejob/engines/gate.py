@@ -75,6 +75,10 @@ class Gate:
         assert not isinstance(command, Arrival)
         return self._enter(command)
 
+    def now(self, look: LookUpPolicy) -> AnyReply | None:
+        """The reply without waiting, where the engine has it at hand; None: ask for it."""
+        return self._looks.now(look)
+
     async def results(self, commands: Sequence[Command[Any]]) -> list[AnyReply | BaseException]:
         """Each command's reply or its own failure."""
         if len(commands) == 1:

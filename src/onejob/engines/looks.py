@@ -1,5 +1,6 @@
 """Point reads on their way: equal questions that wait for the same batch are asked once."""
 
+import asyncio
 from typing import Any
 
 from onejob.core.receipt import AnyReply
@@ -15,6 +16,22 @@ class Looks:
         self._inner = inner
         self._waiting: dict[Command[Any], list[Deliver]] = {}
         inner.before_reads = self._waiting.clear  # what has set out is joined by nobody
+        self._told: dict[Command[Any], AnyReply] = {}
+
+    def now(self, command: Command[Any]) -> AnyReply | None:
+        """The reply at once, where the engine has it at hand; read once in a turn of the loop.
+
+        Whoever asks in a turn was heard of before it began: what is read in it is not older than the question. The
+        next turn forgets it before anybody who was heard of since can ask.
+        """
+        reply = self._told.get(command)
+        if reply is None:
+            reply = self._inner.read_now(command)
+            if reply is not None:
+                if not self._told:
+                    asyncio.get_running_loop().call_soon(self._told.clear)
+                self._told[command] = reply
+        return reply
 
     def post(self, command: Command[Any], deliver: Deliver) -> None:
         assert not command.writes

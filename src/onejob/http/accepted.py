@@ -16,6 +16,7 @@ from .wire import IdempotencyOut, job_out, submit_out, warnings_out
 KEPT_MAX = 4096
 
 _REPLAYED = (b"idempotent-replayed", b"true")
+_IS_REPLAYED = Outcome.REPLAYED  # looking up a member of an enum takes its time
 _encode = json.Encoder().encode
 
 
@@ -25,7 +26,7 @@ def accepted(receipt: Receipt, request_id: str) -> Answer:
     if head is None:  # a foreign job, of which only the id is known: no path here leads to it
         body = _encode(submit_out(receipt, request_id))
         return Answer(202, body, _headers("", receipt.outcome, receipt.expires_ms))
-    encoded = _kept if receipt.outcome is Outcome.REPLAYED else _rest
+    encoded = _kept if receipt.outcome is _IS_REPLAYED else _rest
     rest, headers, lines = encoded(head, receipt.outcome, receipt.expires_ms)
     if receipt.warnings:
         rest = b'%b,"warnings":%b}' % (rest[:-1], _encode(warnings_out(receipt.warnings)))
@@ -46,7 +47,7 @@ _kept = lru_cache(KEPT_MAX)(_rest)
 
 def _headers(job_id: str, outcome: Outcome, expires_ms: int) -> tuple[Header, ...]:
     headers = [JSON, (b"location", b"/api/jobs/" + job_id.encode())] if job_id else [JSON]
-    if outcome is Outcome.REPLAYED:
+    if outcome is _IS_REPLAYED:
         headers.append(_REPLAYED)
     if expires_ms:
         headers.append((b"idempotency-expires", _moment(expires_ms)))

@@ -34,7 +34,7 @@ from .sums import Counted, process_out
 log = logging.getLogger("onejob.http")
 
 QUOTAS = (*quotas.ROUTES, *reservations.ROUTES)
-_MAY_WAIT = {Act.READ, Act.WORK}  # whose requests may be answered long after they came
+_MAY_WAIT = (Act.READ, Act.WORK)  # whose requests may be answered long after they came
 _CHALLENGE = (b"www-authenticate", b"Bearer")
 
 

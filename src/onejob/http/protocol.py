@@ -19,6 +19,7 @@ from .exchange import Exchange, on_the_wire
 from .problems import problem
 from .reading import Reading
 
+_IDLE, _PARTED = Stage.IDLE, Stage.PARTED
 LEAVE_SECONDS = 0.25  # for requests that are on their way when the server is told to stop
 
 
@@ -110,7 +111,7 @@ class Connection(Reading):
 
     def _answered(self, exchange: Exchange) -> None:
         self.server_state.total_requests += 1
-        if self.stage is Stage.PARTED or self.transport.is_closing():
+        if self.stage is _PARTED or self.transport.is_closing():
             return
         if not exchange.keep_alive:
             self._part(lingering=exchange.more_body)
@@ -125,7 +126,7 @@ class Connection(Reading):
 
     def _go_on_reading(self) -> None:
         if not self.in_head:
-            self.enter(Stage.IDLE, self.service.idle_seconds_max)
+            self.enter(_IDLE, self.service.idle_seconds_max)
         elif self.stage is not Stage.HEAD:
             self.enter(Stage.HEAD, self.service.head_seconds_max)
         self.flow.resume_reading()

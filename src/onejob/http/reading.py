@@ -12,6 +12,8 @@ from .heads import HeadReader, Unacceptable
 
 SLICE_BYTES = 16_384  # parsed at a time; what is piped behind an unanswered request is bounded by it
 
+# Looking up a member of an enum takes its time: what every request passes has them at hand.
+_IDLE, _ANSWER = Stage.IDLE, Stage.ANSWER
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
@@ -45,7 +47,7 @@ class Reading(HeadReader):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.fed = self._slice
-        self.stage = Stage.IDLE  # each request has deadlines of its own
+        self.stage = _IDLE  # each request has deadlines of its own
 
     def on_body(self, body: bytes) -> None:
         exchange = self.cycle
@@ -117,7 +119,7 @@ class Reading(HeadReader):
         if newest is None or newest.more_body or newest.response_complete or self._queue or self.in_head:
             self._look_on()
         else:  # as most often: a request is here, whole, and being answered
-            self.enter(Stage.ANSWER)
+            self.enter(_ANSWER)
 
     def _look_on(self) -> None:
         """Some bytes were parsed: what is the connection waiting for now?"""

@@ -65,7 +65,7 @@ class SqliteEngine:
             raise Unavailable(f"the engine on {self._path} is closed; open another")
         if any(command.writes for command in commands):
             return await self._writer.call(self._guarded, self._write, commands)
-        near = self._read_near(commands)
+        near = self.read_now(commands)
         if near is not None:
             return near
         return await self._reader.call(self._guarded, self._read, commands)
@@ -92,10 +92,10 @@ class SqliteEngine:
             _check_in_place(self._path, self._file)
             return store.write(commands)
 
-    def _read_near(self, commands: Sequence[Command[Any]]) -> list[AnyReply] | None:
+    def read_now(self, commands: Sequence[Command[Any]], /) -> list[AnyReply] | None:
         """The replies, if they can be had without waiting."""
         store = self._near_store
-        if store is None or len(commands) > _NEAR_MAX:
+        if store is None or self._closed or len(commands) > _NEAR_MAX:
             return None
         try:
             _check_in_place(self._path, self._read_file)
