@@ -318,10 +318,10 @@ async def test_trouble_of_the_store_is_no_success_and_tells_no_place(
 ) -> None:
     async with cloud(lasting_url) as service:
 
-        async def fails(commands: Any) -> Any:
-            return [trouble for _ in commands]
+        async def fails(command: Any) -> Any:
+            return trouble
 
-        monkeypatch.setattr(service.ledger._gate, "results", fails)
+        monkeypatch.setattr(service.ledger._gate, "result", fails)
         told = await service.submit("k")
         assert not told.success
         assert "repeat with the same key" in str(told.error)

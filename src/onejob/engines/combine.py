@@ -28,8 +28,7 @@ SHARE_MIN = 4
 QUEUE_MAX = 32_768
 QUEUE_BYTES_MAX = 256 << 20
 UNKNOWN_ATTEMPTS_MAX = 3
-# Who waited behind a batch that failed only after this long has waited long enough.
-STALL_SECONDS = 5.0
+STALL_SECONDS = 5.0  # who waited behind a batch that failed only after this long has waited enough
 _UNKNOWN_PAUSE = 0.02
 
 
@@ -78,8 +77,7 @@ class Combine:
         if command.writes:
             queue = self._writes if command.makes else self._changes
         if self._closed or not queue.put(command, deliver):
-            word = "closed" if self._closed else "overloaded"
-            deliver(Unavailable(f"the ledger is {word}: nothing was done; repeat later with the same key"))
+            deliver(Unavailable(_not_taken("closed" if self._closed else "overloaded")))
             return
         if not queue.starting and len(queue.running) < queue.lanes:
             self._start(queue)
@@ -155,7 +153,7 @@ class Combine:
             trouble = error
             results = [_as_failure(error) for _ in batch]
             if loop.time() - begin >= STALL_SECONDS:
-                queue.turn_away("the store does not answer")
+                queue.turn_away(_not_taken("cut off from its store"))
         if queue is not self._reads:
             self.trouble = trouble
         # The next batch sets out before this one is answered.
@@ -255,16 +253,20 @@ class _Queue:
         self._taken += commands
         self._batches[(commands - 1).bit_length()] += 1
 
-    def turn_away(self, reason: str) -> None:
+    def turn_away(self, message: str) -> None:
         """Tell all who wait that they wait in vain."""
         waiting = [deliver for line in self._tenants.values() for _, deliver in line.entries]
         self._tenants.clear()
         self.size = self._bytes = 0
         for deliver in waiting:
-            _tell(deliver, Unavailable(f"{reason}: nothing was done; repeat later with the same key"))
+            _tell(deliver, Unavailable(message))
 
     def load(self) -> Load:
         return Load(self.size, self._taken, tuple(self._batches))
+
+
+def _not_taken(word: str) -> str:
+    return f"the ledger is {word}: nothing was done; repeat later with the same key"
 
 
 def _tell(deliver: Deliver, result: AnyReply | Exception) -> None:
