@@ -140,9 +140,10 @@ class App:
             path=decoded(placeholders) if placeholders else (),
             limits=self._config,
         )
-        here = isinstance(send, Exchange) and not send.more_body
+        here = False
         if isinstance(send, Exchange):
             request.whole = send.whole_body  # our own connections know it without a message
+            here = not send.more_body
         if route.act is not None and (route.act in _MAY_WAIT or not here):
             request.allowed = self._still_allowed(scope, credential, route.act)
         given = await route.handler(request)

@@ -122,7 +122,7 @@ class Store:
     ) -> list[AnyReply] | None:
         """The replies, if all that the batch names is new; its date is what the server's clock can be by now."""
         now = self.link.clock.latest()
-        if now is None or self._wary:
+        if now is None or self._wary or not all(command.makes for command in commands):
             self._wary = max(0, self._wary - 1)
             return None
         decided = _decided_anew(commands, footprints, now)
@@ -258,10 +258,6 @@ class Store:
 
 def _decided_anew(commands: Sequence[Command[Any]], footprints: Sequence[Footprint], now: int) -> Anew | None:
     """The decisions if nothing is there yet, provided that storing them proves that nothing was."""
-    # Where the first or the last of many makes nothing, the others need not be decided in vain.
-    for at in (0, -1) if len(commands) > 2 else ():
-        if _decided_anew(commands[at:][:1], footprints[at:][:1], now) is None:
-            return None
     working = gathered(footprints, lambda wanted: ())
     replies = fold(commands, footprints, working, now)
     changes = working.changes()
