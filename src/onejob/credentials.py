@@ -15,7 +15,7 @@ from .core.moment import utc
 from .core.policy import ABSENT, LookUpPolicy, SetPolicy
 from .core.receipt import AnyReply, Missing, PolicyFound, Reason, Refused
 from .core.roles import Role
-from .core.step import Command
+from .core.step import Command, Warrant
 from .engine import PAGE_MAX, Listing
 from .errors import Invalid, NotFound, Outdated, Unavailable
 from .ledger import Ledger
@@ -48,13 +48,12 @@ class NewKey(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """A key that a text opens: true as long as its policy reads the same, and no longer than until (0: no end)."""
+    """A key that a text opens: true as long as its warrant stands."""
 
     tenant: str
     key: ApiKey
     look: LookUpPolicy
-    body: bytes
-    until: int
+    warrant: Warrant
 
 
 class ApiKeys:
@@ -122,12 +121,19 @@ class ApiKeys:
             case PolicyFound(policy, at):
                 key = _decoded(policy.body)
                 until = credential.opens_until(key, sent.secret, at)
-                return None if until is None else Verified(sent.tenant, key, look, policy.body, until)
+                if until is None:
+                    return None
+                return Verified(sent.tenant, key, look, Warrant(policy.id, policy.body, until))
             case Missing(at):
                 credential.opens_until(None, sent.secret, at)
                 return None
             case reply:
                 raise failure(reply, "")
+
+    @property
+    def are_at_hand(self) -> bool:
+        """Whether `still` waits for nothing."""
+        return self._host.gate.has_at_hand
 
     async def still(self, found: Verified) -> bool:
         """Whether what was found out still holds; the same point read, and nothing else."""
@@ -137,11 +143,7 @@ class ApiKeys:
             reply = await gate.reply(found.look)
         if not isinstance(reply, (PolicyFound, Missing)):
             raise failure(reply, "")
-        return (
-            isinstance(reply, PolicyFound)
-            and reply.policy.body == found.body
-            and (not found.until or reply.at <= found.until)
-        )
+        return isinstance(reply, PolicyFound) and found.warrant.stands(reply.policy, reply.at)
 
     def _told(self, act: str, key: ApiKey) -> None:
         roles = ",".join(key.roles)

@@ -14,8 +14,9 @@ from .clock import Clock
 from .core.ending import RETENTION_MS
 from .engine import Engine, caveat_of
 from .engines.cache import CacheStats
-from .engines.combine import Load, combined
+from .engines.combine import combined
 from .engines.gate import Gate
+from .engines.queues import Load
 from .erasure import Erased, erase
 from .errors import OnejobError
 from .ids import Ids
@@ -112,7 +113,7 @@ class Host:
 
     async def flush_hits(self, *record_ids: bytes) -> None:
         """Write down the hits of these records, or of all; a few at a time, so that submissions come through."""
-        hits = self.gate.take_hits(*record_ids)
+        hits = self.gate.hits.take(*record_ids)
         for start in range(0, len(hits), _CHUNK):
             await self.gate.execute(hits[start : start + _CHUNK])
 

@@ -29,6 +29,7 @@ from .core.money import Amount, micro_of
 from .core.notice import checked_url
 from .core.reservation import Reserve
 from .core.states import Delivery
+from .core.step import Warrant
 from .core.submission import Submit
 from .core.views import Reservation
 from .errors import NotFound
@@ -89,7 +90,9 @@ def worked_out(submission: Submission) -> Submission:
     return replace(submission, input=WorkedOut(data, form))
 
 
-def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
+def submit_of(
+    submission: Submission, caller: Caller, job_id: bytes, warrant: Warrant | None = None
+) -> Submit:
     """The command of a submission; whatever is wrong with it is said here."""
     type = checked_name("type", submission.type)
     scope = scope_of(type, submission.scope)
@@ -122,6 +125,7 @@ def submit_of(submission: Submission, caller: Caller, job_id: bytes) -> Submit:
         cost=cost_of(submission.estimated_cost),
         reservation=_reserved(submission.reservation, caller) if submission.reservation is not None else "",
         callback="" if submission.callback is None else checked_url(submission.callback),
+        warrant=warrant,
     )
 
 
@@ -162,6 +166,7 @@ def reserve_of(
 ) -> Reserve:
     """The same submission as a reservation: what is asked for does not depend on how."""
     plain = asdict(submit_of(submission, caller, job_id))
+    del plain["warrant"]
     if plain.pop("callback"):
         raise Invalid(
             "callback", "a key that is held cannot have a callback; leave it out, or submit at once"

@@ -15,6 +15,7 @@ from .core.money import Amount
 from .core.receipt import Cancelled, Held, Settled
 from .core.reservation import Renew, Settle, Verdict
 from .core.states import Delivery
+from .core.step import Warrant
 from .core.submission import Submit
 from .core.upkeep import Forget
 from .core.views import JobView, Receipt, Reservation
@@ -97,9 +98,9 @@ class Ledger(Looking, Quotas, Reserving, Sequences, Working):
         )
         return await self.send(submission)
 
-    async def send(self, submission: Submission) -> Receipt:
-        """`submit` for a submission that was said before, as edges do."""
-        command = self._submit(submission)
+    async def send(self, submission: Submission, warrant: Warrant | None = None) -> Receipt:
+        """`submit` for a submission that was said before, as edges do; refused where a warrant does not stand."""
+        command = submit_of(submission, self._caller, self._host.ids.job_id(), warrant)
         result = await self._gate.result(command)
         return receipt_of(command, result) or await answered(self._gate, command, result)
 

@@ -101,7 +101,7 @@ class Making:
         (submit,) = self.with_slot(a, b, c)
         assert isinstance(submit, Submit)
         fields = asdict(submit)
-        del fields["callback"]
+        del fields["callback"], fields["warrant"]
         return [Reserve(**fields, holder=self.ids.holder(), lease_ms=SPANS[c // 5 % len(SPANS)])]
 
     def slot(self, a: int, b: int, c: int) -> list[Command[Any]]:

@@ -15,8 +15,8 @@ from onejob.core.step import Command
 from onejob.core.submission import Submit
 from onejob.core.upkeep import Forget
 from onejob.engine import JobPage, Unavailable, Unknown
-from onejob.engines import combine
-from onejob.engines.combine import Combine
+from onejob.engines import combine, queues
+from onejob.engines.combine import UNKNOWN_ATTEMPTS_MAX, Combine
 from onejob.ids import new_job_id
 from tests.engines.watched import Watched, settle_down
 
@@ -129,7 +129,7 @@ async def test_a_batch_is_bounded(engine: Watched, monkeypatch: pytest.MonkeyPat
     assert [len(batch) for batch in engine.batches] == [4, 4, 2]
 
     engine.batches.clear()
-    monkeypatch.setattr(combine, "BATCH_BYTES_MAX", 25)
+    monkeypatch.setattr(queues, "BATCH_BYTES_MAX", 25)
     combined = Combine(engine)
     await asyncio.gather(*(combined.execute([submit(f"b{n}", input=b"x" * 10)]) for n in range(7)))
     assert [len(batch) for batch in engine.batches] == [3, 3, 1]
@@ -174,7 +174,7 @@ async def test_the_queue_is_bounded_and_half_of_it_is_the_most_for_one_tenant(en
 
 
 async def test_the_queue_is_bounded_in_bytes(engine: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combine, "QUEUE_BYTES_MAX", 100)
+    monkeypatch.setattr(queues, "QUEUE_BYTES_MAX", 100)
     combined = Combine(engine)
     first = await held_up(engine, combined)
     waiting = [called(combined, submit(f"k{n}", tenant=f"t{n}", input=b"x" * 60)) for n in range(3)]
@@ -193,7 +193,7 @@ async def test_the_queue_is_bounded_in_bytes(engine: Watched, monkeypatch: pytes
 
 
 async def test_half_of_the_bytes_are_for_one_tenant(engine: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combine, "QUEUE_BYTES_MAX", 100)
+    monkeypatch.setattr(queues, "QUEUE_BYTES_MAX", 100)
     combined = Combine(engine)
     first = await held_up(engine, combined)
     mine = [called(combined, submit(f"k{n}", input=b"x" * 60)) for n in range(2)]
@@ -241,7 +241,7 @@ async def test_what_stays_unknown_is_told_as_unknown(engine: Watched) -> None:
     engine.after.extend([Unknown("lost")] * 3)
     with pytest.raises(Unknown):
         await Combine(engine).execute([submit()])
-    assert len(engine.batches) == combine.UNKNOWN_ATTEMPTS_MAX
+    assert len(engine.batches) == UNKNOWN_ATTEMPTS_MAX
 
 
 async def test_nothing_done_after_perhaps_done_is_still_perhaps_done(engine: Watched) -> None:

@@ -223,9 +223,9 @@ async def test_hits_are_counted_in_memory_and_written_when_it_suits(gate: Gated)
     await gate.execute([hourly(), hourly(input=b"{}"), submit(""), hourly("new")])
     (record,) = [one for one in await listed(gate.engine, Kind.RECORD) if one.key == "k"]
     assert (record.hits, record.conflicts) == (0, 0)
-    hits = gate.take_hits()
+    hits = gate.hits.take()
     assert [(one.hits, one.conflicts) for one in hits] == [(4, 1)]
-    assert gate.take_hits() == []
+    assert gate.hits.take() == []
     await gate.execute(hits)
     (record,) = [one for one in await listed(gate.engine, Kind.RECORD) if one.key == "k"]
     assert (record.hits, record.conflicts) == (4, 1)

@@ -13,7 +13,7 @@ from onejob.core.receipt import Created, Forgotten, Held, Rejected, Replayed, Se
 from onejob.core.reservation import Verdict
 from onejob.core.submission import Submit
 from onejob.core.upkeep import Forget
-from onejob.engines import gate as gate_module
+from onejob.engines import hits as hits_module
 from onejob.engines.cache import GateIdempotencyCache
 from onejob.settings import IdempotencyConfig
 from tests.engines.gated import Gated
@@ -172,12 +172,12 @@ async def test_cleaning_drops_what_has_outlived_its_time() -> None:
 
 
 async def test_counted_hits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_module, "HITS_MAX", 3)
+    monkeypatch.setattr(hits_module, "HITS_MAX", 3)
     gate = Gated(FakeClock())
     await gate.execute([daily(f"k{n}") for n in range(5)])
     for _ in range(2):
         await gate.execute([daily(f"k{n}") for n in range(5)])
-    assert [one.hits for one in gate.take_hits()] == [2, 2, 2]
+    assert [one.hits for one in gate.hits.take()] == [2, 2, 2]
 
 
 async def test_a_million_keys_through_the_gate_leave_as_many_as_it_may_hold() -> None:

@@ -227,7 +227,7 @@ class Client(Holder, Sender, Hand):
 
     async def count(self, op: Op) -> None:
         async def work(gate: Gate) -> Results:
-            return list(await gate.execute(gate.take_hits()))
+            return list(await gate.execute(gate.hits.take()))
 
         await self._send(work)
 

@@ -12,9 +12,10 @@ from onejob.core.reservation import TakeOver
 from onejob.core.step import Command
 from onejob.core.submission import Submit
 from onejob.engines import flights, gate
-from onejob.engines.combine import Deliver, delivery
+from onejob.engines.combine import delivery
 from onejob.engines.gate import Gate
 from onejob.engines.looks import Looks
+from onejob.engines.queues import Deliver
 
 from .cage import bug, with_parts
 from .house import CountedCache, Parts

@@ -37,7 +37,8 @@ pytest.register_assert_rewrite(
         f"{__name__}.{room}"
         for room in (
             "atomicity", "closing", "culprit", "echo", "fences", "following", "mixed", "order",
-            "queries", "quotas", "races", "sequences", "tenants", "time", "values", "work", "world",
+            "queries", "quotas", "races", "sequences", "tenants", "time", "values",
+            "warrants", "work", "world",
         )
     )
 )  # fmt: skip

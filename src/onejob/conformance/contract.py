@@ -17,6 +17,7 @@ from .sequences import Sequences
 from .tenants import Tenants
 from .time import Time
 from .values import Values
+from .warrants import Warrants
 from .work import Work
 
 
@@ -37,6 +38,7 @@ class EngineContract(
     Tenants,
     Time,
     Values,
+    Warrants,
     Work,
 ):
     """Subclass it, and give it a fixture `world`."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from .facts import FORMAT, JOB_ID_BYTES, KINDS, Attachment, Fact, Job, Kind, NewerFormat, Record, held
 from .receipt import AnyReply, Defect
-from .step import JOBS_MAX, Command, Cut, Facts, Footprint, Step
+from .step import JOBS_MAX, Command, Cut, Facts, Footprint, Step, Warrant, lapsed
 
 _NOTHING = Facts()
 _KINDS = tuple(Kind)
@@ -97,6 +97,9 @@ class Working:
             return _NOTHING
         return Facts(record, own, stream, tally, policy)
 
+    def honours(self, warrant: Warrant, tenant: str, now: int) -> bool:
+        return warrant.stands(_owned(self._policies, warrant.policy, tenant), now)
+
     def apply(self, step: Step[Any], footprint: Footprint, facts: Facts) -> None:
         """Take over the changes of one command: all of them, or with an error none.
 
@@ -180,10 +183,12 @@ def gather(footprints: Sequence[Footprint]) -> Generator[Wanted, Sequence[Fact],
     tallies = {f.tally for f in footprints if f.tally}
     if any(f.follow_tally for f in footprints):
         tallies.update(job.slot for job in working.tables[Kind.JOB].values() if job is not None and job.slot)
+    policies = {f.policy for f in footprints if f.policy}
+    policies.update(f.warrant.policy for f in footprints if f.warrant is not None)
     for kind, ids in (
         (Kind.STREAM, {f.stream for f in footprints if f.stream}),
         (Kind.TALLY, tallies),
-        (Kind.POLICY, {f.policy for f in footprints if f.policy}),
+        (Kind.POLICY, policies),
     ):
         if ids:
             wanted = Wanted(kind, sorted(ids))
@@ -210,13 +215,24 @@ def defect_of(command: Command[Any], error: Exception) -> Defect:
 
 
 def fold(
-    commands: Sequence[Command[AnyReply]], footprints: Sequence[Footprint], working: Working, now: int
+    commands: Sequence[Command[AnyReply]],
+    footprints: Sequence[Footprint],
+    working: Working,
+    now: int,
+    *,
+    presumed: bool = False,  # that the policies of warrants read the same: whoever stores the batch proves it
 ) -> list[AnyReply]:
     """Decide each command in turn. One that cannot be decided changes nothing and fails alone."""
     replies: list[AnyReply] = []
     for command, footprint in zip(commands, footprints, strict=True):
         try:
             assert len(footprint.jobs) <= JOBS_MAX
+            warrant = footprint.warrant
+            if warrant is not None and (
+                warrant.is_over(now) or not (presumed or working.honours(warrant, footprint.tenant, now))
+            ):
+                replies.append(lapsed(now))
+                continue
             facts = working.facts(footprint)
             step = command.decide(facts, _checked(command, facts, now))
             if step.puts or step.drops or step.adds or step.cuts:

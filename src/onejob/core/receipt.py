@@ -33,6 +33,7 @@ class Reason(StrEnum):
     NOT_READY = "NOT_READY"
     TIMED_OUT = "TIMED_OUT"
     NOT_ALLOWED = "NOT_ALLOWED"
+    LAPSED = "LAPSED"  # the warrant of a command does not stand any more
 
 
 class Limit(StrEnum):

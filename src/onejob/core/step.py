@@ -6,10 +6,33 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from .facts import Attachment, Beside, Fact, Job, Policy, Record, Stream, Tally
+from .receipt import Reason, Refused
 
 R_co = TypeVar("R_co", covariant=True)
 
 JOBS_MAX = 100
+
+
+class Warrant(Struct, frozen=True, gc=False):
+    """What gives a command its right: a policy of its tenant that was read before, and must read the same still.
+
+    So nobody has to read it again first: whoever decides the command proves it, on the facts that it decides on.
+    """
+
+    policy: bytes
+    body: bytes
+    until: int = 0  # 0: without end
+
+    def stands(self, policy: Policy | None, now: int) -> bool:
+        return policy is not None and policy.body == self.body and not self.is_over(now)
+
+    def is_over(self, now: int) -> bool:
+        return bool(self.until) and now > self.until
+
+
+def lapsed(now: int) -> Refused:
+    """The answer to a command whose warrant does not stand: nothing of it was looked at."""
+    return Refused(Reason.LAPSED, "the credential was changed or revoked; send one that is valid", now)
 
 
 class Footprint(Struct, frozen=True, gc=False):
@@ -18,6 +41,7 @@ class Footprint(Struct, frozen=True, gc=False):
     Empty bytes mean none. `follow_jobs` adds the jobs that the record names, `follow_tally` the tally that
     the jobs' slot mark names; following goes only forward, record → job → tally. Whatever `jobs` names is
     loaded in any case: another command of the same batch may drop the record before this one is decided.
+    A command with a warrant that does not stand is not decided at all.
     """
 
     tenant: str
@@ -28,6 +52,7 @@ class Footprint(Struct, frozen=True, gc=False):
     policy: bytes = b""
     follow_jobs: bool = False
     follow_tally: bool = False
+    warrant: Warrant | None = None
 
 
 class Facts(Struct, frozen=True, gc=False):

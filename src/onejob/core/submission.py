@@ -9,7 +9,7 @@ from .notice import notice_id, noticed
 from .quota import Ask
 from .receipt import Created, Refused, Replayed
 from .states import ENDED, IdempotencyStatus
-from .step import Facts, Footprint, Step
+from .step import Facts, Footprint, Step, Warrant
 
 _COMMITTED = IdempotencyStatus.COMMITTED
 
@@ -18,11 +18,14 @@ class Submit(Arrival, frozen=True, gc=False, kw_only=True):
     """Reserve, create and commit in one step. The candidate job id is the holder."""
 
     callback: str = ""  # a URL that is told when the job has ended; empty: nobody is
+    warrant: Warrant | None = None  # None: whoever sends it has proved the right to
 
     @property
     def footprint(self) -> Footprint:
         plain = super().footprint
-        return replace(plain, jobs=(self.job_id, notice_id(self.job_id))) if self.callback else plain
+        if self.callback:
+            plain = replace(plain, jobs=(self.job_id, notice_id(self.job_id)))
+        return plain if self.warrant is None else replace(plain, warrant=self.warrant)
 
     def decide(self, facts: Facts, now: int) -> Step[Created | Answer]:
         record = facts.record

@@ -6,42 +6,26 @@ queue is bounded, and a caller that goes away harms nobody: its command is execu
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
 from onejob.engine import Durability, Engine, Near, Paced, Page, Query, Telling, Unavailable, Unknown
 
+from .queues import Deliver, Load, Queue
 from .replies import all_or_failure, each
 
 T = TypeVar("T")
 
 log = logging.getLogger("onejob")
 
-Deliver = Callable[[AnyReply | Exception], None]
-
 BATCH_MAX = 1024
-BATCH_BYTES_MAX = 16 << 20
 SHARE_MIN = 4
 QUEUE_MAX = 32_768
-QUEUE_BYTES_MAX = 256 << 20
 UNKNOWN_ATTEMPTS_MAX = 3
 STALL_SECONDS = 5.0  # who waited behind a batch that failed only after this long has waited enough
 _UNKNOWN_PAUSE = 0.02
-
-
-class Load(NamedTuple):
-    """What a queue holds and has done. `batches[n]` counts those of at most 2**n commands, and more than half."""
-
-    waiting: int
-    commands: int
-    batches: tuple[int, ...]
-
-    def plus(self, other: "Load") -> "Load":
-        batches = tuple(a + b for a, b in zip(self.batches, other.batches, strict=True))
-        return Load(self.waiting + other.waiting, self.commands + other.commands, batches)
 
 
 class Combine:
@@ -58,9 +42,9 @@ class Combine:
     ) -> None:
         self._engine = engine
         self._batch_max = batch_max
-        self._writes = _Queue(queue_max, lanes)
-        self._changes = _Queue(queue_max, apart) if apart else self._writes
-        self._reads = _Queue(queue_max)
+        self._writes = Queue(queue_max, lanes)
+        self._changes = Queue(queue_max, apart) if apart else self._writes
+        self._reads = Queue(queue_max)
         self._near = engine if isinstance(engine, Near) else None
         self._closed = False
         self.trouble: Exception | None = None  # of the last batch of writes; None: it went well
@@ -81,6 +65,11 @@ class Combine:
             return
         if not queue.starting and len(queue.running) < queue.lanes:
             self._start(queue)
+
+    @property
+    def has_at_hand(self) -> bool:
+        """Whether `read_now` answers."""
+        return self._near is not None
 
     def read_now(self, command: Command[Any]) -> AnyReply | None:
         """The reply to a point read, where it can be had without waiting."""
@@ -119,12 +108,12 @@ class Combine:
                 await (asyncio.wait(queue.running) if queue.running else asyncio.sleep(0))
         await self._engine.aclose()
 
-    def _start(self, queue: "_Queue") -> None:
+    def _start(self, queue: "Queue") -> None:
         """A batch is taken at the end of this turn of the loop, so that whoever else is ready joins it."""
         queue.starting = True
         queue.running.add(asyncio.get_running_loop().create_task(self._run(queue)))
 
-    async def _run(self, queue: "_Queue") -> None:
+    async def _run(self, queue: "Queue") -> None:
         queue.starting = False
         if queue is self._reads and self.before_reads is not None:
             self.before_reads()
@@ -153,7 +142,8 @@ class Combine:
             trouble = error
             results = [_as_failure(error) for _ in batch]
             if loop.time() - begin >= STALL_SECONDS:
-                queue.turn_away(_not_taken("cut off from its store"))
+                for deliver in queue.emptied():
+                    _tell(deliver, Unavailable(_not_taken("cut off from its store")))
         if queue is not self._reads:
             self.trouble = trouble
         # The next batch sets out before this one is answered.
@@ -186,83 +176,6 @@ def combined(engine: Engine) -> Combine:
     if isinstance(engine, Paced):
         return Combine(engine, lanes=engine.lanes, batch_max=engine.batch_max, apart=engine.apart)
     return Combine(engine)
-
-
-class _Line:
-    """What one tenant has waiting."""
-
-    __slots__ = ("bulk", "entries")
-
-    def __init__(self) -> None:
-        self.entries: deque[tuple[Command[Any], Deliver]] = deque()
-        self.bulk = 0
-
-
-class _Queue:
-    """Commands that wait, by tenant."""
-
-    __slots__ = ("_batches", "_bound", "_bytes", "_taken", "_tenants", "lanes", "running", "size", "starting")
-
-    def __init__(self, bound: int, lanes: int = 1) -> None:
-        self._bound = bound
-        self.lanes = lanes  # how many batches may be under way at once
-        self._tenants: OrderedDict[str, _Line] = OrderedDict()
-        self._bytes = 0
-        self._taken = 0
-        self._batches = [0] * (bound.bit_length() + 1)
-        self.size = 0
-        self.starting = False
-        self.running: set[asyncio.Task[None]] = set()
-
-    def put(self, command: Command[Any], deliver: Deliver) -> bool:
-        """False when there is no room: at most half of it is for one tenant."""
-        own = self._tenants.get(command.tenant)
-        if self.size >= self._bound or self._bytes >= QUEUE_BYTES_MAX:
-            return False
-        if own is None:
-            own = self._tenants[command.tenant] = _Line()
-        elif len(own.entries) * 2 >= self._bound or own.bulk * 2 >= QUEUE_BYTES_MAX:
-            return False
-        own.entries.append((command, deliver))
-        own.bulk += command.bulk
-        self.size += 1
-        self._bytes += command.bulk
-        return True
-
-    def take(self, most: int) -> list[tuple[Command[Any], Deliver]]:
-        """Up to so many, one of each tenant in turn; whoever was cut short comes first the next time."""
-        batch: list[tuple[Command[Any], Deliver]] = []
-        room = BATCH_BYTES_MAX
-        while self._tenants and len(batch) < most and room > 0:
-            tenant, own = self._tenants.popitem(last=False)
-            entry = own.entries.popleft()
-            batch.append(entry)
-            bulk = entry[0].bulk
-            own.bulk -= bulk
-            room -= bulk
-            if own.entries:
-                self._tenants[tenant] = own  # at the end of the line
-        self.size -= len(batch)
-        self._bytes -= BATCH_BYTES_MAX - room
-        if batch:
-            self.count(len(batch))
-        return batch
-
-    def count(self, commands: int) -> None:
-        """A batch of so many is executed."""
-        self._taken += commands
-        self._batches[(commands - 1).bit_length()] += 1
-
-    def turn_away(self, message: str) -> None:
-        """Tell all who wait that they wait in vain."""
-        waiting = [deliver for line in self._tenants.values() for _, deliver in line.entries]
-        self._tenants.clear()
-        self.size = self._bytes = 0
-        for deliver in waiting:
-            _tell(deliver, Unavailable(message))
-
-    def load(self) -> Load:
-        return Load(self.size, self._taken, tuple(self._batches))
 
 
 def _not_taken(word: str) -> str:

@@ -16,39 +16,41 @@ from onejob.core.facts import Job
 from onejob.core.identity import tenant_prefix
 from onejob.core.lookup import LookUpJob
 from onejob.core.policy import LookUpPolicy
-from onejob.core.receipt import AnyReply, Created, Found, InProgress, Refused, Rejected, Replayed
+from onejob.core.receipt import (
+    AnyReply,
+    Created,
+    Found,
+    InProgress,
+    Missing,
+    PolicyFound,
+    Reason,
+    Refused,
+    Rejected,
+    Replayed,
+)
 from onejob.core.reservation import Reserve, Settle
 from onejob.core.sequence import SubmitSequence
 from onejob.core.states import SETTLED
-from onejob.core.step import Command
+from onejob.core.step import Command, Warrant, lapsed
 from onejob.core.submission import Submit
-from onejob.core.upkeep import CountHits, Forget, Purge
+from onejob.core.upkeep import Forget, Purge
 from onejob.engine import Durability, Page, Query
 from onejob.settings import IdempotencyConfig
 
 from .awaited import Awaited
 from .cache import CacheStats, FlightKey, GateIdempotencyCache
-from .combine import Combine, Deliver, Load, delivery
+from .combine import Combine, delivery
 from .flights import Landing, Waiting, is_wrapped, shared_of
+from .hits import Hits
 from .looks import Looks
 from .outcomes import WORDS, Outcomes
+from .queues import Deliver, Load
 from .replies import all_or_failure, each
 
 T = TypeVar("T")
 
-HITS_MAX = 10_000
 WRAPPED_BYTES_MAX = 1024
-
-
-class Hits:
-    """What was counted of one record since it was last written down."""
-
-    __slots__ = ("conflicts", "hits", "tenant")
-
-    def __init__(self, tenant: str) -> None:
-        self.tenant = tenant
-        self.hits = 0
-        self.conflicts = 0
+_COUNTED = ("replayed", "rejected", "conflict")
 
 
 class Gate:
@@ -58,9 +60,9 @@ class Gate:
         self._monotonic = monotonic
         self._awaited = Awaited(inner)
         self._looks = Looks(inner)
-        self._hits: dict[bytes, Hits] = {}
         self.cache: GateIdempotencyCache[Waiting] = GateIdempotencyCache(config, monotonic)
         self.outcomes = Outcomes()
+        self.hits = Hits()
         self.refusals: Counter[str] = Counter()  # by reason
 
     @property
@@ -74,6 +76,11 @@ class Gate:
         """The reply to one command that is no submission; most questions are one."""
         assert not isinstance(command, Arrival)
         return self._enter(command)
+
+    @property
+    def has_at_hand(self) -> bool:
+        """Whether the engine answers point reads without waiting."""
+        return self._inner.has_at_hand
 
     def now(self, look: LookUpPolicy) -> AnyReply | None:
         """The reply without waiting, where the engine has it at hand; None: ask for it."""
@@ -127,17 +134,6 @@ class Gate:
         """What the last batch of writes met; None when it went well."""
         return self._inner.trouble
 
-    def take_hits(self, *record_ids: bytes) -> list[CountHits]:
-        """The hits counted since the last call, of these records or of all, to be written down when it suits."""
-        if record_ids:
-            taken = {id: self._hits.pop(id) for id in record_ids if id in self._hits}
-        else:
-            taken, self._hits = self._hits, {}
-        return [
-            CountHits(tenant=one.tenant, record_id=id, hits=one.hits, conflicts=one.conflicts)
-            for id, one in taken.items()
-        ]
-
     async def result(self, command: Command[Any]) -> AnyReply | BaseException:
         """`results` for the one command that most callers have."""
         result: AnyReply | BaseException
@@ -180,17 +176,33 @@ class Gate:
     def _submit(self, submit: Submit, reply: "asyncio.Future[AnyReply]") -> None:
         known = self.cache.recall(submit)
         # What a key without a job is remembered for is no answer to who wants one: that is for the engine to judge.
-        if known is not None and not is_wrapped(known):
-            self._replay(submit, known, reply)
-            return
+        if known is not None and is_wrapped(known):
+            known = None
         key = FlightKey(submit.tenant, submit.record_id, submit.fingerprint, submit.user)
-        waiting = Waiting(submit, reply, self._monotonic())
         flight = self.cache.flights.get(key)
-        if flight is not None:
-            flight.append(waiting)
-            return
-        self.cache.flights[key] = [waiting]
-        self._inner.post(submit, self._landing(key))
+        if submit.warrant is not None and (known is not None or flight is not None):
+            self._prove(submit, submit.warrant, reply)
+        elif known is not None:
+            self._replay(submit, known, reply)
+        elif flight is not None:
+            flight.append(Waiting(submit, reply, self._monotonic()))
+        else:
+            self.cache.flights[key] = [Waiting(submit, reply, self._monotonic())]
+            self._inner.post(submit, self._landing(key))
+
+    def _prove(self, submit: Submit, warrant: Warrant, reply: "asyncio.Future[AnyReply]") -> None:
+        """The engine proves only what it is asked for: look whether the right stands before it is answered."""
+
+        def land(result: AnyReply | Exception) -> None:
+            match result:
+                case PolicyFound(policy, at) if warrant.stands(policy, at):
+                    self._submit(replace(submit, warrant=None), reply)
+                case PolicyFound(_, at) | Missing(at):
+                    delivery(reply)(lapsed(at))
+                case _:
+                    delivery(reply)(result)
+
+        self._looks.post(LookUpPolicy(tenant=submit.tenant, policy_id=warrant.policy), land)
 
     def _reserve(self, reserve: Reserve, reply: "asyncio.Future[AnyReply]") -> None:
         """A key without a job: what it was settled with cannot change, and is remembered unless it is large."""
@@ -278,16 +290,10 @@ class Gate:
 
     def _count(self, arrival: Arrival | SubmitSequence, result: AnyReply | BaseException) -> None:
         word = WORDS.get(type(result), "failed")
-        self.outcomes.count(arrival.tenant, word)
         if isinstance(result, Refused):
+            if result.reason is Reason.LAPSED:
+                return  # it was not looked at
             self.refusals[result.reason] += 1
-        hit, conflict = word in ("replayed", "rejected"), word == "conflict"
-        if not (hit or conflict) or not arrival.record_id:
-            return
-        known = self._hits.get(arrival.record_id)
-        if known is None:
-            if len(self._hits) >= HITS_MAX:
-                return
-            known = self._hits[arrival.record_id] = Hits(arrival.tenant)
-        known.hits += hit
-        known.conflicts += conflict
+        self.outcomes.count(arrival.tenant, word)
+        if arrival.record_id and word in _COUNTED:
+            self.hits.count(arrival.tenant, arrival.record_id, conflict=word == "conflict")

@@ -6,7 +6,8 @@ from typing import Any
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
 
-from .combine import Combine, Deliver
+from .combine import Combine
+from .queues import Deliver
 
 
 class Looks:

@@ -3,16 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 
 from onejob.clock import SystemClock
 from onejob.core.roles import Act
-from onejob.errors import OnejobError
+from onejob.errors import OnejobError, Reason, SubmissionRefused, Unavailable, Unknown
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
 
 from . import clients, events, jobs, keys, quotas, reservations, results, work
 from .answers import Allowed, Answer, Header, refusal
-from .auth import Authenticator
+from .auth import Authenticator, Presumed
 from .cloud import Cloud
 from .config import ServiceConfig
 from .cors import from_this_machine
@@ -27,13 +28,33 @@ from .pour import pour
 from .preparing import Preparations
 from .problems import Unauthorized, presented, problem
 from .rates import Rates
-from .request import ANONYMOUS, Credential, Receive, Request, Scope, Send, TooLarge
+from .request import (
+    ANONYMOUS,
+    Credential,
+    Receive,
+    Request,
+    Scope,
+    Send,
+    TooLarge,
+    WholeBody,
+    no_body,
+)
 from .routes import Found, Route, Routes, allowed_of, decoded, raw_path, route_of
 from .sums import Counted, process_out
 
 log = logging.getLogger("onejob.http")
 
-QUOTAS = (*quotas.ROUTES, *reservations.ROUTES)
+ALWAYS = (
+    *jobs.ROUTES,
+    *clients.ROUTES,
+    *events.ROUTES,
+    *results.ROUTES,
+    *work.ROUTES,
+    *keys.ROUTES,
+    *quotas.ROUTES,
+    *reservations.ROUTES,
+    *PAGES,
+)
 _MAY_WAIT = (Act.READ, Act.WORK)  # whose requests may be answered long after they came
 _CHALLENGE = (b"www-authenticate", b"Bearer")
 
@@ -69,25 +90,14 @@ class App:
         self._observe = observe
         self._monotonic = SystemClock().monotonic
         self._rates = _rates(self._config, self._monotonic) if rates is None else rates
+        self._presume = _presuming(self._authenticate) if self._rates is None else None
         self._ids = ids or SystemIds()
         self.preparations = Preparations(self._config)
         self._metrics = Metrics(ledger, self.preparations)
         cloud = Cloud(self._config, prepare or {}, self.preparations, self._ids).routes()
         since = self._monotonic() if since is None else since
         watched = observability(self._config, whole or _Alone(self), self._monotonic, since)
-        served = (
-            *jobs.ROUTES,
-            *clients.ROUTES,
-            *cloud,
-            *events.ROUTES,
-            *results.ROUTES,
-            *work.ROUTES,
-            *keys.ROUTES,
-            *QUOTAS,
-            *more,
-            *watched,
-            *PAGES,
-        )
+        served = (*ALWAYS, *cloud, *more, *watched)
         self.routes = Routes(described(served, self._config))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,32 +134,53 @@ class App:
             allowed = ", ".join(allowed_of(methods))
             refused = refusal(problem("METHOD_NOT_ALLOWED", f"this path takes {allowed}"), request_id)
             return refused._replace(headers=(*refused.headers, (b"allow", allowed.encode())))
+        whole: WholeBody = no_body
+        here = False
+        if isinstance(send, Exchange):
+            whole, here = send.whole_body, not send.more_body  # our own connections know it without a message
+        if self._presume is not None and route.leans and here and not scope["query_string"]:
+            presumed = self._presume(scope, Act.SUBMIT)
+            if presumed is not None and (body := whole()) is not None:
+                whole = partial(bytes, body)
+                request = self._request(scope, receive, request_id, presumed.credential, whole)
+                request.warrant = presumed.warrant
+                if (given := await self._leaning(route, request)) is not None:
+                    return given
         # What is open to everybody asks nobody who they are, and acts for nobody.
         credential = ANONYMOUS if route.act is None else await self._authenticate(scope)
         if route.act is not None and not credential.may(route.act):
             return refusal(problem("FORBIDDEN", _forbidden(route.act)), request_id)
-        ledger = self._ledger.for_caller(credential.caller)
+        request = self._request(scope, receive, request_id, credential, whole)
+        if placeholders:
+            request.path = decoded(placeholders)
         if self._rates is not None and route.act is Act.SUBMIT:
-            ledger = self._rates.limited(ledger)
-        request = Request(
-            scope,
-            receive,
-            id=request_id,
-            credential=credential,
-            ledger=ledger,
-            path=decoded(placeholders) if placeholders else (),
-            limits=self._config,
-        )
-        here = False
-        if isinstance(send, Exchange):
-            request.whole = send.whole_body  # our own connections know it without a message
-            here = not send.more_body
+            request.ledger = self._rates.limited(request.ledger)
         if route.act is not None and (route.act in _MAY_WAIT or not here):
             request.allowed = self._still_allowed(scope, credential, route.act)
         given = await route.handler(request)
         if given.stream is not None and route.act is not None:
             return given._replace(allowed=self._still_allowed(scope, credential, route.act))
         return given
+
+    async def _leaning(self, route: Route, request: Request) -> Answer | None:
+        """The answer under a warrant that is proved where the request is decided; None: it does not stand."""
+        try:
+            return await route.handler(request)
+        except (Unavailable, Unknown):
+            raise
+        except Exception as error:
+            if isinstance(error, SubmissionRefused) and error.reason is Reason.LAPSED:
+                return None
+            await self._authenticate(request.scope)  # who is not let in is told nothing else
+            raise
+
+    def _request(
+        self, scope: Scope, receive: Receive, id: str, credential: Credential, whole: WholeBody
+    ) -> Request:
+        ledger = self._ledger.for_caller(credential.caller)
+        request = Request(scope, receive, id=id, credential=credential, ledger=ledger, limits=self._config)
+        request.whole = whole
+        return request
 
     def _still_allowed(self, scope: Scope, before: Credential, act: Act) -> Allowed:
         """An answer without an end must not outlive the credential that it was given to."""
@@ -206,6 +237,11 @@ class _Alone:
 
 def _as_configured(ledger: Ledger, config: ServiceConfig) -> Authenticate:
     return Authenticator(ledger, config) if config.auth else from_this_machine(config)
+
+
+def _presuming(authenticate: Authenticate) -> Callable[[Scope, Act], Presumed | None] | None:
+    """None where a credential is looked at as quickly as it is presumed."""
+    return authenticate.presumed if isinstance(authenticate, Authenticator) and authenticate.waits else None
 
 
 def _rates(config: ServiceConfig, monotonic: Callable[[], float]) -> Rates | None:

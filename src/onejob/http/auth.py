@@ -8,13 +8,14 @@ difference would help only whoever guesses.
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from onejob.core.actor import Actor
 from onejob.core.credential import PREFIX
 from onejob.core.identity import checked_name
 from onejob.core.invalid import Invalid
 from onejob.core.roles import Act, Role, may
+from onejob.core.step import Warrant
 from onejob.credentials import ApiKeys, Verified
 from onejob.intake import Caller
 from onejob.ledger import Ledger
@@ -37,6 +38,13 @@ WITH_PUBLIC_KEY = frozenset(
 _ROLES = {role.value: role for role in Role}
 
 
+class Presumed(NamedTuple):
+    """Who asks, if the warrant still stands: whoever acts on it hands the warrant to what decides."""
+
+    credential: Credential
+    warrant: Warrant
+
+
 class Authenticator:
     """Reads `Authorization: Bearer …` or `X-Api-Key: …`; raises Unauthorized where nobody can tell."""
 
@@ -47,11 +55,24 @@ class Authenticator:
         # By a digest of the header: no secret stands in memory.
         self._known: dict[bytes, tuple[Verified, Credential]] = {}
 
+    @property
+    def waits(self) -> bool:
+        """Whether a look at a credential takes longer than the blink of an eye."""
+        return not self._keys.are_at_hand
+
+    def presumed(self, scope: Scope, act: Act) -> Presumed | None:
+        """A credential that was known lately and might do this, not looked at again."""
+        header = _carrier(scope["headers"])
+        known = None if header is None else self._known.get(_digest(header))
+        if known is None or not known[1].may(act):
+            return None
+        return Presumed(known[1], known[0].warrant)
+
     async def __call__(self, scope: Scope) -> Credential:
         header = _carrier(scope["headers"])
         if header is None:
             raise unknown()
-        digest = sha256(b"%b:%b" % header).digest()
+        digest = _digest(header)
         known = self._known.get(digest)
         if known is not None and await self._keys.still(known[0]):
             return known[1]
@@ -124,6 +145,10 @@ class Tokens:
         except (self._error, ValueError, TypeError, OverflowError, RecursionError):
             raise unknown() from None
         return claims
+
+
+def _digest(header: Header) -> bytes:
+    return sha256(b"%b:%b" % header).digest()
 
 
 def unknown() -> Unauthorized:

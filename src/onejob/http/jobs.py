@@ -44,7 +44,7 @@ async def submit(request: Request) -> Answer:
         submission = await beside(size, worked_out, submission)
     if dry is not None:
         return await _foreseen(request, submission, dry)
-    return accepted(await request.ledger.send(submission), request.id)
+    return accepted(await request.ledger.send(submission, request.warrant), request.id)
 
 
 async def submit_batch(request: Request) -> Answer:
@@ -178,6 +178,7 @@ ROUTES = (
         (_DRY,),
         takes_key=True,
         errors=("CONFLICT", "IN_PROGRESS", "REJECTED", *QUOTA_ERRORS),
+        leans=True,
     ),
     Route(
         "POST",

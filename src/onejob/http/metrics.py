@@ -21,7 +21,8 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from onejob.core.receipt import Outcome, Reason
-from onejob.engines.combine import BATCH_MAX, Load
+from onejob.engines.combine import BATCH_MAX
+from onejob.engines.queues import Load
 from onejob.host import Vitals
 from onejob.ledger import Ledger
 

@@ -95,6 +95,7 @@ _CODES = {
     Reason.SLOT_LOST: "QUOTA_EXCEEDED",
     Reason.NOT_THE_OWNER: "FORBIDDEN",
     Reason.STALE: "ALREADY_SETTLED",
+    Reason.LAPSED: "UNAUTHORIZED",
 }
 _MONEY = ("allowed", "spent", "held")
 

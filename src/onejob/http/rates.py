@@ -13,6 +13,7 @@ from typing import NamedTuple
 from onejob.core.client_views import SequenceReceipt
 from onejob.core.lookup import Probe
 from onejob.core.receipt import AnyReply, Committed, Created, Foreseen, Refused
+from onejob.core.step import Warrant
 from onejob.core.submission import Submit
 from onejob.core.views import Receipt, Reservation
 from onejob.errors import OnejobError, Unknown
@@ -101,7 +102,9 @@ class RatedLedger(Ledger):
         # Who it is, whatever the secret: rotation brings no fresh bucket.
         self._who = (caller.tenant, caller.actor)
 
-    async def send(self, submission: Submission) -> Receipt:
+    async def send(self, submission: Submission, warrant: Warrant | None = None) -> Receipt:
+        if warrant is not None:
+            raise TypeError("limited submissions lean on no warrant: they look before they send")
         (verdict,) = await self.submit_many((submission,))
         if isinstance(verdict, Receipt):
             return verdict

@@ -13,6 +13,7 @@ from onejob.core.fingerprint import DEPTH_MAX, refuse_hidden
 from onejob.core.invalid import Invalid
 from onejob.core.malformed import why
 from onejob.core.roles import Act, Role, may
+from onejob.core.step import Warrant
 from onejob.intake import Caller
 from onejob.key_header import key_of
 from onejob.ledger import Ledger
@@ -24,6 +25,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Allowed = Callable[[], Awaitable[bool]]
+WholeBody = Callable[[], bytes | None]
 T = TypeVar("T")
 
 QUERY_FIELDS_MAX = 50
@@ -39,7 +41,7 @@ async def _always() -> bool:
     return True
 
 
-def _no_body() -> None:
+def no_body() -> None:
     return None
 
 
@@ -66,7 +68,8 @@ ANONYMOUS = Credential(Caller(tenant="", user="", actor=""), frozenset(), "anony
 
 class Request:
     __slots__ = (
-        "_receive", "allowed", "credential", "headers", "id", "ledger", "limits", "path", "scope", "whole",
+        "_receive", "allowed", "credential", "headers", "id", "ledger", "limits", "path", "scope", "warrant",
+        "whole",
     )  # fmt: skip
 
     def __init__(
@@ -77,7 +80,7 @@ class Request:
         id: str,
         credential: Credential,
         ledger: Ledger,
-        path: Sequence[str],
+        path: Sequence[str] = (),
         limits: ServiceConfig = _LIMITS,
     ) -> None:
         self.scope = scope
@@ -87,8 +90,9 @@ class Request:
         self.ledger = ledger  # acting for the credential's caller
         self.path = path  # what the pattern's placeholders stand for
         self._receive = receive
-        self.whole: Callable[[], bytes | None] = _no_body  # the body, where all of it is here already
+        self.whole: WholeBody = no_body  # the body, where all of it is here already
         self.limits = limits
+        self.warrant: Warrant | None = None  # what a credential that was not looked at must be proved by
         self.allowed: Allowed = _always  # whether the credential still opens, for whoever has waited
 
     async def gone(self) -> None:

@@ -37,6 +37,7 @@ class Route(NamedTuple):
     errors: tuple[str, ...] = ()  # codes, besides those that every path may answer with
     again: int | None = None  # the status of what was done before, where it is another
     media: str = "application/json"  # of the answer, when all is well
+    leans: bool = False  # without a query it acts only by a command that takes the warrant of the request
 
 
 # The methods of a path, and what stands in its placeholders, not decoded yet.

@@ -51,20 +51,28 @@ class Statements:
         )
 
     def _inserting(
-        self, parts: tuple[Part, ...], absent: tuple[Kind, ...], rows: tuple[int, ...] = ()
+        self,
+        parts: tuple[Part, ...],
+        absent: tuple[Kind, ...],
+        rows: tuple[int, ...] = (),
+        *,
+        warranted: bool = False,
     ) -> str:
         """All of a batch in one statement, dated: it stands or falls whole, and commits by itself.
 
         With numbers of rows, their values are written out: quicker, but another statement for every number.
         """
         first = 3 + len(absent)
+        wrong = [self._count(kind, n) for n, kind in enumerate(absent, start=3)]
+        if warranted:
+            wrong.append(self._unlike(first))
+            first += 3
         if rows:
             ctes, names = self._written_out(parts, rows, first=first)
         else:
             ctes, _, names = self._pieces(parts, first=first)
         counted = " + ".join(f"(SELECT count(*) FROM {name})" for name in names)
-        found = " + ".join(self._count(kind, n) for n, kind in enumerate(absent, start=3)) or "0"
-        dated = f"{self.stamp}($1::bigint, $2::bigint, {counted}, {found}, {self.now})"
+        dated = f"{self.stamp}($1::bigint, $2::bigint, {counted}, {' + '.join(wrong) or '0'}, {self.now})"
         return f"WITH {', '.join(ctes)} SELECT {dated}, current_setting('synchronous_standby_names')"
 
     def _storing(self, parts: tuple[Part, ...]) -> str:
@@ -97,6 +105,13 @@ class Statements:
     def _count(self, kind: Kind, number: int) -> str:
         table = self.table(kind.name.lower())
         return f"(SELECT count(*) FROM {table} WHERE id = ANY (${number}::bytea[]))"
+
+    def _unlike(self, number: int) -> str:
+        """How many policies do not read as they are said to."""
+        said = f"unnest(${number}::bytea[], ${number + 1}::text[], ${number + 2}::bytea[]) AS s (id, tenant, body)"
+        same = "p.id = s.id AND p.tenant = s.tenant AND p.body = s.body"
+        there = f"SELECT FROM {self.table('policy')} AS p WHERE {same}"
+        return f"(SELECT count(*) FROM {said} WHERE NOT EXISTS ({there}))"
 
     def _piece(self, part: Part, first: int) -> tuple[str, int]:
         """The text of a change, and the number of the next parameter."""

@@ -47,6 +47,7 @@ class Anew(NamedTuple):
     replies: list[AnyReply]
     changes: Changes
     absent: dict[Kind, list[bytes]]
+    warrants: tuple[list[Any], ...]  # policies, their tenants and bodies, which must be there; empty: none
 
 
 class Store:
@@ -128,7 +129,7 @@ class Store:
         decided = _decided_anew(commands, footprints, now)
         if decided is None:
             return None
-        sql, values = self._insertion(decided.changes, decided.absent)
+        sql, values = self._insertion(decided)
         sent, warnings = self.link.clock.monotonic(), self.link.warnings
         attempt.commit()
         try:
@@ -145,15 +146,17 @@ class Store:
         self._refuse_in_doubt(warnings, standbys)
         return decided.replies
 
-    def _insertion(self, changes: Changes, absent: dict[Kind, list[bytes]]) -> tuple[str, Sequence[Any]]:
-        if (
-            max(map(len, changes.inserts.values())) <= WRITTEN_OUT_MAX
-            and len(changes.adds) <= WRITTEN_OUT_MAX
-        ):
+    def _insertion(self, decided: Anew) -> tuple[str, Sequence[Any]]:
+        changes, absent, warrants = decided.changes, decided.absent, decided.warrants
+        most = max(len(changes.adds), *map(len, changes.inserts.values()))
+        rows: tuple[int, ...] = ()
+        values: Sequence[Any]
+        if most <= WRITTEN_OUT_MAX:
             parts, rows, values = written_out(changes)
-            return self._words.inserting(parts, tuple(absent), rows), (*absent.values(), *values)
-        pieces = additions(changes)
-        return self._words.inserting(pieces.parts, tuple(absent)), (*absent.values(), *pieces.values)
+        else:
+            parts, values, _ = additions(changes)
+        sql = self._words.inserting(parts, tuple(absent), rows, warranted=bool(warrants))
+        return sql, (*absent.values(), *warrants, *values)
 
     async def _alone(self, connection: Any, sql: str, values: Sequence[Any]) -> tuple[float, str]:
         if not self.link.pooled:
@@ -259,13 +262,13 @@ class Store:
 def _decided_anew(commands: Sequence[Command[Any]], footprints: Sequence[Footprint], now: int) -> Anew | None:
     """The decisions if nothing is there yet, provided that storing them proves that nothing was."""
     working = gathered(footprints, lambda wanted: ())
-    replies = fold(commands, footprints, working, now)
+    replies = fold(commands, footprints, working, now, presumed=True)
     changes = working.changes()
     made = {fact.id for inserts in changes.inserts.values() for fact in inserts}
-    if not made or changes.updates or changes.deletes or changes.cuts:
-        return None
     named = {id for f in footprints for id in (f.record, *f.jobs) if id}
-    return Anew(replies, changes, _unmade(footprints, made)) if named <= made else None
+    if not made or not named <= made or changes.updates or changes.deletes or changes.cuts:
+        return None
+    return Anew(replies, changes, _unmade(footprints, made), _warrants(footprints))
 
 
 def _unmade(footprints: Sequence[Footprint], made: set[bytes]) -> dict[Kind, list[bytes]]:
@@ -279,12 +282,19 @@ def _unmade(footprints: Sequence[Footprint], made: set[bytes]) -> dict[Kind, lis
     return {kind: ids for kind, ids in unmade.items() if ids}
 
 
+def _warrants(footprints: Sequence[Footprint]) -> tuple[list[Any], ...]:
+    """What the decisions presumed to be there, and how it reads."""
+    named = {(f.warrant.policy, f.tenant, f.warrant.body) for f in footprints if f.warrant is not None}
+    return tuple(map(list, zip(*named, strict=True)))
+
+
 def _of_one_kind(footprints: Sequence[Footprint]) -> bool:
     """Whether one statement loads it all, so that it needs no transaction."""
     kinds: set[Kind] = set()
     for f in footprints:
         if f.record or f.follow_tally:
             return False
-        named = ((Kind.JOB, f.jobs), (Kind.STREAM, f.stream), (Kind.TALLY, f.tally), (Kind.POLICY, f.policy))
+        policies = f.policy or f.warrant
+        named = ((Kind.JOB, f.jobs), (Kind.STREAM, f.stream), (Kind.TALLY, f.tally), (Kind.POLICY, policies))
         kinds.update(kind for kind, ids in named if ids)
     return len(kinds) == 1

@@ -1,0 +1,52 @@
+"""Rules of warrants: when one stands, and what a batch does to it on the way."""
+
+from msgspec.structs import replace
+
+from onejob.core.facts import Kind
+from onejob.core.fold import fold, gathered
+from onejob.core.lookup import Probe
+from onejob.core.receipt import Created, Foreseen, Reason, Refused
+from onejob.core.step import Footprint, Warrant
+from tests.core.scripted import POLICY_ID, a_policy, scripted
+from tests.core.world import JOB, JOB2, NOW, TENANT, World, submit, the
+
+POLICY = a_policy()
+WARRANT = Warrant(POLICY_ID, POLICY.body)
+
+
+def test_a_warrant_stands_while_the_policy_reads_the_same_and_its_time_is_not_over() -> None:
+    ending = replace(WARRANT, until=NOW)
+    assert WARRANT.stands(POLICY, NOW)
+    assert WARRANT.stands(replace(POLICY, version=9), NOW), "it is about what is written, not how often"
+    assert not WARRANT.stands(replace(POLICY, body=b"other"), NOW)
+    assert not WARRANT.stands(None, NOW)
+    assert ending.stands(POLICY, NOW)
+    assert not ending.stands(POLICY, NOW + 1)
+
+
+def test_a_batch_sees_what_its_own_commands_did_to_a_policy() -> None:
+    world = World(POLICY)
+    shut = replace(POLICY, body=b"shut", version=POLICY.version + 1)
+    before = submit(JOB, warrant=WARRANT)
+    after = submit(JOB2, record_id=b"", key="", warrant=WARRANT)
+    first, _, second = world.batch(before, scripted(Footprint(TENANT, policy=POLICY_ID), shut), after)
+    the(first, Created)
+    assert the(second, Refused).reason is Reason.LAPSED
+    assert world.jobs() == [JOB]
+
+
+def test_a_question_under_a_warrant_that_has_lapsed_is_told_nothing() -> None:
+    probe = Probe(tenant=TENANT, command=submit(JOB, warrant=WARRANT))
+    assert the(World().do(probe), Refused).reason is Reason.LAPSED
+    the(World(POLICY).do(probe), Foreseen)
+
+
+def test_what_is_presumed_is_proved_by_whoever_stores_and_its_time_is_not() -> None:
+    late = submit(JOB2, record_id=b"", key="", warrant=replace(WARRANT, until=NOW - 1))
+    commands = [submit(JOB, warrant=WARRANT), late]
+    footprints = [command.footprint for command in commands]
+    working = gathered(footprints, lambda wanted: ())
+    first, second = fold(commands, footprints, working, NOW, presumed=True)
+    the(first, Created)
+    assert the(second, Refused).reason is Reason.LAPSED
+    assert Kind.POLICY not in working.changes().inserts

@@ -1,0 +1,85 @@
+"""A gate and warrants: what the engine is not asked for, it cannot prove, so the gate looks before it answers."""
+
+import pytest
+
+from onejob.clock import FakeClock
+from onejob.conformance.samples import TENANT
+from onejob.conformance.warrants import SHUT, WARRANT, leaning, written
+from onejob.conformance.world import ask, listed
+from onejob.core.facts import Kind
+from onejob.core.policy import LookUpPolicy
+from onejob.core.receipt import AnyReply, Created, PolicyFound, Reason, Refused, Replayed
+from onejob.core.submission import Submit
+from onejob.engine import Unavailable
+from tests.engines.gated import Gated
+
+
+@pytest.fixture
+def gate() -> Gated:
+    return Gated(FakeClock(), wait_for_pending=False)
+
+
+async def opened(gate: Gated, body: bytes = WARRANT.body) -> None:
+    """Set the policy behind the gate's back, as another process would."""
+    await ask(gate.engine.store, written(body), PolicyFound)
+
+
+def is_lapsed(reply: AnyReply | BaseException) -> bool:
+    return isinstance(reply, Refused) and reply.reason is Reason.LAPSED
+
+
+async def test_a_new_submission_asks_the_engine_and_nothing_else(gate: Gated) -> None:
+    await opened(gate)
+    await gate.ask(leaning(), Created)
+    assert [type(command) for command in gate.engine.given] == [Submit]
+
+
+async def test_what_is_remembered_is_told_to_whose_warrant_stands(gate: Gated) -> None:
+    await opened(gate)
+    first = await gate.ask(leaning(), Created)
+    assert (await gate.ask(leaning(), Replayed)).job == first.job
+    assert len(gate.engine.of(Submit)) == 1
+    assert gate.engine.of(LookUpPolicy)
+
+
+async def test_what_is_remembered_is_not_told_to_whose_warrant_has_lapsed(gate: Gated) -> None:
+    await opened(gate)
+    await gate.ask(leaning(), Created)
+    await opened(gate, SHUT)
+    assert is_lapsed(await gate.ask(leaning(), Refused))
+
+
+async def test_whoever_joins_a_flight_has_a_warrant_of_its_own_that_stands(gate: Gated) -> None:
+    await opened(gate)
+    gate.engine.hold(decided=True)
+    leader = gate.call(leaning())
+    while not gate.engine.of(Submit):
+        await gate.results([LookUpPolicy(tenant=TENANT, policy_id=b"none")])
+    await opened(gate, SHUT)
+    assert is_lapsed((await gate.call(leaning()))[0]), (
+        "the leader was decided before the change, this one was not"
+    )
+    gate.engine.free()
+    assert isinstance((await leader)[0], Created)
+    assert len(await listed(gate.engine.store, Kind.JOB)) == 1
+
+
+async def test_followers_share_the_answer_of_a_leader_whose_warrant_stands(gate: Gated) -> None:
+    await opened(gate)
+    replies = await gate.landed(await gate.in_flight([leaning() for _ in range(20)]))
+    assert [type(reply) for reply in replies] == [Created] + [Replayed] * 19
+    assert len(gate.engine.of(Submit)) == 1
+
+
+async def test_a_warrant_that_cannot_be_looked_at_is_no_verdict(gate: Gated) -> None:
+    await opened(gate)
+    await gate.ask(leaning(), Created)
+    gate.engine.before.append(Unavailable("away"))
+    with pytest.raises(Unavailable):
+        await gate.ask(leaning(), Replayed)
+
+
+async def test_what_was_not_looked_at_is_not_counted(gate: Gated) -> None:
+    await gate.ask(leaning(), Refused)
+    assert not gate.outcomes.total()
+    assert not gate.refusals
