@@ -31,7 +31,12 @@ class ServerClock:
         now = self.monotonic()
         new = Sample(now, clock - sent * 1000, clock - now * 1000)
         old = self._sample
-        if old is None or now - old.taken > _KEEP_SECONDS or new.latest <= old.latest or not _agree(old, new):
+        if (
+            old is None
+            or now - old.taken > _KEEP_SECONDS
+            or new.latest <= _by_now(old, now)
+            or not _agree(old, new)
+        ):
             self._sample = new
 
     def forget(self) -> None:
@@ -46,7 +51,12 @@ class ServerClock:
         age = now - self._sample.taken
         if not 0 <= age < SAMPLE_SECONDS_MAX:
             return None
-        return int(now * 1000 + self._sample.latest + age * 1000 * _DRIFT)
+        return int(now * 1000 + _by_now(self._sample, now))
+
+
+def _by_now(sample: Sample, now: float) -> float:
+    """What a sample says of the latest, after what the clocks may have drifted apart since it was taken."""
+    return sample.latest + (now - sample.taken) * 1000 * _DRIFT
 
 
 def _agree(old: Sample, new: Sample) -> bool:
