@@ -1,7 +1,7 @@
 """Rules of gathering: what a batch loads, in which order, and what following adds."""
 
 from onejob.core.facts import Kind, Tally
-from onejob.core.fold import Wanted
+from onejob.core.fold import Wanted, gathered, vacant
 from onejob.core.identity import tally_id
 from onejob.core.receipt import (
     Defect,
@@ -43,6 +43,16 @@ def test_nothing_is_asked_for_that_nobody_named() -> None:
     assert world.asked == [Wanted(Kind.RECORD, [RECORD_ID])]
     world.gathered([Footprint(TENANT)])
     assert world.asked == []
+
+
+def test_what_is_vacant_is_what_is_gathered_where_nothing_is_there() -> None:
+    named = [
+        EVERYTHING,
+        Footprint(TENANT, b"r9", (JOB3, JOB), b"s9", b"t9", b"p9"),
+        Footprint(TENANT),
+        EVERYTHING,
+    ]
+    assert vacant(named).tables == gathered(named, lambda wanted: ()).tables
 
 
 def test_following_goes_from_the_record_to_its_jobs_to_their_tally() -> None:

@@ -30,7 +30,7 @@ from onejob.core.upkeep import Expire, Purge
 from onejob.engine import StoreRefused, Unavailable
 from onejob.engines import open_engine
 from onejob.engines import postgres as module
-from onejob.engines.postgres import PostgresEngine, schema, store
+from onejob.engines.postgres import PostgresEngine, schema, store, timing
 from onejob.engines.postgres.address import address_of
 from tests.postgres_server import Server
 
@@ -91,15 +91,23 @@ async def test_overlapping_batches_of_two_engines_never_wait_in_a_circle(
     assert await db.fetchval(deadlocks) == before
 
 
-async def test_new_keys_take_one_statement(engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+# Each has a statement of its own: one row of each kind, a few written out, and many as arrays.
+SIZES = pytest.mark.parametrize("size", [1, 3, 50])
+
+
+@SIZES
+async def test_new_keys_take_one_statement(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
     await ask(engine, submit("first"), Created)
 
     def forbidden(*_: Any, **__: Any) -> Any:
         raise AssertionError("it was loaded first")
 
     monkeypatch.setattr(store.Store, "_stored", forbidden)
-    replies = await engine.execute([submit(f"k{n}") for n in range(50)])
+    replies = await engine.execute([submit(f"k{n}") for n in range(size)])
     assert all(isinstance(reply, Created) for reply in replies)
+    assert len(await listed(engine, Kind.JOB)) == size + 1
 
 
 async def test_a_batch_that_meets_a_known_key_is_looked_at_as_a_whole(
@@ -156,7 +164,43 @@ async def test_no_answer_is_dated_before_one_that_came_earlier(
         last = now
 
 
-async def test_a_batch_that_waited_is_dated_anew(engine: PostgresEngine, db: Any) -> None:
+@SIZES
+async def test_a_batch_that_is_dated_ahead_is_heard_of_when_its_time_has_come(
+    engine: PostgresEngine, db: Any, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    await ask(engine, submit("first"), Created)
+    latest = timing.ServerClock.latest
+    monkeypatch.setattr(timing.ServerClock, "latest", lambda clock: (latest(clock) or 0) + 30)
+    before = await db.fetchval("SELECT onejob_now()")
+    reply, *_ = await engine.execute([submit(f"k{n}") for n in range(size)])
+    assert isinstance(reply, Created)
+    assert int(before) + 30 <= reply.at <= await db.fetchval("SELECT onejob_now()")
+
+
+@SIZES
+async def test_a_batch_that_counted_on_what_is_there_by_now_is_decided_anew(
+    engine: PostgresEngine, other: PostgresEngine, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """It was decided as if nobody had a policy."""
+    loaded: list[int] = []
+    stored = store.Store._stored
+
+    async def watched(self: store.Store, connection: Any, commands: Any, *rest: Any, **more: Any) -> Any:
+        loaded.append(len(commands))
+        return await stored(self, connection, commands, *rest, **more)
+
+    monkeypatch.setattr(store.Store, "_stored", watched)
+    await ask(engine, submit("first"), Created)
+    await ask(other, written(a_policy()), Seen)
+    policy = a_policy().id
+    loaded.clear()
+    replies = await engine.execute([replace(submit(f"k{n}"), policy_id=policy) for n in range(size)])
+    assert [type(reply) for reply in replies] == [Created] * size
+    assert loaded == [size]
+
+
+@SIZES
+async def test_a_batch_that_waited_is_dated_anew(engine: PostgresEngine, db: Any, size: int) -> None:
     """Dated before it was sent, held up on the way by a deletion of the same key: it must not be dated before it."""
     await ask(engine, submit("warm"), Created)
     old = a_record(changed_at=1, expires_at=1)
@@ -164,11 +208,11 @@ async def test_a_batch_that_waited_is_dated_anew(engine: PostgresEngine, db: Any
     await ask(engine, submit("warm again"), Created)
     await db.execute("BEGIN")
     await db.execute("DELETE FROM record WHERE id = $1", old.id)
-    call = asyncio.create_task(engine.execute([submit()]))
+    call = asyncio.create_task(engine.execute([submit(), *(submit(f"k{n}") for n in range(size - 1))]))
     await asyncio.sleep(0.1)
     deleted_at = await db.fetchval("SELECT onejob_now()")
     await db.execute("COMMIT")
-    (reply,) = await call
+    reply, *_ = await call
     assert isinstance(reply, Created)
     assert reply.at >= int(deleted_at)
 

@@ -208,6 +208,19 @@ def gathered(footprints: Sequence[Footprint], fetch: Callable[[Wanted], Sequence
         return working
 
 
+def vacant(footprints: Sequence[Footprint]) -> Working:
+    """What `gather` returns where nothing is there."""
+    working = Working()
+    records, jobs, streams, tallies, policies = working.tables
+    for f in footprints:
+        for table, id in ((records, f.record), (streams, f.stream), (tallies, f.tally), (policies, f.policy)):
+            if id:
+                table[id] = None
+        for id in f.jobs:
+            jobs[id] = None
+    return working
+
+
 def defect_of(command: Command[Any], error: Exception) -> Defect:
     if isinstance(error, NewerFormat):
         return Defect(str(error), retryable=True)

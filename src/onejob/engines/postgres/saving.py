@@ -12,6 +12,8 @@ from .arrays import column
 from .statements import ADD_TYPES, CUT_TYPES, DELETE_TYPES, Part, types_of, update_types
 
 _BY_ID = attrgetter("id")
+_INSERTS = {kind: Part("insert", kind) for kind in Kind}
+_ADD = Part("add")
 
 
 class Pieces(NamedTuple):
@@ -74,6 +76,31 @@ def additions(changes: Changes) -> Pieces:
         beside = sorted((add.job_id, int(add.beside), fold_u64(add.index), add.data) for add in adds)
         collected.rows(Part("add"), ADD_TYPES, beside, len(beside))
     return collected.pieces()
+
+
+def single(
+    changes: Changes, absent: dict[Kind, list[bytes]], warrants: Sequence[Any] = ()
+) -> tuple[tuple[Part, ...], list[Any]] | None:
+    """What is made, if it is one row of each kind and at most one beside them: the parts, and all values."""
+    parts: list[Part] = []
+    values: list[Any] = []
+    for ids in absent.values():
+        if len(ids) != 1:
+            return None
+        values += ids
+    values += warrants
+    for kind, inserts in changes.inserts.items():
+        if len(inserts) != 1:
+            return None
+        parts.append(_INSERTS[kind])
+        values += row_of(inserts[0])
+    if changes.adds:
+        if len(changes.adds) != 1:
+            return None
+        (add,) = changes.adds
+        parts.append(_ADD)
+        values += (add.job_id, int(add.beside), fold_u64(add.index), add.data)
+    return tuple(parts), values
 
 
 def written_out(changes: Changes) -> tuple[tuple[Part, ...], tuple[int, ...], list[Any]]:

@@ -16,6 +16,7 @@ ADD_TYPES = {"job_id": "bytea", "beside": "bigint", "index": "bigint", "data": "
 
 CUT_TYPES = {name: kind for name, kind in ADD_TYPES.items() if name != "data"}
 DELETE_TYPES = {"id": "bytea", "was": "bigint"}
+WARRANT_VALUES = 3  # identities, tenants and bodies
 
 
 class Part(NamedTuple):
@@ -29,12 +30,14 @@ class Statements:
     def __init__(self, schema: str) -> None:
         self._schema = schema
         self.now = f'"{schema}".onejob_now()'
-        self._head = f"{self.now} AS clock, current_setting('synchronous_standby_names') AS standbys"
+        self._standbys = "current_setting('synchronous_standby_names')"
+        self._head = f"{self.now} AS clock, {self._standbys} AS standbys"
         self.time = f"SELECT {self._head}"
         self.stamp = f'"{schema}".onejob_stamp'
         self.channel = f"onejob_{schema}"
         self.storing = cache(self._storing)
         self.inserting = cache(self._inserting)
+        self.single = cache(self._single)
         self.loading = cache(self._loading)
 
     def table(self, name: str) -> str:
@@ -63,17 +66,47 @@ class Statements:
         With numbers of rows, their values are written out: quicker, but another statement for every number.
         """
         first = 3 + len(absent)
-        wrong = [self._count(kind, n) for n, kind in enumerate(absent, start=3)]
+        wrong = [self._there(kind, f"ANY (${n}::bytea[])") for n, kind in enumerate(absent, start=3)]
         if warranted:
             wrong.append(self._unlike(first))
-            first += 3
+            first += WARRANT_VALUES
         if rows:
             ctes, names = self._written_out(parts, rows, first=first)
         else:
             ctes, _, names = self._pieces(parts, first=first)
         counted = " + ".join(f"(SELECT count(*) FROM {name})" for name in names)
-        dated = f"{self.stamp}($1::bigint, $2::bigint, {counted}, {' + '.join(wrong) or '0'}, {self.now})"
-        return f"WITH {', '.join(ctes)} SELECT {dated}, current_setting('synchronous_standby_names')"
+        return f"WITH {', '.join(ctes)} SELECT {self._dated([f'{counted} = 0', *wrong])}, {self._standbys}"
+
+    def _single(self, parts: tuple[Part, ...], absent: tuple[Kind, ...], *, warranted: bool = False) -> str:
+        """The same for one row of each part: every insert draws on the one before it, so that none is counted."""
+        wrong = [self._there(kind, f"${n}::bytea") for n, kind in enumerate(absent, start=3)]
+        first, drawn = 3 + len(absent), ""
+        if warranted:
+            wrong.append(self._unlike(first))
+            first += WARRANT_VALUES
+        inserts: list[str] = []
+        for part in parts:
+            table, types = _table(part)
+            marks = ", ".join(f"${first + n}::{kind}" for n, kind in enumerate(types.values()))
+            first += len(types)
+            columns = ", ".join(_quoted(types))
+            inserts.append(f"INSERT INTO {self.table(table)} ({columns}) SELECT {marks}{drawn}")
+            drawn = f" FROM step_{len(inserts)}"
+        before = ", ".join(
+            f"step_{n} AS ({text} RETURNING 1)" for n, text in enumerate(inserts[:-1], start=1)
+        )
+        returning = f"RETURNING {self._dated(wrong)}, {self._standbys}"
+        return f"{f'WITH {before} ' if before else ''}{inserts[-1]} {returning}"
+
+    def _dated(self, wrongs: list[str]) -> str:
+        """The clock after all that was inserted, if nothing is wrong and the date is right; else what `stamp` says."""
+        stamp = f"{self.stamp}($1::bigint, $2::bigint, 0,"
+        there = f"WHEN {' OR '.join(wrongs)} THEN {stamp} 1, {self.now}) " if wrongs else ""
+        right = f"WHEN {self.now} - $1::bigint BETWEEN 0 AND $2::bigint THEN {self.now}"
+        return f"CASE {there}{right} ELSE {stamp} 0, {self.now}) END"
+
+    def _there(self, kind: Kind, ids: str) -> str:
+        return f"EXISTS (SELECT FROM {self.table(kind.name.lower())} WHERE id = {ids})"
 
     def _storing(self, parts: tuple[Part, ...]) -> str:
         """Store pieces of a batch; answers how many rows each of them met."""
@@ -107,11 +140,11 @@ class Statements:
         return f"(SELECT count(*) FROM {table} WHERE id = ANY (${number}::bytea[]))"
 
     def _unlike(self, number: int) -> str:
-        """How many policies do not read as they are said to."""
+        """Whether a policy does not read as it is said to."""
         said = f"unnest(${number}::bytea[], ${number + 1}::text[], ${number + 2}::bytea[]) AS s (id, tenant, body)"
         same = "p.id = s.id AND p.tenant = s.tenant AND p.body = s.body"
         there = f"SELECT FROM {self.table('policy')} AS p WHERE {same}"
-        return f"(SELECT count(*) FROM {said} WHERE NOT EXISTS ({there}))"
+        return f"EXISTS (SELECT FROM {said} WHERE NOT EXISTS ({there}))"
 
     def _piece(self, part: Part, first: int) -> tuple[str, int]:
         """The text of a change, and the number of the next parameter."""
@@ -143,8 +176,7 @@ class Statements:
     ) -> tuple[list[str], list[str]]:
         ctes, names = [], []
         for part, count in zip(parts, rows, strict=True):
-            table = "attachment" if part.kind is None else part.kind.name.lower()
-            types = ADD_TYPES if part.kind is None else types_of(part.kind)
+            table, types = _table(part)
             values = []
             for _ in range(count):
                 marks = (f"${first + n}::{kind}" for n, kind in enumerate(types.values()))
@@ -159,6 +191,13 @@ class Statements:
         names = ", ".join(f'"{name}"' for name in types)
         text = f"INSERT INTO {self.table(table)} ({names}) SELECT {names} FROM {_unnest(types, first)}"
         return text, first + len(types)
+
+
+def _table(part: Part) -> tuple[str, dict[str, str]]:
+    """Where the rows of an insert go, and what they are made of."""
+    if part.kind is None:
+        return "attachment", ADD_TYPES
+    return part.kind.name.lower(), types_of(part.kind)
 
 
 @cache

@@ -7,21 +7,22 @@ it is not there looks once more, after all locks are held. Either way the batch 
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import asyncpg
 
 from onejob.core.facts import Kind
-from onejob.core.fold import Changes, Trespass, fold, gathered
+from onejob.core.fold import Changes, Trespass, fold
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command, Footprint
 from onejob.engine import Durability
 from onejob.errors import StoreRefused, Unavailable, Unknown
 
+from .anew import Anew, decided_anew
 from .attempt import Attempt
 from .link import Link
 from .loading import Loaded, load
-from .saving import Pieces, additions, cleared, removals, with_more, written_out
+from .saving import Pieces, additions, cleared, removals, single, with_more, written_out
 from .statements import Statements
 from .trouble import LATE, THERE, ends_in_doubt, is_clash, state_of
 
@@ -39,15 +40,6 @@ _WRITE_AND_WAIT = "SELECT pg_logical_emit_message(true, 'onejob', '')"
 
 class Clash(Exception):
     """The facts changed while they were loaded, or must be held more firmly."""
-
-
-class Anew(NamedTuple):
-    """What is decided where nothing is there yet."""
-
-    replies: list[AnyReply]
-    changes: Changes
-    absent: dict[Kind, list[bytes]]
-    warrants: tuple[list[Any], ...]  # policies, their tenants and bodies, which must be there; empty: none
 
 
 class Store:
@@ -126,7 +118,7 @@ class Store:
         if now is None or self._wary or not all(command.makes for command in commands):
             self._wary = max(0, self._wary - 1)
             return None
-        decided = _decided_anew(commands, footprints, now)
+        decided = decided_anew(commands, footprints, now)
         if decided is None:
             return None
         sql, values = self._insertion(decided)
@@ -148,6 +140,9 @@ class Store:
 
     def _insertion(self, decided: Anew) -> tuple[str, Sequence[Any]]:
         changes, absent, warrants = decided.changes, decided.absent, decided.warrants
+        lone = single(changes, absent, warrants)
+        if lone is not None:
+            return self._words.single(lone[0], tuple(absent), warranted=bool(warrants)), lone[1]
         most = max(len(changes.adds), *map(len, changes.inserts.values()))
         rows: tuple[int, ...] = ()
         values: Sequence[Any]
@@ -160,7 +155,7 @@ class Store:
 
     async def _alone(self, connection: Any, sql: str, values: Sequence[Any]) -> tuple[float, str]:
         if not self.link.pooled:
-            (row,) = await connection.fetch(sql, *values)
+            (row,) = await self.link.fetch(connection, sql, values)
             return row[0], row[1]
         # A statement that is not kept takes two steps, and both must meet the same server.
         await connection.execute(self.link.begin())
@@ -257,35 +252,6 @@ class Store:
         if standbys == "" and self._declared is Durability.QUORUM:
             self.link.drop()
             raise Unknown(f"{self.link.shown} waits for no standby any more; repeat it")
-
-
-def _decided_anew(commands: Sequence[Command[Any]], footprints: Sequence[Footprint], now: int) -> Anew | None:
-    """The decisions if nothing is there yet, provided that storing them proves that nothing was."""
-    working = gathered(footprints, lambda wanted: ())
-    replies = fold(commands, footprints, working, now, presumed=True)
-    changes = working.changes()
-    made = {fact.id for inserts in changes.inserts.values() for fact in inserts}
-    named = {id for f in footprints for id in (f.record, *f.jobs) if id}
-    if not made or not named <= made or changes.updates or changes.deletes or changes.cuts:
-        return None
-    return Anew(replies, changes, _unmade(footprints, made), _warrants(footprints))
-
-
-def _unmade(footprints: Sequence[Footprint], made: set[bytes]) -> dict[Kind, list[bytes]]:
-    """What the decisions saw not to be there, and do not make: it must not be there when they are stored."""
-    named = (
-        (Kind.STREAM, {f.stream for f in footprints}),
-        (Kind.TALLY, {f.tally for f in footprints}),
-        (Kind.POLICY, {f.policy for f in footprints}),
-    )
-    unmade = {kind: sorted(ids - made - {b""}) for kind, ids in named}
-    return {kind: ids for kind, ids in unmade.items() if ids}
-
-
-def _warrants(footprints: Sequence[Footprint]) -> tuple[list[Any], ...]:
-    """What the decisions presumed to be there, and how it reads."""
-    named = {(f.warrant.policy, f.tenant, f.warrant.body) for f in footprints if f.warrant is not None}
-    return tuple(map(list, zip(*named, strict=True)))
 
 
 def _of_one_kind(footprints: Sequence[Footprint]) -> bool:
