@@ -1,6 +1,6 @@
 """The one seam. An engine is a place where a decision happens atomically and durably; it knows no rules."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -172,6 +172,18 @@ class Paced(Protocol):
 
     @property
     def apart(self) -> int: ...  # batches besides, for commands that make nothing; 0: all go together
+
+
+@runtime_checkable
+class Carrying(Protocol):
+    """It executes in the task of whoever calls, who stays to the end whatever happens.
+
+    When that takes too long for those who wait, it says once what to tell them, and goes on.
+    """
+
+    def carry(
+        self, commands: Sequence[Command[Any]], give_up: Callable[[Exception], None], /
+    ) -> Awaitable[Sequence[AnyReply]]: ...
 
 
 @runtime_checkable

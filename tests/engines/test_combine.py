@@ -1,7 +1,7 @@
 """The combiner: what waits is batched, in turn and within bounds, and every caller has an answer of its own."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -338,3 +338,58 @@ async def test_closing_before_the_first_batch_set_out_answers_it(engine: Watched
     await combined.aclose()
     (reply,) = await task
     assert isinstance(reply, Created)
+
+
+class Slow(Watched):
+    """It carries batches itself, and says when whoever waits has waited enough."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self.give_ups: list[Callable[[Exception], None]] = []
+
+    def carry(
+        self, commands: Sequence[Command[Any]], give_up: Callable[[Exception], None], /
+    ) -> Awaitable[Sequence[AnyReply]]:
+        self.give_ups.append(give_up)
+        return self.execute(commands)
+
+
+async def test_whoever_has_waited_enough_is_told_while_the_engine_goes_on() -> None:
+    engine = Slow(FakeClock())
+    combined = Combine(engine)
+    engine.hold()
+    first = called(combined, submit("slow"))
+    await settle_down()
+    engine.give_ups[0](Unknown("it takes too long"))
+    with pytest.raises(Unknown, match="too long"):
+        await first
+    second = called(combined, submit("next"))
+    await settle_down()
+    assert len(engine.batches) == 2, "the next does not wait for what nobody waits for"
+    assert not second.done()
+    engine.free()
+    assert isinstance((await second)[0], Created)
+    await settle_down()
+    assert len(engine.batches) == 2, "what was given up is not sent again"
+    (again,) = await called(combined, submit("slow"))
+    assert isinstance(again, Replayed), "it was done all the same"
+    assert not combined._lingering
+    await combined.aclose()
+
+
+async def test_what_was_given_up_and_then_failed_is_told_once_and_not_sent_again() -> None:
+    engine = Slow(FakeClock())
+    combined = Combine(engine)
+    engine.hold()
+    call = called(combined, submit("slow"))
+    await settle_down()
+    engine.give_ups[0](Unavailable("it takes too long"))
+    with pytest.raises(Unavailable):
+        await call
+    engine.before.append(Unknown("lost"))
+    engine.free()
+    await settle_down()
+    assert len(engine.batches) == 1
+    assert isinstance((await called(combined, submit("slow")))[0], Created)
+    assert not combined._lingering
+    await combined.aclose()

@@ -244,7 +244,7 @@ async def test_who_waits_too_long_is_told_the_truth(
     monkeypatch.setattr(module, "ANSWER_SECONDS", 15)
     await ask(cable.engine, submit("after"), Created)
     async with asyncio.timeout(10):
-        while cable.engine._tasks:
+        while cable.engine._patience:
             await asyncio.sleep(0.01)
     assert {job.key for job in await listed(cable.other, Kind.JOB)} - {"sent"} == {"first", "after"}
     assert await listed(cable.other, Kind.POLICY) == []

@@ -111,12 +111,12 @@ def retry_with_a_new_candidate() -> Iterator[Parts]:
     ids = SeededIds(Random("zoo"))
 
     class Redrawing(Combine):
-        async def _execute(self, commands: Any) -> Any:
+        async def _execute(self, batch: Any, commands: Any) -> Any:
             try:
                 return await self._engine.execute(commands)
             except Unknown:
                 new = [replace(c, job_id=ids.job_id()) if isinstance(c, Submit) else c for c in commands]
-                return await super()._execute(new)
+                return await super()._execute(batch, new)
 
     yield with_parts(combine=Redrawing)
 
@@ -126,7 +126,7 @@ def doubt_forgotten_by_the_next_attempt() -> Iterator[Parts]:
     """Ours: the first attempt may have done it, the second was certain of itself only."""
 
     class Forgetful(Combine):
-        async def _execute(self, commands: Any) -> Any:
+        async def _execute(self, batch: Any, commands: Any) -> Any:
             try:
                 return await self._engine.execute(commands)
             except Unknown:
@@ -138,7 +138,7 @@ def doubt_forgotten_by_the_next_attempt() -> Iterator[Parts]:
 @bug
 def unknown_passed_off_as_unavailable() -> Iterator[Parts]:
     class Sure(Combine):
-        async def _execute(self, commands: Any) -> Any:
+        async def _execute(self, batch: Any, commands: Any) -> Any:
             try:
                 return await self._engine.execute(commands)
             except Unknown as error:

@@ -6,17 +6,30 @@ queue is bounded, and a caller that goes away harms nobody: its command is execu
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
-from onejob.engine import Durability, Engine, Near, Paced, Page, Query, Telling, Unavailable, Unknown
+from onejob.engine import (
+    Carrying,
+    Durability,
+    Engine,
+    Near,
+    Paced,
+    Page,
+    Query,
+    Telling,
+    Unavailable,
+    Unknown,
+)
 
 from .queues import Deliver, Load, Queue
 from .replies import all_or_failure, each
 
 T = TypeVar("T")
+Carry = Callable[[Sequence[Command[Any]], Callable[[Exception], None]], Awaitable[Sequence[AnyReply]]]
 
 log = logging.getLogger("onejob")
 
@@ -46,6 +59,8 @@ class Combine:
         self._changes = Queue(queue_max, apart) if apart else self._writes
         self._reads = Queue(queue_max)
         self._near = engine if isinstance(engine, Near) else None
+        self._carry: Carry = engine.carry if isinstance(engine, Carrying) else _carried_by(engine)
+        self._lingering: set[asyncio.Task[None]] = set()  # what goes on, though nobody waits for it
         self._closed = False
         self.trouble: Exception | None = None  # of the last batch of writes; None: it went well
         self.committed: Callable[[Sequence[AnyReply]], None] | None = None  # told of every batch of writes
@@ -119,56 +134,96 @@ class Combine:
             self.before_reads()
         # Shared out, so that one batch is prepared while another is made durable.
         free = queue.lanes - len(queue.running) + 1
-        batch = queue.take(min(max(SHARE_MIN, -(-queue.size // free)), self._batch_max))
+        entries = queue.take(min(max(SHARE_MIN, -(-queue.size // free)), self._batch_max))
         if queue.size and free > 1:
             self._start(queue)
         this = asyncio.current_task()
         assert this is not None
-        if not batch:  # they were turned away meanwhile
+        if not entries:  # they were turned away meanwhile
             queue.running.discard(this)
             return
-        results: Sequence[AnyReply | Exception]
-        trouble: Exception | None = None
-        loop = asyncio.get_running_loop()
-        begin = loop.time()
+        batch = _Batch(queue, entries, this, asyncio.get_running_loop().time())
+        results: Sequence[AnyReply] | Exception
         try:
-            replies = await self._execute([command for command, _ in batch])
-            if len(replies) != len(batch):
-                raise ValueError(f"{len(replies)} replies to {len(batch)} commands")
+            results = await self._execute(batch, [command for command, _ in entries])
+            if len(results) != len(entries):
+                raise ValueError(f"{len(results)} replies to {len(entries)} commands")
             if self.committed is not None and queue is not self._reads:
-                self.committed(replies)
-            results = replies
+                self.committed(results)
         except Exception as error:  # noqa: BLE001 - every caller is told
-            trouble = error
-            results = [_as_failure(error) for _ in batch]
-            if loop.time() - begin >= STALL_SECONDS:
-                for deliver in queue.emptied():
-                    _tell(deliver, Unavailable(_not_taken("cut off from its store")))
-        if queue is not self._reads:
-            self.trouble = trouble
-        # The next batch sets out before this one is answered.
-        queue.running.discard(this)
-        if queue.size and not queue.starting:
-            self._start(queue)
-        for (_, deliver), result in zip(batch, results, strict=True):
-            _tell(deliver, result)
+            results = error
+        if batch.left:
+            self._lingering.discard(this)
+        else:
+            self._end(batch, results)
 
-    async def _execute(self, commands: list[Command[Any]]) -> Sequence[AnyReply]:
+    async def _execute(self, batch: "_Batch", commands: list[Command[Any]]) -> Sequence[AnyReply]:
         """Execute; what may or may not be done is executed again, for every command knows its own echo."""
+        give_up = partial(self._give_up, batch)
         doubt: Unknown | None = None
         for attempt in range(UNKNOWN_ATTEMPTS_MAX):
             if attempt:
                 await asyncio.sleep(_UNKNOWN_PAUSE * attempt)
             try:
-                return await self._engine.execute(commands)
+                return await self._carry(commands, give_up)
             except Unknown as error:
                 doubt = error
+                if batch.left:
+                    break
             except Unavailable as error:
                 if doubt is None:
                     raise
                 raise doubt from error  # this attempt did nothing, but an earlier one may have
         assert doubt is not None
         raise doubt
+
+    def _give_up(self, batch: "_Batch", error: Exception) -> None:
+        """The engine goes on, but nobody is to wait for it any longer."""
+        batch.left = True
+        self._lingering.add(batch.task)
+        self._end(batch, error)
+
+    def _end(self, batch: "_Batch", results: Sequence[AnyReply] | Exception) -> None:
+        queue = batch.queue
+        told: Sequence[AnyReply | Exception]
+        if isinstance(results, Exception):
+            told = [_as_failure(results) for _ in batch.entries]
+            if asyncio.get_running_loop().time() - batch.begin >= STALL_SECONDS:
+                for deliver in queue.emptied():
+                    _tell(deliver, Unavailable(_not_taken("cut off from its store")))
+        else:
+            told = results
+        if queue is not self._reads:
+            self.trouble = results if isinstance(results, Exception) else None
+        # The next batch sets out before this one is answered.
+        queue.running.discard(batch.task)
+        if queue.size and not queue.starting:
+            self._start(queue)
+        for (_, deliver), result in zip(batch.entries, told, strict=True):
+            _tell(deliver, result)
+
+
+class _Batch:
+    """Commands on their way, and who is to be told."""
+
+    __slots__ = ("begin", "entries", "left", "queue", "task")
+
+    def __init__(
+        self,
+        queue: Queue,
+        entries: list[tuple[Command[Any], Deliver]],
+        task: "asyncio.Task[None]",
+        begin: float,
+    ) -> None:
+        self.queue = queue
+        self.entries = entries
+        self.task = task
+        self.begin = begin
+        self.left = False  # whoever waited was told to wait no longer
+
+
+def _carried_by(engine: Engine) -> Carry:
+    return lambda commands, _: engine.execute(commands)
 
 
 def combined(engine: Engine) -> Combine:

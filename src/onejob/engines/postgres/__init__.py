@@ -1,7 +1,8 @@
 """The engine for many processes on many machines: one PostgreSQL database, and its clock for all of them."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from .attempt import Attempt
 from .checkup import caveat
 from .link import Link
 from .notices import Notices, Wake
+from .patience import GiveUp, Patience
 from .schema import known
 from .statements import Statements
 from .store import Store
@@ -37,7 +39,7 @@ APART = 1
 class PostgresEngine:
     """Two connections for what is new, one for what changes, opened as they are needed, and one for reading.
 
-    A batch runs in a task of its own: no caller that goes away, and no time-out, ends what may be committing.
+    A batch goes on without whoever waits for it: no caller that leaves, and no time-out, ends what may be committing.
     """
 
     lanes = LANES
@@ -55,7 +57,8 @@ class PostgresEngine:
         for store in reversed(stores[1:]):
             self._writers.put_nowait(store)
         self._notices = Notices(address, self._words.channel)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._patience = Patience(self._given_up)
+        self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @classmethod
@@ -86,17 +89,16 @@ class PostgresEngine:
         return "" if seen is None else caveat(seen, self._address.durability)
 
     async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
-        self._refuse_closed()
-        if not commands:
-            return []
-        writes = any(command.writes for command in commands)
-        attempt = Attempt()
-        return await self._waited_for(self._execute(commands, attempt, writes=writes), attempt)
+        return await self._waited_for(lambda give_up: self.carry(commands, give_up))
+
+    def carry(
+        self, commands: Sequence[Command[Any]], give_up: GiveUp, /
+    ) -> Coroutine[Any, Any, Sequence[AnyReply]]:
+        """Execute in the task of whoever calls, which nobody cancels; if it takes too long, say so and go on."""
+        return self._timed(partial(self._execute, commands), give_up)
 
     async def scan(self, query: Query[T], /) -> Page[T]:
-        self._refuse_closed()
-        attempt = Attempt()
-        return await self._waited_for(self._scan(query, attempt), attempt)
+        return await self._waited_for(lambda give_up: self._timed(partial(self._scan, query), give_up))
 
     def listen(self, wake: Wake) -> None:
         """Call with the identity of every record that is settled, here or in another process, as far as it is heard."""
@@ -106,18 +108,27 @@ class PostgresEngine:
     async def aclose(self) -> None:
         self._closed = True
         await self._notices.aclose()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=ANSWER_SECONDS)
+        await self._patience.over(ANSWER_SECONDS)
         for link in self._links:
-            if self._tasks:
+            if self._patience:
                 link.drop()
             await link.aclose()
 
-    async def _execute(
-        self, commands: Sequence[Command[Any]], attempt: Attempt, *, writes: bool
-    ) -> list[AnyReply]:
+    async def _timed(self, work: Callable[[Attempt], Awaitable[T]], give_up: GiveUp) -> T:
+        self._refuse_closed()
+        attempt = Attempt()
+        self._patience.begin(attempt, ANSWER_SECONDS, give_up)
+        try:
+            return await work(attempt)
+        finally:
+            self._patience.end(attempt)
+
+    async def _execute(self, commands: Sequence[Command[Any]], attempt: Attempt) -> list[AnyReply]:
+        if not commands:
+            return []
+        writes = any(command.writes for command in commands)
         lanes = self._writers if writes else self._reader
-        store = await lanes.get()
+        store = await lanes.get() if lanes.empty() else lanes.get_nowait()
         try:
             return await answered(store.link, store.write if writes else store.read, commands, attempt)
         finally:
@@ -144,28 +155,21 @@ class PostgresEngine:
     async def _fetched(self, store: Store, asked: tuple[str, list[Any]], attempt: Attempt) -> list[Any]:
         return await on_link(store.link, lambda connection: store.fetch(connection, *asked), attempt)
 
-    async def _waited_for(self, work: Coroutine[Any, Any, T], attempt: Attempt) -> T:
+    async def _waited_for(self, work: Callable[[GiveUp], Coroutine[Any, Any, T]]) -> T:
+        """Done in a task of its own: whoever waits may leave."""
         loop = asyncio.get_running_loop()
         told: asyncio.Future[T] = loop.create_future()
-        task = loop.create_task(_done(work, told))
+        task = loop.create_task(_done(work(partial(_fail, told)), told))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        patience = loop.call_later(ANSWER_SECONDS, self._give_up, told, attempt)
-        try:
-            return await told
-        finally:
-            patience.cancel()
+        return await told
 
-    def _give_up(self, told: "asyncio.Future[Any]", attempt: Attempt) -> None:
-        """Tell whoever waits the truth. What was sent to commit goes on, what was not will not be."""
-        if told.done():
-            return
-        attempt.given_up = True
+    def _given_up(self, attempt: Attempt) -> Exception:
+        """The truth for whoever waits. What was sent to commit goes on, what was not will not be."""
         late = f"{self._address.shown} has not answered for {ANSWER_SECONDS:.0f} s"
         if attempt.committing or attempt.done:
-            told.set_exception(Unknown(f"{late}; repeat it"))
-        else:
-            told.set_exception(Unavailable(f"{late}: nothing was done; repeat"))
+            return Unknown(f"{late}; repeat it")
+        return Unavailable(f"{late}: nothing was done; repeat")
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -177,8 +181,12 @@ async def _done(work: Coroutine[Any, Any, T], told: "asyncio.Future[T]") -> None
     try:
         result = await work
     except Exception as error:  # noqa: BLE001 - it is told
-        if not told.done():
-            told.set_exception(error)
+        _fail(told, error)
     else:
         if not told.done():
             told.set_result(result)
+
+
+def _fail(told: "asyncio.Future[Any]", error: Exception) -> None:
+    if not told.done():
+        told.set_exception(error)
