@@ -43,7 +43,7 @@ class Lookout:
         """Something was claimed: where there was one, the next may come soon."""
         self._watch((types, tenant)).pause = PAUSE_FIRST
 
-    def told(self, replies: Sequence[AnyReply]) -> None:
+    def told(self, replies: Sequence[AnyReply | Exception]) -> None:
         """Wake one who waits for each job that has become free."""
         if not any(watch.waiters for watch in self._lines.values()):
             return
@@ -143,7 +143,7 @@ class _Watch:
                 signal.set_result(None)
 
 
-def _freed(reply: AnyReply) -> Iterator[Job]:
+def _freed(reply: AnyReply | Exception) -> Iterator[Job]:
     """The jobs that somebody may claim now, or could from a time on."""
     jobs: tuple[Job | None, ...] = ()
     if isinstance(reply, (Created, Settled, Released, Finished, Resolved)):

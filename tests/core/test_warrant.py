@@ -41,6 +41,16 @@ def test_a_question_under_a_warrant_that_has_lapsed_is_told_nothing() -> None:
     the(World(POLICY).do(probe), Foreseen)
 
 
+def test_a_command_that_was_let_through_is_answered_again_whatever_became_of_its_warrant() -> None:
+    world = World(POLICY)
+    command = submit(JOB, record_id=b"", key="", warrant=WARRANT)
+    first = the(world.do(command), Created)
+    world.facts.pop((Kind.POLICY, POLICY_ID))
+    assert the(world.do(command), Created).job == first.job
+    assert the(world.do(replace(command, job_id=JOB2)), Refused).reason is Reason.LAPSED
+    assert world.jobs() == [JOB]
+
+
 def test_what_is_presumed_is_proved_by_whoever_stores_and_its_time_is_not() -> None:
     late = submit(JOB2, record_id=b"", key="", warrant=replace(WARRANT, until=NOW - 1))
     commands = [submit(JOB, warrant=WARRANT), late]

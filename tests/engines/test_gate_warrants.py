@@ -10,8 +10,10 @@ from onejob.core.facts import Kind
 from onejob.core.policy import LookUpPolicy
 from onejob.core.receipt import AnyReply, Created, PolicyFound, Reason, Refused, Replayed
 from onejob.core.submission import Submit
-from onejob.engine import Unavailable
+from onejob.engine import Unavailable, Unknown
+from onejob.ids import new_job_id
 from tests.engines.gated import Gated
+from tests.engines.watched import settle_down
 
 
 @pytest.fixture
@@ -83,3 +85,22 @@ async def test_what_was_not_looked_at_is_not_counted(gate: Gated) -> None:
     await gate.ask(leaning(), Refused)
     assert not gate.outcomes.total()
     assert not gate.refusals
+
+
+async def test_a_lapse_after_a_doubt_leaves_the_doubt(gate: Gated) -> None:
+    """What was sent before may yet be done: that it would not be let through now says nothing about it."""
+    await opened(gate)
+    for failures in (gate.engine.before, gate.engine.after):
+        failures.append(Unknown("lost"))
+        task = gate.call(leaning(f"{len(gate.engine.given)}"), leaning("", job_id=new_job_id()))
+        while not gate.engine.batches:
+            await settle_down()
+        await opened(gate, SHUT)
+        results = await task
+        await opened(gate)
+        if failures is gate.engine.before:
+            assert [type(result) for result in results] == [Unknown, Unknown]
+        else:
+            assert [type(result) for result in results] == [Created, Created], "they know their own echo"
+        gate.engine.batches.clear()
+    assert len(await listed(gate.engine.store, Kind.JOB)) == 2

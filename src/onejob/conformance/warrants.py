@@ -11,6 +11,7 @@ from onejob.core.receipt import Created, PolicyFound, Reason, Refused, Tended
 from onejob.core.step import Warrant
 from onejob.core.submission import Submit
 from onejob.engine import Engine
+from onejob.ids import new_job_id
 
 from .samples import OTHER, TENANT, submit
 from .world import World, ask, listed
@@ -77,6 +78,21 @@ class Warrants:
         reply = await ask(world.engine, leaning("late", ending), Refused)
         assert reply.reason is Reason.LAPSED
         assert len(await listed(world.engine, Kind.JOB)) == 1
+
+    async def test_what_was_executed_is_answered_again_though_its_warrant_has_lapsed(
+        self, world: World
+    ) -> None:
+        """Its answer may have been lost: whoever executes it again must hear what became of it."""
+        other = await world.reopen()
+        await ask(world.engine, written(), PolicyFound)
+        for command in (leaning("keyed"), leaning("")):
+            first = await ask(world.engine, command, Created)
+            await ask(world.engine, written(SHUT), PolicyFound)
+            for engine in (world.engine, other):
+                assert (await ask(engine, command, Created)).job.id == first.job.id
+                await ask(engine, replace(command, job_id=new_job_id()), Refused)
+            await ask(world.engine, written(), PolicyFound)
+        assert len(await listed(world.engine, Kind.JOB)) == 2
 
     async def test_in_one_batch_each_warrant_is_looked_at_for_itself(self, world: World) -> None:
         await ask(world.engine, written(), PolicyFound)

@@ -97,8 +97,13 @@ class Working:
             return _NOTHING
         return Facts(record, own, stream, tally, policy)
 
-    def honours(self, warrant: Warrant, tenant: str, now: int) -> bool:
-        return warrant.stands(_owned(self._policies, warrant.policy, tenant), now)
+    def honours(self, warrant: Warrant, footprint: Footprint, now: int, *, presumed: bool) -> bool:
+        """Whether the warrant stands, or did when this very command was executed before: its own job is there."""
+        if any(self._jobs[id] is not None for id in footprint.jobs):
+            return True
+        if presumed:
+            return not warrant.is_over(now)
+        return warrant.stands(_owned(self._policies, warrant.policy, footprint.tenant), now)
 
     def apply(self, step: Step[Any], footprint: Footprint, facts: Facts) -> None:
         """Take over the changes of one command: all of them, or with an error none.
@@ -241,9 +246,7 @@ def fold(
         try:
             assert len(footprint.jobs) <= JOBS_MAX
             warrant = footprint.warrant
-            if warrant is not None and (
-                warrant.is_over(now) or not (presumed or working.honours(warrant, footprint.tenant, now))
-            ):
+            if warrant is not None and not working.honours(warrant, footprint, now, presumed=presumed):
                 replies.append(lapsed(now))
                 continue
             facts = working.facts(footprint)

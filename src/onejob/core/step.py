@@ -35,6 +35,10 @@ def lapsed(now: int) -> Refused:
     return Refused(Reason.LAPSED, "the credential was changed or revoked; send one that is valid", now)
 
 
+def is_lapsed(reply: object) -> bool:
+    return isinstance(reply, Refused) and reply.reason is Reason.LAPSED
+
+
 class Footprint(Struct, frozen=True, gc=False):
     """The facts a command touches: at most one of each kind, and up to a hundred jobs.
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from onejob.core.receipt import AnyReply
-from onejob.core.step import Command
+from onejob.core.step import Command, is_lapsed
 from onejob.engine import (
     Carrying,
     Durability,
@@ -63,7 +63,9 @@ class Combine:
         self._lingering: set[asyncio.Task[None]] = set()  # what goes on, though nobody waits for it
         self._closed = False
         self.trouble: Exception | None = None  # of the last batch of writes; None: it went well
-        self.committed: Callable[[Sequence[AnyReply]], None] | None = None  # told of every batch of writes
+        self.committed: Callable[[Sequence[AnyReply | Exception]], None] | None = (
+            None  # told of every batch of writes
+        )
         self.before_reads: Callable[[], None] | None = None  # told when a batch of reads sets out
 
     @property
@@ -143,7 +145,7 @@ class Combine:
             queue.running.discard(this)
             return
         batch = _Batch(queue, entries, this, asyncio.get_running_loop().time())
-        results: Sequence[AnyReply] | Exception
+        results: Sequence[AnyReply | Exception] | Exception
         try:
             results = await self._execute(batch, [command for command, _ in entries])
             if len(results) != len(entries):
@@ -157,15 +159,21 @@ class Combine:
         else:
             self._end(batch, results)
 
-    async def _execute(self, batch: "_Batch", commands: list[Command[Any]]) -> Sequence[AnyReply]:
-        """Execute; what may or may not be done is executed again, for every command knows its own echo."""
+    async def _execute(self, batch: "_Batch", commands: list[Command[Any]]) -> Sequence[AnyReply | Exception]:
+        """Execute; what may or may not be done is executed again, for every command knows its own echo.
+
+        But one whose warrant has lapsed since is not looked at: that does not tell what became of it before.
+        """
         give_up = partial(self._give_up, batch)
         doubt: Unknown | None = None
         for attempt in range(UNKNOWN_ATTEMPTS_MAX):
             if attempt:
                 await asyncio.sleep(_UNKNOWN_PAUSE * attempt)
             try:
-                return await self._carry(commands, give_up)
+                replies = await self._carry(commands, give_up)
+                if doubt is None:
+                    return replies
+                return [_as_failure(doubt) if is_lapsed(reply) else reply for reply in replies]
             except Unknown as error:
                 doubt = error
                 if batch.left:
@@ -183,7 +191,7 @@ class Combine:
         self._lingering.add(batch.task)
         self._end(batch, error)
 
-    def _end(self, batch: "_Batch", results: Sequence[AnyReply] | Exception) -> None:
+    def _end(self, batch: "_Batch", results: Sequence[AnyReply | Exception] | Exception) -> None:
         queue = batch.queue
         told: Sequence[AnyReply | Exception]
         if isinstance(results, Exception):

@@ -23,7 +23,6 @@ from onejob.core.receipt import (
     InProgress,
     Missing,
     PolicyFound,
-    Reason,
     Refused,
     Rejected,
     Replayed,
@@ -31,7 +30,7 @@ from onejob.core.receipt import (
 from onejob.core.reservation import Reserve, Settle
 from onejob.core.sequence import SubmitSequence
 from onejob.core.states import SETTLED
-from onejob.core.step import Command, Warrant, lapsed
+from onejob.core.step import Command, Warrant, is_lapsed, lapsed
 from onejob.core.submission import Submit
 from onejob.core.upkeep import Forget, Purge
 from onejob.engine import Durability, Page, Query
@@ -180,7 +179,8 @@ class Gate:
             known = None
         key = FlightKey(submit.tenant, submit.record_id, submit.fingerprint, submit.user)
         flight = self.cache.flights.get(key)
-        if submit.warrant is not None and (known is not None or flight is not None):
+        # What it was told itself, it may be told again.
+        if submit.warrant is not None and type(known) is not Created and (known or flight):
             self._prove(submit, submit.warrant, reply)
         elif known is not None:
             self._replay(submit, known, reply)
@@ -291,7 +291,7 @@ class Gate:
     def _count(self, arrival: Arrival | SubmitSequence, result: AnyReply | BaseException) -> None:
         word = WORDS.get(type(result), "failed")
         if isinstance(result, Refused):
-            if result.reason is Reason.LAPSED:
+            if is_lapsed(result):
                 return  # it was not looked at
             self.refusals[result.reason] += 1
         self.outcomes.count(arrival.tenant, word)
