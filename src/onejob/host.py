@@ -63,7 +63,7 @@ class Host:
         ids: Ids,
         retention_ms: int = RETENTION_MS,
     ) -> None:
-        combine = combined(engine)
+        combine = self._combine = combined(engine)
         self.gate = Gate(combine, config, clock.monotonic)
         self.tail = Tail(self.gate)
         self.waiters = Waiters()
@@ -83,6 +83,10 @@ class Host:
         self._engine_name = type(engine).__name__.removesuffix("Engine").lower()
         self._swept = Swept()
         self._upkeep_failures = 0
+
+    def expect_many(self) -> None:
+        """Connections are read in this process: there is work for the loop while a batch is under way."""
+        self._combine.whole = True
 
     def start_upkeep(self, *, turn: int = 0, turns: int = 1) -> None:
         """Processes that share a store may take turns: what is in memory each tends itself, the store one of them."""

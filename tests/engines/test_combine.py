@@ -393,3 +393,31 @@ async def test_what_was_given_up_and_then_failed_is_told_once_and_not_sent_again
     assert isinstance((await called(combined, submit("slow")))[0], Created)
     assert not combined._lingering
     await combined.aclose()
+
+
+async def test_where_many_are_expected_a_batch_waits_for_whoever_is_on_the_way(engine: Watched) -> None:
+    combined = Combine(engine, lanes=2)
+    combined.whole = True
+    calls = [called(combined, submit(f"a{n}")) for n in range(6)]
+
+    async def later() -> None:  # in the next turn of the loop, as another read of sockets would be
+        calls.extend(called(combined, submit(f"b{n}")) for n in range(6))
+
+    await asyncio.gather(*calls[:6], asyncio.create_task(later()))
+    await asyncio.gather(*calls)
+    assert [len(batch) for batch in engine.batches] == [12], "neither shared out nor sent too soon"
+    await combined.aclose()
+
+
+async def test_where_many_are_expected_one_alone_does_not_wait(engine: Watched) -> None:
+    turns: list[int] = []
+    for whole in (False, True):
+        combined = Combine(engine)
+        combined.whole = whole
+        before, call = len(engine.batches), called(combined, submit(f"alone{whole}"))
+        turns.append(0)
+        while len(engine.batches) == before:
+            await asyncio.sleep(0)
+            turns[-1] += 1
+        await call
+    assert turns[0] == turns[1]

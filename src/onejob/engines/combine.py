@@ -35,6 +35,7 @@ log = logging.getLogger("onejob")
 
 BATCH_MAX = 1024
 SHARE_MIN = 4
+TURNS_MAX = 4
 QUEUE_MAX = 32_768
 UNKNOWN_ATTEMPTS_MAX = 3
 STALL_SECONDS = 5.0  # who waited behind a batch that failed only after this long has waited enough
@@ -62,6 +63,7 @@ class Combine:
         self._carry: Carry = engine.carry if isinstance(engine, Carrying) else _carried_by(engine)
         self._lingering: set[asyncio.Task[None]] = set()  # what goes on, though nobody waits for it
         self._closed = False
+        self.whole = False  # True: whoever is on the way is waited for, and all go in one batch
         self.trouble: Exception | None = None  # of the last batch of writes; None: it went well
         self.committed: Callable[[Sequence[AnyReply | Exception]], None] | None = (
             None  # told of every batch of writes
@@ -131,12 +133,15 @@ class Combine:
         queue.running.add(asyncio.get_running_loop().create_task(self._run(queue)))
 
     async def _run(self, queue: "Queue") -> None:
+        if self.whole and queue is not self._reads:
+            await _settled(queue)
         queue.starting = False
         if queue is self._reads and self.before_reads is not None:
             self.before_reads()
-        # Shared out, so that one batch is prepared while another is made durable.
         free = queue.lanes - len(queue.running) + 1
-        entries = queue.take(min(max(SHARE_MIN, -(-queue.size // free)), self._batch_max))
+        # Shared out, so that one batch is prepared while another is made durable; unless there is other work then.
+        share = queue.size if self.whole else max(SHARE_MIN, -(-queue.size // free))
+        entries = queue.take(min(share, self._batch_max))
         if queue.size and free > 1:
             self._start(queue)
         this = asyncio.current_task()
@@ -228,6 +233,16 @@ class _Batch:
         self.task = task
         self.begin = begin
         self.left = False  # whoever waited was told to wait no longer
+
+
+async def _settled(queue: Queue) -> None:
+    """Until a turn of the loop brings nobody new: whoever is being read in this moment joins. One alone never waits."""
+    seen = 1 if len(queue.running) == 1 else 0
+    for _ in range(TURNS_MAX):
+        if queue.size <= seen:
+            return
+        seen = queue.size
+        await asyncio.sleep(0)
 
 
 def _carried_by(engine: Engine) -> Carry:

@@ -175,32 +175,31 @@ class Gate:
     def _submit(self, submit: Submit, reply: "asyncio.Future[AnyReply]") -> None:
         known = self.cache.recall(submit)
         # What a key without a job is remembered for is no answer to who wants one: that is for the engine to judge.
-        if known is not None and is_wrapped(known):
-            known = None
+        if known is not None and not is_wrapped(known):
+            warrant = None if type(known) is Created else submit.warrant  # its own answer it may hear again
+            if warrant is None:
+                self._replay(submit, known, reply)
+            else:
+                self._prove(submit, warrant, reply)
+            return
         key = FlightKey(submit.tenant, submit.record_id, submit.fingerprint, submit.user)
         flight = self.cache.flights.get(key)
-        # What it was told itself, it may be told again.
-        if submit.warrant is not None and type(known) is not Created and (known or flight):
-            self._prove(submit, submit.warrant, reply)
-        elif known is not None:
-            self._replay(submit, known, reply)
-        elif flight is not None:
-            flight.append(Waiting(submit, reply, self._monotonic()))
-        else:
+        if flight is None:
             self.cache.flights[key] = [Waiting(submit, reply, self._monotonic())]
             self._inner.post(submit, self._landing(key))
+        elif submit.warrant is None:
+            flight.append(Waiting(submit, reply, self._monotonic()))
+        else:
+            self._prove(submit, submit.warrant, reply)
 
     def _prove(self, submit: Submit, warrant: Warrant, reply: "asyncio.Future[AnyReply]") -> None:
         """The engine proves only what it is asked for: look whether the right stands before it is answered."""
 
         def land(result: AnyReply | Exception) -> None:
-            match result:
-                case PolicyFound(policy, at) if warrant.stands(policy, at):
-                    self._submit(replace(submit, warrant=None), reply)
-                case PolicyFound(_, at) | Missing(at):
-                    delivery(reply)(lapsed(at))
-                case _:
-                    delivery(reply)(result)
+            if isinstance(result, PolicyFound) and warrant.stands(result.policy, result.at):
+                self._submit(replace(submit, warrant=None), reply)
+                return
+            delivery(reply)(lapsed(result.at) if isinstance(result, (PolicyFound, Missing)) else result)
 
         self._looks.post(LookUpPolicy(tenant=submit.tenant, policy_id=warrant.policy), land)
 

@@ -84,6 +84,7 @@ class App:
         rates: Rates | None = None,  # None: as the config says, for this process
         since: float | None = None,  # on the monotonic clock: when the service started
     ) -> None:
+        ledger._host.expect_many()
         self._ledger = ledger
         self._config = config or ServiceConfig()
         self._authenticate = authenticate or _as_configured(ledger, self._config)
