@@ -44,17 +44,16 @@ class Working:
     """The facts of one batch while its commands are folded over them."""
 
     __slots__ = (
-        "_adds", "_cuts", "_gone", "_jobs", "_loaded", "_places", "_policies", "_records", "_streams",
-        "_tallies", "tables",
+        "_adds", "_cuts", "_gone", "_jobs", "_loaded", "_policies", "_records", "_streams", "_tallies",
+        "tables",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.tables: list[dict[bytes, Any]] = [{} for _ in _KINDS]
-        self._loaded: list[dict[bytes, Any]] = [{} for _ in _KINDS]  # as it was before the first change
-        self._places = {cls: (self.tables[kind], self._loaded[kind]) for cls, kind in KINDS.items()}
-        self._records: dict[bytes, Record | None] = self.tables[Kind.RECORD]
-        self._jobs: dict[bytes, Job | None] = self.tables[Kind.JOB]
-        self._streams, self._tallies, self._policies = self.tables[Kind.STREAM :]
+        self.tables: list[dict[bytes, Any]] = [{}, {}, {}, {}, {}]  # by kind
+        self._loaded: list[dict[bytes, Any]] = [{}, {}, {}, {}, {}]  # as it was before the first change
+        self._records: dict[bytes, Record | None]
+        self._jobs: dict[bytes, Job | None]
+        self._records, self._jobs, self._streams, self._tallies, self._policies = self.tables
         self._adds: list[Attachment] = []
         self._cuts: list[Cut] = []
         self._gone: set[bytes] = set()  # dropped on the way, even if made anew since
@@ -112,23 +111,23 @@ class Working:
         """
         tenant = footprint.tenant
         named = (footprint.record, *footprint.jobs, *facts.jobs)
-        moves: list[tuple[Any, bytes, Any, Fact | None]] = []
+        moves: list[tuple[Kind, bytes, Any, Fact | None]] = []
         for fact in step.puts:
-            place = self._places[type(fact)]
-            old = place[0].get(fact.id)
+            kind = KINDS[type(fact)]
+            old = self.tables[kind].get(fact.id)
             is_named = fact.id in named or _is_further_named(fact.id, footprint, facts)
             if not is_named or fact.tenant != tenant or (old is not None and old.tenant != tenant):
                 raise Trespass("a put outside the footprint, or outside the tenant")
             if fact.version != (1 if old is None else old.version + 1):
                 raise Trespass("a put that does not follow the version it was shown")
-            moves.append((place, fact.id, old, fact))
+            moves.append((kind, fact.id, old, fact))
         for fact in step.drops:
-            place = self._places[type(fact)]
-            old = place[0].get(fact.id)
+            kind = KINDS[type(fact)]
+            old = self.tables[kind].get(fact.id)
             is_named = fact.id in named or _is_further_named(fact.id, footprint, facts)
             if not is_named or old is None or old.tenant != tenant:
                 raise Trespass("a drop outside the footprint, or outside the tenant")
-            moves.append((place, fact.id, old, None))
+            moves.append((kind, fact.id, old, None))
         made = [fact.id for fact in step.puts]
         for add in step.adds:
             if add.job_id not in facts.jobs and add.job_id not in made:
@@ -136,9 +135,9 @@ class Working:
         for cut in step.cuts:
             if cut.job_id not in facts.jobs:
                 raise Trespass("a cut from a job that is not there")
-        for (table, loaded), id, old, new in moves:
-            loaded.setdefault(id, old)
-            table[id] = new
+        for kind, id, old, new in moves:
+            self._loaded[kind].setdefault(id, old)
+            self.tables[kind][id] = new
         if step.drops:
             gone = {fact.id for fact in step.drops}
             self._gone |= gone
@@ -218,11 +217,11 @@ def vacant(footprints: Sequence[Footprint]) -> Working:
     working = Working()
     records, jobs, streams, tallies, policies = working.tables
     for f in footprints:
-        for table, id in ((records, f.record), (streams, f.stream), (tallies, f.tally), (policies, f.policy)):
-            if id:
-                table[id] = None
+        records[f.record] = streams[f.stream] = tallies[f.tally] = policies[f.policy] = None
         for id in f.jobs:
             jobs[id] = None
+    for table in working.tables:
+        table.pop(b"", None)  # names nothing
     return working
 
 

@@ -32,13 +32,12 @@ def decided_anew(commands: Sequence[Command[Any]], footprints: Sequence[Footprin
 
 def _unmade(footprints: Sequence[Footprint], made: set[bytes]) -> dict[Kind, list[bytes]]:
     """What the decisions saw not to be there, and do not make: it must not be there when they are stored."""
-    named = (
-        (Kind.STREAM, {f.stream for f in footprints}),
-        (Kind.TALLY, {f.tally for f in footprints}),
-        (Kind.POLICY, {f.policy for f in footprints}),
-    )
-    unmade = {kind: sorted(ids - made - {b""}) for kind, ids in named}
-    return {kind: ids for kind, ids in unmade.items() if ids}
+    named: dict[Kind, set[bytes]] = {Kind.STREAM: set(), Kind.TALLY: set(), Kind.POLICY: set()}
+    for f in footprints:
+        for kind, id in ((Kind.STREAM, f.stream), (Kind.TALLY, f.tally), (Kind.POLICY, f.policy)):
+            if id and id not in made:
+                named[kind].add(id)
+    return {kind: sorted(ids) for kind, ids in named.items() if ids}
 
 
 def _warrants(footprints: Sequence[Footprint]) -> tuple[list[Any], ...]:
