@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
-from tests.postgres_server import Server
-
+from .database import database_server
 from .http import Run, Started, started, wrk
 from .measure import Report
 from .redis import redis_program, redis_running
@@ -28,7 +27,7 @@ async def middleware(folder: Path, report: Report, rounds: int) -> None:
         report.row("skipped: wrk or starlette is not installed", "-")
         return
     async with AsyncExitStack() as stack:
-        server = Server(shared_buffers="128MB", max_wal_size="4GB", checkpoint_timeout="30min")
+        server = database_server()
         stack.callback(server.remove)
         server.make()
         server.start()

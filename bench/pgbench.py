@@ -9,6 +9,7 @@ from statistics import median
 
 from tests.postgres_server import SUPERUSER, Server
 
+from .database import database_server
 from .http import SECONDS, Started, api_key, started, wrk
 from .measure import Report
 
@@ -27,7 +28,7 @@ async def pgbench(folder: Path, report: Report, rounds: int) -> None:
     if shutil.which("wrk") is None:
         report.row("skipped: wrk is not installed", "-")
         return
-    server = Server(shared_buffers="128MB", max_wal_size="4GB", checkpoint_timeout="30min")
+    server = database_server()
     services: list[Started] = []
     try:
         server.make()

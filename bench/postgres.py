@@ -6,8 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
-from tests.postgres_server import Server
-
+from .database import database_server
 from .measure import Report
 
 # At each number of callers: how many submissions a round has, ours and theirs, and the bars of the two.
@@ -20,7 +19,7 @@ Side = asyncio.subprocess.Process
 
 async def postgres(report: Report, rounds: int) -> None:
     report.title("Submissions per second on PostgreSQL, durable before the answer (library, one process)")
-    server = Server(shared_buffers="128MB", max_wal_size="4GB", checkpoint_timeout="30min")
+    server = database_server()
     sides: dict[str, Side] = {}
     try:
         server.make()

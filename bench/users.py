@@ -21,8 +21,8 @@ from onejob.engines.sqlite import SqliteEngine
 from onejob.ids import new_job_id
 from onejob.intake import Caller, submit_of
 from onejob.settings import IdempotencyConfig
-from tests.postgres_server import Server
 
+from .database import database_server
 from .made import random_keys, submission
 from .measure import Laps, Report, Work, rates
 
@@ -36,7 +36,7 @@ LIMITS = encoded(Limits(10**9, 10**9, 10**9, CostLimit(10**15, Period.MONTH)))
 async def users(folder: Path, report: Report, rounds: int) -> None:
     """On each engine that many callers share."""
     await _compare("SQLite", await SqliteEngine.open(str(folder / "users.db")), report, rounds)
-    server = Server(shared_buffers="128MB", max_wal_size="4GB", checkpoint_timeout="30min")
+    server = database_server()
     try:
         server.make()
         server.start()

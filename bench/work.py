@@ -10,8 +10,7 @@ from statistics import median
 from time import perf_counter
 from typing import NamedTuple
 
-from tests.postgres_server import Server
-
+from .database import database_server
 from .measure import Report
 from .redis import redis_program, redis_running
 
@@ -49,7 +48,7 @@ async def work(folder: Path, report: Report, rounds: int, jobs: int) -> None:
     report.title(f"Jobs through per second ({CONCURRENCY} at once in each worker, an empty handler)")
     async with AsyncExitStack() as stack:
         places = [Place("onejob", f"sqlite:///{folder / 'work.db'}", jobs)]
-        server = Server(shared_buffers="128MB", max_wal_size="4GB", checkpoint_timeout="30min")
+        server = database_server()
         stack.callback(server.remove)
         server.make()
         server.start()
