@@ -10,7 +10,7 @@ from .database import database_server
 from .measure import Report
 
 # At each number of callers: how many submissions a round has, ours and theirs, and the bars of the two.
-CALLERS = {1: (600, 200, 2.0, 3.0), 16: (8_000, 800, 6.0, 15.0), 64: (16_000, 960, 10.0, 25.0)}
+CALLERS = {1: (1_500, 500, 2.0, 3.0), 16: (8_000, 800, 6.0, 15.0), 64: (16_000, 960, 10.0, 25.0)}
 PACKAGES = {"onejob": "onejob", "procrastinate": "procrastinate", "DBOS": "dbos"}
 REPOSITORY = Path(__file__).parents[1]
 

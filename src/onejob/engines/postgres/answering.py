@@ -44,7 +44,7 @@ async def on_link(link: Link, work: Callable[[Any], Awaitable[T]], attempt: Atte
     loop = asyncio.get_running_loop()
     until = loop.time() + RECONNECT_SECONDS
     while True:
-        connection = await link.ready(until)
+        connection = link.connection or await link.ready(until)
         attempt.committing = False
         try:
             return await work(connection)

@@ -82,10 +82,16 @@ class Link:
     def begin(self, mode: str = "") -> str:
         return f"BEGIN {mode}" + (_SET_LOCAL if self.pooled else "")
 
+    @property
+    def connection(self) -> Any:
+        """The connection, if there is one that is not lost as far as is known."""
+        connection = self._connection
+        return None if connection is None or connection.is_closed() else connection
+
     async def ready(self, until: float) -> Any:
         """The connection; a lost one is made anew, as often as it takes, until then by the loop's clock."""
-        if self._connection is not None and not self._connection.is_closed():
-            return self._connection
+        if (connection := self.connection) is not None:
+            return connection
         loop = asyncio.get_running_loop()
         pause = _PAUSE_FIRST
         while True:
