@@ -421,3 +421,18 @@ async def test_where_many_are_expected_one_alone_does_not_wait(engine: Watched) 
             turns[-1] += 1
         await call
     assert turns[0] == turns[1]
+
+
+async def test_whoever_gives_up_the_second_attempt_still_doubts_the_first() -> None:
+    engine = Slow(FakeClock())
+    combined = Combine(engine)
+    engine.after.append(Unknown("the answer was lost"))
+    call = called(combined, submit("doubtful"))
+    while len(engine.give_ups) < 2:
+        await settle_down()
+        engine.hold()
+    engine.give_ups[1](Unavailable("this attempt did nothing"))
+    with pytest.raises(Unknown, match="lost"):
+        await call
+    engine.free()
+    await combined.aclose()

@@ -29,6 +29,7 @@ from .queues import Deliver, Load, Queue
 from .replies import all_or_failure, each
 
 T = TypeVar("T")
+Listener = Callable[[Sequence[AnyReply | Exception]], None]
 Carry = Callable[[Sequence[Command[Any]], Callable[[Exception], None]], Awaitable[Sequence[AnyReply]]]
 
 log = logging.getLogger("onejob")
@@ -65,9 +66,7 @@ class Combine:
         self._closed = False
         self.whole = False  # True: whoever is on the way is waited for, and all go in one batch
         self.trouble: Exception | None = None  # of the last batch of writes; None: it went well
-        self.committed: Callable[[Sequence[AnyReply | Exception]], None] | None = (
-            None  # told of every batch of writes
-        )
+        self.committed: Listener | None = None  # told of every batch of writes
         self.before_reads: Callable[[], None] | None = None  # told when a batch of reads sets out
 
     @property
@@ -170,31 +169,30 @@ class Combine:
         But one whose warrant has lapsed since is not looked at: that does not tell what became of it before.
         """
         give_up = partial(self._give_up, batch)
-        doubt: Unknown | None = None
         for attempt in range(UNKNOWN_ATTEMPTS_MAX):
             if attempt:
                 await asyncio.sleep(_UNKNOWN_PAUSE * attempt)
             try:
                 replies = await self._carry(commands, give_up)
-                if doubt is None:
+                if batch.doubt is None:
                     return replies
-                return [_as_failure(doubt) if is_lapsed(reply) else reply for reply in replies]
+                return [_as_failure(batch.doubt) if is_lapsed(reply) else reply for reply in replies]
             except Unknown as error:
-                doubt = error
+                batch.doubt = error
                 if batch.left:
                     break
             except Unavailable as error:
-                if doubt is None:
+                if batch.doubt is None:
                     raise
-                raise doubt from error  # this attempt did nothing, but an earlier one may have
-        assert doubt is not None
-        raise doubt
+                raise batch.doubt from error  # this attempt did nothing, but an earlier one may have
+        assert batch.doubt is not None
+        raise batch.doubt
 
     def _give_up(self, batch: "_Batch", error: Exception) -> None:
         """The engine goes on, but nobody is to wait for it any longer."""
         batch.left = True
         self._lingering.add(batch.task)
-        self._end(batch, error)
+        self._end(batch, batch.doubt or error)
 
     def _end(self, batch: "_Batch", results: Sequence[AnyReply | Exception] | Exception) -> None:
         queue = batch.queue
@@ -219,7 +217,7 @@ class Combine:
 class _Batch:
     """Commands on their way, and who is to be told."""
 
-    __slots__ = ("begin", "entries", "left", "queue", "task")
+    __slots__ = ("begin", "doubt", "entries", "left", "queue", "task")
 
     def __init__(
         self,
@@ -232,6 +230,7 @@ class _Batch:
         self.entries = entries
         self.task = task
         self.begin = begin
+        self.doubt: Unknown | None = None  # of an attempt that may have done it
         self.left = False  # whoever waited was told to wait no longer
 
 
