@@ -187,6 +187,14 @@ class Carrying(Protocol):
 
 
 @runtime_checkable
+class Crowded(Protocol):
+    """Others write to its store at the same time, and what they have seen may be older than what is committed."""
+
+    async def quiet(self) -> None:
+        """Return when whoever was writing has ended: who writes now sees all that was committed before."""
+
+
+@runtime_checkable
 class Near(Protocol):
     """It can answer point reads at once, without waiting for anything."""
 

@@ -436,3 +436,20 @@ async def test_whoever_gives_up_the_second_attempt_still_doubts_the_first() -> N
         await call
     engine.free()
     await combined.aclose()
+
+
+async def test_closing_does_not_wait_for_what_was_given_up() -> None:
+    engine = Slow(FakeClock())
+    combined = Combine(engine)
+    engine.hold()
+    call = called(combined, submit("slow"))
+    await settle_down()
+    closing = asyncio.create_task(combined.aclose())
+    await asyncio.sleep(0.1)
+    assert not closing.done(), "somebody waits for the answer"
+    engine.give_ups[0](Unknown("it takes too long"))
+    with pytest.raises(Unknown):
+        await call
+    await asyncio.wait_for(closing, 5)
+    engine.free()
+    await settle_down()

@@ -17,6 +17,7 @@ from onejob.engine import JobPage, Unavailable, Unknown
 from onejob.engines import postgres as module
 from onejob.engines.postgres import PostgresEngine, answering
 from onejob.engines.postgres.link import Uncancelled
+from onejob.engines.postgres.store import Store
 
 from .cutting import Cut, Relay, relayed
 
@@ -249,6 +250,45 @@ async def test_who_waits_too_long_is_told_the_truth(
     assert {job.key for job in await listed(cable.other, Kind.JOB)} - {"sent"} == {"first", "after"}
     assert await listed(cable.other, Kind.POLICY) == []
     await ask(cable.engine, written(a_policy()), Seen)
+
+
+async def test_what_nobody_waits_for_any_more_is_not_read(
+    cable: Cable, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
+    asked: list[str] = []
+    fetch = Store.fetch
+
+    async def watched(self: Store, connection: Any, sql: str, values: list[Any]) -> list[Any]:
+        asked.append(sql)
+        return await fetch(self, connection, sql, values)
+
+    monkeypatch.setattr(Store, "fetch", watched)
+    blocker = await asyncpg.connect(postgres_url)
+    await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
+    scans = [asyncio.create_task(listed(cable.engine, Kind.JOB)) for _ in range(5)]
+    results = await asyncio.gather(*scans, return_exceptions=True)
+    assert {type(result) for result in results} == {Unavailable}
+    await blocker.execute("COMMIT")
+    await blocker.close()
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 15)
+    await listed(cable.engine, Kind.JOB)
+    assert len(asked) == 2, "the one that had set out, and the one that somebody waits for"
+
+
+async def test_quiet_is_when_whoever_was_writing_has_ended(cable: Cable, postgres_url: str) -> None:
+    await cable.engine.quiet()
+    before, after = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
+    write = "BEGIN; LOCK TABLE job IN ROW EXCLUSIVE MODE"
+    await before.execute(write)
+    quiet = asyncio.create_task(cable.engine.quiet())
+    await asyncio.sleep(0.1)
+    assert not quiet.done()
+    await after.execute(write)  # it sees all that was committed when the other began
+    await before.execute("COMMIT")
+    await asyncio.wait_for(quiet, 10)
+    await before.close()
+    await after.close()
 
 
 async def _waits_for_a_lock(connection: Any) -> None:

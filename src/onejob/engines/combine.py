@@ -14,6 +14,7 @@ from onejob.core.receipt import AnyReply
 from onejob.core.step import Command, is_lapsed
 from onejob.engine import (
     Carrying,
+    Crowded,
     Durability,
     Engine,
     Near,
@@ -41,6 +42,7 @@ QUEUE_MAX = 32_768
 UNKNOWN_ATTEMPTS_MAX = 3
 STALL_SECONDS = 5.0  # who waited behind a batch that failed only after this long has waited enough
 _UNKNOWN_PAUSE = 0.02
+_CLOSE_PAUSE = 0.05
 
 
 class Combine:
@@ -107,6 +109,11 @@ class Combine:
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self._engine.scan(query)
 
+    async def quiet(self) -> None:
+        """Until whoever was writing to the engine has ended, where many write at once."""
+        if isinstance(self._engine, Crowded):
+            await self._engine.quiet()
+
     def listen(self, wake: Callable[[bytes], None]) -> None:
         """Hear of records that others settle, where the engine tells; nobody may rely on it."""
         if isinstance(self._engine, Telling):
@@ -123,7 +130,10 @@ class Combine:
         self._closed = True
         for queue in (self._writes, self._changes, self._reads):
             while queue.running or queue.starting:
-                await (asyncio.wait(queue.running) if queue.running else asyncio.sleep(0))
+                # Looked at again and again: a batch may be given up, and its task go on.
+                await (
+                    asyncio.wait(queue.running, timeout=_CLOSE_PAUSE) if queue.running else asyncio.sleep(0)
+                )
         await self._engine.aclose()
 
     def _start(self, queue: "Queue") -> None:

@@ -33,7 +33,7 @@ from onejob.core.states import SETTLED
 from onejob.core.step import Command, Warrant, is_lapsed, lapsed
 from onejob.core.submission import Submit
 from onejob.core.upkeep import Forget, Purge
-from onejob.engine import Durability, Page, Query
+from onejob.engine import Durability, Page, Query, Unavailable, Unknown
 from onejob.settings import IdempotencyConfig
 
 from .awaited import Awaited
@@ -47,6 +47,7 @@ from .queues import Deliver, Load
 from .replies import all_or_failure, each
 
 T = TypeVar("T")
+Future = asyncio.Future[AnyReply]
 
 WRAPPED_BYTES_MAX = 1024
 _COUNTED = ("replayed", "rejected", "conflict")
@@ -71,7 +72,7 @@ class Gate:
     async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
         return all_or_failure(await self.results(commands))
 
-    def reply(self, command: Command[Any]) -> "asyncio.Future[AnyReply]":
+    def reply(self, command: Command[Any]) -> Future:
         """The reply to one command that is no submission; most questions are one."""
         assert not isinstance(command, Arrival)
         return self._enter(command)
@@ -107,6 +108,9 @@ class Gate:
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self._inner.scan(query)
 
+    async def quiet(self) -> None:
+        await self._inner.quiet()
+
     def release_waiters(self) -> None:
         """From now on nobody waits for somebody else's submission; whoever does is told that it is in progress."""
         self._awaited.close()
@@ -140,16 +144,14 @@ class Gate:
             result = await self._enter(command)
         except Exception as error:  # noqa: BLE001 - it is the result
             result = error
-        if isinstance(command, Arrival):
-            if type(result) is InProgress and self._config.wait_for_pending:
-                result = await self._wait(command, result)
-            self._count(command, result)
-        elif isinstance(command, SubmitSequence):
+        if type(result) is InProgress and isinstance(command, Arrival) and self._config.wait_for_pending:
+            result = await self._wait(command, result)
+        if isinstance(command, (Arrival, SubmitSequence)):
             self._count(command, result)
         return result
 
-    def _enter(self, command: Command[Any]) -> "asyncio.Future[AnyReply]":
-        reply: asyncio.Future[AnyReply] = asyncio.get_running_loop().create_future()
+    def _enter(self, command: Command[Any]) -> Future:
+        reply: Future = asyncio.get_running_loop().create_future()
         if type(command) is Submit and command.record_id:
             self._submit(command, reply)
         elif type(command) is Reserve and not command.job_id:
@@ -162,7 +164,7 @@ class Gate:
             self._inner.post(command, delivery(reply))
         return reply
 
-    def _touch(self, command: Settle | Forget | Purge, reply: "asyncio.Future[AnyReply]") -> None:
+    def _touch(self, command: Settle | Forget | Purge, reply: Future) -> None:
         """A key is being changed through this gate: forget it, and wake whoever waits for it."""
         self.cache.forget(command.record_id)
         self._inner.post(command, Landing(self._touched, command, reply, 0.0))
@@ -172,7 +174,7 @@ class Gate:
         self.cache.forget(command.record_id)
         self._awaited.wake(command.record_id)
 
-    def _submit(self, submit: Submit, reply: "asyncio.Future[AnyReply]") -> None:
+    def _submit(self, submit: Submit, reply: Future) -> None:
         known = self.cache.recall(submit)
         # What a key without a job is remembered for is no answer to who wants one: that is for the engine to judge.
         if known is not None and not is_wrapped(known):
@@ -192,7 +194,7 @@ class Gate:
         else:
             self._prove(submit, submit.warrant, reply)
 
-    def _prove(self, submit: Submit, warrant: Warrant, reply: "asyncio.Future[AnyReply]") -> None:
+    def _prove(self, submit: Submit, warrant: Warrant, reply: Future) -> None:
         """The engine proves only what it is asked for: look whether the right stands before it is answered."""
 
         def land(result: AnyReply | Exception) -> None:
@@ -203,7 +205,7 @@ class Gate:
 
         self._looks.post(LookUpPolicy(tenant=submit.tenant, policy_id=warrant.policy), land)
 
-    def _reserve(self, reserve: Reserve, reply: "asyncio.Future[AnyReply]") -> None:
+    def _reserve(self, reserve: Reserve, reply: Future) -> None:
         """A key without a job: what it was settled with cannot change, and is remembered unless it is large."""
         known = self.cache.recall(reserve)
         if known is not None and is_wrapped(known):
@@ -226,18 +228,21 @@ class Gate:
                 shared = shared_of(result, leader, follower)
                 # Only what was alive when it came; no longer than a gate remembers, for `forget` counts on that.
                 if shared is None or follower.since >= self.cache.until(shared, leader.since):
-                    self._ask(follower.submit, follower.reply)
+                    self._ask(
+                        follower.submit, follower.reply, result if isinstance(result, Unknown) else None
+                    )
                 else:
                     follower.reply.set_result(shared)
 
         return land
 
-    def _ask(self, submit: Submit, reply: "asyncio.Future[AnyReply]") -> None:
+    def _ask(self, submit: Submit, reply: Future, doubt: Unknown | None = None) -> None:
         sent = self._monotonic()
 
         def land(result: AnyReply | Exception) -> None:
             self._keep(submit, result, sent)
-            delivery(reply)(result)
+            # That this question did nothing settles no doubt about the one that it joined.
+            delivery(reply)(doubt if doubt is not None and isinstance(result, Unavailable) else result)
 
         self._inner.post(submit, land)
 
@@ -245,9 +250,7 @@ class Gate:
         if isinstance(result, (Created, Replayed, Rejected)):
             self.cache.remember(submit, result, sent)
 
-    def _replay(
-        self, submit: Submit, known: Created | Replayed | Rejected, reply: "asyncio.Future[AnyReply]"
-    ) -> None:
+    def _replay(self, submit: Submit, known: Created | Replayed | Rejected, reply: Future) -> None:
         """Answer from memory what cannot change any more; the state of anything else is read."""
         if isinstance(known, Rejected) or known.job is None or known.job.state in SETTLED:
             reply.set_result(known)
@@ -255,9 +258,7 @@ class Gate:
         look = LookUpJob(tenant=submit.tenant, job_id=known.job.id)
         self._looks.post(look, self._looked(submit, known, reply))
 
-    def _looked(
-        self, submit: Submit, known: Created | Replayed, reply: "asyncio.Future[AnyReply]"
-    ) -> Deliver:
+    def _looked(self, submit: Submit, known: Created | Replayed, reply: Future) -> Deliver:
         def land(result: AnyReply | Exception) -> None:
             match result:
                 case Found(None, Job() as job, at):

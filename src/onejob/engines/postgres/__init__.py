@@ -34,6 +34,7 @@ LANES = 2
 # What only makes something new is inserted in one statement; a single command beside it that changes something
 # would cost the whole batch its way.
 APART = 1
+_QUIET_PAUSE = 0.005
 
 
 class PostgresEngine:
@@ -100,6 +101,16 @@ class PostgresEngine:
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self._waited_for(lambda give_up: self._timed(partial(self._scan, query), give_up))
 
+    async def quiet(self) -> None:
+        """A statement locks its tables before it looks: who has no lock yet will see all that is committed by now."""
+        writers = await self._writing(None)
+        until = asyncio.get_running_loop().time() + ANSWER_SECONDS
+        while writers:
+            if asyncio.get_running_loop().time() >= until:
+                raise Unavailable(f"others are still writing to {self._address.shown}; repeat")
+            await asyncio.sleep(_QUIET_PAUSE)
+            writers = await self._writing(writers)
+
     def listen(self, wake: Wake) -> None:
         """Call with the identity of every record that is settled, here or in another process, as far as it is heard."""
         if not self._closed:
@@ -130,6 +141,7 @@ class PostgresEngine:
         lanes = self._writers if writes else self._reader
         store = await lanes.get() if lanes.empty() else lanes.get_nowait()
         try:
+            attempt.begin()
             return await answered(store.link, store.write if writes else store.read, commands, attempt)
         finally:
             lanes.put_nowait(store)
@@ -138,6 +150,7 @@ class PostgresEngine:
         least, rows = b"", []
         store = await self._reader.get()
         try:
+            attempt.begin()
             if (bound := queries.bound(self._words, query)) is not None:
                 found = await self._fetched(store, bound, attempt)
                 least = found[0][0] if found else b""
@@ -151,6 +164,19 @@ class PostgresEngine:
         finally:
             self._reader.put_nowait(store)
         return queries.page(query, rows, least)
+
+    async def _writing(self, among: list[str] | None) -> list[str]:
+        """The transactions that write jobs; where some are named, those among them."""
+        return await self._waited_for(lambda give_up: self._timed(partial(self._writers_of, among), give_up))
+
+    async def _writers_of(self, among: list[str] | None, attempt: Attempt) -> list[str]:
+        store = await self._reader.get()
+        try:
+            attempt.begin()
+            rows = await self._fetched(store, (self._words.writers, [among]), attempt)
+        finally:
+            self._reader.put_nowait(store)
+        return [row[0] for row in rows]
 
     async def _fetched(self, store: Store, asked: tuple[str, list[Any]], attempt: Attempt) -> list[Any]:
         return await on_link(store.link, lambda connection: store.fetch(connection, *asked), attempt)

@@ -11,7 +11,10 @@ class Attempt:
         self.done = False  # part of it is committed
         self.given_up = False
 
-    def commit(self) -> None:
+    def begin(self) -> None:
         if self.given_up:
             raise Unavailable("nobody waits for this any more: nothing was done")
+
+    def commit(self) -> None:
+        self.begin()
         self.committing = True

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from .attempt import Attempt
 
+_PAUSE = 0.01
 GiveUp = Callable[[Exception], None]
 
 
@@ -16,7 +17,6 @@ class Patience:
         self._waiting: dict[Attempt, tuple[float, GiveUp]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # when the timer runs out
-        self._ended: asyncio.Future[None] | None = None
 
     def begin(self, attempt: Attempt, seconds: float, give_up: GiveUp) -> None:
         loop = asyncio.get_running_loop()
@@ -27,17 +27,16 @@ class Patience:
 
     def end(self, attempt: Attempt) -> None:
         del self._waiting[attempt]
-        if not self._waiting and self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     async def over(self, seconds: float) -> None:
-        """Wait until nothing is under way, but no longer than that."""
-        if self._waiting:
-            self._ended = asyncio.get_running_loop().create_future()
-            await asyncio.wait((self._ended,), timeout=seconds)
+        """Wait until nothing is under way that somebody waits for, but no longer than that."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while not all(one.given_up for one in self._waiting) and loop.time() < until:  # noqa: ASYNC110 - once
+            await asyncio.sleep(_PAUSE)
         if self._timer is not None:
             self._timer.cancel()
 

@@ -35,6 +35,11 @@ class Statements:
         self.time = f"SELECT {self._head}"
         self.stamp = f'"{schema}".onejob_stamp'
         self.channel = f"onejob_{schema}"
+        self.writers = (
+            "SELECT DISTINCT virtualtransaction FROM pg_catalog.pg_locks WHERE mode = 'RowExclusiveLock' AND granted "
+            f"AND relation = '{self.table('job')}'::regclass AND pid <> pg_backend_pid() "
+            "AND ($1::text[] IS NULL OR virtualtransaction = ANY ($1::text[]))"
+        )
         self.storing = cache(self._storing)
         self.inserting = cache(self._inserting)
         self.single = cache(self._single)
