@@ -28,7 +28,6 @@ from onejob.core.states import JobState
 from onejob.core.submission import Submit
 from onejob.core.upkeep import Purge
 from onejob.engine import Unavailable, Unknown
-from onejob.engines.combine import UNKNOWN_ATTEMPTS_MAX
 from tests.engines.gated import Gated
 from tests.engines.watched import settle_down
 
@@ -80,19 +79,6 @@ async def test_a_failure_is_not_shared(gate: Gated, failure: Exception) -> None:
     assert count(replies, Created) == 1
     assert count(replies, Replayed) == 3
     assert len(await listed(gate.engine, Kind.JOB)) == 1
-
-
-async def test_a_follower_keeps_the_doubt_of_its_leader_where_its_own_question_did_nothing(
-    gate: Gated,
-) -> None:
-    """A repetition that joins its own first attempt: that it was refused does not say what became of that one."""
-    leader, follower = await gate.in_flight([hourly(), hourly()])
-    gate.engine.before.extend([Unknown("lost")] * UNKNOWN_ATTEMPTS_MAX + [Unavailable("locked")])
-    results = await gate.landed([leader, follower])
-    assert [type(result) for result in results] == [Unknown, Unknown]
-    gate.engine.before.extend([Unavailable("away"), Unavailable("away")])
-    results = await gate.landed(await gate.in_flight([hourly(), hourly()]))
-    assert [type(result) for result in results] == [Unavailable, Unavailable]
 
 
 async def test_a_conflict_is_not_shared(gate: Gated) -> None:

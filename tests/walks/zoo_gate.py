@@ -72,7 +72,7 @@ def share_what_is_in_progress() -> Iterator[Parts]:
 @bug
 def followers_forgotten_on_failure() -> Iterator[Parts]:
     class Forgetful(Gate):
-        def _ask(self, submit: Submit, reply: Any, doubt: Any = None) -> None:
+        def _ask(self, submit: Submit, reply: Any) -> None:
             pass
 
     yield with_parts(gate=Forgetful)

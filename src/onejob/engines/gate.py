@@ -33,7 +33,7 @@ from onejob.core.states import SETTLED
 from onejob.core.step import Command, Warrant, is_lapsed, lapsed
 from onejob.core.submission import Submit
 from onejob.core.upkeep import Forget, Purge
-from onejob.engine import Durability, Page, Query, Unavailable, Unknown
+from onejob.engine import Durability, Page, Query
 from onejob.settings import IdempotencyConfig
 
 from .awaited import Awaited
@@ -228,21 +228,18 @@ class Gate:
                 shared = shared_of(result, leader, follower)
                 # Only what was alive when it came; no longer than a gate remembers, for `forget` counts on that.
                 if shared is None or follower.since >= self.cache.until(shared, leader.since):
-                    self._ask(
-                        follower.submit, follower.reply, result if isinstance(result, Unknown) else None
-                    )
+                    self._ask(follower.submit, follower.reply)
                 else:
                     follower.reply.set_result(shared)
 
         return land
 
-    def _ask(self, submit: Submit, reply: Future, doubt: Unknown | None = None) -> None:
+    def _ask(self, submit: Submit, reply: Future) -> None:
         sent = self._monotonic()
 
         def land(result: AnyReply | Exception) -> None:
             self._keep(submit, result, sent)
-            # That this question did nothing settles no doubt about the one that it joined.
-            delivery(reply)(doubt if doubt is not None and isinstance(result, Unavailable) else result)
+            delivery(reply)(result)
 
         self._inner.post(submit, land)
 
