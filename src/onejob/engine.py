@@ -17,6 +17,8 @@ from .errors import StoreRefused, Unavailable, Unknown
 __all__ = [
     "Attachments",
     "Backlog",
+    "Carrying",
+    "Crowded",
     "Due",
     "Durability",
     "Engine",

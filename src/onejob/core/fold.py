@@ -98,7 +98,7 @@ class Working:
 
     def honours(self, warrant: Warrant, footprint: Footprint, now: int, *, presumed: bool) -> bool:
         """Whether the warrant stands, or did when this very command was executed before: its own job is there."""
-        if any(self._jobs[id] is not None for id in footprint.jobs):
+        if any(_owned(self._jobs, id, footprint.tenant) is not None for id in footprint.jobs):
             return True
         if presumed:
             return not warrant.is_over(now)

@@ -1,7 +1,8 @@
 """The engine for many processes on many machines: one PostgreSQL database, and its clock for all of them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -148,21 +149,16 @@ class PostgresEngine:
 
     async def _scan(self, query: Query[Any], attempt: Attempt) -> Page[Any]:
         least, rows = b"", []
-        store = await self._reader.get()
-        try:
-            attempt.begin()
-            if (bound := queries.bound(self._words, query)) is not None:
-                found = await self._fetched(store, bound, attempt)
-                least = found[0][0] if found else b""
-            rows = await self._fetched(store, queries.asked(self._words, query, least), attempt)
-        except (Unavailable, Unknown):
-            raise
-        except Exception as error:
-            if not is_unwritable(error):
-                raise trouble_of(self._address.shown, error) from error
-            # A text that cannot be written was never written.
-        finally:
-            self._reader.put_nowait(store)
+        async with self._reading(attempt) as store:
+            try:
+                if (bound := queries.bound(self._words, query)) is not None:
+                    found = await self._fetched(store, bound, attempt)
+                    least = found[0][0] if found else b""
+                rows = await self._fetched(store, queries.asked(self._words, query, least), attempt)
+            except Exception as error:
+                if not is_unwritable(error):
+                    raise
+                # A text that cannot be written was never written.
         return queries.page(query, rows, least)
 
     async def _writing(self, among: list[str] | None) -> list[str]:
@@ -170,13 +166,23 @@ class PostgresEngine:
         return await self._waited_for(lambda give_up: self._timed(partial(self._writers_of, among), give_up))
 
     async def _writers_of(self, among: list[str] | None, attempt: Attempt) -> list[str]:
+        async with self._reading(attempt) as store:
+            rows = await self._fetched(store, (self._words.writers, [among]), attempt)
+        return [row[0] for row in rows]
+
+    @asynccontextmanager
+    async def _reading(self, attempt: Attempt) -> AsyncIterator[Store]:
+        """The reading connection, for what somebody still waits for; what goes wrong is told as ours."""
         store = await self._reader.get()
         try:
             attempt.begin()
-            rows = await self._fetched(store, (self._words.writers, [among]), attempt)
+            yield store
+        except (Unavailable, Unknown):
+            raise
+        except Exception as error:
+            raise trouble_of(self._address.shown, error) from error
         finally:
             self._reader.put_nowait(store)
-        return [row[0] for row in rows]
 
     async def _fetched(self, store: Store, asked: tuple[str, list[Any]], attempt: Attempt) -> list[Any]:
         return await on_link(store.link, lambda connection: store.fetch(connection, *asked), attempt)

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -21,7 +21,6 @@ CLOSE_SECONDS = 2.0
 _PAUSE_FIRST = 0.02
 _PAUSE_MAX = 0.5
 _STATEMENTS_MAX = 256
-_KEPT_MAX = 64
 # A dead machine says nothing: without these its silence would be waited for for hours.
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
 # Time-outs of the server end a statement, never a commit: it puts them off before it commits. The plans of
@@ -65,7 +64,6 @@ class Link:
     def __init__(self, address: Address, monotonic: Callable[[], float]) -> None:
         self._address = address
         self._connection: Any = None
-        self._kept: dict[str, Any] = {}  # statements that this connection has prepared
         self.clock = ServerClock(monotonic)
         self.seen: Checkup | None = None
         self.warnings = 0
@@ -135,18 +133,8 @@ class Link:
             connection.terminate()
             raise
         self.clock.forget()
-        self._kept = {}
         self._connection = connection
         return connection
-
-    async def fetch(self, connection: Any, sql: str, values: Sequence[Any]) -> list[Any]:
-        """The rows of a statement that is used over and over: what is kept need not be looked for in the driver."""
-        statement = self._kept.get(sql)
-        if statement is None:
-            if len(self._kept) >= _KEPT_MAX:
-                return list(await connection.fetch(sql, *values))
-            statement = self._kept[sql] = await connection.prepare(sql)
-        return await statement.fetch(*values)  # type: ignore[no-any-return]
 
     def drop(self) -> None:
         """Go away without a word; the next one who asks gets a new connection."""

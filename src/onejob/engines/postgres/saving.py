@@ -79,7 +79,7 @@ def additions(changes: Changes) -> Pieces:
 
 
 def single(
-    changes: Changes, absent: dict[Kind, list[bytes]], warrants: Sequence[Any] = ()
+    changes: Changes, absent: dict[Kind, list[bytes]], warrants: Sequence[Any]
 ) -> tuple[tuple[Part, ...], list[Any]] | None:
     """What is made, if it is one row of each kind and at most one beside them: the parts, and all values."""
     parts: list[Part] = []

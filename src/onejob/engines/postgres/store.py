@@ -155,7 +155,7 @@ class Store:
 
     async def _alone(self, connection: Any, sql: str, values: Sequence[Any]) -> tuple[float, str]:
         if not self.link.pooled:
-            (row,) = await self.link.fetch(connection, sql, values)
+            (row,) = await connection.fetch(sql, *values)
             return row[0], row[1]
         # A statement that is not kept takes two steps, and both must meet the same server.
         await connection.execute(self.link.begin())
