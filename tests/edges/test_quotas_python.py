@@ -1,8 +1,10 @@
 """Quotas in Python: the flow of the seed, foreign jobs, and upkeep that counts again."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
+import asyncpg
 import pytest
 
 import onejob
@@ -174,3 +176,22 @@ async def test_a_tally_that_is_wrong_is_mended_and_told(queue: onejob.Ledger, cl
     clock.advance(RECOUNT_MS / 1000 + 1)
     await queue.sweep()
     assert (queue.vitals().swept.drift, (await queue.usage()).live) == (3, 1)
+
+
+async def test_a_limit_counts_whoever_was_submitting_when_it_was_set(postgres_url: str) -> None:
+    """What is written and not committed cannot be seen: it is waited for, and counted then."""
+    writer = await asyncpg.connect(postgres_url)
+    async with onejob.open(postgres_url, user="ann", sweep=False) as queue:
+        await queue.submit("charge")
+        for setting in (
+            lambda: queue.set_quota("ann", onejob.Limits(max_concurrent=1)),
+            lambda: queue.set_tenant_quota(onejob.TenantLimits(default=onejob.Limits(max_concurrent=1))),
+        ):
+            await writer.execute("BEGIN; LOCK TABLE job IN ROW EXCLUSIVE MODE")
+            task = asyncio.ensure_future(setting())
+            await asyncio.sleep(0.1)
+            assert not task.done()
+            await writer.execute("COMMIT")
+            await asyncio.wait_for(task, 10)
+        assert (await queue.usage("ann")).used == 1
+    await writer.close()

@@ -14,6 +14,7 @@ from onejob.core.facts import Kind
 from onejob.core.lookup import LookUp
 from onejob.core.receipt import Created, Found, Held, Replayed, Settled
 from onejob.engine import JobPage, Unavailable, Unknown
+from onejob.engines import combine
 from onejob.engines import postgres as module
 from onejob.engines.postgres import PostgresEngine, answering
 from onejob.engines.postgres.link import Uncancelled
@@ -274,6 +275,21 @@ async def test_what_nobody_waits_for_any_more_is_not_read(
     monkeypatch.setattr(module, "ANSWER_SECONDS", 15)
     await listed(cable.engine, Kind.JOB)
     assert len(asked) == 2, "the one that had set out, and the one that somebody waits for"
+
+
+async def test_behind_a_combiner_who_waits_too_long_is_told_and_closing_ends_too(
+    cable: Cable, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.5)
+    combined = combine.combined(cable.engine)
+    blocker = await asyncpg.connect(postgres_url)
+    await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
+    with pytest.raises(Unknown):
+        await combined.execute([submit("sent")])
+    async with asyncio.timeout(4):  # the server itself would give up after five seconds
+        await combined.aclose()
+    await blocker.execute("COMMIT")
+    await blocker.close()
 
 
 async def test_quiet_is_when_whoever_was_writing_has_ended(cable: Cable, postgres_url: str) -> None:

@@ -9,6 +9,7 @@ from onejob.clock import FakeClock
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
 from onejob.engine import Durability, Page, Query
+from onejob.engines.combine import Combine
 from onejob.engines.memory import MemoryEngine
 
 T = TypeVar("T")
@@ -71,3 +72,11 @@ async def settle_down() -> None:
     """Let everything run that can run without anybody's help."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+def called(combined: Combine, *commands: Command[Any]) -> "asyncio.Task[Sequence[AnyReply]]":
+    return asyncio.get_running_loop().create_task(_call(combined, commands))
+
+
+async def _call(combined: Combine, commands: Sequence[Command[Any]]) -> Sequence[AnyReply]:
+    return await combined.execute(commands)

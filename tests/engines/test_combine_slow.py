@@ -1,0 +1,135 @@
+"""The combiner beside an engine that takes long, and in a process that reads many connections."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from onejob.clock import FakeClock
+from onejob.conformance.samples import submit
+from onejob.core.receipt import AnyReply, Created, Replayed
+from onejob.core.step import Command
+from onejob.engine import Unavailable, Unknown
+from onejob.engines.combine import Combine
+from tests.engines.watched import Watched, called, settle_down
+
+Call = asyncio.Task[Sequence[AnyReply]]
+
+
+@pytest.fixture
+def engine() -> Watched:
+    return Watched(FakeClock())
+
+
+class Slow(Watched):
+    """It carries batches itself, and says when whoever waits has waited enough."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self.give_ups: list[Callable[[Exception], None]] = []
+
+    def carry(
+        self, commands: Sequence[Command[Any]], give_up: Callable[[Exception], None], /
+    ) -> Awaitable[Sequence[AnyReply]]:
+        self.give_ups.append(give_up)
+        return self.execute(commands)
+
+
+async def under_way() -> tuple[Slow, Combine, Call]:
+    """A submission that the engine is at, and does not end."""
+    engine = Slow(FakeClock())
+    combined = Combine(engine)
+    engine.hold()
+    call = called(combined, submit("slow"))
+    await settle_down()
+    return engine, combined, call
+
+
+async def test_whoever_has_waited_enough_is_told_while_the_engine_goes_on() -> None:
+    engine, combined, first = await under_way()
+    engine.give_ups[0](Unknown("it takes too long"))
+    with pytest.raises(Unknown, match="too long"):
+        await first
+    second = called(combined, submit("next"))
+    await settle_down()
+    assert len(engine.batches) == 2, "the next does not wait for what nobody waits for"
+    assert not second.done()
+    engine.free()
+    assert isinstance((await second)[0], Created)
+    await settle_down()
+    assert len(engine.batches) == 2, "what was given up is not sent again"
+    (again,) = await called(combined, submit("slow"))
+    assert isinstance(again, Replayed), "it was done all the same"
+    assert not combined._lingering
+    await combined.aclose()
+
+
+async def test_what_was_given_up_and_then_failed_is_told_once_and_not_sent_again() -> None:
+    engine, combined, call = await under_way()
+    engine.give_ups[0](Unavailable("it takes too long"))
+    with pytest.raises(Unavailable):
+        await call
+    engine.before.append(Unknown("lost"))
+    engine.free()
+    await settle_down()
+    assert len(engine.batches) == 1
+    assert isinstance((await called(combined, submit("slow")))[0], Created)
+    assert not combined._lingering
+    await combined.aclose()
+
+
+async def test_where_many_are_expected_a_batch_waits_for_whoever_is_on_the_way(engine: Watched) -> None:
+    combined = Combine(engine, lanes=2)
+    combined.whole = True
+    calls = [called(combined, submit(f"a{n}")) for n in range(6)]
+
+    async def later() -> None:  # in the next turn of the loop, as another read of sockets would be
+        calls.extend(called(combined, submit(f"b{n}")) for n in range(6))
+
+    await asyncio.gather(*calls[:6], asyncio.create_task(later()))
+    await asyncio.gather(*calls)
+    assert [len(batch) for batch in engine.batches] == [12], "neither shared out nor sent too soon"
+    await combined.aclose()
+
+
+async def test_where_many_are_expected_one_alone_does_not_wait(engine: Watched) -> None:
+    turns: list[int] = []
+    for whole in (False, True):
+        combined = Combine(engine)
+        combined.whole = whole
+        before, call = len(engine.batches), called(combined, submit(f"alone{whole}"))
+        turns.append(0)
+        while len(engine.batches) == before:
+            await asyncio.sleep(0)
+            turns[-1] += 1
+        await call
+    assert turns[0] == turns[1]
+
+
+async def test_whoever_gives_up_the_second_attempt_still_doubts_the_first() -> None:
+    engine = Slow(FakeClock())
+    combined = Combine(engine)
+    engine.after.append(Unknown("the answer was lost"))
+    call = called(combined, submit("doubtful"))
+    while len(engine.give_ups) < 2:
+        await settle_down()
+        engine.hold()
+    engine.give_ups[1](Unavailable("this attempt did nothing"))
+    with pytest.raises(Unknown, match="lost"):
+        await call
+    engine.free()
+    await combined.aclose()
+
+
+async def test_closing_does_not_wait_for_what_was_given_up() -> None:
+    engine, combined, call = await under_way()
+    closing = asyncio.create_task(combined.aclose())
+    await asyncio.sleep(0.1)
+    assert not closing.done(), "somebody waits for the answer"
+    engine.give_ups[0](Unknown("it takes too long"))
+    with pytest.raises(Unknown):
+        await call
+    await asyncio.wait_for(closing, 5)
+    engine.free()
+    await settle_down()
