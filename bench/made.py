@@ -7,12 +7,12 @@ from pathlib import Path
 
 import apsw
 
-from onejob.core.facts import Beside, Kind
+from onejob.core.facts import AttachmentKind, Kind
 from onejob.core.submission import Submit
 from onejob.engines.codec import columns
 from onejob.engines.sqlite import schema
 from onejob.ids import new_job_id
-from onejob.intake import Caller, Submission, submit_of
+from onejob.intake import Caller, Submission, build_submit
 
 CALLER = Caller()
 _numbers = count()
@@ -39,12 +39,12 @@ def ordered_keys(prefix: str) -> Iterator[str]:
 
 
 def commands(keys: Iterator[str], many: int) -> list[Submit]:
-    return [submit_of(submission(next(keys)), CALLER, new_job_id()) for _ in range(many)]
+    return [build_submit(submission(next(keys)), CALLER, new_job_id()) for _ in range(many)]
 
 
 def by_hand(path: Path) -> apsw.Connection:
     """The same schema and the same settings, without the seam."""
-    schema.prepare(str(path), make=True)
+    schema.prepare_file(str(path), create=True)
     db = schema.connect(str(path))
     schema.migrate(db, str(path))
     return db
@@ -70,7 +70,7 @@ def insert_by_hand(db: apsw.Connection, batch: list[Submit], now: int) -> None:
          "at_least_once", c.attempts_max, 0, b"", 0, 1, 1, 0, b"", 0, 0, b"", 0, 1, 0, "")
         for c in batch
     ]  # fmt: skip
-    inputs = [(c.job_id, int(Beside.INPUT), 0, c.input) for c in batch]
+    inputs = [(c.job_id, int(AttachmentKind.INPUT), 0, c.input) for c in batch]
     db.execute("BEGIN IMMEDIATE")
     db.executemany(_INSERT[Kind.RECORD], records)
     db.executemany(_INSERT[Kind.JOB], jobs)

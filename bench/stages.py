@@ -8,15 +8,15 @@ from time import perf_counter
 from typing import Any
 
 from onejob.clock import SystemClock
-from onejob.core.fold import fold, gathered
+from onejob.core.fold import decide_batch, load_facts_sync
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command, Facts
-from onejob.engines.combine import Combine
+from onejob.engines.combine import Batcher
 from onejob.engines.gate import Gate
-from onejob.engines.lane import Lane
+from onejob.engines.lane import WorkerThread
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.sqlite import SqliteEngine
-from onejob.engines.sqlite.store import Store
+from onejob.engines.sqlite.store import SqliteStore
 from onejob.settings import IdempotencyConfig
 
 from .made import by_hand, commands, insert_by_hand, random_keys
@@ -30,7 +30,7 @@ async def stages(folder: Path, report: Report, rounds: int) -> None:
     keys = random_keys(random.Random(1))
     clock = SystemClock()
     db = by_hand(folder / "stages.db")
-    store = Store(db, clock.wall_ms)
+    store = SqliteStore(db, clock.wall_ms)
     laps = Laps(BATCH)
     for _ in range(rounds):
         laps.begin()
@@ -42,9 +42,9 @@ async def stages(folder: Path, report: Report, rounds: int) -> None:
         footprints = [command.footprint for command in batch]
         laps.begin()
         db.execute("BEGIN IMMEDIATE")
-        working = gathered(footprints, store._fetch)
+        working = load_facts_sync(footprints, store._fetch)
         laps.lap("SQL: load")
-        fold(batch, footprints, working, clock.wall_ms())
+        decide_batch(batch, footprints, working, clock.wall_ms())
         changes = working.changes()
         laps.lap("fold, with decide")
         store._save(changes)
@@ -60,7 +60,7 @@ async def stages(folder: Path, report: Report, rounds: int) -> None:
 async def _front_us() -> float:
     """What the gate and the combiner add in front of an engine that only decides."""
     keys = random_keys(random.Random(2))
-    gate = Gate(Combine(_Deciding()), IdempotencyConfig(), SystemClock().monotonic)
+    gate = Gate(Batcher(_Deciding()), IdempotencyConfig(), SystemClock().monotonic)
     best = float("inf")
     for _ in range(20):
         batch = commands(keys, BATCH)
@@ -68,7 +68,7 @@ async def _front_us() -> float:
         for command in batch:
             command.decide(Facts(), 1)
         decided = perf_counter()
-        await asyncio.gather(*(gate.results([command]) for command in batch))
+        await asyncio.gather(*(gate.execute_each([command]) for command in batch))
         best = min(best, (perf_counter() - decided) - (decided - begin))
     return best / BATCH * 1e6
 
@@ -85,7 +85,7 @@ async def seam(folder: Path, report: Report, rounds: int) -> None:
     )
     engine = await SqliteEngine.open(str(folder / "seam.db"))
     db = by_hand(folder / "hand.db")
-    lane = Lane("hand")
+    lane = WorkerThread("hand")
     keys = random_keys(random.Random(3))
     made = {name: [commands(keys, BATCH) for _ in range(rounds * 20)] for name in ("seam", "hand")}
 

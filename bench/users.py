@@ -7,19 +7,19 @@ from itertools import islice
 from pathlib import Path
 
 from onejob.clock import SystemClock
-from onejob.core.fold import fold, gathered
-from onejob.core.identity import policy_id, tally_id
-from onejob.core.limits import POLICY_NAME, CostLimit, Limits, Period, encoded
-from onejob.core.receipt import Created, TallyFound
+from onejob.core.fold import decide_batch, load_facts_sync
+from onejob.core.identity import policy_id, usage_id
+from onejob.core.limits import QUOTA_POLICY_NAME, CostLimit, Limits, Period, encode_limits
+from onejob.core.receipt import Created, UsageFound
 from onejob.core.slots import SetLimits
 from onejob.core.step import Footprint
 from onejob.engine import Engine
 from onejob.engines import open_engine
-from onejob.engines.combine import Combine
+from onejob.engines.combine import Batcher
 from onejob.engines.gate import Gate
 from onejob.engines.sqlite import SqliteEngine
 from onejob.ids import new_job_id
-from onejob.intake import Caller, submit_of
+from onejob.intake import Caller, build_submit
 from onejob.settings import IdempotencyConfig
 
 from .database import database_server
@@ -30,7 +30,7 @@ CALLERS = 64
 USERS = 1000
 EACH = 60
 # Everything is limited, and nothing is reached: only the counting is measured.
-LIMITS = encoded(Limits(10**9, 10**9, 10**9, CostLimit(10**15, Period.MONTH)))
+LIMITS = encode_limits(Limits(10**9, 10**9, 10**9, CostLimit(10**15, Period.MONTH)))
 
 
 async def users(folder: Path, report: Report, rounds: int) -> None:
@@ -49,7 +49,7 @@ async def users(folder: Path, report: Report, rounds: int) -> None:
 async def _compare(on: str, engine: Engine, report: Report, rounds: int) -> None:
     report.title(f"Submissions per second on {on} with quotas ({CALLERS} callers, every limit set)")
     keys = random_keys(random.Random(7))
-    gate = Gate(Combine(engine), IdempotencyConfig(), SystemClock().monotonic)
+    gate = Gate(Batcher(engine), IdempotencyConfig(), SystemClock().monotonic)
     names = {
         "hot user": ["hot"] * CALLERS,
         "many users": [f"user-{n}" for n in range(USERS)],
@@ -62,7 +62,7 @@ async def _compare(on: str, engine: Engine, report: Report, rounds: int) -> None
     async def worker(callers: list[Caller], share: list[str]) -> None:
         for number, key in enumerate(share):
             caller = callers[number % len(callers)]
-            (reply,) = await gate.execute([submit_of(submission(key), caller, new_job_id())])
+            (reply,) = await gate.execute([build_submit(submission(key), caller, new_job_id())])
             assert isinstance(reply, Created), reply
 
     def lane(name: str) -> Work:
@@ -89,26 +89,26 @@ async def _limit(gate: Gate, user: str) -> None:
         [
             SetLimits(
                 tenant=tenant,
-                tally_id=tally_id(tenant, user),
-                policy_id=policy_id(tenant, POLICY_NAME),
+                usage_id=usage_id(tenant, user),
+                policy_id=policy_id(tenant, QUOTA_POLICY_NAME),
                 user=user,
                 limits=LIMITS,
             )
         ]
     )
-    assert isinstance(reply, TallyFound)
+    assert isinstance(reply, UsageFound)
 
 
 def _footprint(report: Report, keys: Iterator[str], rounds: int) -> None:
     """What it costs that every submission asks after a tally and a policy, where there are none."""
     laps = Laps(CALLERS)
     for _ in range(rounds * 20):
-        batch = [submit_of(submission(key), Caller(), new_job_id()) for key in islice(keys, CALLERS)]
+        batch = [build_submit(submission(key), Caller(), new_job_id()) for key in islice(keys, CALLERS)]
         named = [command.footprint for command in batch]
         bare = [Footprint(f.tenant, f.record, f.jobs, follow_jobs=True) for f in named]
         for name, footprints in (("with tally and policy", named), ("without", bare)):
             laps.begin()
-            fold(batch, footprints, gathered(footprints, lambda _: ()), 1)
+            decide_batch(batch, footprints, load_facts_sync(footprints, lambda _: ()), 1)
             laps.lap(f"gather and fold {name}, µs")
     for name, value in laps.medians().items():
         report.row(name, f"{value:.2f}")

@@ -9,8 +9,16 @@ import msgspec
 
 from onejob import settings as environment
 from onejob.cli import parser as command_line
-from onejob.cli.trouble import MEANINGS as EXIT_CODES
-from onejob.core.states import ENDED, JOB_MOVES, RECORD_MOVES, SETTLED, IdempotencyStatus, JobState, SlotState
+from onejob.cli.trouble import EXIT_CODE_MEANINGS as EXIT_CODES
+from onejob.core.states import (
+    ENDED_STATES,
+    IMMUTABLE_STATES,
+    JOB_MOVES,
+    RECORD_MOVES,
+    IdempotencyStatus,
+    JobState,
+    SlotState,
+)
 from onejob.http import config as service
 
 HERE = Path(__file__).parent
@@ -42,7 +50,7 @@ def states() -> str:
         lines += [f"| {state} | {move} | {to} |" for move, to in moves.items()]
     lines += [
         "",
-        f"Ended (no slot, no worker): {_list(ENDED)}. Of these, {_list(SETTLED)} never change again;",
+        f"Ended (no slot, no worker): {_list(ENDED_STATES)}. Of these, {_list(IMMUTABLE_STATES)} never change again;",
         "a failed or lost job can be run again by an operator.",
         "",
         "## Reservations",
@@ -70,7 +78,7 @@ def settings() -> str:
         "",
         "How long the gate waits and remembers: `IdempotencyConfig`, for the library and the service.",
         "",
-        *_settings(environment.IdempotencyConfig, environment.MEANINGS, environment.PREFIX),
+        *_settings(environment.IdempotencyConfig, environment.MEANINGS, environment.IDEMPOTENCY_PREFIX),
         "",
         "## The service",
         "",
@@ -134,7 +142,7 @@ def _value(value: Any) -> str:
 
 def command() -> str:
     """Every command with its arguments, as the parser has them."""
-    parser = command_line.build()
+    parser = command_line.build_parser()
     lines = [
         "# The command line",
         "",
@@ -158,7 +166,7 @@ def command() -> str:
         "All commands but `serve` take these; `apikey` works on an engine only.",
         "",
     ]
-    lines += _arguments(_group(dict(_by_name(parser))["onejob submit"], command_line.WHERE))
+    lines += _arguments(_group(dict(_by_name(parser))["onejob submit"], command_line.TARGET_GROUP))
     return "\n".join([*lines, ""])
 
 
@@ -168,7 +176,7 @@ def _section(made: ArgumentParser) -> Iterator[str]:
     own = [
         action
         for group in made._action_groups
-        if group.title != command_line.WHERE
+        if group.title != command_line.TARGET_GROUP
         for action in group._group_actions
     ]
     arguments = list(_arguments(own))

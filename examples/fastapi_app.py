@@ -36,7 +36,7 @@ async def charge_customer(order: Order, ctx: onejob.Context) -> dict[str, Any]:
 
 @asynccontextmanager
 async def lifespan(api: FastAPI) -> AsyncIterator[None]:
-    async with onejob.open(STORE) as queue, app.working(queue, drain=timedelta(seconds=5)):
+    async with onejob.open(STORE) as queue, app.background_worker(queue, drain=timedelta(seconds=5)):
         api.state.queue = queue
         yield
 

@@ -31,7 +31,7 @@ def working() -> Iterator[None]:
     stop = threading.Event()
 
     async def work() -> None:
-        async with onejob.open(STORE) as queue, app.working(queue):
+        async with onejob.open(STORE) as queue, app.background_worker(queue):
             await asyncio.to_thread(stop.wait)
 
     thread = threading.Thread(target=asyncio.run, args=(work(),))

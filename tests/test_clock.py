@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onejob import clock as clock_module
-from onejob.clock import Clock, FakeClock, SystemClock, boot_id, tie, tied
+from onejob.clock import Clock, FakeClock, SystemClock, boot_id, make_engine_clock, wall_offset_ms
 from onejob.core.invalid import Invalid
-from onejob.core.moment import ms_of, utc
+from onejob.core.moment import to_ms, to_utc
 
 
 def test_both_clocks_fit_the_protocol() -> None:
@@ -87,7 +87,7 @@ def test_a_fake_clock_does_not_run_backwards() -> None:
 
 def test_tied_time_starts_at_the_wall_clock_and_ignores_its_jumps() -> None:
     clock = FakeClock(monotonic=123.456, wall_ms=1_700_000_000_000)
-    now = tied(clock, tie(clock))
+    now = make_engine_clock(clock, wall_offset_ms(clock))
     assert now() == 1_700_000_000_000
     clock.jump_wall(86_400_000)
     assert now() == 1_700_000_000_000
@@ -97,34 +97,34 @@ def test_tied_time_starts_at_the_wall_clock_and_ignores_its_jumps() -> None:
 
 def test_two_processes_of_a_boot_agree_through_a_shared_offset() -> None:
     clock = FakeClock()
-    offset = tie(clock)
+    offset = wall_offset_ms(clock)
     clock.jump_wall(-5_000)
-    assert tied(clock, offset)() == tied(clock, offset)() == clock.wall_ms() + 5_000
+    assert make_engine_clock(clock, offset)() == make_engine_clock(clock, offset)() == clock.wall_ms() + 5_000
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**7))
 def test_tied_time_counts_whole_milliseconds(start_ms: int, step_ms: int) -> None:
     clock = FakeClock(monotonic=start_ms / 1000, wall_ms=10**12)
-    now = tied(clock, tie(clock))
+    now = make_engine_clock(clock, wall_offset_ms(clock))
     clock.advance(step_ms / 1000)
     assert now() == 10**12 + step_ms
 
 
 @given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
 def test_a_moment_is_read_as_it_was_written(ms: int) -> None:
-    moment = utc(ms)
+    moment = to_utc(ms)
     assert moment.tzinfo is UTC
-    assert ms_of(moment) == ms
+    assert to_ms(moment) == ms
 
 
 @given(st.integers(0, 10**14), st.integers(-1439, 1439))
 def test_a_moment_is_the_same_in_every_zone(ms: int, minutes: int) -> None:
-    assert ms_of(utc(ms).astimezone(timezone(timedelta(minutes=minutes)))) == ms
+    assert to_ms(to_utc(ms).astimezone(timezone(timedelta(minutes=minutes)))) == ms
 
 
 def test_a_moment_is_rounded_down_to_milliseconds() -> None:
-    assert ms_of(datetime(1970, 1, 1, 0, 0, 0, 1_999, tzinfo=UTC)) == 1
-    assert ms_of(datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)) == -1
+    assert to_ms(datetime(1970, 1, 1, 0, 0, 0, 1_999, tzinfo=UTC)) == 1
+    assert to_ms(datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)) == -1
 
 
 def test_a_naive_datetime_is_refused() -> None:
@@ -137,10 +137,10 @@ def test_a_naive_datetime_is_refused() -> None:
 
     for naive in [datetime(2024, 1, 1), datetime(2024, 1, 1, tzinfo=Nowhere())]:  # noqa: DTZ001 - that is the point
         with pytest.raises(Invalid, match="time zone"):
-            ms_of(naive)
+            to_ms(naive)
 
 
 def test_a_moment_beyond_the_calendar_is_refused() -> None:
     for ms in [253_402_300_800_000, -62_135_596_800_001, 10**30]:
         with pytest.raises(Invalid, match="years"):
-            utc(ms)
+            to_utc(ms)

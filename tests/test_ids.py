@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from onejob import ids
 from onejob.clock import SystemClock
-from onejob.core.ids import parse_id, text_of
+from onejob.core.ids import format_job_id, parse_job_id
 from onejob.core.invalid import Invalid
 from onejob.core.key import SEQUENCE_MAX, IdempotencyKey
 from onejob.ids import (
@@ -89,7 +89,7 @@ def test_nonces_and_holders_are_drawn_anew() -> None:
 
 
 def test_request_ids_never_repeat_and_a_child_draws_its_own() -> None:
-    drawn = [new_request_id() for _ in range(3 * ids.REQUEST_IDS_DRAWN)]
+    drawn = [new_request_id() for _ in range(3 * ids.REQUEST_IDS_PER_DRAW)]
     assert len(set(drawn)) == len(drawn)
     assert all(len(one) == 16 and int(one, 16) >= 0 for one in drawn)
     left = set(ids._request_ids)
@@ -118,13 +118,13 @@ def test_one_seed_gives_the_same_names_again() -> None:
 
 @given(st.binary(min_size=16, max_size=16))
 def test_a_job_id_is_read_as_it_was_written(job_id: bytes) -> None:
-    text = text_of(job_id)
+    text = format_job_id(job_id)
     assert text == str(uuid.UUID(bytes=job_id))
-    assert parse_id(text) == parse_id(text.upper()) == job_id
+    assert parse_job_id(text) == parse_job_id(text.upper()) == job_id
 
 
 def test_a_malformed_job_id_is_refused() -> None:
-    good = text_of(new_job_id())
+    good = format_job_id(new_job_id())
     wrong = [
         "",
         good[:-1],
@@ -137,7 +137,7 @@ def test_a_malformed_job_id_is_refused() -> None:
     wrong += [good + "\n", good[:-1] + "\uff11", good.replace("-", " "), "urn:uuid:" + good, "-" * 36]
     for text in wrong:
         with pytest.raises(Invalid) as caught:
-            parse_id(text)
+            parse_job_id(text)
         assert caught.value.what == "job id"
 
 

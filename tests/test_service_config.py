@@ -6,7 +6,7 @@ import pytest
 
 from onejob.core.invalid import Invalid
 from onejob.http.config import JwtConfig, ServiceConfig
-from onejob.settings import service_config
+from onejob.settings import load_service_config
 
 FILE = """
 port = 9000
@@ -29,12 +29,12 @@ def file(tmp_path: Path) -> str:
 
 
 def test_without_anything_the_defaults_hold() -> None:
-    assert service_config(None, {}, {}) == ServiceConfig()
+    assert load_service_config(None, {}, {}) == ServiceConfig()
 
 
 def test_variables_go_before_the_file_and_the_command_line_before_both(file: str) -> None:
     environ = {"ONEJOB_PORT": "9001", "ONEJOB_HOST": "127.0.0.3", "PATH": "/bin"}
-    config = service_config(file, environ, {"port": 9002, "host": None})
+    config = load_service_config(file, environ, {"port": 9002, "host": None})
     assert (config.port, config.host) == (9002, "127.0.0.3")
     assert config.cors_origins == ("https://a.example",)
     assert config.jwt == JwtConfig(algorithms=("HS256",), secret="not for the environment to know")
@@ -59,7 +59,7 @@ def test_every_flat_setting_has_its_variable() -> None:
         "ONEJOB_LOG_FORMAT": "json",
         "ONEJOB_API_KEY": "of the command, not of the service",
     }
-    assert service_config(None, environ) == ServiceConfig(
+    assert load_service_config(None, environ) == ServiceConfig(
         engine="memory://",
         auth=True,
         mismatch_status=422,
@@ -99,7 +99,7 @@ def test_every_flat_setting_has_its_variable() -> None:
 )
 def test_nonsense_in_a_variable_is_refused_by_its_name(variable: str, text: str) -> None:
     with pytest.raises(Invalid, match=variable):
-        service_config(None, {variable: text})
+        load_service_config(None, {variable: text})
 
 
 @pytest.mark.parametrize(
@@ -122,35 +122,35 @@ def test_nonsense_in_the_file_is_refused_by_its_field(tmp_path: Path, text: str,
     path = tmp_path / "onejob.toml"
     path.write_text(text)
     with pytest.raises(Invalid, match=said):
-        service_config(str(path), {})
+        load_service_config(str(path), {})
 
 
 def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match=r"missing\.toml cannot be read"):
-        service_config(str(tmp_path / "missing.toml"), {})
+        load_service_config(str(tmp_path / "missing.toml"), {})
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(Invalid, match="is not TOML"):
-        service_config(str(tmp_path / "bytes.toml"), {})
+        load_service_config(str(tmp_path / "bytes.toml"), {})
 
 
 def test_what_the_command_line_says_wrong_is_named_as_it_is_said() -> None:
     with pytest.raises(Invalid, match="--port"):
-        service_config(None, {}, {"port": -1})
+        load_service_config(None, {}, {"port": -1})
     with pytest.raises(Invalid, match="ONEJOB_PORT"):
-        service_config(None, {"ONEJOB_PORT": "-1"})
+        load_service_config(None, {"ONEJOB_PORT": "-1"})
 
 
 def test_without_a_mapping_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEJOB_PORT", "7777")
-    assert service_config().port == 7777
+    assert load_service_config().port == 7777
 
 
 def test_a_misspelt_setting_is_refused_with_the_name_that_was_meant(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="ONEJOB_PROT is no setting of the service; did you mean ONEJOB_PORT"):
-        service_config(None, {"ONEJOB_PROT": "9000"})
+        load_service_config(None, {"ONEJOB_PROT": "9000"})
     with pytest.raises(Invalid, match="leave it out"):
-        service_config(None, {"ONEJOB_JWT": "x"})
+        load_service_config(None, {"ONEJOB_JWT": "x"})
     path = tmp_path / "onejob.toml"
     path.write_text("body_byte_max = 1")
     with pytest.raises(Invalid, match="did you mean body_bytes_max"):
-        service_config(str(path), {})
+        load_service_config(str(path), {})

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from onejob.core.invalid import Invalid
-from onejob.settings import ENTRIES_MAX, SECONDS_MAX, CommandLine, IdempotencyConfig
+from onejob.settings import ENTRIES_MAX, SECONDS_MAX, CliSettings, IdempotencyConfig
 
 SECONDS = [
     "pending_ttl_seconds", "committed_ttl_seconds", "rejected_ttl_seconds",
@@ -147,13 +147,13 @@ def test_what_only_begins_like_ours_may_be_somebody_elses() -> None:
 
 def test_a_misspelt_variable_of_the_command_is_refused_and_those_of_the_service_are_known() -> None:
     with pytest.raises(Invalid, match="ONEJOB_ENGIN is no setting; did you mean ONEJOB_ENGINE"):
-        CommandLine.from_env({"ONEJOB_ENGIN": "memory://"})
+        CliSettings.from_env({"ONEJOB_ENGIN": "memory://"})
     with pytest.raises(Invalid, match="did you mean ONEJOB_API_KEY"):
-        CommandLine.from_env({"ONEJOB_APIKEY": "x"})
+        CliSettings.from_env({"ONEJOB_APIKEY": "x"})
     service = {
         "ONEJOB_PORT": "1",
         "ONEJOB_SERVICE_HOST": "10.0.0.1",
         "ONEJOB_PORT_8001_TCP": "tcp://",
         "ONEJOB_X": "",
     }
-    assert CommandLine.from_env(service) == CommandLine()
+    assert CliSettings.from_env(service) == CliSettings()

@@ -27,7 +27,7 @@ async def test_a_store_that_is_away_makes_none(
     onejob_faults.fail_before(10)
     with pytest.raises(onejob.Unavailable):
         await onejob_ledger.submit("t", 1, idempotency_key="k")
-    onejob_faults.calm()
+    onejob_faults.clear_faults()
     with pytest.raises(AssertionError, match="never submitted"):
         await assert_submitted_once(onejob_ledger, "k", scope="t")
     assert (await onejob_ledger.submit("t", 1, idempotency_key="k")).created
@@ -36,7 +36,7 @@ async def test_a_store_that_is_away_makes_none(
 async def test_a_slow_store_is_waited_for(onejob_ledger: onejob.Ledger, onejob_faults: FaultyEngine) -> None:
     onejob_faults.delay(0.01)
     assert (await onejob_ledger.submit("t", 1, idempotency_key="k")).created
-    onejob_faults.pass_by()
+    onejob_faults.succeed()
     assert not (await onejob_ledger.submit("t", 1, idempotency_key="k")).created
 
 

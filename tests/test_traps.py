@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from onejob.http.answers import refusal
-from onejob.http.app import _headers
+from onejob.http.answers import problem_response
+from onejob.http.app import _response_headers
 from onejob.http.problems import TITLES, problem
 
 HERE = Path(__file__).parent
@@ -40,7 +40,7 @@ def test_every_trap_has_tests_that_exist(trap: str, tests: str) -> None:
 
 @pytest.mark.parametrize("code", TITLES)
 def test_no_answer_may_be_kept_by_a_proxy(code: str) -> None:
-    headers = dict(_headers(refusal(problem(code, "text"), "r"), "r"))
+    headers = dict(_response_headers(problem_response(problem(code, "text"), "r"), "r"))
     assert headers[b"cache-control"] == b"no-store"
 
 

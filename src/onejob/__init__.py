@@ -11,9 +11,9 @@ from .core.key import IdempotencyKey
 from .core.limits import CostAction, CostLimit, Limits, Period, TenantLimits
 from .core.receipt import Outcome
 from .core.states import Delivery, IdempotencyStatus, JobState
-from .core.usage import Quota, Slot, Usage
+from .core.usage import Quota, SlotReservation, UsageView
+from .core.views import HeldKey, KeyHistory, Receipt
 from .core.views import JobView as Job
-from .core.views import Receipt, Reservation, Story
 from .errors import (
     AmbiguousOutcome,
     DefectiveCommand,
@@ -63,6 +63,7 @@ __all__ = [
     "DefectiveCommand",
     "Delivery",
     "Fatal",
+    "HeldKey",
     "IdempotencyConfig",
     "IdempotencyConflict",
     "IdempotencyKey",
@@ -71,6 +72,7 @@ __all__ = [
     "Job",
     "JobState",
     "KeyGenerator",
+    "KeyHistory",
     "LeaseLost",
     "Ledger",
     "Limits",
@@ -84,16 +86,14 @@ __all__ = [
     "Period",
     "Quota",
     "Receipt",
-    "Reservation",
     "Retry",
     "RetryPolicy",
     "SequenceOutcome",
     "SequenceReceipt",
     "SequencedSubmission",
     "ServerFailed",
-    "Slot",
+    "SlotReservation",
     "StoreRefused",
-    "Story",
     "Submission",
     "SubmissionError",
     "SubmissionInProgress",
@@ -102,7 +102,7 @@ __all__ = [
     "TenantLimits",
     "Unavailable",
     "Unknown",
-    "Usage",
+    "UsageView",
     "WindowPassed",
     "WorkRefused",
     "Worker",

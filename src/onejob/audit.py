@@ -7,15 +7,15 @@ first 16 hex digits of its SHA-256, so that whoever knows it can find it, and no
 import logging
 from hashlib import sha256
 
-log = logging.getLogger("onejob.audit")
+audit_log = logging.getLogger("onejob.audit")
 
-KEY_DIGITS = 16
-
-
-def told(what: str, *, tenant: str, actor: str, **details: object) -> None:
-    facts = {"what": what, "tenant": tenant, "actor": actor, **details}
-    log.info(" ".join(f"{name}={value!r}" for name, value in facts.items()), extra={"audit": facts})
+KEY_DIGEST_CHARS = 16
 
 
-def hidden(key: str) -> str:
-    return sha256(key.encode()).hexdigest()[:KEY_DIGITS]
+def write_audit_record(action: str, *, tenant: str, actor: str, **details: object) -> None:
+    facts = {"what": action, "tenant": tenant, "actor": actor, **details}
+    audit_log.info(" ".join(f"{name}={value!r}" for name, value in facts.items()), extra={"audit": facts})
+
+
+def key_digest(key: str) -> str:
+    return sha256(key.encode()).hexdigest()[:KEY_DIGEST_CHARS]

@@ -67,15 +67,15 @@ class FakeClock:
         self._monotonic_ns = round(seconds * _NS_PER_SECOND)
 
 
-def tie(clock: Clock) -> int:
+def wall_offset_ms(clock: Clock) -> int:
     """Give the offset in ms that ties the monotonic clock to the wall clock as they stand now."""
-    return clock.wall_ms() - _ms(clock.monotonic())
+    return clock.wall_ms() - _to_ms(clock.monotonic())
 
 
-def tied(clock: Clock, offset_ms: int) -> Callable[[], int]:
+def make_engine_clock(clock: Clock, offset_ms: int) -> Callable[[], int]:
     """Give a reader of engine time: milliseconds that later steps of the wall clock do not move."""
     monotonic = clock.monotonic
-    return lambda: offset_ms + _ms(monotonic())
+    return lambda: offset_ms + _to_ms(monotonic())
 
 
 def boot_id() -> str | None:
@@ -99,6 +99,6 @@ def _seconds_since_boot() -> Callable[[], float]:
     return partial(time.clock_gettime, boottime)
 
 
-def _ms(seconds: float) -> int:
+def _to_ms(seconds: float) -> int:
     # By way of microseconds, for 1.001 * 1000 is a little less than 1001.
     return round(seconds * 1e6) // 1000

@@ -8,18 +8,18 @@ from msgspec import Struct
 
 from . import audit
 from .core import credential
-from .core.credential import ApiKey, KeyText
+from .core.credential import ApiKey, ParsedApiKey
 from .core.facts import Kind, NewerFormat, Policy
 from .core.identity import policy_id
-from .core.moment import utc
+from .core.moment import to_utc
 from .core.policy import ABSENT, LookUpPolicy, SetPolicy
 from .core.receipt import AnyReply, Missing, PolicyFound, Reason, Refused
 from .core.roles import Role
-from .core.step import Command, Warrant
-from .engine import PAGE_MAX, Listing
+from .core.step import Command, Precondition
+from .engine import PAGE_MAX, ListFacts
 from .errors import Invalid, NotFound, Outdated, Unavailable
 from .ledger import Ledger
-from .outcome import failure
+from .outcome import to_exception
 
 OVERLAP_DEFAULT = timedelta(days=1)
 ATTEMPTS_MAX = 100
@@ -47,37 +47,37 @@ class NewKey(NamedTuple):
     text: str
 
 
-class Verified(NamedTuple):
+class VerifiedKey(NamedTuple):
     """A key that a text opens: true as long as its warrant stands."""
 
     tenant: str
     key: ApiKey
-    look: LookUpPolicy
-    warrant: Warrant
+    lookup: LookUpPolicy
+    precondition: Precondition
 
 
 class ApiKeys:
     """The API keys of the ledger's tenant; what is done to them is told of the ledger's actor."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._host = ledger._host
+        self._runtime = ledger._runtime
         self._tenant = ledger._caller.tenant
         self._actor = ledger._caller.actor
 
     async def create(self, name: str, *, roles: Iterable[Role | str], user: str = "") -> NewKey:
         """Make a key. Bound to a user it is counted as that user, else under its own name."""
-        wanted = frozenset(_role(role) for role in roles)
+        wanted = frozenset(_parse_role(role) for role in roles)
         for _ in range(ATTEMPTS_MAX):
-            key_id, secret = self._host.ids.nonce()[: credential.KEY_ID_CHARS], self._host.ids.secret()
+            key_id, secret = self._runtime.ids.nonce()[: credential.KEY_ID_CHARS], self._runtime.ids.secret()
             before = await self._look_up(key_id)
             if not isinstance(before, Missing):
                 continue  # somebody has this id: draw another
-            key = credential.made(
+            key = credential.new_api_key(
                 id=key_id, name=name, user=user, roles=wanted, secret=secret, by=self._actor, now=before.at
             )
-            if await self._written(key, ABSENT):
-                self._told("create", key)
-                return NewKey(view(key), str(KeyText(self._tenant, key_id, secret)))
+            if await self._try_write(key, ABSENT):
+                self._audit("create", key)
+                return NewKey(to_view(key), str(ParsedApiKey(self._tenant, key_id, secret)))
         raise Unavailable("no API key could be made; repeat")
 
     async def list(self) -> Sequence[ApiKeyView]:
@@ -85,70 +85,72 @@ class ApiKeys:
         found: list[ApiKey] = []
         after = b""
         while True:
-            query = Listing(tenant=self._tenant, kind=Kind.POLICY, after=after, limit=PAGE_MAX)
-            page = await self._host.gate.scan(query)
+            query = ListFacts(tenant=self._tenant, kind=Kind.POLICY, after=after, limit=PAGE_MAX)
+            page = await self._runtime.gate.scan(query)
             policies = [fact for fact in page.items if isinstance(fact, Policy)]
-            found += (_decoded(one.body) for one in policies if credential.is_key(one.name))
+            found += (_decode_key(one.body) for one in policies if credential.is_api_key_policy(one.name))
             if not page.more:
-                return [view(key) for key in sorted(found, key=lambda key: (key.created_at, key.id))]
+                return [to_view(key) for key in sorted(found, key=lambda key: (key.created_at, key.id))]
             after = policies[-1].id
 
     async def rotate(self, key_id: str, *, overlap: timedelta = OVERLAP_DEFAULT) -> NewKey:
         """Give a key a new secret; the old one opens for the overlap. Who the key is does not change."""
-        secret = self._host.ids.secret()
+        secret = self._runtime.ids.secret()
         overlap_ms = overlap // timedelta(milliseconds=1)
         key = await self._change(
-            key_id, lambda key, now: credential.rotated(key, secret, overlap_ms=overlap_ms, now=now)
+            key_id, lambda key, now: credential.rotated_api_key(key, secret, overlap_ms=overlap_ms, now=now)
         )
-        self._told("rotate", key)
-        return NewKey(view(key), str(KeyText(self._tenant, key_id, secret)))
+        self._audit("rotate", key)
+        return NewKey(to_view(key), str(ParsedApiKey(self._tenant, key_id, secret)))
 
     async def revoke(self, key_id: str) -> ApiKeyView:
         """Shut a key for good, in every process at once."""
-        key = await self._change(key_id, lambda key, now: credential.revoked(key, by=self._actor, now=now))
-        self._told("revoke", key)
-        return view(key)
+        key = await self._change(
+            key_id, lambda key, now: credential.revoked_api_key(key, by=self._actor, now=now)
+        )
+        self._audit("revoke", key)
+        return to_view(key)
 
-    async def verify(self, text: str) -> Verified | None:
+    async def verify(self, text: str) -> VerifiedKey | None:
         """The key of any tenant that this text opens now; one point read."""
-        sent = credential.parse(text)
+        sent = credential.parse_api_key(text)
         if sent is None:
-            credential.opens_until(None, text[: credential.TEXT_CHARS_MAX], 0)
+            credential.secret_valid_until(None, text[: credential.API_KEY_CHARS_MAX], 0)
             return None
-        name = credential.policy_name(sent.id)
+        name = credential.api_key_policy_name(sent.id)
         look = LookUpPolicy(tenant=sent.tenant, policy_id=policy_id(sent.tenant, name))
-        match await self._ask(look):
+        match await self._execute(look):
             case PolicyFound(policy, at):
-                key = _decoded(policy.body)
-                until = credential.opens_until(key, sent.secret, at)
+                key = _decode_key(policy.body)
+                until = credential.secret_valid_until(key, sent.secret, at)
                 if until is None:
                     return None
-                return Verified(sent.tenant, key, look, Warrant(policy.id, policy.body, until))
+                return VerifiedKey(sent.tenant, key, look, Precondition(policy.id, policy.body, until))
             case Missing(at):
-                credential.opens_until(None, sent.secret, at)
+                credential.secret_valid_until(None, sent.secret, at)
                 return None
             case reply:
-                raise failure(reply, "")
+                raise to_exception(reply, "")
 
     @property
-    def are_at_hand(self) -> bool:
+    def reads_are_synchronous(self) -> bool:
         """Whether `still` waits for nothing."""
-        return self._host.gate.has_at_hand
+        return self._runtime.gate.reads_are_synchronous
 
-    async def still(self, found: Verified) -> bool:
+    async def is_still_valid(self, verified: VerifiedKey) -> bool:
         """Whether what was found out still holds; the same point read, and nothing else."""
-        gate = self._host.gate
-        reply = gate.now(found.look)
+        gate = self._runtime.gate
+        reply = gate.read_now(verified.lookup)
         if reply is None:
-            reply = await gate.reply(found.look)
+            reply = await gate.dispatch(verified.lookup)
         if not isinstance(reply, (PolicyFound, Missing)):
-            raise failure(reply, "")
-        return isinstance(reply, PolicyFound) and found.warrant.stands(reply.policy, reply.at)
+            raise to_exception(reply, "")
+        return isinstance(reply, PolicyFound) and verified.precondition.is_met(reply.policy, reply.at)
 
-    def _told(self, act: str, key: ApiKey) -> None:
+    def _audit(self, action: str, key: ApiKey) -> None:
         roles = ",".join(key.roles)
-        audit.told(
-            f"apikey {act}", tenant=self._tenant, actor=self._actor, id=key.id, name=key.name, roles=roles
+        audit.write_audit_record(
+            f"apikey {action}", tenant=self._tenant, actor=self._actor, id=key.id, name=key.name, roles=roles
         )
 
     async def _change(self, key_id: str, change: Callable[[ApiKey, int], ApiKey]) -> ApiKey:
@@ -157,29 +159,31 @@ class ApiKeys:
             before = await self._look_up(key_id)
             if isinstance(before, Missing):
                 raise NotFound("no such API key here; `onejob apikey list` shows those of this tenant")
-            key = _decoded(before.policy.body)
+            key = _decode_key(before.policy.body)
             changed = change(key, before.at)
-            if changed == key or await self._written(changed, before.policy.version):
+            if changed == key or await self._try_write(changed, before.policy.version):
                 return changed
         raise Unavailable("others keep changing this API key: nothing was done; repeat")
 
     async def _look_up(self, key_id: str) -> PolicyFound | Missing:
-        name = credential.policy_name(key_id)
-        reply = await self._ask(LookUpPolicy(tenant=self._tenant, policy_id=policy_id(self._tenant, name)))
+        name = credential.api_key_policy_name(key_id)
+        reply = await self._execute(
+            LookUpPolicy(tenant=self._tenant, policy_id=policy_id(self._tenant, name))
+        )
         if isinstance(reply, (PolicyFound, Missing)):
             return reply
-        raise failure(reply, "")
+        raise to_exception(reply, "")
 
-    async def _written(self, key: ApiKey, expected: int) -> bool:
+    async def _try_write(self, key: ApiKey, expected: int) -> bool:
         """False when the version expected is not there any more."""
-        name = credential.policy_name(key.id)
-        reply = await self._ask(
+        name = credential.api_key_policy_name(key.id)
+        reply = await self._execute(
             SetPolicy(
                 tenant=self._tenant,
                 policy_id=policy_id(self._tenant, name),
                 name=name,
-                body=credential.encoded(key),
-                expected=expected,
+                body=credential.encode_api_key(key),
+                expected_version=expected,
             )
         )
         match reply:
@@ -187,35 +191,35 @@ class ApiKeys:
                 return True
             case Refused(reason=Reason.STALE):
                 return False
-        raise failure(reply, "")
+        raise to_exception(reply, "")
 
-    async def _ask(self, command: Command[Any]) -> AnyReply:
-        return await self._host.gate.reply(command)
+    async def _execute(self, command: Command[Any]) -> AnyReply:
+        return await self._runtime.gate.dispatch(command)
 
 
-def view(key: ApiKey) -> ApiKeyView:
+def to_view(key: ApiKey) -> ApiKeyView:
     return ApiKeyView(
         id=key.id,
         name=key.name,
         user=key.user or None,
         roles=key.roles,
-        created_at=utc(key.created_at),
+        created_at=to_utc(key.created_at),
         created_by=key.created_by,
-        rotated_at=utc(key.rotated_at) if key.rotated_at else None,
-        old_secret_until=utc(key.secrets[1].until) if len(key.secrets) > 1 else None,
-        revoked_at=utc(key.revoked_at) if key.revoked_at else None,
+        rotated_at=to_utc(key.rotated_at) if key.rotated_at else None,
+        old_secret_until=to_utc(key.secrets[1].until) if len(key.secrets) > 1 else None,
+        revoked_at=to_utc(key.revoked_at) if key.revoked_at else None,
         revoked_by=key.revoked_by or None,
     )
 
 
-def _decoded(body: bytes) -> ApiKey:
+def _decode_key(body: bytes) -> ApiKey:
     try:
-        return credential.decoded(body)
+        return credential.decode_api_key(body)
     except NewerFormat as error:
         raise Outdated(str(error)) from error
 
 
-def _role(word: Role | str) -> Role:
+def _parse_role(word: Role | str) -> Role:
     try:
         return Role(word)
     except ValueError:

@@ -6,38 +6,38 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
-from .core.facts import Attachment, Beside, Fact, Job, Kind
+from .core.facts import Attachment, AttachmentKind, Fact, Job, Kind
 from .core.invalid import Invalid
 from .core.receipt import AnyReply
 from .core.states import JobState
 from .core.step import Command
-from .core.upkeep import Upkept
+from .core.upkeep import MaintenanceItem
 from .errors import StoreRefused, Unavailable, Unknown
 
 __all__ = [
-    "Attachments",
     "Backlog",
     "Carrying",
     "Crowded",
-    "Due",
     "Durability",
     "Engine",
-    "Held",
-    "Inputs",
-    "JobPage",
-    "Listing",
+    "ListAttachments",
+    "ListBacklogs",
+    "ListDueFacts",
+    "ListFacts",
+    "ListInputs",
+    "ListJobs",
+    "ListLeasedJobs",
+    "ListReadyJobs",
     "Near",
     "Paced",
     "Page",
     "Qualified",
     "Query",
-    "Ready",
     "StoreRefused",
     "Telling",
     "Unavailable",
     "Unknown",
-    "Waiting",
-    "caveat_of",
+    "get_durability_warning",
 ]
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class Query(Struct, Generic[T], frozen=True, kw_only=True, tag=True, tag_field="
             raise Invalid("limit", f"a page has 1 to {PAGE_MAX} items; ask for the next page for more")
 
 
-class JobPage(Query[Job], frozen=True, kw_only=True):
+class ListJobs(Query[Job], frozen=True, kw_only=True):
     """A tenant's jobs, newest first.
 
     With a filter, a page may come back short or empty although there is more: an engine need not look at
@@ -73,11 +73,11 @@ class JobPage(Query[Job], frozen=True, kw_only=True):
     state: JobState | None = None
     type: str | None = None
     user: str | None = None
-    slot: bytes = b""  # only jobs that bear the mark of this tally
+    usage_id: bytes = b""  # only jobs that bear the mark of this tally
     before: bytes = b""  # cursor: a job id
 
 
-class Listing(Query[Fact], frozen=True, kw_only=True):
+class ListFacts(Query[Fact], frozen=True, kw_only=True):
     """All facts of one kind and tenant, in the order of their identities."""
 
     tenant: str
@@ -85,23 +85,23 @@ class Listing(Query[Fact], frozen=True, kw_only=True):
     after: bytes = b""
 
 
-class Attachments(Query[Attachment], frozen=True, kw_only=True):
+class ListAttachments(Query[Attachment], frozen=True, kw_only=True):
     """What stands beside a job."""
 
     tenant: str
     job_id: bytes
-    beside: Beside
+    kind: AttachmentKind
     start: int = 0
 
 
-class Due(Query[Upkept], frozen=True, kw_only=True):
+class ListDueFacts(Query[MaintenanceItem], frozen=True, kw_only=True):
     """Facts of any tenant that upkeep should look at, in the order of `core.upkeep.due_place`."""
 
     kind: Kind
     after: tuple[int, bytes] = (0, b"")  # cursor: the place of the last one
 
 
-class Ready(Query[Job], frozen=True, kw_only=True):
+class ListReadyJobs(Query[Job], frozen=True, kw_only=True):
     """Jobs of some types that could be claimed, most urgent first.
 
     Of one tenant it costs what the page has, however much waits; of all tenants an engine may look at all that waits.
@@ -118,7 +118,7 @@ class Backlog(Struct, frozen=True):
     wait_ms: int  # until the first of them may run; 0: it may
 
 
-class Waiting(Query[Backlog], frozen=True, kw_only=True):
+class ListBacklogs(Query[Backlog], frozen=True, kw_only=True):
     """The tenants that have waiting jobs of some types, by name. It costs what it finds, however much they have."""
 
     types: tuple[str, ...]
@@ -126,13 +126,13 @@ class Waiting(Query[Backlog], frozen=True, kw_only=True):
     after: str = ""  # cursor: a tenant
 
 
-class Inputs(Query[Attachment], frozen=True, kw_only=True):
+class ListInputs(Query[Attachment], frozen=True, kw_only=True):
     """The inputs of some jobs of any tenants, in the order of the jobs' ids. For the process, never for a caller."""
 
     job_ids: tuple[bytes, ...]
 
 
-class Held(Query[Job], frozen=True, kw_only=True):
+class ListLeasedJobs(Query[Job], frozen=True, kw_only=True):
     """Jobs that a holder has under a lease that lives: what a claim whose answer was lost had won."""
 
     tenant: str
@@ -142,7 +142,7 @@ class Held(Query[Job], frozen=True, kw_only=True):
 class Page(Struct, Generic[T], frozen=True):
     items: Sequence[T]
     more: bool
-    seen: bytes = b""  # cursor of a page that came back short; else its last item is where to go on
+    scanned_to: bytes = b""  # cursor of a page that came back short; else its last item is where to go on
 
 
 class Engine(Protocol):
@@ -167,13 +167,13 @@ class Paced(Protocol):
     """How it likes to be fed; unless it says so, one large batch at a time."""
 
     @property
-    def lanes(self) -> int: ...  # batches that may be under way at once
+    def write_lanes(self) -> int: ...  # batches that may be under way at once
 
     @property
     def batch_max(self) -> int: ...
 
     @property
-    def apart(self) -> int: ...  # batches besides, for commands that make nothing; 0: all go together
+    def update_lanes(self) -> int: ...  # batches besides, for commands that make nothing; 0: all go together
 
 
 @runtime_checkable
@@ -183,8 +183,8 @@ class Carrying(Protocol):
     When that takes too long for those who wait, it says once what to tell them, and goes on.
     """
 
-    def carry(
-        self, commands: Sequence[Command[Any]], give_up: Callable[[Exception], None], /
+    def execute_with_timeout(
+        self, commands: Sequence[Command[Any]], on_timeout: Callable[[Exception], None], /
     ) -> Awaitable[Sequence[AnyReply]]: ...
 
 
@@ -192,7 +192,7 @@ class Carrying(Protocol):
 class Crowded(Protocol):
     """Others write to its store at the same time, and what they have seen may be older than what is committed."""
 
-    async def quiet(self) -> None:
+    async def barrier(self) -> None:
         """Return when whoever was writing has ended: who writes now sees all that was committed before."""
 
 
@@ -207,7 +207,7 @@ class Near(Protocol):
 class Telling(Protocol):
     """It hears of records that others settle, which only shortens waiting: polling stays the truth."""
 
-    def listen(self, wake: Callable[[bytes], None], /) -> None: ...
+    def subscribe(self, on_settled: Callable[[bytes], None], /) -> None: ...
 
 
 @runtime_checkable
@@ -215,8 +215,8 @@ class Qualified(Protocol):
     """Its durability does not cover everything."""
 
     @property
-    def caveat(self) -> str: ...  # one line for whoever runs it; empty: nothing is left out
+    def durability_warning(self) -> str: ...  # one line for whoever runs it; empty: nothing is left out
 
 
-def caveat_of(engine: Engine) -> str:
-    return engine.caveat if isinstance(engine, Qualified) else ""
+def get_durability_warning(engine: Engine) -> str:
+    return engine.durability_warning if isinstance(engine, Qualified) else ""

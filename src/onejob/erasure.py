@@ -3,48 +3,48 @@
 from collections.abc import Sequence
 
 from .core.facts import Kind
-from .core.receipt import Tended
+from .core.receipt import Maintained
 from .core.upkeep import Purge
-from .engine import Engine, Listing
+from .engine import Engine, ListFacts
 from .errors import Unavailable
 
-PASSES_MAX = 10
-PAGE = 500
+PURGE_PASSES_MAX = 10
+PURGE_PAGE_SIZE = 500
 
 
-class Erased:
+class PurgeProgress:
     """How many facts are gone, also when it was stopped half-way."""
 
     def __init__(self) -> None:
         self.count = 0
 
 
-async def erase(engine: Engine, tenant: str, erased: Erased) -> None:
+async def purge_tenant(engine: Engine, tenant: str, progress: PurgeProgress) -> None:
     """Again and again until a pass finds nothing, for others may be submitting."""
-    for _ in range(PASSES_MAX):
-        before = erased.count
+    for _ in range(PURGE_PASSES_MAX):
+        before = progress.count
         for kind in Kind:
-            await _pass(engine, tenant, kind, erased)
-        if erased.count == before:
+            await _purge_kind(engine, tenant, kind, progress)
+        if progress.count == before:
             return
     raise Unavailable("the tenant is still being used; revoke its credentials, then repeat")
 
 
-async def _pass(engine: Engine, tenant: str, kind: Kind, erased: Erased) -> None:
+async def _purge_kind(engine: Engine, tenant: str, kind: Kind, progress: PurgeProgress) -> None:
     """Records take their jobs along, so that no key is left without its job."""
     after = b""
     while True:
-        page = await engine.scan(Listing(tenant=tenant, kind=kind, after=after, limit=PAGE))
+        page = await engine.scan(ListFacts(tenant=tenant, kind=kind, after=after, limit=PURGE_PAGE_SIZE))
         ids = [fact.id for fact in page.items]
         if ids:
-            replies = await engine.execute(_erasures(tenant, kind, ids))
-            erased.count += sum(isinstance(reply, Tended) and reply.changed for reply in replies)
+            replies = await engine.execute(_build_purges(tenant, kind, ids))
+            progress.count += sum(isinstance(reply, Maintained) and reply.changed for reply in replies)
             after = ids[-1]
         if not page.more:
             return
 
 
-def _erasures(tenant: str, kind: Kind, ids: Sequence[bytes]) -> list[Purge]:
+def _build_purges(tenant: str, kind: Kind, ids: Sequence[bytes]) -> list[Purge]:
     match kind:
         case Kind.RECORD:
             return [Purge(tenant=tenant, record_id=id) for id in ids]
@@ -52,7 +52,7 @@ def _erasures(tenant: str, kind: Kind, ids: Sequence[bytes]) -> list[Purge]:
             return [Purge(tenant=tenant, job_ids=(id,)) for id in ids]
         case Kind.STREAM:
             return [Purge(tenant=tenant, stream_id=id) for id in ids]
-        case Kind.TALLY:
-            return [Purge(tenant=tenant, tally_id=id) for id in ids]
+        case Kind.USAGE:
+            return [Purge(tenant=tenant, usage_id=id) for id in ids]
         case Kind.POLICY:
             return [Purge(tenant=tenant, policy_id=id) for id in ids]

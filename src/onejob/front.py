@@ -4,16 +4,16 @@ from typing import Any
 
 from .core.receipt import AnyReply
 from .core.step import Command
-from .host import Host
+from .host import Runtime
 from .intake import Caller
 
 
-class Front:
-    def __init__(self, host: Host, caller: Caller) -> None:
-        self._host = host
-        self._gate = host.gate
+class LedgerBase:
+    def __init__(self, runtime: Runtime, caller: Caller) -> None:
+        self._runtime = runtime
+        self._gate = runtime.gate
         self._caller = caller
 
-    async def _ask(self, command: Command[Any]) -> AnyReply:
+    async def _execute(self, command: Command[Any]) -> AnyReply:
         (reply,) = await self._gate.execute((command,))
         return reply

@@ -13,13 +13,13 @@ from onejob.core.ids import ID_BYTES
 from onejob.core.key import NONCE_CHARS, SEQUENCE_MAX, IdempotencyKey
 
 SECRET_BYTES: Final = 32
-REQUEST_IDS_DRAWN: Final = 256
+REQUEST_IDS_PER_DRAW: Final = 256
 
 _TAIL_BITS: Final = 62
 # The counter starts in its lower half: at least 2048 ids before it runs into the next millisecond.
 _COUNTER_BITS: Final = 12
-_CHANCE: Final = Struct(">QH")
-_UUID: Final = Struct(">QQ")
+_RANDOM_LAYOUT: Final = Struct(">QH")
+_UUID_LAYOUT: Final = Struct(">QQ")
 
 _wall_ms = SystemClock().wall_ms
 _lock = Lock()
@@ -63,22 +63,22 @@ class SystemIds:
 class SeededIds:
     """Names for simulation: the same seed gives the same names, and they have the shape of real ones."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
         self._stamp = 0
 
     def job_id(self) -> bytes:
         self._stamp += 1
-        return _uuid7(self._stamp, self._chance.getrandbits(_TAIL_BITS))
+        return _uuid7(self._stamp, self._rng.getrandbits(_TAIL_BITS))
 
     def holder(self) -> bytes:
-        return self._chance.randbytes(ID_BYTES)
+        return self._rng.randbytes(ID_BYTES)
 
     def nonce(self) -> str:
-        return self._chance.randbytes(NONCE_CHARS // 2).hex()
+        return self._rng.randbytes(NONCE_CHARS // 2).hex()
 
     def secret(self) -> str:
-        return base64url.encode(self._chance.randbytes(SECRET_BYTES))
+        return base64url.encode_base64url(self._rng.randbytes(SECRET_BYTES))
 
     def request_id(self) -> str:
         return self.nonce()
@@ -117,7 +117,7 @@ def new_job_id() -> bytes:
     """Draw a time-ordered UUID (version 7), greater than every one this process has drawn before."""
     global _last_stamp  # noqa: PLW0603 - the order of ids is a fact of the process
     # Drawn anew for every id, so that neither a fork nor a cloned machine can repeat one.
-    tail, start = _CHANCE.unpack(os.urandom(_CHANCE.size))
+    tail, start = _RANDOM_LAYOUT.unpack(os.urandom(_RANDOM_LAYOUT.size))
     with _lock:
         stamp = _wall_ms() << _COUNTER_BITS | start >> 5
         # Within a millisecond, or after the wall clock stepped back, the stamp counts on by itself.
@@ -132,7 +132,7 @@ def new_nonce() -> str:
     return os.urandom(NONCE_CHARS // 2).hex()
 
 
-def new_chance() -> float:
+def random_fraction() -> float:
     """Draw from 0 up to but not including 1, so that many who wait do not come back at once."""
     return int.from_bytes(os.urandom(6), "big") / 2**48
 
@@ -143,7 +143,7 @@ def new_request_id() -> str:
         try:
             return _request_ids.pop()  # one step for every thread
         except IndexError:
-            drawn = os.urandom(REQUEST_IDS_DRAWN * NONCE_CHARS // 2).hex()
+            drawn = os.urandom(REQUEST_IDS_PER_DRAW * NONCE_CHARS // 2).hex()
             _request_ids.extend(drawn[at : at + NONCE_CHARS] for at in range(0, len(drawn), NONCE_CHARS))
 
 
@@ -154,16 +154,16 @@ def new_holder() -> bytes:
 
 def new_secret() -> str:
     """Draw what only its owner may know: 256 bits, as 43 base64url characters."""
-    return base64url.encode(os.urandom(SECRET_BYTES))
+    return base64url.encode_base64url(os.urandom(SECRET_BYTES))
 
 
 def _uuid7(stamp: int, tail: int) -> bytes:
     """Lay out 48 bits of milliseconds and 12 of counter, the version, the variant and 62 bits of chance."""
     head = stamp >> _COUNTER_BITS << 16 | 0x7000 | stamp & 0xFFF
-    return _UUID.pack(head, 0x8000_0000_0000_0000 | tail)
+    return _UUID_LAYOUT.pack(head, 0x8000_0000_0000_0000 | tail)
 
 
-def _begin_anew() -> None:
+def _reset_after_fork() -> None:
     # The lock may have been held by a thread that does not exist in the child.
     global _lock  # noqa: PLW0603 - see above
     _lock = Lock()
@@ -171,4 +171,4 @@ def _begin_anew() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -9,29 +9,29 @@ from msgspec import Raw, Struct
 from msgspec.structs import asdict, replace
 
 from .core.arrival import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
-from .core.fingerprint import canonical, encode_input, fingerprint, prepared
+from .core.fingerprint import canonical_json, encode_and_canonicalize, encode_input, fingerprint
 from .core.identity import (
     TYPE_QUEUE_SCOPE,
-    check_chosen,
+    check_caller_text_size,
     checked_name,
     policy_id,
     record_id,
-    scope_of,
-    slot_tally,
-    tally_id,
+    resolve_scope,
+    usage_id,
+    usage_id_of_reservation,
 )
-from .core.ids import parse_id
+from .core.ids import parse_job_id
 from .core.invalid import Invalid, NotTheOwner
 from .core.key import checked_key
-from .core.limits import POLICY_NAME
-from .core.moment import ms_of, utc
-from .core.money import Amount, micro_of
-from .core.notice import checked_url
+from .core.limits import QUOTA_POLICY_NAME
+from .core.moment import to_ms, to_utc
+from .core.money import Amount, to_micros
+from .core.notice import checked_callback_url
 from .core.reservation import Reserve
 from .core.states import Delivery
-from .core.step import Warrant
+from .core.step import Precondition
 from .core.submission import Submit
-from .core.views import Reservation
+from .core.views import HeldKey
 from .errors import NotFound
 
 LABELS_BYTES_MAX = 512
@@ -39,8 +39,8 @@ PRIORITY_MAX = 1000
 ATTEMPTS_MAX = 100
 ATTEMPTS_DEFAULT = 3
 TIMEOUT_MS_MAX = 30 * 24 * 3600 * 1000
-SMALL_BYTES = 2048
-REPEATED_MAX = 1024
+CACHED_INPUT_BYTES_MAX = 2048
+FINGERPRINT_CACHE_MAX = 1024
 
 
 class Caller(Struct, frozen=True):
@@ -52,7 +52,7 @@ class Caller(Struct, frozen=True):
     owns_keys: bool = False  # True: keys are the user's own, not shared in the tenant
     oversees: bool = True  # False: of other users' jobs and keys it is told nothing
 
-    def sees(self, user: str) -> bool:
+    def can_see(self, user: str) -> bool:
         return self.oversees or user == self.user
 
 
@@ -76,121 +76,127 @@ class Submission(Struct, frozen=True, kw_only=True):
     callback: str | None = None  # a URL that is told when the job has ended
 
 
-class WorkedOut(Struct, frozen=True):
+class PreparedInput(Struct, frozen=True):
     """An input whose one form is known already."""
 
     data: bytes
-    form: bytes
+    canonical_form: bytes
 
 
-def worked_out(submission: Submission) -> Submission:
+def with_prepared_input(submission: Submission) -> Submission:
     """The same submission with its input worked out: for a large one that is better done beside the loop."""
     raw = submission.input
-    data, form = (bytes(raw), canonical(bytes(raw))) if isinstance(raw, Raw) else prepared(raw)
-    return replace(submission, input=WorkedOut(data, form))
+    data, form = (
+        (bytes(raw), canonical_json(bytes(raw))) if isinstance(raw, Raw) else encode_and_canonicalize(raw)
+    )
+    return replace(submission, input=PreparedInput(data, form))
 
 
-def submit_of(
-    submission: Submission, caller: Caller, job_id: bytes, warrant: Warrant | None = None
+def build_submit(
+    submission: Submission, caller: Caller, job_id: bytes, precondition: Precondition | None = None
 ) -> Submit:
     """The command of a submission; whatever is wrong with it is said here."""
     type = checked_name("type", submission.type)
-    scope = scope_of(type, submission.scope)
-    data, mark = printed(type, submission.input)
+    scope = resolve_scope(type, submission.scope)
+    data, mark = encode_and_fingerprint(type, submission.input)
     key = submission.idempotency_key
     if key is not None:
         key = checked_key(key)
-    labels = _labels(submission.labels) if submission.labels else b""
-    check_chosen(caller.tenant, type, scope, key or "", caller.actor, caller.user, labels=labels)
+    labels = _encode_labels(submission.labels) if submission.labels else b""
+    check_caller_text_size(caller.tenant, type, scope, key or "", caller.actor, caller.user, labels=labels)
     return Submit(
         tenant=caller.tenant,
         job_id=job_id,
         type=type,
         input=data,
-        record_id=b"" if key is None else key_id(caller, scope, key),
+        record_id=b"" if key is None else key_record_id(caller, scope, key),
         scope=scope,
         key=key or "",
         fingerprint=mark,
         actor=caller.actor,
         user=caller.user,
-        ttl_ms=ttl_ms(submission),
-        delivery=_delivery(submission.delivery),
-        priority=_whole("priority", submission.priority, -PRIORITY_MAX, PRIORITY_MAX),
-        run_at=0 if submission.run_at is None else _run_at(submission.run_at),
-        attempts_max=_whole("max_attempts", submission.max_attempts, 1, ATTEMPTS_MAX),
-        timeout_ms=0 if submission.timeout is None else _timeout_ms(submission.timeout),
+        ttl_ms=parse_ttl_ms(submission),
+        delivery=_parse_delivery(submission.delivery),
+        priority=_checked_int("priority", submission.priority, -PRIORITY_MAX, PRIORITY_MAX),
+        run_at=0 if submission.run_at is None else _parse_run_at(submission.run_at),
+        attempts_max=_checked_int("max_attempts", submission.max_attempts, 1, ATTEMPTS_MAX),
+        timeout_ms=0 if submission.timeout is None else _parse_timeout_ms(submission.timeout),
         labels=labels,
-        tally_id=tally_id(caller.tenant, caller.user),
-        policy_id=policy_id(caller.tenant, POLICY_NAME),
-        cost=cost_of(submission.estimated_cost),
-        reservation=_reserved(submission.reservation, caller) if submission.reservation is not None else "",
-        callback="" if submission.callback is None else checked_url(submission.callback),
-        warrant=warrant,
+        usage_id=usage_id(caller.tenant, caller.user),
+        policy_id=policy_id(caller.tenant, QUOTA_POLICY_NAME),
+        cost=parse_cost(submission.estimated_cost),
+        reservation=_checked_own_reservation(submission.reservation, caller)
+        if submission.reservation is not None
+        else "",
+        callback="" if submission.callback is None else checked_callback_url(submission.callback),
+        precondition=precondition,
     )
 
 
-def checked_submission(said: Submission, place: str = "") -> Submission:
+def checked_submission(submission: Submission, location: str = "") -> Submission:
     """What is handed over in a list is looked at first: it may be anything."""
-    if not isinstance(said, Submission):
-        raise Invalid("jobs", f"{place}a job in a list is a Submission(type=..., input=...); make it one")
-    return said
+    if not isinstance(submission, Submission):
+        raise Invalid("jobs", f"{location}a job in a list is a Submission(type=..., input=...); make it one")
+    return submission
 
 
-def printed(type: str, input: Any) -> tuple[bytes, bytes]:
+def encode_and_fingerprint(type: str, input: Any) -> tuple[bytes, bytes]:
     """An input as it is stored, and the fingerprint of what is asked for."""
     if isinstance(input, Raw):
         data = bytes(input)
-        return data, _print_of(type, data) if len(data) > SMALL_BYTES else _print_again(type, data)
-    if isinstance(input, WorkedOut):
-        return input.data, fingerprint(type, input.form)
-    data, form = prepared(input)
+        return data, _fingerprint_json(type, data) if len(
+            data
+        ) > CACHED_INPUT_BYTES_MAX else _fingerprint_json_cached(type, data)
+    if isinstance(input, PreparedInput):
+        return input.data, fingerprint(type, input.canonical_form)
+    data, form = encode_and_canonicalize(input)
     return data, fingerprint(type, form)
 
 
-def _print_of(type: str, data: bytes) -> bytes:
-    return fingerprint(type, canonical(data))
+def _fingerprint_json(type: str, data: bytes) -> bytes:
+    return fingerprint(type, canonical_json(data))
 
 
 # Retries bring the very same text: its fingerprint is worked out once.
-_print_again = lru_cache(REPEATED_MAX)(_print_of)
+_fingerprint_json_cached = lru_cache(FINGERPRINT_CACHE_MAX)(_fingerprint_json)
 
 
-def reserve_of(
+def build_reserve(
     submission: Submission,
     caller: Caller,
     job_id: bytes,
     *,
     holder: bytes,
     lease_ms: int,
-    patient: bool = True,
+    wait_if_held: bool = True,
 ) -> Reserve:
     """The same submission as a reservation: what is asked for does not depend on how."""
-    plain = asdict(submit_of(submission, caller, job_id))
-    del plain["warrant"]
+    plain = asdict(build_submit(submission, caller, job_id))
+    del plain["precondition"]
     if plain.pop("callback"):
         raise Invalid(
             "callback", "a key that is held cannot have a callback; leave it out, or submit at once"
         )
-    return Reserve(**plain, holder=holder, lease_ms=lease_ms, patient=patient)
+    return Reserve(**plain, holder=holder, lease_ms=lease_ms, wait_if_held=wait_if_held)
 
 
-def fence(reservation: Reservation, caller: Caller) -> dict[str, Any]:
+def fence_fields(held_key: HeldKey, caller: Caller) -> dict[str, Any]:
     """What a holder's command must name to be let through."""
     return {
         "tenant": caller.tenant,
-        "record_id": reservation.record_id,
-        "job_id": parse_id(reservation.job_id) if reservation.job_id else b"",
-        "token": reservation.token,
-        "holder": reservation.holder,
-        "policy_id": policy_id(caller.tenant, POLICY_NAME),
+        "record_id": held_key.record_id,
+        "job_id": parse_job_id(held_key.job_id) if held_key.job_id else b"",
+        "token": held_key.token,
+        "holder": held_key.holder,
+        "policy_id": policy_id(caller.tenant, QUOTA_POLICY_NAME),
     }
 
 
-def key_id(caller: Caller, scope: str, key: str) -> bytes:
+def key_record_id(caller: Caller, scope: str, key: str) -> bytes:
     return record_id(caller.tenant, scope, key, caller.user if caller.owns_keys else "")
 
 
-def for_user(caller: Caller, user: str | None) -> Caller:
+def caller_for_user(caller: Caller, user: str | None) -> Caller:
     """The caller, looking at the keys of a user: where they are shared, these are the same for all.
 
     NotFound for whoever may not see them.
@@ -202,59 +208,59 @@ def for_user(caller: Caller, user: str | None) -> Caller:
     return replace(caller, user=user)
 
 
-def looked_up_id(caller: Caller, key: str, scope: str) -> bytes:
+def lookup_record_id(caller: Caller, key: str, scope: str) -> bytes:
     """The identity of a key that is looked up: its scope is named, since nothing else tells it."""
-    return key_id(caller, named_scope(scope), checked_key(key))
+    return key_record_id(caller, checked_lookup_scope(scope), checked_key(key))
 
 
-def keys_begin(caller: Caller, scope: str) -> bytes:
+def record_id_prefix(caller: Caller, scope: str) -> bytes:
     """What the identities of all keys of a scope begin with."""
-    return key_id(caller, named_scope(scope), "")[:-1]
+    return key_record_id(caller, checked_lookup_scope(scope), "")[:-1]
 
 
-def ttl_ms(submission: Submission) -> int:
+def parse_ttl_ms(submission: Submission) -> int:
     """The window of a key: 1 s to 365 days, 24 hours unless said."""
     ttl, days = submission.idempotency_ttl, submission.idempotency_ttl_days
     if ttl is None and days is None:
         return TTL_MS_DEFAULT
     if ttl is not None and days is not None:
         raise Invalid("ttl", "give idempotency_ttl or idempotency_ttl_days, not both")
-    ms = _ms("idempotency_ttl", ttl if ttl is not None else days)
+    ms = _to_ms("idempotency_ttl", ttl if ttl is not None else days)
     if not TTL_MS_MIN <= ms <= TTL_MS_MAX:
         raise Invalid("ttl", "a key's window is 1 second to 365 days; choose one in between")
     return ms
 
 
-def lease_ms(lease: timedelta) -> int:
-    ms = _ms("lease", lease)
+def parse_lease_ms(lease: timedelta) -> int:
+    ms = _to_ms("lease", lease)
     if not 1 <= ms <= TTL_MS_MAX:
         raise Invalid("lease", "a lease is 1 millisecond to 365 days; choose one in between")
     return ms
 
 
-def cost_of(amount: Amount | None) -> int:
-    return 0 if amount is None else micro_of("estimated_cost", amount)
+def parse_cost(amount: Amount | None) -> int:
+    return 0 if amount is None else to_micros("estimated_cost", amount)
 
 
-def _reserved(reservation: str, caller: Caller) -> str:
+def _checked_own_reservation(reservation: str, caller: Caller) -> str:
     """A slot of the caller's own: the tally of another user is not looked at."""
-    if slot_tally(caller.tenant, reservation) != tally_id(caller.tenant, caller.user):
+    if usage_id_of_reservation(caller.tenant, reservation) != usage_id(caller.tenant, caller.user):
         raise NotTheOwner("reservation", "this reservation is another user's; reserve a slot of your own")
     return reservation
 
 
-def named_scope(scope: str) -> str:
+def checked_lookup_scope(scope: str) -> str:
     # Jobs of the type "queue" are shown with this scope, which no submission may choose.
     return scope if scope == TYPE_QUEUE_SCOPE else checked_name("scope", scope)
 
 
-def _run_at(moment: datetime) -> int:
-    ms = ms_of(moment)
-    utc(ms)  # a moment that its zone moves out of the calendar could be stored, but never be shown
+def _parse_run_at(moment: datetime) -> int:
+    ms = to_ms(moment)
+    to_utc(ms)  # a moment that its zone moves out of the calendar could be stored, but never be shown
     return ms
 
 
-def _delivery(word: Delivery) -> Delivery:
+def _parse_delivery(word: Delivery) -> Delivery:
     if isinstance(word, Delivery):
         return word
     try:
@@ -263,14 +269,14 @@ def _delivery(word: Delivery) -> Delivery:
         raise Invalid("delivery", f"delivery is {' or '.join(Delivery)}; choose one") from None
 
 
-def _timeout_ms(timeout: timedelta) -> int:
-    ms = _ms("timeout", timeout)
+def _parse_timeout_ms(timeout: timedelta) -> int:
+    ms = _to_ms("timeout", timeout)
     if not 1 <= ms <= TIMEOUT_MS_MAX:
         raise Invalid("timeout", "a timeout is 1 millisecond to 30 days; choose one in between")
     return ms
 
 
-def _labels(labels: Mapping[str, str]) -> bytes:
+def _encode_labels(labels: Mapping[str, str]) -> bytes:
     if not all(isinstance(text, str) for pair in labels.items() for text in pair):
         raise Invalid("labels", "labels are texts by name; turn their values into texts")
     data = encode_input(dict(labels))
@@ -281,7 +287,7 @@ def _labels(labels: Mapping[str, str]) -> bytes:
     return data
 
 
-def _ms(what: str, length: timedelta | float | None) -> int:
+def _to_ms(what: str, length: timedelta | float | None) -> int:
     if isinstance(length, timedelta):
         return length // timedelta(milliseconds=1)
     if isinstance(length, bool) or not isinstance(length, (int, float)) or not 0 <= length <= 366:
@@ -289,7 +295,7 @@ def _ms(what: str, length: timedelta | float | None) -> int:
     return round(length * 86_400_000)
 
 
-def _whole(what: str, value: int, least: int, most: int) -> int:
+def _checked_int(what: str, value: int, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
         raise Invalid(what, f"{what} is a whole number from {least} to {most}; choose one")
     return value

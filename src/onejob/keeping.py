@@ -12,55 +12,55 @@ from datetime import datetime
 from itertools import count
 from typing import Any, TypeVar
 
-from .core.receipt import Held
-from .core.states import ENDED
-from .core.views import Receipt, Reservation
+from .core.receipt import KeyHeld
+from .core.states import ENDED_STATES
+from .core.views import HeldKey, Receipt
 from .errors import LeaseLost, NotFound, OnejobError
 from .ledger import Ledger
-from .outcome import reservation_of
+from .outcome import build_held_key
 
 T = TypeVar("T")
-Lost = Callable[[BaseException], None]
+OnLeaseLost = Callable[[BaseException], None]
 
-RENEWALS = 3  # in the time of one lease, at least
+RENEWALS_PER_LEASE = 3  # in the time of one lease, at least
 # However long the lease: by its renewals others see that a holder lives.
-PAUSE_SECONDS_MAX = 5.0
+RENEWAL_PAUSE_SECONDS_MAX = 5.0
 JITTER = 0.2
-ATTEMPTS_MAX = 5
+SETTLE_ATTEMPTS_MAX = 5
 PAUSE_FIRST = 0.02
 
 log = logging.getLogger("onejob")
 
 # The loop alone would let go of a task that nobody waits for.
-_left_alone: set[asyncio.Task[Any]] = set()
+_orphaned_tasks: set[asyncio.Task[Any]] = set()
 
 
-class Keeping:
+class LeaseRenewal:
     """A held key while something is done under it."""
 
-    def __init__(self, ledger: Ledger, held: Reservation) -> None:
+    def __init__(self, ledger: Ledger, held_key: HeldKey) -> None:
         self._ledger = ledger
-        self.held = held
-        self.over = False  # whatever is still being done under it is in vain
+        self.held_key = held_key
+        self.is_over = False  # whatever is still being done under it is in vain
 
     @property
-    def until(self) -> datetime:
+    def lease_until(self) -> datetime:
         """When the lease ends unless it is renewed once more."""
-        return self.held.lease_until
+        return self.held_key.lease_until
 
     async def renew(self) -> None:
-        self.held = await self._ledger.renew(self.held)
-        if self.held.job_id and await self._has_ended():
+        self.held_key = await self._ledger.renew(self.held_key)
+        if self.held_key.job_id and await self._job_has_ended():
             raise _JobEnded
 
-    async def _has_ended(self) -> bool:
+    async def _job_has_ended(self) -> bool:
         try:
-            return (await self._ledger.job(self.held.job_id)).state in ENDED
+            return (await self._ledger.job(self.held_key.job_id)).state in ENDED_STATES
         except NotFound:
             return False  # not for this caller to see; the commit will tell
 
 
-class Final(Exception):
+class FinalRejection(Exception):
     """Work that ended with a refusal for good: its key is rejected with these bytes, and is not tried again."""
 
     def __init__(self, receipt: bytes) -> None:
@@ -72,7 +72,7 @@ class _JobEnded(Exception):
     """The job was cancelled while something was done for it."""
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What an exception says of itself, if it can, as text that can be written anywhere."""
     try:
         return str(error).encode(errors="backslashreplace").decode()
@@ -80,39 +80,44 @@ def told(error: BaseException) -> str:
         return type(error).__name__
 
 
-def left_alone() -> int:
+def orphaned_task_count() -> int:
     """How much work was told to stop, and has not."""
-    return len(_left_alone)
+    return len(_orphaned_tasks)
 
 
-async def carried_out(
-    ledger: Ledger, held: Reservation, work: Callable[[Keeping], Coroutine[Any, Any, bytes]]
+async def run_under_lease(
+    ledger: Ledger, held_key: HeldKey, work: Callable[[LeaseRenewal], Coroutine[Any, Any, bytes]]
 ) -> Receipt:
     """Do the work of a held key, then commit the key with what it gave. A failure gives it up, to be tried again."""
-    keeping = Keeping(ledger, held)
+    keeping = LeaseRenewal(ledger, held_key)
     try:
-        receipt = await kept(work(keeping), keeping.renew, every=_pause(held.lease_ms), chance=held.holder)
-        return await repeated(lambda: ledger.commit(keeping.held, receipt))
+        receipt = await run_while_renewing(
+            work(keeping),
+            keeping.renew,
+            interval_seconds=_renewal_interval_seconds(held_key.lease_ms),
+            jitter_seed=held_key.holder,
+        )
+        return await settle_with_retries(lambda: ledger.commit(keeping.held_key, receipt))
     except _JobEnded:
         # To commit it tells everybody who asks for the key what became of its job.
-        return await repeated(lambda: ledger.commit(keeping.held))
-    except Final as verdict:
+        return await settle_with_retries(lambda: ledger.commit(keeping.held_key))
+    except FinalRejection as verdict:
         receipt = verdict.receipt
-        await repeated(lambda: ledger.reject(keeping.held, receipt))
+        await settle_with_retries(lambda: ledger.reject(keeping.held_key, receipt))
         raise
     except LeaseLost:
         raise
     except (Exception, BaseExceptionGroup, asyncio.CancelledError) as error:
-        keeping.over = True
+        keeping.is_over = True
         # Where this fails the lease ends by itself, which only takes longer.
         with suppress(OnejobError):
-            await ledger.fail(keeping.held, told(error))
+            await ledger.fail(keeping.held_key, describe_error(error))
         raise
     finally:
-        keeping.over = True
+        keeping.is_over = True
 
 
-class Renewals:
+class RenewalTimer:
     """Held keys with leases of one length, each renewed once that becomes due.
 
     What is done sooner costs a place in a table: one timer watches over all of them, by the eldest.
@@ -121,88 +126,97 @@ class Renewals:
     def __init__(self, ledger: Ledger, lease_ms: int) -> None:
         self._ledger = ledger
         self._lease_ms = lease_ms
-        self._every = _pause(lease_ms)
-        self._young: dict[bytes, tuple[float, Held, Lost]] = {}  # by holder, the eldest first
+        self._interval_seconds = _renewal_interval_seconds(lease_ms)
+        self._not_yet_due: dict[bytes, tuple[float, KeyHeld, OnLeaseLost]] = {}  # by holder, the eldest first
         self._tasks: dict[bytes, asyncio.Task[Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def begin(self, held: Held, lost: Lost) -> None:
+    def begin(self, held: KeyHeld, on_lost: OnLeaseLost) -> None:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             # What was held in another loop, such as that of an earlier test, went with it; its timer never rings.
             self._loop, self._timer = loop, None
-            self._young.clear()
+            self._not_yet_due.clear()
             self._tasks.clear()
-        self._young[held.holder] = (loop.time() + self._every / 2, held, lost)
+        self._not_yet_due[held.holder] = (loop.time() + self._interval_seconds / 2, held, on_lost)
         if self._timer is None:
-            self._timer = loop.call_later(self._every / 2, self._look)
+            self._timer = loop.call_later(self._interval_seconds / 2, self._renew_due)
 
     def end(self, holder: bytes) -> None:
         """The timer stays: it finds nothing to do, or somebody younger."""
-        if self._young.pop(holder, None) is None and (task := self._tasks.pop(holder, None)) is not None:
+        if (
+            self._not_yet_due.pop(holder, None) is None
+            and (task := self._tasks.pop(holder, None)) is not None
+        ):
             task.cancel()
 
-    def aclose(self) -> None:
+    def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for holder in (*self._young, *self._tasks):
+        for holder in (*self._not_yet_due, *self._tasks):
             self.end(holder)
 
-    def _look(self) -> None:
+    def _renew_due(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = None
-        for holder, (due, held, lost) in tuple(self._young.items()):
+        for holder, (due, held, lost) in tuple(self._not_yet_due.items()):
             if due > loop.time():
-                self._timer = loop.call_at(due, self._look)
+                self._timer = loop.call_at(due, self._renew_due)
                 return
-            del self._young[holder]
-            self._renew(held, lost)
+            del self._not_yet_due[holder]
+            self._start_renewing(held, lost)
 
-    def _renew(self, held: Held, lost: Lost) -> None:
+    def _start_renewing(self, held: KeyHeld, on_lost: OnLeaseLost) -> None:
         def ended(task: "asyncio.Task[Any]") -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
-                lost(error)
+                on_lost(error)
 
-        keeping = Keeping(self._ledger, reservation_of(held, key="", scope="", lease_ms=self._lease_ms))
-        task = asyncio.create_task(_renewed(keeping.renew, self._every, held.holder))
+        keeping = LeaseRenewal(self._ledger, build_held_key(held, key="", scope="", lease_ms=self._lease_ms))
+        task = asyncio.create_task(_renew_forever(keeping.renew, self._interval_seconds, held.holder))
         self._tasks[held.holder] = task
         task.add_done_callback(ended)
 
 
-async def kept(
-    work: Coroutine[Any, Any, T], renew: Callable[[], Awaitable[object]], *, every: float, chance: bytes
+async def run_while_renewing(
+    work: Coroutine[Any, Any, T],
+    renew: Callable[[], Awaitable[object]],
+    *,
+    interval_seconds: float,
+    jitter_seed: bytes,
 ) -> T:
     """Do some work while what it stands on is renewed. The first refusal to renew stops the work and is raised."""
     working = asyncio.create_task(work)
-    renewing = asyncio.create_task(_renewed(renew, every, chance))
+    renewing = asyncio.create_task(_renew_forever(renew, interval_seconds, jitter_seed))
     try:
         await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
         return await (working if working.done() else renewing)
     finally:
         renewing.cancel()
         if not working.done():
-            _leave_alone(working)
+            _orphan_task(working)
 
 
-async def _renewed(renew: Callable[[], Awaitable[object]], every: float, chance: bytes) -> Any:
+async def _renew_forever(
+    renew: Callable[[], Awaitable[object]], interval_seconds: float, jitter_seed: bytes
+) -> Any:
     """Renew until told to stop; ends only by raising."""
     done = True
     for turn in count():
         # Holders that began together do not renew together. The name of a holder was drawn: it is chance enough.
-        early = JITTER * chance[turn % len(chance)] / 255
+        early = JITTER * jitter_seed[turn % len(jitter_seed)] / 255
         # A lease that ran out is still ours as long as nobody took it: while the store is away, keep asking.
-        await asyncio.sleep(every * (1 - early) if done else min(1.0, every / 3))
-        done = await _was_done(renew)
+        await asyncio.sleep(interval_seconds * (1 - early) if done else min(1.0, interval_seconds / 3))
+        done = await _try_renew(renew)
 
 
-def _pause(lease_ms: int) -> float:
+def _renewal_interval_seconds(lease_ms: int) -> float:
     """The seconds from one renewal to the next."""
-    return max(PAUSE_FIRST, min(lease_ms / 1000 / RENEWALS, PAUSE_SECONDS_MAX))
+    return max(PAUSE_FIRST, min(lease_ms / 1000 / RENEWALS_PER_LEASE, RENEWAL_PAUSE_SECONDS_MAX))
 
 
-async def _was_done(renew: Callable[[], Awaitable[object]]) -> bool:
+async def _try_renew(renew: Callable[[], Awaitable[object]]) -> bool:
     try:
         await renew()
     except OnejobError as error:
@@ -212,9 +226,9 @@ async def _was_done(renew: Callable[[], Awaitable[object]]) -> bool:
     return True
 
 
-async def repeated(settle: Callable[[], Awaitable[T]]) -> T:
+async def settle_with_retries(settle: Callable[[], Awaitable[T]]) -> T:
     """Settle, and again while the store is in trouble: said twice with equal content it is done once."""
-    for attempt in range(ATTEMPTS_MAX - 1):
+    for attempt in range(SETTLE_ATTEMPTS_MAX - 1):
         try:
             return await settle()
         except OnejobError as error:
@@ -224,13 +238,13 @@ async def repeated(settle: Callable[[], Awaitable[T]]) -> T:
     return await settle()
 
 
-def _leave_alone(working: "asyncio.Task[Any]") -> None:
-    working.cancel()
-    _left_alone.add(working)
-    working.add_done_callback(_ended_alone)
+def _orphan_task(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    _orphaned_tasks.add(task)
+    task.add_done_callback(_on_orphan_done)
 
 
-def _ended_alone(working: "asyncio.Task[Any]") -> None:
-    _left_alone.discard(working)
-    if not working.cancelled() and working.exception() is not None:
-        log.warning("work that was told to stop ended with %s", type(working.exception()).__name__)
+def _on_orphan_done(task: "asyncio.Task[Any]") -> None:
+    _orphaned_tasks.discard(task)
+    if not task.cancelled() and task.exception() is not None:
+        log.warning("work that was told to stop ended with %s", type(task.exception()).__name__)

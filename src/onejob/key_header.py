@@ -6,23 +6,23 @@ from collections.abc import Iterable
 from onejob.core.invalid import Invalid
 from onejob.core.key import checked_key
 
-NAME = b"idempotency-key"
+HEADER_NAME = b"idempotency-key"
 
 _QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"[ \t]*(?:;.*)?')
 _BARE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x7e]+")
 _ESCAPED = re.compile(r'\\(["\\])')
 
 
-def one_key(header: str | None, body: str | None, name: str) -> str | None:
+def resolve_key(header: str | None, body: str | None, name: str) -> str | None:
     """The key of a request that may name it in two places."""
     if header is not None and body is not None and checked_key(header) != checked_key(body):
         raise Invalid(name, "the header and the body name different keys; send one, or the same")
     return header if body is None else body
 
 
-def key_of(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+def parse_key_header(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """The key of a request, None without the header; a malformed header is never taken for an absent one."""
-    lines = [value for name, value in headers if name == NAME]
+    lines = [value for name, value in headers if name == HEADER_NAME]
     if not lines:
         return None
     if len(lines) > 1:

@@ -8,55 +8,55 @@ from typing import Any, Self
 
 from .core.actor import Actor
 from .core.fingerprint import INPUT_BYTES_MAX
-from .core.history import storable
+from .core.history import to_storable_text
 from .core.identity import checked_name
-from .core.lookup import Probe
+from .core.lookup import DryRun
 from .core.money import Amount
-from .core.receipt import Cancelled, Held, Settled
+from .core.receipt import Cancelled, KeyHeld, KeySettled
 from .core.reservation import Renew, Settle, Verdict
 from .core.states import Delivery
-from .core.step import Warrant
+from .core.step import Precondition
 from .core.submission import Submit
 from .core.upkeep import Forget
-from .core.views import JobView, Receipt, Reservation
+from .core.views import HeldKey, JobView, Receipt
 from .core.work import Cancel
 from .engine import Durability
 from .engines.cache import CacheStats
 from .errors import Invalid, OnejobError
-from .host import Vitals
+from .host import Stats
 from .intake import (
     ATTEMPTS_DEFAULT,
     Caller,
     Submission,
+    build_submit,
+    caller_for_user,
     checked_submission,
-    fence,
-    for_user,
-    looked_up_id,
-    submit_of,
+    fence_fields,
+    lookup_record_id,
 )
-from .looking import Looking
+from .looking import ReadOperations
 from .outcome import (
-    answered,
-    each_verdict,
-    failure,
-    forecast,
-    forgotten_of,
-    receipt_of,
-    reservation_of,
-    settled_of,
+    build_dry_run_receipt,
+    build_held_key,
+    build_receipt,
+    build_settled_receipt,
+    collect_receipts,
+    record_forgotten,
+    require_receipt,
+    to_exception,
 )
-from .quotas import Quotas
-from .reserving import Reserving
-from .sequences import Sequences
-from .tail import Tail
+from .quotas import QuotaOperations
+from .reserving import HeldKeyOperations
+from .sequences import SequenceOperations
+from .tail import JobWatcher
 from .waiters import Waiters
-from .working import Working
+from .working import WorkOperations
 
-CHUNK = 1000
+SUBMIT_CHUNK_SIZE = 1000
 ERROR_BYTES_MAX = 1000
 
 
-class Ledger(Looking, Quotas, Reserving, Sequences, Working):
+class Ledger(ReadOperations, QuotaOperations, HeldKeyOperations, SequenceOperations, WorkOperations):
     """A caller in front of an engine. Get one with `onejob.open`."""
 
     async def submit(
@@ -96,35 +96,37 @@ class Ledger(Looking, Quotas, Reserving, Sequences, Working):
             reservation=reservation,
             callback=callback,
         )
-        return await self.send(submission)
+        return await self.submit_prepared(submission)
 
-    async def send(self, submission: Submission, warrant: Warrant | None = None) -> Receipt:
+    async def submit_prepared(
+        self, submission: Submission, precondition: Precondition | None = None
+    ) -> Receipt:
         """`submit` for a submission that was said before, as edges do; refused where a warrant does not stand."""
-        command = submit_of(submission, self._caller, self._host.ids.job_id(), warrant)
-        result = await self._gate.result(command)
-        return receipt_of(command, result) or await answered(self._gate, command, result)
+        command = build_submit(submission, self._caller, self._runtime.ids.job_id(), precondition)
+        result = await self._gate.execute_one(command)
+        return build_receipt(command, result) or await require_receipt(self._gate, command, result)
 
     async def submit_many(self, submissions: Iterable[Submission]) -> list[Receipt | OnejobError]:
         """Independent submissions, each with a verdict of its own: a receipt, or the error it met."""
         verdicts: list[Receipt | OnejobError] = []
         waiting = iter(submissions)
-        while chunk := list(islice(waiting, CHUNK)):
-            commands = [self._parsed(submission) for submission in chunk]
-            results = await self._gate.results(
+        while chunk := list(islice(waiting, SUBMIT_CHUNK_SIZE)):
+            commands = [self._try_build_submit(submission) for submission in chunk]
+            results = await self._gate.execute_each(
                 [command for command in commands if isinstance(command, Submit)]
             )
-            verdicts += await each_verdict(self._gate, commands, results)
+            verdicts += await collect_receipts(self._gate, commands, results)
         return verdicts
 
-    async def probe(self, /, type: str, input: Any = None, **options: Any) -> Receipt:
+    async def dry_run(self, /, type: str, input: Any = None, **options: Any) -> Receipt:
         """What `submit` with these arguments would be answered with. Changes nothing, raises no refusal."""
-        return await self.foresee(Submission(type=type, input=input, **options))
+        return await self.dry_run_prepared(Submission(type=type, input=input, **options))
 
-    async def foresee(self, submission: Submission) -> Receipt:
+    async def dry_run_prepared(self, submission: Submission) -> Receipt:
         """`probe` for a submission that was said before."""
-        command = self._submit(submission)
-        reply = await self._ask(Probe(tenant=command.tenant, command=command))
-        return await forecast(self._gate, command, reply)
+        command = self._build_submit(submission)
+        reply = await self._execute(DryRun(tenant=command.tenant, command=command))
+        return await build_dry_run_receipt(self._gate, command, reply)
 
     async def check_or_reserve(
         self,
@@ -136,98 +138,98 @@ class Ledger(Looking, Quotas, Reserving, Sequences, Working):
         lease: timedelta | None = None,
         job: bool = True,
         **options: Any,
-    ) -> Reservation | Receipt:
+    ) -> HeldKey | Receipt:
         """Take a key for the time of some work, or get its settled answer. Without `job` only a record is made."""
         submission = Submission(type=type, input=input, idempotency_key=idempotency_key, **options)
         return await self.reserve(submission, lease=lease, job=job)
 
-    async def renew(self, reservation: Reservation) -> Reservation:
+    async def renew(self, held_key: HeldKey) -> HeldKey:
         """Prolong the lease by its own length; LeaseLost when the key is no longer yours."""
-        held = reservation
-        reply = await self._ask(Renew(**fence(held, self._caller), lease_ms=held.lease_ms))
-        if isinstance(reply, Held):
-            return reservation_of(reply, key=held.key, scope=held.scope, lease_ms=held.lease_ms)
-        raise failure(reply, held.key)
+        held = held_key
+        reply = await self._execute(Renew(**fence_fields(held, self._caller), lease_ms=held.lease_ms))
+        if isinstance(reply, KeyHeld):
+            return build_held_key(reply, key=held.key, scope=held.scope, lease_ms=held.lease_ms)
+        raise to_exception(reply, held.key)
 
-    async def commit(self, reservation: Reservation, receipt: bytes = b"") -> Receipt:
+    async def commit(self, held_key: HeldKey, receipt: bytes = b"") -> Receipt:
         """Settle the key: its job may run, and duplicates are answered with it and with these bytes."""
-        return await self._settle(reservation, Verdict.COMMIT, receipt)
+        return await self._settle(held_key, Verdict.COMMIT, receipt)
 
-    async def reject(self, reservation: Reservation, receipt: bytes = b"") -> Receipt:
+    async def reject(self, held_key: HeldKey, receipt: bytes = b"") -> Receipt:
         """Settle the key with a final refusal, remembered for `rejected_ttl_seconds`."""
-        return await self._settle(reservation, Verdict.REJECT, receipt, ttl_ms=self._host.rejected_ms)
+        return await self._settle(held_key, Verdict.REJECT, receipt, ttl_ms=self._runtime.rejected_ttl_ms)
 
-    async def fail(self, reservation: Reservation, error: str = "") -> Receipt:
+    async def fail(self, held_key: HeldKey, error: str = "") -> Receipt:
         """Give the key up for now: the same submission may be tried again, with the same job id."""
-        return await self._settle(reservation, Verdict.FAIL, storable(error).encode()[:ERROR_BYTES_MAX])
+        return await self._settle(held_key, Verdict.FAIL, to_storable_text(error).encode()[:ERROR_BYTES_MAX])
 
     async def cancel(self, job_id: str) -> JobView:
         """End a job that has not ended; one that has is returned as it is."""
         caller = self._caller
-        reply = await self._ask(
+        reply = await self._execute(
             Cancel(
                 tenant=caller.tenant,
-                job_id=await self._seen(job_id),
+                job_id=await self._visible_job_id(job_id),
                 actor=caller.actor,
-                retention_ms=self._host.retention_ms,
+                retention_ms=self._runtime.retention_ms,
             )
         )
         if isinstance(reply, Cancelled):
             return JobView(reply.job)
-        raise failure(reply, "")
+        raise to_exception(reply, "")
 
     async def forget(self, key: str, *, scope: str, user: str | None = None) -> datetime:
         """Let a key expire early; returns the moment after which it may be used anew. Its job stays."""
-        reply = await self._ask(
+        reply = await self._execute(
             Forget(
                 tenant=self._caller.tenant,
-                record_id=looked_up_id(for_user(self._caller, user), key, scope),
+                record_id=lookup_record_id(caller_for_user(self._caller, user), key, scope),
                 actor=self._caller.actor,
-                grace_ms=self._host.remembered_ms,
+                grace_ms=self._runtime.cache_ttl_ms_max,
             )
         )
-        return forgotten_of(reply, self._caller, key=key, scope=scope)
+        return record_forgotten(reply, self._caller, key=key, scope=scope)
 
     async def purge(self) -> int:
         """Erase everything this tenant has; returns how many facts went. Revoke its credentials first."""
-        return await self._host.purge(self._caller)
+        return await self._runtime.purge(self._caller)
 
-    def acting(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "Ledger":
+    def acting_as(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "Ledger":
         """The same ledger for another caller; it is closed by whoever opened it."""
         names = checked_name("tenant", tenant), checked_name("user", user)
         return self.for_caller(Caller(*names, str(actor), owns_keys))
 
     def for_caller(self, caller: Caller) -> "Ledger":
-        return self if caller == self._caller else Ledger(self._host, caller)
+        return self if caller == self._caller else Ledger(self._runtime, caller)
 
     @property
     def durability(self) -> Durability:
         return self._gate.durability
 
     @property
-    def tail(self) -> Tail:
+    def job_watcher(self) -> JobWatcher:
         """What keeps watched jobs up to date, one for the whole process."""
-        return self._host.tail
+        return self._runtime.job_watcher
 
     @property
     def waiters(self) -> Waiters:
         """Where those wait who wait at an edge, one for the whole process."""
-        return self._host.waiters
+        return self._runtime.waiters
 
-    def stats(self) -> CacheStats:
+    def cache_stats(self) -> CacheStats:
         """What the gate holds right now."""
         return self._gate.stats()
 
-    def vitals(self) -> Vitals:
+    def runtime_stats(self) -> Stats:
         """What was counted since this ledger was opened, for whoever watches over it."""
-        return self._host.vitals()
+        return self._runtime.stats()
 
     async def sweep(self) -> None:
         """Do now what happens by itself every `cleanup_interval_seconds`."""
-        await self._host.sweep()
+        await self._runtime.sweep()
 
     async def aclose(self) -> None:
-        await self._host.aclose()
+        await self._runtime.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -237,30 +239,30 @@ class Ledger(Looking, Quotas, Reserving, Sequences, Working):
     ) -> None:
         await self.aclose()
 
-    def _submit(self, submission: Submission) -> Submit:
-        return submit_of(submission, self._caller, self._host.ids.job_id())
+    def _build_submit(self, submission: Submission) -> Submit:
+        return build_submit(submission, self._caller, self._runtime.ids.job_id())
 
-    def _parsed(self, submission: Submission) -> Submit | Invalid:
+    def _try_build_submit(self, submission: Submission) -> Submit | Invalid:
         try:
-            return self._submit(checked_submission(submission))
+            return self._build_submit(checked_submission(submission))
         except Invalid as error:
             return error
 
     async def _settle(
-        self, reservation: Reservation, verdict: Verdict, receipt: bytes, *, ttl_ms: int = 0
+        self, held_key: HeldKey, verdict: Verdict, receipt: bytes, *, ttl_ms: int = 0
     ) -> Receipt:
         if len(receipt) > INPUT_BYTES_MAX:
             raise Invalid("receipt", f"a receipt has at most {INPUT_BYTES_MAX} bytes; keep it elsewhere")
-        reply = await self._ask(
+        reply = await self._execute(
             Settle(
-                **fence(reservation, self._caller),
+                **fence_fields(held_key, self._caller),
                 verdict=verdict,
                 receipt=receipt,
                 ttl_ms=ttl_ms,
                 actor=self._caller.actor,
-                retention_ms=self._host.retention_ms,
+                retention_ms=self._runtime.retention_ms,
             )
         )
-        if isinstance(reply, Settled):
-            return settled_of(reply)
-        raise failure(reply, reservation.key)
+        if isinstance(reply, KeySettled):
+            return build_settled_receipt(reply)
+        raise to_exception(reply, held_key.key)

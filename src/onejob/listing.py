@@ -7,16 +7,16 @@ from msgspec import Struct
 
 from .core import base64url
 from .core.facts import Job, Kind, Record
-from .core.ids import parse_id, text_of
+from .core.ids import format_job_id, parse_job_id
 from .core.invalid import Invalid
-from .core.lookup import LookUp
+from .core.lookup import LookUpKey
 from .core.receipt import Found
 from .core.states import JobState
-from .core.views import JobView, Story, story
-from .engine import PAGE_MAX, Engine, JobPage, Listing, Page
-from .intake import Caller, for_user, keys_begin, named_scope
+from .core.views import JobView, KeyHistory, to_key_history
+from .engine import PAGE_MAX, Engine, ListFacts, ListJobs, Page
+from .intake import Caller, caller_for_user, checked_lookup_scope, record_id_prefix
 
-_NOBODY = ""  # no user has this name
+_NO_USER = ""  # no user has this name
 _CURSOR = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
@@ -31,11 +31,11 @@ class JobList(list[JobView]):
 class KeyPage(Struct, frozen=True):
     """Keys with their records, in the order of their identities. A page may be short: go on while there is a next."""
 
-    stories: Sequence[Story]  # without their events
+    histories: Sequence[KeyHistory]  # without their events
     next: str | None
 
 
-def job_page(
+def build_job_query(
     caller: Caller,
     *,
     state: JobState | str | None,
@@ -43,26 +43,26 @@ def job_page(
     user: str | None,
     before: str | None,
     limit: int,
-) -> JobPage:
+) -> ListJobs:
     """One page of a tenant's jobs; only the caller's own where it may see no others."""
     if not caller.oversees:
-        user = caller.user if user in (None, caller.user) else _NOBODY
-    return JobPage(
+        user = caller.user if user in (None, caller.user) else _NO_USER
+    return ListJobs(
         tenant=caller.tenant,
-        state=None if state is None else _state(state),
+        state=None if state is None else _parse_state(state),
         type=type,
         user=user,
-        before=b"" if before is None else parse_id(before),
+        before=b"" if before is None else parse_job_id(before),
         limit=max(1, min(limit, PAGE_MAX)),
     )
 
 
-def job_list(page: Page[Job]) -> JobList:
-    last = page.seen or (page.items[-1].id if page.items else b"")
-    return JobList(map(JobView, page.items), text_of(last) if page.more else None)
+def to_job_list(page: Page[Job]) -> JobList:
+    last = page.scanned_to or (page.items[-1].id if page.items else b"")
+    return JobList(map(JobView, page.items), format_job_id(last) if page.more else None)
 
 
-async def key_page(
+async def load_key_page(
     engine: Engine,
     caller: Caller,
     *,
@@ -72,41 +72,41 @@ async def key_page(
     limit: int,
 ) -> KeyPage:
     """One page of a tenant's keys, of one scope's or one user's; only the caller's own where no other may be seen."""
-    caller = for_user(caller, user)
+    caller = caller_for_user(caller, user)
     of_all = caller.owns_keys and caller.oversees and user is None
     if caller.owns_keys and not of_all:
         user = caller.user
     # The scopes of different users begin differently: then all is looked at, and a page may be short.
-    begin = b"" if scope is None or of_all else keys_begin(caller, scope)
-    after = begin if cursor is None else _place(cursor, begin)
-    query = Listing(tenant=caller.tenant, kind=Kind.RECORD, after=after, limit=max(1, min(limit, PAGE_MAX)))
+    begin = b"" if scope is None or of_all else record_id_prefix(caller, scope)
+    after = begin if cursor is None else _decode_cursor(cursor, begin)
+    query = ListFacts(tenant=caller.tenant, kind=Kind.RECORD, after=after, limit=max(1, min(limit, PAGE_MAX)))
     page = await engine.scan(query)
     inside = [fact for fact in page.items if isinstance(fact, Record) and fact.id.startswith(begin)]
-    wanted = None if scope is None else named_scope(scope)
+    wanted = None if scope is None else checked_lookup_scope(scope)
     own = [record for record in inside if user in (None, record.user) and wanted in (None, record.scope)]
     # Looked up once more, for only the engine can tell which of them still live.
-    replies = await engine.execute([LookUp(tenant=caller.tenant, record_id=record.id) for record in own])
+    replies = await engine.execute([LookUpKey(tenant=caller.tenant, record_id=record.id) for record in own])
     found = [reply for reply in replies if isinstance(reply, Found)]
-    stories = [story(reply.record, reply.job, ()) for reply in found if reply.record is not None]
+    stories = [to_key_history(reply.record, reply.job, ()) for reply in found if reply.record is not None]
     more = page.more and len(inside) == len(page.items)
-    return KeyPage(stories, _cursor(page.items[-1].id) if more else None)
+    return KeyPage(stories, _encode_cursor(page.items[-1].id) if more else None)
 
 
-def _state(word: JobState | str) -> JobState:
+def _parse_state(word: JobState | str) -> JobState:
     try:
         return JobState(word)
     except ValueError:
         raise Invalid("state", f"a state is one of {', '.join(JobState)}; choose one") from None
 
 
-def _cursor(record_id: bytes) -> str:
-    return base64url.encode(record_id)
+def _encode_cursor(record_id: bytes) -> str:
+    return base64url.encode_base64url(record_id)
 
 
-def _place(cursor: str, begin: bytes) -> bytes:
+def _decode_cursor(cursor: str, prefix: bytes) -> bytes:
     place = b""
     if _CURSOR.fullmatch(cursor) and len(cursor) % 4 != 1:
-        place = base64url.decode(cursor)
+        place = base64url.decode_base64url(cursor)
     if not place:
         raise Invalid("cursor", "this is no cursor of such a list; send `next` of the page before")
-    return max(place, begin)  # a place before the scope is its beginning; after it there is nothing
+    return max(place, prefix)  # a place before the scope is its beginning; after it there is nothing

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from .core.facts import Job
-from .core.receipt import AnyReply, Committed, Created, Finished, Released, Resolved, Settled
-from .core.states import CLAIMABLE
-from .engine import Waiting
+from .core.receipt import AnyReply, Created, Finished, KeySettled, Released, Resolved, SequenceCommitted
+from .core.states import CLAIMABLE_STATES
+from .engine import ListBacklogs
 from .engines.gate import Gate
 from .errors import OnejobError
 from .ids import Ids
@@ -21,34 +21,34 @@ from .ids import Ids
 PAUSE_FIRST = 0.02
 PAUSE_MAX = 1.0
 JITTER = 0.25
-LINES_MAX = 1000
+TOPICS_MAX = 1000
 
 log = logging.getLogger("onejob")
 
-Line = tuple[tuple[str, ...], str | None]  # types, and the tenant if it is one
+Topic = tuple[tuple[str, ...], str | None]  # types, and the tenant if it is one
 
 
-class Lookout:
+class WakeupHub:
     def __init__(self, gate: Gate, ids: Ids) -> None:
         self._gate = gate
         self._ids = ids
-        self._lines: OrderedDict[Line, _Watch] = OrderedDict()
+        self._topics: OrderedDict[Topic, _TopicState] = OrderedDict()
         self.closed = False
 
-    def listen(self, types: tuple[str, ...], tenant: str | None) -> "Ear":
+    def subscribe(self, types: tuple[str, ...], tenant: str | None) -> "Listener":
         """From now on hear of jobs that become free; to claim only then misses none of them."""
-        return Ear(self, (types, tenant))
+        return Listener(self, (types, tenant))
 
-    def found(self, types: tuple[str, ...], tenant: str | None) -> None:
+    def on_claimed(self, types: tuple[str, ...], tenant: str | None) -> None:
         """Something was claimed: where there was one, the next may come soon."""
-        self._watch((types, tenant)).pause = PAUSE_FIRST
+        self._topic_state((types, tenant)).pause = PAUSE_FIRST
 
-    def told(self, replies: Sequence[AnyReply | Exception]) -> None:
+    def on_commit(self, replies: Sequence[AnyReply | Exception]) -> None:
         """Wake one who waits for each job that has become free."""
-        if not any(watch.waiters for watch in self._lines.values()):
+        if not any(watch.waiters for watch in self._topics.values()):
             return
-        for job in (job for reply in replies for job in _freed(reply)):
-            for (types, tenant), watch in self._lines.items():
+        for job in (job for reply in replies for job in _claimable_jobs(reply)):
+            for (types, tenant), watch in self._topics.items():
                 if watch.waiters and job.type in types and tenant in (None, job.tenant):
                     watch.wake(1)
                     break
@@ -56,28 +56,28 @@ class Lookout:
     def close(self) -> None:
         """Nobody waits any more."""
         self.closed = True
-        for watch in self._lines.values():
+        for watch in self._topics.values():
             watch.wake(len(watch.waiters))
 
-    def _watch(self, line: Line) -> "_Watch":
-        watch = self._lines.get(line)
+    def _topic_state(self, topic: Topic) -> "_TopicState":
+        watch = self._topics.get(topic)
         if watch is None:
-            watch = self._lines[line] = _Watch()
-            idle = [key for key, known in self._lines.items() if known is not watch and not known.waiters]
-            for key in idle[: max(len(self._lines) - LINES_MAX, 0)]:
-                del self._lines[key]
+            watch = self._topics[topic] = _TopicState()
+            idle = [key for key, known in self._topics.items() if known is not watch and not known.waiters]
+            for key in idle[: max(len(self._topics) - TOPICS_MAX, 0)]:
+                del self._topics[key]
         return watch
 
-    async def _look(self, line: Line, watch: "_Watch") -> None:
-        types, tenant = line
+    async def _poll(self, topic: Topic, state: "_TopicState") -> None:
+        types, tenant = topic
         due = PAUSE_MAX
         failing = False
         while True:
             early = JITTER * self._ids.holder()[0] / 255
-            await asyncio.sleep(min(watch.pause * (1 - early), due))
-            watch.pause = min(watch.pause * 2, PAUSE_MAX)
+            await asyncio.sleep(min(state.pause * (1 - early), due))
+            state.pause = min(state.pause * 2, PAUSE_MAX)
             try:
-                page = await self._gate.scan(Waiting(types=types, tenant=tenant))
+                page = await self._gate.scan(ListBacklogs(types=types, tenant=tenant))
                 due = min((one.wait_ms / 1000 for one in page.items), default=PAUSE_MAX)
                 failing = False
             except OnejobError as error:  # whoever claims will be told; here it is only not known
@@ -87,53 +87,53 @@ class Lookout:
             if due <= 0:
                 # A job that was claimed and not started looks like a free one, so the pause goes on growing.
                 due = PAUSE_MAX
-                watch.wake(len(watch.waiters))
+                state.wake(len(state.waiters))
 
 
-class Ear:
+class Listener:
     """One who claims, and waits where there is nothing."""
 
-    def __init__(self, lookout: Lookout, line: Line) -> None:
-        self._lookout = lookout
-        self._line = line
-        self._watch = lookout._watch(line)
+    def __init__(self, hub: WakeupHub, topic: Topic) -> None:
+        self._hub = hub
+        self._topic = topic
+        self._topic_state = hub._topic_state(topic)
         self._signal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._watch.waiters[self._signal] = None
-        self._waited = False
+        self._topic_state.waiters[self._signal] = None
+        self._has_waited = False
 
     async def wait(self, seconds: float) -> None:
         """Until there may be something to claim, or the time is up."""
-        self._waited = True
-        watch = self._watch
-        if self._lookout.closed or self._signal.done():
+        self._has_waited = True
+        watch = self._topic_state
+        if self._hub.closed or self._signal.done():
             return
-        watch.waiting += 1
-        if watch.task is None:
-            looking = self._lookout._look(self._line, watch)
-            watch.task = asyncio.get_running_loop().create_task(looking)
+        watch.waiting_count += 1
+        if watch.poll_task is None:
+            looking = self._hub._poll(self._topic, watch)
+            watch.poll_task = asyncio.get_running_loop().create_task(looking)
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._signal
         finally:
-            watch.waiting -= 1
-            if not watch.waiting and watch.task is not None:
-                watch.task.cancel()
-                watch.task = None
+            watch.waiting_count -= 1
+            if not watch.waiting_count and watch.poll_task is not None:
+                watch.poll_task.cancel()
+                watch.poll_task = None
 
     def close(self) -> None:
-        self._watch.waiters.pop(self._signal, None)
-        if self._signal.done() and not self._signal.cancelled() and not self._waited:
-            self._watch.wake(1)  # what was heard in vain is for the next
+        self._topic_state.waiters.pop(self._signal, None)
+        if self._signal.done() and not self._signal.cancelled() and not self._has_waited:
+            self._topic_state.wake(1)  # what was heard in vain is for the next
 
 
-class _Watch:
+class _TopicState:
     """Who waits on one line, and the look-out that they share."""
 
     def __init__(self) -> None:
         self.waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
-        self.waiting = 0  # of the waiters: the others are claiming
-        self.task: asyncio.Task[None] | None = None
+        self.waiting_count = 0  # of the waiters: the others are claiming
+        self.poll_task: asyncio.Task[None] | None = None
         self.pause = PAUSE_FIRST
 
     def wake(self, most: int) -> None:
@@ -143,11 +143,11 @@ class _Watch:
                 signal.set_result(None)
 
 
-def _freed(reply: AnyReply | Exception) -> Iterator[Job]:
+def _claimable_jobs(reply: AnyReply | Exception) -> Iterator[Job]:
     """The jobs that somebody may claim now, or could from a time on."""
     jobs: tuple[Job | None, ...] = ()
-    if isinstance(reply, (Created, Settled, Released, Finished, Resolved)):
+    if isinstance(reply, (Created, KeySettled, Released, Finished, Resolved)):
         jobs = (reply.job,)
-    elif isinstance(reply, Committed):
+    elif isinstance(reply, SequenceCommitted):
         jobs = reply.jobs
-    return (job for job in jobs if job is not None and job.state in CLAIMABLE and not job.lease_until)
+    return (job for job in jobs if job is not None and job.state in CLAIMABLE_STATES and not job.lease_until)

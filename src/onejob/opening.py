@@ -10,7 +10,7 @@ from .core.actor import Actor
 from .core.ending import RETENTION_MS
 from .core.identity import checked_name
 from .engines import open_engine
-from .host import Host
+from .host import Runtime
 from .ids import Ids, SystemIds
 from .intake import Caller
 from .ledger import Ledger
@@ -20,7 +20,7 @@ URL_DEFAULT = "sqlite:///onejob.db"
 RETENTION_DEFAULT = timedelta(milliseconds=RETENTION_MS)
 
 
-class Opening:
+class LedgerOpener:
     """A ledger about to be opened: await it, or enter it."""
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
@@ -29,7 +29,7 @@ class Opening:
         self._ledger: Ledger | None = None
 
     def __await__(self) -> Generator[Any, None, Ledger]:
-        return _opened(self._url, **self._options).__await__()
+        return _open_ledger(self._url, **self._options).__await__()
 
     async def __aenter__(self) -> Ledger:
         self._ledger = await self
@@ -53,7 +53,7 @@ def open(
     sweep: bool = True,
     clock: Clock | None = None,
     ids: Ids | None = None,
-) -> Opening:
+) -> LedgerOpener:
     """Open a ledger on an engine. The config comes from the IDEMPOTENCY_* variables unless it is given."""
     options = {
         "config": config or IdempotencyConfig.from_env(),
@@ -65,10 +65,10 @@ def open(
         "clock": clock or SystemClock(),
         "ids": ids or SystemIds(),
     }
-    return Opening(url, options)
+    return LedgerOpener(url, options)
 
 
-async def _opened(
+async def _open_ledger(
     url: str,
     *,
     config: IdempotencyConfig,
@@ -79,7 +79,7 @@ async def _opened(
     ids: Ids,
 ) -> Ledger:
     engine = await open_engine(url, clock=clock)
-    host = Host(engine, config, clock=clock, ids=ids, retention_ms=retention_ms)
+    host = Runtime(engine, config, clock=clock, ids=ids, retention_ms=retention_ms)
     if sweep:
-        host.start_upkeep()
+        host.start_maintenance()
     return Ledger(host, caller)

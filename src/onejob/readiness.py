@@ -12,43 +12,43 @@ from .core.policy import DropPolicy, SetPolicy
 from .engines.gate import Gate
 from .errors import OnejobError, Unavailable
 
-TRY_SECONDS = 3.0
+PROBE_INTERVAL_SECONDS = 3.0
 
-_NOBODY = ""  # no tenant has this name
-_NAME = "ready"
-_LOOK = LookUpJob(tenant=_NOBODY, job_id=bytes(16))
+_NO_TENANT = ""  # no tenant has this name
+_PROBE_POLICY_NAME = "ready"
+_PROBE_READ = LookUpJob(tenant=_NO_TENANT, job_id=bytes(16))
 
 
 class Readiness:
     def __init__(self, gate: Gate, monotonic: Callable[[], float]) -> None:
         self._gate = gate
         self._monotonic = monotonic
-        self._tried = float("-inf")
+        self._last_probe_at = float("-inf")
 
     async def check(self) -> None:
         """Returns when the store answers and takes writes; raises what keeps it from that."""
-        await self._gate.execute((_LOOK,))
-        trouble = self._gate.trouble
+        await self._gate.execute((_PROBE_READ,))
+        trouble = self._gate.last_error
         if trouble is None:
             return
         now = self._monotonic()
-        if now - self._tried < TRY_SECONDS:
-            raise _told(trouble)
-        self._tried = now
-        await self._try()
+        if now - self._last_probe_at < PROBE_INTERVAL_SECONDS:
+            raise _copied_error(trouble)
+        self._last_probe_at = now
+        await self._probe_write()
 
-    async def _try(self) -> None:
+    async def _probe_write(self) -> None:
         """Each in a batch of its own, for together they would come to nothing and not be written."""
-        place = policy_id(_NOBODY, _NAME)
+        place = policy_id(_NO_TENANT, _PROBE_POLICY_NAME)
         for command in (
-            SetPolicy(tenant=_NOBODY, policy_id=place, name=_NAME, body=b""),
-            DropPolicy(tenant=_NOBODY, policy_id=place),
+            SetPolicy(tenant=_NO_TENANT, policy_id=place, name=_PROBE_POLICY_NAME, body=b""),
+            DropPolicy(tenant=_NO_TENANT, policy_id=place),
         ):
             await self._gate.execute((command,))
 
 
-def _told(trouble: Exception) -> OnejobError:
+def _copied_error(error: Exception) -> OnejobError:
     """A copy, since raising writes on an exception, and this one is told again and again."""
-    if isinstance(trouble, OnejobError):
-        return type(trouble)(*trouble.args)
-    return Unavailable(f"the engine failed in an unforeseen way ({type(trouble).__name__})")
+    if isinstance(error, OnejobError):
+        return type(error)(*error.args)
+    return Unavailable(f"the engine failed in an unforeseen way ({type(error).__name__})")

@@ -4,21 +4,21 @@ import asyncio
 from datetime import timedelta
 
 from .core.facts import Record
-from .core.identity import checked_name, scope_of
-from .core.lookup import LookUp
-from .core.receipt import Found, Held, Replayed, Settled
+from .core.identity import checked_name, resolve_scope
+from .core.lookup import LookUpKey
+from .core.receipt import Found, KeyHeld, KeySettled, Replayed
 from .core.reservation import Reserve, Settle, Verdict
 from .core.states import IdempotencyStatus
-from .core.views import Receipt, Reservation
+from .core.views import HeldKey, Receipt
 from .errors import Invalid
-from .front import Front
-from .intake import Submission, key_id, lease_ms, looked_up_id, reserve_of
-from .outcome import answered, failure, reservation_of
+from .front import LedgerBase
+from .intake import Submission, build_reserve, key_record_id, lookup_record_id, parse_lease_ms
+from .outcome import build_held_key, require_receipt, to_exception
 
 POLL_SECONDS = 0.2
 
 
-class Reserving(Front):
+class HeldKeyOperations(LedgerBase):
     async def reserve(
         self,
         submission: Submission,
@@ -26,52 +26,52 @@ class Reserving(Front):
         lease: timedelta | None = None,
         job: bool = True,
         wait: bool = True,
-    ) -> Reservation | Receipt:
+    ) -> HeldKey | Receipt:
         """`check_or_reserve` for a submission that was said before. Without `wait` a held key is told at once."""
         if submission.idempotency_key is None:
             raise Invalid("idempotency_key", "only a key can be reserved; give one")
-        ids = self._host.ids
-        command = reserve_of(
+        ids = self._runtime.ids
+        command = build_reserve(
             submission,
             self._caller,
             ids.job_id() if job else b"",
             holder=ids.holder(),
-            lease_ms=self._host.lease_ms if lease is None else lease_ms(lease),
-            patient=wait,
+            lease_ms=self._runtime.lease_ms if lease is None else parse_lease_ms(lease),
+            wait_if_held=wait,
         )
-        (result,) = await self._gate.results((command,))
-        if isinstance(result, Held):
-            return reservation_of(result, key=command.key, scope=command.scope, lease_ms=command.lease_ms)
-        return await answered(self._gate, command, result)
+        (result,) = await self._gate.execute_each((command,))
+        if isinstance(result, KeyHeld):
+            return build_held_key(result, key=command.key, scope=command.scope, lease_ms=command.lease_ms)
+        return await require_receipt(self._gate, command, result)
 
-    async def take(
-        self, *, type: str, scope: str, key: str, mark: bytes, ttl_ms: int, lease_ms: int
-    ) -> Held | Replayed:
+    async def reserve_prepared(
+        self, *, type: str, scope: str, key: str, fingerprint: bytes, ttl_ms: int, lease_ms: int
+    ) -> KeyHeld | Replayed:
         """`reserve` without a job, for edges that have checked and printed what they ask for already."""
         caller = self._caller
         command = Reserve(
             tenant=caller.tenant,
             job_id=b"",
             type=type,
-            record_id=key_id(caller, scope, key),
+            record_id=key_record_id(caller, scope, key),
             scope=scope,
             key=key,
-            fingerprint=mark,
+            fingerprint=fingerprint,
             actor=caller.actor,
             user=caller.user,
             ttl_ms=ttl_ms,
-            holder=self._host.ids.holder(),
+            holder=self._runtime.ids.holder(),
             lease_ms=lease_ms,
         )
-        result = await self._gate.result(command)
-        if isinstance(result, (Held, Replayed)):
+        result = await self._gate.execute_one(command)
+        if isinstance(result, (KeyHeld, Replayed)):
             return result
-        raise failure(result, key)
+        raise to_exception(result, key)
 
-    async def settle(self, held: Held, verdict: Verdict, receipt: bytes = b"") -> Settled:
+    async def settle_prepared(self, held: KeyHeld, verdict: Verdict, receipt: bytes = b"") -> KeySettled:
         """Say what became of a key that was taken so."""
         caller = self._caller
-        reply = await self._gate.reply(
+        reply = await self._gate.dispatch(
             Settle(
                 tenant=caller.tenant,
                 record_id=held.record_id,
@@ -83,24 +83,24 @@ class Reserving(Front):
                 actor=caller.actor,
             )
         )
-        if isinstance(reply, Settled):
+        if isinstance(reply, KeySettled):
             return reply
-        raise failure(reply, "")
+        raise to_exception(reply, "")
 
     @property
     def lease_ms(self) -> int:
         """How long a key is held unless it is said otherwise."""
-        return self._host.lease_ms
+        return self._runtime.lease_ms
 
-    async def holder_lives(self, submission: Submission, *, seconds: float) -> bool:
+    async def is_holder_alive(self, submission: Submission, *, seconds: float) -> bool:
         """Watch who holds a key, until it renews (True), lets go or lapses (False). In time nobody can tell: True."""
         assert submission.idempotency_key is not None
-        scope = scope_of(checked_name("type", submission.type), submission.scope)
-        look = LookUp(
+        scope = resolve_scope(checked_name("type", submission.type), submission.scope)
+        look = LookUpKey(
             tenant=self._caller.tenant,
-            record_id=looked_up_id(self._caller, submission.idempotency_key, scope),
+            record_id=lookup_record_id(self._caller, submission.idempotency_key, scope),
         )
-        first = await self._held(look)
+        first = await self._load_held_record(look)
         now = first
         for _ in range(max(1, round(seconds / POLL_SECONDS))):
             if first is None or now is None:
@@ -108,12 +108,12 @@ class Reserving(Front):
             if (now.token, now.lease_until) != (first.token, first.lease_until):
                 return True
             await asyncio.sleep(POLL_SECONDS)
-            now = await self._held(look)
+            now = await self._load_held_record(look)
         return now is not None
 
-    async def _held(self, look: LookUp) -> Record | None:
+    async def _load_held_record(self, lookup: LookUpKey) -> Record | None:
         """The record of a key that somebody holds."""
-        found = await self._ask(look)
+        found = await self._execute(lookup)
         record = found.record if isinstance(found, Found) else None
         if record is None or record.status is not IdempotencyStatus.PENDING:
             return None

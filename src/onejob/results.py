@@ -2,10 +2,10 @@
 
 from msgspec import Struct
 
-from .core.facts import Beside, Job
+from .core.facts import AttachmentKind, Job
 from .core.invalid import Invalid
 from .core.states import JobState
-from .engine import PAGE_MAX, Attachments, Engine
+from .engine import PAGE_MAX, Engine, ListAttachments
 
 OFFSET_MAX = 2**53 - 1
 
@@ -23,17 +23,21 @@ class LogPage(Struct, frozen=True):
         return self.offset + len(self.lines)
 
 
-async def result_of(engine: Engine, job: Job) -> bytes:
+async def load_result(engine: Engine, job: Job) -> bytes:
     """The JSON that a job ended with; empty where there is none."""
-    query = Attachments(tenant=job.tenant, job_id=job.id, beside=Beside.RESULT, start=job.token, limit=1)
+    query = ListAttachments(
+        tenant=job.tenant, job_id=job.id, kind=AttachmentKind.RESULT, start=job.token, limit=1
+    )
     page = await engine.scan(query)
     return page.items[0].data if page.items else b""
 
 
-async def log_page(engine: Engine, job: Job, *, offset: int, limit: int) -> LogPage:
+async def load_log_page(engine: Engine, job: Job, *, offset: int, limit: int) -> LogPage:
     if not 0 <= offset <= OFFSET_MAX or not 1 <= limit <= PAGE_MAX:
         raise Invalid("offset", f"offset counts lines from 0, and a page has 1 to {PAGE_MAX}; choose others")
-    query = Attachments(tenant=job.tenant, job_id=job.id, beside=Beside.LOG, start=offset, limit=limit)
+    query = ListAttachments(
+        tenant=job.tenant, job_id=job.id, kind=AttachmentKind.LOG, start=offset, limit=limit
+    )
     items = (await engine.scan(query)).items if job.logs > offset else ()
     first = items[0].index if items else max(offset, job.logs)
     lines = tuple(item.data.decode() for item in items)

@@ -12,16 +12,16 @@ from .core.client_views import ClientState, SequenceOutcome, SequenceReceipt
 from .core.fingerprint import INPUT_BYTES_MAX, batch_fingerprint
 from .core.identity import checked_client_id, stream_id, stream_scope
 from .core.key import checked_key
-from .core.moment import utc
-from .core.receipt import AlreadyCommitted, AnyReply, Committed, Missing, StreamFound
-from .core.sequence import Item, LookUpStream, SubmitSequence, checked_sequence
+from .core.moment import to_utc
+from .core.receipt import AnyReply, Missing, SequenceAlreadyCommitted, SequenceCommitted, StreamFound
+from .core.sequence import LookUpStream, SequenceItem, SubmitSequence, checked_sequence
 from .core.step import JOBS_MAX
 from .core.submission import Submit
 from .errors import Invalid
-from .front import Front
+from .front import LedgerBase
 from .ids import Ids
-from .intake import Caller, Submission, checked_submission, submit_of
-from .outcome import failure
+from .intake import Caller, Submission, build_submit, checked_submission
+from .outcome import to_exception
 
 Scope = str | tuple[str, str]
 
@@ -38,7 +38,7 @@ class SequencedSubmission(Struct, frozen=True, kw_only=True):
     idempotency_ttl_days: float | None = None
 
 
-class Sequences(Front):
+class SequenceOperations(LedgerBase):
     """The part of the front door that sequenced clients come through."""
 
     async def submit_sequence(
@@ -61,7 +61,7 @@ class Sequences(Front):
             jobs = (Submission(type=type, input=input, **options),)
         elif jobs is None or type is not None or input is not None or options:
             raise Invalid("jobs", "give the type, input and options of one job, or a list of jobs")
-        return await self.send_sequence(
+        return await self.submit_sequence_prepared(
             SequencedSubmission(
                 client_id=client_id,
                 sequence=sequence,
@@ -73,11 +73,11 @@ class Sequences(Front):
             )
         )
 
-    async def send_sequence(self, said: SequencedSubmission) -> SequenceReceipt:
+    async def submit_sequence_prepared(self, sequenced: SequencedSubmission) -> SequenceReceipt:
         """`submit_sequence` for a number that was said before, as edges do."""
-        command = sequence_of(said, self._caller, self._host.ids)
-        (result,) = await self._gate.results((command,))
-        return receipt_of(command, result)
+        command = build_submit_sequence(sequenced, self._caller, self._runtime.ids)
+        (result,) = await self._gate.execute_each((command,))
+        return build_sequence_receipt(command, result)
 
     async def get_client_state(self, client_id: str, *, scope: Scope, any_owner: bool = False) -> ClientState:
         """How far a client is: 0 if it never came. Another credential's client is told of only with `any_owner`."""
@@ -88,25 +88,27 @@ class Sequences(Front):
             stream_id=stream_id(caller.tenant, scope, checked_client_id(client_id)),
             owner="" if any_owner else caller.actor,
         )
-        reply = await self._ask(look)
+        reply = await self._execute(look)
         match reply:
             case Missing():
                 return ClientState(client_id, scope)
             case StreamFound():
-                return ClientState(client_id, scope, reply.stream.last, utc(reply.stream.last_seen))
-        raise failure(reply, "")
+                return ClientState(client_id, scope, reply.stream.last, to_utc(reply.stream.last_seen))
+        raise to_exception(reply, "")
 
 
-def sequence_of(said: SequencedSubmission, caller: Caller, ids: Ids) -> SubmitSequence:
+def build_submit_sequence(sequenced: SequencedSubmission, caller: Caller, ids: Ids) -> SubmitSequence:
     """The command of one number; whatever is wrong with it is said here."""
-    client_id, scope = checked_client_id(said.client_id), stream_scope(said.scope)
-    sequence = checked_sequence(said.sequence)
-    key = checked_key(said.idempotency_key)
-    jobs = said.jobs
+    client_id, scope = checked_client_id(sequenced.client_id), stream_scope(sequenced.scope)
+    sequence = checked_sequence(sequenced.sequence)
+    key = checked_key(sequenced.idempotency_key)
+    jobs = sequenced.jobs
     if not 1 <= len(jobs) <= JOBS_MAX:
         raise Invalid("jobs", f"a batch has 1 to {JOBS_MAX} jobs; split it into several numbers")
     parsed = [
-        _parsed(job, said, scope, caller, ids, place=f"jobs[{n}]: " if len(jobs) > 1 else "")
+        _build_job_submit(
+            job, sequenced, scope, caller, ids, location=f"jobs[{n}]: " if len(jobs) > 1 else ""
+        )
         for n, job in enumerate(jobs)
     ]
     if sum(len(one.input) for one in parsed) > INPUT_BYTES_MAX:
@@ -121,64 +123,64 @@ def sequence_of(said: SequencedSubmission, caller: Caller, ids: Ids) -> SubmitSe
         sequence=sequence,
         key=key,
         fingerprint=batch_fingerprint([one.fingerprint for one in parsed]),
-        items=tuple(map(_item, parsed)),
+        items=tuple(map(_to_item, parsed)),
         actor=caller.actor,
         user=caller.user,
         owner=caller.actor,
         ttl_ms=first.ttl_ms,
-        tally_id=first.tally_id,
+        usage_id=first.usage_id,
         policy_id=first.policy_id,
     )
 
 
-def receipt_of(command: SubmitSequence, reply: AnyReply | BaseException) -> SequenceReceipt:
+def build_sequence_receipt(command: SubmitSequence, reply: AnyReply | BaseException) -> SequenceReceipt:
     """The receipt of a number that was executed, now or before; raises where it was not."""
-    if not isinstance(reply, (Committed, AlreadyCommitted)):
-        raise failure(reply, command.key)
-    new = isinstance(reply, Committed)
+    if not isinstance(reply, (SequenceCommitted, SequenceAlreadyCommitted)):
+        raise to_exception(reply, command.key)
+    new = isinstance(reply, SequenceCommitted)
     return SequenceReceipt(
         outcome=SequenceOutcome.COMMITTED if new else SequenceOutcome.ALREADY_COMMITTED,
         client_id=command.client_id,
         scope=command.scope,
         key=command.key,
         assigned_sequence=reply.sequence,
-        last_committed_sequence=reply.sequence if isinstance(reply, Committed) else reply.last,
-        heads=reply.jobs,
+        last_committed_sequence=reply.sequence if isinstance(reply, SequenceCommitted) else reply.last,
+        job_rows=reply.jobs,
         expires_ms=reply.expires_at,
-        warnings=reply.cautions if isinstance(reply, Committed) else (),
+        warnings=reply.warnings if isinstance(reply, SequenceCommitted) else (),
     )
 
 
-def _parsed(
-    job: Submission, said: SequencedSubmission, scope: str, caller: Caller, ids: Ids, *, place: str
+def _build_job_submit(
+    job: Submission, sequenced: SequencedSubmission, scope: str, caller: Caller, ids: Ids, *, location: str
 ) -> Submit:
     """One job, read as a submission of its own would be: the same checks, the same fingerprint."""
-    checked_submission(job, place)
+    checked_submission(job, location)
     if (job.idempotency_key, job.scope, job.idempotency_ttl, job.idempotency_ttl_days) != (None,) * 4:
         raise Invalid(
-            "jobs", f"{place}key, scope and window are those of the number; leave them out of its jobs"
+            "jobs", f"{location}key, scope and window are those of the number; leave them out of its jobs"
         )
     if job.callback is not None:
-        raise Invalid("callback", f"{place}a number of a sequence has no callback; leave it out")
+        raise Invalid("callback", f"{location}a number of a sequence has no callback; leave it out")
     if job.reservation is not None:
-        raise Invalid("reservation", f"{place}a number of a sequence takes its slots itself; leave it out")
+        raise Invalid("reservation", f"{location}a number of a sequence takes its slots itself; leave it out")
     whole = replace(
         job,
         scope=scope,
-        idempotency_key=said.idempotency_key,
-        idempotency_ttl=said.idempotency_ttl,
-        idempotency_ttl_days=said.idempotency_ttl_days,
+        idempotency_key=sequenced.idempotency_key,
+        idempotency_ttl=sequenced.idempotency_ttl,
+        idempotency_ttl_days=sequenced.idempotency_ttl_days,
     )
     try:
-        return submit_of(whole, caller, ids.job_id())
+        return build_submit(whole, caller, ids.job_id())
     except Invalid as error:
-        if not place:
+        if not location:
             raise
-        raise Invalid(error.what, f"{place}{error}") from error
+        raise Invalid(error.what, f"{location}{error}") from error
 
 
-def _item(job: Submit) -> Item:
-    return Item(
+def _to_item(job: Submit) -> SequenceItem:
+    return SequenceItem(
         job_id=job.job_id,
         type=job.type,
         input=job.input,

@@ -15,11 +15,11 @@ from onejob.core.invalid import Invalid
 if TYPE_CHECKING:
     from onejob.http.config import ServiceConfig
 
-PREFIX: Final = "IDEMPOTENCY_"
+IDEMPOTENCY_PREFIX: Final = "IDEMPOTENCY_"
 SERVICE_PREFIX: Final = "ONEJOB_"
-NOT_OF_THE_SERVICE: Final = frozenset({"ONEJOB_API_KEY"})
-_IN_FILE_ONLY: Final = ("jwt", "providers")  # what is made of several settings
-ALIKE: Final = 0.7  # from here on a name is taken for a misspelt one
+CLI_ONLY_VARIABLES: Final = frozenset({"ONEJOB_API_KEY"})
+_FILE_ONLY_FIELDS: Final = ("jwt", "providers")  # what is made of several settings
+SIMILARITY_MIN: Final = 0.7  # from here on a name is taken for a misspelt one
 # System -> the variable that tells it is there, and those that make a key, in this order.
 CI_SYSTEMS: Final = {
     "github": ("GITHUB_ACTIONS", ("GITHUB_REPOSITORY", "GITHUB_SHA", "GITHUB_WORKFLOW", "GITHUB_JOB")),
@@ -71,16 +71,20 @@ class IdempotencyConfig(Struct, frozen=True, kw_only=True):
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
         """Read the IDEMPOTENCY_ variables; a value that cannot be meant stops the start and is named."""
         source = os.environ if environ is None else environ
-        _refuse_misspelt(source, PREFIX, {PREFIX + field.upper() for field in cls.__struct_fields__})
+        _reject_misspelled(
+            source,
+            IDEMPOTENCY_PREFIX,
+            {IDEMPOTENCY_PREFIX + field.upper() for field in cls.__struct_fields__},
+        )
         given: dict[str, float | bool] = {}
         for field in cls.__struct_fields__:
-            variable = PREFIX + field.upper()
+            variable = IDEMPOTENCY_PREFIX + field.upper()
             if variable in source:
-                given[field] = _check(field, variable, _read(field, source[variable]))
+                given[field] = _check(field, variable, _parse_value(field, source[variable]))
         return cls(**given)  # type: ignore[arg-type]  # _check has matched every value with its field
 
 
-class CommandLine(Struct, frozen=True, kw_only=True):
+class CliSettings(Struct, frozen=True, kw_only=True):
     """What the command takes from its surroundings where its arguments say nothing."""
 
     engine: str | None = None
@@ -92,7 +96,7 @@ class CommandLine(Struct, frozen=True, kw_only=True):
         """Read ONEJOB_ENGINE and ONEJOB_API_KEY; NO_COLOR of any value and a dumb terminal mean no colours."""
         source = os.environ if environ is None else environ
         service = {SERVICE_PREFIX + field.upper() for field in _service_fields()}
-        _refuse_misspelt(source, SERVICE_PREFIX, service | NOT_OF_THE_SERVICE)
+        _reject_misspelled(source, SERVICE_PREFIX, service | CLI_ONLY_VARIABLES)
         return cls(
             engine=source.get("ONEJOB_ENGINE") or None,
             api_key=source.get("ONEJOB_API_KEY") or None,
@@ -100,7 +104,7 @@ class CommandLine(Struct, frozen=True, kw_only=True):
         )
 
 
-class CiSurroundings(Struct, frozen=True, kw_only=True):
+class CiEnvironment(Struct, frozen=True, kw_only=True):
     """What a CI says of itself, as far as it is the same when the same commit is run again."""
 
     system: str = ""  # empty: none that is known
@@ -125,7 +129,7 @@ class CiSurroundings(Struct, frozen=True, kw_only=True):
         return cls(**around)  # type: ignore[arg-type]  # see above
 
 
-def service_config(
+def load_service_config(
     path: str | None = None,
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
@@ -136,20 +140,20 @@ def service_config(
     types = _service_fields()
     names: dict[str, str] = {}  # of each field that is given: by which name
     values: dict[str, Any] = {}
-    for field, value in (_in_file(path) if path else {}).items():
+    for field, value in (_read_toml(path) if path else {}).items():
         names[field] = f"{field} in {path}"
         if field not in types:
-            raise Invalid(field, _unknown(names[field], types, field))
-        values[field] = _converted(names[field], value, types.get(field), strict=True)
+            raise Invalid(field, _unknown_setting_message(names[field], types, field))
+        values[field] = _convert(names[field], value, types.get(field), strict=True)
     for variable, text in (os.environ if environ is None else environ).items():
         field = variable.removeprefix(SERVICE_PREFIX).lower()
-        if variable.startswith(SERVICE_PREFIX) and not _elses(variable, text):
+        if variable.startswith(SERVICE_PREFIX) and not _is_ignored_variable(variable, text):
             names[field] = variable
-            kind = None if field in _IN_FILE_ONLY else types.get(field)
+            kind = None if field in _FILE_ONLY_FIELDS else types.get(field)
             if kind is None:
-                known = [SERVICE_PREFIX + name.upper() for name in types if name not in _IN_FILE_ONLY]
-                raise Invalid(variable, _unknown(variable, known))
-            values[field] = _converted(variable, _spelled(text, kind), kind, strict=False)
+                known = [SERVICE_PREFIX + name.upper() for name in types if name not in _FILE_ONLY_FIELDS]
+                raise Invalid(variable, _unknown_setting_message(variable, known))
+            values[field] = _convert(variable, _parse_env_text(text, kind), kind, strict=False)
     for field, value in (overrides or {}).items():
         if value is not None:
             names[field], values[field] = f"--{field.replace('_', '-')}", value
@@ -165,17 +169,21 @@ def _service_fields() -> dict[str, Any]:
     return {field.name: field.type for field in msgspec.structs.fields(ServiceConfig)}
 
 
-def _unknown(shown: str, known: Iterable[str], name: str | None = None) -> str:
+def _unknown_setting_message(shown: str, known: Iterable[str], name: str | None = None) -> str:
     """What to say of a name that no setting has."""
     near = _nearest(shown if name is None else name, known)
     act = f"did you mean {near}?" if near else "leave it out, or correct its name"
     return f"{shown} is no setting of the service; {act}"
 
 
-def _refuse_misspelt(source: Mapping[str, str], prefix: str, known: Set[str]) -> None:
+def _reject_misspelled(source: Mapping[str, str], prefix: str, known: Set[str]) -> None:
     """A name close to one of ours was meant to be it; what else begins so may be somebody else's."""
     for variable in source:
-        if not variable.startswith(prefix) or variable in known or _elses(variable, source[variable]):
+        if (
+            not variable.startswith(prefix)
+            or variable in known
+            or _is_ignored_variable(variable, source[variable])
+        ):
             continue
         if near := _nearest(variable, known):
             raise Invalid(variable, f"{variable} is no setting; did you mean {near}? Else rename it")
@@ -183,23 +191,23 @@ def _refuse_misspelt(source: Mapping[str, str], prefix: str, known: Set[str]) ->
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:
     # Without the beginning that all of them share, which would make everything look alike.
-    bare = {_bare(one): one for one in known}
-    found = get_close_matches(_bare(name), list(bare), n=1, cutoff=ALIKE)
+    bare = {_strip_prefix(one): one for one in known}
+    found = get_close_matches(_strip_prefix(name), list(bare), n=1, cutoff=SIMILARITY_MIN)
     return bare[found[0]] if found else None
 
 
-def _bare(name: str) -> str:
-    return name.removeprefix(SERVICE_PREFIX).removeprefix(PREFIX).lower()
+def _strip_prefix(name: str) -> str:
+    return name.removeprefix(SERVICE_PREFIX).removeprefix(IDEMPOTENCY_PREFIX).lower()
 
 
-def _elses(variable: str, text: str) -> bool:
+def _is_ignored_variable(variable: str, text: str) -> bool:
     """Not ours: of the command line, or what Kubernetes sets for a Service that is called onejob."""
-    if variable in NOT_OF_THE_SERVICE or variable.startswith(("ONEJOB_SERVICE_", "ONEJOB_PORT_")):
+    if variable in CLI_ONLY_VARIABLES or variable.startswith(("ONEJOB_SERVICE_", "ONEJOB_PORT_")):
         return True
     return variable == "ONEJOB_PORT" and text.startswith(("tcp://", "udp://"))
 
 
-def _in_file(path: str) -> dict[str, Any]:
+def _read_toml(path: str) -> dict[str, Any]:
     try:
         table: dict[str, Any] = msgspec.toml.decode(Path(path).read_bytes())
     except OSError as error:
@@ -209,7 +217,7 @@ def _in_file(path: str) -> dict[str, Any]:
     return table
 
 
-def _spelled(text: str, kind: Any) -> object:
+def _parse_env_text(text: str, kind: Any) -> object:
     text = text.strip()
     if kind is bool:
         return _BOOLEANS.get(text.lower(), text)
@@ -218,14 +226,14 @@ def _spelled(text: str, kind: Any) -> object:
     return text
 
 
-def _converted(name: str, value: object, kind: Any, *, strict: bool) -> Any:
+def _convert(name: str, value: object, kind: Any, *, strict: bool) -> Any:
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise Invalid(name, f"{name} cannot be taken ({error}); mend it") from None
 
 
-def _read(field: str, text: str) -> object:
+def _parse_value(field: str, text: str) -> object:
     """Give the value that a text spells for this field, or the text where it spells none."""
     text = text.strip()
     if field == "wait_for_pending":

@@ -17,12 +17,12 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from . import credentials, opening
 from .core.actor import Actor
 from .core.roles import Role
-from .core.views import Receipt, Reservation
+from .core.views import HeldKey, Receipt
 from .credentials import ApiKeyView, NewKey
 from .engine import Durability
 from .errors import OnejobError, Unavailable
-from .host import Vitals
-from .keeping import Final, Keeping, carried_out
+from .host import Stats
+from .keeping import FinalRejection, LeaseRenewal, run_under_lease
 from .ledger import Ledger as AsyncLedger
 
 P = ParamSpec("P")
@@ -31,36 +31,36 @@ R = TypeVar("R")
 
 def _blocking(
     method: Callable[Concatenate[AsyncLedger, P], Coroutine[Any, Any, R]], /
-) -> Callable[Concatenate["Ledger", P], R]:
+) -> Callable[Concatenate["SyncLedger", P], R]:
     @wraps(method)
-    def call(self: "Ledger", /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: "SyncLedger", /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._wait(method(self._ledger, *args, **kwargs))
 
     return call
 
 
-class Ledger:
+class SyncLedger:
     """Every method waits for its answer. May be used from any number of threads."""
 
     def __init__(self, ledger: AsyncLedger, loop: asyncio.AbstractEventLoop, thread: Thread | None) -> None:
         self._ledger = ledger
         self._loop = loop
-        self._process = os.getpid()
+        self._pid = os.getpid()
         self._thread = thread  # None: a view for another caller, closed by whoever opened it
 
     submit = _blocking(AsyncLedger.submit)
     submit_many = _blocking(AsyncLedger.submit_many)
-    send = _blocking(AsyncLedger.send)
-    probe = _blocking(AsyncLedger.probe)
-    foresee = _blocking(AsyncLedger.foresee)
+    submit_prepared = _blocking(AsyncLedger.submit_prepared)
+    dry_run = _blocking(AsyncLedger.dry_run)
+    dry_run_prepared = _blocking(AsyncLedger.dry_run_prepared)
     submit_sequence = _blocking(AsyncLedger.submit_sequence)
-    send_sequence = _blocking(AsyncLedger.send_sequence)
+    submit_sequence_prepared = _blocking(AsyncLedger.submit_sequence_prepared)
     get_client_state = _blocking(AsyncLedger.get_client_state)
     check_or_reserve = _blocking(AsyncLedger.check_or_reserve)
     reserve = _blocking(AsyncLedger.reserve)
-    take = _blocking(AsyncLedger.take)
-    settle = _blocking(AsyncLedger.settle)
-    holder_lives = _blocking(AsyncLedger.holder_lives)
+    reserve_prepared = _blocking(AsyncLedger.reserve_prepared)
+    settle_prepared = _blocking(AsyncLedger.settle_prepared)
+    is_holder_alive = _blocking(AsyncLedger.is_holder_alive)
     renew = _blocking(AsyncLedger.renew)
     commit = _blocking(AsyncLedger.commit)
     reject = _blocking(AsyncLedger.reject)
@@ -75,7 +75,7 @@ class Ledger:
     purge = _blocking(AsyncLedger.purge)
     sweep = _blocking(AsyncLedger.sweep)
     reserve_job_slot = _blocking(AsyncLedger.reserve_job_slot)
-    hold = _blocking(AsyncLedger.hold)
+    reserve_job_slot_or_raise = _blocking(AsyncLedger.reserve_job_slot_or_raise)
     consume_reservation = _blocking(AsyncLedger.consume_reservation)
     release_reservation = _blocking(AsyncLedger.release_reservation)
     renew_reservation = _blocking(AsyncLedger.renew_reservation)
@@ -98,18 +98,18 @@ class Ledger:
     wait = _blocking(AsyncLedger.wait)
     log_lines = _blocking(AsyncLedger.log_lines)
 
-    def carry_out(self, held: Reservation, work: Callable[[], bytes]) -> Receipt:
+    def run_under_lease(self, held_key: HeldKey, work: Callable[[], bytes]) -> Receipt:
         """Do the work of a held key in this thread, renewed meanwhile, then commit the key with what it gave."""
         given: Future[bytes] = Future()
 
-        async def gives(_: Keeping) -> bytes:
+        async def gives(_: LeaseRenewal) -> bytes:
             return await asyncio.wrap_future(given)
 
-        carried = carried_out(self._ledger, held, gives)
+        carried = run_under_lease(self._ledger, held_key, gives)
         settled = asyncio.run_coroutine_threadsafe(carried, self._loop)
         try:
             given.set_result(work())
-        except Final as verdict:
+        except FinalRejection as verdict:
             given.set_exception(verdict)
         except BaseException:
             given.cancel()  # whatever it is, it is for this thread and not for the loop
@@ -118,18 +118,18 @@ class Ledger:
             raise
         return settled.result()
 
-    stats = property(lambda self: self._ledger.stats)
+    cache_stats = property(lambda self: self._ledger.stats)
 
-    def vitals(self) -> Vitals:
-        return self._ledger.vitals()
+    def runtime_stats(self) -> Stats:
+        return self._ledger.runtime_stats()
 
     @property
     def durability(self) -> Durability:
         return self._ledger.durability
 
-    def acting(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "Ledger":
-        other = self._ledger.acting(tenant=tenant, user=user, actor=actor, owns_keys=owns_keys)
-        return Ledger(other, self._loop, None)
+    def acting_as(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "SyncLedger":
+        other = self._ledger.acting_as(tenant=tenant, user=user, actor=actor, owns_keys=owns_keys)
+        return SyncLedger(other, self._loop, None)
 
     def close(self) -> None:
         if self._thread is None or self._loop.is_closed():
@@ -148,7 +148,7 @@ class Ledger:
         self.close()
 
     def _wait(self, work: Coroutine[Any, Any, R]) -> R:
-        if os.getpid() != self._process:
+        if os.getpid() != self._pid:
             work.close()
             raise Unavailable(
                 "this ledger was opened before a fork: nothing was done; open one in this process"
@@ -156,10 +156,10 @@ class Ledger:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-class ApiKeys:
+class SyncApiKeys:
     """The API keys of a ledger's tenant; see onejob.credentials."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: SyncLedger) -> None:
         self._ledger = ledger
         self._keys = credentials.ApiKeys(ledger._ledger)
 
@@ -177,7 +177,7 @@ class ApiKeys:
 
 
 @wraps(opening.open)
-def open(*args: Any, **kwargs: Any) -> Ledger:
+def open(*args: Any, **kwargs: Any) -> SyncLedger:
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever, name="onejob-loop", daemon=True)
     thread.start()
@@ -192,4 +192,4 @@ def open(*args: Any, **kwargs: Any) -> Ledger:
         thread.join()
         loop.close()
         raise
-    return Ledger(ledger, loop, thread)
+    return SyncLedger(ledger, loop, thread)

@@ -20,26 +20,26 @@ class Waiters:
     def __init__(self, *, waiters_max: int = WAITERS_MAX) -> None:
         self._waiters_max = waiters_max
         self._tenants: Counter[str] = Counter()
-        self._leaving = asyncio.Event()
+        self._shutdown = asyncio.Event()
 
     @property
     def count(self) -> int:
         return self._tenants.total()
 
     @property
-    def leaving(self) -> bool:
+    def is_shutting_down(self) -> bool:
         """The server goes: whoever waits is let go, and nobody should begin to."""
-        return self._leaving.is_set()
+        return self._shutdown.is_set()
 
     def release(self) -> None:
-        self._leaving.set()
+        self._shutdown.set()
 
-    async def left(self) -> None:
+    async def wait_for_shutdown(self) -> None:
         """Returns when the server is about to leave."""
-        await self._leaving.wait()
+        await self._shutdown.wait()
 
     @contextmanager
-    def waiting(self, tenant: str) -> Iterator[None]:
+    def admit(self, tenant: str) -> Iterator[None]:
         """A place among those who wait."""
         own = self._tenants[tenant] + 1
         if self.count >= self._waiters_max or own * 2 > self._waiters_max + 1:

@@ -18,24 +18,24 @@ from .core.identity import policy_id
 from .core.policy import LookUpPolicy, SetPolicy
 from .core.receipt import Missing, PolicyFound
 from .engine import Engine
-from .front import Front
-from .outcome import failure
+from .front import LedgerBase
+from .outcome import to_exception
 
 DELIVERY_HEADER: Final = "Onejob-Delivery"
 SIGNATURE_HEADER: Final = "Onejob-Signature"
 TOLERANCE_SECONDS: Final = 300.0
 POLICY_NAME: Final = "webhook"
-SECRETS_KEPT = 2
+SECRETS_MAX = 2
 _SIGNATURE_CHARS_MAX = 1000
 
 
-class Secrets(Struct, frozen=True):
+class StoredSecrets(Struct, frozen=True):
     """The newest first."""
 
     secrets: tuple[str, ...] = ()
 
 
-def signature(secrets: Sequence[str], body: bytes, at: int) -> str:
+def sign(secrets: Sequence[str], body: bytes, at: int) -> str:
     """What is sent with a body at a moment, in unix seconds."""
     return ",".join([f"t={at}", *(f"v1={_digest(secret, body, at)}" for secret in secrets)])
 
@@ -63,26 +63,26 @@ def verify_webhook(
     return any(known) and abs(moment - at) <= tolerance
 
 
-async def secrets_of(engine: Engine, tenant: str) -> tuple[str, ...]:
+async def load_secrets(engine: Engine, tenant: str) -> tuple[str, ...]:
     """The secrets that a tenant's notices are signed with; none where none was made."""
     look = LookUpPolicy(tenant=tenant, policy_id=policy_id(tenant, POLICY_NAME))
     (reply,) = await engine.execute([look])
     if isinstance(reply, PolicyFound):
-        return json.decode(reply.policy.body, type=Secrets).secrets
+        return json.decode(reply.policy.body, type=StoredSecrets).secrets
     if isinstance(reply, Missing):
         return ()
-    raise failure(reply, "")
+    raise to_exception(reply, "")
 
 
-class WebhookSecret(Front):
+class WebhookSecret(LedgerBase):
     """The secret of a caller's tenant."""
 
     async def rotate(self) -> str:
         """Draw a new secret; the one before signs as well, until the next rotation."""
-        tenant, fresh = self._caller.tenant, self._host.ids.secret()
-        before = await secrets_of(self._gate, tenant)
-        kept = Secrets((fresh, *before)[:SECRETS_KEPT])
-        reply = await self._ask(
+        tenant, fresh = self._caller.tenant, self._runtime.ids.secret()
+        before = await load_secrets(self._gate, tenant)
+        kept = StoredSecrets((fresh, *before)[:SECRETS_MAX])
+        reply = await self._execute(
             SetPolicy(
                 tenant=tenant,
                 policy_id=policy_id(tenant, POLICY_NAME),
@@ -91,8 +91,8 @@ class WebhookSecret(Front):
             )
         )
         if not isinstance(reply, PolicyFound):
-            raise failure(reply, "")
-        audit.told("webhook-secret", tenant=tenant, actor=self._caller.actor)
+            raise to_exception(reply, "")
+        audit.write_audit_record("webhook-secret", tenant=tenant, actor=self._caller.actor)
         return fresh
 
 

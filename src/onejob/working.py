@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import json
 from msgspec.structs import replace
 
-from .claiming import CLAIM_MAX, Taken, Wanted
+from .claiming import CLAIM_MAX, ClaimedJob, ClaimRequest
 from .core.attempts import (
     Attempt,
     Fence,
@@ -21,31 +21,31 @@ from .core.attempts import (
     checked_progress,
 )
 from .core.facts import Job
-from .core.finish import RESULT_BYTES_MAX, Ends, Finish, Resolution, Resolve
-from .core.identity import checked_name, policy_id, tally_id
-from .core.ids import parse_id
-from .core.limits import POLICY_NAME
-from .core.money import Amount, micro_of
+from .core.finish import RESULT_BYTES_MAX, Finish, FinishOutcome, Resolution, Resolve
+from .core.identity import checked_name, policy_id, usage_id
+from .core.ids import parse_job_id
+from .core.limits import QUOTA_POLICY_NAME
+from .core.money import Amount, to_micros
 from .core.receipt import AnyReply, Extended, Finished, Reason, Refused, Released, Resolved, Started
-from .core.states import ENDED, JobState
+from .core.states import ENDED_STATES, JobState
 from .core.step import Command
 from .core.views import JobView
 from .core.work import LEASE_MS_DEFAULT, Extend, Release, Start
 from .errors import Invalid, NotFound, WorkRefused
-from .front import Front
-from .outcome import failure, input_of
-from .results import result_of
-from .sight import seen_job
+from .front import LedgerBase
+from .outcome import load_input, to_exception
+from .results import load_result
+from .sight import load_visible_job
 
 LEASE_DEFAULT = timedelta(milliseconds=LEASE_MS_DEFAULT)
 WAIT_DEFAULT = timedelta(seconds=30)
 TYPES_MAX = 100
 _MS = timedelta(milliseconds=1)
-_NOTHING: Any = object()
-_WORK = (Reason.TIMED_OUT, Reason.NOT_ALLOWED, Reason.NOT_READY, Reason.SEQUENCE_GAP)
+_UNSET: Any = object()
+_WORK_REFUSALS = (Reason.TIMED_OUT, Reason.NOT_ALLOWED, Reason.NOT_READY, Reason.SEQUENCE_GAP)
 
 
-class Working(Front):
+class WorkOperations(LedgerBase):
     async def claim(
         self,
         types: str | Sequence[str],
@@ -60,11 +60,11 @@ class Working(Front):
 
         Repeated with its holder it is answered with what it had won.
         """
-        wanted = self._wanted(types, limit=limit, lease=lease, start=start, holder=holder)
-        taken = await self._host.claims.claim_in_time(wanted, wait.total_seconds())
-        return [attempt_of(one, wanted.lease_ms) for one in taken]
+        wanted = self._build_claim_request(types, limit=limit, lease=lease, start=start, holder=holder)
+        taken = await self._runtime.claims.claim_or_wait(wanted, wait.total_seconds())
+        return [build_attempt(one, wanted.lease_ms) for one in taken]
 
-    def _wanted(
+    def _build_claim_request(
         self,
         types: str | Sequence[str],
         *,
@@ -73,49 +73,49 @@ class Working(Front):
         start: bool = False,
         holder: bytes | None = None,
         worker: str = "",
-    ) -> Wanted:
+    ) -> ClaimRequest:
         """What `claim` would ask for, checked, for edges. A drawn holder begins with the worker's name."""
-        return Wanted(
+        return ClaimRequest(
             types=checked_types(types),
             holder=self._new_holder(worker) if holder is None else checked_holder(holder),
             limit=checked_limit(limit),
             lease_ms=checked_lease(lease // _MS),
             start=start,
             tenant=self._caller.tenant,
-            named=holder is not None,
+            has_named_holder=holder is not None,
         )
 
     def _new_holder(self, worker: str = "") -> bytes:
         """A holder for one intention; with a name it is text."""
-        ids = self._host.ids
+        ids = self._runtime.ids
         return checked_holder(f"{worker}:{ids.nonce()}".encode()) if worker else ids.nonce().encode()
 
     async def start(self, attempt: Attempt | Fence) -> Attempt:
         """Begin to run a claimed job. Of several who try, one does; the others hear LeaseLost and do nothing."""
-        reply = await self._ask(Start(**self._fenced(attempt), lease_ms=attempt.lease_ms))
-        begun = _further(attempt, reply, Started)
-        return begun if begun.input else replace(begun, input=await self._input(begun.head))
+        reply = await self._execute(Start(**self._fence_fields(attempt), lease_ms=attempt.lease_ms))
+        begun = _continued_attempt(attempt, reply, Started)
+        return begun if begun.input else replace(begun, input=await self._load_input(begun.job_row))
 
     async def extend(
         self,
         attempt: Attempt | Fence,
         *,
-        progress: object = _NOTHING,
+        progress: object = _UNSET,
         logs: Sequence[str] = (),
         offset: int = -1,
     ) -> Attempt:
         """Prolong the lease. Log lines follow those of before; with `offset` they are there once if told twice."""
-        head = attempt.head if isinstance(attempt, Attempt) else None
+        head = attempt.job_row if isinstance(attempt, Attempt) else None
         if offset < 0:
             offset = 0 if head is None else head.logs
         command = Extend(
-            **self._fenced(attempt),
+            **self._fence_fields(attempt),
             lease_ms=attempt.lease_ms,
-            progress="" if progress is _NOTHING else checked_progress(progress, head),
+            progress="" if progress is _UNSET else checked_progress(progress, head),
             logs=checked_lines(logs),
             offset=checked_offset(offset),
         )
-        return _further(attempt, await self._ask(command), Extended)
+        return _continued_attempt(attempt, await self._execute(command), Extended)
 
     async def finish(
         self,
@@ -132,38 +132,38 @@ class Working(Front):
         A result beside an error is kept if the job ends with it.
         """
         command = Finish(
-            **self._fenced(attempt),
-            ends=Ends.SUCCESS if error is None else Ends.FAILED,
-            result=result_json(result),
+            **self._fence_fields(attempt),
+            outcome=FinishOutcome.SUCCESS if error is None else FinishOutcome.FAILED,
+            result=encode_result(result),
             error=error or "",
             final=final,
             retry_ms=0 if retry_after is None else checked_delay(max(retry_after // _MS, 1)),
-            cost=None if cost is None else micro_of("cost", cost),
+            cost=None if cost is None else to_micros("cost", cost),
             actor=self._caller.actor,
-            retention_ms=self._host.retention_ms,
+            retention_ms=self._runtime.retention_ms,
         )
-        return await self._told(command, Finished)
+        return await self._execute_expecting(command, Finished)
 
     async def release(self, attempt: Attempt | Fence, *, delay: timedelta = timedelta(0)) -> JobView:
         """Hand it back, for at once or for later. That it was started does not count as an attempt."""
-        command = Release(**self._fenced(attempt), delay_ms=checked_delay(max(delay // _MS, 0)))
-        return await self._told(command, Released)
+        command = Release(**self._fence_fields(attempt), delay_ms=checked_delay(max(delay // _MS, 0)))
+        return await self._execute_expecting(command, Released)
 
     async def resolve(self, job_id: str, resolution: Resolution | str, *, note: str = "") -> JobView:
         """An operator's word about a lost job: it succeeded, it failed, or it is to be run again."""
-        job = await seen_job(self._gate, self._caller, parse_id(job_id))
+        job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
         command = Resolve(
             tenant=job.tenant,
             job_id=job.id,
-            resolution=_resolution(resolution),
+            resolution=_parse_resolution(resolution),
             actor=self._caller.actor,
             note=checked_note(note),
             user=job.user,
-            tally_id=tally_id(job.tenant, job.user),
-            policy_id=policy_id(job.tenant, POLICY_NAME),
-            retention_ms=self._host.retention_ms,
+            usage_id=usage_id(job.tenant, job.user),
+            policy_id=policy_id(job.tenant, QUOTA_POLICY_NAME),
+            retention_ms=self._runtime.retention_ms,
         )
-        return await self._told(command, Resolved)
+        return await self._execute_expecting(command, Resolved)
 
     async def rerun(self, job_id: str, *, note: str = "") -> JobView:
         """Run a failed or lost job again: the same id, a new token, its attempts from the first."""
@@ -171,13 +171,15 @@ class Working(Front):
 
     async def result(self, job_id: str) -> Any:
         """What a job gave, decoded; None for one that gave nothing."""
-        data = await result_of(self._gate, await seen_job(self._gate, self._caller, parse_id(job_id)))
+        data = await load_result(
+            self._gate, await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
+        )
         return json.decode(data) if data else None
 
     async def result_json(self, job_id: str) -> bytes:
         """What a job gave, as it is stored; NotFound while there is nothing."""
-        job = await seen_job(self._gate, self._caller, parse_id(job_id))
-        data = await result_of(self._gate, job)
+        job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
+        data = await load_result(self._gate, job)
         if data or job.state is JobState.SUCCESS:
             return data or b"null"
         raise NotFound(f"the job is {job.state} and has no result; ask again when it has succeeded")
@@ -186,51 +188,53 @@ class Working(Front):
         """The job when it has ended, or as it is when the time is up."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout.total_seconds()
-        job = await seen_job(self._gate, self._caller, parse_id(job_id))
-        if job.state in ENDED or timeout <= timedelta(0):
+        job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
+        if job.state in ENDED_STATES or timeout <= timedelta(0):
             return JobView(job)
-        async with self._host.tail.watching(job.tenant, job.id) as watched:
-            while watched.head.state not in ENDED and not watched.closed:
-                news = watched.news
-                if watched.gone:
+        async with self._runtime.job_watcher.watch(job.tenant, job.id) as watched:
+            while watched.job_row.state not in ENDED_STATES and not watched.closed:
+                news = watched.version
+                if watched.deleted:
                     raise NotFound("the job was erased meanwhile; it cannot be waited for")
-                if not await watched.wait(news, max(until - loop.time(), 0)):
+                if not await watched.wait_for_change(news, max(until - loop.time(), 0)):
                     break
-            return JobView(watched.head)
+            return JobView(watched.job_row)
 
-    async def _told(self, command: Command[Any], kind: type[Finished | Released | Resolved]) -> JobView:
-        reply = await self._ask(command)
+    async def _execute_expecting(
+        self, command: Command[Any], kind: type[Finished | Released | Resolved]
+    ) -> JobView:
+        reply = await self._execute(command)
         if isinstance(reply, kind):
             return JobView(reply.job)
-        raise refusal(reply)
+        raise to_work_exception(reply)
 
-    def _fenced(self, attempt: Attempt | Fence) -> dict[str, Any]:
+    def _fence_fields(self, attempt: Attempt | Fence) -> dict[str, Any]:
         if isinstance(attempt, Attempt):
-            return held(attempt)
+            return attempt_fence_fields(attempt)
         tenant = self._caller.tenant
         return {"tenant": tenant, "job_id": attempt.job_id, "token": attempt.token, "holder": attempt.holder}
 
-    async def _input(self, job: Job) -> bytes:
-        return await input_of(self._gate, job.tenant, job.id)
+    async def _load_input(self, job: Job) -> bytes:
+        return await load_input(self._gate, job.tenant, job.id)
 
 
-def refusal(reply: AnyReply) -> BaseException:
-    if isinstance(reply, Refused) and reply.reason in _WORK:
+def to_work_exception(reply: AnyReply) -> BaseException:
+    if isinstance(reply, Refused) and reply.reason in _WORK_REFUSALS:
         return WorkRefused(reply.reason, reply.message, reply.details)
-    return failure(reply, "")
+    return to_exception(reply, "")
 
 
-def attempt_of(taken: Taken, lease_ms: int) -> Attempt:
-    return Attempt(taken.job, taken.input, lease_ms)
+def build_attempt(claimed: ClaimedJob, lease_ms: int) -> Attempt:
+    return Attempt(claimed.job, claimed.input, lease_ms)
 
 
-def held(attempt: Attempt) -> dict[str, Any]:
+def attempt_fence_fields(attempt: Attempt) -> dict[str, Any]:
     """What a worker's command must name to be let through."""
-    head = attempt.head
+    head = attempt.job_row
     return {"tenant": head.tenant, "job_id": head.id, "token": head.token, "holder": head.holder}
 
 
-def result_json(result: Any) -> bytes:
+def encode_result(result: Any) -> bytes:
     """A result as it is stored; nothing for None."""
     if result is None:
         return b""
@@ -260,15 +264,15 @@ def checked_limit(limit: int) -> int:
     return limit
 
 
-def _resolution(word: Resolution | str) -> Resolution:
+def _parse_resolution(word: Resolution | str) -> Resolution:
     try:
         return Resolution(word)
     except ValueError:
         raise Invalid("resolution", f"choose one of {', '.join(Resolution)}") from None
 
 
-def _further(attempt: Attempt | Fence, reply: AnyReply, kind: type[Started | Extended]) -> Attempt:
+def _continued_attempt(attempt: Attempt | Fence, reply: AnyReply, kind: type[Started | Extended]) -> Attempt:
     if not isinstance(reply, kind):
-        raise refusal(reply)
+        raise to_work_exception(reply)
     job: Job = reply.job
     return Attempt(job, attempt.input if isinstance(attempt, Attempt) else b"", attempt.lease_ms)

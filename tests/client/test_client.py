@@ -38,7 +38,7 @@ async def test_the_async_client_has_the_same_answers(server: Process, quick: Ret
         assert (await client.submit("charge", ORDER, idempotency_key="async-1")).job_id == first.job_id
         assert (await client.job(first.job_id)).id == first.job_id
         assert (await client.cancel(first.job_id)).state == "cancelled"
-        assert (await client.wait(first.job_id, timeout=1)).ended
+        assert (await client.wait(first.job_id, timeout=1)).has_ended
         assert (await client.explain("async-1", scope="charge")).hits == 1
         assert await client.forget("async-1", scope="charge")
         with pytest.raises(onejob.NotFound):
@@ -53,7 +53,7 @@ async def test_the_async_client_has_the_same_answers(server: Process, quick: Ret
 def test_both_clients_have_the_names_of_the_ledger() -> None:
     over_http = {
         "submit", "submit_many", "submit_sequence", "get_client_state", "job", "jobs", "cancel", "explain", "keys",
-        "forget", "wait", "result", "result_json", "log_lines", "reserve_job_slot", "hold", "consume_reservation",
+        "forget", "wait", "result", "result_json", "log_lines", "reserve_job_slot", "reserve_job_slot_or_raise", "consume_reservation",
         "release_reservation", "renew_reservation", "reservations", "usage", "quota", "set_quota", "tenant_quota",
         "set_tenant_quota",
     }  # fmt: skip

@@ -31,7 +31,7 @@ def test_a_slot_is_taken_used_and_given_back(client: onejob.Client) -> None:
     assert client.reserve_job_slot("cleo", ttl_seconds=60, idempotency_key='a "key"') == slot
     assert client.reserve_job_slot("cleo") is None
     with pytest.raises(onejob.SubmissionRefused, match="1 concurrent"):
-        client.hold("cleo")
+        client.reserve_job_slot_or_raise("cleo")
     (held,) = client.reservations("cleo")
     assert (held.id, held.state) == (slot, "active")
     assert client.renew_reservation(slot, 120) > held.expires_at
@@ -57,7 +57,7 @@ def test_a_submission_uses_the_slot_that_was_reserved_for_it(client: onejob.Clie
 def test_limits_are_set_as_the_ledger_has_them_and_told_in_units(client: onejob.Client) -> None:
     cost = onejob.CostLimit.of("12.5", "month", "warn")
     told = client.set_quota(7, onejob.Limits(max_concurrent=3, cost_limit=cost))
-    assert told.limits == wire.Limits(3, cost_limit=wire.CostLimit(12.5, "month", "warn"))
+    assert told.limits == wire.LimitsModel(3, cost_limit=wire.CostLimitModel(12.5, "month", "warn"))
     assert client.set_quota(7, told.limits) == client.quota(7) == told
     both = client.set_tenant_quota(onejob.TenantLimits(ceiling=onejob.Limits(max_concurrent=2)))
     assert client.tenant_quota() == both
@@ -73,7 +73,7 @@ async def test_the_async_client_has_the_same_slots(server: Process, quick: Retry
         assert slot is not None
         assert await client.reserve_job_slot("dora") is None
         await client.release_reservation(slot)
-        assert (await client.hold("dora")).user == "dora"
+        assert (await client.reserve_job_slot_or_raise("dora")).user == "dora"
         assert (await client.quota("dora")).limits.max_concurrent == 1
         assert (await client.usage("dora")).reserved == 1
 

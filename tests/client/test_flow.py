@@ -7,21 +7,36 @@ from msgspec import json
 
 import onejob
 from onejob.client.calls import Call
-from onejob.client.flow import Ended, Heard, RetryPolicy, Send, Sleep, flow
-from onejob.client.judged import ACTS, SETTLING, Act, Answer, Lost, judged, retry_after
-from onejob.client.refusals import answered
-from onejob.client.wire import Submitted
+from onejob.client.flow import CallOutcome, RetryPolicy, Send, Sleep, StepResult, send_with_retries
+from onejob.client.judged import (
+    DEFINITIVE_CODES,
+    NEXT_ACTIONS,
+    NextAction,
+    NoResponse,
+    ServerResponse,
+    classify,
+    retry_after,
+)
+from onejob.client.refusals import decode_or_raise
+from onejob.client.wire import SubmitResponseModel
 from onejob.core.receipt import Reason
 from onejob.http.problems import TITLES
 
-CUT, UNSENT = Lost("cut", sent=True), Lost("refused", sent=False)
-DONE = Answer(202, {}, b"{}")
-CALL = Call(method="POST", path="/api/jobs", gives=Submitted, body=b"{}", key="k", window_ms=86_400_000)
+CUT, UNSENT = NoResponse("cut", sent=True), NoResponse("refused", sent=False)
+DONE = ServerResponse(202, {}, b"{}")
+CALL = Call(
+    method="POST",
+    path="/api/jobs",
+    response_type=SubmitResponseModel,
+    body=b"{}",
+    key="k",
+    window_ms=86_400_000,
+)
 
 
-def told(code: str, status: int = 409, *, retryable: bool = False, **headers: str) -> Answer:
+def told(code: str, status: int = 409, *, retryable: bool = False, **headers: str) -> ServerResponse:
     error = {"code": code, "message": "text", "retryable": retryable, "details": {}}
-    return Answer(
+    return ServerResponse(
         status,
         {name.replace("_", "-"): text for name, text in headers.items()},
         json.encode({"error": error}),
@@ -32,11 +47,11 @@ AWAY = told("SERVICE_UNAVAILABLE", 503, retryable=True)
 
 
 def run(
-    *said: Answer | Lost, chance: float = 1.0, seconds: float = 0.0, **options: Any
-) -> tuple[Ended, list[float]]:
+    *said: ServerResponse | NoResponse, chance: float = 1.0, seconds: float = 0.0, **options: Any
+) -> tuple[CallOutcome, list[float]]:
     """Drive a flow with these answers, each after so many seconds; what it ended with, and its pauses."""
     retry = options.pop("retry", RetryPolicy())
-    steps = flow(CALL, retry, begin=1000.0, chance=lambda: chance, **options)
+    steps = send_with_retries(CALL, retry, begin=1000.0, jitter=lambda: chance, **options)
     now, pauses, waiting = 1000.0, list[float](), iter(said)
     step = next(steps)
     try:
@@ -44,22 +59,22 @@ def run(
             if isinstance(step, Sleep):
                 pauses.append(step.seconds)
                 now += step.seconds
-                step = steps.send(Heard(now))
+                step = steps.send(StepResult(now))
             else:
                 assert isinstance(step, Send)
                 assert step.call is CALL
                 now += min(seconds, step.timeout)
-                step = steps.send(Heard(now, next(waiting)))
+                step = steps.send(StepResult(now, next(waiting)))
     except StopIteration as end:
         return end.value, pauses
 
 
 @pytest.mark.parametrize(
-    "trouble", [CUT, UNSENT, AWAY, told("INTERNAL_ERROR", 500), Answer(502, {}, b"<html>")]
+    "trouble", [CUT, UNSENT, AWAY, told("INTERNAL_ERROR", 500), ServerResponse(502, {}, b"<html>")]
 )
-def test_trouble_is_repeated_with_growing_pauses(trouble: Answer | Lost) -> None:
+def test_trouble_is_repeated_with_growing_pauses(trouble: ServerResponse | NoResponse) -> None:
     ended, pauses = run(trouble, trouble, trouble, DONE)
-    assert ended.said == DONE
+    assert ended.response == DONE
     assert ended.attempts == 4
     assert pauses == [0.2, 0.4, 0.8]
 
@@ -74,39 +89,45 @@ def test_pauses_are_spread_over_their_whole_length_and_capped() -> None:
     ("answer", "act"),
     [
         *(
-            (told(code, status), ACTS[code])
+            (told(code, status), NEXT_ACTIONS[code])
             for code, (status, _) in TITLES.items()
             if code != "SERVICE_UNAVAILABLE"
         ),
-        (AWAY, Act.RETRY),
-        (told("SERVICE_UNAVAILABLE", 503), Act.GIVE_UP),
-        (told("CONFLICT", 422), Act.FIX),
-        (told("CONFLICT", 409, retry_after="1"), Act.FIX),
-        (told("A_NEWER_ONE", 418), Act.GIVE_UP),
-        (told("A_NEWER_ONE", 418, retryable=True), Act.RETRY),
-        *((Answer(status, {}, b"<html>"), Act.RETRY) for status in (408, 425, 500, 502, 503, 504)),
-        (Answer(429, {}, b""), Act.WAIT),
-        (Answer(409, {"retry-after": "1"}, b""), Act.WAIT),
-        *((Answer(status, {}, b"<html>"), Act.GIVE_UP) for status in (302, 400, 401, 403, 404, 409, 422)),
-        (CUT, Act.RETRY),
-        (DONE, Act.KEEP),
+        (AWAY, NextAction.RETRY),
+        (told("SERVICE_UNAVAILABLE", 503), NextAction.GIVE_UP),
+        (told("CONFLICT", 422), NextAction.FIX),
+        (told("CONFLICT", 409, retry_after="1"), NextAction.FIX),
+        (told("A_NEWER_ONE", 418), NextAction.GIVE_UP),
+        (told("A_NEWER_ONE", 418, retryable=True), NextAction.RETRY),
+        *(
+            (ServerResponse(status, {}, b"<html>"), NextAction.RETRY)
+            for status in (408, 425, 500, 502, 503, 504)
+        ),
+        (ServerResponse(429, {}, b""), NextAction.WAIT),
+        (ServerResponse(409, {"retry-after": "1"}, b""), NextAction.WAIT),
+        *(
+            (ServerResponse(status, {}, b"<html>"), NextAction.GIVE_UP)
+            for status in (302, 400, 401, 403, 404, 409, 422)
+        ),
+        (CUT, NextAction.RETRY),
+        (DONE, NextAction.KEEP),
     ],
 )
-def test_the_code_decides_and_never_the_text(answer: Answer | Lost, act: Act) -> None:
-    assert judged(answer) is act
+def test_the_code_decides_and_never_the_text(answer: ServerResponse | NoResponse, act: NextAction) -> None:
+    assert classify(answer) is act
 
 
 def test_every_code_of_the_wire_has_an_act() -> None:
-    assert TITLES.keys() <= ACTS.keys()
-    assert ACTS.keys() >= SETTLING
+    assert TITLES.keys() <= NEXT_ACTIONS.keys()
+    assert NEXT_ACTIONS.keys() >= DEFINITIVE_CODES
 
 
 @pytest.mark.parametrize("code", ["IN_PROGRESS", "RATE_LIMITED"])
 def test_what_passes_is_waited_for(code: str) -> None:
     busy = told(code, retryable=True, retry_after="3")
     ended, pauses = run(busy, DONE, chance=0.0)
-    assert (ended.said, pauses) == (DONE, [3.0])
-    assert run(busy, retry=RetryPolicy(waits=False))[0].said == busy
+    assert (ended.response, pauses) == (DONE, [3.0])
+    assert run(busy, retry=RetryPolicy(waits=False))[0].response == busy
 
 
 @pytest.mark.parametrize(
@@ -125,7 +146,7 @@ def test_what_passes_is_waited_for(code: str) -> None:
     ],
 )
 def test_retry_after_is_read_in_both_forms(headers: dict[str, str], seconds: float | None) -> None:
-    assert retry_after(Answer(503, headers, b"")) == seconds
+    assert retry_after(ServerResponse(503, headers, b"")) == seconds
 
 
 def test_retry_after_is_capped_and_never_undercut() -> None:
@@ -136,8 +157,8 @@ def test_retry_after_is_capped_and_never_undercut() -> None:
 
 def test_the_deadline_is_for_all_attempts_together() -> None:
     ended, pauses = run(*[CUT] * 100, seconds=20.0)
-    assert ended.said == CUT
-    assert ended.doubtful
+    assert ended.response == CUT
+    assert ended.outcome_unknown
     assert ended.attempts == 6, "the last of them only has what the others left"
     assert 5 * 20.0 + sum(pauses) < 120.0
     assert not ended.window_passed
@@ -153,7 +174,7 @@ def test_nothing_is_sent_after_the_window() -> None:
     assert ended.window_passed
     assert sum(pauses) < 1.0
     with pytest.raises(onejob.WindowPassed) as passed:
-        answered(CALL, ended)
+        decode_or_raise(CALL, ended)
     assert passed.value.key == "k"
     assert not passed.value.retryable
 
@@ -168,7 +189,7 @@ def test_no_answer_is_ambiguous_and_carries_the_key() -> None:
     for last in (CUT, AWAY, told("INTERNAL_ERROR", 500)):
         ended, _ = run(last, retry=RetryPolicy(attempts_max=1))
         with pytest.raises(onejob.AmbiguousOutcome) as ambiguous:
-            answered(CALL, ended)
+            decode_or_raise(CALL, ended)
         assert ambiguous.value.key == "k"
         assert ambiguous.value.retryable
 
@@ -176,15 +197,15 @@ def test_no_answer_is_ambiguous_and_carries_the_key() -> None:
 def test_a_call_that_never_left_was_not_done() -> None:
     ended, _ = run(UNSENT, UNSENT, retry=RetryPolicy(attempts_max=2))
     with pytest.raises(onejob.Unavailable, match="nothing was done"):
-        answered(CALL, ended)
+        decode_or_raise(CALL, ended)
 
 
-@pytest.mark.parametrize("code", sorted(ACTS.keys() - {"IN_PROGRESS", "RATE_LIMITED"}))
+@pytest.mark.parametrize("code", sorted(NEXT_ACTIONS.keys() - {"IN_PROGRESS", "RATE_LIMITED"}))
 def test_after_a_lost_answer_only_a_refusal_about_the_key_is_definite(code: str) -> None:
     ended, _ = run(CUT, told(code), retry=RetryPolicy(attempts_max=2))
     with pytest.raises(onejob.OnejobError) as raised:
-        answered(CALL, ended)
-    assert isinstance(raised.value, onejob.AmbiguousOutcome) == (code not in SETTLING)
+        decode_or_raise(CALL, ended)
+    assert isinstance(raised.value, onejob.AmbiguousOutcome) == (code not in DEFINITIVE_CODES)
 
 
 @pytest.mark.parametrize(
@@ -206,16 +227,16 @@ def test_after_a_lost_answer_only_a_refusal_about_the_key_is_definite(code: str)
 def test_a_refusal_is_the_exception_that_the_ledger_raises(code: str, kind: type[Exception]) -> None:
     ended, _ = run(told(code), retry=RetryPolicy(waits=False))
     with pytest.raises(kind) as raised:
-        answered(CALL, ended)
+        decode_or_raise(CALL, ended)
     if isinstance(raised.value, onejob.SubmissionRefused):
         assert raised.value.reason is Reason(code)
 
 
 def test_an_answer_that_does_not_fit_is_none() -> None:
-    other = Answer(202, {}, b"of another call")
+    other = ServerResponse(202, {}, b"of another call")
     ended, _ = run(other, DONE, fits=lambda answer: answer is DONE)
     assert ended.attempts == 2
-    assert ended.doubtful
+    assert ended.outcome_unknown
 
 
 @pytest.mark.parametrize("wrong", [{"deadline": 0}, {"pause_max": float("nan")}, {"attempts_max": 0}])

@@ -17,10 +17,10 @@ import httpx
 import pytest
 
 import onejob
-from onejob.client.calls import submission
+from onejob.client.calls import submit_call
 from onejob.client.flow import RetryPolicy
 from onejob.client.outbox import LEASE_MS, Outbox
-from onejob.client.said import Submission
+from onejob.client.said import ClientSubmission
 from onejob.clock import FakeClock
 from tests.client.proxy import LOSE, PASS, Fate, proxied
 from tests.edges.command_line import Scripted, problem
@@ -146,9 +146,9 @@ def test_a_resumed_intent_outlives_a_full_quota_and_a_wrong_credential(
 
 def test_an_intent_is_not_sent_again_after_its_window(path: Path) -> None:
     clock = FakeClock()
-    said = Submission(type="t", input=1, options={"idempotency_ttl": timedelta(hours=1)})
+    said = ClientSubmission(type="t", input=1, options={"idempotency_ttl": timedelta(hours=1)})
     with closing(Outbox(path, server=URL, clock=clock)) as outbox:
-        outbox.release(outbox.write(submission(said, "k"), "t"))
+        outbox.release(outbox.write(submit_call(said, "k"), "t"))
         clock.advance(3600)
     with onejob.Client(URL, outbox=path, clock=clock) as client:
         (resumed,) = client.resume()
@@ -158,16 +158,16 @@ def test_an_intent_is_not_sent_again_after_its_window(path: Path) -> None:
 
 def test_a_wall_clock_that_was_set_back_gives_no_window_back(path: Path) -> None:
     clock = FakeClock()
-    said = Submission(type="t", input=1, options={"idempotency_ttl": timedelta(hours=1)})
+    said = ClientSubmission(type="t", input=1, options={"idempotency_ttl": timedelta(hours=1)})
     with closing(Outbox(path, server=URL, clock=clock)) as outbox:
-        outbox.release(outbox.write(submission(said, "k"), "t"))
+        outbox.release(outbox.write(submit_call(said, "k"), "t"))
         clock.advance(4000)
         clock.jump_wall(-3_900_000)
         intent = outbox.claim()
         assert intent is not None
         assert intent.remaining_ms <= 0
         # After a restart of the machine only the wall clock is left, and one before the first sending tells nothing.
-        outbox._boot = "another"
+        outbox._boot_id = "another"
         outbox.release(intent)
         clock.jump_wall(-86_400_000)
         intent = outbox.claim()
@@ -181,7 +181,7 @@ def test_what_one_process_holds_another_leaves_alone_until_the_lease_ends(path: 
         closing(Outbox(path, server=URL, clock=clock)) as one,
         closing(Outbox(path, server=URL, clock=clock)) as other,
     ):
-        held = one.write(submission(Submission(type="t", input=1), "k"), "t")
+        held = one.write(submit_call(ClientSubmission(type="t", input=1), "k"), "t")
         assert other.claim() is None
         clock.advance(LEASE_MS / 1000 + 1)
         taken = other.claim()
@@ -193,9 +193,9 @@ def test_what_one_process_holds_another_leaves_alone_until_the_lease_ends(path: 
 
 def test_what_a_dead_process_held_is_free_at_once(path: Path) -> None:
     program = (
-        "import os, sys; from onejob.client.outbox import Outbox; from onejob.client.calls import submission;"
-        "from onejob.client.said import Submission;"
-        f"outbox = Outbox(sys.argv[1], server={URL!r}); outbox.write(submission(Submission(type='t'), 'k'), 't');"
+        "import os, sys; from onejob.client.outbox import Outbox; from onejob.client.calls import submit_call;"
+        "from onejob.client.said import ClientSubmission;"
+        f"outbox = Outbox(sys.argv[1], server={URL!r}); outbox.write(submit_call(ClientSubmission(type='t'), 'k'), 't');"
         "os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == 9
@@ -235,7 +235,9 @@ def test_resumed_by_many_at_once_each_intent_is_one_job(
 ) -> None:
     with closing(Outbox(path, server=server.address)) as outbox:
         for n in range(20):
-            outbox.release(outbox.write(submission(Submission(type=scope, input=n), f"{scope}-{n}"), scope))
+            outbox.release(
+                outbox.write(submit_call(ClientSubmission(type=scope, input=n), f"{scope}-{n}"), scope)
+            )
 
     def resumed(_: int) -> int:
         with onejob.Client(server.address, retry=quick, outbox=path) as client:
@@ -356,7 +358,7 @@ def test_a_number_executed_after_a_lost_answer_is_never_sent_under_another(
 
 def made(path: Path) -> None:
     with closing(Outbox(path, server=URL, client_id="mine")) as outbox:
-        outbox.write(submission(Submission(type="t", input=1), "k"), "t")
+        outbox.write(submit_call(ClientSubmission(type="t", input=1), "k"), "t")
         outbox._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 

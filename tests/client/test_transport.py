@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 import onejob
-from onejob.client.transport import AsyncIdempotentTransport, IdempotentTransport, quoted, unquoted
+from onejob.client.transport import AsyncIdempotentTransport, IdempotentTransport, quote_key, unquote_key
 from tests.edges.command_line import Scripted, said
 
 QUICK = onejob.RetryPolicy(deadline=2.0, attempt_timeout=1.0, pause_first=0.001, pause_max=0.01)
@@ -162,7 +162,7 @@ def test_a_key_survives_a_redirect_here_and_is_dropped_elsewhere(script: Script,
 
 def test_a_key_is_quoted_as_the_header_wants_it() -> None:
     for key in ("plain", 'with "quotes"', "back\\slash", "a, b; c"):
-        assert unquoted(quoted(key)) == key
+        assert unquote_key(quote_key(key)) == key
     for wrong in ("", "Ω", "x" * 256, "a\nb"):
         with pytest.raises(onejob.Invalid):
-            quoted(wrong)
+            quote_key(wrong)

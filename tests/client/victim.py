@@ -47,7 +47,7 @@ class Deadly(httpx.BaseTransport):
 def opened(url: str, path: str, points: KillPoints, wrote: Callable[[], object]) -> onejob.Client:
     client = onejob.Client(url, outbox=path, retry=QUICK, http=httpx.Client(transport=Deadly(points)))
     outbox: Any = client.outbox
-    for name in ("write_next", "write_number", "settle"):
+    for name in ("write_with_new_key", "write_next_sequence", "settle"):
         act = getattr(outbox, name)
 
         def reaching(*words: Any, act: Callable[..., Any] = act, name: str = name, **more: Any) -> Any:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from onejob.core.command import CommandData
 from onejob.core.facts import U64, Fact, Policy, Stream
 from onejob.core.identity import policy_id, stream_id
-from onejob.core.receipt import Tended
+from onejob.core.receipt import Maintained
 from onejob.core.step import Facts, Footprint, Step
 from tests.core.world import HOUR, JOB2, NOW, RECORD_ID, SCOPE, TENANT, USER
 
@@ -18,13 +18,13 @@ class Scripted(CommandData, frozen=True, kw_only=True):
     """Asks for what it is told to, and decides what it is told to."""
 
     asks: Footprint
-    step: Step[Tended] = Step(Tended(True, NOW))
+    step: Step[Maintained] = Step(Maintained(True, NOW))
 
     @property
     def footprint(self) -> Footprint:
         return self.asks
 
-    def decide(self, facts: Facts, now: int) -> Step[Tended]:
+    def decide(self, facts: Facts, now: int) -> Step[Maintained]:
         return self.step
 
 
@@ -38,13 +38,13 @@ class Seen(CommandData, frozen=True, kw_only=True):
     def footprint(self) -> Footprint:
         return self.asks
 
-    def decide(self, facts: Facts, now: int) -> Step[Tended]:
+    def decide(self, facts: Facts, now: int) -> Step[Maintained]:
         self.into.append(facts)
-        return Step(Tended(False, now))
+        return Step(Maintained(False, now))
 
 
 def scripted(asks: Footprint, *puts: Fact, drops: tuple[Fact, ...] = (), **beside: Any) -> Scripted:
-    return Scripted(tenant=TENANT, asks=asks, step=Step(Tended(True, NOW), puts, drops, **beside))
+    return Scripted(tenant=TENANT, asks=asks, step=Step(Maintained(True, NOW), puts, drops, **beside))
 
 
 def a_stream(**changes: Any) -> Stream:
@@ -57,5 +57,5 @@ def a_policy(**changes: Any) -> Policy:
 
 
 EVERYTHING = Footprint(
-    TENANT, RECORD_ID, (JOB2,), STREAM_ID, policy=POLICY_ID, follow_jobs=True, follow_tally=True
+    TENANT, RECORD_ID, (JOB2,), STREAM_ID, policy=POLICY_ID, follow_jobs=True, follow_usage=True
 )

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from onejob.core.facts import U64, Job, Policy, Record
 from onejob.core.identity import policy_id
-from onejob.core.lookup import Probe
+from onejob.core.lookup import DryRun
 from onejob.core.policy import DropPolicy, LookUpPolicy, SetPolicy
-from onejob.core.receipt import Held
+from onejob.core.receipt import KeyHeld
 from onejob.core.reservation import Verdict
 from onejob.core.states import IdempotencyStatus, JobState
 from onejob.core.step import Command
@@ -148,7 +148,7 @@ def commands_for(shape: str) -> dict[str, Command[Any]]:
     """Every command; the holder's ones name what the record names, so that only the holder can be wrong."""
     record = record_named(shape)
     job_id, token = (JOB, 1) if record is None else (record.job_id, record.token)
-    held = Held(RECORD_ID, job_id, token, ME, NOW, False, NOW)
+    held = KeyHeld(RECORD_ID, job_id, token, ME, NOW, False, NOW)
     with_job, without = reserve(holder=ME), reserve(b"", holder=ME)
     return {
         "submit": submit(),
@@ -164,16 +164,16 @@ def commands_for(shape: str) -> dict[str, Command[Any]]:
         "forget": forget(LEASE),
         "count": CountHits(tenant=TENANT, record_id=RECORD_ID, hits=2, conflicts=1),
         "purge": purge(),
-        "probe_submit": Probe(tenant=TENANT, command=submit()),
-        "probe_reserve": Probe(tenant=TENANT, command=with_job),
-        "probe_bare": Probe(tenant=TENANT, command=without),
+        "probe_submit": DryRun(tenant=TENANT, command=submit()),
+        "probe_reserve": DryRun(tenant=TENANT, command=with_job),
+        "probe_bare": DryRun(tenant=TENANT, command=without),
         "look_up_policy": LookUpPolicy(**_ON_POLICY),
         "set_policy": SetPolicy(**_ON_POLICY, name=POLICY, body=b"new"),
-        "set_first": SetPolicy(**_ON_POLICY, name=POLICY, body=b"new", expected=0),
-        "set_over": SetPolicy(**_ON_POLICY, name=POLICY, body=b"new", expected=3),
-        "set_again": SetPolicy(**_ON_POLICY, name=POLICY, body=b"old", expected=2),
+        "set_first": SetPolicy(**_ON_POLICY, name=POLICY, body=b"new", expected_version=0),
+        "set_over": SetPolicy(**_ON_POLICY, name=POLICY, body=b"new", expected_version=3),
+        "set_again": SetPolicy(**_ON_POLICY, name=POLICY, body=b"old", expected_version=2),
         "drop_policy": DropPolicy(**_ON_POLICY),
-        "drop_stale": DropPolicy(**_ON_POLICY, expected=2),
+        "drop_stale": DropPolicy(**_ON_POLICY, expected_version=2),
         "look_up_job": look_up_job(job_id or JOB),
         "cancel": cancel(job_id or JOB),
         "tend": tend(job_id or JOB),

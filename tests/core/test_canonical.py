@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from onejob.core.fingerprint import DEPTH_MAX, DIGITS_MAX, INPUT_BYTES_MAX, canonical
+from onejob.core.fingerprint import DEPTH_MAX, DIGITS_MAX, INPUT_BYTES_MAX, canonical_json
 from onejob.core.invalid import Invalid
 
 # RFC 8785, appendix B: the bits of a double, and how it is printed.
@@ -36,15 +36,15 @@ def test_the_rfc_sample_has_the_rfc_form() -> None:
     }"""
     form = '{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],'
     form += '"string":"€$\\u000f\\nA\'B\\"\\\\\\\\\\"/"}'
-    assert canonical(text) == form.encode()
+    assert canonical_json(text) == form.encode()
 
 
 def test_members_are_sorted_by_utf16_code_units_as_in_the_rfc() -> None:
     text = rb"""{"\u20ac": "Euro Sign", "\r": "Carriage Return", "\ufb33": "Hebrew Letter Dalet With Dagesh",
       "1": "One", "\ud83d\ude00": "Emoji: Grinning Face", "\u0080": "Control",
       "\u00f6": "Latin Small Letter O With Diaeresis"}"""
-    assert list(json.loads(canonical(text))) == ["\r", "1", "\u0080", "ö", "€", "😀", "\ufb33"]
-    assert canonical('[{"\ue000":{"\uffff":1,"𐀀":2},"😀":[]}]'.encode()) == (
+    assert list(json.loads(canonical_json(text))) == ["\r", "1", "\u0080", "ö", "€", "😀", "\ufb33"]
+    assert canonical_json('[{"\ue000":{"\uffff":1,"𐀀":2},"😀":[]}]'.encode()) == (
         '[{"😀":[],"\ue000":{"𐀀":2,"\uffff":1}}]'.encode()
     )
 
@@ -57,7 +57,7 @@ def test_numbers_are_printed_as_in_the_rfc(bits: str, printed: str) -> None:
         f"{number:.25E}",
         repr(number) if "e" in repr(number) else f"{number!r}e0",
     ]:
-        assert canonical(literal.encode()) == printed.encode()
+        assert canonical_json(literal.encode()) == printed.encode()
 
 
 def test_spellings_of_one_number_are_one() -> None:
@@ -70,7 +70,7 @@ def test_spellings_of_one_number_are_one() -> None:
         (["1e-6", "0.000001"], "0.000001"),
         (["1e-7", "0.0000001"], "1e-7"),
     ]:
-        assert {canonical(spelling.encode()) for spelling in spellings} == {form.encode()}
+        assert {canonical_json(spelling.encode()) for spelling in spellings} == {form.encode()}
 
 
 def test_integer_literals_keep_all_their_digits() -> None:
@@ -85,14 +85,14 @@ def test_integer_literals_keep_all_their_digits() -> None:
         10**999,
         1 - 10**1000,
     ]:
-        assert canonical(str(literal).encode()) == str(literal).encode()
-    assert canonical(b"9007199254740993") != canonical(b"9007199254740992")
+        assert canonical_json(str(literal).encode()) == str(literal).encode()
+    assert canonical_json(b"9007199254740993") != canonical_json(b"9007199254740992")
 
 
 def test_a_whole_double_is_printed_from_its_shortest_digits() -> None:
-    assert canonical(b"123456789012345678901.0") == b"123456789012345680000"
-    assert canonical(b"9007199254740993.0") == b"9007199254740992"
-    assert canonical(b"-1e20") == b"-100000000000000000000"
+    assert canonical_json(b"123456789012345678901.0") == b"123456789012345680000"
+    assert canonical_json(b"9007199254740993.0") == b"9007199254740992"
+    assert canonical_json(b"-1e20") == b"-100000000000000000000"
 
 
 def test_spacing_order_and_escapes_do_not_matter() -> None:
@@ -102,7 +102,7 @@ def test_spacing_order_and_escapes_do_not_matter() -> None:
         b' {"c" :null ,\n"a":\t[ 1 , {"b" : "\\u00e9\\/\\u000a"} ] } \r\n',
         b'{"\\u0063":null,"\\u0061":[1.0,{"\\u0062":"\\u00E9/\\n"}]}',
     ]:
-        assert canonical(text) == form
+        assert canonical_json(text) == form
 
 
 def test_strings_are_escaped_only_where_they_must_be() -> None:
@@ -110,7 +110,7 @@ def test_strings_are_escaped_only_where_they_must_be() -> None:
     short = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
     form = '"' + "".join(short.get(code, f"\\u{code:04x}") for code in range(0x20))
     form += '\\"\\\\/\x7f\x80\u2028\ufeff😀"'
-    assert canonical(json.dumps(every).encode()) == form.encode()
+    assert canonical_json(json.dumps(every).encode()) == form.encode()
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,12 @@ def test_strings_are_escaped_only_where_they_must_be() -> None:
     ],
 )
 def test_duplicate_members_are_refused(text: str) -> None:
-    refused(lambda: canonical(text.encode()), "two members of one name")
+    refused(lambda: canonical_json(text.encode()), "two members of one name")
 
 
 def test_equal_names_in_different_objects_are_no_duplicates() -> None:
     text = b'[{"a":1},{"a":1},{"b":{"a":1},"a":"\\u0022a\\u0022:"}]'
-    assert canonical(text) == b'[{"a":1},{"a":1},{"a":"\\"a\\":","b":{"a":1}}]'
+    assert canonical_json(text) == b'[{"a":1},{"a":1},{"a":"\\"a\\":","b":{"a":1}}]'
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_equal_names_in_different_objects_are_no_duplicates() -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_json_that_can_be_kept_is_refused(text: bytes) -> None:
-    refused(lambda: canonical(text), "not JSON that can be kept")
+    refused(lambda: canonical_json(text), "not JSON that can be kept")
 
 
 def test_nesting_has_a_limit() -> None:
@@ -166,12 +166,12 @@ def test_nesting_has_a_limit() -> None:
         pairs = DEPTH_MAX // (opening.count(b"[") + opening.count(b"{"))
         inner = b"" if opening.endswith(b"[") else b"0"
         deepest = opening * pairs + inner + closing * pairs
-        assert canonical(deepest) == deepest
-        refused(lambda: canonical(b"[" + deepest + b"]"), "nested deeper")  # noqa: B023 - called at once
+        assert canonical_json(deepest) == deepest
+        refused(lambda: canonical_json(b"[" + deepest + b"]"), "nested deeper")  # noqa: B023 - called at once
     for levels in [DEPTH_MAX + 1, 1_000, 100_000, 500_000]:
-        refused(lambda: canonical(b"[" * levels + b"]" * levels), "nested deeper")  # noqa: B023 - called at once
+        refused(lambda: canonical_json(b"[" * levels + b"]" * levels), "nested deeper")  # noqa: B023 - called at once
     wide = b"[" + b"[]," * 1_000 + b'"' + b"[{" * 1_000 + b'"]'
-    assert canonical(wide) == wide
+    assert canonical_json(wide) == wide
 
 
 def test_integers_have_a_limit_of_digits_and_strings_do_not() -> None:
@@ -182,22 +182,22 @@ def test_integers_have_a_limit_of_digits_and_strings_do_not() -> None:
         b'["' + longest * 3 + b'",' + longest + b"]",
         b"0." + longest * 5 + b"e-1",
     ]:
-        canonical(fine)
+        canonical_json(fine)
     for literal in [longest + b"9", b"-" + longest + b"9", b"9" * 5_000, b"9" * 1_000_000]:
-        refused(lambda: canonical(b'{"a":[' + literal + b"]}"), "more than 1000 digits")  # noqa: B023 - called at once
+        refused(lambda: canonical_json(b'{"a":[' + literal + b"]}"), "more than 1000 digits")  # noqa: B023 - called at once
 
 
 def test_size_has_a_limit_and_so_has_the_form() -> None:
     largest = b'"' + b"x" * (INPUT_BYTES_MAX - 2) + b'"'
-    assert canonical(largest) == largest
-    refused(lambda: canonical(largest + b" "), "larger than")
-    refused(lambda: canonical(b"[" + b"1e20," * 100_000 + b"1]"), "larger than")
+    assert canonical_json(largest) == largest
+    refused(lambda: canonical_json(largest + b" "), "larger than")
+    refused(lambda: canonical_json(b"[" + b"1e20," * 100_000 + b"1]"), "larger than")
 
 
 def test_refusals_never_quote_the_input() -> None:
     for text in [b'{"secret":1,"secret":2}', b'{"secret":', b'["secret", 1e999]', b'"secret\xff"', b"secret"]:
         with pytest.raises(Invalid) as caught:
-            canonical(text)
+            canonical_json(text)
         assert "secret" not in str(caught.value)
 
 

@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from onejob.core import credential
-from onejob.core.actor import UNFIT
-from onejob.core.credential import ApiKey, KeyText, fits, made, parse, policy_name, revoked, rotated
+from onejob.core.actor import FORBIDDEN_CHARACTERS
+from onejob.core.credential import (
+    ApiKey,
+    ParsedApiKey,
+    api_key_policy_name,
+    is_valid_secret,
+    new_api_key,
+    parse_api_key,
+    revoked_api_key,
+    rotated_api_key,
+)
 from onejob.core.identity import TYPE_QUEUE_SCOPE
 from onejob.core.invalid import Invalid
 from onejob.core.roles import Role
@@ -20,28 +29,28 @@ ID = "0123456789ab"
 
 
 def a_key(**changes: Any) -> ApiKey:
-    plain = made(
+    plain = new_api_key(
         id=ID, name="ci", user="", roles=frozenset({Role.SUBMITTER}), secret=OLD, by="client:local", now=NOW
     )
     return replace(plain, **changes)
 
 
 tenants = st.text(min_size=1, max_size=100).filter(
-    lambda text: not UNFIT.search(text) and text != TYPE_QUEUE_SCOPE
+    lambda text: not FORBIDDEN_CHARACTERS.search(text) and text != TYPE_QUEUE_SCOPE
 )
 
 
 @given(tenant=tenants, id=st.from_regex(r"[0-9a-f]{12}", fullmatch=True))
 def test_a_text_is_read_as_it_was_written(tenant: str, id: str) -> None:
-    text = KeyText(tenant, id, NEW)
-    assert len(str(text)) <= credential.TEXT_CHARS_MAX
+    text = ParsedApiKey(tenant, id, NEW)
+    assert len(str(text)) <= credential.API_KEY_CHARS_MAX
     assert str(text).isascii()
-    assert parse(str(text)) == text
+    assert parse_api_key(str(text)) == text
 
 
 @given(text=st.text(max_size=700) | st.from_regex(r"oj_[\w-]{1,9}\.[0-9a-f]{12}\.[\w-]{43}", fullmatch=True))
 def test_no_other_text_means_the_same_key(text: str) -> None:
-    read = parse(text)
+    read = parse_api_key(text)
     assert read is None or str(read) == text
 
 
@@ -66,60 +75,66 @@ def test_no_other_text_means_the_same_key(text: str) -> None:
     ],
 )
 def test_a_malformed_text_is_no_key(text: str) -> None:
-    assert parse(text) is None
+    assert parse_api_key(text) is None
 
 
 def test_only_its_own_secret_opens_a_key_and_nothing_opens_none() -> None:
-    assert fits(a_key(), OLD, NOW)
-    assert not fits(a_key(), NEW, NOW)
-    assert not fits(a_key(), "", NOW)
-    assert not fits(None, OLD, NOW)
-    assert not fits(None, "", NOW), "what is compared with in place of a secret opens nothing"
+    assert is_valid_secret(a_key(), OLD, NOW)
+    assert not is_valid_secret(a_key(), NEW, NOW)
+    assert not is_valid_secret(a_key(), "", NOW)
+    assert not is_valid_secret(None, OLD, NOW)
+    assert not is_valid_secret(None, "", NOW), "what is compared with in place of a secret opens nothing"
 
 
 def test_a_stored_key_has_nothing_of_its_secret() -> None:
-    assert OLD.encode() not in credential.encoded(a_key())
-    assert credential.decoded(credential.encoded(a_key())) == a_key()
+    assert OLD.encode() not in credential.encode_api_key(a_key())
+    assert credential.decode_api_key(credential.encode_api_key(a_key())) == a_key()
 
 
 def test_after_a_rotation_the_old_secret_opens_for_the_overlap_and_the_key_stays_who_it_is() -> None:
-    key = rotated(a_key(), NEW, overlap_ms=HOUR, now=NOW)
+    key = rotated_api_key(a_key(), NEW, overlap_ms=HOUR, now=NOW)
     assert (key.id, key.name, key.user, key.roles) == (ID, "ci", "", (Role.SUBMITTER,))
-    assert fits(key, NEW, NOW)
-    assert fits(key, OLD, NOW)
-    assert fits(key, OLD, NOW + HOUR)
-    assert not fits(key, OLD, NOW + HOUR + 1)
-    assert fits(key, NEW, NOW + HOUR + 1)
+    assert is_valid_secret(key, NEW, NOW)
+    assert is_valid_secret(key, OLD, NOW)
+    assert is_valid_secret(key, OLD, NOW + HOUR)
+    assert not is_valid_secret(key, OLD, NOW + HOUR + 1)
+    assert is_valid_secret(key, NEW, NOW + HOUR + 1)
 
 
 def test_a_rotation_without_overlap_shuts_the_old_secret_at_once() -> None:
-    key = rotated(a_key(), NEW, overlap_ms=0, now=NOW)
-    assert fits(key, NEW, NOW)
-    assert not fits(key, OLD, NOW)
-    assert not fits(
-        rotated(rotated(a_key(), NEW, overlap_ms=HOUR, now=NOW), NEWEST, overlap_ms=0, now=NOW), OLD, NOW
+    key = rotated_api_key(a_key(), NEW, overlap_ms=0, now=NOW)
+    assert is_valid_secret(key, NEW, NOW)
+    assert not is_valid_secret(key, OLD, NOW)
+    assert not is_valid_secret(
+        rotated_api_key(
+            rotated_api_key(a_key(), NEW, overlap_ms=HOUR, now=NOW), NEWEST, overlap_ms=0, now=NOW
+        ),
+        OLD,
+        NOW,
     )
 
 
 def test_a_key_has_two_secrets_at_most() -> None:
-    key = rotated(rotated(a_key(), NEW, overlap_ms=HOUR, now=NOW), NEWEST, overlap_ms=HOUR, now=NOW)
+    key = rotated_api_key(
+        rotated_api_key(a_key(), NEW, overlap_ms=HOUR, now=NOW), NEWEST, overlap_ms=HOUR, now=NOW
+    )
     assert len(key.secrets) == credential.SECRETS_MAX
-    assert [fits(key, secret, NOW) for secret in (OLD, NEW, NEWEST)] == [False, True, True]
+    assert [is_valid_secret(key, secret, NOW) for secret in (OLD, NEW, NEWEST)] == [False, True, True]
 
 
 def test_a_revoked_key_is_shut_for_good() -> None:
-    key = revoked(rotated(a_key(), NEW, overlap_ms=HOUR, now=NOW), by="user:ann", now=NOW)
-    assert not fits(key, OLD, NOW)
-    assert not fits(key, NEW, NOW)
-    assert revoked(key, by="user:bob", now=NOW + 1) == key, "the first revocation is told"
+    key = revoked_api_key(rotated_api_key(a_key(), NEW, overlap_ms=HOUR, now=NOW), by="user:ann", now=NOW)
+    assert not is_valid_secret(key, OLD, NOW)
+    assert not is_valid_secret(key, NEW, NOW)
+    assert revoked_api_key(key, by="user:bob", now=NOW + 1) == key, "the first revocation is told"
     with pytest.raises(Invalid, match="revoked"):
-        rotated(key, NEWEST, overlap_ms=0, now=NOW)
+        rotated_api_key(key, NEWEST, overlap_ms=0, now=NOW)
 
 
-@pytest.mark.parametrize("overlap_ms", [-1, credential.OVERLAP_MS_MAX + 1])
+@pytest.mark.parametrize("overlap_ms", [-1, credential.ROTATION_OVERLAP_MS_MAX + 1])
 def test_an_overlap_is_bounded(overlap_ms: int) -> None:
     with pytest.raises(Invalid, match="90 days"):
-        rotated(a_key(), NEW, overlap_ms=overlap_ms, now=NOW)
+        rotated_api_key(a_key(), NEW, overlap_ms=overlap_ms, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +143,11 @@ def test_an_overlap_is_bounded(overlap_ms: int) -> None:
 def test_a_key_that_cannot_be_meant_is_not_made(changes: dict[str, Any]) -> None:
     plain: dict[str, Any] = {"name": "ci", "user": "", "roles": frozenset({Role.WORKER})}
     with pytest.raises(Invalid):
-        made(id=ID, secret=OLD, by="client:local", now=NOW, **(plain | changes))
+        new_api_key(id=ID, secret=OLD, by="client:local", now=NOW, **(plain | changes))
 
 
 @pytest.mark.parametrize("id", ["", "x", ID.upper(), ID + "0", ID + "\n"])
 def test_the_id_of_a_key_has_one_form(id: str) -> None:
     with pytest.raises(Invalid, match="12 hex"):
-        policy_name(id)
-    assert credential.is_key(policy_name(ID))
+        api_key_policy_name(id)
+    assert credential.is_api_key_policy(api_key_policy_name(ID))

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from onejob.core.command import CommandData
 from onejob.core.facts import FORMAT, KINDS, U64, Fact, Kind, Policy, Record, Reservation, Stream
 from onejob.core.foreign import StoreKey
-from onejob.core.ids import text_of
-from onejob.core.limits import CostLimit, Limits, Period, TenantLimits, encoded
+from onejob.core.ids import format_job_id
+from onejob.core.limits import CostLimit, Limits, Period, TenantLimits, encode_limits
 from onejob.core.policy import DropPolicy, LookUpPolicy, PolicyCommand, SetPolicy
-from onejob.core.receipt import AnyReply, Defect, Refused, Tended
-from onejob.core.recount import Adopt, Recount
+from onejob.core.receipt import AnyReply, Defect, Maintained, Refused
+from onejob.core.recount import Backfill, Reconcile
 from onejob.core.sequence import Evict, LookUpStream, SubmitSequence
-from onejob.core.slots import ConsumeSlot, LookUpTally, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
+from onejob.core.slots import ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
 from onejob.core.states import JobState, SlotState
 from onejob.core.step import Command
 from tests.core.shapes import (
@@ -58,11 +58,13 @@ ROOMS = (
 
 
 def slot(state: SlotState = SlotState.ACTIVE, until: int = NOW + SECOND, job: bytes = b"") -> dict[str, Any]:
-    return {"reservations": {SLOT: Reservation(NOW - SECOND, until, state, 0, text_of(job) if job else "")}}
+    return {
+        "reservations": {SLOT: Reservation(NOW - SECOND, until, state, 0, format_job_id(job) if job else "")}
+    }
 
 
 def own(**limits: Any) -> dict[str, Any]:
-    return {"limits": encoded(Limits(**limits))}
+    return {"limits": encode_limits(Limits(**limits))}
 
 
 TALLIES: dict[str, dict[str, Any] | None] = {
@@ -169,7 +171,7 @@ NUMBERED: dict[str, dict[str, Any] | None] = {
     "foreign": {**_NUMBERED, "client_id": "", "job_ids": b"", "foreign_id": "ec2-7"},
 }
 
-_OF: dict[str, Any] = {"tenant": TENANT, "tally_id": TALLY_ID, "policy_id": POLICY_ID}
+_OF: dict[str, Any] = {"tenant": TENANT, "usage_id": TALLY_ID, "policy_id": POLICY_ID}
 FURTHER: dict[str, Command[Any]] = {
     "reserve": ReserveSlot(**_OF, user=USER, reservation=SLOT),
     "reserve_one": ReserveSlot(**_OF, user=USER, reservation=SLOT, max_concurrent=1),
@@ -177,28 +179,28 @@ FURTHER: dict[str, Command[Any]] = {
     "release": ReleaseSlot(**_OF, reservation=SLOT),
     "consume": ConsumeSlot(**_OF, reservation=SLOT),
     "with_job": ConsumeSlot(**_OF, reservation=SLOT, job_id=JOB),
-    "look_up": LookUpTally(**_OF),
-    "limit": SetLimits(**_OF, user=USER, limits=encoded(Limits(max_concurrent=1))),
+    "look_up": LookUpUsage(**_OF),
+    "limit": SetLimits(**_OF, user=USER, limits=encode_limits(Limits(max_concurrent=1))),
     "unlimit": SetLimits(**_OF, user=USER, limits=b""),
-    "recount": Recount(**_OF, expected=7, live=3, cost_held=0),
-    "recount_drift": Recount(**_OF, expected=7, live=2, cost_held=1),
-    "recount_late": Recount(**_OF, expected=6, live=3, cost_held=0),
-    "adopt": Adopt(**_OF, user=USER, job_id=JOB),
-    "sequence": replace(FIVE, tally_id=TALLY_ID, policy_id=POLICY_ID),
+    "recount": Reconcile(**_OF, expected_version=7, live=3, cost_held=0),
+    "recount_drift": Reconcile(**_OF, expected_version=7, live=2, cost_held=1),
+    "recount_late": Reconcile(**_OF, expected_version=6, live=3, cost_held=0),
+    "adopt": Backfill(**_OF, user=USER, job_id=JOB),
+    "sequence": replace(FIVE, usage_id=TALLY_ID, policy_id=POLICY_ID),
     "look_up_stream": LookUpStream(tenant=TENANT, stream_id=STREAM_ID),
     "evict": Evict(tenant=TENANT, stream_id=STREAM_ID),
     "store_key": StoreKey(
-        tenant=TENANT, record_id=RECORD_ID, scope="charge", key="k", foreign_id="ec2-77", actor="user:ann",
+        tenant=TENANT, record_id=RECORD_ID, scope="charge", key="k", external_id="ec2-77", actor="user:ann",
         user=USER, ttl_ms=HOUR,
     ),
     "look_up_policy": LookUpPolicy(tenant=TENANT, policy_id=POLICY_ID),
     "set_policy": SetPolicy(
-        tenant=TENANT, policy_id=POLICY_ID, name="quota", body=encoded(TenantLimits(Limits(1)))
+        tenant=TENANT, policy_id=POLICY_ID, name="quota", body=encode_limits(TenantLimits(Limits(1)))
     ),
     "drop_policy": DropPolicy(tenant=TENANT, policy_id=POLICY_ID),
 }  # fmt: skip
 FurtherCommand = (
-    ReserveSlot | RenewSlot | ReleaseSlot | ConsumeSlot | LookUpTally | SetLimits | Recount | Adopt
+    ReserveSlot | RenewSlot | ReleaseSlot | ConsumeSlot | LookUpUsage | SetLimits | Reconcile | Backfill
     | SubmitSequence | LookUpStream | Evict | StoreKey | LookUpPolicy | SetPolicy | DropPolicy
 )  # fmt: skip
 travelled = msgspec.msgpack.Decoder(FurtherCommand)
@@ -273,7 +275,7 @@ def test_every_submission_is_total_whatever_its_user_holds(shape: str) -> None:
     for name, command in commands_for(shape).items():
         counted = with_quota(command)
         footprint = counted.footprint
-        if isinstance(command, PolicyCommand) or not (footprint.tally or footprint.follow_tally):
+        if isinstance(command, PolicyCommand) or not (footprint.usage or footprint.follow_usage):
             continue
         for state in {*jobs_of(shape)} & {ABSENT, "preparing", "pending", "failed", "cancelled"}:
             for tally in TALLIES:
@@ -295,7 +297,7 @@ def checked(world: World, command: Command[Any], what: str) -> None:
         before = world.facts.get((KINDS[type(put)], put.id))
         assert put.version == (1 if before is None else before.version + 1), what
         assert (put.tenant, put.changed_at, put.format) == (TENANT, NOW, FORMAT), what
-    assert command.writes or not (step.puts or step.drops or step.adds or step.cuts), what
+    assert command.writes or not (step.puts or step.drops or step.attachments or step.trims), what
     reply = world.do(command)
     assert not isinstance(reply, Defect), f"{what}: {reply}"
     if isinstance(command, FurtherCommand):
@@ -309,8 +311,8 @@ def with_quota(command: Any) -> Command[Any]:
     inner = getattr(command, "command", None)
     if inner is not None:
         return replace(command, command=with_quota(inner))  # type: ignore[no-any-return]  # a Probe
-    given = {"tally_id": TALLY_ID, "policy_id": POLICY_ID, "cost": 1, "reservation": SLOT}
-    if "tally_id" in command.__struct_fields__ and "job_ids" in command.__struct_fields__:
+    given = {"usage_id": TALLY_ID, "policy_id": POLICY_ID, "cost": 1, "reservation": SLOT}
+    if "usage_id" in command.__struct_fields__ and "job_ids" in command.__struct_fields__:
         return command  # type: ignore[no-any-return]  # Purge names what it drops
     fields = {name: value for name, value in given.items() if name in command.__struct_fields__}
     return replace(command, **fields) if fields else command  # type: ignore[no-any-return]  # the same
@@ -344,7 +346,7 @@ def facts(shapes: dict[str, Any], name: str, make: Any) -> list[Any]:
 
 
 def word(reply: AnyReply) -> str:
-    if isinstance(reply, Tended):
+    if isinstance(reply, Maintained):
         return f"Tended{'+' if reply.changed else '-'}"
     told = reply.reason.value if isinstance(reply, Refused) else type(reply).__name__
     return WORDS.get(told, told)

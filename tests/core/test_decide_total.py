@@ -6,15 +6,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from onejob.core.facts import FORMAT, KINDS, Job, Kind, live
-from onejob.core.lookup import LookUp, LookUpJob, Probe
+from onejob.core.facts import FORMAT, KINDS, Job, Kind, is_live
+from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
 from onejob.core.policy import DropPolicy, LookUpPolicy, SetPolicy
-from onejob.core.receipt import AnyReply, Cancelled, Defect, Foreseen, Refused, Tended
+from onejob.core.receipt import AnyReply, Cancelled, Defect, DryRunReply, Maintained, Refused
 from onejob.core.reservation import Renew, Reserve, Settle, TakeOver
 from onejob.core.states import IdempotencyStatus
 from onejob.core.step import Command, Step
 from onejob.core.submission import Submit
-from onejob.core.upkeep import CountHits, Expire, Forget, Purge, Tend
+from onejob.core.upkeep import CountHits, Expire, Forget, Maintain, Purge
 from onejob.core.work import Cancel
 from tests.core.shapes import (
     ABSENT,
@@ -98,7 +98,7 @@ lost         Found        Cancelled-  Tended+
 """
 
 AnyCommand = (
-    Submit | Reserve | Renew | Settle | TakeOver | LookUp | LookUpJob | Probe | Cancel | Expire | Tend
+    Submit | Reserve | Renew | Settle | TakeOver | LookUpKey | LookUpJob | DryRun | Cancel | Expire | Maintain
     | Forget | Purge | CountHits | LookUpPolicy | SetPolicy | DropPolicy
 )  # fmt: skip
 replies = msgspec.msgpack.Decoder(AnyReply)
@@ -166,7 +166,7 @@ def test_every_change_is_the_next_version_of_an_own_fact(shape: str, command: st
         subject = commands_for(shape)[command]
         world = world_of(shape, state)
         step = decided(shape, state, subject)
-        changes = (*step.puts, *step.drops, *step.adds, *step.cuts)
+        changes = (*step.puts, *step.drops, *step.attachments, *step.trims)
         assert subject.writes or not changes
         for put in step.puts:
             before = world.facts.get((KINDS[type(put)], put.id))
@@ -177,7 +177,7 @@ def test_every_change_is_the_next_version_of_an_own_fact(shape: str, command: st
         for dropped in step.drops:
             assert world.facts[KINDS[type(dropped)], dropped.id] == dropped
         written = {fact.id for fact in step.puts if isinstance(fact, Job)}
-        assert {add.job_id for add in step.adds} | {cut.job_id for cut in step.cuts} <= written
+        assert {add.job_id for add in step.attachments} | {cut.job_id for cut in step.trims} <= written
         assert not isinstance(world.do(subject), Defect)  # the fold takes it, too
 
 
@@ -201,7 +201,7 @@ def test_no_step_makes_an_impossible_pair_and_no_record_outlives_its_job(shape: 
         world = kept_world_of(shape, state)
         world.do(commands_for(shape)[command])
         record = world.facts.get((Kind.RECORD, RECORD_ID))
-        if record is None or not live(record, NOW) or not record.job_ids:
+        if record is None or not is_live(record, NOW) or not record.job_ids:
             continue
         job = world.job(record.job_id)
         assert job.state in JOBS_BESIDE[record.status], f"{command}: {shape}, job {state}"
@@ -248,12 +248,12 @@ def decided(shape: str, state: str, command: Command[Any]) -> Step[AnyReply]:
 
 def word(reply: AnyReply) -> str:
     match reply:
-        case Foreseen():
+        case DryRunReply():
             return f"Foreseen {word(reply.reply)}"
         case Refused():
             return {"ALREADY_SETTLED": "SETTLED", "IDEMPOTENCY_KEY_REUSED": "REUSED"}.get(
                 reply.reason, reply.reason.value
             )
-        case Tended() | Cancelled():
+        case Maintained() | Cancelled():
             return f"{type(reply).__name__}{'+' if reply.changed else '-'}"
     return type(reply).__name__

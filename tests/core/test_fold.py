@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onejob.core.facts import FORMAT, U64, Attachment, Beside, Fact, Job, Kind, Stream
+from onejob.core.facts import FORMAT, U64, Attachment, AttachmentKind, Fact, Job, Kind, Stream
 from onejob.core.receipt import (
     AnyReply,
     Cancelled,
@@ -13,14 +13,14 @@ from onejob.core.receipt import (
     Defect,
     Forgotten,
     Found,
-    Held,
     InProgress,
+    KeyHeld,
+    Maintained,
     Missing,
     Refused,
     Replayed,
-    Tended,
 )
-from onejob.core.step import Command, Cut, Facts, Footprint
+from onejob.core.step import Command, Facts, Footprint, Trim
 from onejob.core.upkeep import Purge
 from tests.core.scripted import EVERYTHING, POLICY_ID, STREAM_ID, Scripted, Seen, a_policy, a_stream, scripted
 from tests.core.world import (
@@ -60,7 +60,7 @@ def test_two_submissions_of_one_key_in_one_batch_settle_each_other() -> None:
     assert the(first, Created).job == the(second, Replayed).job == the(echo, Created).job
     assert world.jobs() == [JOB]
     assert set(world.changes.inserts) == {Kind.RECORD, Kind.JOB}
-    assert [add.job_id for add in world.changes.adds] == [JOB]
+    assert [add.job_id for add in world.changes.attachments] == [JOB]
 
 
 def test_a_batch_is_folded_as_if_each_command_were_alone() -> None:
@@ -82,8 +82,19 @@ def test_a_batch_is_folded_as_if_each_command_were_alone() -> None:
     replies = [alone.do(command) for command in commands]
     assert together.batch(*commands) == replies
     assert (together.facts, together.beside) == (alone.facts, alone.beside)
-    told = [Held, InProgress, Found, Cancelled, InProgress, Refused, Tended, Created, Missing, Replayed]
-    assert [type(reply) for reply in replies] == [*told, Tended, Tended]
+    told = [
+        KeyHeld,
+        InProgress,
+        Found,
+        Cancelled,
+        InProgress,
+        Refused,
+        Maintained,
+        Created,
+        Missing,
+        Replayed,
+    ]
+    assert [type(reply) for reply in replies] == [*told, Maintained, Maintained]
 
 
 def test_a_forgotten_key_is_still_answered_in_the_same_batch_and_a_purged_one_is_new() -> None:
@@ -92,7 +103,7 @@ def test_a_forgotten_key_is_still_answered_in_the_same_batch_and_a_purged_one_is
     assert the(forgotten, Forgotten).expires_at == NOW
     assert the(replayed, Replayed).job == world.job()
     purged, created = world.batch(purge(), submit(JOB2))
-    assert the(purged, Tended).changed
+    assert the(purged, Maintained).changed
     assert the(created, Created).job == world.job(JOB2)
     assert world.jobs() == [JOB2]
     assert world.record().version == 1
@@ -108,7 +119,7 @@ def test_changes_name_the_version_that_was_loaded() -> None:
 def test_a_dropped_job_takes_what_the_same_batch_would_have_added() -> None:
     world = World()
     world.batch(submit(JOB), submit(JOB2, record_id=b"", key=""), cancel(JOB), purge())
-    assert {add.job_id for add in world.changes.adds} == {JOB2}
+    assert {add.job_id for add in world.changes.attachments} == {JOB2}
     assert (Kind.RECORD in world.changes.inserts, world.jobs()) == (False, [JOB2])
 
 
@@ -121,7 +132,7 @@ def test_a_batch_that_only_read_changes_nothing() -> None:
 # Failing alone
 
 
-LINE = (Beside.LOG, U64(0), b"line")
+LINE = (AttachmentKind.LOG, U64(0), b"line")
 
 
 def outside(put: Fact) -> Scripted:
@@ -140,7 +151,7 @@ def outside(put: Fact) -> Scripted:
         scripted(Footprint(TENANT, jobs=(JOB3,)), drops=(a_job(id=JOB3),)),
         scripted(Footprint(TENANT, RECORD_ID), a_record(version=4), adds=(Attachment(JOB3, *LINE),)),
         scripted(Footprint(TENANT, jobs=(JOB3,)), adds=(Attachment(JOB3, *LINE),)),
-        scripted(Footprint(TENANT, jobs=(JOB3,)), cuts=(Cut(JOB3, *LINE[:2]),)),
+        scripted(Footprint(TENANT, jobs=(JOB3,)), cuts=(Trim(JOB3, *LINE[:2]),)),
     ],
     ids=[
         "outside",
@@ -175,10 +186,10 @@ def test_another_tenants_facts_do_not_exist() -> None:
     world = World(a_record(), a_job(slot=TALLY_ID), a_tally(), a_stream(), a_policy())
     facts = dict(world.facts)
     seen: list[Facts] = []
-    asks = replace(EVERYTHING, tenant="other", tally=TALLY_ID)
+    asks = replace(EVERYTHING, tenant="other", usage=TALLY_ID)
     world.batch(
         Seen(tenant="other", asks=asks, into=seen),
-        Purge(tenant="other", record_id=RECORD_ID, job_ids=(JOB,), tally_id=TALLY_ID),
+        Purge(tenant="other", record_id=RECORD_ID, job_ids=(JOB,), usage_id=TALLY_ID),
         replace(cancel(), tenant="other"),
     )
     assert seen == [Facts()]
@@ -217,7 +228,7 @@ def test_time_never_runs_below_the_stamps_of_the_facts() -> None:
     assert the(tally.do(cancel(), NOW), Cancelled).job.ended_at == ahead
     world = World()
     reserved, other = world.batch(reserve(), look_up_job(JOB3), at=NOW)
-    assert (the(reserved, Held).lease_until, the(other, Missing).at) == (NOW + LEASE, NOW)
+    assert (the(reserved, KeyHeld).lease_until, the(other, Missing).at) == (NOW + LEASE, NOW)
 
 
 # All five facts
@@ -229,34 +240,34 @@ def test_a_command_may_touch_all_five_facts() -> None:
         a_record(version=1, job_ids=JOB + JOB2), a_job(version=1), a_job(id=JOB2, version=1),
         a_stream(), a_tally(version=1), a_policy(),
     ]  # fmt: skip
-    input = Attachment(JOB, Beside.INPUT, U64(0), b"1")
+    input = Attachment(JOB, AttachmentKind.INPUT, U64(0), b"1")
     world = World()
-    assert the(world.do(scripted(whole, *firsts, adds=(input,))), Tended)
+    assert the(world.do(scripted(whole, *firsts, adds=(input,))), Maintained)
     assert list(world.facts.values()) == firsts
     seconds = [replace(fact, version=2) for fact in firsts]
-    added = Attachment(JOB, Beside.LOG, U64(2**64 - 1), b"2")
-    cut = Cut(JOB, Beside.INPUT, 0)
-    assert the(world.do(scripted(whole, *seconds, adds=(added,), cuts=(cut,))), Tended)
+    added = Attachment(JOB, AttachmentKind.LOG, U64(2**64 - 1), b"2")
+    cut = Trim(JOB, AttachmentKind.INPUT, 0)
+    assert the(world.do(scripted(whole, *seconds, adds=(added,), cuts=(cut,))), Maintained)
     assert list(world.facts.values()) == seconds
-    assert list(world.beside) == [(JOB, Beside.LOG, 2**64 - 1)]
+    assert list(world.beside) == [(JOB, AttachmentKind.LOG, 2**64 - 1)]
     kept = [fact for fact in seconds if not isinstance(fact, Job | Stream)]
     gone = tuple(fact for fact in seconds if isinstance(fact, Job | Stream))
-    assert the(world.do(scripted(whole, *(replace(f, version=3) for f in kept), drops=gone)), Tended)
-    assert [kind for kind, _ in world.facts] == [Kind.RECORD, Kind.TALLY, Kind.POLICY]
+    assert the(world.do(scripted(whole, *(replace(f, version=3) for f in kept), drops=gone)), Maintained)
+    assert [kind for kind, _ in world.facts] == [Kind.RECORD, Kind.USAGE, Kind.POLICY]
     assert world.beside == {}
     answers: list[AnyReply] = list(world.batch(scripted(whole, drops=tuple(world.facts.values()))))
-    assert (answers, world.facts) == ([Tended(True, NOW)], {})
+    assert (answers, world.facts) == ([Maintained(True, NOW)], {})
 
 
 def test_a_job_dropped_and_made_anew_in_one_batch_keeps_nothing_of_the_old_one() -> None:
     world = World()
     world.do(submit())
     world.do(cancel())
-    assert world.indexes(Beside.EVENT) == [1]
+    assert world.indexes(AttachmentKind.EVENT) == [1]
     world.batch(Purge(tenant=TENANT, record_id=RECORD_ID, job_ids=(JOB,)), submit())
     assert world.job().version == 1
-    assert world.indexes(Beside.EVENT) == []
-    assert world.indexes(Beside.INPUT) == [0]
+    assert world.indexes(AttachmentKind.EVENT) == []
+    assert world.indexes(AttachmentKind.INPUT) == [0]
 
 
 def test_a_job_made_anew_and_changed_in_the_batch_that_dropped_it_is_no_update_of_the_old_one() -> None:
@@ -264,5 +275,5 @@ def test_a_job_made_anew_and_changed_in_the_batch_that_dropped_it_is_no_update_o
     world.do(submit())
     world.batch(Purge(tenant=TENANT, record_id=RECORD_ID, job_ids=(JOB,)), submit(), cancel())
     assert world.job().version == 2
-    assert world.indexes(Beside.INPUT) == [0]
-    assert world.indexes(Beside.EVENT) == [1]
+    assert world.indexes(AttachmentKind.INPUT) == [0]
+    assert world.indexes(AttachmentKind.EVENT) == [1]

@@ -1,11 +1,11 @@
 """Rules of gathering: what a batch loads, in which order, and what following adds."""
 
-from onejob.core.facts import Kind, Tally
-from onejob.core.fold import Wanted, gathered, vacant
-from onejob.core.identity import tally_id
+from onejob.core.facts import Kind, Usage
+from onejob.core.fold import LoadRequest, empty_working_set, load_facts_sync
+from onejob.core.identity import usage_id
 from onejob.core.receipt import (
     Defect,
-    Tended,
+    Maintained,
 )
 from onejob.core.step import JOBS_MAX, Facts, Footprint
 from tests.core.scripted import EVERYTHING, POLICY_ID, STREAM_ID, Seen, a_policy, a_stream, scripted
@@ -29,18 +29,18 @@ def test_facts_are_loaded_in_the_order_record_job_stream_tally_policy_each_sorte
     world = World(a_record(), a_job(slot=TALLY_ID), a_tally())
     world.gathered([*others, EVERYTHING, *others])
     assert world.asked == [
-        Wanted(Kind.RECORD, sorted([RECORD_ID, b"r1", b"r9"])),
-        Wanted(Kind.JOB, [JOB, JOB2, JOB3]),
-        Wanted(Kind.STREAM, sorted([STREAM_ID, b"s9"])),
-        Wanted(Kind.TALLY, sorted([TALLY_ID, b"t9"])),
-        Wanted(Kind.POLICY, sorted([POLICY_ID, b"p9"])),
+        LoadRequest(Kind.RECORD, sorted([RECORD_ID, b"r1", b"r9"])),
+        LoadRequest(Kind.JOB, [JOB, JOB2, JOB3]),
+        LoadRequest(Kind.STREAM, sorted([STREAM_ID, b"s9"])),
+        LoadRequest(Kind.USAGE, sorted([TALLY_ID, b"t9"])),
+        LoadRequest(Kind.POLICY, sorted([POLICY_ID, b"p9"])),
     ]
 
 
 def test_nothing_is_asked_for_that_nobody_named() -> None:
     world = World(a_record(), a_job(slot=TALLY_ID), a_tally())
     world.gathered([Footprint(TENANT, RECORD_ID)])
-    assert world.asked == [Wanted(Kind.RECORD, [RECORD_ID])]
+    assert world.asked == [LoadRequest(Kind.RECORD, [RECORD_ID])]
     world.gathered([Footprint(TENANT)])
     assert world.asked == []
 
@@ -52,7 +52,7 @@ def test_what_is_vacant_is_what_is_gathered_where_nothing_is_there() -> None:
         Footprint(TENANT),
         EVERYTHING,
     ]
-    assert vacant(named).tables == gathered(named, lambda wanted: ()).tables
+    assert empty_working_set(named).tables == load_facts_sync(named, lambda wanted: ()).tables
 
 
 def test_following_goes_from_the_record_to_its_jobs_to_their_tally() -> None:
@@ -65,20 +65,20 @@ def test_following_goes_from_the_record_to_its_jobs_to_their_tally() -> None:
     assert (facts.record, facts.stream, facts.policy) == (record, a_stream(), a_policy())
     assert facts.jobs == {job.id: job for job in jobs}
     assert facts.job == jobs[2]  # the first that the record names
-    assert facts.tally == a_tally()
+    assert facts.usage == a_tally()
 
 
 def test_a_named_tally_is_not_followed_away_from() -> None:
-    other = tally_id(TENANT, "bob")
+    other = usage_id(TENANT, "bob")
     world = World(a_job(slot=TALLY_ID), a_tally(), a_tally(id=other, user="bob"))
     seen: list[Facts] = []
-    asks = Footprint(TENANT, jobs=(JOB,), tally=other, follow_tally=True)
+    asks = Footprint(TENANT, jobs=(JOB,), usage=other, follow_usage=True)
     world.do(Seen(tenant=TENANT, asks=asks, into=seen))
-    assert the(seen[0].tally, Tally).user == "bob"
+    assert the(seen[0].usage, Usage).user == "bob"
 
 
 def test_a_footprint_names_at_most_a_hundred_jobs() -> None:
     ids = tuple(f"job-{n:012}".encode() for n in range(JOBS_MAX + 1))
     assert JOBS_MAX == 100
-    assert the(World().do(scripted(Footprint(TENANT, jobs=ids[:-1]))), Tended)
+    assert the(World().do(scripted(Footprint(TENANT, jobs=ids[:-1]))), Maintained)
     assert the(World().do(scripted(Footprint(TENANT, jobs=ids))), Defect)

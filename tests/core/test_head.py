@@ -6,20 +6,20 @@ import msgspec
 import pytest
 from msgspec.structs import astuple, replace
 
-from onejob.core.actor import NAME_CHARS_MAX as ACTOR_CHARS_MAX
+from onejob.core.actor import ACTOR_NAME_CHARS_MAX as ACTOR_CHARS_MAX
 from onejob.core.actor import Actor
 from onejob.core.attempts import HOLDER_BYTES_MAX
-from onejob.core.ending import ended
-from onejob.core.facts import HEAD_BYTES_MAX, Job
-from onejob.core.identity import CHOSEN_BYTES_MAX, NAME_CHARS_MAX, check_chosen
+from onejob.core.ending import end_job
+from onejob.core.facts import JOB_ROW_BYTES_MAX, Job
+from onejob.core.identity import CALLER_TEXT_BYTES_MAX, NAME_CHARS_MAX, check_caller_text_size
 from onejob.core.invalid import Invalid
 from onejob.core.key import KEY_CHARS_MAX
 from onejob.core.receipt import Extended, Reason, Refused
 from onejob.core.states import JobState, Move
 from onejob.core.step import Facts
 from onejob.core.submission import Submit
-from onejob.core.work import PROGRESS_BYTES_MAX, Extend, progress_room
-from onejob.intake import LABELS_BYTES_MAX, Caller, Submission, submit_of
+from onejob.core.work import PROGRESS_BYTES_MAX, Extend, progress_bytes_max
+from onejob.intake import LABELS_BYTES_MAX, Caller, Submission, build_submit
 
 LATE = 253_402_300_799_999  # the last millisecond that can be shown
 JOB_ID = b"0123456789abcdef"
@@ -36,7 +36,7 @@ def submitted(letter: str, *, names: int, key: int, labels: int = 0) -> Submit:
         priority=-1000,
         max_attempts=100,
     )
-    return submit_of(submission, caller, JOB_ID)
+    return build_submit(submission, caller, JOB_ID)
 
 
 def size(job: Job) -> int:
@@ -57,7 +57,7 @@ def largest(command: Submit) -> Job:
         events=LATE,
     )
     error = "\N{SNOWMAN}" * 1000
-    end = ended(most, None, LATE, move=Move.REJECT, actor="system:x", retention_ms=0, error=error)
+    end = end_job(most, None, LATE, move=Move.REJECT, actor="system:x", retention_ms=0, error=error)
     return replace(
         end.job,
         holder=b"h" * HOLDER_BYTES_MAX,
@@ -66,7 +66,7 @@ def largest(command: Submit) -> Job:
         started_at=LATE,
         logs=LATE,
         seal=b"s" * 8,
-        progress="p" * progress_room(end.job),
+        progress="p" * progress_bytes_max(end.job),
     )
 
 
@@ -74,11 +74,11 @@ def test_the_longest_ascii_names_fit_and_so_does_the_head() -> None:
     labels = LABELS_BYTES_MAX - len('{"x":""}')
     job = largest(submitted("a", names=NAME_CHARS_MAX, key=KEY_CHARS_MAX, labels=labels))
     assert len(job.labels) == LABELS_BYTES_MAX
-    assert size(job) <= HEAD_BYTES_MAX
+    assert size(job) <= JOB_ROW_BYTES_MAX
     actor = str(Actor.client("a" * ACTOR_CHARS_MAX))
     name = "a" * NAME_CHARS_MAX
     chosen = (name, name, name, "a" * KEY_CHARS_MAX, actor, name)
-    assert sum(map(len, chosen)) + LABELS_BYTES_MAX <= CHOSEN_BYTES_MAX
+    assert sum(map(len, chosen)) + LABELS_BYTES_MAX <= CALLER_TEXT_BYTES_MAX
 
 
 @pytest.mark.parametrize("letter", ["é", "ключ"[0], "鍵", "\N{KEY}"])
@@ -89,20 +89,20 @@ def test_names_of_any_script_make_no_head_too_large(letter: str) -> None:
             with suppress(Invalid):
                 command = submitted(letter, names=names, key=key)
                 taken += 1
-                assert size(largest(command)) <= HEAD_BYTES_MAX
+                assert size(largest(command)) <= JOB_ROW_BYTES_MAX
     assert taken
 
 
 def test_what_is_too_long_in_bytes_is_refused_by_name() -> None:
-    with pytest.raises(Invalid, match=f"at most {CHOSEN_BYTES_MAX} bytes in UTF-8.*shorten") as caught:
+    with pytest.raises(Invalid, match=f"at most {CALLER_TEXT_BYTES_MAX} bytes in UTF-8.*shorten") as caught:
         submitted("鍵", names=NAME_CHARS_MAX, key=KEY_CHARS_MAX)
     assert caught.value.what == "names"
 
 
 def test_the_last_byte_counts() -> None:
-    check_chosen("é" * (CHOSEN_BYTES_MAX // 2), labels=b"")
+    check_caller_text_size("é" * (CALLER_TEXT_BYTES_MAX // 2), labels=b"")
     with pytest.raises(Invalid):
-        check_chosen("é" * (CHOSEN_BYTES_MAX // 2), labels=b"1")
+        check_caller_text_size("é" * (CALLER_TEXT_BYTES_MAX // 2), labels=b"1")
 
 
 @pytest.mark.parametrize(("names", "labels", "room"), [(10, 0, PROGRESS_BYTES_MAX), (100, 400, 300)])
@@ -110,7 +110,7 @@ def test_progress_takes_no_more_than_the_head_has_left(names: int, labels: int, 
     command = submitted("a", names=names, key=names * 2, labels=labels)
     job = command.new_job(JobState.PENDING, 1, keep_until=2, due_at=0)
     running = replace(job, state=JobState.RUNNING, token=1, holder=b"h", lease_until=LATE)
-    assert 0 < progress_room(running) <= room
+    assert 0 < progress_bytes_max(running) <= room
 
     def told(size: int) -> object:
         extend = Extend(
@@ -118,7 +118,7 @@ def test_progress_takes_no_more_than_the_head_has_left(names: int, labels: int, 
         )
         return extend.decide(Facts(jobs={job.id: running}), 5).reply
 
-    assert isinstance(told(progress_room(running)), Extended)
-    refused = told(progress_room(running) + 1)
+    assert isinstance(told(progress_bytes_max(running)), Extended)
+    refused = told(progress_bytes_max(running) + 1)
     assert isinstance(refused, Refused)
-    assert (refused.reason, refused.details) == (Reason.NOT_ALLOWED, {"room": progress_room(running)})
+    assert (refused.reason, refused.details) == (Reason.NOT_ALLOWED, {"room": progress_bytes_max(running)})

@@ -13,10 +13,10 @@ from onejob.core.identity import (
     checked_name,
     policy_id,
     record_id,
-    scope_of,
+    resolve_scope,
     stream_id,
-    tally_id,
     tenant_prefix,
+    usage_id,
 )
 from onejob.core.invalid import Invalid
 
@@ -71,7 +71,7 @@ def test_an_owner_separates_keys_and_none_shares_them() -> None:
 def test_other_facts_are_kept_apart_by_all_their_parts() -> None:
     ids = [
         *(stream_id(*place) for place in product(["a", "ab", "a:b"], ["b", "bc", ""], ["c", "b:c", ""])),
-        *(tally_id(*place) for place in product(["a", "ab"], ["b", "bc"])),
+        *(usage_id(*place) for place in product(["a", "ab"], ["b", "bc"])),
         *(policy_id(*place) for place in product(["a", "ab"], ["b", "bc"])),
     ]
     assert len(set(ids)) == len(ids)
@@ -82,7 +82,7 @@ def test_a_tenants_facts_are_one_range() -> None:
         record_id("acme", "s", "k"),
         record_id("acme", "s", "k" * 99, "ann"),
         stream_id("acme", "s", "c"),
-        tally_id("acme", "ann"),
+        usage_id("acme", "ann"),
         policy_id("acme", "limits"),
     ]
     assert all(id.startswith(tenant_prefix("acme")) for id in ids)
@@ -98,15 +98,19 @@ def test_ordered_keys_give_ordered_identities(keys: list[str]) -> None:
 
 
 def test_the_scope_is_the_type_unless_said_and_both_are_one_namespace() -> None:
-    assert scope_of("charge", None) == "charge"
-    assert scope_of("refund", "charge") == "charge"
-    assert record_id("t", scope_of("charge", None), "k") == record_id("t", scope_of("x", "charge"), "k")
+    assert resolve_scope("charge", None) == "charge"
+    assert resolve_scope("refund", "charge") == "charge"
+    assert record_id("t", resolve_scope("charge", None), "k") == record_id(
+        "t", resolve_scope("x", "charge"), "k"
+    )
 
 
 def test_the_global_scope_is_shared_by_all_types_and_a_type_of_its_name_is_kept_apart() -> None:
-    assert scope_of("charge", "queue") == scope_of("queue", "queue") == GLOBAL_SCOPE == "queue"
-    assert scope_of("queue", None) == TYPE_QUEUE_SCOPE
-    assert record_id("t", scope_of("queue", None), "k") != record_id("t", scope_of("charge", "queue"), "k")
+    assert resolve_scope("charge", "queue") == resolve_scope("queue", "queue") == GLOBAL_SCOPE == "queue"
+    assert resolve_scope("queue", None) == TYPE_QUEUE_SCOPE
+    assert record_id("t", resolve_scope("queue", None), "k") != record_id(
+        "t", resolve_scope("charge", "queue"), "k"
+    )
 
 
 @pytest.mark.parametrize("what", ["tenant", "user", "type", "scope"])
@@ -115,7 +119,7 @@ def test_the_reserved_name_cannot_be_taken(what: str) -> None:
         checked_name(what, TYPE_QUEUE_SCOPE)
     assert caught.value.what == what
     with pytest.raises(Invalid, match="reserved"):
-        scope_of("charge", TYPE_QUEUE_SCOPE)
+        resolve_scope("charge", TYPE_QUEUE_SCOPE)
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 
 from onejob.core.facts import Kind
-from onejob.core.finish import Ends, Finish, Resolution, Resolve
-from onejob.core.identity import NOTICE_TYPE
+from onejob.core.finish import Finish, FinishOutcome, Resolution, Resolve
+from onejob.core.identity import CALLBACK_TYPE
 from onejob.core.invalid import Invalid
-from onejob.core.notice import checked_url, notice_id
+from onejob.core.notice import callback_job_id, checked_callback_url
 from onejob.core.receipt import Created, Refused
 from onejob.core.states import Delivery, JobState
 from onejob.core.submission import Submit
-from onejob.core.upkeep import Tend
+from onejob.core.upkeep import Maintain
 from onejob.core.work import Cancel, Claim
 from tests.core.world import World
 
 TENANT, JOB = "acme", b"0123456789abcdef"
-NOTICE = notice_id(JOB)
+NOTICE = callback_job_id(JOB)
 HELD: dict[str, Any] = {"tenant": TENANT, "job_id": JOB, "token": 1, "holder": b"me"}
 BY: dict[str, Any] = {"actor": "system:x"}
 
@@ -46,37 +46,37 @@ def test_a_notice_is_held_back_and_nobody_can_take_it() -> None:
     world = submitted()
     notice = world.facts[Kind.JOB, NOTICE]
     assert (notice.type, notice.state, notice.due_at, notice.slot) == (
-        NOTICE_TYPE,
+        CALLBACK_TYPE,
         JobState.PREPARING,
         0,
         b"",
     )
     assert isinstance(world.do(Claim(tenant=TENANT, job_id=NOTICE, holder=b"me")), Refused)
-    world.do(Tend(tenant=TENANT, job_id=NOTICE), 2 * 10**12)
+    world.do(Maintain(tenant=TENANT, job_id=NOTICE), 2 * 10**12)
     assert state(world) is JobState.PREPARING
 
 
 def test_every_end_lets_it_go_in_the_same_step() -> None:
     world = running()
-    world.do(Finish(**HELD, ends=Ends.SUCCESS, **BY))
+    world.do(Finish(**HELD, outcome=FinishOutcome.SUCCESS, **BY))
     assert state(world) is JobState.PENDING
     world = running()
-    world.do(Finish(**HELD, ends=Ends.FAILED, final=True, **BY))
+    world.do(Finish(**HELD, outcome=FinishOutcome.FAILED, final=True, **BY))
     assert state(world) is JobState.PENDING
     world = submitted()
     world.do(Cancel(tenant=TENANT, job_id=JOB, **BY))
     assert state(world) is JobState.PENDING
     world = running()
-    world.do(Tend(tenant=TENANT, job_id=JOB), 2 * 10**12)
+    world.do(Maintain(tenant=TENANT, job_id=JOB), 2 * 10**12)
     assert state(world) is JobState.PENDING
 
 
 def test_what_is_not_an_end_does_not() -> None:
     world = running(attempts_max=2)
-    world.do(Finish(**HELD, ends=Ends.FAILED, **BY))
+    world.do(Finish(**HELD, outcome=FinishOutcome.FAILED, **BY))
     assert state(world) is JobState.PREPARING
     world = running(delivery=Delivery.AT_MOST_ONCE)
-    world.do(Tend(tenant=TENANT, job_id=JOB), 2 * 10**12)
+    world.do(Maintain(tenant=TENANT, job_id=JOB), 2 * 10**12)
     assert world.facts[Kind.JOB, JOB].state is JobState.LOST
     assert state(world) is JobState.PREPARING
     world.do(Resolve(tenant=TENANT, job_id=JOB, resolution=Resolution.SUCCEEDED, **BY), 2 * 10**12 + 1)
@@ -85,10 +85,10 @@ def test_what_is_not_an_end_does_not() -> None:
 
 def test_the_end_of_a_notice_does_nothing_to_its_job() -> None:
     world = running()
-    world.do(Finish(**HELD, ends=Ends.SUCCESS, **BY))
+    world.do(Finish(**HELD, outcome=FinishOutcome.SUCCESS, **BY))
     before = world.facts[Kind.JOB, JOB]
     world.do(Claim(tenant=TENANT, job_id=NOTICE, holder=b"n", start=True))
-    world.do(Finish(tenant=TENANT, job_id=NOTICE, token=1, holder=b"n", ends=Ends.SUCCESS, **BY))
+    world.do(Finish(tenant=TENANT, job_id=NOTICE, token=1, holder=b"n", outcome=FinishOutcome.SUCCESS, **BY))
     assert state(world) is JobState.SUCCESS
     assert world.facts[Kind.JOB, JOB] == before
 
@@ -119,9 +119,9 @@ def test_a_job_without_a_callback_has_none() -> None:
 )
 def test_a_url_that_cannot_be_meant_is_refused(url: str) -> None:
     with pytest.raises(Invalid):
-        checked_url(url)
+        checked_callback_url(url)
 
 
 def test_other_urls_are_taken() -> None:
     for url in ("https://a.example", "http://127.0.0.1:8001/x?y=1", "https://[::1]:8443/"):
-        assert checked_url(url) == url
+        assert checked_callback_url(url) == url

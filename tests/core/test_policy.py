@@ -8,8 +8,8 @@ import pytest
 from onejob.core.facts import FORMAT, Kind, Policy
 from onejob.core.identity import policy_id
 from onejob.core.invalid import Invalid
-from onejob.core.policy import ABSENT, BODY_BYTES_MAX, DropPolicy, LookUpPolicy, SetPolicy
-from onejob.core.receipt import AnyReply, Defect, Missing, PolicyFound, Reason, Refused, Tended
+from onejob.core.policy import ABSENT, POLICY_BODY_BYTES_MAX, DropPolicy, LookUpPolicy, SetPolicy
+from onejob.core.receipt import AnyReply, Defect, Maintained, Missing, PolicyFound, Reason, Refused
 from onejob.core.step import Command
 from tests.core.world import NOW, SECOND, TENANT, World, the
 
@@ -24,7 +24,7 @@ def a_policy(version: int = 1, body: bytes = b"old", **changes: Any) -> Policy:
 
 
 def setting(body: bytes = b"new", expected: int | None = None, tenant: str = TENANT) -> SetPolicy:
-    return SetPolicy(tenant=tenant, policy_id=ID, name=NAME, body=body, expected=expected)
+    return SetPolicy(tenant=tenant, policy_id=ID, name=NAME, body=body, expected_version=expected)
 
 
 def looking(tenant: str = TENANT) -> LookUpPolicy:
@@ -32,7 +32,7 @@ def looking(tenant: str = TENANT) -> LookUpPolicy:
 
 
 def dropping(expected: int | None = None, tenant: str = TENANT) -> DropPolicy:
-    return DropPolicy(tenant=tenant, policy_id=ID, expected=expected)
+    return DropPolicy(tenant=tenant, policy_id=ID, expected_version=expected)
 
 
 def kept(world: World) -> Policy | None:
@@ -102,17 +102,17 @@ def test_a_policy_is_read_as_it_is_now() -> None:
 def test_a_policy_is_dropped_once_and_only_in_the_expected_version() -> None:
     world = World(a_policy(2))
     assert the(world.do(dropping(1)), Refused).reason is Reason.STALE
-    assert world.do(dropping(2)) == Tended(True, NOW)
-    assert world.do(dropping(2)) == Tended(False, NOW)
+    assert world.do(dropping(2)) == Maintained(True, NOW)
+    assert world.do(dropping(2)) == Maintained(False, NOW)
     assert kept(world) is None
     world.do(setting())
-    assert world.do(dropping()) == Tended(True, NOW)
+    assert world.do(dropping()) == Maintained(True, NOW)
 
 
 def test_the_policy_of_another_tenant_is_neither_seen_nor_changed() -> None:
     world = World(a_policy())
     assert world.do(looking("umbrella")) == Missing(NOW)
-    assert world.do(dropping(tenant="umbrella")) == Tended(False, NOW)
+    assert world.do(dropping(tenant="umbrella")) == Maintained(False, NOW)
     assert isinstance(world.do(setting(tenant="umbrella")), Defect)
     assert kept(world) == a_policy()
 
@@ -126,8 +126,8 @@ def test_a_policy_of_a_newer_format_is_not_rewritten() -> None:
 
 def test_a_policy_has_a_size() -> None:
     with pytest.raises(Invalid, match="smaller"):
-        setting(b"x" * (BODY_BYTES_MAX + 1))
-    assert setting(b"x" * BODY_BYTES_MAX).bulk == BODY_BYTES_MAX
+        setting(b"x" * (POLICY_BODY_BYTES_MAX + 1))
+    assert setting(b"x" * POLICY_BODY_BYTES_MAX).payload_bytes == POLICY_BODY_BYTES_MAX
 
 
 @pytest.mark.parametrize("command", [setting(expected=ABSENT), setting(), looking(), dropping(3)])

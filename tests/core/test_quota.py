@@ -5,24 +5,24 @@ from typing import Any
 import pytest
 
 from onejob.core import money
-from onejob.core.facts import Job, Kind, NewerFormat, Policy, Tally
+from onejob.core.facts import Job, Kind, NewerFormat, Policy, Usage
 from onejob.core.identity import policy_id, record_id
 from onejob.core.invalid import Invalid
 from onejob.core.limits import (
-    POLICY_NAME,
+    QUOTA_POLICY_NAME,
     CostAction,
     CostLimit,
     Limits,
     Period,
     TenantLimits,
-    effective,
-    encoded,
+    effective_limits,
+    encode_limits,
 )
-from onejob.core.receipt import Created, Held, Limit, Reason, Refused, Replayed, Settled
+from onejob.core.receipt import Created, KeyHeld, KeySettled, LimitName, Reason, Refused, Replayed
 from onejob.core.reservation import Verdict
 from onejob.core.states import JobState
 from onejob.core.submission import Submit
-from onejob.core.tally import standing
+from onejob.core.tally import current_counts
 from tests.core.world import (
     ANN,
     BOB,
@@ -46,25 +46,27 @@ from tests.core.world import (
     the,
 )
 
-POLICY_ID = policy_id(TENANT, POLICY_NAME)
+POLICY_ID = policy_id(TENANT, QUOTA_POLICY_NAME)
 
 
-def limited(**limits: Any) -> Tally:
-    return Tally(TALLY_ID, TENANT, USER, 0, NOW - DAY, limits=encoded(Limits(**limits)))
+def limited(**limits: Any) -> Usage:
+    return Usage(TALLY_ID, TENANT, USER, 0, NOW - DAY, limits=encode_limits(Limits(**limits)))
 
 
 def tenant(default: Limits = Limits(), ceiling: Limits = Limits()) -> Policy:  # noqa: B008 - frozen
-    return Policy(POLICY_ID, TENANT, POLICY_NAME, encoded(TenantLimits(default, ceiling)), NOW - DAY)
+    return Policy(
+        POLICY_ID, TENANT, QUOTA_POLICY_NAME, encode_limits(TenantLimits(default, ceiling)), NOW - DAY
+    )
 
 
 def nth(n: int, **changes: Any) -> Submit:
     key = f"key-{n}"
-    named = {"key": key, "record_id": record_id(TENANT, "charge", key), "tally_id": TALLY_ID}
+    named = {"key": key, "record_id": record_id(TENANT, "charge", key), "usage_id": TALLY_ID}
     return submit(f"nth-{n:012}".encode(), **named | {"policy_id": POLICY_ID} | changes)
 
 
 def used(world: World, at: int = NOW) -> int:
-    return standing(world.tally(), at).used
+    return current_counts(world.tally(), at).used
 
 
 # Slots
@@ -78,7 +80,7 @@ def test_the_last_slot_goes_to_one_of_many() -> None:
     assert refused.reason is Reason.QUOTA_EXCEEDED
     assert "Quota exceeded: Maximum 5 concurrent jobs allowed" in refused.message
     assert refused.details == {
-        "limit": Limit.MAX_CONCURRENT, "allowed": 5, "used": 5, "live": 5, "reserved": 0,
+        "limit": LimitName.MAX_CONCURRENT, "allowed": 5, "used": 5, "live": 5, "reserved": 0,
     }  # fmt: skip
     assert (used(world), len(world.jobs())) == (5, 5)
 
@@ -112,7 +114,7 @@ def test_an_end_frees_the_slot_once() -> None:
 def test_a_user_without_limits_has_no_tally() -> None:
     world = World()
     assert the(world.do(nth(1)), Created).job.slot == b""
-    assert not world.has(Kind.TALLY, TALLY_ID)
+    assert not world.has(Kind.USAGE, TALLY_ID)
 
 
 def test_a_limit_of_nothing_admits_nothing() -> None:
@@ -135,9 +137,13 @@ def test_a_tenants_default_holds_for_users_without_limits_and_its_ceiling_caps_a
 
 def test_of_two_cost_limits_each_holds_for_its_own_period() -> None:
     day, month = CostLimit(10, Period.DAY), CostLimit(100, Period.MONTH, CostAction.WARN)
-    own = encoded(Limits(cost_limit=day))
-    assert effective(own, encoded(TenantLimits(ceiling=Limits(cost_limit=month)))).costs == (day, month)
-    assert effective(own, encoded(TenantLimits(default=Limits(cost_limit=month)))).costs == (day,)
+    own = encode_limits(Limits(cost_limit=day))
+    assert effective_limits(
+        own, encode_limits(TenantLimits(ceiling=Limits(cost_limit=month)))
+    ).cost_limits == (day, month)
+    assert effective_limits(
+        own, encode_limits(TenantLimits(default=Limits(cost_limit=month)))
+    ).cost_limits == (day,)
 
 
 @pytest.mark.parametrize("limit", [-1, 1.5, True, "5", 10**10])
@@ -169,7 +175,7 @@ def test_limits_are_made_of_what_can_be_read_again(kind: Any, fields: Any) -> No
 def test_stored_limits_that_cannot_be_read_are_never_taken_for_none(body: bytes) -> None:
     for own, tenants in ((body, b""), (b"", body)):
         with pytest.raises(NewerFormat, match="set them anew"):
-            effective(own, tenants)
+            effective_limits(own, tenants)
 
 
 # Rates
@@ -208,19 +214,19 @@ def test_money_is_held_at_submission_and_given_back_when_nothing_ran() -> None:
     assert refused.message.startswith("Cost limit exceeded")
     world.do(cancel(nth(1).job_id))
     the(world.do(nth(2, cost=50)), Created)
-    assert standing(world.tally(), NOW).money_held == 50
+    assert current_counts(world.tally(), NOW).money_held == 50
 
 
 def test_a_cost_limit_that_warns_refuses_nothing() -> None:
     world = World(limited(cost_limit=CostLimit(100, Period.DAY, CostAction.WARN)))
-    (caution,) = the(world.do(nth(1, cost=500)), Created).cautions
-    assert caution.limit is Limit.COST
+    (caution,) = the(world.do(nth(1, cost=500)), Created).warnings
+    assert caution.limit is LimitName.COST
     assert "Cost limit" in caution.message
 
 
 def test_cautions_begin_at_four_fifths() -> None:
     world = World(limited(max_concurrent=5))
-    counts = [len(the(reply, Created).cautions) for reply in world.batch(*(nth(n) for n in range(5)))]
+    counts = [len(the(reply, Created).warnings) for reply in world.batch(*(nth(n) for n in range(5)))]
     assert counts == [0, 0, 0, 1, 1]
 
 
@@ -229,7 +235,7 @@ def test_cautions_begin_at_four_fifths() -> None:
     [(0, 0), (1, 1_000_000), (0.1, 100_000), ("2.50", 2_500_000), (0.000001, 1)],
 )
 def test_money_is_read_by_its_text(amount: Any, micro: int) -> None:
-    assert money.micro_of("cost", amount) == micro
+    assert money.to_micros("cost", amount) == micro
 
 
 @pytest.mark.parametrize(
@@ -237,7 +243,7 @@ def test_money_is_read_by_its_text(amount: Any, micro: int) -> None:
 )
 def test_money_that_is_no_amount_is_refused(amount: Any) -> None:
     with pytest.raises(Invalid):
-        money.micro_of("cost", amount)
+        money.to_micros("cost", amount)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +252,7 @@ def test_money_that_is_no_amount_is_refused(amount: Any) -> None:
 def test_money_of_any_exponent_and_length_is_compared_and_never_bent(text: str) -> None:
     for amount in (text, text.replace("e9999999999999999999", "e99999")):
         with pytest.raises(Invalid):
-            money.micro_of("cost", amount)
+            money.to_micros("cost", amount)
 
 
 # Preparing
@@ -258,7 +264,7 @@ def prepare(holder: bytes = ANN, **changes: Any) -> Any:
 
 def test_a_preparing_job_holds_its_slot_until_its_lease_ends() -> None:
     world = World(limited(max_concurrent=1))
-    the(world.do(prepare()), Held)
+    the(world.do(prepare()), KeyHeld)
     assert (used(world), used(world, NOW + LEASE), used(world, NOW + LEASE + 1)) == (1, 1, 0)
     assert isinstance(world.do(nth(1)), Refused)
     assert world.job().slot == TALLY_ID
@@ -266,10 +272,10 @@ def test_a_preparing_job_holds_its_slot_until_its_lease_ends() -> None:
 
 def test_a_renewed_lease_keeps_the_slot_and_a_commit_makes_it_the_jobs() -> None:
     world = World(limited(max_concurrent=1))
-    held = the(world.do(prepare()), Held)
-    the(world.do(renew(held), NOW + LEASE), Held)
+    held = the(world.do(prepare()), KeyHeld)
+    the(world.do(renew(held), NOW + LEASE), KeyHeld)
     assert isinstance(world.do(nth(1), NOW + 2 * LEASE), Refused)
-    done = the(world.do(settle(held, Verdict.COMMIT), NOW + 2 * LEASE), Settled)
+    done = the(world.do(settle(held, Verdict.COMMIT), NOW + 2 * LEASE), KeySettled)
     assert done.job is not None
     tally = world.tally()
     assert (done.job.slot, tally.live, tally.cost_held, tally.reservations) == (TALLY_ID, 1, 5, {})
@@ -277,26 +283,26 @@ def test_a_renewed_lease_keeps_the_slot_and_a_commit_makes_it_the_jobs() -> None
 
 def test_a_slot_that_was_lost_is_said_before_the_job_can_run() -> None:
     world = World(limited(max_concurrent=1))
-    held = the(world.do(prepare()), Held)
+    held = the(world.do(prepare()), KeyHeld)
     late = NOW + LEASE + 1
     the(world.do(nth(1), late), Created)
     refused = the(world.do(settle(held, Verdict.COMMIT), late), Refused)
     assert (refused.reason, world.job().state) == (Reason.SLOT_LOST, JobState.PREPARING)
     assert the(world.do(renew(held), late), Refused).reason is Reason.SLOT_LOST
     world.do(cancel(nth(1).job_id), late)
-    the(world.do(settle(held, Verdict.COMMIT), late), Settled)
+    the(world.do(settle(held, Verdict.COMMIT), late), KeySettled)
     assert used(world, late) == 1
 
 
 def test_a_failed_preparation_frees_the_slot_and_its_next_try_takes_one() -> None:
     world = World(limited(max_concurrent=1))
-    held = the(world.do(prepare()), Held)
-    the(world.do(settle(held, Verdict.FAIL)), Settled)
+    held = the(world.do(prepare()), KeyHeld)
+    the(world.do(settle(held, Verdict.FAIL)), KeySettled)
     assert used(world) == 0
     the(world.do(nth(1)), Created)
     assert the(world.do(prepare(BOB)), Refused).reason is Reason.QUOTA_EXCEEDED
     world.do(cancel(nth(1).job_id))
-    again = the(world.do(prepare(BOB)), Held)
+    again = the(world.do(prepare(BOB)), KeyHeld)
     assert (again.job_id, again.token, used(world)) == (JOB, 2, 1)
     assert world.tally().minutes[-1] == 2  # counted once, however often it was tried
 
@@ -304,14 +310,14 @@ def test_a_failed_preparation_frees_the_slot_and_its_next_try_takes_one() -> Non
 @pytest.mark.parametrize("ending", ["cancel", "reject"])
 def test_an_end_while_preparing_frees_the_slot(ending: str) -> None:
     world = World(limited(max_concurrent=1))
-    held = the(world.do(prepare()), Held)
+    held = the(world.do(prepare()), KeyHeld)
     world.do(cancel() if ending == "cancel" else settle(held, Verdict.REJECT))
     assert (used(world), world.tally().cost_held, world.job().slot) == (0, 0, b"")
 
 
 def test_a_submission_that_finishes_what_another_left_takes_the_slot() -> None:
     world = World(limited(max_concurrent=1))
-    the(world.do(prepare()), Held)
+    the(world.do(prepare()), KeyHeld)
     late = NOW + LEASE + 1
     finished = submit(JOB2, record_id=RECORD_ID, tally_id=TALLY_ID, policy_id=POLICY_ID)
     created = the(world.do(finished, late), Created)

@@ -11,15 +11,15 @@ from msgspec import msgpack
 
 from onejob.clock import FakeClock
 from onejob.core.facts import U64, Kind
-from onejob.core.identity import policy_id, record_id, slot_name, stream_id, tally_id
-from onejob.core.limits import POLICY_NAME, Limits, encoded
-from onejob.core.receipt import AnyReply, Committed, Created, Defect, Refused
-from onejob.core.recount import Adopt, Recount
-from onejob.core.sequence import Evict, Item, SubmitSequence
+from onejob.core.identity import encode_reservation_id, policy_id, record_id, stream_id, usage_id
+from onejob.core.limits import QUOTA_POLICY_NAME, Limits, encode_limits
+from onejob.core.receipt import AnyReply, Created, Defect, Refused, SequenceCommitted
+from onejob.core.recount import Backfill, Reconcile
+from onejob.core.sequence import Evict, SequenceItem, SubmitSequence
 from onejob.core.slots import ConsumeSlot, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
 from onejob.core.step import Command
 from onejob.core.submission import Submit
-from onejob.core.upkeep import CountHits, Expire, Forget, Purge, Tend
+from onejob.core.upkeep import CountHits, Expire, Forget, Maintain, Purge
 from onejob.core.work import Cancel
 from onejob.engines.memory import MemoryEngine
 
@@ -53,7 +53,7 @@ class Script:
         for command, reply in zip(commands, replies, strict=True):
             if isinstance(reply, Created):
                 self._jobs[command.tenant].append(reply.job.id)
-            elif isinstance(reply, Committed):
+            elif isinstance(reply, SequenceCommitted):
                 self._jobs[command.tenant] += [job.id for job in reply.jobs]
             elif isinstance(reply, Refused) and isinstance(command, SubmitSequence):
                 last = reply.details.get("last_committed_sequence", self._reached[command.stream_id])
@@ -90,13 +90,13 @@ class Script:
             sequence=U64(sequence),
             key=key,
             fingerprint=self._pick([b"one", b"one", b"other"]),
-            items=tuple(Item(self._job_id(), "w", b"%d" % n, cost=n) for n in range(many)),
+            items=tuple(SequenceItem(self._job_id(), "w", b"%d" % n, cost=n) for n in range(many)),
             actor=f"client:{user}",
             user=user,
             owner=self._pick(["client:ann"] * 9 + ["client:bob"]),
             ttl_ms=self._pick([1000, HOUR_MS, 72 * HOUR_MS]),
-            tally_id=tally_id(tenant, user),
-            policy_id=policy_id(tenant, POLICY_NAME),
+            usage_id=usage_id(tenant, user),
+            policy_id=policy_id(tenant, QUOTA_POLICY_NAME),
         )
 
     def _plain(self, tenant: str, user: str) -> Submit:
@@ -112,8 +112,8 @@ class Script:
             actor=f"user:{user}",
             user=user,
             ttl_ms=HOUR_MS,
-            tally_id=tally_id(tenant, user),
-            policy_id=policy_id(tenant, POLICY_NAME),
+            usage_id=usage_id(tenant, user),
+            policy_id=policy_id(tenant, QUOTA_POLICY_NAME),
             cost=3,
         )
 
@@ -123,36 +123,40 @@ class Script:
     def _upkeep(self, tenant: str, user: str) -> Command[Any]:
         scope, client = self._pick(SCOPES), self._pick(CLIENTS)
         record = record_id(tenant, scope, f"{client}-{self.chance.randint(1, 8)}-x")
-        tally = tally_id(tenant, user)
+        tally = usage_id(tenant, user)
         return self._pick(
             [
                 Evict(tenant=tenant, stream_id=stream_id(tenant, scope, client)),
                 Evict(tenant=tenant, stream_id=stream_id(tenant, scope, client)),
                 Expire(tenant=tenant, record_id=record),
-                Tend(tenant=tenant, job_id=self._known(tenant), retention_ms=HOUR_MS),
-                Tend(tenant=tenant, job_id=self._known(tenant), retention_ms=HOUR_MS),
+                Maintain(tenant=tenant, job_id=self._known(tenant), retention_ms=HOUR_MS),
+                Maintain(tenant=tenant, job_id=self._known(tenant), retention_ms=HOUR_MS),
                 Forget(tenant=tenant, record_id=record, actor="user:ann", grace_ms=1000),
                 CountHits(tenant=tenant, record_id=record, hits=2, conflicts=1),
-                Recount(
-                    tenant=tenant, tally_id=tally, expected=self.chance.randint(1, 9), live=1, cost_held=1
+                Reconcile(
+                    tenant=tenant,
+                    usage_id=tally,
+                    expected_version=self.chance.randint(1, 9),
+                    live=1,
+                    cost_held=1,
                 ),
-                Adopt(tenant=tenant, tally_id=tally, user=user, job_id=self._known(tenant)),
+                Backfill(tenant=tenant, usage_id=tally, user=user, job_id=self._known(tenant)),
                 Purge(tenant=tenant, record_id=record),
             ]
         )
 
     def _slot(self, tenant: str, user: str) -> Command[Any]:
-        tally = tally_id(tenant, user)
-        name = slot_name(tally, bytes([self.chance.randrange(3)]) * 16)
+        tally = usage_id(tenant, user)
+        name = encode_reservation_id(tally, bytes([self.chance.randrange(3)]) * 16)
         limits = Limits(max_concurrent=self._pick([0, 3, 10]), jobs_per_hour=self._pick([None, 20]))
-        own = self._pick([b"", encoded(limits)])
+        own = self._pick([b"", encode_limits(limits)])
         return self._pick(
             [
-                SetLimits(tenant=tenant, tally_id=tally, user=user, limits=own),
-                ReserveSlot(tenant=tenant, tally_id=tally, user=user, reservation=name),
-                RenewSlot(tenant=tenant, tally_id=tally, reservation=name),
-                ReleaseSlot(tenant=tenant, tally_id=tally, reservation=name),
-                ConsumeSlot(tenant=tenant, tally_id=tally, reservation=name, job_id=self._known(tenant)),
+                SetLimits(tenant=tenant, usage_id=tally, user=user, limits=own),
+                ReserveSlot(tenant=tenant, usage_id=tally, user=user, reservation=name),
+                RenewSlot(tenant=tenant, usage_id=tally, reservation=name),
+                ReleaseSlot(tenant=tenant, usage_id=tally, reservation=name),
+                ConsumeSlot(tenant=tenant, usage_id=tally, reservation=name, job_id=self._known(tenant)),
             ]
         )
 
@@ -188,7 +192,7 @@ class Replica:
         for kind in Kind:
             for _, fact in sorted(self.engine.facts[kind].items()):
                 digest.update(msgpack.encode((kind, fact)))
-        for place, attachment in sorted(self.engine.beside.items()):
+        for place, attachment in sorted(self.engine.attachments.items()):
             digest.update(msgpack.encode((place, attachment)))
         return digest.hexdigest()
 

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onejob.core.facts import Beside
+from onejob.core.facts import AttachmentKind
 from onejob.core.receipt import (
     Conflict,
-    Held,
     InProgress,
+    KeyHeld,
+    KeySettled,
     Missing,
     Reason,
     Refused,
     Replayed,
-    Settled,
 )
 from onejob.core.reservation import Verdict
 from onejob.core.states import IdempotencyStatus, JobState
@@ -51,12 +51,12 @@ PENDING, COMMITTED, REJECTED = IdempotencyStatus
 VERDICTS = list(Verdict)
 
 
-def reserved() -> tuple[World, Held]:
+def reserved() -> tuple[World, KeyHeld]:
     world = World()
-    return world, the(world.do(reserve()), Held)
+    return world, the(world.do(reserve()), KeyHeld)
 
 
-def holders_commands(held: Held) -> list[Command[Any]]:
+def holders_commands(held: KeyHeld) -> list[Command[Any]]:
     return [renew(held), *(settle(held, verdict) for verdict in VERDICTS)]
 
 
@@ -72,14 +72,14 @@ def test_a_reservation_stores_a_preparing_job_and_a_lease() -> None:
     assert (record.status, record.lease_until) == (PENDING, NOW + LEASE)
     assert record.expires_at == job.keep_until == job.due_at == NOW + LEASE + TTL
     assert job.state is JobState.PREPARING
-    assert world.indexes(Beside.INPUT) == [0]
+    assert world.indexes(AttachmentKind.INPUT) == [0]
 
 
 def test_a_reservation_without_a_job_stores_only_a_record() -> None:
     world = World()
-    held = the(world.do(reserve(b"")), Held)
+    held = the(world.do(reserve(b"")), KeyHeld)
     assert (held.job_id, world.jobs(), world.beside) == (b"", [], {})
-    done = the(world.do(settle(held, Verdict.COMMIT, b"201 Created")), Settled)
+    done = the(world.do(settle(held, Verdict.COMMIT, b"201 Created")), KeySettled)
     assert (done.record.status, done.job) == (COMMITTED, None)
     replayed = the(world.do(reserve(b"", holder=BOB)), Replayed)
     assert (replayed.job, replayed.receipt) == (None, b"201 Created")
@@ -99,12 +99,12 @@ def test_a_held_key_is_in_progress_for_everybody_else() -> None:
 def test_a_lease_lives_to_the_exact_millisecond() -> None:
     world, _ = reserved()
     assert the(world.do(take_over(BOB), NOW + LEASE), InProgress)
-    assert the(world.do(take_over(BOB), NOW + LEASE + 1), Held).token == 2
+    assert the(world.do(take_over(BOB), NOW + LEASE + 1), KeyHeld).token == 2
 
 
 def test_a_renewed_lease_and_its_window_count_from_the_renewal() -> None:
     world, held = reserved()
-    longer = the(world.do(renew(held), NOW + SECOND), Held)
+    longer = the(world.do(renew(held), NOW + SECOND), KeyHeld)
     assert longer == replace(held, lease_until=NOW + SECOND + LEASE, at=NOW + SECOND)
     assert world.record().expires_at == world.job().keep_until == NOW + SECOND + LEASE + TTL
     assert world.job().due_at == world.job().keep_until
@@ -112,17 +112,17 @@ def test_a_renewed_lease_and_its_window_count_from_the_renewal() -> None:
 
 def test_a_lapsed_lease_that_nobody_took_over_can_be_renewed_and_settled() -> None:
     world, held = reserved()
-    assert the(world.do(renew(held), LAPSED), Held).token == 1
-    assert the(world.do(settle(held, Verdict.COMMIT), LAPSED + LEASE + 1), Settled)
+    assert the(world.do(renew(held), LAPSED), KeyHeld).token == 1
+    assert the(world.do(settle(held, Verdict.COMMIT), LAPSED + LEASE + 1), KeySettled)
 
 
 def test_a_pending_record_never_expires_while_its_lease_lives() -> None:
     world = World()
-    held = the(world.do(reserve(ttl_ms=1, lease_ms=HOUR)), Held)
+    held = the(world.do(reserve(ttl_ms=1, lease_ms=HOUR)), KeyHeld)
     world.do(expire(), NOW + HOUR)
     world.do(tend(), NOW + HOUR)
     assert the(world.do(submit(JOB2), NOW + HOUR), InProgress)
-    assert the(world.do(settle(held, Verdict.COMMIT), NOW + HOUR), Settled)
+    assert the(world.do(settle(held, Verdict.COMMIT), NOW + HOUR), KeySettled)
     past = World(a_record(PENDING, lease_until=NOW, expires_at=NOW - DAY), a_job(JobState.PREPARING))
     past.do(expire())
     assert the(past.do(submit(JOB2)), InProgress).job_id == JOB
@@ -131,7 +131,7 @@ def test_a_pending_record_never_expires_while_its_lease_lives() -> None:
 def test_a_pending_record_expires_after_its_window_and_the_key_makes_a_new_job() -> None:
     world, held = reserved()
     end = NOW + LEASE + TTL
-    again = the(world.do(reserve(JOB2, holder=BOB), end + 1), Held)
+    again = the(world.do(reserve(JOB2, holder=BOB), end + 1), KeyHeld)
     assert (again.job_id, again.token, again.taken_over) == (JOB2, 1, False)
     world.do(tend(), end + 1)
     assert world.job().state is JobState.FAILED
@@ -145,7 +145,7 @@ def test_the_same_holder_gets_the_same_answer() -> None:
     world, held = reserved()
     assert world.do(reserve(), NOW + 5) == replace(held, at=NOW + 5)
     assert not world.changes
-    taken = the(world.do(take_over(BOB), LAPSED), Held)
+    taken = the(world.do(take_over(BOB), LAPSED), KeyHeld)
     assert world.do(take_over(BOB), LAPSED + 5) == replace(taken, at=LAPSED + 5)
     assert world.do(reserve(JOB2, holder=BOB), LAPSED + 5) == replace(taken, at=LAPSED + 5)
     assert not world.changes
@@ -166,8 +166,8 @@ def test_a_reservation_repeated_after_its_record_has_gone_makes_no_second_job() 
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_a_settling_repeated_with_equal_content_succeeds(verdict: Verdict) -> None:
     world, held = reserved()
-    first = the(world.do(settle(held, verdict, b"so")), Settled)
-    again = the(world.do(settle(held, verdict, b"so"), NOW + 9), Settled)
+    first = the(world.do(settle(held, verdict, b"so")), KeySettled)
+    again = the(world.do(settle(held, verdict, b"so"), NOW + 9), KeySettled)
     assert again == replace(first, at=NOW + 9)
     assert not world.changes
 
@@ -188,25 +188,25 @@ def test_a_settling_repeated_with_other_content_is_refused(verdict: Verdict) -> 
 
 def test_after_a_take_over_everything_from_before_is_stale() -> None:
     world, held = reserved()
-    taken = the(world.do(take_over(BOB), LAPSED), Held)
+    taken = the(world.do(take_over(BOB), LAPSED), KeyHeld)
     for command in holders_commands(held):
         refused = the(world.do(command, LAPSED + 1), Refused)
         assert (refused.reason, refused.details) == (Reason.STALE, {"token": held.token})
         assert not world.changes
-    assert the(world.do(settle(taken, Verdict.COMMIT), LAPSED + 1), Settled)
+    assert the(world.do(settle(taken, Verdict.COMMIT), LAPSED + 1), KeySettled)
     assert refusal(world.do(settle(held, Verdict.COMMIT), LAPSED + 2)) is Reason.STALE
 
 
 def test_a_recreated_record_with_an_equal_token_is_no_fence_passed() -> None:
     world, held = reserved()
     end = NOW + LEASE + TTL + 1
-    fresh = the(world.do(reserve(JOB2, holder=BOB), end), Held)
+    fresh = the(world.do(reserve(JOB2, holder=BOB), end), KeyHeld)
     assert fresh.token == held.token
     same_holder = replace(held, holder=BOB)  # even a nonce drawn twice does not help: the job id differs
     for stale in (held, same_holder):
         for command in holders_commands(stale):
             assert refusal(world.do(command, end)) is Reason.STALE
-    assert the(world.do(settle(fresh, Verdict.COMMIT), end), Settled).job == world.job(JOB2)
+    assert the(world.do(settle(fresh, Verdict.COMMIT), end), KeySettled).job == world.job(JOB2)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_take_over_keeps_the_job_id_and_raises_the_token() -> None:
         (ANN, take_over(ANN)),
     ]
     for token, (holder, command) in enumerate(turns, start=2):
-        taken = the(world.do(command, then), Held)
+        taken = the(world.do(command, then), KeyHeld)
         assert (taken.job_id, taken.token, taken.holder, taken.taken_over) == (JOB, token, holder, True)
         assert world.record().expires_at == world.job().due_at == then + LEASE + TTL
         then += LEASE + 1
@@ -255,8 +255,8 @@ def test_a_key_without_a_job_touches_nothing_but_its_record() -> None:
     alone = Footprint(asked.tenant, asked.record_id)
     assert asked.footprint == alone
     held = world.do(asked)
-    assert isinstance(held, Held)
+    assert isinstance(held, KeyHeld)
     assert renew(held).footprint == alone
     assert settle(held, Verdict.COMMIT, policy_id=b"policy").footprint == alone
-    assert isinstance(world.do(settle(held, Verdict.COMMIT, b"answer")), Settled)
+    assert isinstance(world.do(settle(held, Verdict.COMMIT, b"answer")), KeySettled)
     assert isinstance(world.do(reserve(JOB2)), Conflict)

@@ -8,17 +8,25 @@ from msgspec.structs import replace
 from onejob.core.facts import U64, Kind, Stream
 from onejob.core.identity import record_id, stream_id
 from onejob.core.invalid import Invalid
-from onejob.core.receipt import AlreadyCommitted, Committed, Missing, Reason, Refused, StreamFound, Tended
+from onejob.core.receipt import (
+    Maintained,
+    Missing,
+    Reason,
+    Refused,
+    SequenceAlreadyCommitted,
+    SequenceCommitted,
+    StreamFound,
+)
 from onejob.core.sequence import (
-    IDLE_MS,
-    MARK_MS,
+    HIGH_WATER_MARK_TTL_MS,
+    STREAM_IDLE_MS,
     Evict,
-    Item,
-    Judgement,
     LookUpStream,
+    SequenceItem,
+    SequencePosition,
     SubmitSequence,
     checked_sequence,
-    judge,
+    sequence_position,
 )
 from tests.core.test_quota import limited
 from tests.core.world import ACTOR, DAY, NOW, TALLY_ID, TENANT, TTL, USER, World, submit, the
@@ -29,7 +37,9 @@ STREAM_ID = stream_id(TENANT, SCOPE, CLIENT)
 
 def send(sequence: int, *, key: str = "", copy: int = 0, jobs: int = 1, **changes: Any) -> SubmitSequence:
     key = key or f"key-{sequence}"
-    items = tuple(Item(f"{sequence:06}-{copy:03}-{n:05}".encode(), "write", b"{}") for n in range(jobs))
+    items = tuple(
+        SequenceItem(f"{sequence:06}-{copy:03}-{n:05}".encode(), "write", b"{}") for n in range(jobs)
+    )
     plain = SubmitSequence(
         tenant=TENANT,
         stream_id=STREAM_ID,
@@ -56,24 +66,24 @@ def last(world: World, at: int = NOW) -> int:
 def after(count: int) -> World:
     world = World()
     for sequence in range(1, count + 1):
-        the(world.do(send(sequence)), Committed)
+        the(world.do(send(sequence)), SequenceCommitted)
     return world
 
 
 @pytest.mark.parametrize(
     ("before", "sequence", "judgement"),
     [
-        (0, 1, Judgement.NEXT),
-        (0, 2, Judgement.GAP),
-        (5, 6, Judgement.NEXT),
-        (5, 7, Judgement.GAP),
-        (5, 5, Judgement.PAST),
-        (5, 1, Judgement.PAST),
-        (2**64 - 2, 2**64 - 1, Judgement.NEXT),
+        (0, 1, SequencePosition.NEXT),
+        (0, 2, SequencePosition.GAP),
+        (5, 6, SequencePosition.NEXT),
+        (5, 7, SequencePosition.GAP),
+        (5, 5, SequencePosition.PAST),
+        (5, 1, SequencePosition.PAST),
+        (2**64 - 2, 2**64 - 1, SequencePosition.NEXT),
     ],
 )
-def test_a_number_is_the_next_a_gap_or_past(before: int, sequence: int, judgement: Judgement) -> None:
-    assert judge(before, sequence) is judgement
+def test_a_number_is_the_next_a_gap_or_past(before: int, sequence: int, judgement: SequencePosition) -> None:
+    assert sequence_position(before, sequence) is judgement
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**64, 1.5, 1.0, "1", True, None])
@@ -84,7 +94,7 @@ def test_a_number_that_is_none_is_refused(value: Any) -> None:
 
 def test_the_next_number_is_executed_and_counted() -> None:
     world = after(2)
-    committed = the(world.do(send(3)), Committed)
+    committed = the(world.do(send(3)), SequenceCommitted)
     assert (committed.sequence, len(committed.jobs), last(world)) == (3, 1, 3)
 
 
@@ -99,7 +109,7 @@ def test_a_gap_is_refused_and_names_the_last_number() -> None:
 @pytest.mark.parametrize("sequence", [1, 2, 3])
 def test_a_repeated_number_gets_its_whole_receipt_also_when_it_is_not_the_last(sequence: int) -> None:
     world = after(3)
-    again = the(world.do(send(sequence, copy=1)), AlreadyCommitted)
+    again = the(world.do(send(sequence, copy=1)), SequenceAlreadyCommitted)
     assert again.sequence == sequence
     assert [job.id for job in again.jobs] == [send(sequence).items[0].job_id]
     assert (again.last, last(world), len(world.jobs())) == (3, 3, 3)
@@ -107,27 +117,27 @@ def test_a_repeated_number_gets_its_whole_receipt_also_when_it_is_not_the_last(s
 
 def test_the_same_command_executed_again_gets_the_winning_answer() -> None:
     world = after(1)
-    assert the(world.do(send(1)), Committed).sequence == 1
+    assert the(world.do(send(1)), SequenceCommitted).sequence == 1
     assert len(world.jobs()) == 1
 
 
 def test_a_past_number_under_another_key_never_runs_again() -> None:
     world = after(2)
-    other = the(world.do(send(1, key="other", copy=1)), AlreadyCommitted)
+    other = the(world.do(send(1, key="other", copy=1)), SequenceAlreadyCommitted)
     assert (other.sequence, other.jobs, other.expires_at) == (1, (), 0)
     assert len(world.jobs()) == 2
 
 
 def test_a_past_number_whose_record_is_gone_never_runs_again() -> None:
     world = after(1)
-    late = the(world.do(send(1, copy=1), NOW + TTL + 1), AlreadyCommitted)
+    late = the(world.do(send(1, copy=1), NOW + TTL + 1), SequenceAlreadyCommitted)
     assert (late.sequence, late.jobs, len(world.jobs())) == (1, (), 1)
 
 
 def test_a_live_key_under_a_new_number_gets_its_original_answer_and_number() -> None:
     world = after(1)
     moved = send(2, key="key-1", copy=1, fingerprint=send(1).fingerprint)
-    found = the(world.do(moved), AlreadyCommitted)
+    found = the(world.do(moved), SequenceAlreadyCommitted)
     assert (found.sequence, len(found.jobs), last(world)) == (1, 1, 1)
 
 
@@ -153,26 +163,26 @@ def test_a_key_of_another_client_or_another_door_is_reused() -> None:
 
 def test_a_batch_is_all_or_nothing_and_takes_one_number() -> None:
     world = World()
-    committed = the(world.do(send(1, jobs=100)), Committed)
+    committed = the(world.do(send(1, jobs=100)), SequenceCommitted)
     assert (len(committed.jobs), last(world), len(world.jobs())) == (100, 1, 100)
-    again = the(world.do(send(1, jobs=100, copy=1)), AlreadyCommitted)
+    again = the(world.do(send(1, jobs=100, copy=1)), SequenceAlreadyCommitted)
     assert [job.id for job in again.jobs] == [job.id for job in committed.jobs]
 
 
 def test_a_refused_batch_leaves_its_number_free_for_another_payload() -> None:
     world = World(limited(max_concurrent=2))
-    counted: dict[str, Any] = {"tally_id": TALLY_ID}
+    counted: dict[str, Any] = {"usage_id": TALLY_ID}
     assert the(world.do(send(1, jobs=3, **counted)), Refused).reason is Reason.QUOTA_EXCEEDED
     assert (last(world), world.jobs(), world.tally().live) == (0, [], 0)
     other = send(1, jobs=2, key="smaller", copy=1, fingerprint=b"another", **counted)
-    assert the(world.do(other), Committed).sequence == 1
+    assert the(world.do(other), SequenceCommitted).sequence == 1
     assert world.tally().live == 2
 
 
 def test_a_hundred_copies_of_one_number_are_executed_once() -> None:
     world = World()
     replies = world.batch(*(send(1, copy=n) for n in range(100)))
-    assert [type(reply) for reply in replies] == [Committed] + [AlreadyCommitted] * 99
+    assert [type(reply) for reply in replies] == [SequenceCommitted] + [SequenceAlreadyCommitted] * 99
     assert len(world.jobs()) == 1
 
 
@@ -186,12 +196,12 @@ def test_a_client_id_belongs_to_the_credential_that_used_it_first() -> None:
 def test_an_idle_client_goes_on_after_three_windows() -> None:
     world = after(2)
     evict = Evict(tenant=TENANT, stream_id=STREAM_ID)
-    assert not the(world.do(evict, NOW + IDLE_MS), Tended).changed
-    assert the(world.do(evict, NOW + IDLE_MS + 1), Tended).changed
+    assert not the(world.do(evict, NOW + STREAM_IDLE_MS), Maintained).changed
+    assert the(world.do(evict, NOW + STREAM_IDLE_MS + 1), Maintained).changed
     assert last(world, NOW + 3 * DAY) == 2
-    assert the(world.do(send(2, copy=1), NOW + 3 * DAY), AlreadyCommitted).jobs == ()
+    assert the(world.do(send(2, copy=1), NOW + 3 * DAY), SequenceAlreadyCommitted).jobs == ()
     assert the(world.do(send(4), NOW + 3 * DAY), Refused).reason is Reason.SEQUENCE_GAP
-    assert the(world.do(send(3), NOW + 3 * DAY), Committed).sequence == 3
+    assert the(world.do(send(3), NOW + 3 * DAY), SequenceCommitted).sequence == 3
     stream = world.facts[Kind.STREAM, STREAM_ID]
     assert isinstance(stream, Stream)
     assert not stream.evicted
@@ -200,19 +210,19 @@ def test_an_idle_client_goes_on_after_three_windows() -> None:
 def test_a_high_water_mark_goes_after_four_hundred_days() -> None:
     world = after(1)
     evict = Evict(tenant=TENANT, stream_id=STREAM_ID)
-    idle = NOW + IDLE_MS + 1
+    idle = NOW + STREAM_IDLE_MS + 1
     world.do(evict, idle)
-    assert not the(world.do(evict, idle + MARK_MS), Tended).changed
-    assert the(world.do(evict, idle + MARK_MS + 1), Tended).changed
+    assert not the(world.do(evict, idle + HIGH_WATER_MARK_TTL_MS), Maintained).changed
+    assert the(world.do(evict, idle + HIGH_WATER_MARK_TTL_MS + 1), Maintained).changed
     assert last(world) == 0
 
 
 def test_the_last_number_of_all_is_stored_whole() -> None:
     world = World(Stream(STREAM_ID, TENANT, SCOPE, CLIENT, U64(2**64 - 2), NOW, ACTOR, NOW, NOW + DAY))
-    assert the(world.do(send(2**64 - 1, key="last")), Committed).sequence == 2**64 - 1
+    assert the(world.do(send(2**64 - 1, key="last")), SequenceCommitted).sequence == 2**64 - 1
     assert last(world) == 2**64 - 1
 
 
 def test_jobs_of_a_batch_bear_the_user_and_the_key() -> None:
-    committed = the(World().do(send(1, jobs=2)), Committed)
+    committed = the(World().do(send(1, jobs=2)), SequenceCommitted)
     assert {(job.user, job.key, job.scope) for job in committed.jobs} == {(USER, "key-1", SCOPE)}

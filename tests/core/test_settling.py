@@ -8,13 +8,13 @@ from onejob.core.ending import RETENTION_MS
 from onejob.core.receipt import (
     Conflict,
     Created,
-    Held,
     InProgress,
+    KeyHeld,
+    KeySettled,
     Reason,
     Refused,
     Rejected,
     Replayed,
-    Settled,
 )
 from onejob.core.reservation import Verdict
 from onejob.core.states import IdempotencyStatus, JobState
@@ -46,9 +46,9 @@ LAPSED = NOW + LEASE + 1
 PENDING, COMMITTED, REJECTED = IdempotencyStatus
 
 
-def reserved() -> tuple[World, Held]:
+def reserved() -> tuple[World, KeyHeld]:
     world = World()
-    return world, the(world.do(reserve()), Held)
+    return world, the(world.do(reserve()), KeyHeld)
 
 
 # Verdicts
@@ -56,7 +56,7 @@ def reserved() -> tuple[World, Held]:
 
 def test_commit_makes_the_job_ready_and_the_window_counts_from_there() -> None:
     world, held = reserved()
-    done = the(world.do(settle(held, Verdict.COMMIT, b"ok"), NOW + HOUR), Settled)
+    done = the(world.do(settle(held, Verdict.COMMIT, b"ok"), NOW + HOUR), KeySettled)
     assert (done.record, done.job) == (world.record(), world.job())
     assert (world.job().state, world.job().due_at) == (JobState.PENDING, 0)
     assert (world.record().status, world.record().lease_until) == (COMMITTED, 0)
@@ -67,14 +67,14 @@ def test_commit_makes_the_job_ready_and_the_window_counts_from_there() -> None:
 
 def test_commit_may_name_its_own_window_and_keeps_a_later_start() -> None:
     world = World()
-    held = the(world.do(reserve(run_at=NOW + HOUR)), Held)
+    held = the(world.do(reserve(run_at=NOW + HOUR)), KeyHeld)
     world.do(settle(held, Verdict.COMMIT, ttl_ms=DAY))
     assert (world.job().state, world.record().expires_at) == (JobState.SCHEDULED, NOW + DAY)
 
 
 def test_a_failure_keeps_fingerprint_and_job_id_and_may_be_tried_again() -> None:
     world, held = reserved()
-    failed = the(world.do(settle(held, Verdict.FAIL, b"no route"), NOW + 1), Settled)
+    failed = the(world.do(settle(held, Verdict.FAIL, b"no route"), NOW + 1), KeySettled)
     assert (failed.record.status, failed.record.lease_until, failed.record.receipt) == (
         PENDING,
         0,
@@ -83,7 +83,7 @@ def test_a_failure_keeps_fingerprint_and_job_id_and_may_be_tried_again() -> None
     assert failed.record.expires_at == world.job().due_at == NOW + 1 + TTL
     assert world.job().state is JobState.PREPARING
     assert the(world.do(reserve(JOB2, holder=BOB, fingerprint=OTHER_PRINT), NOW + 2), Conflict)
-    again = the(world.do(reserve(JOB2, holder=BOB), NOW + 2), Held)
+    again = the(world.do(reserve(JOB2, holder=BOB), NOW + 2), KeyHeld)
     assert (again.job_id, again.token) == (JOB, 2)
     assert the(world.do(settle(held, Verdict.FAIL, b"no route"), NOW + 3), Refused).reason is Reason.STALE
 
@@ -105,9 +105,9 @@ def test_a_rejection_is_remembered_only_for_its_ttl() -> None:
 def test_a_job_cancelled_while_preparing_stays_cancelled(verdict: Verdict, status: IdempotencyStatus) -> None:
     world, held = reserved()
     world.do(cancel())
-    assert the(world.do(reserve()), Held)
+    assert the(world.do(reserve()), KeyHeld)
     assert the(world.do(submit(JOB2)), InProgress)
-    done = the(world.do(settle(held, verdict)), Settled)
+    done = the(world.do(settle(held, verdict)), KeySettled)
     assert done.job == world.job()
     assert (world.job().state, world.record().status) == (JobState.CANCELLED, status)
 
@@ -129,7 +129,7 @@ def test_a_pending_key_whose_job_was_cancelled_is_closed_by_the_next_caller(give
 def test_a_job_cancelled_while_preparing_outlives_its_record(end: str) -> None:
     ttl = 2 * RETENTION_MS
     world = World()
-    held = the(world.do(reserve(ttl_ms=ttl)), Held)
+    held = the(world.do(reserve(ttl_ms=ttl)), KeyHeld)
     world.do(cancel())
     then = NOW + RETENTION_MS + DAY
     moves: dict[str, Command[Any]] = {
@@ -180,7 +180,7 @@ def test_submit_waits_for_a_lease_and_says_when_to_come_again() -> None:
 
 def test_submit_finishes_what_nobody_holds_and_keeps_the_job_id() -> None:
     world = World()
-    held = the(world.do(reserve()), Held)
+    held = the(world.do(reserve()), KeyHeld)
     then = NOW + LEASE + 1
     created = the(world.do(submit(JOB2), then), Created)
     assert (created.job.id, created.job.state) == (JOB, JobState.PENDING)
@@ -194,7 +194,7 @@ def test_submit_finishes_what_nobody_holds_and_keeps_the_job_id() -> None:
 
 def test_submit_finishes_what_was_given_up_and_answers_a_cancelled_job_as_it_is() -> None:
     world = World()
-    held = the(world.do(reserve()), Held)
+    held = the(world.do(reserve()), KeyHeld)
     world.do(settle(held, Verdict.FAIL))
     world.do(cancel())
     assert the(world.do(submit(JOB2)), Replayed).job == world.job()

@@ -6,24 +6,24 @@ import pytest
 from msgspec.structs import replace
 
 from onejob.core import money
-from onejob.core.facts import Job, Kind, Reservation, Tally
-from onejob.core.identity import policy_id, slot_name
-from onejob.core.limits import POLICY_NAME, Limits, encoded
+from onejob.core.facts import Job, Kind, Reservation, Usage
+from onejob.core.identity import encode_reservation_id, policy_id
+from onejob.core.limits import QUOTA_POLICY_NAME, Limits, encode_limits
 from onejob.core.receipt import (
     Created,
+    Maintained,
     Missing,
     Reason,
-    Recounted,
+    Reconciled,
     Refused,
     SlotHeld,
     SlotSettled,
-    TallyFound,
-    Tended,
+    UsageFound,
 )
-from onejob.core.recount import Adopt, Recount
-from onejob.core.slots import ConsumeSlot, LookUpTally, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
+from onejob.core.recount import Backfill, Reconcile
+from onejob.core.slots import ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
 from onejob.core.states import IdempotencyStatus, JobState, SlotState
-from onejob.core.tally import standing
+from onejob.core.tally import current_counts
 from tests.core.test_quota import limited, nth, tenant
 from tests.core.world import (
     DAY,
@@ -44,8 +44,12 @@ from tests.core.world import (
 )
 
 TTL = 300 * SECOND
-NAMED: dict[str, Any] = {"tenant": TENANT, "tally_id": TALLY_ID, "policy_id": policy_id(TENANT, POLICY_NAME)}
-SLOT, SLOT2 = (slot_name(TALLY_ID, bytes([n]) * 16) for n in (1, 2))
+NAMED: dict[str, Any] = {
+    "tenant": TENANT,
+    "usage_id": TALLY_ID,
+    "policy_id": policy_id(TENANT, QUOTA_POLICY_NAME),
+}
+SLOT, SLOT2 = (encode_reservation_id(TALLY_ID, bytes([n]) * 16) for n in (1, 2))
 
 
 def reserve(slot: str = SLOT, **changes: Any) -> ReserveSlot:
@@ -64,12 +68,14 @@ def consume(slot: str = SLOT, job_id: bytes = b"") -> ConsumeSlot:
     return ConsumeSlot(**NAMED, reservation=slot, job_id=job_id)
 
 
-def recount(world: World, live: int, cost_held: int = 0, **changes: Any) -> Recount:
-    return Recount(**NAMED, expected=world.tally().version, live=live, cost_held=cost_held, **changes)
+def recount(world: World, live: int, cost_held: int = 0, **changes: Any) -> Reconcile:
+    return Reconcile(
+        **NAMED, expected_version=world.tally().version, live=live, cost_held=cost_held, **changes
+    )
 
 
 def used(world: World, at: int = NOW) -> int:
-    return standing(world.tally(), at).used
+    return current_counts(world.tally(), at).used
 
 
 # Reservations
@@ -175,13 +181,13 @@ def test_an_expired_reservation_is_taken_again_or_the_slot_is_lost() -> None:
 def test_a_right_tally_has_no_drift() -> None:
     world = World(limited(max_concurrent=3))
     world.batch(nth(1, cost=5), nth(2))
-    assert the(world.do(recount(world, 2, 5)), Recounted) == Recounted(0, True, NOW)
+    assert the(world.do(recount(world, 2, 5)), Reconciled) == Reconciled(0, True, NOW)
     assert world.tally().due_at == 0
 
 
 def test_a_drift_is_told_and_mended() -> None:
-    world = World(a_tally(live=3, cost_held=7, limits=encoded(Limits(max_concurrent=9))))
-    assert the(world.do(recount(world, 1, 5)), Recounted).drift == 3
+    world = World(a_tally(live=3, cost_held=7, limits=encode_limits(Limits(max_concurrent=9))))
+    assert the(world.do(recount(world, 1, 5)), Reconciled).drift == 3
     assert (world.tally().live, world.tally().cost_held) == (1, 5)
 
 
@@ -189,7 +195,7 @@ def test_what_was_counted_under_another_version_changes_nothing() -> None:
     world = World(limited(max_concurrent=3))
     stale = recount(world, 0)
     world.do(nth(1))
-    assert the(world.do(stale), Recounted) == Recounted(0, False, NOW)
+    assert the(world.do(stale), Reconciled) == Reconciled(0, False, NOW)
     assert world.tally().live == 1
 
 
@@ -197,53 +203,53 @@ def test_a_tally_without_limits_is_looked_at_until_it_says_nothing_and_goes() ->
     world = World(tenant(default=Limits(max_concurrent=3)))
     world.do(nth(1))
     world.do(cancel(nth(1).job_id))
-    the(world.do(recount(world, 0), NOW + HOUR), Recounted)
+    the(world.do(recount(world, 0), NOW + HOUR), Reconciled)
     assert world.tally().due_at == NOW + HOUR + DAY
-    the(world.do(recount(world, 0), world.tally().due_at + 1), Recounted)
-    assert not world.has(Kind.TALLY, TALLY_ID)
+    the(world.do(recount(world, 0), world.tally().due_at + 1), Reconciled)
+    assert not world.has(Kind.USAGE, TALLY_ID)
 
 
 def test_a_tally_stays_while_a_job_bears_its_mark() -> None:
     """One that is being prepared counts nowhere once its lease ran out, but may still be committed."""
     world = World(a_tally(live=0))
-    the(world.do(recount(world, 0, marked=1)), Recounted)
-    assert world.has(Kind.TALLY, TALLY_ID)
+    the(world.do(recount(world, 0, marked=1)), Reconciled)
+    assert world.has(Kind.USAGE, TALLY_ID)
 
 
 def test_limits_that_are_taken_away_leave_a_tally_that_upkeep_finds() -> None:
     world = World()
-    set_limits = SetLimits(**NAMED, user=USER, limits=encoded(Limits(max_concurrent=1)))
-    the(world.do(set_limits), TallyFound)
-    the(world.do(SetLimits(**NAMED, user=USER, limits=b"")), TallyFound)
+    set_limits = SetLimits(**NAMED, user=USER, limits=encode_limits(Limits(max_concurrent=1)))
+    the(world.do(set_limits), UsageFound)
+    the(world.do(SetLimits(**NAMED, user=USER, limits=b"")), UsageFound)
     assert world.tally().due_at
-    the(world.do(recount(world, 0)), Recounted)
-    assert the(world.do(LookUpTally(**NAMED)), TallyFound).tally is None
+    the(world.do(recount(world, 0)), Reconciled)
+    assert the(world.do(LookUpUsage(**NAMED)), UsageFound).usage is None
 
 
 def test_a_job_is_adopted_once_and_only_where_there_are_limits() -> None:
-    adopt = Adopt(**NAMED, user=USER, job_id=JOB)
-    assert not the(World(a_job()).do(adopt), Tended).changed
+    adopt = Backfill(**NAMED, user=USER, job_id=JOB)
+    assert not the(World(a_job()).do(adopt), Maintained).changed
     world = World(a_job(cost_held=5), limited(max_concurrent=1))
-    assert [the(reply, Tended).changed for reply in world.batch(adopt, adopt)] == [True, False]
+    assert [the(reply, Maintained).changed for reply in world.batch(adopt, adopt)] == [True, False]
     job: Job = world.job()
-    tally: Tally = world.tally()
+    tally: Usage = world.tally()
     assert (job.slot, tally.live, tally.cost_held) == (TALLY_ID, 1, 5)
 
 
 def test_a_preparing_job_is_adopted_until_its_lease_ends() -> None:
-    adopt = Adopt(**NAMED, user=USER, job_id=JOB, record_id=RECORD_ID)
+    adopt = Backfill(**NAMED, user=USER, job_id=JOB, record_id=RECORD_ID)
     preparing = a_job(JobState.PREPARING, cost_held=5)
     held = a_record(IdempotencyStatus.PENDING, lease_until=NOW + TTL)
     for record in (None, a_record(), replace(held, job_ids=b"\x07" * 16), replace(held, lease_until=NOW - 1)):
         there = () if record is None else (record,)
         world = World(preparing, limited(max_concurrent=1), *there)
-        assert not the(world.do(adopt), Tended).changed
+        assert not the(world.do(adopt), Maintained).changed
     world = World(preparing, limited(max_concurrent=1), held)
-    assert [the(reply, Tended).changed for reply in world.batch(adopt, adopt)] == [True, False]
+    assert [the(reply, Maintained).changed for reply in world.batch(adopt, adopt)] == [True, False]
     assert world.job().slot == TALLY_ID
-    assert standing(world.tally(), NOW)[:2] == (0, 1)
-    assert standing(world.tally(), NOW).money_held == 5
-    assert standing(world.tally(), NOW + TTL + 1).used == 0
+    assert current_counts(world.tally(), NOW)[:2] == (0, 1)
+    assert current_counts(world.tally(), NOW).money_held == 5
+    assert current_counts(world.tally(), NOW + TTL + 1).used == 0
 
 
 def test_settled_reservations_make_room_for_new_ones() -> None:
@@ -259,4 +265,4 @@ def test_settled_reservations_make_room_for_new_ones() -> None:
     ("sum", "micro"), [(0.1 + 0.2, 300_000), (1.1 * 3, 3_300_000), (1e9 - 1e-6, 10**15 - 1)]
 )
 def test_a_sum_of_floats_is_taken_without_its_noise(sum: float, micro: int) -> None:
-    assert money.micro_of("cost", sum) == micro
+    assert money.to_micros("cost", sum) == micro

@@ -5,18 +5,18 @@ from enum import StrEnum
 import pytest
 
 from onejob.core.states import (
-    ENDED,
+    ENDED_STATES,
+    IMMUTABLE_STATES,
     JOB_MOVES,
     RECORD_MOVES,
-    SETTLED,
     Delivery,
     IdempotencyStatus,
     IllegalMove,
     JobState,
     Move,
     RecordMove,
-    after,
-    allowed,
+    is_allowed,
+    state_after,
     status_after,
 )
 
@@ -84,12 +84,12 @@ def test_a_record_moves_as_the_table_says(status: str, move: str) -> None:
 @pytest.mark.parametrize(("state", "move"), sorted(JOB_CELLS))
 def test_a_job_moves_as_the_table_says(state: str, move: str) -> None:
     then = JOB_CELLS[state, move]
-    assert allowed(JobState(state), Move(move)) is (then != ".")
+    assert is_allowed(JobState(state), Move(move)) is (then != ".")
     if then == ".":
         with pytest.raises(IllegalMove, match=f"a {state} job cannot {move}"):
-            after(JobState(state), Move(move))
+            state_after(JobState(state), Move(move))
     else:
-        assert after(JobState(state), Move(move)) is JobState(then)
+        assert state_after(JobState(state), Move(move)) is JobState(then)
 
 
 def test_terminal_states_absorb() -> None:
@@ -106,8 +106,8 @@ def test_only_an_operator_moves_a_failed_or_lost_job() -> None:
 
 
 def test_ended_jobs_hold_no_slot_and_settled_ones_never_change() -> None:
-    assert words(ENDED) == {"success", "failed", "cancelled", "lost"}
-    assert words(SETTLED) == {"success", "cancelled"}
+    assert words(ENDED_STATES) == {"success", "failed", "cancelled", "lost"}
+    assert words(IMMUTABLE_STATES) == {"success", "cancelled"}
 
 
 def test_every_state_is_reached_from_a_submission() -> None:

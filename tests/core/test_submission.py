@@ -3,15 +3,15 @@
 import pytest
 
 from onejob.core.arrival import TTL_MS_DEFAULT
-from onejob.core.facts import Beside, Kind
-from onejob.core.lookup import Probe
+from onejob.core.facts import AttachmentKind, Kind
+from onejob.core.lookup import DryRun
 from onejob.core.receipt import (
     Conflict,
     Created,
-    Foreseen,
+    DryRunReply,
     Found,
-    Held,
     InProgress,
+    KeyHeld,
     Missing,
     Reason,
     Refused,
@@ -58,7 +58,7 @@ def test_a_new_key_makes_a_job_its_record_and_its_input_in_one_step() -> None:
     assert (job.state, job.type, job.user, job.actor) == (JobState.PENDING, SCOPE, USER, ACTOR)
     assert (record.status, record.job_ids, record.token) == (IdempotencyStatus.COMMITTED, JOB, 1)
     assert (record.lease_until, record.expires_at, job.keep_until) == (0, NOW + TTL, NOW + TTL)
-    assert world.beside == {(JOB, Beside.INPUT, 0): b'{"amount":1}'}
+    assert world.beside == {(JOB, AttachmentKind.INPUT, 0): b'{"amount":1}'}
 
 
 def test_a_duplicate_is_answered_with_the_same_job_and_changes_nothing() -> None:
@@ -187,7 +187,7 @@ def test_another_fingerprint_is_a_conflict_that_names_the_job() -> None:
     world = World()
     world.do(submit())
     conflict = the(world.do(submit(JOB2, fingerprint=OTHER_PRINT)), Conflict)
-    assert (conflict.job_id, conflict.foreign_id) == (JOB, "")
+    assert (conflict.job_id, conflict.external_id) == (JOB, "")
     assert not world.changes
 
 
@@ -213,7 +213,7 @@ def test_what_is_not_in_the_fingerprint_makes_no_conflict() -> None:
 def test_a_foreign_job_is_replayed_by_its_id_whatever_the_fingerprint() -> None:
     world = World(a_record(job_ids=b"", foreign_id="ec2-77", fingerprint=b"", holder=b"", token=0))
     replayed = the(world.do(submit(fingerprint=OTHER_PRINT)), Replayed)
-    assert (replayed.job, replayed.foreign_id) == (None, "ec2-77")
+    assert (replayed.job, replayed.external_id) == (None, "ec2-77")
     assert world.jobs() == []
 
 
@@ -234,12 +234,14 @@ def test_a_key_of_a_record_without_a_job_is_another_request() -> None:
 
 def test_a_probe_foresees_the_answer_and_changes_nothing() -> None:
     world = World()
-    for command, kind in ((submit(), Created), (reserve(holder=ANN), Held)):
-        foreseen = the(world.do(Probe(tenant=TENANT, command=command)), Foreseen)
+    for command, kind in ((submit(), Created), (reserve(holder=ANN), KeyHeld)):
+        foreseen = the(world.do(DryRun(tenant=TENANT, command=command)), DryRunReply)
         assert isinstance(foreseen.reply, kind)
         assert not world.changes
     world.do(submit())
-    foreseen = the(world.do(Probe(tenant=TENANT, command=submit(JOB2, fingerprint=OTHER_PRINT))), Foreseen)
+    foreseen = the(
+        world.do(DryRun(tenant=TENANT, command=submit(JOB2, fingerprint=OTHER_PRINT))), DryRunReply
+    )
     assert isinstance(foreseen.reply, Conflict)
     assert foreseen.reply == submit(JOB2, fingerprint=OTHER_PRINT).decide(Facts(world.record()), NOW).reply
 

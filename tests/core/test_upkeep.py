@@ -4,20 +4,20 @@ import pytest
 from msgspec import json
 
 from onejob.core.ending import RETENTION_MS
-from onejob.core.facts import Beside
-from onejob.core.history import FIRST_MAX, LAST_MAX, Event, first_event
+from onejob.core.facts import AttachmentKind
+from onejob.core.history import FIRST_EVENTS_MAX, LAST_EVENTS_MAX, Event, first_event
 from onejob.core.receipt import (
     Cancelled,
     Created,
     Forgotten,
     Found,
-    Held,
     InProgress,
+    KeyHeld,
+    Maintained,
     Missing,
     Reason,
     Refused,
     Replayed,
-    Tended,
 )
 from onejob.core.reservation import Verdict
 from onejob.core.states import Delivery, IdempotencyStatus, JobState
@@ -85,7 +85,7 @@ def test_a_job_goes_after_its_retention_and_never_before_its_record() -> None:
         assert world.job().due_at == due_at
         world.do(tend(), due_at)
         assert the(world.do(look_up_job(), due_at), Found)
-        assert the(world.do(tend(), due_at + 1), Tended).changed
+        assert the(world.do(tend(), due_at + 1), Maintained).changed
         assert (world.facts, world.beside) == ({}, {})
 
 
@@ -133,13 +133,13 @@ def test_a_lost_job_frees_its_slot_and_keeps_the_money() -> None:
 @pytest.mark.parametrize("due_at", [0, NOW, NOW + 1])
 def test_what_is_not_due_is_left_alone(state: JobState, due_at: int) -> None:
     world = World(a_job(state, due_at=due_at))
-    assert world.do(tend()) == Tended(False, NOW)
+    assert world.do(tend()) == Maintained(False, NOW)
     assert not world.changes
 
 
 def test_an_abandoned_preparation_fails() -> None:
     world = World(a_job(JobState.PREPARING, due_at=NOW - 1))
-    assert world.do(tend()) == Tended(True, NOW)
+    assert world.do(tend()) == Maintained(True, NOW)
     assert world.job().state is JobState.FAILED
     assert "preparing" in world.job().error
     assert world.job().due_at == NOW + RETENTION_MS
@@ -170,26 +170,26 @@ def test_a_started_job_whose_lease_lapsed(delivery: Delivery, attempts: int, the
         delivery=delivery, attempts=attempts, attempts_max=2,
     )  # fmt: skip
     world = World(running)
-    assert world.do(tend()) == Tended(True, NOW)
+    assert world.do(tend()) == Maintained(True, NOW)
     job = world.job()
     assert (job.state, job.token, job.attempts, job.holder, job.lease_until) == (then, 2, attempts, b"", 0)
     assert job.due_at == (NOW + RETENTION_MS if then is JobState.FAILED else 0)
-    assert world.indexes(Beside.EVENT) == [1]
+    assert world.indexes(AttachmentKind.EVENT) == [1]
 
 
 def test_a_scheduled_job_waits_for_its_time_not_for_upkeep() -> None:
     world = World(a_job(JobState.SCHEDULED, due_at=NOW - 1))
-    assert world.do(tend()) == Tended(False, NOW)
+    assert world.do(tend()) == Maintained(False, NOW)
 
 
 def test_a_late_or_repeated_proposal_does_no_harm() -> None:
     world = World()
-    assert world.do(tend()) == Tended(False, NOW)
-    assert world.do(expire()) == Tended(False, NOW)
+    assert world.do(tend()) == Maintained(False, NOW)
+    assert world.do(expire()) == Maintained(False, NOW)
     world.do(submit())
-    assert the(world.do(expire(), NOW + TTL), Tended).changed is False
-    assert the(world.do(expire(), NOW + TTL + 1), Tended).changed is True
-    assert the(world.do(expire(), NOW + TTL + 1), Tended).changed is False
+    assert the(world.do(expire(), NOW + TTL), Maintained).changed is False
+    assert the(world.do(expire(), NOW + TTL + 1), Maintained).changed is True
+    assert the(world.do(expire(), NOW + TTL + 1), Maintained).changed is False
     assert world.jobs() == [JOB]
 
 
@@ -216,7 +216,7 @@ def test_forgetting_again_or_late_never_prolongs_the_window() -> None:
 
 def test_a_held_key_is_not_forgotten() -> None:
     world = World()
-    held = the(world.do(reserve()), Held)
+    held = the(world.do(reserve()), KeyHeld)
     assert the(world.do(forget(0), NOW + LEASE), Refused).reason is Reason.IN_PROGRESS
     assert not world.changes
     world.do(settle(held, Verdict.FAIL))
@@ -226,9 +226,9 @@ def test_a_held_key_is_not_forgotten() -> None:
 
 def test_a_forgotten_preparation_may_still_be_taken_over_inside_its_window() -> None:
     world = World()
-    world.do(settle(the(world.do(reserve()), Held), Verdict.FAIL))
+    world.do(settle(the(world.do(reserve()), KeyHeld), Verdict.FAIL))
     world.do(forget(SECOND))
-    assert the(world.do(take_over(BOB), NOW + SECOND), Held).token == 2
+    assert the(world.do(take_over(BOB), NOW + SECOND), KeyHeld).token == 2
     world.do(tend(), NOW + LEASE)
     assert the(world.do(submit(JOB2), NOW + LEASE), InProgress)
 
@@ -236,7 +236,7 @@ def test_a_forgotten_preparation_may_still_be_taken_over_inside_its_window() -> 
 def test_hits_are_added_and_prolong_nothing() -> None:
     world = World(a_record(hits=5, conflicts=1, last_hit_at=NOW - HOUR), a_job())
     count = CountHits(tenant=TENANT, record_id=RECORD_ID, hits=3, conflicts=2)
-    assert world.do(count) == Tended(True, NOW)
+    assert world.do(count) == Maintained(True, NOW)
     record = world.record()
     assert (record.hits, record.conflicts, record.last_hit_at) == (8, 3, NOW)
     assert record.expires_at == a_record().expires_at
@@ -249,22 +249,22 @@ def test_hits_are_added_and_prolong_nothing() -> None:
 def test_purge_erases_whatever_the_state(status: IdempotencyStatus, state: JobState) -> None:
     record = a_record(status, job_ids=JOB + JOB2, lease_until=NOW + LEASE)
     world = World(record, a_job(state), a_job(state, id=JOB2), a_tally())
-    assert world.do(purge()) == Tended(True, NOW)
-    assert world.do(Purge(tenant=TENANT, tally_id=TALLY_ID)) == Tended(True, NOW)
+    assert world.do(purge()) == Maintained(True, NOW)
+    assert world.do(Purge(tenant=TENANT, usage_id=TALLY_ID)) == Maintained(True, NOW)
     assert world.facts == {}
-    assert world.do(purge()) == Tended(False, NOW)
+    assert world.do(purge()) == Maintained(False, NOW)
 
 
 # History
 
 
 def test_history_keeps_the_first_8_and_the_last_24_and_counts_the_rest() -> None:
-    assert (FIRST_MAX, LAST_MAX) == (8, 24)
+    assert (FIRST_EVENTS_MAX, LAST_EVENTS_MAX) == (8, 24)
     world = World()
     the(world.do(submit()), Created)
     for turn in range(1, 61):
         world.do(forget(DAY), NOW + turn)
-        kept = [0, *world.indexes(Beside.EVENT)]  # the first is implied by the head
+        kept = [0, *world.indexes(AttachmentKind.EVENT)]  # the first is implied by the head
         total = turn + 1
         everything = list(range(total))
         assert world.job().events == total
@@ -276,5 +276,5 @@ def test_an_event_says_who_did_what_and_when_in_few_words() -> None:
     world.do(submit())
     world.do(cancel(actor="user:" + "x" * 50), NOW + 7)
     assert first_event(world.job()) == Event(NOW, "submitted", "user:ann")
-    told = json.decode(world.beside[JOB, Beside.EVENT, 1], type=Event)
+    told = json.decode(world.beside[JOB, AttachmentKind.EVENT, 1], type=Event)
     assert told == Event(NOW + 7, "cancelled", "user:" + "x" * 50)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from onejob.core.facts import Beside, Job
-from onejob.core.finish import BACKOFF_MS_MAX, Ends, Finish, Resolution, Resolve, backoff_ms
+from onejob.core.facts import AttachmentKind, Job
+from onejob.core.finish import BACKOFF_MS_MAX, Finish, FinishOutcome, Resolution, Resolve, backoff_ms
 from onejob.core.limits import CostLimit, Period
 from onejob.core.receipt import (
     AnyReply,
@@ -13,13 +13,13 @@ from onejob.core.receipt import (
     Claimed,
     Extended,
     Finished,
+    Maintained,
     Missing,
     Reason,
     Refused,
     Released,
     Resolved,
     Started,
-    Tended,
 )
 from onejob.core.states import Delivery, JobState
 from onejob.core.work import LOG_LINES_MAX, Claim, Extend, Release, Start
@@ -74,7 +74,9 @@ def extend(token: int = 1, holder: bytes = ANN, **changes: Any) -> Extend:
     return Extend(**given | changes)
 
 
-def finish(token: int = 1, holder: bytes = ANN, ends: Ends = Ends.SUCCESS, **changes: Any) -> Finish:
+def finish(
+    token: int = 1, holder: bytes = ANN, ends: FinishOutcome = FinishOutcome.SUCCESS, **changes: Any
+) -> Finish:
     given: dict[str, Any] = {
         "tenant": TENANT,
         "job_id": JOB,
@@ -166,7 +168,7 @@ def test_a_start_after_its_lease_or_with_an_old_token_does_nothing() -> None:
 def test_a_lease_that_ends_before_the_start_is_a_safe_retry() -> None:
     world = World(a_job(delivery=Delivery.AT_MOST_ONCE))
     world.do(claim())
-    assert the(world.do(tend(), LATE), Tended).changed
+    assert the(world.do(tend(), LATE), Maintained).changed
     assert the(world.do(claim(BOB), LATE), Claimed).job.attempts == 0
 
 
@@ -185,7 +187,7 @@ def test_log_lines_are_appended_once() -> None:
     world = running()
     world.do(extend(logs=("a", "b")))
     world.do(extend(logs=("a", "b", "c")))
-    assert (world.job().logs, world.indexes(Beside.LOG)) == (3, [0, 1, 2])
+    assert (world.job().logs, world.indexes(AttachmentKind.LOG)) == (3, [0, 1, 2])
     refused = the(world.do(extend(logs=("x",), offset=5)), Refused)
     assert refused.details == {"logs": 3}
 
@@ -194,7 +196,7 @@ def test_the_newest_log_lines_are_kept() -> None:
     world = running()
     for n in range(LOG_LINES_MAX + 5):
         world.do(extend(logs=(f"{n}",), offset=n))
-    assert world.indexes(Beside.LOG) == list(range(5, LOG_LINES_MAX + 5))
+    assert world.indexes(AttachmentKind.LOG) == list(range(5, LOG_LINES_MAX + 5))
 
 
 def test_an_attempt_has_its_time_and_no_more() -> None:
@@ -228,7 +230,7 @@ def test_success_keeps_the_result_and_frees_slot_and_money() -> None:
     assert (job.state, job.slot) == (JobState.SUCCESS, b"")
     tally = world.tally()
     assert (tally.live, tally.cost_held, tally.spent) == (2, 60, (30, 30, 30))
-    assert world.beside[JOB, Beside.RESULT, 1] == b'{"ok":1}'
+    assert world.beside[JOB, AttachmentKind.RESULT, 1] == b'{"ok":1}'
     assert the(world.do(done), Finished).job == job
     assert stale(world.do(finish(result=b"other")))
     assert world.tally() == tally
@@ -246,14 +248,14 @@ def test_a_zombie_finishes_nothing() -> None:
 
 def test_a_failure_is_tried_again_later_while_attempts_are_left() -> None:
     world = running(attempts_max=2)
-    failed = finish(ends=Ends.FAILED, error="no luck")
+    failed = finish(ends=FinishOutcome.FAILED, error="no luck")
     job = the(world.do(failed), Finished).job
     assert (job.state, job.error) == (JobState.SCHEDULED, "no luck")
     assert NOW + 500 <= job.run_at <= NOW + 1000
     assert the(world.do(failed), Finished).job == job
     again = the(world.do(claim(BOB, start=True), job.run_at), Started).job
     assert (again.token, again.attempts) == (2, 2)
-    last = the(world.do(finish(token=2, holder=BOB, ends=Ends.FAILED), job.run_at), Finished).job
+    last = the(world.do(finish(token=2, holder=BOB, ends=FinishOutcome.FAILED), job.run_at), Finished).job
     assert last.state is JobState.FAILED
 
 
@@ -264,7 +266,7 @@ def test_a_final_failure_ends_the_job(changes: dict[str, Any]) -> None:
     final = changes.pop("final", False)
     given: dict[str, Any] = {"attempts_max": 5}
     world = running(**given | changes)
-    failed = finish(ends=Ends.FAILED, final=final)
+    failed = finish(ends=FinishOutcome.FAILED, final=final)
     assert the(world.do(failed), Finished).job.state is JobState.FAILED
 
 
@@ -292,7 +294,7 @@ def test_of_cancel_and_finish_one_wins() -> None:
 def lost(**changes: Any) -> World:
     world = World(a_job(delivery=Delivery.AT_MOST_ONCE, **changes), limited(max_concurrent=9))
     world.do(claim(start=True))
-    the(world.do(tend(), LATE), Tended)
+    the(world.do(tend(), LATE), Maintained)
     assert world.job().state is JobState.LOST
     return world
 
@@ -301,7 +303,7 @@ def test_an_at_most_once_job_whose_worker_went_silent_is_lost_and_stays_so() -> 
     world = lost()
     assert stale(world.do(finish(), LATE))
     assert the(world.do(claim(BOB), LATE + DAY), Refused).reason is Reason.NOT_READY
-    assert not the(world.do(tend(), LATE + 400 * DAY), Tended).changed
+    assert not the(world.do(tend(), LATE + 400 * DAY), Maintained).changed
 
 
 @pytest.mark.parametrize(
@@ -341,7 +343,7 @@ def test_a_lost_job_frees_its_slot_keeps_its_money_and_runs_again_only_with_a_sl
     world.do(tend(job.job_id), LATE)
     assert (world.tally().live, world.tally().cost_held) == (0, 40)
     world.do(nth(2), LATE)
-    counted: dict[str, Any] = {"tally_id": TALLY_ID, "policy_id": POLICY_ID}
+    counted: dict[str, Any] = {"usage_id": TALLY_ID, "policy_id": POLICY_ID}
     refused = the(world.do(resolve(Resolution.RERUN, **mine, **counted), LATE), Refused)
     assert refused.reason is Reason.QUOTA_EXCEEDED
     world.do(cancel(nth(2).job_id), LATE)
@@ -355,9 +357,9 @@ def test_a_failed_job_that_runs_again_costs_again() -> None:
     job = nth(1, cost=60)
     world.do(job)
     mine: dict[str, Any] = {"job_id": job.job_id}
-    counted: dict[str, Any] = {"tally_id": TALLY_ID, "policy_id": POLICY_ID}
+    counted: dict[str, Any] = {"usage_id": TALLY_ID, "policy_id": POLICY_ID}
     world.do(claim(start=True, **mine))
-    world.do(finish(ends=Ends.FAILED, final=True, **mine))
+    world.do(finish(ends=FinishOutcome.FAILED, final=True, **mine))
     assert world.tally().spent == (60, 60, 60)
     refused = the(world.do(resolve(Resolution.RERUN, **mine, **counted)), Refused)
     assert refused.reason is Reason.COST_LIMIT_EXCEEDED

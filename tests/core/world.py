@@ -5,16 +5,16 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from onejob.core.facts import FORMAT, KINDS, Attachment, Beside, Fact, Job, Kind, Record, Tally
-from onejob.core.fold import Changes, Wanted, Working, fold, gather
-from onejob.core.identity import record_id, tally_id
-from onejob.core.lookup import LookUp, LookUpJob
-from onejob.core.receipt import AnyReply, Held
+from onejob.core.facts import FORMAT, KINDS, Attachment, AttachmentKind, Fact, Job, Kind, Record, Usage
+from onejob.core.fold import Changes, LoadRequest, WorkingSet, decide_batch, load_facts
+from onejob.core.identity import record_id, usage_id
+from onejob.core.lookup import LookUpJob, LookUpKey
+from onejob.core.receipt import AnyReply, KeyHeld
 from onejob.core.reservation import Renew, Reserve, Settle, TakeOver, Verdict
 from onejob.core.states import IdempotencyStatus, JobState
 from onejob.core.step import Command, Footprint
 from onejob.core.submission import Submit
-from onejob.core.upkeep import Expire, Forget, Purge, Tend
+from onejob.core.upkeep import Expire, Forget, Maintain, Purge
 from onejob.core.work import Cancel
 
 TENANT, SCOPE, KEY, USER, ACTOR = "acme", "charge", "order-1", "ann", "user:ann"
@@ -24,7 +24,7 @@ JOB, JOB2, JOB3 = (f"job-{n:012}".encode() for n in (1, 2, 3))
 ANN, BOB, EVE = b"nonce-of-ann", b"nonce-of-bob", b"nonce-of-eve"
 PRINT, OTHER_PRINT = b"print-a", b"print-b"
 RECORD_ID = record_id(TENANT, SCOPE, KEY)
-TALLY_ID = tally_id(TENANT, USER)
+TALLY_ID = usage_id(TENANT, USER)
 
 R = TypeVar("R")
 
@@ -34,8 +34,8 @@ class World:
 
     def __init__(self, *facts: Fact) -> None:
         self.facts: dict[tuple[Kind, bytes], Any] = {(KINDS[type(fact)], fact.id): fact for fact in facts}
-        self.beside: dict[tuple[bytes, Beside, int], bytes] = {}
-        self.asked: list[Wanted] = []
+        self.beside: dict[tuple[bytes, AttachmentKind, int], bytes] = {}
+        self.asked: list[LoadRequest] = []
         self.changes = Changes({}, {}, {}, [], [])
 
     def do(self, command: Command[Any], at: int = NOW) -> AnyReply:
@@ -45,14 +45,14 @@ class World:
     def batch(self, *commands: Command[Any], at: int = NOW) -> Sequence[AnyReply]:
         footprints = [command.footprint for command in commands]
         working = self.gathered(footprints)
-        replies = fold(commands, footprints, working, at)
+        replies = decide_batch(commands, footprints, working, at)
         self.changes = working.changes()
         self._store(self.changes)
         return replies
 
-    def gathered(self, footprints: Sequence[Footprint]) -> Working:
+    def gathered(self, footprints: Sequence[Footprint]) -> WorkingSet:
         self.asked = []
-        loading = gather(footprints)
+        loading = load_facts(footprints)
         try:
             wanted = next(loading)
             while True:
@@ -60,7 +60,7 @@ class World:
                 places = [(wanted.kind, id) for id in wanted.ids]
                 wanted = loading.send([self.facts[place] for place in places if place in self.facts])
         except StopIteration as done:
-            working: Working = done.value
+            working: WorkingSet = done.value
             return working
 
     def record(self, id: bytes = RECORD_ID) -> Record:
@@ -69,8 +69,8 @@ class World:
     def job(self, id: bytes = JOB) -> Job:
         return the(self.facts.get((Kind.JOB, id)), Job)
 
-    def tally(self, id: bytes = TALLY_ID) -> Tally:
-        return the(self.facts.get((Kind.TALLY, id)), Tally)
+    def tally(self, id: bytes = TALLY_ID) -> Usage:
+        return the(self.facts.get((Kind.USAGE, id)), Usage)
 
     def jobs(self) -> list[bytes]:
         return sorted(id for kind, id in self.facts if kind is Kind.JOB)
@@ -78,7 +78,7 @@ class World:
     def has(self, kind: Kind, id: bytes) -> bool:
         return (kind, id) in self.facts
 
-    def indexes(self, beside: Beside, id: bytes = JOB) -> list[int]:
+    def indexes(self, beside: AttachmentKind, id: bytes = JOB) -> list[int]:
         return sorted(index for job_id, kind, index in self.beside if (job_id, kind) == (id, beside))
 
     def _store(self, changes: Changes) -> None:
@@ -95,13 +95,13 @@ class World:
             for fact, version in updates:
                 assert self.facts[kind, fact.id].version == version
                 self.facts[kind, fact.id] = fact
-        self._store_beside(changes.adds)
-        for cut in changes.cuts:
-            self.beside.pop((cut.job_id, cut.beside, cut.index), None)
+        self._store_beside(changes.attachments)
+        for cut in changes.trims:
+            self.beside.pop((cut.job_id, cut.kind, cut.index), None)
 
     def _store_beside(self, adds: Sequence[Attachment]) -> None:
         for add in adds:
-            place = (add.job_id, add.beside, int(add.index))
+            place = (add.job_id, add.kind, int(add.index))
             assert place not in self.beside, "written once, never changed"
             self.beside[place] = add.data
 
@@ -153,8 +153,8 @@ def a_job(state: JobState = JobState.PENDING, **changes: Any) -> Job:
     return replace(plain, **changes)
 
 
-def a_tally(**changes: Any) -> Tally:
-    return replace(Tally(TALLY_ID, TENANT, USER, live=3, changed_at=NOW - HOUR, version=7), **changes)
+def a_tally(**changes: Any) -> Usage:
+    return replace(Usage(TALLY_ID, TENANT, USER, live=3, changed_at=NOW - HOUR, version=7), **changes)
 
 
 def submit(job_id: bytes = JOB, **changes: Any) -> Submit:
@@ -193,7 +193,7 @@ def reserve(job_id: bytes = JOB, *, holder: bytes = ANN, lease_ms: int = LEASE, 
     return replace(plain, **changes)
 
 
-def renew(held: Held, *, lease_ms: int = LEASE) -> Renew:
+def renew(held: KeyHeld, *, lease_ms: int = LEASE) -> Renew:
     return Renew(
         tenant=TENANT,
         record_id=held.record_id,
@@ -204,7 +204,7 @@ def renew(held: Held, *, lease_ms: int = LEASE) -> Renew:
     )
 
 
-def settle(held: Held, verdict: Verdict, receipt: bytes = b"", **changes: Any) -> Settle:
+def settle(held: KeyHeld, verdict: Verdict, receipt: bytes = b"", **changes: Any) -> Settle:
     plain = Settle(
         tenant=TENANT,
         record_id=held.record_id,
@@ -222,8 +222,8 @@ def take_over(holder: bytes = BOB, *, lease_ms: int = LEASE) -> TakeOver:
     return TakeOver(tenant=TENANT, record_id=RECORD_ID, holder=holder, lease_ms=lease_ms)
 
 
-def look_up(record_id: bytes = RECORD_ID, *, tenant: str = TENANT) -> LookUp:
-    return LookUp(tenant=tenant, record_id=record_id)
+def look_up(record_id: bytes = RECORD_ID, *, tenant: str = TENANT) -> LookUpKey:
+    return LookUpKey(tenant=tenant, record_id=record_id)
 
 
 def look_up_job(job_id: bytes = JOB, *, tenant: str = TENANT) -> LookUpJob:
@@ -238,8 +238,8 @@ def expire() -> Expire:
     return Expire(tenant=TENANT, record_id=RECORD_ID)
 
 
-def tend(job_id: bytes = JOB) -> Tend:
-    return Tend(tenant=TENANT, job_id=job_id)
+def tend(job_id: bytes = JOB) -> Maintain:
+    return Maintain(tenant=TENANT, job_id=job_id)
 
 
 def forget(grace_ms: int) -> Forget:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from onejob.core.ids import text_of
+from onejob.core.ids import format_job_id
 
 from .victim import BRIEF
 
@@ -74,4 +74,4 @@ def whole(path: Path) -> dict[str, str]:
     alone = [key for id, (key, _) in jobs.items() if id not in recorded and key != BRIEF]
     assert not alone, f"jobs without a record: {alone}"
     assert len(records) == len({key for key, *_ in records})
-    return {key: text_of(job_id) for key, _, job_id in records if key != BRIEF}
+    return {key: format_job_id(job_id) for key, _, job_id in records if key != BRIEF}

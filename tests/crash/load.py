@@ -13,7 +13,7 @@ from pathlib import Path
 import onejob
 from onejob.clock import SystemClock
 from onejob.engines.sqlite import SqliteEngine
-from onejob.host import Host
+from onejob.host import Runtime
 from onejob.ids import SystemIds
 from onejob.intake import Caller
 
@@ -28,7 +28,7 @@ _CONFIG = onejob.IdempotencyConfig(wait_for_pending=False, pending_wait_timeout=
 async def opened(path: str, *, synchronous: str = "FULL") -> onejob.Ledger:
     clock = SystemClock()
     engine = await SqliteEngine.open(path, clock=clock, synchronous=synchronous)
-    return onejob.Ledger(Host(engine, _CONFIG, clock=clock, ids=SystemIds()), Caller())
+    return onejob.Ledger(Runtime(engine, _CONFIG, clock=clock, ids=SystemIds()), Caller())
 
 
 async def asked_again(ledger: onejob.Ledger, answers: dict[str, str]) -> int:
@@ -62,7 +62,7 @@ async def call(ledger: onejob.Ledger, name: str, acks: Acks, chance: random.Rand
 async def _reserved(ledger: onejob.Ledger, key: str) -> str:
     submission = asked(key)
     held = await ledger.check_or_reserve(submission.type, submission.input, idempotency_key=key, lease=_LEASE)
-    if isinstance(held, onejob.Reservation):
+    if isinstance(held, onejob.HeldKey):
         await ledger.commit(held)
     return held.job_id
 

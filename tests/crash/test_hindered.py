@@ -77,7 +77,7 @@ async def test_a_store_restarted_on_a_full_disk_loses_no_answer(tmp_path: Path) 
 async def test_a_disk_turned_read_only_is_said_and_the_same_process_goes_on_once_it_is_not(
     reading: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readiness, "TRY_SECONDS", 0.0)
+    monkeypatch.setattr(readiness, "PROBE_INTERVAL_SECONDS", 0.0)
     mount.needed()
     with mount.mounted(tmp_path) as fs:
         path = fs.path / "j.db"
@@ -96,9 +96,9 @@ async def test_a_disk_turned_read_only_is_said_and_the_same_process_goes_on_once
                 await opened(str(path))
             for _ in range(2):
                 with pytest.raises((onejob.Unavailable, onejob.Unknown), match="repeat"):
-                    await ledger._host.readiness.check()
+                    await ledger._runtime.readiness.check()
             fs.order("frozen", 0)
-            await ledger._host.readiness.check()
+            await ledger._runtime.readiness.check()
             answers["during"] = await submit(ledger, "during")
             assert await asked_again(ledger, answers) == 0
         finally:

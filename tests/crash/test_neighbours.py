@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import onejob
-from onejob.core.ids import parse_id
+from onejob.core.ids import parse_job_id
 from onejob.engines.sqlite import schema
 
 from .load import asked, opened
@@ -99,7 +99,7 @@ async def test_reads_follow_a_file_that_was_replaced(tmp_path: Path, monkeypatch
 async def submit(ledger: onejob.Ledger, key: str) -> str:
     submission = asked(key)
     receipt = await ledger.submit(submission.type, submission.input, idempotency_key=key)
-    assert parse_id(receipt.job_id)
+    assert parse_job_id(receipt.job_id)
     return receipt.job_id
 
 

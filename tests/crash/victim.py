@@ -81,7 +81,7 @@ class Life:
         ledger = await self.open()
         for key in KEYS:
             asked = submission(key)
-            foreseen = await ledger.probe(asked.type, asked.input, idempotency_key=key)
+            foreseen = await ledger.dry_run(asked.type, asked.input, idempotency_key=key)
             if foreseen.outcome is onejob.Outcome.REPLAYED:
                 await self.submit(ledger, key)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -137,7 +137,7 @@ class Life:
         self.acks.got(key, receipt.job_id)
         return receipt.job_id
 
-    async def reserve(self, ledger: onejob.Ledger, key: str) -> onejob.Reservation | None:
+    async def reserve(self, ledger: onejob.Ledger, key: str) -> onejob.HeldKey | None:
         """The key for a while; None when it is settled already."""
         asked = submission(key)
         try:
@@ -149,7 +149,7 @@ class Life:
             self.acks.got(key, rejected.job_id)
             return None
         self.acks.got(key, answer.job_id)
-        return answer if isinstance(answer, onejob.Reservation) else None
+        return answer if isinstance(answer, onejob.HeldKey) else None
 
     async def persist(self, key: str, ask: Callable[[], Awaitable[R]], *, most: int = 1000) -> R:
         """Ask until there is an answer; whatever else happens must be one of the two failures."""

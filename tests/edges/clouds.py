@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import onejob
-from onejob.core.identity import policy_id, tally_id
-from onejob.core.limits import POLICY_NAME, Limits, encoded
-from onejob.core.receipt import TallyFound
-from onejob.core.slots import LookUpTally, SetLimits
-from onejob.core.tally import Standing, standing
-from onejob.http.app import App
+from onejob.core.identity import policy_id, usage_id
+from onejob.core.limits import QUOTA_POLICY_NAME, Limits, encode_limits
+from onejob.core.receipt import UsageFound
+from onejob.core.slots import LookUpUsage, SetLimits
+from onejob.core.tally import UsageCounts, current_counts
+from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.http.preparing import Preparation
 
@@ -37,7 +37,7 @@ class Told(NamedTuple):
 class Cloud:
     """A server, its ledger, and a client of the contract."""
 
-    def __init__(self, client: Client, ledger: onejob.Ledger, app: App) -> None:
+    def __init__(self, client: Client, ledger: onejob.Ledger, app: HttpApp) -> None:
         self.client = client
         self.ledger = ledger
         self.app = app
@@ -61,21 +61,23 @@ class Cloud:
     async def limit(self, **limits: Any) -> None:
         await limit(self.ledger, **limits)
 
-    async def standing(self) -> Standing:
-        reply = await self.ledger._ask(LookUpTally(tenant="default", tally_id=tally_id("default", "local")))
-        assert isinstance(reply, TallyFound)
-        assert reply.tally is not None
-        return standing(reply.tally, reply.at)
+    async def standing(self) -> UsageCounts:
+        reply = await self.ledger._execute(
+            LookUpUsage(tenant="default", usage_id=usage_id("default", "local"))
+        )
+        assert isinstance(reply, UsageFound)
+        assert reply.usage is not None
+        return current_counts(reply.usage, reply.at)
 
 
 async def limit(ledger: onejob.Ledger, user: str = "local", **limits: Any) -> None:
-    await ledger._ask(
+    await ledger._execute(
         SetLimits(
             tenant="default",
-            tally_id=tally_id("default", user),
-            policy_id=policy_id("default", POLICY_NAME),
+            usage_id=usage_id("default", user),
+            policy_id=policy_id("default", QUOTA_POLICY_NAME),
             user=user,
-            limits=encoded(Limits(**limits)),
+            limits=encode_limits(Limits(**limits)),
         )
     )
 
@@ -86,10 +88,10 @@ async def cloud(
 ) -> AsyncIterator[Cloud]:
     keys = onejob.IdempotencyConfig(pending_ttl_seconds=lease, cleanup_interval_seconds=60)
     async with onejob.open(url, config=keys) as ledger:
-        app = App(ledger, config=config, prepare=hooks)
+        app = HttpApp(ledger, config=config, prepare=hooks)
         async with served(app) as client:
             yield Cloud(client, ledger, app)
-            await app.preparations.leave(0)
+            await app.preparations.shut_down(0)
 
 
 class Upload:

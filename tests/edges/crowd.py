@@ -18,7 +18,7 @@ from typing import Any
 
 import asyncpg
 
-from onejob.core.states import ENDED
+from onejob.core.states import ENDED_STATES
 from tests import postgres_server
 
 from .house import SECRET, token
@@ -192,7 +192,7 @@ async def _judge(crowd: Crowd, url: str) -> None:
     # A job that was made before its user was counted bears no mark.
     marked = Counter(row["slot"] for row in jobs if row["slot"])
     assert {row["id"]: row["live"] for row in tallies} == {row["id"]: marked[row["id"]] for row in tallies}
-    assert not any(row["slot"] for row in jobs if row["state"] in ENDED)
+    assert not any(row["slot"] for row in jobs if row["state"] in ENDED_STATES)
     assert deadlocks == 0
 
 

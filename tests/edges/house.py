@@ -15,9 +15,9 @@ import onejob
 from onejob import sync
 from onejob.core import base64url
 from onejob.core.actor import Actor
-from onejob.core.roles import Act, Role
-from onejob.http.answers import Answer, answer
-from onejob.http.app import App
+from onejob.core.roles import Permission, Role
+from onejob.http.answers import Response, json_response
+from onejob.http.app import HttpApp
 from onejob.http.config import JwtConfig, ServiceConfig
 from onejob.http.request import Request
 from onejob.http.routes import Route
@@ -29,12 +29,12 @@ NO_ALGORITHM = b'{"alg":"none","typ":"JWT"}'
 Headers = tuple[tuple[str, str], ...]
 
 
-async def done(request: Request) -> Answer:
-    return answer(200, {"user": request.credential.caller.user})
+async def done(request: Request) -> Response:
+    return json_response(200, {"user": request.credential.caller.user})
 
 
 # A path for every act, beside those that the service has.
-ACTS = tuple(Route("POST", f"/test/{act}", done, act, f"Do: {act}") for act in Act)
+ACTS = tuple(Route("POST", f"/test/{act}", done, act, f"Do: {act}") for act in Permission)
 
 
 class Told(NamedTuple):
@@ -60,7 +60,7 @@ class Service:
 
     async def _serve(self) -> None:
         async with onejob.open(self._url, sweep=False) as ledger:
-            self.app = App(ledger, config=self._config, more=ACTS)
+            self.app = HttpApp(ledger, config=self._config, extra_routes=ACTS)
             config = uvicorn.Config(self.app, port=0, log_level="error", lifespan="off", ws="none")
             listener = config.bind_socket()
             listener.listen()
@@ -98,10 +98,10 @@ class House(NamedTuple):
 
     url: str
     service: Service
-    operator: sync.Ledger
+    operator: sync.SyncLedger
 
-    def keys(self, tenant: str = "acme") -> sync.ApiKeys:
-        return sync.ApiKeys(self.operator.acting(tenant=tenant, user="root", actor=Actor.user("root")))
+    def keys(self, tenant: str = "acme") -> sync.SyncApiKeys:
+        return sync.SyncApiKeys(self.operator.acting_as(tenant=tenant, user="root", actor=Actor.user("root")))
 
     def key(self, name: str, *roles: Role, tenant: str = "acme", user: str = "") -> str:
         return self.keys(tenant).create(name, roles=roles or (Role.SUBMITTER,), user=user).text
@@ -126,7 +126,7 @@ def token(key: Any = SECRET, algorithm: str = "HS256", **changes: Any) -> str:
 
 
 def unsigned() -> str:
-    return f"{base64url.encode(NO_ALGORITHM)}.{token().split('.')[1]}."
+    return f"{base64url.encode_base64url(NO_ALGORITHM)}.{token().split('.')[1]}."
 
 
 def housed(url: str, **options: Any) -> Iterator[House]:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Self
 
 import uvicorn
 
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.protocol import guarded
+from onejob.http.protocol import connection_class
 
 
 class Answer(NamedTuple):
@@ -108,11 +108,11 @@ class Client:
 
 
 @asynccontextmanager
-async def served(app: App) -> AsyncIterator[Client]:
+async def served(app: HttpApp) -> AsyncIterator[Client]:
     config = uvicorn.Config(
         app,
         port=0,
-        http=guarded(ServiceConfig(), _unheard),
+        http=connection_class(ServiceConfig(), _unheard),
         ws="none",
         lifespan="off",
         interface="asgi3",

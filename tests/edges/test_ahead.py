@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 import pytest
 
 import onejob
-from onejob.claiming import Wanted
+from onejob.claiming import ClaimRequest
 from onejob.core.facts import Job
-from onejob.worker.ahead import AHEAD_MAX, SECONDS_MAX, Ahead
+from onejob.worker.ahead import PREFETCH_AGE_SECONDS_MAX, PREFETCH_MAX, Prefetcher
 
 MANY = 300
 
@@ -24,16 +24,21 @@ async def filled(queue: onejob.Ledger, jobs: int, **options: int) -> None:
     await queue.submit_many([onejob.Submission(type="t", input=n, **options) for n in range(jobs)])  # type: ignore[arg-type]
 
 
-def wanted(queue: onejob.Ledger, limit: int) -> Wanted:
-    return Wanted(
-        types=("t",), holder=queue._host.ids.holder(), limit=limit, lease_ms=60_000, start=True, tenant=None
+def wanted(queue: onejob.Ledger, limit: int) -> ClaimRequest:
+    return ClaimRequest(
+        types=("t",),
+        holder=queue._runtime.ids.holder(),
+        limit=limit,
+        lease_ms=60_000,
+        start=True,
+        tenant=None,
     )
 
 
-async def looked(queue: onejob.Ledger, limit: int) -> Ahead:
-    ahead = Ahead(queue._host.claims)
+async def looked(queue: onejob.Ledger, limit: int) -> Prefetcher:
+    ahead = Prefetcher(queue._runtime.claims)
     ahead.take(limit)
-    await ahead.look(wanted(queue, limit))
+    await ahead.fetch(wanted(queue, limit))
     return ahead
 
 
@@ -51,7 +56,7 @@ async def test_workers_that_look_ahead_run_each_job_once(queue: onejob.Ledger, u
         workers = []
         for _ in range(3):
             own = queue if url == "memory://" else await stack.enter_async_context(onejob.open(url))
-            workers.append(await stack.enter_async_context(app.working(own)))
+            workers.append(await stack.enter_async_context(app.background_worker(own)))
         async with asyncio.timeout(30):
             while sum(worker.counts().get("success", 0) for worker in workers) < MANY:
                 await asyncio.sleep(0.01)
@@ -73,7 +78,7 @@ async def test_nothing_that_is_tried_is_tried_again(queue: onejob.Ledger) -> Non
     first = ahead.take(10)
     claiming = asyncio.create_task(ahead.claim(wanted(queue, 10), first))
     await asyncio.sleep(0)
-    await ahead.look(wanted(queue, 10))  # it may still see what is being claimed
+    await ahead.fetch(wanted(queue, 10))  # it may still see what is being claimed
     rest = ahead.take(20)
     assert not {job.id for job, _ in first} & {job.id for job, _ in rest}
     assert len(await claiming) == 10
@@ -86,7 +91,7 @@ async def test_a_refused_job_may_be_tried_again(queue: onejob.Ledger) -> None:
     (attempt,) = await queue.claim("t")
     assert await ahead.claim(wanted(queue, 1), seen) == []
     await queue.release(attempt)
-    await ahead.look(wanted(queue, 1))
+    await ahead.fetch(wanted(queue, 1))
     ((job, _),) = ahead.take(1)
     assert isinstance(job, Job)
     assert len(await ahead.claim(wanted(queue, 1), [(job, b"null")])) == 1
@@ -94,18 +99,18 @@ async def test_a_refused_job_may_be_tried_again(queue: onejob.Ledger) -> None:
 
 async def test_whoever_is_slow_looks_for_no_more_than_it_runs(queue: onejob.Ledger) -> None:
     await filled(queue, MANY)
-    ahead = Ahead(queue._host.claims)
+    ahead = Prefetcher(queue._runtime.claims)
     for _ in range(3):
         assert ahead.take(2) == []  # what there was is too old
-        await ahead.look(wanted(queue, 2))
-        assert len(ahead._found) <= 4
-        ahead._looked -= 2 * SECONDS_MAX
+        await ahead.fetch(wanted(queue, 2))
+        assert len(ahead._candidates) <= 4
+        ahead._fetched_at -= 2 * PREFETCH_AGE_SECONDS_MAX
     sizes = []
     for _ in range(8):
-        await ahead.look(wanted(queue, 2))
-        sizes.append(len(ahead._found))
-        ahead._found.clear()
-    assert sizes[-1] == AHEAD_MAX
+        await ahead.fetch(wanted(queue, 2))
+        sizes.append(len(ahead._candidates))
+        ahead._candidates.clear()
+    assert sizes[-1] == PREFETCH_MAX
 
 
 async def test_an_urgent_job_overtakes_what_was_looked_up(queue: onejob.Ledger) -> None:
@@ -118,7 +123,7 @@ async def test_an_urgent_job_overtakes_what_was_looked_up(queue: onejob.Ledger) 
         await asyncio.sleep(0.005)
 
     await filled(queue, MANY)
-    async with app.working(queue, concurrency=1), asyncio.timeout(30):
+    async with app.background_worker(queue, concurrency=1), asyncio.timeout(30):
         while len(order) < 20:
             await asyncio.sleep(0.001)
         await queue.submit("t", -1, priority=100)

@@ -30,9 +30,9 @@ def heard(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 async def test_forgetting_a_key_is_told_also_where_it_has_no_job(
     queue: onejob.Ledger, heard: pytest.LogCaptureFixture
 ) -> None:
-    ledger = queue.acting(tenant="acme", user="ann", actor=Actor.user("ann"))
+    ledger = queue.acting_as(tenant="acme", user="ann", actor=Actor.user("ann"))
     held = await ledger.check_or_reserve("t", idempotency_key=KEY, job=False)
-    assert isinstance(held, onejob.Reservation)
+    assert isinstance(held, onejob.HeldKey)
     await ledger.commit(held)
     with pytest.raises(onejob.NotFound):
         await ledger.forget("another", scope="t")
@@ -46,7 +46,7 @@ async def test_forgetting_a_key_is_told_also_where_it_has_no_job(
 async def test_a_purge_is_told_with_what_it_erased(
     queue: onejob.Ledger, heard: pytest.LogCaptureFixture
 ) -> None:
-    ledger = queue.acting(tenant="acme", user="ann", actor=Actor.client("cleaner"))
+    ledger = queue.acting_as(tenant="acme", user="ann", actor=Actor.client("cleaner"))
     await ledger.submit("t", idempotency_key=KEY)
     assert await ledger.purge() == 1
     assert audited(heard) == [{"what": "purge", "tenant": "acme", "actor": "client:cleaner", "erased": 1}]

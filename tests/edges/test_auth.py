@@ -14,7 +14,7 @@ from onejob.clock import FakeClock
 from onejob.core.actor import Actor
 from onejob.core.roles import Role
 from onejob.credentials import ApiKeys, NewKey
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from onejob.http.auth import TOKEN_CHARS_MAX, Authenticator
 from onejob.http.config import ServiceConfig
 from onejob.http.problems import Unauthorized
@@ -176,7 +176,7 @@ async def test_keys_are_listed_with_nothing_of_their_secrets(queue: onejob.Ledge
     assert {key.created_by for key in listed} == {"client:local"}
     secrets = [new.text.rsplit(".", 1)[1] for new in made]
     assert not any(secret in repr(listed) for secret in secrets)
-    other = queue.acting(tenant="umbrella", user="u", actor=Actor.user("u"))
+    other = queue.acting_as(tenant="umbrella", user="u", actor=Actor.user("u"))
     assert not await ApiKeys(other).list()
     for act in (ApiKeys(other).revoke, ApiKeys(other).rotate):
         with pytest.raises(onejob.NotFound):
@@ -187,8 +187,8 @@ async def test_keys_are_listed_with_nothing_of_their_secrets(queue: onejob.Ledge
 
 def test_no_secret_is_in_the_store(tmp_path: Path) -> None:
     with sync.open(f"sqlite:///{tmp_path / 'jobs.db'}", sweep=False) as ledger:
-        made = sync.ApiKeys(ledger).create("ci", roles=[Role.ADMIN])
-        new = sync.ApiKeys(ledger).rotate(made.key.id)
+        made = sync.SyncApiKeys(ledger).create("ci", roles=[Role.ADMIN])
+        new = sync.SyncApiKeys(ledger).rotate(made.key.id)
     stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert made.key.id.encode() in stored
     for text in (made.text, new.text):
@@ -208,7 +208,7 @@ async def test_a_store_that_is_gone_is_no_verdict_about_a_key(queue: onejob.Ledg
 def test_a_purged_tenant_has_no_keys_left(house: House) -> None:
     text = house.key("last", tenant="leaving")
     assert house.service.submit(text, "k").status == 202
-    house.operator.acting(tenant="leaving", user="root", actor=Actor.user("root")).purge()
+    house.operator.acting_as(tenant="leaving", user="root", actor=Actor.user("root")).purge()
     assert house.service.submit(text, "k").status == 401
 
 
@@ -251,9 +251,9 @@ async def test_a_known_key_is_let_in_by_one_read_and_by_none_once_it_is_revoked(
         door = Authenticator(ledger, ServiceConfig(auth=True))
         scope = {"headers": [(b"authorization", b"Bearer " + made.text.encode())]}
         first = await door(scope)
-        before = ledger.vitals().queues["read"].commands
+        before = ledger.runtime_stats().queues["read"].commands
         assert await door(scope) is first
-        assert ledger.vitals().queues["read"].commands == before + 1
+        assert ledger.runtime_stats().queues["read"].commands == before + 1
         await keys.revoke(made.key.id)
         for _ in range(2):
             with pytest.raises(Unauthorized):
@@ -292,15 +292,15 @@ async def test_a_key_that_is_revoked_while_its_body_is_on_the_way_opens_nothing(
     async with onejob.open(url, sweep=False) as ledger:
         keys = ApiKeys(ledger)
         made = await keys.create("slow", roles=[Role.SUBMITTER])
-        async with served(App(ledger, config=ServiceConfig(auth=True))) as client:
+        async with served(HttpApp(ledger, config=ServiceConfig(auth=True))) as client:
             reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
             body = b'{"type": "charge"}'
             head = (
                 f"POST /api/jobs HTTP/1.1\r\nHost: x\r\nIdempotency-Key: late\r\nX-Api-Key: {made.text}\r\n"
             )
             writer.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body[:-3])
-            reads = ledger.vitals().queues["read"]
-            while ledger.vitals().queues["read"] == reads:  # it is let in by what is known now
+            reads = ledger.runtime_stats().queues["read"]
+            while ledger.runtime_stats().queues["read"] == reads:  # it is let in by what is known now
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.05)
             await keys.revoke(made.key.id)

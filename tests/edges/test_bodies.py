@@ -11,14 +11,14 @@ from msgspec import Raw
 import onejob
 from onejob.core.fingerprint import DEPTH_MAX, INPUT_BYTES_MAX
 from onejob.errors import Invalid
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from onejob.http.config import BODY_BYTES_MAX
 from tests.edges.serving import Answer, Client, served
 
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(App(queue)) as client:
+    async with served(HttpApp(queue)) as client:
         yield client
 
 

@@ -12,7 +12,7 @@ import pytest
 import onejob
 from onejob import sync
 from onejob.cli import main
-from onejob.cli.trouble import EXITS, MEANINGS
+from onejob.cli.trouble import EXIT_CODE_MEANINGS, EXIT_CODES
 from onejob.core.states import JobState
 from onejob.http.problems import TITLES
 from tests.edges.command_line import ONEJOB, Command
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.usefixtures("bare_surroundings")
 
 
 def test_every_problem_has_an_exit_code_that_the_help_explains() -> None:
-    assert EXITS.keys() == TITLES.keys()
-    assert set(EXITS.values()) < MEANINGS.keys()
+    assert EXIT_CODES.keys() == TITLES.keys()
+    assert set(EXIT_CODES.values()) < EXIT_CODE_MEANINGS.keys()
 
 
 def test_exit_codes_are_the_same_on_an_engine_and_against_a_server(
@@ -191,7 +191,7 @@ def test_the_story_of_a_key_in_the_reserved_scope_is_told_through_both_doors(doo
 
 def test_the_key_of_a_user_is_found_on_the_engine_by_naming_it(on_engine: Command, lasting_url: str) -> None:
     with sync.open(lasting_url, sweep=False) as ledger:
-        own = ledger.acting(tenant="default", user="ann", actor=onejob.Actor.user("ann"), owns_keys=True)
+        own = ledger.acting_as(tenant="default", user="ann", actor=onejob.Actor.user("ann"), owns_keys=True)
         job_id = own.submit("t", idempotency_key="anns").job_id
     assert on_engine("explain", "anns", "--scope", "t").code == 5
     assert on_engine("explain", "anns", "--scope", "t", "--user", "bob").code == 5

@@ -11,7 +11,7 @@ import pytest
 from onejob import sync
 from onejob.cli import ci, waiting
 from onejob.core.key import checked_key
-from onejob.settings import CI_SYSTEMS, CiSurroundings
+from onejob.settings import CI_SYSTEMS, CiEnvironment
 from tests.edges.command_line import ONEJOB, Command
 
 GITHUB = {
@@ -100,9 +100,9 @@ def test_outside_of_ci_the_commit_is_the_key(run: Command, tmp_path: Path) -> No
 
 def test_a_long_key_is_a_digest_that_still_fits() -> None:
     parts = ["x" * 200, "y" * 200]
-    assert ci._joined("github", parts) != ci._joined("github", ["x" * 200, "y" * 201])
-    assert checked_key(ci._joined("github", parts)).startswith("github:sha256:")
-    assert ci._joined("a", ["b:c", "d"]) != ci._joined("a", ["b", "c:d"])
+    assert ci._join_key_parts("github", parts) != ci._join_key_parts("github", ["x" * 200, "y" * 201])
+    assert checked_key(ci._join_key_parts("github", parts)).startswith("github:sha256:")
+    assert ci._join_key_parts("a", ["b:c", "d"]) != ci._join_key_parts("a", ["b", "c:d"])
 
 
 def test_github_is_told_in_its_own_words(
@@ -157,8 +157,8 @@ def test_a_number_of_a_sequence_is_not_waited_for(run: Command) -> None:
 
 
 def test_a_terminal_shows_a_bar() -> None:
-    bars = {waiting._moving(tenths / 10) for tenths in range(200)}
-    assert {len(bar) for bar in bars} == {waiting.WIDTH}
+    bars = {waiting._bar_text(tenths / 10) for tenths in range(200)}
+    assert {len(bar) for bar in bars} == {waiting.BAR_WIDTH}
     assert len(bars) > 10
 
 
@@ -171,11 +171,11 @@ def test_the_bar_is_erased_at_the_end(tmp_path: Path) -> None:
     shown = os.read(main, 65536).decode()
     os.close(main)
     assert "] pending for " in shown
-    assert shown.endswith(waiting.ERASE)
+    assert shown.endswith(waiting.ERASE_LINE)
 
 
 def test_no_known_ci_is_none() -> None:
-    assert CiSurroundings.from_env({"GITHUB_ACTIONS": "false", "CI": "true"}).system == ""
+    assert CiEnvironment.from_env({"GITHUB_ACTIONS": "false", "CI": "true"}).system == ""
 
 
 def _cancel(store: Path, job_id: str) -> None:

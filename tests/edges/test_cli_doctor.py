@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from onejob.cli import doctor, doctor_files, doctor_server
-from onejob.cli.calls import Said
-from onejob.cli.findings import Verdict
+from onejob.cli.calls import ServerReply
+from onejob.cli.findings import CheckStatus
 from tests.edges.command_line import Command, Scripted, said
 from tests.engines.sqlite_files import Direct
 
@@ -142,36 +142,37 @@ def test_an_engine_that_nobody_knows_is_a_failure(run: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ms", "verdict"), [(0.001, Verdict.WARN), (0.3, Verdict.OK), (8.0, Verdict.OK), (90.0, Verdict.WARN)]
+    ("ms", "verdict"),
+    [(0.001, CheckStatus.WARN), (0.3, CheckStatus.OK), (8.0, CheckStatus.OK), (90.0, CheckStatus.WARN)],
 )
-def test_a_sync_that_is_too_fast_or_too_slow_is_a_warning(ms: float, verdict: Verdict) -> None:
-    assert doctor_files.reading(ms).verdict is verdict
+def test_a_sync_that_is_too_fast_or_too_slow_is_a_warning(ms: float, verdict: CheckStatus) -> None:
+    assert doctor_files.fsync_finding(ms).verdict is verdict
 
 
 @pytest.mark.parametrize(
-    ("ms", "verdict"), [(0, Verdict.OK), (-1_500, Verdict.OK), (86_400_000, Verdict.WARN)]
+    ("ms", "verdict"), [(0, CheckStatus.OK), (-1_500, CheckStatus.OK), (86_400_000, CheckStatus.WARN)]
 )
-def test_a_clock_that_was_set_is_a_warning(ms: int, verdict: Verdict) -> None:
-    assert doctor.clock(ms).verdict is verdict
+def test_a_clock_that_was_set_is_a_warning(ms: int, verdict: CheckStatus) -> None:
+    assert doctor.check_engine_clock(ms).verdict is verdict
 
 
 @pytest.mark.parametrize(
-    ("free", "verdict"), [(1 << 20, Verdict.FAIL), (1 << 28, Verdict.WARN), (1 << 40, Verdict.OK)]
+    ("free", "verdict"), [(1 << 20, CheckStatus.FAIL), (1 << 28, CheckStatus.WARN), (1 << 40, CheckStatus.OK)]
 )
-def test_little_room_is_told_in_time(free: int, verdict: Verdict) -> None:
-    assert doctor_files.room(free).verdict is verdict
+def test_little_room_is_told_in_time(free: int, verdict: CheckStatus) -> None:
+    assert doctor_files.check_free_space(free).verdict is verdict
 
 
 @pytest.mark.parametrize(
     ("kind", "verdict"),
-    [("nfs4", Verdict.FAIL), ("tmpfs", Verdict.WARN), ("ext4", Verdict.OK), ("", Verdict.OK)],
+    [("nfs4", CheckStatus.FAIL), ("tmpfs", CheckStatus.WARN), ("ext4", CheckStatus.OK), ("", CheckStatus.OK)],
 )
-def test_a_store_belongs_on_a_local_disk(kind: str, verdict: Verdict) -> None:
-    assert doctor_files.file_system(kind).verdict is verdict
+def test_a_store_belongs_on_a_local_disk(kind: str, verdict: CheckStatus) -> None:
+    assert doctor_files.check_file_system(kind).verdict is verdict
 
 
 def test_the_root_has_a_file_system_where_the_kernel_tells() -> None:
-    assert doctor_files.kind_of_mount(Path("/proc")) in ("proc", "")
+    assert doctor_files.mount_type(Path("/proc")) in ("proc", "")
 
 
 @pytest.fixture
@@ -203,4 +204,4 @@ def test_a_server_whose_engine_is_away_is_not_ready(run: Command) -> None:
 @pytest.mark.parametrize("date", [None, "yesterday", "Thu, 99 Jan 2026 00:00:00 GMT"])
 def test_a_server_without_a_time_is_a_warning(date: str | None) -> None:
     headers = {} if date is None else {"date": date}
-    assert doctor_server.clock(Said(200, headers, b"")).verdict is Verdict.WARN
+    assert doctor_server.check_server_clock(ServerReply(200, headers, b"")).verdict is CheckStatus.WARN

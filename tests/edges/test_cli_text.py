@@ -13,9 +13,9 @@ import pytest
 
 import onejob
 from onejob.cli import show
-from onejob.cli.screen import Screen, clean, span
-from onejob.cli.trouble import MEANINGS
-from onejob.cli.values import length
+from onejob.cli.screen import Screen, format_duration, sanitize
+from onejob.cli.trouble import EXIT_CODE_MEANINGS
+from onejob.cli.values import parse_duration
 from onejob.http.wire import EventOut, KeyOut
 from tests.edges.command_line import ONEJOB, Command
 
@@ -71,7 +71,7 @@ def test_a_conflict_names_the_path_and_the_next_act(on_engine: Command) -> None:
 def test_every_command_has_help_with_an_example(run: Command) -> None:
     overview = run("--help")
     assert overview.code == 0
-    for code, meaning in MEANINGS.items():
+    for code, meaning in EXIT_CODE_MEANINGS.items():
         assert f"{code:<4}{meaning}" in overview.out
     commands = ["serve", "submit", "job", "jobs", "cancel", "explain", "keys", "doctor"]
     acts = [("apikey", act) for act in ("create", "list", "rotate", "revoke")]
@@ -134,16 +134,16 @@ def test_a_full_disk_behind_standard_output_is_told(run: Command) -> None:
 
 
 def test_what_others_wrote_cannot_move_the_cursor() -> None:
-    assert clean(f"a{ESCAPE}[2Jb\nc\u202ed") == "a?[2Jb?c?d"
+    assert sanitize(f"a{ESCAPE}[2Jb\nc\u202ed") == "a?[2Jb?c?d"
 
 
 def test_marks_are_plain_where_the_terminal_has_no_others() -> None:
-    told = "\n".join(show.timeline(Screen(unicode=False, now=NOW), long_story()))
+    told = "\n".join(show.timeline_lines(Screen(unicode=False, now=NOW), long_story()))
     assert told.isascii()
 
 
 def test_a_long_story_says_how_much_is_not_kept() -> None:
-    lines = show.timeline(Screen(now=NOW), long_story())
+    lines = show.timeline_lines(Screen(now=NOW), long_story())
     assert len(lines) == 32 + 1 + 1
     assert lines[8].endswith("… 8 more events, not kept")
     assert "○" in lines[-1]
@@ -176,7 +176,7 @@ def long_story() -> KeyOut:
 
 def test_the_last_column_ends_where_the_terminal_does() -> None:
     screen = Screen(width=40)
-    lines = show.table(screen, ("A", "B"), [("x" * 10, "y" * 100)])
+    lines = show.table_lines(screen, ("A", "B"), [("x" * 10, "y" * 100)])
     assert max(map(len, lines)) == 40
     assert lines[1].endswith("y…")
 
@@ -186,9 +186,9 @@ def test_the_last_column_ends_where_the_terminal_does() -> None:
     [(0, "0 s"), (59, "59 s"), (60, "1 min"), (3_661, "1 h 1 min"), (86_400, "1 d"), (90_061, "1 d 1 h")],
 )
 def test_spans_have_two_units(seconds: int, text: str) -> None:
-    assert span(timedelta(seconds=seconds)) == text
+    assert format_duration(timedelta(seconds=seconds)) == text
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 604_800)])
 def test_lengths_of_time_have_a_unit(text: str, seconds: int) -> None:
-    assert length(text) == timedelta(seconds=seconds)
+    assert parse_duration(text) == timedelta(seconds=seconds)

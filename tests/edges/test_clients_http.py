@@ -9,14 +9,14 @@ from urllib.parse import quote
 import pytest
 
 import onejob
-from onejob.core.facts import U64, changed
+from onejob.core.facts import U64, next_version
 from onejob.core.identity import stream_id
-from onejob.core.receipt import Tended
+from onejob.core.receipt import Maintained
 from onejob.core.roles import Role
 from onejob.core.sequence import StreamCommand
 from onejob.core.step import Facts, Step
 from onejob.credentials import ApiKeys
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from tests.edges.serving import Answer, Client, served
 from tests.edges.sockets import serving
@@ -28,14 +28,14 @@ PATH = f"/api/clients/{quote(CLIENT, safe='')}"
 class Wind(StreamCommand, frozen=True, gc=False, kw_only=True):
     """A client that has been at it for half a million years."""
 
-    def decide(self, facts: Facts, now: int) -> Step[Tended]:
+    def decide(self, facts: Facts, now: int) -> Step[Maintained]:
         assert facts.stream is not None
-        return Step(Tended(True, now), (changed(facts.stream, now, last=U64(2**64 - 3)),))
+        return Step(Maintained(True, now), (next_version(facts.stream, now, last=U64(2**64 - 3)),))
 
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(App(queue)) as client:
+    async with served(HttpApp(queue)) as client:
         yield client
 
 
@@ -125,7 +125,7 @@ async def test_a_whole_number_may_have_a_point(client: Client) -> None:
 
 async def test_numbers_beyond_a_double_travel_in_full_digits(queue: onejob.Ledger, client: Client) -> None:
     await send(client, 1)
-    await queue._ask(Wind(tenant="default", stream_id=stream_id("default", SCOPE, CLIENT)))
+    await queue._execute(Wind(tenant="default", stream_id=stream_id("default", SCOPE, CLIENT)))
     for sequence in (2**64 - 2, 2**64 - 1):
         answer = await client.ask("POST", f"{PATH}/jobs", json.dumps(number(sequence)).encode())
         assert told(answer) == (202, "COMMITTED", sequence, sequence)
@@ -196,7 +196,7 @@ async def test_what_is_no_client_id_is_refused(client: Client) -> None:
 
 
 async def test_a_client_id_is_its_owners_and_operators_look_at_all(queue: onejob.Ledger) -> None:
-    keys = ApiKeys(queue.acting(tenant="acme", user="root", actor=onejob.Actor.user("root")))
+    keys = ApiKeys(queue.acting_as(tenant="acme", user="root", actor=onejob.Actor.user("root")))
     headers = {
         name: b"x-api-key: " + (await keys.create(name, roles=[role])).text.encode()
         for name, role in (
@@ -206,7 +206,7 @@ async def test_a_client_id_is_its_owners_and_operators_look_at_all(queue: onejob
             ("ops", Role.OPERATOR),
         )
     }
-    async with served(App(queue, config=ServiceConfig(auth=True))) as client:
+    async with served(HttpApp(queue, config=ServiceConfig(auth=True))) as client:
         first = await send(client, 1, headers["billing"])
         assert first.body["job"]["actor"] == "client:billing"
         for sequence in (1, 2, 9):
@@ -227,7 +227,7 @@ async def test_a_client_id_is_its_owners_and_operators_look_at_all(queue: onejob
 
 async def test_a_rate_counts_numbers_and_answers_known_ones(queue: onejob.Ledger) -> None:
     config = ServiceConfig(rate_per_second=0.001, rate_burst=2)
-    async with served(App(queue, config=config)) as client:
+    async with served(HttpApp(queue, config=config)) as client:
         batch = [{"type": "w", "input": n} for n in range(50)]
         assert (await send(client, 1, jobs=batch)).status == 202
         assert (await send(client, 9)).code == "SEQUENCE_GAP"

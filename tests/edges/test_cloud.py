@@ -10,16 +10,16 @@ import pytest
 import onejob
 from onejob.core.foreign import StoreKey
 from onejob.core.limits import CostAction, CostLimit, Period
-from onejob.core.money import MICRO
+from onejob.core.money import MICROS_PER_UNIT
 from onejob.core.states import JobState
 from onejob.errors import Invalid, Unavailable, Unknown
-from onejob.http.app import App
-from onejob.http.cloud_wire import STATUS_OF, CloudStatus
+from onejob.http.app import HttpApp
+from onejob.http.cloud_wire import CLOUD_STATUS_BY_STATE, CloudStatus
 from onejob.http.config import ProviderConfig, ServiceConfig
 from onejob.http.problems import Unauthorized
 from onejob.http.request import Scope
-from onejob.intake import Caller, looked_up_id
-from onejob.settings import service_config
+from onejob.intake import Caller, lookup_record_id
+from onejob.settings import load_service_config
 
 from . import clouds
 from .clouds import CONFIG, PATH, Cloud, Told, cloud
@@ -197,8 +197,8 @@ async def test_the_window_is_the_callers(lasting_url: str) -> None:
 
 
 def test_every_state_of_a_job_has_a_status() -> None:
-    assert set(STATUS_OF) == set(JobState)
-    assert set(STATUS_OF.values()) == set(CloudStatus)
+    assert set(CLOUD_STATUS_BY_STATE) == set(JobState)
+    assert set(CLOUD_STATUS_BY_STATE.values()) == set(CloudStatus)
 
 
 async def test_a_hit_tells_the_live_status(lasting_url: str) -> None:
@@ -212,13 +212,13 @@ async def test_a_hit_tells_the_live_status(lasting_url: str) -> None:
 
 async def test_a_foreign_job_is_named(url: str) -> None:
     async with cloud(url) as service:
-        await service.ledger._ask(
+        await service.ledger._execute(
             StoreKey(
                 tenant="default",
-                record_id=looked_up_id(Caller(), "k", "cloud.replicate"),
+                record_id=lookup_record_id(Caller(), "k", "cloud.replicate"),
                 scope="cloud.replicate",
                 key="k",
-                foreign_id="job-xyz789",
+                external_id="job-xyz789",
                 actor="client:local",
                 user="local",
                 ttl_ms=60_000,
@@ -256,7 +256,7 @@ async def test_a_limit_of_nothing_admits_nothing(lasting_url: str) -> None:
 @pytest.mark.parametrize("action", list(CostAction))
 async def test_a_cost_limit_warns_or_blocks(lasting_url: str, action: CostAction) -> None:
     async with cloud(lasting_url) as service:
-        await service.limit(cost_limit=CostLimit(10 * MICRO, Period.DAY, action))
+        await service.limit(cost_limit=CostLimit(10 * MICROS_PER_UNIT, Period.DAY, action))
         assert (await service.submit("a", estimated_cost=7)).cost_limit_warning is None
         near = await service.submit("b", estimated_cost="1.5")
         assert near.cost_limit_warning is not None
@@ -270,7 +270,7 @@ async def test_a_cost_limit_warns_or_blocks(lasting_url: str, action: CostAction
 
 async def test_an_estimate_may_come_from_arithmetic(lasting_url: str) -> None:
     async with cloud(lasting_url) as service:
-        await service.limit(cost_limit=CostLimit(10 * MICRO, Period.DAY))
+        await service.limit(cost_limit=CostLimit(10 * MICROS_PER_UNIT, Period.DAY))
         assert (await service.submit("a", estimated_cost=1.1 * 3)).success
         assert (await service.submit("b", estimated_cost=2 / 3)).success
         assert (await service.standing()).money_held == 3_300_000 + 666_667
@@ -306,7 +306,7 @@ async def test_who_is_not_known_gets_no_two_hundred() -> None:
 
     async with (
         onejob.open("memory://", sweep=False) as ledger,
-        served(App(ledger, authenticate=nobody)) as client,
+        served(HttpApp(ledger, authenticate=nobody)) as client,
     ):
         reply = await client.post(PATH + "replicate", CONFIG)
         assert (reply.status, reply.code) == (401, "UNAUTHORIZED")
@@ -321,7 +321,7 @@ async def test_trouble_of_the_store_is_no_success_and_tells_no_place(
         async def fails(command: Any) -> Any:
             return trouble
 
-        monkeypatch.setattr(service.ledger._gate, "result", fails)
+        monkeypatch.setattr(service.ledger._gate, "execute_one", fails)
         told = await service.submit("k")
         assert not told.success
         assert "repeat with the same key" in str(told.error)
@@ -332,9 +332,9 @@ async def test_a_key_that_python_holds_is_uploading(url: str) -> None:
     keys = onejob.IdempotencyConfig(pending_wait_timeout=0)
     async with onejob.open(url, config=keys, sweep=False) as ledger:
         held = await ledger.check_or_reserve("cloud.replicate", CONFIG, idempotency_key="k")
-        assert isinstance(held, onejob.Reservation)
-        async with served(App(ledger)) as client:
-            told = await Cloud(client, ledger, App(ledger)).submit("k")
+        assert isinstance(held, onejob.HeldKey)
+        async with served(HttpApp(ledger)) as client:
+            told = await Cloud(client, ledger, HttpApp(ledger)).submit("k")
             assert (told.success, told.job_id, told.status) == (True, held.job_id, "uploading")
             assert (told.idempotent_hit, told.data_uploaded) == (True, False)
 
@@ -351,9 +351,9 @@ def test_settings_that_cannot_be_meant_stop_the_start(tmp_path: Any) -> None:
     ):
         file.write_text(text)
         with pytest.raises(Invalid):
-            service_config(str(file), {})
+            load_service_config(str(file), {})
     with pytest.raises(Invalid):
-        service_config(None, {"ONEJOB_PROVIDERS": "replicate"})
+        load_service_config(None, {"ONEJOB_PROVIDERS": "replicate"})
 
 
 @pytest.mark.parametrize("where", ["nowhere", "json:", "no_such_module:f", "json:no_such", "json:__doc__"])
@@ -361,7 +361,7 @@ async def test_a_hook_that_is_not_there_stops_the_start(where: str) -> None:
     async with onejob.open("memory://", sweep=False) as ledger:
         config = ServiceConfig(providers={"replicate": ProviderConfig(prepare=where)})
         with pytest.raises(Invalid, match=r"providers\.replicate\.prepare"):
-            App(ledger, config=config)
+            HttpApp(ledger, config=config)
 
 
 def _yields(preparation: Any) -> Any:
@@ -388,7 +388,7 @@ async def test_a_hook_that_would_never_run_stops_the_start(
     monkeypatch.setattr(clouds, "hook", hook, raising=False)
     config = ServiceConfig(providers={"p": ProviderConfig(prepare=f"{clouds.__name__}:hook")})
     async with onejob.open("memory://", sweep=False) as ledger:
-        for given in (partial(App, ledger, config=config), partial(App, ledger, prepare={"p": hook})):
+        for given in (partial(HttpApp, ledger, config=config), partial(HttpApp, ledger, prepare={"p": hook})):
             with pytest.raises(Invalid, match="has a yield"):
                 given()
 

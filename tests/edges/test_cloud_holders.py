@@ -35,7 +35,7 @@ async def test_leaving_gives_some_time_then_frees_the_key(lasting_url: str) -> N
         tasks = [begin(service, "a"), asyncio.create_task(service.submit("b", provider="other"))]
         await upload.begun.wait()
         await until(blocking.begun.is_set)
-        leaving = asyncio.create_task(service.app.preparations.leave(0.3))
+        leaving = asyncio.create_task(service.app.preparations.shut_down(0.3))
         await asyncio.sleep(0)
         assert "being stopped" in str((await service.submit("c")).error)
         for told in await asyncio.gather(*tasks):
@@ -51,7 +51,7 @@ async def test_a_preparation_that_ends_while_the_server_leaves_is_kept(lasting_u
     async with cloud(lasting_url, replicate=upload) as service:
         first = begin(service)
         await upload.begun.wait()
-        leaving = asyncio.create_task(service.app.preparations.leave(20))
+        leaving = asyncio.create_task(service.app.preparations.shut_down(20))
         await asyncio.sleep(0)
         upload.go.set()
         assert (await first).data_uploaded
@@ -68,12 +68,12 @@ async def test_threads_of_hooks_do_not_keep_a_process_alive(lasting_url: str) ->
         assert (await first).success
 
 
-async def abandoned(service: Cloud, **lease: float) -> onejob.Reservation:
+async def abandoned(service: Cloud, **lease: float) -> onejob.HeldKey:
     """A key whose holder is gone."""
     held = await service.ledger.check_or_reserve(
         "cloud.replicate", CONFIG, idempotency_key="k", lease=timedelta(**lease)
     )
-    assert isinstance(held, onejob.Reservation)
+    assert isinstance(held, onejob.HeldKey)
     return held
 
 
@@ -135,6 +135,6 @@ async def test_whoever_watches_a_holder_is_released_when_the_server_leaves(lasti
         await abandoned(service, hours=1)
         waiting = begin(service)
         await asyncio.sleep(0.05)
-        await service.app.preparations.leave(0)
+        await service.app.preparations.shut_down(0)
         async with asyncio.timeout(5):
             assert "being stopped" in str((await waiting).error)

@@ -255,7 +255,7 @@ async def test_a_hook_that_hears_nothing_is_left_alone_and_changes_nothing(
         assert "too many preparations" in str((await service.submit("k")).error)
         deaf.go.set()
         blocking.go.set()
-        await until(lambda: not service.app.preparations.closed_to_new)
+        await until(lambda: not service.app.preparations.refusal_reason)
         (job,) = await service.ledger.jobs()
         assert job.state is JobState.PREPARING  # what came late was not settled
         assert (await service.submit("k")).job_id == job.id

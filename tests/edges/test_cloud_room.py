@@ -6,7 +6,7 @@ import pytest
 
 import onejob
 from onejob.core.limits import CostAction, CostLimit, Period
-from onejob.core.money import MICRO
+from onejob.core.money import MICROS_PER_UNIT
 from onejob.core.states import JobState
 from onejob.http.config import ServiceConfig
 
@@ -70,10 +70,10 @@ async def test_a_full_quota_refuses_before_anything_is_prepared(lasting_url: str
 async def test_money_is_held_during_the_preparation_and_a_warning_is_told(lasting_url: str) -> None:
     upload = Upload()
     async with cloud(lasting_url, replicate=upload) as service:
-        await service.limit(cost_limit=CostLimit(10 * MICRO, Period.DAY, CostAction.BLOCK))
+        await service.limit(cost_limit=CostLimit(10 * MICROS_PER_UNIT, Period.DAY, CostAction.BLOCK))
         first = begin(service, "a", estimated_cost=9)
         await upload.begun.wait()
-        assert (await service.standing()).money_held == 9 * MICRO
+        assert (await service.standing()).money_held == 9 * MICROS_PER_UNIT
         assert "Cost limit exceeded" in str((await service.submit("b", estimated_cost=2)).error)
         upload.go.set()
         assert str((await first).cost_limit_warning).startswith("Cost limit")
@@ -86,7 +86,7 @@ async def test_a_lost_slot_is_told_before_the_job_can_run(url: str, monkeypatch:
         await service.limit(max_concurrent=1)
         renewed = asyncio.Event()
 
-        async def stalled(held: onejob.Reservation) -> onejob.Reservation:
+        async def stalled(held: onejob.HeldKey) -> onejob.HeldKey:
             await renewed.wait()
             return await onejob.Ledger.renew(service.ledger, held)
 
@@ -119,7 +119,7 @@ async def test_a_renewal_without_a_slot_stops_the_upload(
         await upload.begun.wait()
         (seen,) = upload.seen
 
-        async def late(held: onejob.Reservation) -> onejob.Reservation:
+        async def late(held: onejob.HeldKey) -> onejob.HeldKey:
             await asyncio.sleep(0.5)
             await limit(service.ledger, max_concurrent=0)
             return await onejob.Ledger.renew(service.ledger, held)

@@ -14,8 +14,8 @@ from uvicorn.server import ServerState
 
 from onejob.http.config import ServiceConfig
 from onejob.http.heads import HeadReader
-from onejob.http.protocol import Connection, guarded
-from onejob.http.reading import Reading
+from onejob.http.protocol import Connection, connection_class
+from onejob.http.reading import RequestReader
 
 from .sockets import replies
 
@@ -80,7 +80,7 @@ async def written(config: ServiceConfig, pieces: list[bytes]) -> list[bytes]:
             self.reading.set()
 
     settings = Config(app, interface="asgi3", log_config=None, proxy_headers=False)
-    connection = guarded(config, lambda request_id, status: None)(settings, ServerState(), {})
+    connection = connection_class(config, lambda request_id, status: None)(settings, ServerState(), {})
     transport = Transport()
     transport.resume_reading()
     connection.connection_made(transport)
@@ -127,5 +127,5 @@ def test_what_we_lean_on_in_uvicorn_is_there() -> None:
 
 def test_everything_that_the_parser_may_call_is_ours() -> None:
     called = [name for name in vars(httptools_impl.HttpToolsProtocol) if name.startswith("on_")]
-    ours = {name for room in (Connection, Reading, HeadReader) for name in vars(room)}
+    ours = {name for room in (Connection, RequestReader, HeadReader) for name in vars(room)}
     assert set(called) - ours == {"on_response_complete"}  # which nobody calls here

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from onejob.http.departures import HELD_BYTES_MAX, Departing, Departures
+from onejob.http.departures import CORKED_BYTES_MAX, CorkedTransport, CorkedWrites
 
 
 class Below(asyncio.Transport):
@@ -39,12 +39,14 @@ def told() -> list[str]:
 
 
 @pytest.fixture
-def pair(told: list[str]) -> tuple[Departing, Departing]:
-    departures = Departures()
-    return Departing(Below("a", told), departures), Departing(Below("b", told), departures)
+def pair(told: list[str]) -> tuple[CorkedTransport, CorkedTransport]:
+    departures = CorkedWrites()
+    return CorkedTransport(Below("a", told), departures), CorkedTransport(Below("b", told), departures)
 
 
-async def test_answers_of_one_turn_leave_together(pair: tuple[Departing, Departing], told: list[str]) -> None:
+async def test_answers_of_one_turn_leave_together(
+    pair: tuple[CorkedTransport, CorkedTransport], told: list[str]
+) -> None:
     a, b = pair
     for size in (1, 2):
         a.write(b"x" * size)
@@ -55,10 +57,10 @@ async def test_answers_of_one_turn_leave_together(pair: tuple[Departing, Departi
 
 
 async def test_a_broken_connection_keeps_no_answer_from_the_others(told: list[str]) -> None:
-    departures = Departures()
+    departures = CorkedWrites()
     broken, whole = Below("broken", told), Below("whole", told)
     broken.broken = True
-    one, other = Departing(broken, departures), Departing(whole, departures)
+    one, other = CorkedTransport(broken, departures), CorkedTransport(whole, departures)
     for _ in range(2):
         one.write(b"x")
         other.write(b"y")
@@ -68,7 +70,7 @@ async def test_a_broken_connection_keeps_no_answer_from_the_others(told: list[st
 
 async def test_nothing_is_written_to_a_connection_that_closes(told: list[str]) -> None:
     below = Below("a", told)
-    closing = Departing(below, Departures())
+    closing = CorkedTransport(below, CorkedWrites())
     closing.write(b"x")
     below.closing = True
     await asyncio.sleep(0)
@@ -76,7 +78,7 @@ async def test_nothing_is_written_to_a_connection_that_closes(told: list[str]) -
 
 
 async def test_what_is_written_later_leaves_in_a_later_turn(
-    pair: tuple[Departing, Departing], told: list[str]
+    pair: tuple[CorkedTransport, CorkedTransport], told: list[str]
 ) -> None:
     for _ in range(2):
         pair[0].write(b"x")
@@ -86,7 +88,7 @@ async def test_what_is_written_later_leaves_in_a_later_turn(
 
 @pytest.mark.parametrize(("end", "word"), [("close", "closed"), ("write_eof", "eof")])
 async def test_nothing_is_said_after_the_end(
-    pair: tuple[Departing, Departing], told: list[str], end: str, word: str
+    pair: tuple[CorkedTransport, CorkedTransport], told: list[str], end: str, word: str
 ) -> None:
     pair[0].write(b"last")
     getattr(pair[0], end)()
@@ -94,22 +96,26 @@ async def test_nothing_is_said_after_the_end(
     assert told == ["a 4", f"a {word}"]
 
 
-async def test_after_the_end_nothing_is_written(pair: tuple[Departing, Departing], told: list[str]) -> None:
+async def test_after_the_end_nothing_is_written(
+    pair: tuple[CorkedTransport, CorkedTransport], told: list[str]
+) -> None:
     pair[0].write_eof()
     pair[0].write(b"100 Continue")
     await asyncio.sleep(0)
     assert told == ["a eof"]
 
 
-async def test_whoever_is_cut_off_is_told_no_more(pair: tuple[Departing, Departing], told: list[str]) -> None:
+async def test_whoever_is_cut_off_is_told_no_more(
+    pair: tuple[CorkedTransport, CorkedTransport], told: list[str]
+) -> None:
     pair[0].write(b"lost")
     pair[0].abort()
     await asyncio.sleep(0)
     assert told == ["a aborted"]
 
 
-async def test_much_is_not_held_back(pair: tuple[Departing, Departing], told: list[str]) -> None:
-    pair[0].write(b"x" * (HELD_BYTES_MAX + 1))
-    assert told == [f"a {HELD_BYTES_MAX + 1}"]
+async def test_much_is_not_held_back(pair: tuple[CorkedTransport, CorkedTransport], told: list[str]) -> None:
+    pair[0].write(b"x" * (CORKED_BYTES_MAX + 1))
+    assert told == [f"a {CORKED_BYTES_MAX + 1}"]
     await asyncio.sleep(0)
-    assert told == [f"a {HELD_BYTES_MAX + 1}"]
+    assert told == [f"a {CORKED_BYTES_MAX + 1}"]

@@ -6,17 +6,17 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import pytest
 
 import onejob
-from onejob.core.ids import parse_id
+from onejob.core.ids import parse_job_id
 from onejob.core.lookup import LookUpJob
-from onejob.core.roles import Act
+from onejob.core.roles import Permission
 from onejob.credentials import ApiKeys
 from onejob.http import events, pour
-from onejob.http.answers import Answer
-from onejob.http.app import App
+from onejob.http.answers import Response
+from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.http.request import Request
 from onejob.http.routes import Route
-from onejob.tail import Tail
+from onejob.tail import JobWatcher
 from tests.edges.serving import Client, Frame, Watching, served
 
 CREATED = Frame(0, "submitted", None)
@@ -25,7 +25,7 @@ NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(App(queue)) as client:
+    async with served(HttpApp(queue)) as client:
         yield client
 
 
@@ -37,9 +37,9 @@ async def watched(client: Client, job_id: str, *headers: bytes, query: str = "")
     return await client.watch(f"/api/jobs/{job_id}/events{query}", *headers)
 
 
-async def until_nobody_watches(tail: Tail) -> None:
+async def until_nobody_watches(tail: JobWatcher) -> None:
     async with asyncio.timeout(5):
-        while tail.watchers or tail._task is not None:
+        while tail.watcher_count or tail._task is not None:
             await asyncio.sleep(0.01)
 
 
@@ -54,7 +54,7 @@ async def test_an_ended_job_is_told_and_the_answer_ends(queue: onejob.Ledger, cl
     assert names(frames) == [(0, "submitted"), (1, "cancelled"), (None, "end")]
     assert frames[-1].data == {"state": "cancelled"}
     assert frames[-2].data["actor"] == "client:local"
-    await until_nobody_watches(queue.tail)
+    await until_nobody_watches(queue.job_watcher)
 
 
 async def test_what_happens_is_told_when_it_happens(queue: onejob.Ledger, client: Client) -> None:
@@ -103,7 +103,7 @@ async def test_a_browser_that_has_seen_the_end_is_told_to_stay_away(
     assert "content-length" not in answer.headers
     frames = await (await watched(client, job_id, query="?cursor=1")).all()
     assert names(frames) == [(None, "end")]
-    await until_nobody_watches(queue.tail)
+    await until_nobody_watches(queue.job_watcher)
 
 
 async def test_what_is_no_longer_kept_is_a_gap(queue: onejob.Ledger, client: Client) -> None:
@@ -124,13 +124,13 @@ async def test_what_is_no_longer_kept_is_a_gap(queue: onejob.Ledger, client: Cli
 
 async def test_a_slow_watcher_misses_what_is_no_longer_kept_and_is_told_so(queue: onejob.Ledger) -> None:
     made = await queue.submit("t", idempotency_key="k")
-    async with queue.tail.watching("default", parse_id(made.job_id)) as watched:
+    async with queue.job_watcher.watch("default", parse_job_id(made.job_id)) as watched:
         for last in (20, 40, 60):
             for _ in range(20):
                 await queue.forget("k", scope="t")
-            while watched.last < last:
-                assert await watched.wait(watched.news, 10)
-        assert [index for index, _ in watched.since(5)] == [6, 7, *range(37, 61)]
+            while watched.last_event_index < last:
+                assert await watched.wait_for_change(watched.version, 10)
+        assert [index for index, _ in watched.events_after(5)] == [6, 7, *range(37, 61)]
 
 
 @pytest.mark.parametrize("place", ["-1", "x", "1.5.2", "", "%00", "9" * 400, "%D9%A1"])
@@ -153,43 +153,43 @@ async def test_a_cursor_of_what_has_not_happened_is_not_found(queue: onejob.Ledg
 async def test_a_job_that_is_not_there_or_not_yours_is_not_found(
     queue: onejob.Ledger, client: Client
 ) -> None:
-    other = queue.acting(tenant="other", user="u", actor=onejob.Actor.user("u"))
+    other = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
     theirs = (await other.submit("t")).job_id
     for job_id in (NOBODY, theirs):
         answer = await client.get(f"/api/jobs/{job_id}/events")
         assert (answer.status, answer.code) == (404, "NOT_FOUND")
     assert (await client.get("/api/jobs/x/events")).status == 400
     assert (await client.get(f"/api/jobs/{theirs}/events?x=1")).status == 400
-    await until_nobody_watches(queue.tail)
+    await until_nobody_watches(queue.job_watcher)
 
 
 async def test_a_client_that_leaves_frees_everything(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     answers = [await watched(client, job_id) for _ in range(20)]
-    assert queue.tail.watchers == 20
+    assert queue.job_watcher.watcher_count == 20
     for answer in answers[1:]:
         answer.go()
     async with asyncio.timeout(5):
-        while queue.tail.watchers > 1:
+        while queue.job_watcher.watcher_count > 1:
             await asyncio.sleep(0.01)
-    assert queue.tail._task is not None
+    assert queue.job_watcher._task is not None
     answers[0].go()
-    await until_nobody_watches(queue.tail)
-    assert not queue.tail._jobs
+    await until_nobody_watches(queue.job_watcher)
+    assert not queue.job_watcher._jobs
 
 
 async def test_there_is_room_for_so_many_and_half_of_it_for_one_tenant(queue: onejob.Ledger) -> None:
-    tail = queue._host.tail = Tail(queue._gate, watchers_max=4)
-    async with served(App(queue)) as client:
+    tail = queue._runtime.job_watcher = JobWatcher(queue._gate, watchers_max=4)
+    async with served(HttpApp(queue)) as client:
         job_id = (await queue.submit("t")).job_id
         first, second = [await watched(client, job_id) for _ in range(2)]
         full = await client.get(f"/api/jobs/{job_id}/events")
         assert (full.status, full.code) == (429, "RATE_LIMITED")
         assert int(full.headers["retry-after"]) > 0
-        other = queue.acting(tenant="other", user="u", actor=onejob.Actor.user("u"))
-        theirs = parse_id((await other.submit("t")).job_id)
-        async with tail.watching("other", theirs), tail.watching("other", theirs):
-            assert tail.watchers == 4
+        other = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
+        theirs = parse_job_id((await other.submit("t")).job_id)
+        async with tail.watch("other", theirs), tail.watch("other", theirs):
+            assert tail.watcher_count == 4
         for answer in (first, second):
             answer.go()
         await until_nobody_watches(tail)
@@ -212,7 +212,7 @@ async def test_nobody_watches_for_longer_than_a_credential_is_trusted(
     monkeypatch.setattr(events, "PING_SECONDS", 0.05)
     job_id = (await queue.submit("t")).job_id
     assert names(await (await watched(client, job_id)).all()) == [(0, "submitted")]
-    await until_nobody_watches(queue.tail)
+    await until_nobody_watches(queue.job_watcher)
 
 
 async def test_a_job_that_is_erased_ends_the_story(queue: onejob.Ledger, client: Client) -> None:
@@ -234,18 +234,18 @@ async def test_all_watched_jobs_are_read_in_one_batch_and_none_while_nobody_watc
         return await execute(commands)
 
     monkeypatch.setattr(queue._gate, "execute", counted)
-    ids = [parse_id((await queue.submit("t", n)).job_id) for n in range(3)]
-    tail = queue.tail
+    ids = [parse_job_id((await queue.submit("t", n)).job_id) for n in range(3)]
+    tail = queue.job_watcher
     async with (
-        tail.watching("default", ids[0]),
-        tail.watching("default", ids[0]),
-        tail.watching("default", ids[1]),
-        tail.watching("default", ids[2]) as last,
+        tail.watch("default", ids[0]),
+        tail.watch("default", ids[0]),
+        tail.watch("default", ids[1]),
+        tail.watch("default", ids[2]) as last,
     ):
         assert looks == [1] * 4
-        news = last.news
+        news = last.version
         await queue.cancel((await queue.jobs(limit=1))[0].id)
-        assert await last.wait(news, 10)
+        assert await last.wait_for_change(news, 10)
         assert looks[4:] == [3] * len(looks[4:])
     seen = len(looks)
     await asyncio.sleep(0.25)
@@ -280,9 +280,9 @@ async def test_a_closed_tail_lets_its_watchers_go_without_an_end(
     job_id = (await queue.submit("t")).job_id
     answer = await watched(client, job_id)
     await anext(answer)
-    queue.tail.close()
+    queue.job_watcher.close()
     assert names(await answer.all()) == [(0, "submitted")]
-    await until_nobody_watches(queue.tail)
+    await until_nobody_watches(queue.job_watcher)
     late = await watched(client, job_id)
     assert names(await late.all()) == []
 
@@ -292,13 +292,13 @@ async def test_a_server_that_leaves_waits_for_no_watcher(queue: onejob.Ledger, c
     await anext(answer)
     client.server.should_exit = True
     assert names(await answer.all()) == [(0, "submitted")]
-    await until_nobody_watches(queue.tail)
+    await until_nobody_watches(queue.job_watcher)
 
 
 async def test_a_client_that_takes_nothing_is_given_up(
     queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pour, "PIECE_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(pour, "CHUNK_SECONDS_MAX", 0.1)
     closed = asyncio.Event()
 
     async def pieces() -> AsyncGenerator[bytes, None]:
@@ -308,11 +308,11 @@ async def test_a_client_that_takes_nothing_is_given_up(
         finally:
             closed.set()
 
-    async def endless(request: Request) -> Answer:
-        return Answer(200, b"", (), pieces())
+    async def endless(request: Request) -> Response:
+        return Response(200, b"", (), pieces())
 
-    route = Route("GET", "/endless", endless, Act.READ, "Never end")
-    async with served(App(queue, more=(route,))) as client:
+    route = Route("GET", "/endless", endless, Permission.READ, "Never end")
+    async with served(HttpApp(queue, extra_routes=(route,))) as client:
         await client.watch("/endless")
         async with asyncio.timeout(10):
             await closed.wait()
@@ -320,7 +320,7 @@ async def test_a_client_that_takes_nothing_is_given_up(
 
 async def test_a_rejected_preparation_is_told(queue: onejob.Ledger, client: Client) -> None:
     held = await queue.check_or_reserve("t", idempotency_key="k")
-    assert isinstance(held, onejob.Reservation)
+    assert isinstance(held, onejob.HeldKey)
     answer = await watched(client, held.job_id)
     await queue.reject(held, b"no")
     assert names(await answer.all()) == [(0, "submitted"), (1, "failed"), (None, "end")]
@@ -334,7 +334,7 @@ async def test_a_revoked_credential_ends_what_it_watches(
     keys = ApiKeys(queue)
     made = await keys.create("watcher", roles=["submitter"])
     job_id = (await queue.submit("t", idempotency_key="k")).job_id
-    async with served(App(queue, config=ServiceConfig(auth=True))) as client:
+    async with served(HttpApp(queue, config=ServiceConfig(auth=True))) as client:
         answer = await watched(client, job_id, b"authorization: Bearer " + made.text.encode())
         assert names([await anext(answer), await anext(answer)]) == [(0, "submitted")]
         await keys.revoke(made.key.id)
@@ -343,4 +343,4 @@ async def test_a_revoked_credential_ends_what_it_watches(
         assert names(await answer.all()) == []
         again = await watched(client, job_id, b"authorization: Bearer " + made.text.encode())
         assert again.status == 401
-        await until_nobody_watches(queue.tail)
+        await until_nobody_watches(queue.job_watcher)

@@ -10,11 +10,11 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 import onejob
-from onejob.core.roles import Act
-from onejob.http.answers import Answer
-from onejob.http.app import App
+from onejob.core.roles import Permission
+from onejob.http.answers import Response
+from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.protocol import Connection, guarded
+from onejob.http.protocol import Connection, connection_class
 from onejob.http.request import Request
 from onejob.http.routes import Route
 
@@ -49,7 +49,7 @@ class Caller:
 
     def __init__(self, app: Application, **config: Any) -> None:
         settings = Config(app, interface="asgi3", log_config=None, proxy_headers=False)
-        made = guarded(ServiceConfig(**config), lambda request_id, status: None)
+        made = connection_class(ServiceConfig(**config), lambda request_id, status: None)
         self.connection: Connection = made(settings, ServerState(), {})
         self.transport = Transport()
         self.connection.connection_made(self.transport)
@@ -75,7 +75,7 @@ def submission(key: str) -> bytes:
     return request("POST", "/api/jobs", BODY, b"idempotency-key: " + key.encode())
 
 
-def by_messages(app: App) -> Application:
+def by_messages(app: HttpApp) -> Application:
     """The same application behind something that only knows ASGI."""
 
     async def plain(scope: Any, receive: Any, send: Any) -> None:
@@ -87,24 +87,24 @@ def by_messages(app: App) -> Application:
     return plain
 
 
-async def bodiless(request: Request) -> Answer:
-    return Answer(204, b"", ((b"x-kind", b"none"),))
+async def bodiless(request: Request) -> Response:
+    return Response(204, b"", ((b"x-kind", b"none"),))
 
 
-async def split(request: Request) -> Answer:
-    return Answer(200, b"", ((b"x-kind", b"a\r\nx-forged: b"),))
+async def split(request: Request) -> Response:
+    return Response(200, b"", ((b"x-kind", b"a\r\nx-forged: b"),))
 
 
 MORE = (
-    Route("POST", "/test/bodiless", bodiless, Act.READ, "Say nothing"),
-    Route("POST", "/test/split", split, Act.READ, "Say too much"),
+    Route("POST", "/test/bodiless", bodiless, Permission.READ, "Say nothing"),
+    Route("POST", "/test/split", split, Permission.READ, "Say too much"),
 )
 
 
 @pytest.fixture
-async def app() -> AsyncIterator[App]:
+async def app() -> AsyncIterator[HttpApp]:
     async with onejob.open("memory://", sweep=False) as ledger:
-        yield App(ledger, more=MORE)
+        yield HttpApp(ledger, extra_routes=MORE)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ async def app() -> AsyncIterator[App]:
         submission("known"),
     ],
 )
-async def test_an_answer_is_the_same_with_messages_and_without(app: App, asked: bytes) -> None:
+async def test_an_answer_is_the_same_with_messages_and_without(app: HttpApp, asked: bytes) -> None:
     await Caller(app).ask(submission("known"))
     whole = await Caller(app).ask(asked)
     told = await Caller(by_messages(app)).ask(asked)
@@ -127,7 +127,7 @@ async def test_an_answer_is_the_same_with_messages_and_without(app: App, asked: 
     assert b"x-request-id: " in whole[0]
 
 
-async def test_a_client_that_does_not_read_is_waited_for(app: App) -> None:
+async def test_a_client_that_does_not_read_is_waited_for(app: HttpApp) -> None:
     caller = Caller(app)
     caller.connection.pause_writing()
     caller.connection.data_received(submission("k"))
@@ -140,7 +140,7 @@ async def test_a_client_that_does_not_read_is_waited_for(app: App) -> None:
     assert caller.transport.written[0].startswith(b"HTTP/1.1 202 ")
 
 
-async def test_nothing_is_written_to_a_client_that_left(app: App) -> None:
+async def test_nothing_is_written_to_a_client_that_left(app: HttpApp) -> None:
     caller = Caller(app)
     caller.connection.pause_writing()
     caller.connection.data_received(submission("k"))
@@ -153,7 +153,7 @@ async def test_nothing_is_written_to_a_client_that_left(app: App) -> None:
     assert b"idempotent-replayed: true" in again[0], "it was done, though nobody heard of it"
 
 
-async def test_piped_duplicates_are_answered_in_order(app: App) -> None:
+async def test_piped_duplicates_are_answered_in_order(app: HttpApp) -> None:
     first = await Caller(app).ask(submission("a"), submission("b"), submission("a"), request("GET", "/x"))
     assert [re.findall(rb'"key":"(\w)"|NOT_FOUND', piece)[:1] for piece in first] == [
         [b"a"],
@@ -164,7 +164,7 @@ async def test_piped_duplicates_are_answered_in_order(app: App) -> None:
     assert [b"idempotent-replayed" in piece for piece in first] == [False, False, True, False]
 
 
-async def test_a_header_with_a_line_break_is_not_sent(app: App) -> None:
+async def test_a_header_with_a_line_break_is_not_sent(app: HttpApp) -> None:
     caller = Caller(app)
     assert await caller.ask(request("POST", "/test/split")) == []
     assert caller.transport.closed
@@ -178,11 +178,11 @@ def _same(piece: bytes) -> bytes:
     "end", [BaseException(), BaseExceptionGroup("g", [ValueError()]), SystemExit(1)], ids=repr
 )
 async def test_whatever_a_handler_raises_is_answered(queue: onejob.Ledger, end: BaseException) -> None:
-    async def handler(request: Request) -> Answer:
+    async def handler(request: Request) -> Response:
         raise end
 
-    route = Route("GET", "/odd", handler, Act.READ, "Raises", None, None)
-    (given,) = await Caller(App(queue, more=(route,))).ask(request("GET", "/odd"))
+    route = Route("GET", "/odd", handler, Permission.READ, "Raises", None, None)
+    (given,) = await Caller(HttpApp(queue, extra_routes=(route,))).ask(request("GET", "/odd"))
     assert given.startswith(b"HTTP/1.1 500 ")
 
 

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import onejob
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from tests.edges.serving import served
 from tests.edges.sockets import Server, everything, serving
 
@@ -36,7 +36,7 @@ def refusals(server: Server) -> dict[str, float]:
 
 
 async def test_every_path_that_can_be_got_gives_its_head_alone(queue: onejob.Ledger) -> None:
-    app = App(queue)
+    app = HttpApp(queue)
     job_id = (await queue.submit("t", idempotency_key="k")).job_id
     (attempt,) = await queue.claim("t", start=True)
     await queue.finish(attempt, {"done": True})
@@ -55,7 +55,7 @@ async def test_every_path_that_can_be_got_gives_its_head_alone(queue: onejob.Led
                 )
             ), path
             assert ("content-length" in head.headers) == ("content-length" in got.headers)
-        assert not queue.tail.watchers, "the head of a stream is no stream"
+        assert not queue.job_watcher.watcher_count, "the head of a stream is no stream"
 
 
 def test_a_head_has_no_body_and_the_connection_goes_on(server: Server) -> None:

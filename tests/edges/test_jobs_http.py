@@ -12,8 +12,8 @@ from onejob.clock import FakeClock
 from onejob.conformance.samples import TYPE, a_record
 from onejob.core.facts import Kind
 from onejob.engines.memory import MemoryEngine
-from onejob.host import Host
-from onejob.http.app import App
+from onejob.host import Runtime
+from onejob.http.app import HttpApp
 from onejob.ids import SystemIds
 from onejob.intake import Caller
 from tests.edges.serving import Client, served
@@ -23,7 +23,7 @@ NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(App(queue)) as client:
+    async with served(HttpApp(queue)) as client:
         yield client
 
 
@@ -187,9 +187,9 @@ async def test_a_foreign_job_is_named_in_the_body_and_has_no_path_here(clock: Fa
     engine = MemoryEngine(clock)
     record = a_record("k", "default", foreign_id="ec2-77", fingerprint=b"")
     engine.facts[Kind.RECORD][record.id] = record
-    host = Host(engine, onejob.IdempotencyConfig(), clock=clock, ids=SystemIds())
+    host = Runtime(engine, onejob.IdempotencyConfig(), clock=clock, ids=SystemIds())
     ledger = onejob.Ledger(host, Caller())
-    async with ledger, served(App(ledger)) as client:
+    async with ledger, served(HttpApp(ledger)) as client:
         answer = await client.post("/api/jobs", {"type": TYPE}, b"idempotency-key: k")
         assert (answer.status, answer.body["job"], answer.body["jobId"]) == (202, None, "ec2-77")
         assert answer.headers["idempotent-replayed"] == "true"

@@ -11,7 +11,7 @@ import onejob
 from onejob.core.receipt import Reason
 from onejob.core.states import JobState
 from onejob.errors import LeaseLost, SubmissionRefused, Unavailable, Unknown
-from onejob.keeping import Keeping, carried_out, kept
+from onejob.keeping import LeaseRenewal, run_under_lease, run_while_renewing
 
 from .clouds import until
 
@@ -25,17 +25,17 @@ async def ledger(url: str) -> AsyncIterator[onejob.Ledger]:
         yield opened
 
 
-async def held(ledger: onejob.Ledger, key: str = "k", **options: Any) -> onejob.Reservation:
+async def held(ledger: onejob.Ledger, key: str = "k", **options: Any) -> onejob.HeldKey:
     taken = await ledger.check_or_reserve("train", {"a": 1}, idempotency_key=key, **options)
-    assert isinstance(taken, onejob.Reservation)
+    assert isinstance(taken, onejob.HeldKey)
     return taken
 
 
 async def test_what_the_work_gives_is_the_receipt(ledger: onejob.Ledger) -> None:
-    async def work(keeping: Keeping) -> bytes:
+    async def work(keeping: LeaseRenewal) -> bytes:
         return b"done"
 
-    receipt = await carried_out(ledger, await held(ledger), work)
+    receipt = await run_under_lease(ledger, await held(ledger), work)
     assert (receipt.created, receipt.receipt) == (True, b"done")
     again = await ledger.check_or_reserve("train", {"a": 1}, idempotency_key="k")
     assert isinstance(again, onejob.Receipt)
@@ -43,22 +43,22 @@ async def test_what_the_work_gives_is_the_receipt(ledger: onejob.Ledger) -> None
 
 
 async def test_a_key_without_a_job_is_kept_too(ledger: onejob.Ledger) -> None:
-    async def work(keeping: Keeping) -> bytes:
-        begin = keeping.until
-        await until(lambda: keeping.until > begin)
+    async def work(keeping: LeaseRenewal) -> bytes:
+        begin = keeping.lease_until
+        await until(lambda: keeping.lease_until > begin)
         return b"answer"
 
-    receipt = await carried_out(ledger, await held(ledger, job=False), work)
+    receipt = await run_under_lease(ledger, await held(ledger, job=False), work)
     assert (receipt.job, receipt.receipt) == (None, b"answer")
 
 
 async def test_a_failure_gives_the_key_up_at_once(ledger: onejob.Ledger) -> None:
-    async def work(keeping: Keeping) -> bytes:
+    async def work(keeping: LeaseRenewal) -> bytes:
         raise KeyError("no")
 
     first = await held(ledger, lease=timedelta(hours=1))
     with pytest.raises(KeyError):
-        await carried_out(ledger, first, work)
+        await run_under_lease(ledger, first, work)
     second = await held(ledger)
     assert (second.job_id, second.token) == (first.job_id, 2)
 
@@ -66,13 +66,13 @@ async def test_a_failure_gives_the_key_up_at_once(ledger: onejob.Ledger) -> None
 async def test_to_be_cancelled_is_a_failure_too(ledger: onejob.Ledger) -> None:
     begun = asyncio.Event()
 
-    async def work(keeping: Keeping) -> bytes:
+    async def work(keeping: LeaseRenewal) -> bytes:
         begun.set()
         await asyncio.Event().wait()
         return b""
 
     first = await held(ledger)
-    task = asyncio.create_task(carried_out(ledger, first, work))
+    task = asyncio.create_task(run_under_lease(ledger, first, work))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -83,7 +83,7 @@ async def test_to_be_cancelled_is_a_failure_too(ledger: onejob.Ledger) -> None:
 async def test_whoever_was_overtaken_is_stopped_and_gives_up_nothing(ledger: onejob.Ledger) -> None:
     stopped = asyncio.Event()
 
-    async def work(keeping: Keeping) -> bytes:
+    async def work(keeping: LeaseRenewal) -> bytes:
         try:
             await asyncio.Event().wait()
         finally:
@@ -95,32 +95,32 @@ async def test_whoever_was_overtaken_is_stopped_and_gives_up_nothing(ledger: one
     second = await held(ledger)
     assert (second.job_id, second.token) == (first.job_id, 2)
     with pytest.raises(LeaseLost):
-        await carried_out(ledger, first, work)
+        await run_under_lease(ledger, first, work)
     await stopped.wait()
     assert (await ledger.commit(second)).job_id == first.job_id
 
 
 async def test_what_was_overtaken_commits_nothing_even_if_it_finishes_first(ledger: onejob.Ledger) -> None:
-    async def work(keeping: Keeping) -> bytes:
+    async def work(keeping: LeaseRenewal) -> bytes:
         return b"late"
 
     first = await held(ledger, lease=timedelta(milliseconds=1))
     await asyncio.sleep(0.02)
     second = await held(ledger)
     with pytest.raises(LeaseLost):
-        await carried_out(ledger, first, work)
+        await run_under_lease(ledger, first, work)
     assert (await ledger.commit(second, b"right")).receipt == b"right"
 
 
 async def test_a_job_that_was_cancelled_stops_its_work_and_settles_its_key(ledger: onejob.Ledger) -> None:
     first = await held(ledger)
 
-    async def work(keeping: Keeping) -> bytes:
-        await ledger.cancel(keeping.held.job_id)
+    async def work(keeping: LeaseRenewal) -> bytes:
+        await ledger.cancel(keeping.held_key.job_id)
         await asyncio.Event().wait()
         return b""
 
-    receipt = await carried_out(ledger, first, work)
+    receipt = await run_under_lease(ledger, first, work)
     assert receipt.job is not None
     assert receipt.job.state is JobState.CANCELLED
 
@@ -144,14 +144,14 @@ async def test_trouble_of_the_store_is_outlived(
 
         monkeypatch.setattr(ledger, name, again)
 
-    async def work(keeping: Keeping) -> bytes:
+    async def work(keeping: LeaseRenewal) -> bytes:
         await until(lambda: asked.count("renew") >= 3)
         return b"done"
 
     first = await held(ledger)
     troubled("renew")
     troubled("commit")
-    receipt = await carried_out(ledger, first, work)
+    receipt = await run_under_lease(ledger, first, work)
     assert (receipt.job_id, receipt.receipt) == (first.job_id, b"done")
     assert asked.count("commit") == 3
 
@@ -168,7 +168,10 @@ async def test_renewals_come_in_time_and_not_all_at_the_same_moments() -> None:
         return "done"
 
     begin = loop.time()
-    assert await kept(work(), renew, every=0.1, chance=b"\x00\xff\x00\xff") == "done"
+    assert (
+        await run_while_renewing(work(), renew, interval_seconds=0.1, jitter_seed=b"\x00\xff\x00\xff")
+        == "done"
+    )
     pauses = [after - before for before, after in zip([begin, *moments], moments, strict=False)]
     assert all(pause >= 0.079 for pause in pauses)
     assert all(pauses[n] >= 0.099 for n in (0, 2))
@@ -188,7 +191,7 @@ async def test_a_refusal_to_renew_ends_the_work() -> None:
             stopped.set()
 
     with pytest.raises(SubmissionRefused):
-        await kept(work(), renew, every=0.01, chance=CHANCE)
+        await run_while_renewing(work(), renew, interval_seconds=0.01, jitter_seed=CHANCE)
     await stopped.wait()
 
 
@@ -208,6 +211,6 @@ async def test_work_that_hears_nothing_is_not_waited_for(caplog: pytest.LogCaptu
 
     async with asyncio.timeout(5):
         with pytest.raises(LeaseLost):
-            await kept(work(), renew, every=0.01, chance=CHANCE)
+            await run_while_renewing(work(), renew, interval_seconds=0.01, jitter_seed=CHANCE)
     go.set()
     await until(lambda: "RuntimeError" in caplog.text)

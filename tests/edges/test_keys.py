@@ -9,7 +9,7 @@ import pytest
 import onejob
 from onejob.clock import FakeClock
 from onejob.core.roles import Role
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from onejob.http.request import Credential, Scope
 from onejob.intake import Caller
 from tests.edges.serving import Answer, Client, served
@@ -22,7 +22,7 @@ ODD = [
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(App(queue)) as client:
+    async with served(HttpApp(queue)) as client:
         yield client
 
 
@@ -160,7 +160,7 @@ async def test_keys_are_listed_page_by_page_and_by_scope(queue: onejob.Ledger, c
         for n in range(5):
             await queue.submit(scope, idempotency_key=f"{scope}{n}")
     await queue.submit("a")
-    stranger = queue.acting(tenant="other", user="u", actor=onejob.Actor.user("u"))
+    stranger = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
     await stranger.submit("a", idempotency_key="theirs")
     everything = {f"{scope}{n}" for scope in "abc" for n in range(5)}
     for limit in (1, 4, 15, 1000):
@@ -191,11 +191,11 @@ async def test_an_expired_key_is_not_listed_swept_or_not(
 
 async def test_where_keys_belong_to_users_each_sees_its_own(queue: onejob.Ledger) -> None:
     for user in ("ann", "bob"):
-        own = queue.acting(tenant="default", user=user, actor=onejob.Actor.user(user), owns_keys=True)
+        own = queue.acting_as(tenant="default", user=user, actor=onejob.Actor.user(user), owns_keys=True)
         await own.submit("t", idempotency_key=f"of-{user}")
         await own.submit("t", idempotency_key="same")
     caller = Caller("default", "ann", "user:ann", owns_keys=True, oversees=False)
-    async with served(App(queue, authenticate=_as(caller, Role.OPERATOR))) as client:
+    async with served(HttpApp(queue, authenticate=_as(caller, Role.OPERATOR))) as client:
         for query in ("", "scope=t"):
             assert sorted((await listed(client, query))[0]) == ["of-ann", "same"]
         assert (await client.get(path("of-bob"))).status == 404
@@ -218,12 +218,12 @@ async def test_a_list_that_cannot_be_is_refused(client: Client, query: str) -> N
 async def test_a_tenant_is_erased_by_its_own_admin_only(queue: onejob.Ledger) -> None:
     made = await queue.submit("t", idempotency_key="k")
     await queue.submit("t")
-    stranger = queue.acting(tenant="other", user="u", actor=onejob.Actor.user("u"))
+    stranger = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
     theirs = await stranger.submit("t", idempotency_key="k")
     caller = Caller("default", "ann", "user:ann")
 
     async def erase(role: Role, tenant: str) -> Answer:
-        async with served(App(queue, authenticate=_as(caller, role))) as client:
+        async with served(HttpApp(queue, authenticate=_as(caller, role))) as client:
             return await client.ask("DELETE", f"/api/tenants/{tenant}")
 
     for role in (Role.SUBMITTER, Role.WORKER, Role.OPERATOR):
@@ -243,7 +243,7 @@ async def test_forgetting_needs_an_operator(queue: onejob.Ledger) -> None:
     await queue.submit("t", idempotency_key="k")
     caller = Caller("default", "ann", "user:ann")
     for role, status in ((Role.SUBMITTER, 403), (Role.WORKER, 403), (Role.OPERATOR, 200)):
-        async with served(App(queue, authenticate=_as(caller, role))) as client:
+        async with served(HttpApp(queue, authenticate=_as(caller, role))) as client:
             assert (await client.ask("DELETE", path("k"))).status == status
             assert (await client.get(path("k"))).status == 200
     told = await queue.explain("k", scope="t")

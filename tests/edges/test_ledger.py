@@ -146,15 +146,15 @@ async def test_a_race_of_duplicates_makes_one_job(queue: onejob.Ledger) -> None:
 
 
 async def test_probe_tells_what_would_happen_and_changes_nothing(queue: onejob.Ledger) -> None:
-    forecast = await queue.probe("t", 1, idempotency_key="k")
+    forecast = await queue.dry_run("t", 1, idempotency_key="k")
     assert forecast.created
     assert forecast.job is None
     assert not forecast.job_id
     assert await queue.jobs() == []
     made = await queue.submit("t", 1, idempotency_key="k")
-    again = await queue.probe("t", 1, idempotency_key="k")
+    again = await queue.dry_run("t", 1, idempotency_key="k")
     assert (again.outcome, again.job_id) == (onejob.Outcome.REPLAYED, made.job_id)
-    other = await queue.probe("t", 2, idempotency_key="k")
+    other = await queue.dry_run("t", 2, idempotency_key="k")
     assert (other.outcome, other.paths) == (onejob.Outcome.CONFLICT, ("/input",))
 
 
@@ -205,9 +205,9 @@ async def test_tenants_and_owners_of_keys_never_meet(queue: onejob.Ledger) -> No
     actor = onejob.Actor.user("7")
     callers = [
         queue,
-        queue.acting(tenant="other", user="local", actor=actor),
-        queue.acting(tenant="default", user="7", actor=actor, owns_keys=True),
-        queue.acting(tenant="default", user="8", actor=actor, owns_keys=True),
+        queue.acting_as(tenant="other", user="local", actor=actor),
+        queue.acting_as(tenant="default", user="7", actor=actor, owns_keys=True),
+        queue.acting_as(tenant="default", user="8", actor=actor, owns_keys=True),
     ]
     receipts = [await caller.submit("t", n, idempotency_key="k") for n, caller in enumerate(callers)]
     assert all(receipt.created for receipt in receipts)
@@ -230,7 +230,7 @@ async def test_a_forgotten_key_can_be_used_anew_when_every_gate_has_forgotten(
 
 
 async def test_a_purged_tenant_has_nothing_left(queue: onejob.Ledger) -> None:
-    other = queue.acting(tenant="other", user="u", actor=onejob.Actor.user("u"))
+    other = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
     kept = await other.submit("t", idempotency_key="k")
     made = await queue.submit("t", idempotency_key="k")
     await queue.submit("t")

@@ -11,10 +11,10 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
-from onejob.core.roles import Act
-from onejob.http.answers import Answer
-from onejob.http.app import App
-from onejob.http.logs import GATHER_BYTES_MAX, Handler, Log, trail, unforeseen
+from onejob.core.roles import Permission
+from onejob.http.answers import Response
+from onejob.http.app import HttpApp
+from onejob.http.logs import BUFFER_BYTES_MAX, Log, LogHandler, log_loop_exception, redacted_traceback
 from onejob.http.request import Request
 from onejob.http.routes import Route
 
@@ -110,19 +110,19 @@ async def test_a_bug_is_told_by_its_place_and_never_by_its_words(url: str) -> No
     lines: list[bytes] = []
     log = Log("text", write=lines.append)
 
-    async def broken(request: Request) -> Answer:
+    async def broken(request: Request) -> Response:
         body = await request.body()
         try:
             raise KeyError(KEY)
         except KeyError as error:
             raise ValueError(body.decode()) from error
 
-    route = Route("POST", "/broken", broken, Act.SUBMIT, "Fails")
-    handler = Handler(log)
+    route = Route("POST", "/broken", broken, Permission.SUBMIT, "Fails")
+    handler = LogHandler(log)
     logging.getLogger("onejob.http").addHandler(handler)
     try:
         async with onejob.open(url) as ledger:
-            app = App(ledger, more=(route,), observe=log.request)
+            app = HttpApp(ledger, extra_routes=(route,), observe=log.write_request)
             assert await asked(app, "/broken", PAYLOAD.encode()) == 500
     finally:
         logging.getLogger("onejob.http").removeHandler(handler)
@@ -135,7 +135,7 @@ async def test_a_bug_is_told_by_its_place_and_never_by_its_words(url: str) -> No
     assert PAYLOAD not in text
 
 
-async def asked(app: App, path: str, body: bytes) -> int:
+async def asked(app: HttpApp, path: str, body: bytes) -> int:
     statuses: list[int] = []
 
     async def receive() -> dict[str, Any]:
@@ -158,13 +158,13 @@ async def asked(app: App, path: str, body: bytes) -> int:
 
 async def test_what_the_loop_or_a_library_complains_of_is_scrubbed_too() -> None:
     lines: list[bytes] = []
-    handler = Handler(Log("json", write=lines.append, clock=FakeClock()))
+    handler = LogHandler(Log("json", write=lines.append, clock=FakeClock()))
     logger = logging.getLogger("onejob.http")
     logger.addHandler(handler)
     try:
         future = asyncio.get_running_loop().create_future()
         future.set_result(PAYLOAD)
-        unforeseen(
+        log_loop_exception(
             asyncio.get_running_loop(),
             {"message": "never retrieved", "exception": ValueError(KEY), "future": future},
         )
@@ -196,22 +196,22 @@ def test_a_trail_is_bounded() -> None:
         except ValueError as caught:
             caught.__cause__ = error
             error = caught
-    assert len(trail(error)) < 4000
-    assert KEY not in trail(error)
+    assert len(redacted_traceback(error)) < 4000
+    assert KEY not in redacted_traceback(error)
 
 
 async def test_lines_are_gathered_and_written_soon() -> None:
     written: list[bytes] = []
     log = Log("text", write=written.append)
-    log.refused("first", 400)
+    log.write_refusal("first", 400)
     assert not written
     async with asyncio.timeout(10):
         while not written:
             await asyncio.sleep(0.01)
     while len(written) == 1:
-        log.refused("x" * 100, 431)
-    assert len(written[1]) > GATHER_BYTES_MAX
-    log.refused("last", 400)
+        log.write_refusal("x" * 100, 431)
+    assert len(written[1]) > BUFFER_BYTES_MAX
+    log.write_refusal("last", 400)
     log.flush()
     assert written[2].count(b"\n") == 1
 
@@ -221,9 +221,9 @@ async def test_a_log_that_nobody_reads_stops_nothing() -> None:
         raise BrokenPipeError
 
     log = Log("text", write=broken)
-    log.refused("x", 400)
+    log.write_refusal("x", 400)
     log.flush()
-    log.message("error", "x")
+    log.write_message("error", "x")
 
 
 def test_by_default_only_what_failed_has_a_line(tmp_path: Path, settings: str) -> None:

@@ -12,16 +12,16 @@ from onejob.clock import FakeClock, SystemClock
 from onejob.core.facts import Kind
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
-from onejob.engine import Listing
+from onejob.engine import ListFacts
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.sqlite import queries
-from onejob.host import Host
-from onejob.http.app import App
-from onejob.http.problems import presented, problem_of
+from onejob.host import Runtime
+from onejob.http.app import HttpApp
+from onejob.http.problems import to_problem, to_public_problem
 from onejob.ids import SystemIds
 from onejob.intake import Caller
 from onejob.ledger import Ledger
-from onejob.settings import service_config
+from onejob.settings import load_service_config
 from tests.edges.serving import served
 from tests.engines.sqlite_files import Direct
 
@@ -35,7 +35,7 @@ class Doubtful(MemoryEngine):
 
 
 def ledger_on(engine: MemoryEngine) -> Ledger:
-    host = Host(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
+    host = Runtime(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
     return Ledger(host, Caller())
 
 
@@ -43,10 +43,10 @@ async def test_a_doubtful_submission_without_a_key_is_not_to_be_repeated() -> No
     ledger = ledger_on(Doubtful())
     with pytest.raises(onejob.MayBeDone) as caught:
         await ledger.submit("t")
-    assert problem_of(caught.value).retry_after is None
+    assert to_problem(caught.value).retry_after is None
     with pytest.raises(onejob.Unknown) as known:
         await ledger.submit("t", idempotency_key="k")
-    assert problem_of(known.value).retry_after is not None
+    assert to_problem(known.value).retry_after is not None
 
 
 async def test_a_purge_that_races_submissions_leaves_no_key_without_its_job(url: str) -> None:
@@ -73,7 +73,7 @@ async def test_forgetting_waits_for_remembered_rejections_too(url: str, clock: F
     config = onejob.IdempotencyConfig(rejected_ttl_seconds=1000, committed_ttl_seconds=1)
     async with onejob.open(url, config=config, clock=clock, sweep=False) as queue:
         held = await queue.check_or_reserve("t", idempotency_key="k")
-        assert isinstance(held, onejob.Reservation)
+        assert isinstance(held, onejob.HeldKey)
         rejected = await queue.reject(held)
         assert await queue.forget("k", scope="t") == rejected.expires_at
 
@@ -89,12 +89,12 @@ async def test_a_store_named_by_a_relative_path_stays_where_it_is(
         assert (await queue.submit("t", idempotency_key="k")).job_id == first.job_id
 
 
-@pytest.mark.parametrize("kind", [Kind.RECORD, Kind.STREAM, Kind.TALLY, Kind.POLICY])
+@pytest.mark.parametrize("kind", [Kind.RECORD, Kind.STREAM, Kind.USAGE, Kind.POLICY])
 async def test_listing_a_tenant_looks_at_its_own_range_only(kind: Kind, tmp_path: Path) -> None:
     path = str(tmp_path / "jobs.db")
     async with onejob.open(f"sqlite:///{path}"):
         pass
-    sql, values = queries.asked(Listing(tenant="t", kind=kind), 0)
+    sql, values = queries.build_statement(ListFacts(tenant="t", kind=kind), 0)
     with Direct(path) as db:
         plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", values))
     assert "id>? AND id<?" in plan
@@ -102,7 +102,7 @@ async def test_listing_a_tenant_looks_at_its_own_range_only(kind: Kind, tmp_path
 
 def test_strangers_are_not_told_where_the_store_lies() -> None:
     error = onejob.StoreRefused("/srv/secret/jobs.db is damaged")
-    found = presented(error, mismatch_status=409)
+    found = to_public_problem(error, mismatch_status=409)
     assert "secret" not in found.message
     assert found.retry_after is None
 
@@ -113,7 +113,7 @@ def test_what_kubernetes_sets_for_a_service_of_our_name_is_not_ours() -> None:
         "ONEJOB_PORT": "tcp://10.0.0.1:80",
         "ONEJOB_PORT_80_TCP": "x",
     }
-    assert service_config(None, environ).port == 8001
+    assert load_service_config(None, environ).port == 8001
 
 
 async def test_upkeep_survives_a_defect_and_closing_closes_the_engine() -> None:
@@ -123,9 +123,9 @@ async def test_upkeep_survives_a_defect_and_closing_closes_the_engine() -> None:
 
     engine = Broken()
     config = onejob.IdempotencyConfig(cleanup_interval_seconds=0.001)
-    host = Host(engine, config, clock=SystemClock(), ids=SystemIds())
-    host.start_upkeep()
-    while host.vitals().upkeep_failures < 2:
+    host = Runtime(engine, config, clock=SystemClock(), ids=SystemIds())
+    host.start_maintenance()
+    while host.stats().maintenance_failures < 2:
         await asyncio.sleep(0.001)
     await host.aclose()
     with pytest.raises(onejob.Unavailable):
@@ -139,7 +139,7 @@ async def test_a_request_that_asks_for_another_protocol_keeps_its_body(name: str
         f"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\n{name}: h2c\r\n"
         f"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode()
-    async with onejob.open("memory://") as ledger, served(App(ledger)) as client:
+    async with onejob.open("memory://") as ledger, served(HttpApp(ledger)) as client:
         for parts in ((head + body,), (head, body)):
             reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
             for part in parts:

@@ -17,11 +17,11 @@ from onejob.core.policy import DropPolicy, SetPolicy
 from onejob.core.roles import Role
 from onejob.engines import outcomes
 from onejob.errors import Unavailable, Unknown
-from onejob.host import Host
+from onejob.host import Runtime
 from onejob.http import observability
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.metrics import SECONDS, Metrics, page
+from onejob.http.metrics import LATENCY_BUCKETS_SECONDS, Metrics, render_metrics
 from onejob.http.problems import TITLES, Unauthorized
 from onejob.http.request import ANONYMOUS, Credential, Scope
 from onejob.http.routes import Route
@@ -62,7 +62,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterat
 @pytest.fixture
 async def held_up() -> AsyncIterator[tuple[Watched, Ledger]]:
     engine = Watched(FakeClock())
-    host = Host(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
+    host = Runtime(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
     ledger = Ledger(host, Caller())
     yield engine, ledger
     engine.free()
@@ -147,7 +147,7 @@ async def test_a_tenant_sees_its_own_counts_and_administrators_see_all(queue: on
         known("umbrella", Role.OPERATOR),
         known("acme", Role.ADMIN),
     )
-    app = App(queue, config=ServiceConfig(auth=True, metrics_open=False), authenticate=named)
+    app = HttpApp(queue, config=ServiceConfig(auth=True, metrics_open=False), authenticate=named)
     async with served(app) as client:
         for n in (1, 1, 2):
             await client.post("/api/jobs", {"type": "t"}, ours, b"idempotency-key: k%d" % n)
@@ -165,23 +165,27 @@ async def test_a_tenant_sees_its_own_counts_and_administrators_see_all(queue: on
 
 def test_the_counts_of_tenants_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcomes, "TENANTS_MAX", 3)
-    counted = outcomes.Outcomes()
+    counted = outcomes.OutcomeCounter()
     for n in range(10):
         counted.count(f"tenant {n}", "created")
     assert (counted.total(), len(counted._tenants)) == ({"created": 10}, 3)
-    assert [dict(counted.of(f"tenant {n}")) for n in (0, 9)] == [{}, {"created": 1}]
+    assert [dict(counted.for_tenant(f"tenant {n}")) for n in (0, 9)] == [{}, {"created": 1}]
 
 
 async def test_each_app_counts_for_itself(queue: onejob.Ledger) -> None:
     one, other = Metrics(queue), Metrics(queue)
-    route = Route("GET", "/x", App(queue).routes.all[0].handler, None, "")
-    one.observe(route, 204, SECONDS[0])
+    route = Route("GET", "/x", HttpApp(queue).routes.all[0].handler, None, "")
+    one.observe(route, 204, LATENCY_BUCKETS_SECONDS[0])
     one.observe(route, 204, 1e9)
     labels = (("method", "GET"), ("route", "/x"), ("status", "2xx"))
-    found = samples(page(one.families()).decode())
+    found = samples(render_metrics(one.families()).decode())
     assert found["onejob_http_request_seconds_count", labels] == 2
-    assert found["onejob_http_request_seconds_bucket", (("le", str(SECONDS[0])), *labels)] == 1
-    assert ("onejob_http_request_seconds_count", labels) not in samples(page(other.families()).decode())
+    assert (
+        found["onejob_http_request_seconds_bucket", (("le", str(LATENCY_BUCKETS_SECONDS[0])), *labels)] == 1
+    )
+    assert ("onejob_http_request_seconds_count", labels) not in samples(
+        render_metrics(other.families()).decode()
+    )
 
 
 def test_it_is_ready_when_the_engine_answers(service: Process, shared_url: str) -> None:
@@ -196,7 +200,7 @@ def test_it_is_ready_when_the_engine_answers(service: Process, shared_url: str) 
 
 async def test_it_is_not_ready_when_the_engine_fails(held_up: tuple[Watched, Ledger]) -> None:
     engine, ledger = held_up
-    async with served(App(ledger)) as client:
+    async with served(HttpApp(ledger)) as client:
         assert (await client.get("/readyz")).status == 200
         engine.before.append(Unavailable("the disk is on holiday"))
         answer = await client.get("/readyz")
@@ -211,13 +215,13 @@ async def test_it_is_not_ready_after_a_failed_write_until_one_succeeds(
     held_up: tuple[Watched, Ledger], failure: Exception
 ) -> None:
     engine, ledger = held_up
-    async with served(App(ledger)) as client:
+    async with served(HttpApp(ledger)) as client:
         engine.before.extend([failure] * 3)
         with pytest.raises(type(failure)):
             await ledger.submit("t", idempotency_key="k")
         engine.before.clear()
         engine.hold()  # reads pass, and writes do not
-        ledger._host.readiness._tried = SystemClock().monotonic()
+        ledger._runtime.readiness._last_probe_at = SystemClock().monotonic()
         for _ in range(3):
             answer = await client.get("/readyz")
             assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
@@ -234,8 +238,8 @@ async def test_an_idle_server_finds_out_by_itself_that_it_is_ready_again(
     held_up: tuple[Watched, Ledger], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, ledger = held_up
-    monkeypatch.setattr(readiness, "TRY_SECONDS", 3600.0)
-    async with served(App(ledger)) as client:
+    monkeypatch.setattr(readiness, "PROBE_INTERVAL_SECONDS", 3600.0)
+    async with served(HttpApp(ledger)) as client:
         engine.before.append(Unavailable("no room is left"))
         with pytest.raises(Unavailable):
             await ledger.submit("t", idempotency_key="k")
@@ -255,7 +259,7 @@ async def test_strangers_are_not_told_what_ails_the_store(
     held_up: tuple[Watched, Ledger], caplog: pytest.LogCaptureFixture
 ) -> None:
     engine, ledger = held_up
-    async with served(App(ledger, config=ServiceConfig(auth=True))) as client:
+    async with served(HttpApp(ledger, config=ServiceConfig(auth=True))) as client:
         engine.before.append(Unavailable("/secret/place is full"))
         answer = await client.get("/readyz")
     assert answer.status == 503
@@ -275,7 +279,7 @@ async def test_it_is_not_ready_when_the_engine_is_silent(
 
     monkeypatch.setattr(engine, "execute", execute)
     monkeypatch.setattr(observability, "READY_SECONDS_MAX", 0.05)
-    async with served(App(ledger)) as client:
+    async with served(HttpApp(ledger)) as client:
         answer = await client.get("/readyz")
     silent.set()
     assert answer.status == 503
@@ -286,7 +290,7 @@ async def test_open_paths_need_no_credential_and_the_others_do(queue: onejob.Led
     async def nobody(scope: Scope) -> Credential:
         raise Unauthorized("who are you?")
 
-    app = App(queue, config=ServiceConfig(auth=True), authenticate=nobody)
+    app = HttpApp(queue, config=ServiceConfig(auth=True), authenticate=nobody)
     async with served(app) as client:
         for path in OPEN:
             watching = await client.watch(path)
@@ -303,7 +307,7 @@ def test_whoever_is_anonymous_has_no_tenant_and_no_role() -> None:
 
 async def test_the_rules_about_keys_are_published_from_the_code(queue: onejob.Ledger) -> None:
     config = ServiceConfig(mismatch_status=422, key_owner="user")
-    async with served(App(queue, config=config)) as client:
+    async with served(HttpApp(queue, config=config)) as client:
         rules = (await client.get("/api/idempotency-policy")).body
     assert rules["key"]["charsMax"] == KEY_CHARS_MAX
     assert rules["window"]["defaultSeconds"] * 1000 == TTL_MS_DEFAULT

@@ -13,13 +13,13 @@ from msgspec import json
 
 import onejob
 from onejob.clock import FakeClock
-from onejob.core.ids import parse_id, text_of
-from onejob.core.notice import notice_id
-from onejob.http.app import App
+from onejob.core.ids import format_job_id, parse_job_id
+from onejob.core.notice import callback_job_id
+from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.notices import Notifier
+from onejob.http.notices import CallbackSender
 from onejob.http.posting import is_public
-from onejob.webhooks import WebhookSecret, signature
+from onejob.webhooks import WebhookSecret, sign
 from tests.edges.command_line import Command
 from tests.edges.serving import Client, served
 
@@ -55,21 +55,21 @@ async def receiving(*statuses: int) -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(App(queue, config=OPEN)) as client:
+    async with served(HttpApp(queue, config=OPEN)) as client:
         yield client
 
 
 @pytest.fixture
 async def secret(queue: onejob.Ledger) -> str:
-    return await WebhookSecret(queue._host, queue._caller).rotate()
+    return await WebhookSecret(queue._runtime, queue._caller).rotate()
 
 
-def notifier(queue: onejob.Ledger, *, allow_private: bool = True) -> Notifier:
-    return Notifier(queue._host.gate, queue._host.ids, allow_private=allow_private)
+def notifier(queue: onejob.Ledger, *, allow_private: bool = True) -> CallbackSender:
+    return CallbackSender(queue._runtime.gate, queue._runtime.ids, allow_private=allow_private)
 
 
 def notice_of(job_id: str) -> str:
-    return text_of(notice_id(parse_id(job_id)))
+    return format_job_id(callback_job_id(parse_job_id(job_id)))
 
 
 async def submitted(client: Client, url: str, **more: Any) -> str:
@@ -81,10 +81,10 @@ async def submitted(client: Client, url: str, **more: Any) -> str:
 async def test_an_end_is_told_once_and_signed(queue: onejob.Ledger, client: Client, secret: str) -> None:
     async with receiving(204) as receiver:
         job_id = await submitted(client, receiver.url)
-        assert await notifier(queue).round() == 0
+        assert await notifier(queue).deliver_ready() == 0
         await queue.cancel(job_id)
-        assert await notifier(queue).round() == 1
-        assert await notifier(queue).round() == 0
+        assert await notifier(queue).deliver_ready() == 1
+        assert await notifier(queue).deliver_ready() == 0
     ((headers, body),) = receiver.received
     told = json.decode(body)
     assert (told["job"]["id"], told["job"]["state"]) == (job_id, "cancelled")
@@ -101,7 +101,7 @@ async def test_a_stranger_checks_the_signature_by_what_the_page_says(
 ) -> None:
     async with receiving(200) as receiver:
         await queue.cancel(await submitted(client, receiver.url))
-        await notifier(queue).round()
+        await notifier(queue).deliver_ready()
     ((headers, body),) = receiver.received
     parts = dict(part.split("=") for part in headers["onejob-signature"].split(","))
     signed = parts["t"].encode() + b"." + body
@@ -114,7 +114,7 @@ async def test_no_redirection_is_followed(
 ) -> None:
     async with receiving(status) as receiver:  # it names itself as the place to go to
         await queue.cancel(job_id := await submitted(client, receiver.url))
-        await notifier(queue).round()
+        await notifier(queue).deliver_ready()
     assert len(receiver.received) == 1
     told = await queue.job(notice_of(job_id))
     assert (told.state, told.error) == ("scheduled", f"answered {status}")
@@ -126,7 +126,7 @@ async def test_neither_secret_nor_address_is_logged(
     caplog.set_level(logging.DEBUG)
     async with receiving(500) as receiver:
         await queue.cancel(await submitted(client, receiver.url + "&word=from-a-path"))
-        await notifier(queue).round()
+        await notifier(queue).deliver_ready()
         ((headers, _),) = receiver.received
     assert secret not in caplog.text
     assert headers["onejob-signature"].partition("v1=")[2] not in caplog.text
@@ -138,7 +138,7 @@ async def test_several_processes_tell_it_once(queue: onejob.Ledger, client: Clie
         jobs = [await submitted(client, receiver.url) for _ in range(10)]
         for job_id in jobs:
             await queue.cancel(job_id)
-        told = await asyncio.gather(*(notifier(queue).round() for _ in range(5)))
+        told = await asyncio.gather(*(notifier(queue).deliver_ready() for _ in range(5)))
         assert sum(told) == 10
     assert len(receiver.received) == 10
 
@@ -150,11 +150,11 @@ async def test_a_failure_is_tried_again_with_the_same_delivery(
         job_id = await submitted(client, receiver.url)
         await queue.cancel(job_id)
         for error in ("answered 500", "answered 302", "the answer is not HTTP"):
-            assert await notifier(queue).round() == 1
+            assert await notifier(queue).deliver_ready() == 1
             assert (await queue.job(notice_of(job_id))).error == error
-            assert await notifier(queue).round() == 0  # not before its time
+            assert await notifier(queue).deliver_ready() == 0  # not before its time
             clock.advance(3600)
-        assert await notifier(queue).round() == 1
+        assert await notifier(queue).deliver_ready() == 1
     assert len({headers["onejob-delivery"] for headers, _ in receiver.received}) == 1
     assert len(receiver.received) == 4  # a redirection is not followed
     assert (await queue.job(notice_of(job_id))).state == "success"
@@ -168,7 +168,7 @@ async def test_whoever_dies_while_telling_is_followed_by_another(
         await queue.cancel(job_id)
         dying = notifier(queue)
         dying._deliver = _never  # type: ignore[method-assign]  # it is killed before it can say a word
-        task = asyncio.create_task(dying.round())
+        task = asyncio.create_task(dying.deliver_ready())
         async with asyncio.timeout(5):
             while (await queue.job(notice_of(job_id))).state != "running":
                 await asyncio.sleep(0.01)
@@ -176,11 +176,11 @@ async def test_whoever_dies_while_telling_is_followed_by_another(
         await asyncio.gather(task, return_exceptions=True)
         clock.advance(61)
         await queue.sweep()
-        assert await notifier(queue).round() == 1
+        assert await notifier(queue).deliver_ready() == 1
     assert len(receiver.received) == 1
 
 
-async def _never(notice: object, said: object) -> None:
+async def _never(callback_job: object, callback: object) -> None:
     await asyncio.Event().wait()
 
 
@@ -200,7 +200,7 @@ async def test_addresses_that_are_not_public_are_refused(
         )
         for host in hosts:
             await queue.cancel(job_id := await submitted(client, f"http://{host}:{port}/"))
-            assert await notifier(queue, allow_private=False).round() == 1
+            assert await notifier(queue, allow_private=False).deliver_ready() == 1
             error = (await queue.job(notice_of(job_id))).error
             assert error is not None
             assert "not a public one" in error
@@ -238,7 +238,7 @@ def test_what_a_public_address_is(address: str, public: bool) -> None:
 async def test_without_a_secret_nothing_is_sent(queue: onejob.Ledger, client: Client) -> None:
     async with receiving(200) as receiver:
         await queue.cancel(job_id := await submitted(client, receiver.url))
-        await notifier(queue).round()
+        await notifier(queue).deliver_ready()
     assert receiver.received == []
     assert "webhook-secret create" in ((await queue.job(notice_of(job_id))).error or "")
 
@@ -247,7 +247,7 @@ async def test_callbacks_are_refused_unless_the_service_allows_them(
     queue: onejob.Ledger, client: Client
 ) -> None:
     body = {"type": "t", "callback": {"url": "https://a.example/"}}
-    async with served(App(queue)) as closed:
+    async with served(HttpApp(queue)) as closed:
         answer = await closed.post("/api/jobs", body)
         assert (answer.status, answer.body["error"]["details"]) == (400, {"what": "callback"})
         (verdict,) = (await closed.post("/api/jobs/batch", {"jobs": [body]})).body["verdicts"]
@@ -266,7 +266,7 @@ async def test_a_repetition_makes_no_second_notice(queue: onejob.Ledger, client:
         again = await client.post("/api/jobs", body | {"callback": {"url": receiver.url + "&other"}}, header)
         assert first.body["job"]["id"] == again.body["job"]["id"]
         await queue.cancel(first.body["job"]["id"])
-        assert await notifier(queue).round() == 1
+        assert await notifier(queue).deliver_ready() == 1
     assert len(receiver.received) == 1
 
 
@@ -276,7 +276,7 @@ async def test_nobody_else_makes_or_takes_notices(client: Client) -> None:
 
 
 def test_a_signature_is_checked_strictly() -> None:
-    mark = signature(["new", "old"], b"body", 1000)
+    mark = sign(["new", "old"], b"body", 1000)
     assert onejob.verify_webhook("new", mark, b"body", now=1000)
     assert onejob.verify_webhook("old", mark, b"body", now=1299)
     assert not onejob.verify_webhook("old", mark, b"body", now=1301)

@@ -10,9 +10,9 @@ import pytest
 from openapi_spec_validator import validate
 
 import onejob
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.openapi import openapi
+from onejob.http.openapi import build_openapi
 from onejob.http.problems import TITLES
 from tests.edges.process import Process, process
 
@@ -31,9 +31,9 @@ def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterat
 
 
 @pytest.fixture
-async def app() -> AsyncIterator[App]:
+async def app() -> AsyncIterator[HttpApp]:
     async with onejob.open("memory://", sweep=False) as ledger:
-        yield App(ledger)
+        yield HttpApp(ledger)
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -43,20 +43,20 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 
 
 @pytest.mark.parametrize("auth", [False, True])
-async def test_it_is_valid(app: App, auth: bool) -> None:
-    validate(openapi(app.routes.all, ServiceConfig(auth=auth, rate_per_second=5)))
+async def test_it_is_valid(app: HttpApp, auth: bool) -> None:
+    validate(build_openapi(app.routes.all, ServiceConfig(auth=auth, rate_per_second=5)))
 
 
-async def test_every_route_is_in_it(app: App) -> None:
-    document = openapi(app.routes.all, ServiceConfig())
+async def test_every_route_is_in_it(app: HttpApp) -> None:
+    document = build_openapi(app.routes.all, ServiceConfig())
     described = {(method, path) for method, path, _ in operations(document)}
     assert described == {(route.method, route.path) for route in app.routes.all}
     names = [operation["operationId"] for _, _, operation in operations(document)]
     assert len(set(names)) == len(names)
 
 
-async def test_parameters_and_keys_are_told(app: App) -> None:
-    document = openapi(app.routes.all, ServiceConfig())
+async def test_parameters_and_keys_are_told(app: HttpApp) -> None:
+    document = build_openapi(app.routes.all, ServiceConfig())
     told = {(method, path): operation["parameters"] for method, path, operation in operations(document)}
     for route in app.routes.all:
         places = {(each["in"], each["name"]) for each in told[route.method, route.path]}
@@ -66,8 +66,8 @@ async def test_parameters_and_keys_are_told(app: App) -> None:
             assert (place == "path") == (f"{{{name}}}" in route.path)
 
 
-async def test_every_door_for_submissions_tells_its_key_and_what_a_quota_may_answer(app: App) -> None:
-    document = openapi(app.routes.all, ServiceConfig())
+async def test_every_door_for_submissions_tells_its_key_and_what_a_quota_may_answer(app: HttpApp) -> None:
+    document = build_openapi(app.routes.all, ServiceConfig())
     for path in ("/api/jobs", "/api/clients/{client_id}/jobs"):
         operation = document["paths"][path]["post"]
         assert "Idempotency-Key" in {each["name"] for each in operation["parameters"]}
@@ -75,8 +75,8 @@ async def test_every_door_for_submissions_tells_its_key_and_what_a_quota_may_ans
             assert code in operation["responses"]["429"]["description"]
 
 
-async def test_every_failure_is_a_problem_with_a_known_code(app: App) -> None:
-    document = openapi(app.routes.all, ServiceConfig())
+async def test_every_failure_is_a_problem_with_a_known_code(app: HttpApp) -> None:
+    document = build_openapi(app.routes.all, ServiceConfig())
     assert document["components"]["schemas"]["ErrorOut"]["properties"]["code"]["enum"] == list(TITLES)
     for method, path, operation in operations(document):
         for status, response in operation["responses"].items():
@@ -84,29 +84,29 @@ async def test_every_failure_is_a_problem_with_a_known_code(app: App) -> None:
                 assert list(response["content"]) == ["application/problem+json"], (method, path, status)
 
 
-async def test_credentials_are_asked_for_where_they_are(app: App) -> None:
+async def test_credentials_are_asked_for_where_they_are(app: HttpApp) -> None:
     for auth in (False, True):
-        document = openapi(app.routes.all, ServiceConfig(auth=auth))
+        document = build_openapi(app.routes.all, ServiceConfig(auth=auth))
         secured = {(method, path) for method, path, one in operations(document) if "security" in one}
         needed = {(route.method, route.path) for route in app.routes.all if route.act is not None}
         assert secured == (needed if auth else set())
 
 
-async def test_the_status_of_a_mismatch_is_the_configured_one(app: App) -> None:
-    document = openapi(app.routes.all, ServiceConfig(mismatch_status=422))
+async def test_the_status_of_a_mismatch_is_the_configured_one(app: HttpApp) -> None:
+    document = build_openapi(app.routes.all, ServiceConfig(mismatch_status=422))
     responses = document["paths"]["/api/jobs"]["post"]["responses"]
     assert "CONFLICT" in responses["422"]["description"]
     assert "CONFLICT" not in responses["409"]["description"]
 
 
-async def test_it_holds_no_sample_that_could_be_copied_as_a_key(app: App) -> None:
+async def test_it_holds_no_sample_that_could_be_copied_as_a_key(app: HttpApp) -> None:
     def words(value: Any) -> Iterator[str]:
         if isinstance(value, dict):
             yield from value
         for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
             yield from words(part)
 
-    assert not {"example", "examples"} & set(words(openapi(app.routes.all, ServiceConfig())))
+    assert not {"example", "examples"} & set(words(build_openapi(app.routes.all, ServiceConfig())))
 
 
 # Its answer to whatever cannot be taken is 200 too, and says so inside.

@@ -74,7 +74,7 @@ async def test_who_waits_hears_past_the_pooler_that_a_key_is_settled(
 ) -> None:
     async with onejob.open(urls[1], sweep=False) as ledger:
         held = await ledger.check_or_reserve("charge", BODY["input"], idempotency_key="held")
-        assert isinstance(held, onejob.Reservation)
+        assert isinstance(held, onejob.HeldKey)
         clients = [await Client.of(server.port) for _ in range(WAITERS)]
         waiting = [asyncio.create_task(client.ask(submission("held"))) for client in clients]
         await until_waiting(server, WAITERS)

@@ -11,7 +11,7 @@ import pytest
 import onejob
 from onejob.core.roles import Role
 from onejob.credentials import ApiKeys, NewKey
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from tests.edges.serving import Answer, Client, served
 
@@ -45,7 +45,7 @@ class Place(NamedTuple):
         return made
 
     def reads(self) -> int:
-        return self.ledger.vitals().queues["read"].commands
+        return self.ledger.runtime_stats().queues["read"].commands
 
 
 @asynccontextmanager
@@ -53,7 +53,7 @@ async def placed(url: str, rate: float | None = None) -> AsyncIterator[Place]:
     async with (
         onejob.open(url, sweep=False) as ledger,
         onejob.open(url, sweep=False) as beside,
-        served(App(ledger, config=ServiceConfig(auth=True, rate_per_second=rate))) as client,
+        served(HttpApp(ledger, config=ServiceConfig(auth=True, rate_per_second=rate))) as client,
     ):
         yield Place(client, ledger, ApiKeys(beside))
 

@@ -9,7 +9,7 @@ import pytest
 import onejob
 from onejob.clock import FakeClock
 from onejob.core.roles import Role
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from onejob.http.request import Credential, Scope
 from onejob.intake import Caller
 from tests.edges.serving import Answer, Client, served
@@ -27,7 +27,7 @@ async def told(scope: Scope) -> Credential:
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(App(queue, authenticate=told)) as client:
+    async with served(HttpApp(queue, authenticate=told)) as client:
         yield client
 
 

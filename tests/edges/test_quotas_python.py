@@ -9,14 +9,14 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
-from onejob.conformance.commands import written
+from onejob.conformance.commands import write_facts
 from onejob.core.actor import Actor
-from onejob.core.facts import changed
-from onejob.core.identity import tally_id
-from onejob.core.receipt import TallyFound
+from onejob.core.facts import next_version
+from onejob.core.identity import usage_id
+from onejob.core.receipt import UsageFound
 from onejob.core.roles import Role
-from onejob.core.slots import LookUpTally
-from onejob.core.tally import RECOUNT_MS
+from onejob.core.slots import LookUpUsage
+from onejob.core.tally import RECONCILE_DELAY_MS
 from onejob.errors import SubmissionRefused
 
 ROLES = {"ann": Role.SUBMITTER, "bob": Role.SUBMITTER, "op": Role.OPERATOR, "root": Role.ADMIN}
@@ -61,7 +61,7 @@ async def test_limits_and_reservations_are_a_named_users(queue: onejob.Ledger) -
         queue.quota(nobody),
         queue.set_quota(nobody, onejob.Limits(max_concurrent=0)),
         queue.reserve_job_slot(nobody, max_concurrent=1),
-        queue.hold(nobody),
+        queue.reserve_job_slot_or_raise(nobody),
     ):
         with pytest.raises(onejob.Invalid, match="user"):
             await call
@@ -101,7 +101,7 @@ async def test_a_preparing_job_holds_a_slot_that_ends_with_its_lease(
 ) -> None:
     await queue.set_quota("local", onejob.Limits(max_concurrent=1))
     held = await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
-    assert isinstance(held, onejob.Reservation)
+    assert isinstance(held, onejob.HeldKey)
     assert [warning.limit for warning in held.warnings] == ["maxConcurrent"]
     (slot,) = await queue.reservations()
     assert (slot.job_id, slot.expires_at) == (held.job_id, held.lease_until)
@@ -115,9 +115,9 @@ async def test_a_preparing_job_holds_a_slot_that_ends_with_its_lease(
 async def test_a_job_that_is_being_prepared_counts_when_its_user_gets_limits(
     queue: onejob.Ledger, clock: FakeClock, owns_keys: bool
 ) -> None:
-    ann = queue.acting(tenant="default", user="ann", actor=Actor.user("ann"), owns_keys=owns_keys)
+    ann = queue.acting_as(tenant="default", user="ann", actor=Actor.user("ann"), owns_keys=owns_keys)
     held = await ann.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
-    assert isinstance(held, onejob.Reservation)
+    assert isinstance(held, onejob.HeldKey)
     await queue.set_quota("ann", onejob.Limits(max_concurrent=1))
     assert (await queue.usage("ann")).reserved == 1
     with pytest.raises(SubmissionRefused, match="Quota exceeded"):
@@ -136,10 +136,10 @@ async def test_a_job_that_is_being_prepared_counts_when_its_user_gets_limits(
 async def test_whoever_takes_over_is_told_which_limit_is_near(queue: onejob.Ledger, clock: FakeClock) -> None:
     await queue.set_quota("local", onejob.Limits(max_concurrent=1, jobs_per_hour=10))
     left = await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
-    assert isinstance(left, onejob.Reservation)
+    assert isinstance(left, onejob.HeldKey)
     clock.advance(61)
     held = await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
-    assert isinstance(held, onejob.Reservation)
+    assert isinstance(held, onejob.HeldKey)
     assert [(one.limit, one.message) for one in held.warnings] == [
         ("maxConcurrent", "1 of 1 concurrent jobs are in use")
     ]
@@ -154,28 +154,28 @@ async def test_upkeep_counts_again_and_finds_no_drift(queue: onejob.Ledger, cloc
     jobs = [(await queue.submit("t", n, estimated_cost="0.5")).job_id for n in range(5)]
     await queue.cancel(jobs[0])
     await queue.reserve_job_slot("local")
-    other = queue.acting(tenant="default", user="gone", actor=Actor.client("local"))
+    other = queue.acting_as(tenant="default", user="gone", actor=Actor.client("local"))
     await other.reserve_job_slot("gone", ttl_seconds=1)
-    clock.advance(RECOUNT_MS / 1000 + 1)
+    clock.advance(RECONCILE_DELAY_MS / 1000 + 1)
     await queue.sweep()
-    swept = queue.vitals().swept
-    assert (swept.tallies, swept.drift) == (2, 0)
+    swept = queue.runtime_stats().sweep_totals
+    assert (swept.usages, swept.drift) == (2, 0)
     assert ((await queue.usage()).live, str((await queue.usage()).money_held)) == (4, "2")
     await queue.sweep()
-    assert queue.vitals().swept.tallies == 2  # nothing is due any more
+    assert queue.runtime_stats().sweep_totals.usages == 2  # nothing is due any more
 
 
 async def test_a_tally_that_is_wrong_is_mended_and_told(queue: onejob.Ledger, clock: FakeClock) -> None:
     await queue.set_quota("local", onejob.Limits(max_concurrent=9))
     await queue.submit("t")
-    wrong = LookUpTally(tenant="default", tally_id=tally_id("default", "local"))
+    wrong = LookUpUsage(tenant="default", usage_id=usage_id("default", "local"))
     (found,) = await queue._gate.execute([wrong])
-    assert isinstance(found, TallyFound)
-    assert found.tally is not None
-    await queue._gate.execute([written(changed(found.tally, found.at, live=4))])
-    clock.advance(RECOUNT_MS / 1000 + 1)
+    assert isinstance(found, UsageFound)
+    assert found.usage is not None
+    await queue._gate.execute([write_facts(next_version(found.usage, found.at, live=4))])
+    clock.advance(RECONCILE_DELAY_MS / 1000 + 1)
     await queue.sweep()
-    assert (queue.vitals().swept.drift, (await queue.usage()).live) == (3, 1)
+    assert (queue.runtime_stats().sweep_totals.drift, (await queue.usage()).live) == (3, 1)
 
 
 async def test_a_limit_counts_whoever_was_submitting_when_it_was_set(postgres_url: str) -> None:

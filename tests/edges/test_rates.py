@@ -5,7 +5,7 @@ from typing import Any
 from onejob.clock import FakeClock
 from onejob.core.actor import Actor
 from onejob.core.roles import Role
-from onejob.http.rates import Rates
+from onejob.http.rates import RateLimiter
 from tests.edges.house import BODY, House, bearer, token
 
 
@@ -30,7 +30,7 @@ def test_a_refused_request_burns_no_key(slow: House) -> None:
     for n in range(2):
         slow.service.submit(text, f"k{n}")
     assert slow.service.submit(text, "late").status == 429
-    tenant = slow.operator.acting(tenant="acme", user="eager", actor=Actor.client("eager"))
+    tenant = slow.operator.acting_as(tenant="acme", user="eager", actor=Actor.client("eager"))
     assert tenant.submit("charge", {"amount": 42}, idempotency_key="late").created
 
 
@@ -76,7 +76,7 @@ def test_a_batch_is_counted_by_its_items(slow: House) -> None:
 
 def test_a_bucket_fills_with_time_and_never_above_its_burst() -> None:
     clock, ann = FakeClock(), ("acme", "user:ann")
-    rates = Rates(per_second=2, burst=4, monotonic=clock.monotonic)
+    rates = RateLimiter(per_second=2, burst=4, monotonic=clock.monotonic)
     assert [rates.take(ann, 3), rates.take(ann, 3), rates.take(ann, 3)] == [3, 1, 0]
     assert rates.retry_after(ann) == 1
     clock.advance(0.5)
@@ -93,7 +93,7 @@ def test_a_bucket_fills_with_time_and_never_above_its_burst() -> None:
 def test_the_wait_that_is_told_is_long_enough() -> None:
     for per_second in (0.001, 0.3, 0.7, 3):
         clock, ann = FakeClock(), ("acme", "user:ann")
-        rates = Rates(per_second=per_second, burst=1, monotonic=clock.monotonic)
+        rates = RateLimiter(per_second=per_second, burst=1, monotonic=clock.monotonic)
         rates.take(ann, 1)
         clock.advance(0.123)
         clock.advance(rates.retry_after(ann))
@@ -101,7 +101,7 @@ def test_the_wait_that_is_told_is_long_enough() -> None:
 
 
 def test_buckets_are_bounded_and_the_least_used_leaves() -> None:
-    rates = Rates(per_second=0.001, burst=1, monotonic=FakeClock().monotonic, buckets_max=10)
+    rates = RateLimiter(per_second=0.001, burst=1, monotonic=FakeClock().monotonic, buckets_max=10)
     for n in range(100):
         rates.take(("acme", f"user:{n}"), 1)
         assert rates.take(("acme", "user:0"), 1) == 0

@@ -11,9 +11,9 @@ from onejob.clock import FakeClock
 LEASE = timedelta(seconds=10)
 
 
-async def reserved(queue: onejob.Ledger, **options: object) -> onejob.Reservation:
+async def reserved(queue: onejob.Ledger, **options: object) -> onejob.HeldKey:
     held = await queue.check_or_reserve("train", {"n": 1}, idempotency_key="k", lease=LEASE, **options)  # type: ignore[arg-type]
-    assert isinstance(held, onejob.Reservation)
+    assert isinstance(held, onejob.HeldKey)
     return held
 
 
@@ -130,14 +130,14 @@ async def test_only_a_key_can_be_reserved(queue: onejob.Ledger) -> None:
 async def test_a_holder_shows_that_it_lives_by_renewing(url: str) -> None:
     said = onejob.Submission(type="train", input={"n": 1}, idempotency_key="k")
     async with onejob.open(url, sweep=False) as queue:
-        assert not await queue.holder_lives(said, seconds=5)  # nobody holds it
+        assert not await queue.is_holder_alive(said, seconds=5)  # nobody holds it
         held = await reserved(queue)
-        assert await queue.holder_lives(said, seconds=0.2)  # nobody can tell
-        watching = asyncio.create_task(queue.holder_lives(said, seconds=30))
+        assert await queue.is_holder_alive(said, seconds=0.2)  # nobody can tell
+        watching = asyncio.create_task(queue.is_holder_alive(said, seconds=30))
         await asyncio.sleep(0.05)
         held = await queue.renew(held)
         assert await watching
-        watching = asyncio.create_task(queue.holder_lives(said, seconds=30))
+        watching = asyncio.create_task(queue.is_holder_alive(said, seconds=30))
         await asyncio.sleep(0.05)
         await queue.fail(held)
         assert not await watching
@@ -149,7 +149,7 @@ async def test_whoever_waits_is_answered_when_the_holder_settles(url: str) -> No
         waiting = [
             asyncio.ensure_future(queue.submit("train", {"n": 1}, idempotency_key="k")) for _ in range(20)
         ]
-        while queue.stats().waiters < 20:
+        while queue.cache_stats().waiters < 20:
             await asyncio.sleep(0.001)
         await queue.commit(held)
         receipts = await asyncio.gather(*waiting)
@@ -164,5 +164,5 @@ async def test_a_hundred_take_overs_have_one_winner(queue: onejob.Ledger, clock:
         *(queue.check_or_reserve("train", {"n": 1}, idempotency_key="k", lease=LEASE) for _ in range(100)),
         return_exceptions=True,
     )
-    assert sum(isinstance(result, onejob.Reservation) for result in results) == 1
+    assert sum(isinstance(result, onejob.HeldKey) for result in results) == 1
     assert sum(isinstance(result, onejob.SubmissionInProgress) for result in results) == 99

@@ -11,8 +11,8 @@ import pytest
 
 import onejob
 from onejob.cli import parser
-from onejob.core.credential import policy_name
-from onejob.http.app import App
+from onejob.core.credential import api_key_policy_name
+from onejob.http.app import HttpApp
 
 from .serving import Client, served
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 async def client(url: str) -> AsyncIterator[Client]:
-    async with onejob.open(url, sweep=False) as ledger, served(App(ledger)) as client:
+    async with onejob.open(url, sweep=False) as ledger, served(HttpApp(ledger)) as client:
         yield client
 
 
@@ -57,12 +57,12 @@ def commands(of: ArgumentParser) -> Iterator[ArgumentParser]:
 
 
 def examples() -> list[str]:
-    told = [command.epilog or "" for command in commands(parser.build())]
+    told = [command.epilog or "" for command in commands(parser.build_parser())]
     return [line.strip() for text in told for line in text.splitlines() if line.strip().startswith("onejob ")]
 
 
 @pytest.mark.parametrize("example", examples())
 def test_an_example_of_the_help_can_be_typed_as_it_stands(example: str) -> None:
-    read = parser.build().parse_args(shlex.split(example)[1:])
+    read = parser.build_parser().parse_args(shlex.split(example)[1:])
     if read.command == "apikey" and hasattr(read, "id"):
-        policy_name(read.id)  # refuses what no API key could be called
+        api_key_policy_name(read.id)  # refuses what no API key could be called

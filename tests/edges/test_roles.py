@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import onejob
-from onejob.core.roles import ALLOWED, Act, Role
+from onejob.core.roles import ROLE_PERMISSIONS, Permission, Role
 from onejob.intake import Caller
 from tests.edges.house import House, bearer, housed, token
 
@@ -36,7 +36,7 @@ def credentials(house: House) -> dict[str, list[str]]:
 
 def test_the_table_has_every_role_and_every_act() -> None:
     assert {role for role, _, _ in cells()} == {*Role, "unheard"}
-    assert {act for _, act, _ in cells()} == set(Act)
+    assert {act for _, act, _ in cells()} == set(Permission)
 
 
 @pytest.mark.parametrize(("role", "act", "allowed"), list(cells()))
@@ -83,7 +83,7 @@ def separate(shared_url: str) -> Iterator[House]:
 
 
 def test_whoever_may_submit_may_read_since_a_replay_shows_the_job() -> None:
-    assert all(Act.READ in acts for acts in ALLOWED.values() if Act.SUBMIT in acts)
+    assert all(Permission.READ in acts for acts in ROLE_PERMISSIONS.values() if Permission.SUBMIT in acts)
 
 
 @pytest.mark.parametrize("role", [Role.SUBMITTER, Role.WORKER])

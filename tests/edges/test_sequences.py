@@ -12,12 +12,12 @@ from onejob.clock import FakeClock
 from onejob.core.actor import Actor
 from onejob.core.facts import Kind
 from onejob.core.fingerprint import INPUT_BYTES_MAX
-from onejob.core.identity import stream_scope, tally_id
-from onejob.core.limits import Limits, encoded
+from onejob.core.identity import stream_scope, usage_id
+from onejob.core.limits import Limits, encode_limits
 from onejob.core.receipt import Reason
 from onejob.core.sequence import Evict
 from onejob.core.slots import SetLimits
-from onejob.engine import Due
+from onejob.engine import ListDueFacts
 
 CLIENT, SCOPE = "host1.dc1:12345", "acme/vault-1"
 DAY = 86_400
@@ -53,14 +53,16 @@ def ids(receipt: onejob.SequenceReceipt) -> list[str]:
 
 async def evict(queue: onejob.Ledger) -> int:
     """What the sweeper does with idle streams, and nothing else."""
-    due = await queue._gate.scan(Due(kind=Kind.STREAM))
+    due = await queue._gate.scan(ListDueFacts(kind=Kind.STREAM))
     await queue._gate.execute([Evict(tenant=one.tenant, stream_id=one.id) for one in due.items])
     return len(due.items)
 
 
 async def limit(queue: onejob.Ledger, **limits: Any) -> None:
-    id = tally_id("default", "local")
-    await queue._ask(SetLimits(tenant="default", tally_id=id, user="local", limits=encoded(Limits(**limits))))
+    id = usage_id("default", "local")
+    await queue._execute(
+        SetLimits(tenant="default", usage_id=id, user="local", limits=encode_limits(Limits(**limits)))
+    )
 
 
 async def test_the_next_number_is_executed_and_an_unknown_client_is_at_zero(queue: onejob.Ledger) -> None:
@@ -336,7 +338,7 @@ async def test_a_high_water_mark_is_gone_after_four_hundred_days(
 
 async def test_a_client_id_belongs_to_the_credential_that_used_it_first(queue: onejob.Ledger) -> None:
     first = await send(queue, 1)
-    thief = queue.acting(tenant="default", user="local", actor=Actor.client("thief"))
+    thief = queue.acting_as(tenant="default", user="local", actor=Actor.client("thief"))
     for sequence in (1, 2):
         stolen = await refused(thief, sequence)
         assert (stolen.reason, stolen.details) == (Reason.NOT_THE_OWNER, {})
@@ -348,7 +350,9 @@ async def test_a_client_id_belongs_to_the_credential_that_used_it_first(queue: o
 
 
 async def test_two_tenants_with_equal_clients_scopes_and_keys_never_meet(queue: onejob.Ledger) -> None:
-    tenants = [queue.acting(tenant=name, user="ann", actor=Actor.client("same")) for name in ("acme", "zeta")]
+    tenants = [
+        queue.acting_as(tenant=name, user="ann", actor=Actor.client("same")) for name in ("acme", "zeta")
+    ]
     for sequence in (1, 2):
         receipts = [await send(one, sequence) for one in tenants]
         assert [receipt.outcome for receipt in receipts] == [COMMITTED, COMMITTED]
@@ -379,7 +383,7 @@ async def test_numbers_are_counted_as_submissions_and_hits(queue: onejob.Ledger)
     for _ in range(3):
         await send(queue, 1)
     await refused(queue, 7)
-    counted = queue.vitals().outcomes
+    counted = queue.runtime_stats().outcomes
     assert (counted["created"], counted["replayed"], counted["refused"]) == (1, 3, 1)
     story = await queue.explain("key-1", scope=SCOPE)
     assert (story.hits, story.key) == (3, "key-1")

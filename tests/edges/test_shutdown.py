@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import onejob
-from onejob.engines import public
+from onejob.engines import redact_password
 
 from .sockets import BODY, ONEJOB, Client, Server, everything, replies, request, serving, submission
 
@@ -68,7 +68,7 @@ async def test_whoever_waits_for_a_key_is_released_with_a_retryable_answer(
 ) -> None:
     async with onejob.open(lasting_url) as ledger:
         held = await ledger.check_or_reserve("charge", BODY["input"], idempotency_key="held")
-        assert isinstance(held, onejob.Reservation)
+        assert isinstance(held, onejob.HeldKey)
         clients = [await Client.of(server.port) for _ in range(20)]
         waiting = [asyncio.create_task(client.ask(submission("held"))) for client in clients]
         await until_waiting(server, 20)
@@ -158,7 +158,7 @@ def test_it_says_one_line_when_it_is_ready_and_nothing_else(
     tmp_path: Path, lasting_url: str, settings: str
 ) -> None:
     with serving(tmp_path, settings) as server:
-        assert server.line.startswith(f"onejob serves {public(lasting_url)} at http://127.0.0.1:")
+        assert server.line.startswith(f"onejob serves {redact_password(lasting_url)} at http://127.0.0.1:")
         assert server.submit("k").status == 202  # at once
         server.process.send_signal(signal.SIGTERM)
         assert server.process.stdout is not None
@@ -212,5 +212,5 @@ def test_what_is_configured_holds(tmp_path: Path, settings: str) -> None:
 
 
 def test_the_password_of_a_store_is_not_shown() -> None:
-    assert public("sqlite:///onejob.db") == "sqlite:///onejob.db"
-    assert public("postgresql://me:secret@host/db") == "postgresql://me:…@host/db"
+    assert redact_password("sqlite:///onejob.db") == "sqlite:///onejob.db"
+    assert redact_password("postgresql://me:secret@host/db") == "postgresql://me:…@host/db"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import onejob
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 
 from .serving import Answer, Client, served
 
@@ -18,7 +18,7 @@ HALF = "\ud800"
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(App(queue)) as client:
+    async with served(HttpApp(queue)) as client:
         yield client
 
 
@@ -100,5 +100,5 @@ async def test_in_python_half_a_character_in_an_error_ends_the_attempt_too(queue
     again = await queue.rerun(ended.id, note=f"{HALF}{NUL}")
     assert again.state == "pending"
     held = await queue.check_or_reserve("t", idempotency_key="k")
-    assert isinstance(held, onejob.Reservation)
+    assert isinstance(held, onejob.HeldKey)
     assert (await queue.fail(held, HALF)).job_id == held.job_id

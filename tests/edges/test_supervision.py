@@ -15,18 +15,18 @@ from onejob.core.invalid import Invalid
 from onejob.core.upkeep import CountHits, Expire
 from onejob.engine import Durability
 from onejob.errors import Unavailable
-from onejob.host import Host
+from onejob.host import Runtime
 from onejob.http import logs, restarts
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.listeners import listening
-from onejob.http.logs import pieces
-from onejob.http.metrics import Family, Sample
-from onejob.http.rates import Rates
-from onejob.http.restarts import PAUSE_SECONDS_MAX, STEADY_SECONDS, Restarts
-from onejob.http.serve import workers_of
-from onejob.http.shelf import SharedRates, shelf_file
-from onejob.http.sums import Counted, Sums, added, lasting
+from onejob.http.listeners import open_listeners
+from onejob.http.logs import split_for_pipe
+from onejob.http.metrics import MetricFamily, MetricSample
+from onejob.http.rates import RateLimiter
+from onejob.http.restarts import BACKOFF_SECONDS_MAX, STABLE_UPTIME_SECONDS, RestartBackoff
+from onejob.http.serve import worker_count
+from onejob.http.shelf import SharedRateLimiter, open_buckets_file
+from onejob.http.sums import StatsSnapshot, StatsTotals, counters_only, sum_snapshots
 from onejob.http.supervisor import Supervisor
 from onejob.ids import SystemIds
 from onejob.intake import Caller
@@ -37,32 +37,32 @@ ANN, BOB = ("acme", "user:ann"), ("acme", "user:bob")
 
 
 def test_a_worker_is_started_again_at_once_and_ever_later_if_it_keeps_dying_young() -> None:
-    found = Restarts(2)
-    found.ready()
-    pauses = [found.pause(1, lived=0.1, ready=True) for _ in range(9)]
+    found = RestartBackoff(2)
+    found.reset_failed_starts()
+    pauses = [found.next_delay(1, uptime_seconds=0.1, ready=True) for _ in range(9)]
     assert pauses[:4] == [0.0, 0.5, 1.0, 2.0]
-    assert pauses[-1] == PAUSE_SECONDS_MAX
-    assert found.pause(2, lived=0.1, ready=True) == 0, "each for itself"
-    assert found.pause(1, lived=STEADY_SECONDS, ready=True) == 0, "it had recovered"
-    assert not found.hopeless
+    assert pauses[-1] == BACKOFF_SECONDS_MAX
+    assert found.next_delay(2, uptime_seconds=0.1, ready=True) == 0, "each for itself"
+    assert found.next_delay(1, uptime_seconds=STABLE_UPTIME_SECONDS, ready=True) == 0, "it had recovered"
+    assert not found.should_give_up
 
 
 def test_it_is_hopeless_only_when_no_worker_comes_as_far_as_being_ready() -> None:
-    found = Restarts(2)
+    found = RestartBackoff(2)
     for _ in range(restarts.FAILED_STARTS_MAX):
-        assert not found.hopeless
-        found.pause(1, lived=0.1, ready=False)
-        found.pause(2, lived=0.1, ready=False)
-    assert found.hopeless
-    found.ready()
-    assert not found.hopeless
+        assert not found.should_give_up
+        found.next_delay(1, uptime_seconds=0.1, ready=False)
+        found.next_delay(2, uptime_seconds=0.1, ready=False)
+    assert found.should_give_up
+    found.reset_failed_starts()
+    assert not found.should_give_up
 
 
 async def test_when_no_worker_can_be_started_it_gives_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(restarts, "PAUSE_SECONDS_MIN", 0.001)
-    with listening("127.0.0.1", 0, 2) as sockets, caplog.at_level(logging.WARNING):
+    monkeypatch.setattr(restarts, "BACKOFF_SECONDS_MIN", 0.001)
+    with open_listeners("127.0.0.1", 0, 2) as sockets, caplog.at_level(logging.WARNING):
         failing = [sys.executable, "-c", "raise SystemExit(3)"]
         supervisor = Supervisor(ServiceConfig(), 2, sockets, None, Durability.DISK, command=failing)
         with pytest.raises(Unavailable, match="no worker can be started"):
@@ -71,18 +71,18 @@ async def test_when_no_worker_can_be_started_it_gives_up(
 
 
 @pytest.fixture
-async def report() -> Counted:
+async def report() -> StatsSnapshot:
     engine = Watched(FakeClock())
-    host = Host(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
+    host = Runtime(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
     ledger = Ledger(host, Caller())
     for key in ("a", "a", "b"):
         await ledger.submit("t", idempotency_key=key)
-    counted = App(ledger).counted(("default", "other"))
+    counted = HttpApp(ledger).collect_stats(("default", "other"))
     await ledger.aclose()
     return counted
 
 
-def value(counted: Counted, name: str, **labels: str) -> float:
+def value(counted: StatsSnapshot, name: str, **labels: str) -> float:
     (found,) = [
         sample.value
         for family in counted.families
@@ -92,8 +92,8 @@ def value(counted: Counted, name: str, **labels: str) -> float:
     return found
 
 
-def test_counts_are_added_and_descriptions_are_not(report: Counted) -> None:
-    both = added([report, report])
+def test_counts_are_added_and_descriptions_are_not(report: StatsSnapshot) -> None:
+    both = sum_snapshots([report, report])
     assert value(both, "onejob_submissions_total", outcome="created") == 4
     assert value(both, "onejob_batch_commands_count", queue="write") == 2 * value(
         report, "onejob_batch_commands_count", queue="write"
@@ -108,8 +108,8 @@ def test_counts_are_added_and_descriptions_are_not(report: Counted) -> None:
     assert {info.value for info in infos} == {1.0}
 
 
-def test_of_a_process_that_ended_the_counts_stay_and_the_states_go(report: Counted) -> None:
-    left = lasting(report)
+def test_of_a_process_that_ended_the_counts_stay_and_the_states_go(report: StatsSnapshot) -> None:
+    left = counters_only(report)
     assert value(left, "onejob_submissions_total", outcome="created") == 2
     assert left.process.outcomes == report.process.outcomes
     assert left.process.gate.committed == 0
@@ -119,37 +119,41 @@ def test_of_a_process_that_ended_the_counts_stay_and_the_states_go(report: Count
     assert "process_resident_memory_bytes" not in names
 
 
-def test_sums_only_grow_while_processes_come_and_go(report: Counted) -> None:
-    sums = Sums()
-    assert sums.whole() is None
+def test_sums_only_grow_while_processes_come_and_go(report: StatsSnapshot) -> None:
+    sums = StatsTotals()
+    assert sums.total() is None
     shown, whole = 0.0, report
     for n in range(10):
-        sums.hear(n % 3, report)
+        sums.update(n % 3, report)
         if n % 3 == 2:
-            sums.end(n % 3)
-        whole = sums.whole() or report
+            sums.retire(n % 3)
+        whole = sums.total() or report
         now = value(whole, "onejob_submissions_total", outcome="created")
         assert now >= shown
         shown = now
     assert len(whole.families) == len(report.families), "they do not pile up"
 
 
-def test_what_one_process_has_not_counted_yet_is_no_trouble(report: Counted) -> None:
-    other = Counted(
-        [Family("onejob_new", "", "counter", [Sample("onejob_new_total", {}, 1.0)])], report.process, {}
+def test_what_one_process_has_not_counted_yet_is_no_trouble(report: StatsSnapshot) -> None:
+    other = StatsSnapshot(
+        [MetricFamily("onejob_new", "", "counter", [MetricSample("onejob_new_total", {}, 1.0)])],
+        report.process,
+        {},
     )
-    assert value(added([report, other]), "onejob_new_total") == 1
+    assert value(sum_snapshots([report, other]), "onejob_new_total") == 1
 
 
 @pytest.fixture
 def shelf() -> Iterator[int]:
-    with shelf_file() as file:
+    with open_buckets_file() as file:
         yield file.fileno()
 
 
 def test_processes_share_a_bucket(shelf: int) -> None:
     clock = FakeClock()
-    one, other = (SharedRates(shelf, per_second=2, burst=4, monotonic=clock.monotonic) for _ in range(2))
+    one, other = (
+        SharedRateLimiter(shelf, per_second=2, burst=4, monotonic=clock.monotonic) for _ in range(2)
+    )
     assert [one.take(ANN, 3), other.take(ANN, 3), one.take(ANN, 1)] == [3, 1, 0]
     assert other.take(BOB, 9) == 4
     assert other.retry_after(ANN) == one.retry_after(ANN) == 1
@@ -160,8 +164,8 @@ def test_processes_share_a_bucket(shelf: int) -> None:
 
 def test_a_shared_bucket_is_as_exact_as_one_that_is_not_shared(shelf: int) -> None:
     clock = FakeClock()
-    plain = Rates(per_second=3, burst=5, monotonic=clock.monotonic)
-    shared = SharedRates(shelf, per_second=3, burst=5, monotonic=clock.monotonic)
+    plain = RateLimiter(per_second=3, burst=5, monotonic=clock.monotonic)
+    shared = SharedRateLimiter(shelf, per_second=3, burst=5, monotonic=clock.monotonic)
     for n in range(200):
         who = (ANN, BOB)[n % 2]
         assert plain.take(who, n % 4) == shared.take(who, n % 4)
@@ -170,7 +174,7 @@ def test_a_shared_bucket_is_as_exact_as_one_that_is_not_shared(shelf: int) -> No
 
 def test_the_shelf_is_bounded_and_the_least_recently_used_leave(shelf: int) -> None:
     clock = FakeClock()
-    rates = SharedRates(shelf, per_second=0.001, burst=1, monotonic=clock.monotonic)
+    rates = SharedRateLimiter(shelf, per_second=0.001, burst=1, monotonic=clock.monotonic)
     size = os.fstat(shelf).st_size
     for n in range(20_000):
         assert rates.take(("acme", f"user:{n}"), 1) == 1
@@ -183,12 +187,12 @@ def test_the_shelf_is_bounded_and_the_least_recently_used_leave(shelf: int) -> N
 async def test_processes_take_turns_with_the_store_and_tend_their_own_memory(turn: int, due: int) -> None:
     config = onejob.IdempotencyConfig(cleanup_interval_seconds=0.1)
     engine = Watched(FakeClock())
-    host = Host(engine, config, clock=SystemClock(), ids=SystemIds())
+    host = Runtime(engine, config, clock=SystemClock(), ids=SystemIds())
     ledger = Ledger(host, Caller())
     await ledger.submit("t", idempotency_key="old")
     engine.clock.advance(10 * 86_400)
     await ledger.submit("t", idempotency_key="new")
-    host.start_upkeep(turn=turn, turns=3)
+    host.start_maintenance(process_index=turn, process_count=3)
     async with asyncio.timeout(10):
         for _ in range(1000):
             await ledger.submit("t", idempotency_key="new")  # a hit, which every round writes down
@@ -200,18 +204,18 @@ async def test_processes_take_turns_with_the_store_and_tend_their_own_memory(tur
 
 
 def test_lines_are_written_whole_in_pieces_that_a_pipe_takes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "PIECE_BYTES_MAX", 10)
+    monkeypatch.setattr(logs, "PIPE_WRITE_BYTES_MAX", 10)
     lines = [b"one\n", b"two\n", b"three\n", b"a line that is longer than all that\n", b"end\n"]
-    found = list(pieces(b"".join(lines)))
+    found = list(split_for_pipe(b"".join(lines)))
     assert b"".join(found) == b"".join(lines)
     assert found == [b"one\ntwo\n", b"three\n", lines[3], b"end\n"]
-    assert list(pieces(b"short\n")) == [b"short\n"]
+    assert list(split_for_pipe(b"short\n")) == [b"short\n"]
 
 
 def test_as_many_workers_as_there_are_cores_where_an_engine_is_shared(tmp_path: Path) -> None:
-    assert workers_of(ServiceConfig(workers="auto")) == len(os.sched_getaffinity(0))
-    assert workers_of(ServiceConfig(workers="auto", engine="memory://")) == 1
-    assert workers_of(ServiceConfig(engine="memory://")) == 1
+    assert worker_count(ServiceConfig(workers="auto")) == len(os.sched_getaffinity(0))
+    assert worker_count(ServiceConfig(workers="auto", engine="memory://")) == 1
+    assert worker_count(ServiceConfig(engine="memory://")) == 1
     with pytest.raises(Invalid, match="memory:// lives in one process"):
         ServiceConfig(workers=2, engine="memory://")
     for wrong in (0, -1, 257):

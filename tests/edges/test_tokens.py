@@ -21,15 +21,15 @@ from hypothesis import strategies as st
 import onejob
 from onejob.core import base64url
 from onejob.core.roles import Role
-from onejob.http.auth import Tokens
+from onejob.http.auth import JwtVerifier
 from onejob.http.config import JwtConfig
 from onejob.http.problems import Unauthorized
 from tests.edges.house import JWT, SECRET, token, unsigned
 
 
-def told_by(tokens: Tokens, text: str) -> bool:
+def told_by(tokens: JwtVerifier, text: str) -> bool:
     try:
-        tokens.credential(text, owns_keys=False)
+        tokens.verify(text, owns_keys=False)
     except Unauthorized:
         return False
     return True
@@ -63,21 +63,21 @@ def told_by(tokens: Tokens, text: str) -> bool:
     ],
 )
 def test_a_token_is_taken_only_with_all_its_claims(changes: dict[str, Any], good: bool) -> None:
-    assert told_by(Tokens(JWT), token(**changes)) is good
+    assert told_by(JwtVerifier(JWT), token(**changes)) is good
 
 
 def test_issuer_and_audience_are_checked_only_when_configured() -> None:
-    tokens = Tokens(JwtConfig(algorithms=("HS256",), secret=SECRET))
+    tokens = JwtVerifier(JwtConfig(algorithms=("HS256",), secret=SECRET))
     assert told_by(tokens, token(iss=None, aud=None))
     assert told_by(tokens, token(iss="https://other", aud="other"))
 
 
 def test_claims_have_the_names_that_are_configured() -> None:
     config = JwtConfig(algorithms=("HS256",), secret=SECRET, tenant_claim="org", roles_claim="scope")
-    found = Tokens(config).credential(token(org="acme", scope="worker email", tenant="x"), owns_keys=True)
+    found = JwtVerifier(config).verify(token(org="acme", scope="worker email", tenant="x"), owns_keys=True)
     assert (found.caller.tenant, found.caller.user, found.caller.owns_keys) == ("acme", "ann", True)
     assert found.roles == {Role.WORKER}
-    assert not told_by(Tokens(config), token())
+    assert not told_by(JwtVerifier(config), token())
 
 
 def pem(key: Any) -> bytes:
@@ -102,7 +102,7 @@ def with_file(tmp_path: Path, data: bytes, *algorithms: str) -> JwtConfig:
 @pytest.mark.parametrize("algorithm", PAIRS)
 def test_a_public_key_verifies_its_own_algorithm_only(tmp_path: Path, algorithm: str) -> None:
     private, other = PAIRS[algorithm](), PAIRS[algorithm]()
-    tokens = Tokens(with_file(tmp_path, pem(private), algorithm))
+    tokens = JwtVerifier(with_file(tmp_path, pem(private), algorithm))
     assert told_by(tokens, token(private, algorithm))
     assert not told_by(tokens, token(other, algorithm))
     assert not told_by(tokens, token(algorithm="HS256"))
@@ -110,7 +110,7 @@ def test_a_public_key_verifies_its_own_algorithm_only(tmp_path: Path, algorithm:
     # The classic: the public key, which everybody has, as the secret of an HMAC.
     head, body, _ = token(algorithm="HS256").split(".")
     mac = jwt.get_algorithm_by_name("HS256").sign(f"{head}.{body}".encode(), pem(private))
-    assert not told_by(tokens, f"{head}.{body}.{base64url.encode(mac)}")
+    assert not told_by(tokens, f"{head}.{body}.{base64url.encode_base64url(mac)}")
 
 
 def test_settings_that_cannot_be_meant_stop_the_start(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_settings_that_cannot_be_meant_stop_the_start(tmp_path: Path) -> None:
         JwtConfig(algorithms=("HS256", "ES256"), secret=SECRET),
     ):
         with pytest.raises(onejob.Invalid):
-            Tokens(config)
+            JwtVerifier(config)
     for data, algorithm in (
         (pem(ours), "HS256"),
         (pem(ours), "RS256"),
@@ -139,19 +139,19 @@ def test_settings_that_cannot_be_meant_stop_the_start(tmp_path: Path) -> None:
         (b"", "EdDSA"),
     ):
         with pytest.raises(onejob.Invalid):
-            Tokens(with_file(tmp_path, data, algorithm))
+            JwtVerifier(with_file(tmp_path, data, algorithm))
 
 
-TOKENS = Tokens(JWT)
+TOKENS = JwtVerifier(JWT)
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.text(st.characters(max_codepoint=255), max_size=300)
-    | st.lists(st.binary(max_size=200).map(base64url.encode)).map(".".join)
+    | st.lists(st.binary(max_size=200).map(base64url.encode_base64url)).map(".".join)
     | st.recursive(
         st.none() | st.text() | st.integers(), lambda inner: st.dictionaries(st.text(), inner)
-    ).map(lambda head: base64url.encode(json.dumps(head).encode()) + ".e30.x")
+    ).map(lambda head: base64url.encode_base64url(json.dumps(head).encode()) + ".e30.x")
 )
 def test_no_text_of_a_stranger_is_more_than_unknown(text: str) -> None:
     assert not told_by(TOKENS, text)
@@ -165,4 +165,4 @@ def test_a_deep_header_is_no_token() -> None:
         b'{"alg":{}}',
         b"1e999",
     ):
-        assert not told_by(TOKENS, base64url.encode(deep) + ".e30.e30")
+        assert not told_by(TOKENS, base64url.encode_base64url(deep) + ".e30.e30")

@@ -8,13 +8,13 @@ import pytest
 
 import onejob
 from onejob.core import credential
-from onejob.core.identity import policy_id, tally_id
-from onejob.core.limits import POLICY_NAME
+from onejob.core.identity import policy_id, usage_id
+from onejob.core.limits import QUOTA_POLICY_NAME
 from onejob.core.policy import SetPolicy
 from onejob.core.receipt import Missing
 from onejob.core.slots import SetLimits
 from onejob.credentials import ApiKeys
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from tests.edges.serving import served
 from tests.engines.sqlite_files import Direct
@@ -22,7 +22,7 @@ from tests.engines.sqlite_files import Direct
 
 async def test_a_state_of_a_newer_program_is_503_and_says_to_upgrade(tmp_path: Path) -> None:
     path = str(tmp_path / "jobs.db")
-    async with onejob.open(f"sqlite:///{path}", sweep=False) as queue, served(App(queue)) as client:
+    async with onejob.open(f"sqlite:///{path}", sweep=False) as queue, served(HttpApp(queue)) as client:
         job_id = (await queue.submit("t", idempotency_key="k")).job_id
         with Direct(path) as db:
             db.execute("UPDATE job SET state = 'hovering'")
@@ -44,23 +44,25 @@ async def test_a_state_of_a_newer_program_is_503_and_says_to_upgrade(tmp_path: P
 async def test_a_role_of_a_newer_program_is_no_verdict_about_a_key(queue: onejob.Ledger) -> None:
     keys = ApiKeys(queue)
     made = await keys.create("ci", roles=["submitter"])
-    name = credential.policy_name(made.key.id)
+    name = credential.api_key_policy_name(made.key.id)
     stored = msgspec.json.decode(await _body(keys, made.key.id))
     body = msgspec.json.encode(stored | {"roles": ["submitter", "auditor"]})
     set_policy = SetPolicy(tenant="default", policy_id=policy_id("default", name), name=name, body=body)
-    await queue._ask(set_policy)
+    await queue._execute(set_policy)
     with pytest.raises(onejob.Outdated, match="upgrade"):
         await keys.verify(made.text)
-    async with served(App(queue, config=ServiceConfig(auth=True))) as client:
+    async with served(HttpApp(queue, config=ServiceConfig(auth=True))) as client:
         answer = await client.get("/api/jobs", b"authorization: Bearer " + made.text.encode())
         assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
 
 
 async def test_limits_of_a_newer_program_admit_nobody_until_they_are_set_anew(queue: onejob.Ledger) -> None:
     body = b'{"jobs_per_week":5}'
-    tally, policy = tally_id("default", "local"), policy_id("default", POLICY_NAME)
-    await queue._ask(SetLimits(tenant="default", tally_id=tally, policy_id=policy, user="local", limits=body))
-    await queue._ask(SetPolicy(tenant="default", policy_id=policy, name=POLICY_NAME, body=body))
+    tally, policy = usage_id("default", "local"), policy_id("default", QUOTA_POLICY_NAME)
+    await queue._execute(
+        SetLimits(tenant="default", usage_id=tally, policy_id=policy, user="local", limits=body)
+    )
+    await queue._execute(SetPolicy(tenant="default", policy_id=policy, name=QUOTA_POLICY_NAME, body=body))
     for whose, calls in (
         ("the tenant", (queue.tenant_quota, partial(queue.quota, "ann"))),
         ("a user", (queue.usage, partial(queue.submit, "t"))),

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 import onejob
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from tests.edges.serving import Client, served
 from tests.edges.work_wire import claimed, running, say
 
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(App(queue)) as client:
+    async with served(HttpApp(queue)) as client:
         yield client
 
 

@@ -10,7 +10,7 @@ import onejob
 from onejob.clock import FakeClock
 from onejob.core.roles import Role
 from onejob.credentials import ApiKeys
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from tests.edges.serving import Client, served
 from tests.edges.work_wire import claimed, fence, one, running, say
@@ -18,7 +18,7 @@ from tests.edges.work_wire import claimed, fence, one, running, say
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(App(queue)) as client:
+    async with served(HttpApp(queue)) as client:
         yield client
 
 
@@ -63,7 +63,7 @@ async def test_a_claim_repeated_with_its_holder_gets_the_same_jobs(
     assert len(await claimed(client, limit=3, holder="w-2")) == 2
     if url == "memory://":
         return  # it has no other process
-    async with onejob.open(url, sweep=False) as other, served(App(other)) as elsewhere:
+    async with onejob.open(url, sweep=False) as other, served(HttpApp(other)) as elsewhere:
         there = await claimed(elsewhere, limit=3, holder="w-1")
         assert [job["job"]["id"] for job in there] == [job["job"]["id"] for job in first]
 
@@ -231,11 +231,11 @@ async def test_the_time_of_an_attempt_is_kept(queue: onejob.Ledger, client: Clie
 async def test_jobs_of_other_tenants_are_not_there(queue: onejob.Ledger, client: Client) -> None:
     keys = {}
     for tenant in ("acme", "rival"):
-        ledger = queue.acting(tenant=tenant, user="root", actor=onejob.Actor.user("root"))
+        ledger = queue.acting_as(tenant=tenant, user="root", actor=onejob.Actor.user("root"))
         await ledger.submit("t", tenant)
         made = await ApiKeys(ledger).create(f"w-{tenant}", roles=(Role.WORKER,))
         keys[tenant] = b"authorization: Bearer " + made.text.encode()
-    async with served(App(queue, config=ServiceConfig(auth=True))) as guarded:
+    async with served(HttpApp(queue, config=ServiceConfig(auth=True))) as guarded:
         ask = {"types": ["t"], "limit": 10, "holder": "same"}
         taken = {
             tenant: (await guarded.post("/api/work/claim", ask, key)).body["jobs"]

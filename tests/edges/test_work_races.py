@@ -10,9 +10,9 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
-from onejob.core.roles import Role, may
+from onejob.core.roles import Role, has_permission
 from onejob.credentials import ApiKeys
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.http.work import ROUTES
 from tests.edges.serving import Client, served
@@ -32,13 +32,13 @@ FIELDS = (
 async def doors(queue: onejob.Ledger, url: str, clock: FakeClock) -> AsyncIterator[list[Client]]:
     """Two servers, each with its own way to the store; memory has only one."""
     if url == "memory://":
-        async with served(App(queue)) as first, served(App(queue)) as second:
+        async with served(HttpApp(queue)) as first, served(HttpApp(queue)) as second:
             yield [first, second]
         return
     async with (
         onejob.open(url, clock=clock, sweep=False) as other,
-        served(App(queue)) as first,
-        served(App(other)) as second,
+        served(HttpApp(queue)) as first,
+        served(HttpApp(other)) as second,
     ):
         yield [first, second]
 
@@ -48,7 +48,7 @@ async def test_of_many_claims_for_one_job_one_wins(queue: onejob.Ledger, doors: 
         job_id = (await queue.submit("t")).job_id
         won = await asyncio.gather(*(claimed(doors[n % 2]) for n in range(10)))
         assert [job["job"]["id"] for jobs in won for job in jobs] == [job_id]
-        assert (await queue.job(job_id)).head.token == 1
+        assert (await queue.job(job_id)).row.token == 1
 
 
 async def test_a_lost_finish_is_repeated_at_another_server(queue: onejob.Ledger, doors: list[Client]) -> None:
@@ -57,7 +57,7 @@ async def test_a_lost_finish_is_repeated_at_another_server(queue: onejob.Ledger,
     answers = await asyncio.gather(*(say(doors[n % 2], taken, "finish", result=1) for n in range(6)))
     assert {(answer.status, answer.body["job"]["state"]) for answer in answers} == {(200, "success")}
     assert (await say(doors[1], taken, "finish", result=2)).code == "STALE"
-    assert (await queue.job(taken["job"]["id"])).head.events == 2
+    assert (await queue.job(taken["job"]["id"])).row.events == 2
 
 
 async def test_however_a_job_ends_its_slot_is_freed_once(queue: onejob.Ledger, doors: list[Client]) -> None:
@@ -79,12 +79,12 @@ async def test_however_a_job_ends_its_slot_is_freed_once(queue: onejob.Ledger, d
 async def test_each_verb_is_for_its_role_and_its_tenant(queue: onejob.Ledger) -> None:
     keys: dict[tuple[str, Role], bytes] = {}
     for tenant in ("acme", "rival"):
-        ledger = queue.acting(tenant=tenant, user="root", actor=onejob.Actor.user("root"))
+        ledger = queue.acting_as(tenant=tenant, user="root", actor=onejob.Actor.user("root"))
         for role in Role:
             made = await ApiKeys(ledger).create(f"{tenant}-{role}", roles=(role,))
             keys[tenant, role] = b"authorization: Bearer " + made.text.encode()
-    await queue.acting(tenant="acme", user="root", actor=onejob.Actor.user("root")).submit("t")
-    async with served(App(queue, config=ServiceConfig(auth=True))) as guarded:
+    await queue.acting_as(tenant="acme", user="root", actor=onejob.Actor.user("root")).submit("t")
+    async with served(HttpApp(queue, config=ServiceConfig(auth=True))) as guarded:
         claim = {"types": ["t"], "start": True}
         (taken,) = (await guarded.post("/api/work/claim", claim, keys["acme", Role.WORKER])).body["jobs"]
         for route in ROUTES:
@@ -93,7 +93,7 @@ async def test_each_verb_is_for_its_role_and_its_tenant(queue: onejob.Ledger) ->
             assert (await guarded.post(path, {})).status == 401
             for role in Role:
                 foreign = await guarded.post(path, _said(path, taken), keys["rival", role])
-                if not may(frozenset({role}), route.act):
+                if not has_permission(frozenset({role}), route.act):
                     assert foreign.code == "FORBIDDEN"
                 elif "{id}" in route.path:
                     assert foreign.code == "NOT_FOUND"

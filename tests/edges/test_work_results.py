@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import onejob
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from tests.edges.serving import Client, served
 from tests.edges.work_wire import running, say
 
@@ -15,7 +15,7 @@ NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(App(queue)) as client:
+    async with served(HttpApp(queue)) as client:
         yield client
 
 
@@ -110,13 +110,13 @@ async def test_the_end_of_a_job_can_be_waited_for(queue: onejob.Ledger, client: 
     taken = await running(client)
     waiting = [asyncio.create_task(client.get(f"{path}?wait=20")) for _ in range(5)]
     async with asyncio.timeout(5):
-        while queue.tail.watchers != 5:
+        while queue.job_watcher.watcher_count != 5:
             await asyncio.sleep(0.01)
     await say(client, taken, "finish", result=1)
     async with asyncio.timeout(5):
         answers = await asyncio.gather(*waiting)
     assert {answer.body["job"]["state"] for answer in answers} == {"success"}
-    assert queue.tail.watchers == 0
+    assert queue.job_watcher.watcher_count == 0
     assert (await client.get(f"{path}?wait=30")).body["job"]["state"] == "success"
     for wrong in ("31", "-1", "x", "1e1", ""):
         assert (await client.get(f"{path}?wait={wrong}")).code == "VALIDATION_ERROR", wrong
@@ -129,8 +129,8 @@ async def test_whoever_waits_for_an_end_is_answered_when_the_server_leaves(
     job_id = (await queue.submit("t")).job_id
     waiting = asyncio.create_task(client.get(f"/api/jobs/{job_id}?wait=30"))
     async with asyncio.timeout(5):
-        while not queue.tail.watchers:
+        while not queue.job_watcher.watcher_count:
             await asyncio.sleep(0.01)
-    queue._host.release_waiters()
+    queue._runtime.release_waiters()
     async with asyncio.timeout(5):
         assert (await waiting).body["job"]["state"] == "pending"

@@ -10,7 +10,7 @@ import pytest
 import onejob
 from onejob.core.roles import Role
 from onejob.credentials import ApiKeys
-from onejob.http.app import App
+from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from tests.edges.serving import Client, served
 from tests.edges.sockets import Client as SocketClient
@@ -20,7 +20,7 @@ from tests.edges.work_wire import claimed, looks, one, until_waiting
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(App(queue)) as client:
+    async with served(HttpApp(queue)) as client:
         yield client
 
 
@@ -69,7 +69,7 @@ async def test_whoever_waits_is_released_with_a_retryable_answer(
 ) -> None:
     waiting = asyncio.create_task(client.post("/api/work/claim", {"types": ["t"], "wait": 30, "holder": "w"}))
     await until_waiting(queue.waiters, 1)
-    queue._host.release_waiters()
+    queue._runtime.release_waiters()
     async with asyncio.timeout(5):
         answer = await waiting
     assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
@@ -87,18 +87,18 @@ async def test_too_many_who_wait_are_asked_to_come_back(queue: onejob.Ledger, cl
 
 
 async def test_a_credential_that_is_revoked_while_it_waits_gets_no_job(queue: onejob.Ledger) -> None:
-    ledger = queue.acting(tenant="acme", user="root", actor=onejob.Actor.user("root"))
+    ledger = queue.acting_as(tenant="acme", user="root", actor=onejob.Actor.user("root"))
     keys = ApiKeys(ledger)
     made = await keys.create("w", roles=(Role.WORKER,))
     header = b"authorization: Bearer " + made.text.encode()
-    async with served(App(queue, config=ServiceConfig(auth=True))) as guarded:
+    async with served(HttpApp(queue, config=ServiceConfig(auth=True))) as guarded:
         waiting = asyncio.create_task(guarded.post("/api/work/claim", {"types": ["t"], "wait": 20}, header))
         await until_waiting(queue.waiters, 1)
         await keys.revoke(made.key.id)
         job_id = (await ledger.submit("t")).job_id
         async with asyncio.timeout(5):
             assert (await waiting).status == 401
-        assert (await ledger.job(job_id)).head.token == 0
+        assert (await ledger.job(job_id)).row.token == 0
 
 
 async def test_a_server_that_leaves_lets_all_go_who_wait(tmp_path: Path, settings: str) -> None:

@@ -46,7 +46,7 @@ async def ended(queue: onejob.Ledger, job_id: str) -> onejob.Job:
 async def done(app: App, queue: onejob.Ledger, type: str, input: Any = None, **options: Any) -> onejob.Job:
     """One job through a worker, to its end."""
     made = await queue.submit(type, input, **options)
-    async with app.working(queue):
+    async with app.background_worker(queue):
         return await ended(queue, made.job_id)
 
 
@@ -94,7 +94,7 @@ async def test_plain_functions_run_in_threads(queue: onejob.Ledger) -> None:
 
     job = await done(app, queue, "plain", 1)
     assert await queue.result(job.id) == {"n": 2}
-    assert (job.head.logs, job.head.progress) == (1, '{"half":true}')
+    assert (job.row.logs, job.row.progress) == (1, '{"half":true}')
 
 
 async def test_the_context_tells_of_the_job_and_takes_progress_and_lines(queue: onejob.Ledger) -> None:
@@ -108,14 +108,14 @@ async def test_the_context_tells_of_the_job_and_takes_progress_and_lines(queue: 
         for n in range(250):
             context.log(f"line {n}")
         await context.progress(0.5)
-        assert (await queue.job(context.job_id)).head.progress == "0.5"
+        assert (await queue.job(context.job_id)).row.progress == "0.5"
         return "done"
 
     made = await handle.submit(queue, idempotency_key="k")
-    async with app.working(queue):
+    async with app.background_worker(queue):
         job = await ended(queue, made.job_id)
     assert seen == [(made.job_id, 1, 1, "default", "k")]
-    assert job.head.logs == 250
+    assert job.row.logs == 250
     assert job.state is JobState.SUCCESS
 
 
@@ -158,7 +158,7 @@ async def test_fatal_ends_and_retry_comes_back(queue: onejob.Ledger) -> None:
     job = await done(app, queue, "fatal", max_attempts=5)
     assert (job.state, job.attempts, job.error) == (JobState.FAILED, 1, "no such account")
     job = await done(app, queue, "retry", max_attempts=5)
-    assert (job.state, job.attempts, job.head.token) == (JobState.SUCCESS, 3, 3)
+    assert (job.state, job.attempts, job.row.token) == (JobState.SUCCESS, 3, 3)
     assert await queue.result(job.id) == 3
 
 
@@ -187,7 +187,7 @@ async def test_an_attempt_ends_with_its_time(queue: onejob.Ledger, plain: bool) 
         go.wait(60)
 
     made = await queue.submit("plain" if plain else "t", max_attempts=1, timeout=timedelta(seconds=1))
-    async with app.working(queue, drain=timedelta(0)):
+    async with app.background_worker(queue, drain=timedelta(0)):
         job = await ended(queue, made.job_id)
         go.set()
     assert (job.state, job.error) == (JobState.FAILED, "its time is over")
@@ -207,7 +207,7 @@ async def test_a_cancelled_job_stops_its_handler_within_a_heartbeat(queue: onejo
             stopped.set()
 
     made = await queue.submit("t")
-    async with app.working(queue, lease=SHORT) as worker:
+    async with app.background_worker(queue, lease=SHORT) as worker:
         await begun.wait()
         await queue.cancel(made.job_id)
         async with asyncio.timeout(5):
@@ -224,12 +224,12 @@ async def test_a_lease_is_kept_while_the_handler_runs(queue: onejob.Ledger) -> N
         await asyncio.sleep(3 * SHORT.total_seconds())
 
     made = await queue.submit("t")
-    async with app.working(queue, lease=SHORT):
+    async with app.background_worker(queue, lease=SHORT):
         for _ in range(10):
             await queue.sweep()
             await asyncio.sleep(0.1)
         job = await ended(queue, made.job_id)
-    assert (job.state, job.head.token, job.attempts) == (JobState.SUCCESS, 1, 1)
+    assert (job.state, job.row.token, job.attempts) == (JobState.SUCCESS, 1, 1)
 
 
 async def test_an_at_most_once_handler_never_begins_a_second_attempt(queue: onejob.Ledger) -> None:
@@ -242,7 +242,7 @@ async def test_an_at_most_once_handler_never_begins_a_second_attempt(queue: onej
     made = await queue.submit("t")
     (attempt,) = await queue.claim("t", start=True)
     await queue.finish(attempt, error="once", retry_after=timedelta(milliseconds=1))
-    async with app.working(queue):
+    async with app.background_worker(queue):
         job = await ended(queue, made.job_id)
     assert job.state is JobState.FAILED
     assert "at most once" in str(job.error)
@@ -261,12 +261,12 @@ async def test_a_worker_that_leaves_finishes_what_it_can_and_hands_back_the_rest
 
     quick, slow = await queue.submit("t", 0.2), await queue.submit("t", 60)
     once = await queue.submit("t", 60, delivery=onejob.Delivery.AT_MOST_ONCE)
-    async with app.working(queue, drain=timedelta(seconds=0.5)):
+    async with app.background_worker(queue, drain=timedelta(seconds=0.5)):
         for _ in range(3):
             await begun.acquire()
     assert (await queue.job(quick.job_id)).state is JobState.SUCCESS
     job = await queue.job(slow.job_id)
-    assert (job.state, job.attempts, job.head.lease_until) == (JobState.PENDING, 0, 0)
+    assert (job.state, job.attempts, job.row.lease_until) == (JobState.PENDING, 0, 0)
     assert (await queue.job(once.job_id)).state is JobState.FAILED
 
 
@@ -283,7 +283,7 @@ async def test_no_more_than_so_many_jobs_run_at_once(queue: onejob.Ledger) -> No
         running -= 1
 
     made = await queue.submit_many([onejob.Submission(type="t") for _ in range(40)])
-    async with app.working(queue, concurrency=3):
+    async with app.background_worker(queue, concurrency=3):
         for receipt in made:
             assert isinstance(receipt, onejob.Receipt)
             assert (await ended(queue, receipt.job_id)).state is JobState.SUCCESS

@@ -59,7 +59,7 @@ def worker(folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
             running.wait(30)
 
 
-def begun(queue: sync.Ledger, job_id: str) -> None:
+def begun(queue: sync.SyncLedger, job_id: str) -> None:
     until = time.monotonic() + 20
     while queue.job(job_id).state != "running":
         assert time.monotonic() < until

@@ -25,7 +25,7 @@ class Troubled:
         self.queue = queue
         self.before: Trouble = lambda _: None
         self.after: Trouble = lambda _: None
-        engine: Any = queue._host.gate._inner._engine
+        engine: Any = queue._runtime.gate._inner._engine
         execute = engine.execute
 
         async def troubled(commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
@@ -73,7 +73,7 @@ async def test_a_finish_is_repeated_until_it_is_heard(
 
     setattr(troubled, when, some(Finish, 7, error))
     made = await troubled.queue.submit("t")
-    async with app.working(troubled.queue, lease=timedelta(seconds=30)) as worker:
+    async with app.background_worker(troubled.queue, lease=timedelta(seconds=30)) as worker:
         job = await troubled.queue.wait(made.job_id, timedelta(seconds=20))
         assert job.state is JobState.SUCCESS
         while not worker.counts():
@@ -93,9 +93,9 @@ async def test_a_claim_whose_answer_was_lost_is_repeated_and_runs_once(troubled:
 
     troubled.after = some(Claim, 4, onejob.Unknown)
     made = await troubled.queue.submit("t", delivery=onejob.Delivery.AT_MOST_ONCE)
-    async with app.working(troubled.queue):
+    async with app.background_worker(troubled.queue):
         job = await troubled.queue.wait(made.job_id, timedelta(seconds=20))
-    assert (job.state, job.head.token, ran) == (JobState.SUCCESS, 1, 1)
+    assert (job.state, job.row.token, ran) == (JobState.SUCCESS, 1, 1)
 
 
 async def test_a_worker_that_hears_nothing_stops_its_handler_when_the_lease_is_over(
@@ -115,7 +115,7 @@ async def test_a_worker_that_hears_nothing_stops_its_handler_when_the_lease_is_o
             stopped.set()
 
     made = await troubled.queue.submit("t", max_attempts=3)
-    async with app.working(troubled.queue, lease=LEASE):
+    async with app.background_worker(troubled.queue, lease=LEASE):
         await begun.wait()
         troubled.before = some(Extend, 10**6, onejob.Unavailable)
         async with asyncio.timeout(5):
@@ -124,7 +124,7 @@ async def test_a_worker_that_hears_nothing_stops_its_handler_when_the_lease_is_o
         await asyncio.sleep(LEASE.total_seconds())
         await troubled.queue.sweep()
         job = await troubled.queue.wait(made.job_id, timedelta(seconds=20))
-    assert (job.state, job.head.token) == (JobState.SUCCESS, 2)
+    assert (job.state, job.row.token) == (JobState.SUCCESS, 2)
 
 
 async def test_a_worker_waits_for_a_store_that_is_away(troubled: Troubled) -> None:
@@ -136,6 +136,6 @@ async def test_a_worker_waits_for_a_store_that_is_away(troubled: Troubled) -> No
 
     troubled.before = some(Claim, 3, onejob.Unavailable)
     made = await troubled.queue.submit("t")
-    async with app.working(troubled.queue):
+    async with app.background_worker(troubled.queue):
         job = await troubled.queue.wait(made.job_id, timedelta(seconds=20))
     assert job.state is JobState.SUCCESS

@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 import onejob
-from onejob.claiming import Claims, Taken, Wanted
+from onejob.claiming import ClaimedJob, ClaimRequest, Claims
 from onejob.clock import FakeClock, SystemClock
 from onejob.conformance.samples import submit
 from onejob.core.actor import Actor
-from onejob.engine import Page, Query, Waiting
-from onejob.engines.combine import Combine
+from onejob.engine import ListBacklogs, Page, Query
+from onejob.engines.combine import Batcher
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
 
@@ -28,7 +28,7 @@ async def test_a_job_walks_from_claim_to_result(queue: onejob.Ledger) -> None:
     assert await queue.claim("charge") == []
     attempt = await queue.start(attempt)
     attempt = await queue.extend(attempt, progress={"done": 0.5}, logs=["one", "two"])
-    assert (attempt.head.logs, attempt.head.progress) == (2, '{"done":0.5}')
+    assert (attempt.job_row.logs, attempt.job_row.progress) == (2, '{"done":0.5}')
     done = await queue.finish(attempt, {"paid": True})
     assert done.state is onejob.JobState.SUCCESS
     assert await queue.result(made.job_id) == {"paid": True}
@@ -97,8 +97,8 @@ async def test_log_lines_told_twice_are_there_once(queue: onejob.Ledger) -> None
     await queue.submit("t")
     (attempt,) = await queue.claim("t", start=True)
     first = await queue.extend(attempt, logs=["a", "b"], offset=0)
-    assert (await queue.extend(attempt, logs=["a", "b"], offset=0)).head.logs == 2
-    assert (await queue.extend(first, logs=["c" * 5000])).head.logs == 3
+    assert (await queue.extend(attempt, logs=["a", "b"], offset=0)).job_row.logs == 2
+    assert (await queue.extend(first, logs=["c" * 5000])).job_row.logs == 3
     with pytest.raises(onejob.WorkRefused):
         await queue.extend(first, logs=["e"], offset=7)
     with pytest.raises(onejob.Invalid):
@@ -161,9 +161,9 @@ async def test_a_scheduled_job_is_claimed_when_its_time_has_come() -> None:
 async def test_a_claimer_who_goes_away_holds_nothing() -> None:
     engine = SlowEngine()
     async with onejob.open("memory://") as queue:
-        queue._host.claims = Claims(_gate_on(engine), queue._host.ids)
+        queue._runtime.claims = Claims(_gate_on(engine), queue._runtime.ids)
         await engine.execute([])
-        claims = queue._host.claims
+        claims = queue._runtime.claims
         await claims._gate.execute([_submit("t")])
         claiming = asyncio.create_task(claims.claim(_wanted("t")))
         await engine.reached.wait()
@@ -178,10 +178,10 @@ async def test_a_claimer_who_goes_away_holds_nothing() -> None:
 
 async def test_tenants_take_turns() -> None:
     async with onejob.open("memory://") as queue:
-        claims = queue._host.claims
+        claims = queue._runtime.claims
         await queue.submit_many([onejob.Submission(type="t") for _ in range(60)])
         for n in range(3):
-            tenant = queue.acting(tenant=f"small{n}", user="u", actor=Actor.client("c"))
+            tenant = queue.acting_as(tenant=f"small{n}", user="u", actor=Actor.client("c"))
             for _ in range(3):
                 await tenant.submit("t")
         served: list[str] = []
@@ -196,18 +196,18 @@ async def test_tenants_take_turns() -> None:
 async def test_more_tenants_than_a_page_has_are_all_served() -> None:
     async with onejob.open("memory://") as queue:
         for n in range(130):
-            await queue.acting(tenant=f"t{n:03}", user="u", actor=Actor.client("c")).submit("t")
+            await queue.acting_as(tenant=f"t{n:03}", user="u", actor=Actor.client("c")).submit("t")
         served: Counter[str] = Counter()
         for _ in range(130):
-            served.update(one.job.tenant for one in await queue._host.claims.claim(_wanted("t")))
+            served.update(one.job.tenant for one in await queue._runtime.claims.claim(_wanted("t")))
         assert served == {f"t{n:03}": 1 for n in range(130)}
 
 
 async def test_who_meets_others_looks_further() -> None:
     async with onejob.open("memory://") as queue:
         await queue.submit_many([onejob.Submission(type="t", input=n) for n in range(40)])
-        claims = [Claims(queue._gate, queue._host.ids) for _ in range(4)]
-        taken: list[list[Taken]] = []
+        claims = [Claims(queue._gate, queue._runtime.ids) for _ in range(4)]
+        taken: list[list[ClaimedJob]] = []
         while sum(map(len, taken)) < 40:
             taken += await asyncio.gather(*(one.claim(_wanted("t", limit=5)) for one in claims))
             assert len(taken) < 40, "they are in each other's way"
@@ -220,23 +220,23 @@ async def test_an_idle_claimer_asks_about_once_a_second() -> None:
 
         async def scan(self, query: Query[Any], /) -> Page[Any]:
             self.asked += 1
-            assert isinstance(query, Waiting)
+            assert isinstance(query, ListBacklogs)
             return await super().scan(query)
 
     engine = Counting()
     claims = Claims(_gate_on(engine), onejob.ids.SystemIds())
-    await claims.claim_in_time(_wanted("t"), 2.0)
+    await claims.claim_or_wait(_wanted("t"), 2.0)
     before = engine.asked
-    await claims.claim_in_time(_wanted("t"), 3.0)
+    await claims.claim_or_wait(_wanted("t"), 3.0)
     assert engine.asked - before <= 6
 
 
 def _held_by(attempt: onejob.Attempt, holder: bytes) -> Any:
-    return replace(attempt.head, holder=holder)
+    return replace(attempt.job_row, holder=holder)
 
 
-def _wanted(*types: str, limit: int = 1) -> Wanted:
-    return Wanted(types=types, holder=onejob.ids.new_holder(), limit=limit, lease_ms=60_000)
+def _wanted(*types: str, limit: int = 1) -> ClaimRequest:
+    return ClaimRequest(types=types, holder=onejob.ids.new_holder(), limit=limit, lease_ms=60_000)
 
 
 def _submit(type: str) -> Any:
@@ -244,7 +244,7 @@ def _submit(type: str) -> Any:
 
 
 def _gate_on(engine: MemoryEngine) -> Gate:
-    return Gate(Combine(engine), onejob.IdempotencyConfig(), FakeClock().monotonic)
+    return Gate(Batcher(engine), onejob.IdempotencyConfig(), FakeClock().monotonic)
 
 
 class SlowEngine(MemoryEngine):

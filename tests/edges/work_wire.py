@@ -41,4 +41,4 @@ async def until_waiting(waiters: Waiters, count: int) -> None:
 
 
 def looks(queue: onejob.Ledger) -> list[object]:
-    return [watch for watch in queue._host.claims.lookout._lines.values() if watch.task is not None]
+    return [watch for watch in queue._runtime.claims.wakeups._topics.values() if watch.poll_task is not None]

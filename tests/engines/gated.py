@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 from onejob.clock import FakeClock
 from onejob.conformance.samples import ACTOR, TENANT
-from onejob.conformance.world import ask
+from onejob.conformance.world import expect
 from onejob.core.receipt import AnyReply, Cancelled, Reply
 from onejob.core.step import Command
 from onejob.core.work import Cancel
-from onejob.engines.combine import Combine
+from onejob.engines.combine import Batcher
 from onejob.engines.gate import Gate
 from onejob.settings import IdempotencyConfig
 from tests.engines.watched import Watched, settle_down
@@ -22,17 +22,17 @@ class Gated(Gate):
     def __init__(self, clock: FakeClock, *, engine: Watched | None = None, **config: Any) -> None:
         self.clock = clock
         self.engine = engine or Watched(clock)
-        super().__init__(Combine(self.engine), IdempotencyConfig(**config), clock.monotonic)
+        super().__init__(Batcher(self.engine), IdempotencyConfig(**config), clock.monotonic)
 
     async def ask(self, command: Command[Any], kind: type[R]) -> R:
-        return await ask(self, command, kind)
+        return await expect(self, command, kind)
 
     def call(self, *commands: Command[Any]) -> "asyncio.Task[list[AnyReply | BaseException]]":
-        return asyncio.get_running_loop().create_task(self.results(commands))
+        return asyncio.get_running_loop().create_task(self.execute_each(commands))
 
     async def cancel(self, job_id: bytes) -> None:
         """End a job behind the gate's back, as another process would."""
-        await ask(self.engine.store, Cancel(tenant=TENANT, job_id=job_id, actor=ACTOR), Cancelled)
+        await expect(self.engine.store, Cancel(tenant=TENANT, job_id=job_id, actor=ACTOR), Cancelled)
 
     async def in_flight(
         self, commands: Sequence[Command[Any]], *, decided: bool = False

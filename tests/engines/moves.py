@@ -5,20 +5,28 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from onejob.core.arrival import Arrival
+from onejob.core.arrival import SubmissionCommand
 from onejob.core.facts import U64
 from onejob.core.foreign import StoreKey
-from onejob.core.identity import policy_id, record_id, slot_name, stream_id, tally_id
-from onejob.core.limits import POLICY_NAME, CostAction, CostLimit, Limits, Period, TenantLimits, encoded
+from onejob.core.identity import encode_reservation_id, policy_id, record_id, stream_id, usage_id
+from onejob.core.limits import (
+    QUOTA_POLICY_NAME,
+    CostAction,
+    CostLimit,
+    Limits,
+    Period,
+    TenantLimits,
+    encode_limits,
+)
 from onejob.core.policy import SetPolicy
-from onejob.core.receipt import AnyReply, Held, SlotHeld
-from onejob.core.recount import Adopt
+from onejob.core.receipt import AnyReply, KeyHeld, SlotHeld
+from onejob.core.recount import Backfill
 from onejob.core.reservation import Renew, Reserve, Settle, TakeOver, Verdict
-from onejob.core.sequence import Evict, Item, LookUpStream, SubmitSequence
-from onejob.core.slots import ConsumeSlot, LookUpTally, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
+from onejob.core.sequence import Evict, LookUpStream, SequenceItem, SubmitSequence
+from onejob.core.slots import ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
 from onejob.core.step import Command
 from onejob.core.submission import Submit
-from onejob.core.upkeep import Expire, Tend
+from onejob.core.upkeep import Expire, Maintain
 from onejob.core.work import Cancel
 from onejob.ids import SeededIds
 from tests.walks.model import Model
@@ -27,7 +35,7 @@ TENANT = "t"
 USERS = ("ann", "bob", "eve")
 KEYS = 8
 CLIENTS = ("till-1", "till-2")
-POLICY = policy_id(TENANT, POLICY_NAME)
+POLICY = policy_id(TENANT, QUOTA_POLICY_NAME)
 SPANS = (500, 1000, 60_000, 300_000, 3_600_000)
 COSTS = (0, 0, 1, 5, 20)
 KEPT_MAX = 12  # of what is remembered to be named again
@@ -46,15 +54,17 @@ class Making:
         self.ids = ids
         self.model = model
         self.slots: list[tuple[str, str]] = []  # users and the names of their slots
-        self.held: list[Held] = []
+        self.held: list[KeyHeld] = []
         self.asked: list[Command[Any]] = []
 
     def learn(self, command: Command[Any], reply: AnyReply) -> None:
         if isinstance(reply, SlotHeld) and isinstance(command, ReserveSlot):
             self.slots = [*self.slots, (command.user, reply.reservation)][-KEPT_MAX:]
-        if isinstance(reply, Held):
+        if isinstance(reply, KeyHeld):
             self.held = [*self.held, reply][-KEPT_MAX:]
-        if isinstance(command, (Arrival, SubmitSequence, ReserveSlot, ConsumeSlot, Settle, StoreKey)):
+        if isinstance(
+            command, (SubmissionCommand, SubmitSequence, ReserveSlot, ConsumeSlot, Settle, StoreKey)
+        ):
             self.asked = [*self.asked, command][-3:]
 
     def job(self, n: int, *states: str) -> bytes:
@@ -66,7 +76,7 @@ class Making:
 
     def _user(self, a: int) -> dict[str, Any]:
         user = USERS[min(a % 3, a // 3 % 3)]
-        return {"tenant": TENANT, "user": user, "tally_id": tally_id(TENANT, user), "policy_id": POLICY}
+        return {"tenant": TENANT, "user": user, "usage_id": usage_id(TENANT, user), "policy_id": POLICY}
 
     def _arrival(self, a: int, b: int, c: int) -> dict[str, Any]:
         key = f"k{b % KEYS}"
@@ -90,7 +100,7 @@ class Making:
 
     def with_slot(self, a: int, b: int, c: int) -> list[Command[Any]]:
         user, name = self.slots[a % len(self.slots)] if self.slots else (USERS[0], "gone")
-        whose = {"user": user, "tally_id": tally_id(TENANT, user)}
+        whose = {"user": user, "usage_id": usage_id(TENANT, user)}
         return [Submit(**self._arrival(a, b, c) | whose | {"reservation": name})]
 
     def prepare(self, a: int, b: int, c: int) -> list[Command[Any]]:
@@ -101,15 +111,15 @@ class Making:
         (submit,) = self.with_slot(a, b, c)
         assert isinstance(submit, Submit)
         fields = asdict(submit)
-        del fields["callback"], fields["warrant"]
+        del fields["callback"], fields["precondition"]
         return [Reserve(**fields, holder=self.ids.holder(), lease_ms=SPANS[c // 5 % len(SPANS)])]
 
     def slot(self, a: int, b: int, c: int) -> list[Command[Any]]:
         user = self._user(a)
-        name = slot_name(user["tally_id"], self.ids.job_id())
+        name = encode_reservation_id(user["usage_id"], self.ids.job_id())
         if c % 5 == 0 and self.slots:  # somebody tries again
             whose, name = self.slots[b % len(self.slots)]
-            user |= {"user": whose, "tally_id": tally_id(TENANT, whose)}
+            user |= {"user": whose, "usage_id": usage_id(TENANT, whose)}
         most = (None, None, 0, 1, 3)[c // 5 % 5]
         return [ReserveSlot(**user, reservation=name, ttl_ms=SPANS[b % len(SPANS)], max_concurrent=most)]
 
@@ -118,7 +128,7 @@ class Making:
             return None
         user, name = self.slots[a % len(self.slots)]
         return {
-            "tenant": TENANT, "tally_id": tally_id(TENANT, user), "policy_id": POLICY, "reservation": name,
+            "tenant": TENANT, "usage_id": usage_id(TENANT, user), "policy_id": POLICY, "reservation": name,
         }  # fmt: skip
 
     def consume(self, a: int, b: int, c: int) -> list[Command[Any]]:
@@ -162,31 +172,31 @@ class Making:
         )
 
     def limits(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        body = encoded(_limits(b, c)) if c % 4 else b""
+        body = encode_limits(_limits(b, c)) if c % 4 else b""
         return [SetLimits(**self._user(a), limits=body)]
 
     def tenant(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        body = encoded(
+        body = encode_limits(
             TenantLimits(_limits(a, b) if a % 2 else Limits(), _limits(b, c) if c % 3 == 0 else Limits())
         )
-        return [SetPolicy(tenant=TENANT, policy_id=POLICY, name=POLICY_NAME, body=body)]
+        return [SetPolicy(tenant=TENANT, policy_id=POLICY, name=QUOTA_POLICY_NAME, body=body)]
 
     def adopt(self, a: int, b: int, c: int) -> list[Command[Any]]:
         job_id = self.job(a, "pending", "running")
-        return [Adopt(**self._user(b), job_id=job_id)] if job_id else []
+        return [Backfill(**self._user(b), job_id=job_id)] if job_id else []
 
     def look(self, a: int, b: int, c: int) -> list[Command[Any]]:
         user = self._user(a)
         stream = stream_id(TENANT, "pace", CLIENTS[b % 2])
         return [
-            LookUpTally(tenant=TENANT, tally_id=user["tally_id"], policy_id=POLICY),
+            LookUpUsage(tenant=TENANT, usage_id=user["usage_id"], policy_id=POLICY),
             LookUpStream(tenant=TENANT, stream_id=stream),
         ]
 
     def foreign(self, a: int, b: int, c: int) -> list[Command[Any]]:
         fields = self._arrival(a, b, c)
         names = ("tenant", "record_id", "scope", "key", "actor", "user", "ttl_ms")
-        return [StoreKey(**{name: fields[name] for name in names}, foreign_id=f"ec2-{c % 2}")]
+        return [StoreKey(**{name: fields[name] for name in names}, external_id=f"ec2-{c % 2}")]
 
     def again(self, a: int, b: int, c: int) -> list[Command[Any]]:
         return [self.asked[a % len(self.asked)]] if self.asked else []
@@ -199,7 +209,7 @@ class Making:
         number = max(1, last + (1, 1, 1, 1, 0, 2, -1, 1)[c % 8])
         key = f"{client}-{number}" if c // 8 % 6 else f"k{b % KEYS}"
         items = tuple(
-            Item(self.ids.job_id(), "pace", b"{}", cost=COSTS[(c + n) % len(COSTS)])
+            SequenceItem(self.ids.job_id(), "pace", b"{}", cost=COSTS[(c + n) % len(COSTS)])
             for n in range(1 + a % BATCH_MAX)
         )
         command = SubmitSequence(
@@ -214,7 +224,7 @@ class Making:
         """Upkeep of everything; what is not due, the decision leaves alone."""
         model = self.model
         commands: list[Command[Any]] = [Expire(tenant=TENANT, record_id=id) for id in list(model.keys)]
-        commands += [Tend(tenant=TENANT, job_id=id, retention_ms=1000) for id in list(model.jobs)]
+        commands += [Maintain(tenant=TENANT, job_id=id, retention_ms=1000) for id in list(model.jobs)]
         commands += [Evict(tenant=TENANT, stream_id=id) for id in list(model.rows)]
         return commands
 

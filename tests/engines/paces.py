@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 from onejob.clock import FakeClock
 from onejob.core.command import CommandData
-from onejob.core.ending import ended
-from onejob.core.facts import Kind, Policy, Tally, changed
-from onejob.core.limits import effective
-from onejob.core.receipt import AnyReply, Defect, Missing, Tended
-from onejob.core.recount import Recount, holds
-from onejob.core.states import JobState, Move, after, allowed
+from onejob.core.ending import end_job
+from onejob.core.facts import Kind, Policy, Usage, next_version
+from onejob.core.limits import effective_limits
+from onejob.core.receipt import AnyReply, Defect, Maintained, Missing
+from onejob.core.recount import Reconcile, slots_and_cost_held
+from onejob.core.states import JobState, Move, is_allowed, state_after
 from onejob.core.step import Command, Facts, Footprint, Step
-from onejob.engine import PAGE_MAX, Engine, Listing
+from onejob.engine import PAGE_MAX, Engine, ListFacts
 from onejob.engines.memory import MemoryEngine
 from onejob.ids import SeededIds
 from tests.engines.moves import POLICY, TENANT, VERBS, Making
@@ -61,21 +61,21 @@ class Play(CommandData, frozen=True, kw_only=True):
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.tenant, jobs=(self.job_id,), follow_tally=True)
+        return Footprint(self.tenant, jobs=(self.job_id,), follow_usage=True)
 
-    def decide(self, facts: Facts, now: int) -> Step[Tended | Missing]:
+    def decide(self, facts: Facts, now: int) -> Step[Maintained | Missing]:
         job = facts.jobs.get(self.job_id)
         if job is None:
             return Step(Missing(now))
-        if not allowed(job.state, self.move):
-            return Step(Tended(False, now))
+        if not is_allowed(job.state, self.move):
+            return Step(Maintained(False, now))
         if self.move is Move.START:
-            state, attempts = after(job.state, self.move), job.attempts + 1
-            return Step(Tended(True, now), (changed(job, now, state=state, attempts=attempts),))
-        end = ended(
-            job, facts.tally, now, move=self.move, actor="client:w", retention_ms=1000, cost=self.cost
+            state, attempts = state_after(job.state, self.move), job.attempts + 1
+            return Step(Maintained(True, now), (next_version(job, now, state=state, attempts=attempts),))
+        end = end_job(
+            job, facts.usage, now, move=self.move, actor="client:w", retention_ms=1000, cost=self.cost
         )
-        return Step(Tended(True, now), end.puts, adds=end.adds, cuts=end.cuts)
+        return Step(Maintained(True, now), end.puts, attachments=end.attachments, trims=end.trims)
 
 
 class Differs(AssertionError):
@@ -125,24 +125,24 @@ class Walker:
             return [await self._recount(tally) for tally in (await self._tallies()).values()]
         return self.making.made(pace.verb, pace.a, pace.b, pace.c)
 
-    async def _recount(self, tally: Tally) -> Recount:
+    async def _recount(self, tally: Usage) -> Reconcile:
         jobs = await self._listed(Kind.JOB)
-        held = [holds(job, tally.id) for job in jobs]
-        return Recount(
+        held = [slots_and_cost_held(job, tally.id) for job in jobs]
+        return Reconcile(
             tenant=TENANT,
-            tally_id=tally.id,
+            usage_id=tally.id,
             policy_id=POLICY,
-            expected=tally.version,
+            expected_version=tally.version,
             live=sum(slots for slots, _ in held),
             cost_held=sum(cost for _, cost in held),
-            marked=sum(job.slot == tally.id for job in jobs),
+            jobs_counted=sum(job.slot == tally.id for job in jobs),
         )
 
     def _play(self, c: Play, now: int) -> tuple[Any, ...]:
         job = self.model.jobs.get(c.job_id)
         if job is None:
             return ("missing",)
-        if not allowed(JobState(job.state), c.move):
+        if not is_allowed(JobState(job.state), c.move):
             return ("tended", False)
         if c.move is Move.START:
             job.state, job.attempts, job.stamp = "running", job.attempts + 1, now
@@ -151,7 +151,7 @@ class Walker:
             self.model.end(job, state, now, cost=c.cost)
         return ("tended", True)
 
-    async def _compare(self, before: dict[bytes, Tally], *, adopting: bool) -> None:
+    async def _compare(self, before: dict[bytes, Usage], *, adopting: bool) -> None:
         now = self.clock.wall_ms()
         for kind in Kind:
             stored = {fact.id: as_stored(fact, now) for fact in await self._listed(kind)}
@@ -164,26 +164,26 @@ class Walker:
                 raise Differs(f"{kind.name}: {stored.get(wrong[0])}, not {modelled.get(wrong[0])}")
         jobs, policies = await self._listed(Kind.JOB), await self._listed(Kind.POLICY)
         for id, tally in (await self._tallies()).items():
-            held = [holds(job, id) for job in jobs]
+            held = [slots_and_cost_held(job, id) for job in jobs]
             if (tally.live, tally.cost_held) != (sum(n for n, _ in held), sum(cost for _, cost in held)):
                 raise Differs(f"drift of {tally.user}")
             most = _most(tally, policies)
             if most is not None and used(before.get(id), now) < used(tally, now) > most and not adopting:
                 raise Differs(f"{tally.user} uses {used(tally, now)} of {most}")
 
-    async def _tallies(self) -> dict[bytes, Tally]:
-        return {tally.id: tally for tally in await self._listed(Kind.TALLY)}
+    async def _tallies(self) -> dict[bytes, Usage]:
+        return {tally.id: tally for tally in await self._listed(Kind.USAGE)}
 
     async def _listed(self, kind: Kind) -> Sequence[Any]:
         if isinstance(self.engine, MemoryEngine):  # the same, at once
             return list(self.engine.facts[kind].values())
-        page = await self.engine.scan(Listing(tenant=TENANT, kind=kind, limit=PAGE_MAX))
+        page = await self.engine.scan(ListFacts(tenant=TENANT, kind=kind, limit=PAGE_MAX))
         assert not page.more
         return page.items
 
 
-def _most(tally: Tally, policies: Sequence[Policy]) -> int | None:
-    return effective(tally.limits, policies[0].body if policies else b"").max_concurrent
+def _most(tally: Usage, policies: Sequence[Policy]) -> int | None:
+    return effective_limits(tally.limits, policies[0].body if policies else b"").max_concurrent
 
 
 def drawn(seed: int, steps: int = STEPS) -> list[Pace]:

@@ -5,14 +5,14 @@ from typing import Any
 
 import apsw
 
-from onejob.engines.sqlite.schema import checksums
+from onejob.engines.sqlite.schema import load_checksum_vfs
 
 
 class Direct:
     """The file as another connection sees it. The same library, for two in one process break each other's locks."""
 
     def __init__(self, path: str) -> None:
-        self._db = apsw.Connection(path, vfs=checksums())
+        self._db = apsw.Connection(path, vfs=load_checksum_vfs())
 
     def __enter__(self) -> apsw.Connection:
         return self._db

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from onejob.clock import FakeClock
-from onejob.conformance.commands import Count
+from onejob.conformance.commands import IncrementCounter
 from onejob.conformance.samples import OTHER, TENANT, submit
 from onejob.core.lookup import LookUpJob
 from onejob.core.receipt import AnyReply, Created, Missing, Replayed
 from onejob.core.step import Command
 from onejob.core.submission import Submit
 from onejob.core.upkeep import Forget
-from onejob.engine import JobPage, Unavailable, Unknown
+from onejob.engine import ListJobs, Unavailable, Unknown
 from onejob.engines import combine, queues
-from onejob.engines.combine import UNKNOWN_ATTEMPTS_MAX, Combine
+from onejob.engines.combine import UNKNOWN_ATTEMPTS_MAX, Batcher
 from onejob.ids import new_job_id
 from tests.engines.watched import Watched, called, settle_down
 
@@ -26,7 +26,7 @@ def engine() -> Watched:
     return Watched(FakeClock())
 
 
-async def held_up(engine: Watched, combined: Combine) -> "asyncio.Task[Sequence[AnyReply]]":
+async def held_up(engine: Watched, combined: Batcher) -> "asyncio.Task[Sequence[AnyReply]]":
     """One command on its way, so that whatever comes now waits."""
     engine.hold()
     first = called(combined, submit("first"))
@@ -36,19 +36,19 @@ async def held_up(engine: Watched, combined: Combine) -> "asyncio.Task[Sequence[
 
 
 async def test_alone_a_command_sets_out_at_once(engine: Watched) -> None:
-    (reply,) = await Combine(engine).execute([submit()])
+    (reply,) = await Batcher(engine).execute([submit()])
     assert isinstance(reply, Created)
     assert [len(batch) for batch in engine.batches] == [1]
 
 
 async def test_what_is_ready_together_goes_together(engine: Watched) -> None:
-    combined = Combine(engine)
+    combined = Batcher(engine)
     await asyncio.gather(*(combined.execute([submit(f"k{n}")]) for n in range(64)))
     assert [len(batch) for batch in engine.batches] == [64]
 
 
 async def test_what_waits_while_a_batch_is_made_durable_goes_into_the_next(engine: Watched) -> None:
-    combined = Combine(engine)
+    combined = Batcher(engine)
     first = await held_up(engine, combined)
     waiting = []
     for n in range(5):
@@ -60,14 +60,14 @@ async def test_what_waits_while_a_batch_is_made_durable_goes_into_the_next(engin
         (reply,) = await task
         assert isinstance(reply, Created)
     assert [len(batch) for batch in engine.batches] == [1, 5]
-    load = combined.loads()["write"]
+    load = combined.queue_stats()["write"]
     assert (load.waiting, load.commands) == (0, 6)
     assert load.batches[:4] == (1, 0, 0, 1)  # one of 1 command, one of 5 to 8
     assert sum(load.batches) == 2
 
 
 async def test_an_engine_may_have_several_batches_under_way(engine: Watched) -> None:
-    combined = Combine(engine, lanes=2)
+    combined = Batcher(engine, write_lanes=2)
     engine.hold()
     calls = []
     for n in range(4):
@@ -83,14 +83,14 @@ async def test_an_engine_may_have_several_batches_under_way(engine: Watched) -> 
 
 
 async def test_what_makes_nothing_new_goes_apart_where_the_engine_likes_it(engine: Watched) -> None:
-    combined = Combine(engine, apart=1)
+    combined = Batcher(engine, update_lanes=1)
     forget = Forget(tenant=TENANT, record_id=submit("k0").record_id, actor="test", grace_ms=0)
     calls = [called(combined, command) for n in range(3) for command in (submit(f"k{n}"), forget)]
     for call in calls:
         await call
     kinds = [{type(command) for command in batch} for batch in engine.batches]
     assert all(len(kind) == 1 for kind in kinds), "a batch has commands of one sort"
-    load = combined.loads()["write"]
+    load = combined.queue_stats()["write"]
     assert (load.waiting, load.commands) == (0, 6)
     await combined.aclose()
 
@@ -99,7 +99,7 @@ async def test_whoever_waits_behind_a_store_that_does_not_answer_is_told_with_it
     engine: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(combine, "STALL_SECONDS", 0.0)
-    combined = Combine(engine)
+    combined = Batcher(engine)
     first = await held_up(engine, combined)
     waiting = [called(combined, submit(f"k{n}", tenant=tenant)) for n, tenant in enumerate((TENANT, OTHER))]
     await settle_down()
@@ -109,26 +109,26 @@ async def test_whoever_waits_behind_a_store_that_does_not_answer_is_told_with_it
         with pytest.raises(Unavailable, match=r"nothing was done|15 s"):
             await call
     assert len(engine.batches) == 1, "they were not sent"
-    assert combined.loads()["write"].waiting == 0
+    assert combined.queue_stats()["write"].waiting == 0
     (reply,) = await called(combined, submit("later"))
     assert isinstance(reply, Created)
     await combined.aclose()
 
 
 async def test_a_batch_is_bounded(engine: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    combined = Combine(engine, batch_max=4)
+    combined = Batcher(engine, batch_max=4)
     await asyncio.gather(*(combined.execute([submit(f"k{n}")]) for n in range(10)))
     assert [len(batch) for batch in engine.batches] == [4, 4, 2]
 
     engine.batches.clear()
     monkeypatch.setattr(queues, "BATCH_BYTES_MAX", 25)
-    combined = Combine(engine)
+    combined = Batcher(engine)
     await asyncio.gather(*(combined.execute([submit(f"b{n}", input=b"x" * 10)]) for n in range(7)))
     assert [len(batch) for batch in engine.batches] == [3, 3, 1]
 
 
 async def test_tenants_are_taken_in_turn(engine: Watched) -> None:
-    combined = Combine(engine, batch_max=4)
+    combined = Batcher(engine, batch_max=4)
     first = await held_up(engine, combined)
     tenants = [*["loud"] * 8, *["soft"] * 3, "rare"]
     waiting = [called(combined, submit(f"k{n}", tenant=tenant)) for n, tenant in enumerate(tenants)]
@@ -147,7 +147,7 @@ async def test_tenants_are_taken_in_turn(engine: Watched) -> None:
 
 
 async def test_the_queue_is_bounded_and_half_of_it_is_the_most_for_one_tenant(engine: Watched) -> None:
-    combined = Combine(engine, queue_max=6)
+    combined = Batcher(engine, queue_max=6)
     first = await held_up(engine, combined)
     mine = [called(combined, submit(f"k{n}")) for n in range(5)]
     await settle_down()
@@ -167,7 +167,7 @@ async def test_the_queue_is_bounded_and_half_of_it_is_the_most_for_one_tenant(en
 
 async def test_the_queue_is_bounded_in_bytes(engine: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues, "QUEUE_BYTES_MAX", 100)
-    combined = Combine(engine)
+    combined = Batcher(engine)
     first = await held_up(engine, combined)
     waiting = [called(combined, submit(f"k{n}", tenant=f"t{n}", input=b"x" * 60)) for n in range(3)]
     await settle_down()
@@ -186,7 +186,7 @@ async def test_the_queue_is_bounded_in_bytes(engine: Watched, monkeypatch: pytes
 
 async def test_half_of_the_bytes_are_for_one_tenant(engine: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues, "QUEUE_BYTES_MAX", 100)
-    combined = Combine(engine)
+    combined = Batcher(engine)
     first = await held_up(engine, combined)
     mine = [called(combined, submit(f"k{n}", input=b"x" * 60)) for n in range(2)]
     theirs = called(combined, submit("k", tenant="other", input=b"x" * 30))
@@ -199,7 +199,7 @@ async def test_half_of_the_bytes_are_for_one_tenant(engine: Watched, monkeypatch
 
 
 async def test_cancelling_one_caller_harms_no_other(engine: Watched) -> None:
-    combined = Combine(engine)
+    combined = Batcher(engine)
     first = await held_up(engine, combined)
     waiting = [called(combined, submit(f"k{n}")) for n in range(3)]
     await settle_down()
@@ -220,25 +220,25 @@ async def test_cancelling_one_caller_harms_no_other(engine: Watched) -> None:
 
 
 async def test_what_may_be_done_is_executed_again_as_it_was(engine: Watched) -> None:
-    combined = Combine(engine)
+    combined = Batcher(engine)
     engine.after.extend([Unknown("lost"), Unknown("lost again")])
     commands = [submit("a"), submit("b")]
     replies = await combined.execute(commands)
     assert engine.batches == [commands] * 3
     assert [reply.job.id for reply in replies if isinstance(reply, Created)] == [c.job_id for c in commands]
-    assert len((await engine.scan(JobPage(tenant=TENANT))).items) == 2
+    assert len((await engine.scan(ListJobs(tenant=TENANT))).items) == 2
 
 
 async def test_what_stays_unknown_is_told_as_unknown(engine: Watched) -> None:
     engine.after.extend([Unknown("lost")] * 3)
     with pytest.raises(Unknown):
-        await Combine(engine).execute([submit()])
+        await Batcher(engine).execute([submit()])
     assert len(engine.batches) == UNKNOWN_ATTEMPTS_MAX
 
 
 async def test_nothing_done_after_perhaps_done_is_still_perhaps_done(engine: Watched) -> None:
     engine.after.append(Unknown("lost"))
-    combined = Combine(engine)
+    combined = Batcher(engine)
     task = called(combined, submit())
     await settle_down()
     engine.before.append(Unavailable("gone"))
@@ -248,7 +248,7 @@ async def test_nothing_done_after_perhaps_done_is_still_perhaps_done(engine: Wat
 
 async def test_what_is_certainly_not_done_is_told_once_to_each(engine: Watched) -> None:
     engine.before.append(Unavailable("no disk"))
-    combined = Combine(engine)
+    combined = Batcher(engine)
     failures = await asyncio.gather(
         *(combined.execute([submit(f"k{n}")]) for n in range(3)), return_exceptions=True
     )
@@ -260,7 +260,7 @@ async def test_what_is_certainly_not_done_is_told_once_to_each(engine: Watched) 
 
 async def test_an_unforeseen_failure_of_an_engine_means_unknown(engine: Watched) -> None:
     engine.after.append(KeyError("oops"))
-    combined = Combine(engine)
+    combined = Batcher(engine)
     with pytest.raises(Unknown, match="KeyError") as caught:
         await combined.execute([submit()])
     assert isinstance(caught.value.__cause__, KeyError)
@@ -275,7 +275,7 @@ async def test_an_engine_that_answers_too_little_leaves_nobody_waiting(
         return (await Watched.execute(engine, commands))[:-1]
 
     monkeypatch.setattr(engine, "execute", too_little)
-    combined = Combine(engine)
+    combined = Batcher(engine)
     async with asyncio.timeout(5):
         for failure in await asyncio.gather(
             *(combined.execute([submit(f"k{n}")]) for n in range(3)), return_exceptions=True
@@ -284,14 +284,14 @@ async def test_an_engine_that_answers_too_little_leaves_nobody_waiting(
 
 
 async def test_of_a_call_that_was_cut_in_two_nothing_is_certain(engine: Watched) -> None:
-    combined = Combine(engine, queue_max=4)
+    combined = Batcher(engine, queue_max=4)
     with pytest.raises(Unknown, match="repeat all of it"):
         await combined.execute([submit(f"k{n}") for n in range(4)])
     assert len(engine.given) == 2
 
 
 async def test_reads_wait_for_no_commit(engine: Watched) -> None:
-    combined = Combine(engine)
+    combined = Batcher(engine)
     first = await held_up(engine, combined)
     reads = [LookUpJob(tenant=TENANT, job_id=new_job_id()) for _ in range(3)]
     for reply in await combined.execute(reads):
@@ -303,7 +303,7 @@ async def test_reads_wait_for_no_commit(engine: Watched) -> None:
 
 
 async def test_closing_answers_everyone_and_then_closes_the_engine(engine: Watched) -> None:
-    combined = Combine(engine, batch_max=2)
+    combined = Batcher(engine, batch_max=2)
     first = await held_up(engine, combined)
     waiting = [called(combined, submit(f"k{n}", tenant=(TENANT, OTHER)[n % 2])) for n in range(5)]
     await settle_down()
@@ -311,7 +311,7 @@ async def test_closing_answers_everyone_and_then_closes_the_engine(engine: Watch
     await settle_down()
     assert not closing.done()
     with pytest.raises(Unavailable, match="closed"):
-        await combined.execute([Count(tenant=TENANT)])
+        await combined.execute([IncrementCounter(tenant=TENANT)])
     assert engine.closed == 0
     engine.free()
     await closing
@@ -320,11 +320,11 @@ async def test_closing_answers_everyone_and_then_closes_the_engine(engine: Watch
         (reply,) = await task
         assert isinstance(reply, Created)
     assert engine.closed == 1
-    assert all(not isinstance(command, Count) for command in engine.given)
+    assert all(not isinstance(command, IncrementCounter) for command in engine.given)
 
 
 async def test_closing_before_the_first_batch_set_out_answers_it(engine: Watched) -> None:
-    combined = Combine(engine)
+    combined = Batcher(engine)
     task = called(combined, submit())
     await asyncio.sleep(0)
     await combined.aclose()

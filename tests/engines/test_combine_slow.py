@@ -11,7 +11,7 @@ from onejob.conformance.samples import submit
 from onejob.core.receipt import AnyReply, Created, Replayed
 from onejob.core.step import Command
 from onejob.engine import Unavailable, Unknown
-from onejob.engines.combine import Combine
+from onejob.engines.combine import Batcher
 from tests.engines.watched import Watched, called, settle_down
 
 Call = asyncio.Task[Sequence[AnyReply]]
@@ -29,17 +29,17 @@ class Slow(Watched):
         super().__init__(clock)
         self.give_ups: list[Callable[[Exception], None]] = []
 
-    def carry(
-        self, commands: Sequence[Command[Any]], give_up: Callable[[Exception], None], /
+    def execute_with_timeout(
+        self, commands: Sequence[Command[Any]], on_timeout: Callable[[Exception], None], /
     ) -> Awaitable[Sequence[AnyReply]]:
-        self.give_ups.append(give_up)
+        self.give_ups.append(on_timeout)
         return self.execute(commands)
 
 
-async def under_way() -> tuple[Slow, Combine, Call]:
+async def under_way() -> tuple[Slow, Batcher, Call]:
     """A submission that the engine is at, and does not end."""
     engine = Slow(FakeClock())
-    combined = Combine(engine)
+    combined = Batcher(engine)
     engine.hold()
     call = called(combined, submit("slow"))
     await settle_down()
@@ -61,7 +61,7 @@ async def test_whoever_has_waited_enough_is_told_while_the_engine_goes_on() -> N
     assert len(engine.batches) == 2, "what was given up is not sent again"
     (again,) = await called(combined, submit("slow"))
     assert isinstance(again, Replayed), "it was done all the same"
-    assert not combined._lingering
+    assert not combined._detached_tasks
     await combined.aclose()
 
 
@@ -75,13 +75,13 @@ async def test_what_was_given_up_and_then_failed_is_told_once_and_not_sent_again
     await settle_down()
     assert len(engine.batches) == 1
     assert isinstance((await called(combined, submit("slow")))[0], Created)
-    assert not combined._lingering
+    assert not combined._detached_tasks
     await combined.aclose()
 
 
 async def test_where_many_are_expected_a_batch_waits_for_whoever_is_on_the_way(engine: Watched) -> None:
-    combined = Combine(engine, lanes=2)
-    combined.whole = True
+    combined = Batcher(engine, write_lanes=2)
+    combined.coalesce = True
     calls = [called(combined, submit(f"a{n}")) for n in range(6)]
 
     async def later() -> None:  # in the next turn of the loop, as another read of sockets would be
@@ -96,8 +96,8 @@ async def test_where_many_are_expected_a_batch_waits_for_whoever_is_on_the_way(e
 async def test_where_many_are_expected_one_alone_does_not_wait(engine: Watched) -> None:
     turns: list[int] = []
     for whole in (False, True):
-        combined = Combine(engine)
-        combined.whole = whole
+        combined = Batcher(engine)
+        combined.coalesce = whole
         before, call = len(engine.batches), called(combined, submit(f"alone{whole}"))
         turns.append(0)
         while len(engine.batches) == before:
@@ -109,7 +109,7 @@ async def test_where_many_are_expected_one_alone_does_not_wait(engine: Watched) 
 
 async def test_whoever_gives_up_the_second_attempt_still_doubts_the_first() -> None:
     engine = Slow(FakeClock())
-    combined = Combine(engine)
+    combined = Batcher(engine)
     engine.after.append(Unknown("the answer was lost"))
     call = called(combined, submit("doubtful"))
     while len(engine.give_ups) < 2:

@@ -8,13 +8,13 @@ import pytest
 
 from onejob.clock import FakeClock
 from onejob.conformance import EngineContract, World
-from onejob.conformance.commands import Count, Seen
+from onejob.conformance.commands import FactsRead, IncrementCounter
 from onejob.conformance.samples import TENANT
-from onejob.conformance.world import ask
+from onejob.conformance.world import expect
 from onejob.core.facts import Kind
 from onejob.core.invalid import Invalid
-from onejob.engine import PAGE_MAX, Durability, Engine, Listing
-from onejob.engines.combine import combined
+from onejob.engine import PAGE_MAX, Durability, Engine, ListFacts
+from onejob.engines.combine import batcher_for
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.postgres import PostgresEngine
@@ -27,8 +27,8 @@ CONFIG = IdempotencyConfig(wait_for_pending=False)
 
 FRONTS: dict[str, Callable[[Engine, FakeClock], Engine]] = {
     "bare": lambda engine, clock: engine,
-    "combined": lambda engine, clock: combined(engine),
-    "gated": lambda engine, clock: Gate(combined(engine), CONFIG, clock.monotonic),
+    "combined": lambda engine, clock: batcher_for(engine),
+    "gated": lambda engine, clock: Gate(batcher_for(engine), CONFIG, clock.monotonic),
 }
 
 
@@ -39,7 +39,7 @@ class Exact(EngineContract):
         moments = []
         for ms in (0, 1, 999):
             await world.advance(ms)
-            moments.append((await ask(world.engine, Count(tenant=TENANT), Seen)).at)
+            moments.append((await expect(world.engine, IncrementCounter(tenant=TENANT), FactsRead)).at)
         assert [moment - moments[0] for moment in moments] == [0, 1, 1000]
 
 
@@ -52,7 +52,7 @@ class TestMemory(Exact):
         async def opened() -> Engine:
             # Another engine on the same dictionaries is what another process would be to a file.
             engine = MemoryEngine(clock)
-            engine.facts, engine.beside = store.facts, store.beside
+            engine.facts, engine.attachments = store.facts, store.attachments
             return engine
 
         async with in_front(request.param, opened, clock) as world:
@@ -95,7 +95,7 @@ class TestPostgres(Exact):
 @pytest.mark.parametrize("limit", [0, -1, PAGE_MAX + 1, 10**9])
 def test_no_query_asks_for_an_unbounded_page(limit: Any) -> None:
     with pytest.raises(Invalid):
-        Listing(tenant=TENANT, kind=Kind.JOB, limit=limit)
+        ListFacts(tenant=TENANT, kind=Kind.JOB, limit=limit)
 
 
 def in_front(front: str, opened: Callable[[], Awaitable[Engine]], clock: FakeClock) -> World:

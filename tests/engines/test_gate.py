@@ -7,21 +7,21 @@ import pytest
 from msgspec.structs import replace
 
 from onejob.clock import FakeClock
-from onejob.conformance.commands import Seen, written
+from onejob.conformance.commands import FactsRead, write_facts
 from onejob.conformance.samples import OTHER, TENANT, a_record, key_id, reserve, settle, submit
-from onejob.conformance.world import ask, count, listed
+from onejob.conformance.world import count_replies, expect, list_facts
 from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpJob
 from onejob.core.receipt import (
     Conflict,
     Created,
-    Held,
     InProgress,
+    KeyHeld,
+    KeySettled,
+    Maintained,
     Refused,
     Rejected,
     Replayed,
-    Settled,
-    Tended,
 )
 from onejob.core.reservation import Verdict
 from onejob.core.states import JobState
@@ -43,9 +43,9 @@ def hourly(key: str = "k", **options: Any) -> Submit:
     return submit(key, ttl_ms=HOUR_MS, **options)
 
 
-async def rejected(gate: Gated, ttl_ms: int = HOUR_MS) -> Held:
-    held = await ask(gate.engine.store, reserve(), Held)
-    await ask(gate.engine.store, settle(held, Verdict.REJECT, ttl_ms=ttl_ms), Settled)
+async def rejected(gate: Gated, ttl_ms: int = HOUR_MS) -> KeyHeld:
+    held = await expect(gate.engine.store, reserve(), KeyHeld)
+    await expect(gate.engine.store, settle(held, Verdict.REJECT, ttl_ms=ttl_ms), KeySettled)
     return held
 
 
@@ -54,8 +54,8 @@ async def rejected(gate: Gated, ttl_ms: int = HOUR_MS) -> Held:
 
 async def test_duplicates_in_flight_share_one_question(gate: Gated) -> None:
     replies = await gate.landed(await gate.in_flight([hourly() for _ in range(200)]))
-    assert count(replies, Created) == 1
-    assert count(replies, Replayed) == 199
+    assert count_replies(replies, Created) == 1
+    assert count_replies(replies, Replayed) == 199
     assert len({reply.job.id for reply in replies}) == 1
     assert len(gate.engine.given) == 1
 
@@ -76,28 +76,28 @@ async def test_a_failure_is_not_shared(gate: Gated, failure: Exception) -> None:
     gate.engine.before.extend([failure] * (3 if isinstance(failure, Unknown) else 1))
     replies = await gate.landed(tasks)
     assert isinstance(replies[0], type(failure))
-    assert count(replies, Created) == 1
-    assert count(replies, Replayed) == 3
-    assert len(await listed(gate.engine, Kind.JOB)) == 1
+    assert count_replies(replies, Created) == 1
+    assert count_replies(replies, Replayed) == 3
+    assert len(await list_facts(gate.engine, Kind.JOB)) == 1
 
 
 async def test_a_conflict_is_not_shared(gate: Gated) -> None:
-    await ask(gate.engine.store, hourly(input=b"{}"), Created)
+    await expect(gate.engine.store, hourly(input=b"{}"), Created)
     replies = await gate.landed(await gate.in_flight([hourly() for _ in range(3)]))
-    assert count(replies, Conflict) == 3
+    assert count_replies(replies, Conflict) == 3
     assert len(gate.engine.of(Submit)) == 3
 
 
 async def test_in_progress_is_not_shared(gate: Gated) -> None:
-    await ask(gate.engine.store, reserve(), Held)
+    await expect(gate.engine.store, reserve(), KeyHeld)
     replies = await gate.landed(await gate.in_flight([hourly() for _ in range(3)]))
-    assert count(replies, InProgress) == 3
+    assert count_replies(replies, InProgress) == 3
     assert len(gate.engine.of(Submit)) == 3
 
 
 async def test_a_rejection_and_a_refusal_are_not_shared(gate: Gated) -> None:
     await rejected(gate)
-    await ask(gate.engine.store, written(a_record("sequenced", client_id="till-7")), Seen)
+    await expect(gate.engine.store, write_facts(a_record("sequenced", client_id="till-7")), FactsRead)
     keys = ("k", "sequenced") * 3
     replies = await gate.landed(await gate.in_flight([hourly(key) for key in keys]))
     assert [type(reply) for reply in replies] == [Rejected, Refused] * 3
@@ -110,7 +110,7 @@ async def test_a_cancelled_leader_leaves_its_followers_an_answer(gate: Gated) ->
     tasks[2].cancel()
     await settle_down()
     replies = await gate.landed([tasks[1], tasks[3]])
-    assert count(replies, Replayed) == 2
+    assert count_replies(replies, Replayed) == 2
     assert len(gate.engine.given) == 1
     assert gate.stats().pending == 0
 
@@ -155,7 +155,7 @@ async def test_the_state_of_a_living_job_is_one_point_read(gate: Gated) -> None:
 
 async def test_a_job_that_is_gone_is_not_answered_from_memory(gate: Gated) -> None:
     created = await gate.ask(hourly(), Created)
-    await ask(gate.engine.store, Purge(tenant=TENANT, record_id=key_id()), Tended)
+    await expect(gate.engine.store, Purge(tenant=TENANT, record_id=key_id()), Maintained)
     again = await gate.ask(hourly(), Created)
     assert again.job.id != created.job.id
 
@@ -195,7 +195,7 @@ async def test_unknown_answers_are_not_remembered(gate: Gated) -> None:
 
 
 async def test_a_purge_is_not_outlived_by_an_answer_that_was_on_its_way(gate: Gated) -> None:
-    created = await ask(gate.engine.store, hourly(), Created)
+    created = await expect(gate.engine.store, hourly(), Created)
     await gate.cancel(created.job.id)
     tasks = await gate.in_flight([hourly(), Purge(tenant=TENANT, record_id=key_id())])
     replayed, _ = await gate.landed(tasks)
@@ -221,13 +221,13 @@ async def test_stats_tell_what_the_gate_holds() -> None:
 async def test_hits_are_counted_in_memory_and_written_when_it_suits(gate: Gated) -> None:
     await gate.landed(await gate.in_flight([hourly() for _ in range(4)]))
     await gate.execute([hourly(), hourly(input=b"{}"), submit(""), hourly("new")])
-    (record,) = [one for one in await listed(gate.engine, Kind.RECORD) if one.key == "k"]
+    (record,) = [one for one in await list_facts(gate.engine, Kind.RECORD) if one.key == "k"]
     assert (record.hits, record.conflicts) == (0, 0)
     hits = gate.hits.take()
     assert [(one.hits, one.conflicts) for one in hits] == [(4, 1)]
     assert gate.hits.take() == []
     await gate.execute(hits)
-    (record,) = [one for one in await listed(gate.engine, Kind.RECORD) if one.key == "k"]
+    (record,) = [one for one in await list_facts(gate.engine, Kind.RECORD) if one.key == "k"]
     assert (record.hits, record.conflicts) == (4, 1)
     assert record.last_hit_at == record.changed_at
     assert gate.outcomes.total() == {"created": 3, "replayed": 4, "conflict": 1}
@@ -244,9 +244,9 @@ async def test_a_repeated_candidate_in_flight_hears_what_the_leader_hears(gate: 
 
 async def test_a_settled_answer_without_a_job_is_remembered_for_its_own_kind_alone(gate: Gated) -> None:
     wrapped = reserve(job_id=b"", ttl_ms=HOUR_MS)
-    held = await gate.ask(wrapped, Held)
+    held = await gate.ask(wrapped, KeyHeld)
     assert (
-        await gate.ask(settle(held, Verdict.COMMIT, receipt=b"answer"), Settled)
+        await gate.ask(settle(held, Verdict.COMMIT, receipt=b"answer"), KeySettled)
     ).record.receipt == b"answer"
     asked = [replace(wrapped, holder=bytes([n]) * 16) for n in range(3)]
     assert [(await gate.ask(one, Replayed)).receipt for one in asked] == [b"answer"] * 3
@@ -257,8 +257,8 @@ async def test_a_settled_answer_without_a_job_is_remembered_for_its_own_kind_alo
 
 async def test_a_large_answer_without_a_job_is_not_remembered(gate: Gated) -> None:
     wrapped = reserve(job_id=b"", ttl_ms=HOUR_MS)
-    held = await gate.ask(wrapped, Held)
-    await gate.ask(settle(held, Verdict.COMMIT, receipt=b"x" * 2000), Settled)
+    held = await gate.ask(wrapped, KeyHeld)
+    await gate.ask(settle(held, Verdict.COMMIT, receipt=b"x" * 2000), KeySettled)
     for n in range(3):
         await gate.ask(replace(wrapped, holder=bytes([n]) * 16), Replayed)
     assert len(gate.engine.of(type(wrapped))) == 4

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from onejob.clock import FakeClock
 from onejob.conformance.samples import ACTOR, TENANT, key_id, reserve, settle, submit
-from onejob.conformance.world import ask, count
-from onejob.core.receipt import Created, Forgotten, Held, Rejected, Replayed, Settled
+from onejob.conformance.world import count_replies, expect
+from onejob.core.receipt import Created, Forgotten, KeyHeld, KeySettled, Rejected, Replayed
 from onejob.core.reservation import Verdict
 from onejob.core.submission import Submit
 from onejob.core.upkeep import Forget
@@ -54,8 +54,8 @@ async def test_flights_are_never_evicted() -> None:
     stats = gate.stats()
     assert (stats.pending, stats.waiters, stats.total, stats.limit) == (20, 20, 20, 1)
     replies = await gate.landed(tasks)
-    assert count(replies, Created) == 20
-    assert count(replies, Replayed) == 20
+    assert count_replies(replies, Created) == 20
+    assert count_replies(replies, Replayed) == 20
     assert len(gate.engine.given) == 20
     assert gate.stats().total == 1
 
@@ -83,8 +83,8 @@ async def test_a_hit_does_not_prolong_what_is_remembered() -> None:
 async def test_a_rejection_lives_for_the_rejected_ttl() -> None:
     clock = FakeClock()
     gate = Gated(clock, rejected_ttl_seconds=60.0)
-    held = await ask(gate.engine.store, reserve(), Held)
-    await ask(gate.engine.store, settle(held, Verdict.REJECT, ttl_ms=DAY_MS), Settled)
+    held = await expect(gate.engine.store, reserve(), KeyHeld)
+    await expect(gate.engine.store, settle(held, Verdict.REJECT, ttl_ms=DAY_MS), KeySettled)
     await gate.ask(daily(), Rejected)
     clock.advance(59.999)
     assert await from_memory(gate)
@@ -108,7 +108,7 @@ async def test_nothing_is_remembered_longer_than_its_record_lives() -> None:
 async def test_life_counts_from_before_the_question_was_sent() -> None:
     clock = FakeClock()
     gate = Gated(clock, committed_ttl_seconds=300.0)
-    created = await ask(gate.engine.store, daily(), Created)
+    created = await expect(gate.engine.store, daily(), Created)
     await gate.cancel(created.job.id)
     tasks = await gate.in_flight([daily()])
     clock.advance(200)
@@ -124,7 +124,7 @@ async def test_a_follower_is_not_told_of_a_window_that_ended_before_it_came() ->
     gate = Gated(clock)
     for ms, kind in ((1_000, Replayed), (1_001, Created)):
         key = f"after {ms} ms"
-        await ask(gate.engine.store, submit(key, ttl_ms=1_000), Created)
+        await expect(gate.engine.store, submit(key, ttl_ms=1_000), Created)
         tasks = await gate.in_flight([submit(key)], decided=True)
         clock.advance(ms / 1000)
         tasks += await gate.in_flight([submit(key)])
@@ -154,7 +154,7 @@ async def test_a_gate_that_did_not_hear_of_it_has_forgotten_when_the_key_expires
     gate = Gated(clock, committed_ttl_seconds=300.0)
     await remembered(gate, "k")
     forget = Forget(tenant=TENANT, record_id=key_id(), actor=ACTOR, grace_ms=300_000)
-    forgotten = await ask(gate.engine.store, forget, Forgotten)
+    forgotten = await expect(gate.engine.store, forget, Forgotten)
     clock.advance((forgotten.expires_at - forgotten.at) / 1000 + 0.001)
     await gate.ask(daily(), Created)
 
@@ -166,13 +166,13 @@ async def test_cleaning_drops_what_has_outlived_its_time() -> None:
     clock.advance(200)
     await remembered(gate, "c")
     clock.advance(100)
-    assert gate.cache.clean() == 2
+    assert gate.cache.evict_expired() == 2
     assert gate.stats().total == 1
-    assert gate.cache.clean() == 0
+    assert gate.cache.evict_expired() == 0
 
 
 async def test_counted_hits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hits_module, "HITS_MAX", 3)
+    monkeypatch.setattr(hits_module, "HIT_RECORDS_MAX", 3)
     gate = Gated(FakeClock())
     await gate.execute([daily(f"k{n}") for n in range(5)])
     for _ in range(2):

@@ -5,8 +5,8 @@ import pytest
 from onejob.clock import FakeClock
 from onejob.core.facts import U64
 from onejob.core.identity import record_id, stream_id
-from onejob.core.receipt import AlreadyCommitted, Committed
-from onejob.core.sequence import Item, SubmitSequence
+from onejob.core.receipt import SequenceAlreadyCommitted, SequenceCommitted
+from onejob.core.sequence import SequenceItem, SubmitSequence
 from onejob.engine import Unavailable, Unknown
 from onejob.engines.combine import UNKNOWN_ATTEMPTS_MAX
 from tests.engines.gated import Gated
@@ -26,7 +26,7 @@ def send(sequence: int, *, copy: int = 0, jobs: int = 2) -> SubmitSequence:
         sequence=U64(sequence),
         key=key,
         fingerprint=b"same",
-        items=tuple(Item(f"{sequence:05}-{copy:05}-{n:04}".encode(), "w", b"1") for n in range(jobs)),
+        items=tuple(SequenceItem(f"{sequence:05}-{copy:05}-{n:04}".encode(), "w", b"1") for n in range(jobs)),
         actor="client:c",
         user="ann",
         owner="client:c",
@@ -39,8 +39,8 @@ async def test_copies_in_flight_are_each_decided_by_the_engine(clock: FakeClock)
     gate = Gated(clock)
     copies = [send(1, copy=n) for n in range(20)]
     results = await gate.landed(await gate.in_flight(copies))
-    assert [type(result) for result in results].count(Committed) == 1
-    assert [type(result) for result in results].count(AlreadyCommitted) == 19
+    assert [type(result) for result in results].count(SequenceCommitted) == 1
+    assert [type(result) for result in results].count(SequenceAlreadyCommitted) == 19
     assert len(gate.engine.of(SubmitSequence)) == 20
     assert len({result.jobs for result in results}) == 1
 
@@ -48,8 +48,8 @@ async def test_copies_in_flight_are_each_decided_by_the_engine(clock: FakeClock)
 @virtual
 async def test_nothing_is_remembered_of_a_number(clock: FakeClock) -> None:
     gate = Gated(clock)
-    await gate.ask(send(1), Committed)
-    await gate.ask(send(1, copy=1), AlreadyCommitted)
+    await gate.ask(send(1), SequenceCommitted)
+    await gate.ask(send(1, copy=1), SequenceAlreadyCommitted)
     assert gate.cache.stats(waiters=0).total == 0
     assert len(gate.engine.of(SubmitSequence)) == 2
 
@@ -60,10 +60,10 @@ def test_a_lost_answer_is_asked_for_again_and_stays_committed(times: int) -> Non
     async def run(clock: FakeClock) -> None:
         gate = Gated(clock)
         gate.engine.after.extend(Unknown("lost") for _ in range(times))
-        committed = await gate.ask(send(1), Committed)
+        committed = await gate.ask(send(1), SequenceCommitted)
         assert (committed.sequence, len(committed.jobs)) == (1, 2)
-        assert (await gate.ask(send(2), Committed)).sequence == 2
-        again = await gate.ask(send(1, copy=1), AlreadyCommitted)
+        assert (await gate.ask(send(2), SequenceCommitted)).sequence == 2
+        again = await gate.ask(send(1, copy=1), SequenceAlreadyCommitted)
         assert (again.jobs, again.last) == (committed.jobs, 2)
 
     run()
@@ -73,16 +73,16 @@ def test_a_lost_answer_is_asked_for_again_and_stays_committed(times: int) -> Non
 async def test_a_failure_before_anything_is_done_leaves_the_number_free(clock: FakeClock) -> None:
     gate = Gated(clock)
     gate.engine.before.append(Unavailable("away"))
-    (failed,) = await gate.results([send(1)])
+    (failed,) = await gate.execute_each([send(1)])
     assert isinstance(failed, Unavailable)
-    assert (await gate.ask(send(1, copy=1, jobs=3), Committed)).sequence == 1
+    assert (await gate.ask(send(1, copy=1, jobs=3), SequenceCommitted)).sequence == 1
 
 
 @virtual
 async def test_a_number_whose_fate_stays_unknown_is_told_so_and_answered_later(clock: FakeClock) -> None:
     gate = Gated(clock)
     gate.engine.after.extend(Unknown("lost") for _ in range(UNKNOWN_ATTEMPTS_MAX))
-    (doubt,) = await gate.results([send(1)])
+    (doubt,) = await gate.execute_each([send(1)])
     assert isinstance(doubt, Unknown)
-    again = await gate.ask(send(1, copy=1), AlreadyCommitted)
+    again = await gate.ask(send(1, copy=1), SequenceAlreadyCommitted)
     assert (again.sequence, len(again.jobs)) == (1, 2)

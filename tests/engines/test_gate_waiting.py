@@ -8,10 +8,10 @@ import pytest
 
 from onejob.clock import FakeClock
 from onejob.conformance.samples import TENANT, key_id, reserve, settle, submit
-from onejob.conformance.world import ask, count, listed
+from onejob.conformance.world import count_replies, expect, list_facts
 from onejob.core.facts import Kind
-from onejob.core.lookup import LookUp
-from onejob.core.receipt import Conflict, Created, Held, InProgress, Rejected, Replayed, Settled
+from onejob.core.lookup import LookUpKey
+from onejob.core.receipt import Conflict, Created, InProgress, KeyHeld, KeySettled, Rejected, Replayed
 from onejob.core.reservation import TakeOver, Verdict
 from onejob.core.submission import Submit
 from onejob.engine import Unavailable, Unknown
@@ -23,8 +23,8 @@ from tests.engines.watched import settle_down
 WAIT = 30.0
 
 
-async def held_by_another(gate: Gated, lease_ms: int = 3_600_000) -> Held:
-    return await ask(gate.engine.store, reserve(lease_ms=lease_ms), Held)
+async def held_by_another(gate: Gated, lease_ms: int = 3_600_000) -> KeyHeld:
+    return await expect(gate.engine.store, reserve(lease_ms=lease_ms), KeyHeld)
 
 
 def polls(gate: Gated) -> list[float]:
@@ -32,7 +32,7 @@ def polls(gate: Gated) -> list[float]:
     return [
         at
         for batch, at in zip(gate.engine.batches, gate.engine.times, strict=True)
-        if isinstance(batch[0], LookUp)
+        if isinstance(batch[0], LookUpKey)
     ]
 
 
@@ -44,7 +44,7 @@ async def test_a_key_is_polled_once_for_all_who_wait(clock: FakeClock) -> None:
     waiting = [gate.call(submit()) for _ in range(100)]
     await asyncio.sleep(4.9)
     assert gate.stats().waiters == 100
-    assert (gate.waiting(TENANT), gate.waiting("another")) == (100, 0)
+    assert (gate.count_waiters(TENANT), gate.count_waiters("another")) == (100, 0)
     pauses = [round(later - earlier, 6) for earlier, later in pairwise([begun, *polls(gate)])]
     assert pauses == [0.02, 0.04, 0.08, 0.16, 0.32, *[0.5] * 8]
     for (reply,) in await asyncio.gather(*waiting):
@@ -60,7 +60,7 @@ async def test_when_time_is_up_the_answer_is_in_progress(clock: FakeClock) -> No
     reply = await gate.ask(submit(), InProgress)
     assert reply.job_id == held.job_id
     assert clock.monotonic() - begun == pytest.approx(WAIT)
-    assert [job.id for job in await listed(gate.engine, Kind.JOB)] == [held.job_id]
+    assert [job.id for job in await list_facts(gate.engine, Kind.JOB)] == [held.job_id]
     polled = len(polls(gate))
     await asyncio.sleep(10)
     assert len(polls(gate)) == polled, "nobody waits any more"
@@ -69,14 +69,14 @@ async def test_when_time_is_up_the_answer_is_in_progress(clock: FakeClock) -> No
 @virtual
 async def test_a_settling_through_the_same_gate_wakes_at_once(clock: FakeClock) -> None:
     gate = Gated(clock, pending_wait_timeout=WAIT)
-    held = await gate.ask(reserve(lease_ms=3_600_000), Held)
+    held = await gate.ask(reserve(lease_ms=3_600_000), KeyHeld)
     waiting = [gate.call(submit()) for _ in range(10)]
     await asyncio.sleep(0.001)
     begun = clock.monotonic()
-    await gate.ask(settle(held), Settled)
+    await gate.ask(settle(held), KeySettled)
     replies = [reply for (reply,) in await asyncio.gather(*waiting)]
     assert clock.monotonic() == begun
-    assert count(replies, Replayed) == 10
+    assert count_replies(replies, Replayed) == 10
     assert polls(gate) == []
 
 
@@ -86,10 +86,10 @@ async def test_a_settling_elsewhere_is_noticed_by_the_next_look(clock: FakeClock
     held = await held_by_another(gate)
     waiting = [gate.call(submit()) for _ in range(10)]
     await asyncio.sleep(7)
-    await ask(gate.engine.store, settle(held), Settled)
+    await expect(gate.engine.store, settle(held), KeySettled)
     settled = clock.monotonic()
     replies = [reply for (reply,) in await asyncio.gather(*waiting)]
-    assert count(replies, Replayed) == 10
+    assert count_replies(replies, Replayed) == 10
     assert 0 < clock.monotonic() - settled <= 0.5
 
 
@@ -100,9 +100,9 @@ async def test_a_waiter_finishes_what_a_dead_holder_left(clock: FakeClock) -> No
     begun = clock.monotonic()
     replies = [reply for (reply,) in await asyncio.gather(*(gate.call(submit()) for _ in range(20)))]
     assert 5.0 < clock.monotonic() - begun <= 5.6
-    assert count(replies, Created) == 1
-    assert count(replies, Replayed) == 19
-    assert [job.id for job in await listed(gate.engine, Kind.JOB)] == [held.job_id]
+    assert count_replies(replies, Created) == 1
+    assert count_replies(replies, Replayed) == 19
+    assert [job.id for job in await list_facts(gate.engine, Kind.JOB)] == [held.job_id]
 
 
 @virtual
@@ -111,9 +111,9 @@ async def test_a_waiting_reservation_takes_over_and_only_one_does(clock: FakeClo
     held = await held_by_another(gate, lease_ms=5_000)
     tasks = [gate.call(reserve(lease_ms=3_600_000)) for _ in range(5)]
     replies = [reply for (reply,) in await asyncio.gather(*tasks)]
-    (taken,) = [reply for reply in replies if isinstance(reply, Held)]
+    (taken,) = [reply for reply in replies if isinstance(reply, KeyHeld)]
     assert (taken.job_id, taken.token) == (held.job_id, held.token + 1)
-    assert count(replies, InProgress) == 4
+    assert count_replies(replies, InProgress) == 4
 
 
 @virtual
@@ -123,10 +123,10 @@ async def test_a_verdict_is_what_the_waiters_hear(clock: FakeClock) -> None:
         held = await held_by_another(gate)
         waiting = [gate.call(submit()) for _ in range(5)]
         await asyncio.sleep(1)
-        await gate.ask(settle(held, verdict), Settled)
+        await gate.ask(settle(held, verdict), KeySettled)
         replies = [reply for (reply,) in await asyncio.gather(*waiting)]
         assert {type(reply) for reply in replies} == kinds
-        assert count(replies, Created) <= 1
+        assert count_replies(replies, Created) <= 1
 
 
 @pytest.mark.parametrize("config", [{"wait_for_pending": False}, {"pending_wait_timeout": 0.0}])
@@ -162,7 +162,7 @@ async def test_trouble_while_looking_is_not_taken_for_an_end(clock: FakeClock) -
     gate.engine.before.extend([Unavailable("no disk"), Unknown("lost"), Unknown("lost"), Unknown("lost")])
     await asyncio.sleep(2)
     assert not waiting.done()
-    await ask(gate.engine.store, settle(held), Settled)
+    await expect(gate.engine.store, settle(held), KeySettled)
     (reply,) = await waiting
     assert isinstance(reply, Replayed)
 
@@ -176,7 +176,7 @@ async def test_a_waiter_that_goes_away_harms_no_other(clock: FakeClock) -> None:
     waiting[0].cancel()
     await settle_down()
     assert gate.stats().waiters == 2
-    await ask(gate.engine.store, settle(held), Settled)
+    await expect(gate.engine.store, settle(held), KeySettled)
     for task in waiting[1:]:
         (reply,) = await task
         assert isinstance(reply, Replayed)
@@ -199,7 +199,7 @@ async def test_when_the_last_waiter_goes_the_polling_ends(clock: FakeClock) -> N
 async def test_keys_are_awaited_each_for_itself(clock: FakeClock) -> None:
     gate = Gated(clock, pending_wait_timeout=WAIT)
     for key in ("a", "b"):
-        await ask(gate.engine.store, reserve(key, lease_ms=2_000 if key == "a" else 3_600_000), Held)
+        await expect(gate.engine.store, reserve(key, lease_ms=2_000 if key == "a" else 3_600_000), KeyHeld)
     first, second = gate.call(submit("a")), gate.call(submit("b"))
     (reply,) = await first
     assert isinstance(reply, Created)
@@ -213,7 +213,7 @@ async def test_one_call_with_many_keys_waits_for_all_of_them_at_once(clock: Fake
     gate = Gated(clock, pending_wait_timeout=WAIT)
     await held_by_another(gate)
     begun = clock.monotonic()
-    replies = await gate.results([submit(), submit("free"), submit(), submit("k", input=b"{}")])
+    replies = await gate.execute_each([submit(), submit("free"), submit(), submit("k", input=b"{}")])
     assert [type(reply) for reply in replies] == [InProgress, Created, InProgress, Conflict]
     assert clock.monotonic() - begun == pytest.approx(WAIT)
 

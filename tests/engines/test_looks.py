@@ -5,15 +5,15 @@ from pathlib import Path
 
 from onejob.clock import FakeClock
 from onejob.conformance.samples import TENANT, submit
-from onejob.conformance.world import ask
+from onejob.conformance.world import expect
 from onejob.core.identity import policy_id
 from onejob.core.lookup import LookUpJob
 from onejob.core.policy import LookUpPolicy, SetPolicy
 from onejob.core.receipt import Created, Found, PolicyFound, Replayed
 from onejob.core.states import JobState
 from onejob.engine import Unavailable
-from onejob.engines.combine import Combine
-from onejob.engines.looks import Looks
+from onejob.engines.combine import Batcher
+from onejob.engines.looks import CoalescedReads
 from onejob.engines.sqlite import SqliteEngine
 from tests.engines.gated import Gated
 
@@ -27,44 +27,44 @@ def written(body: bytes) -> SetPolicy:
 
 async def test_equal_questions_of_one_turn_are_asked_once() -> None:
     gate = Gated(FakeClock())
-    await ask(gate.engine, written(b"1"), PolicyFound)
+    await expect(gate.engine, written(b"1"), PolicyFound)
     again = LookUpPolicy(tenant=TENANT, policy_id=ID)
-    replies = await asyncio.gather(*(gate.reply(look) for look in (LOOK, again, LOOK)))
+    replies = await asyncio.gather(*(gate.dispatch(look) for look in (LOOK, again, LOOK)))
     assert [reply.policy.body for reply in replies if isinstance(reply, PolicyFound)] == [b"1"] * 3
     assert len(gate.engine.of(LookUpPolicy)) == 1
 
 
 async def test_what_is_at_hand_is_read_once_in_a_turn_and_anew_in_the_next(tmp_path: Path) -> None:
     engine = await SqliteEngine.open(str(tmp_path / "near.db"))
-    combined = Combine(engine)
-    looks = Looks(combined)
-    await ask(engine, written(b"0"), PolicyFound)
-    assert looks.now(LOOK) is None, "nothing is at hand before the first read"
+    combined = Batcher(engine)
+    looks = CoalescedReads(combined)
+    await expect(engine, written(b"0"), PolicyFound)
+    assert looks.read_now(LOOK) is None, "nothing is at hand before the first read"
     await combined.execute([LOOK])
     for n in range(1, 20):
-        reads = combined.loads()["read"].commands
-        first, second = looks.now(LOOK), looks.now(LOOK)
+        reads = combined.queue_stats()["read"].commands
+        first, second = looks.read_now(LOOK), looks.read_now(LOOK)
         assert first is second
-        assert combined.loads()["read"].commands == reads + 1
-        await ask(engine, written(b"%d" % n), PolicyFound)
-        found = looks.now(LOOK)
+        assert combined.queue_stats()["read"].commands == reads + 1
+        await expect(engine, written(b"%d" % n), PolicyFound)
+        found = looks.read_now(LOOK)
         assert isinstance(found, PolicyFound)
         assert found.policy.body == b"%d" % n, "whoever asks after a change was answered hears of it"
         await asyncio.sleep(0)
     await combined.aclose()
-    assert looks.now(LOOK) is None
+    assert looks.read_now(LOOK) is None
 
 
 async def test_what_another_process_changes_is_heard_of_in_the_next_turn(tmp_path: Path) -> None:
     mine, other = [await SqliteEngine.open(str(tmp_path / "two.db")) for _ in range(2)]
-    combined = Combine(mine)
-    looks = Looks(combined)
-    await ask(mine, written(b"0"), PolicyFound)
+    combined = Batcher(mine)
+    looks = CoalescedReads(combined)
+    await expect(mine, written(b"0"), PolicyFound)
     await combined.execute([LOOK])
     for n in range(1, 20):
-        looks.now(LOOK)
-        await ask(other, written(b"%d" % n), PolicyFound)
-        found = looks.now(LOOK)
+        looks.read_now(LOOK)
+        await expect(other, written(b"%d" % n), PolicyFound)
+        found = looks.read_now(LOOK)
         assert isinstance(found, PolicyFound)
         assert found.policy.body == b"%d" % n
     await combined.aclose()
@@ -74,8 +74,8 @@ async def test_what_another_process_changes_is_heard_of_in_the_next_turn(tmp_pat
 async def test_other_questions_are_asked_apart() -> None:
     gate = Gated(FakeClock())
     other = LookUpPolicy(tenant="other", policy_id=ID)
-    await ask(gate.engine, written(b"1"), PolicyFound)
-    mine, theirs = await asyncio.gather(gate.reply(LOOK), gate.reply(other))
+    await expect(gate.engine, written(b"1"), PolicyFound)
+    mine, theirs = await asyncio.gather(gate.dispatch(LOOK), gate.dispatch(other))
     assert isinstance(mine, PolicyFound)
     assert not isinstance(theirs, PolicyFound), "a tenant never hears of another's"
 
@@ -83,11 +83,11 @@ async def test_other_questions_are_asked_apart() -> None:
 async def test_whoever_asks_after_a_change_hears_of_it() -> None:
     gate = Gated(FakeClock())
     for n in range(50):
-        asked = asyncio.ensure_future(gate.reply(LOOK))
+        asked = asyncio.ensure_future(gate.dispatch(LOOK))
         for _ in range(n % 6):  # in every turn of the first question's way
             await asyncio.sleep(0)
-        await ask(gate.engine.store, written(b"%d" % n), PolicyFound)
-        reply = await gate.reply(LOOK)
+        await expect(gate.engine.store, written(b"%d" % n), PolicyFound)
+        reply = await gate.dispatch(LOOK)
         assert isinstance(reply, PolicyFound)
         assert reply.policy.body == b"%d" % n
         await asked
@@ -95,17 +95,17 @@ async def test_whoever_asks_after_a_change_hears_of_it() -> None:
 
 async def test_a_failure_is_not_shared_but_asked_for_again() -> None:
     gate = Gated(FakeClock())
-    await ask(gate.engine, written(b"1"), PolicyFound)
+    await expect(gate.engine, written(b"1"), PolicyFound)
     gate.engine.before.append(Unavailable("the store is gone for a moment"))
-    first, *others = await asyncio.gather(*(gate.reply(LOOK) for _ in range(3)), return_exceptions=True)
+    first, *others = await asyncio.gather(*(gate.dispatch(LOOK) for _ in range(3)), return_exceptions=True)
     assert isinstance(first, Unavailable)
     assert all(isinstance(other, PolicyFound) for other in others)
 
 
 async def test_an_asker_who_goes_away_takes_nobody_along() -> None:
     gate = Gated(FakeClock())
-    await ask(gate.engine, written(b"1"), PolicyFound)
-    gone, stays = (asyncio.ensure_future(gate.reply(LOOK)) for _ in range(2))
+    await expect(gate.engine, written(b"1"), PolicyFound)
+    gone, stays = (asyncio.ensure_future(gate.dispatch(LOOK)) for _ in range(2))
     await asyncio.sleep(0)
     gone.cancel()
     assert isinstance(await stays, PolicyFound)
@@ -123,5 +123,5 @@ async def test_duplicates_of_one_turn_share_the_look_at_their_job() -> None:
         JobState.CANCELLED
     }
     assert len(gate.engine.of(LookUpJob)) == 1
-    found = await gate.reply(LookUpJob(tenant=TENANT, job_id=made.job.id))
+    found = await gate.dispatch(LookUpJob(tenant=TENANT, job_id=made.job.id))
     assert isinstance(found, Found)

@@ -41,7 +41,7 @@ async def test_steps_on_sqlite_never_differ_from_the_model(seed: int, tmp_path: 
 
 
 async def test_a_difference_is_found_and_cut_down() -> None:
-    with patch.object(ending, "_freed", lambda *_: ()):
+    with patch.object(ending, "_usage_without_job", lambda *_: ()):
         seed, *_ = [seed for seed in range(4) if await fails(seed, drawn(seed))]
         small = await smallest(seed, drawn(seed))
         assert len(small) <= 4

@@ -10,28 +10,28 @@ import pytest
 from msgspec.structs import replace
 
 from onejob.clock import FakeClock, SystemClock
-from onejob.conformance.commands import Count, Seen, Write, look, written
+from onejob.conformance.commands import FactsRead, IncrementCounter, WriteFacts, read_facts, write_facts
 from onejob.conformance.samples import (
     TENANT,
     a_policy,
     a_record,
-    a_tally,
+    a_usage,
     key_id,
     reserve,
     settle,
     submit,
 )  # fmt: skip
-from onejob.conformance.world import ask, listed
+from onejob.conformance.world import expect, list_facts
 from onejob.core.facts import Kind
 from onejob.core.invalid import Invalid
-from onejob.core.lookup import LookUp
-from onejob.core.receipt import Created, Defect, Found, Held, Missing, Replayed, Settled, Tended
+from onejob.core.lookup import LookUpKey
+from onejob.core.receipt import Created, Defect, Found, KeyHeld, KeySettled, Maintained, Missing, Replayed
 from onejob.core.upkeep import Expire, Purge
 from onejob.engine import StoreRefused, Unavailable
 from onejob.engines import open_engine
 from onejob.engines import postgres as module
 from onejob.engines.postgres import PostgresEngine, schema, store, timing
-from onejob.engines.postgres.address import address_of
+from onejob.engines.postgres.address import parse_postgres_url
 from tests.postgres_server import Server
 
 DAY_MS = 86_400_000
@@ -69,7 +69,7 @@ async def test_overlapping_batches_of_two_engines_never_wait_in_a_circle(
     def command() -> Any:
         match chance.randrange(8):
             case 0:
-                return Count(tenant=TENANT, name=f"p{chance.randrange(3)}")
+                return IncrementCounter(tenant=TENANT, name=f"p{chance.randrange(3)}")
             case 1:
                 return Purge(tenant=TENANT, record_id=key_id(f"k{chance.randrange(60)}"))
             case 2:
@@ -84,8 +84,8 @@ async def test_overlapping_batches_of_two_engines_never_wait_in_a_circle(
             assert not [reply for reply in replies if isinstance(reply, Defect)]
 
     await asyncio.gather(*(caller(mine) for mine in (engine, other) for _ in range(4)))
-    jobs = [job.key for job in await listed(engine, Kind.JOB) if job.state == "pending"]
-    records = {record.key for record in await listed(engine, Kind.RECORD)}
+    jobs = [job.key for job in await list_facts(engine, Kind.JOB) if job.state == "pending"]
+    records = {record.key for record in await list_facts(engine, Kind.RECORD)}
     assert records <= {f"k{n}" for n in range(60)}
     assert jobs
     assert await db.fetchval(deadlocks) == before
@@ -99,36 +99,40 @@ SIZES = pytest.mark.parametrize("size", [1, 3, 50])
 async def test_new_keys_take_one_statement(
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    await ask(engine, submit("first"), Created)
+    await expect(engine, submit("first"), Created)
 
     def forbidden(*_: Any, **__: Any) -> Any:
         raise AssertionError("it was loaded first")
 
-    monkeypatch.setattr(store.Store, "_stored", forbidden)
+    monkeypatch.setattr(store.PostgresStore, "_execute_locked", forbidden)
     replies = await engine.execute([submit(f"k{n}") for n in range(size)])
     assert all(isinstance(reply, Created) for reply in replies)
-    assert len(await listed(engine, Kind.JOB)) == size + 1
+    assert len(await list_facts(engine, Kind.JOB)) == size + 1
 
 
 async def test_a_batch_that_meets_a_known_key_is_looked_at_as_a_whole(
     engine: PostgresEngine, other: PostgresEngine
 ) -> None:
-    await ask(engine, submit("known"), Created)
-    await ask(other, submit("first"), Created)
+    await expect(engine, submit("known"), Created)
+    await expect(other, submit("first"), Created)
     replies = await other.execute([submit("a"), submit("known"), submit("z")])
     assert [type(reply) for reply in replies] == [Created, Replayed, Created]
 
 
 async def test_what_is_refused_is_refused_because_it_is_so(engine: PostgresEngine) -> None:
     """A command that finds nothing to do answers for what is there, and not for what might not be."""
-    created = await ask(engine, submit(), Created)
+    created = await expect(engine, submit(), Created)
     replies = await engine.execute(
-        [submit("new"), Purge(tenant=TENANT, record_id=key_id()), LookUp(tenant=TENANT, record_id=key_id())]
+        [
+            submit("new"),
+            Purge(tenant=TENANT, record_id=key_id()),
+            LookUpKey(tenant=TENANT, record_id=key_id()),
+        ]
     )
-    assert [type(reply) for reply in replies] == [Created, Tended, Missing]
-    assert isinstance(replies[1], Tended)
+    assert [type(reply) for reply in replies] == [Created, Maintained, Missing]
+    assert isinstance(replies[1], Maintained)
     assert replies[1].changed
-    assert created.job.id not in [job.id for job in await listed(engine, Kind.JOB)]
+    assert created.job.id not in [job.id for job in await list_facts(engine, Kind.JOB)]
 
 
 async def test_a_clock_that_is_a_day_off_changes_nothing(postgres_url: str) -> None:
@@ -138,9 +142,9 @@ async def test_a_clock_that_is_a_day_off_changes_nothing(postgres_url: str) -> N
     for n, clock in enumerate(wrong_clocks):
         wrong = await PostgresEngine.open(postgres_url, clock=clock)
         for turn in range(5):
-            before = await ask(right, look(a_record("now")), Seen)
-            created = await ask(wrong, submit(f"{n}.{turn}"), Created)
-            after = await ask(right, look(a_record("now")), Seen)
+            before = await expect(right, read_facts(a_record("now")), FactsRead)
+            created = await expect(wrong, submit(f"{n}.{turn}"), Created)
+            after = await expect(right, read_facts(a_record("now")), FactsRead)
             assert before.at <= created.at <= after.at
             clock.advance(3600)
         await wrong.aclose()
@@ -156,9 +160,9 @@ async def test_no_answer_is_dated_before_one_that_came_earlier(
         one = (engine, other)[n % 2]
         reply: Any
         if n % 3:
-            reply = await ask(one, submit(f"k{n}"), Created)
+            reply = await expect(one, submit(f"k{n}"), Created)
         else:
-            reply = await ask(one, written(a_policy(f"p{n}")), Seen)
+            reply = await expect(one, write_facts(a_policy(f"p{n}")), FactsRead)
         now = await db.fetchval("SELECT onejob_now()")
         assert last - 1 < reply.at <= now
         last = now
@@ -168,9 +172,9 @@ async def test_no_answer_is_dated_before_one_that_came_earlier(
 async def test_a_batch_that_is_dated_ahead_is_heard_of_when_its_time_has_come(
     engine: PostgresEngine, db: Any, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    await ask(engine, submit("first"), Created)
-    latest = timing.ServerClock.latest
-    monkeypatch.setattr(timing.ServerClock, "latest", lambda clock: (latest(clock) or 0) + 30)
+    await expect(engine, submit("first"), Created)
+    latest = timing.ServerClock.latest_ms
+    monkeypatch.setattr(timing.ServerClock, "latest_ms", lambda clock: (latest(clock) or 0) + 30)
     before = await db.fetchval("SELECT onejob_now()")
     reply, *_ = await engine.execute([submit(f"k{n}") for n in range(size)])
     assert isinstance(reply, Created)
@@ -183,15 +187,17 @@ async def test_a_batch_that_counted_on_what_is_there_by_now_is_decided_anew(
 ) -> None:
     """It was decided as if nobody had a policy."""
     loaded: list[int] = []
-    stored = store.Store._stored
+    stored = store.PostgresStore._execute_locked
 
-    async def watched(self: store.Store, connection: Any, commands: Any, *rest: Any, **more: Any) -> Any:
+    async def watched(
+        self: store.PostgresStore, connection: Any, commands: Any, *rest: Any, **more: Any
+    ) -> Any:
         loaded.append(len(commands))
         return await stored(self, connection, commands, *rest, **more)
 
-    monkeypatch.setattr(store.Store, "_stored", watched)
-    await ask(engine, submit("first"), Created)
-    await ask(other, written(a_policy()), Seen)
+    monkeypatch.setattr(store.PostgresStore, "_execute_locked", watched)
+    await expect(engine, submit("first"), Created)
+    await expect(other, write_facts(a_policy()), FactsRead)
     policy = a_policy().id
     loaded.clear()
     replies = await engine.execute([replace(submit(f"k{n}"), policy_id=policy) for n in range(size)])
@@ -202,10 +208,10 @@ async def test_a_batch_that_counted_on_what_is_there_by_now_is_decided_anew(
 @SIZES
 async def test_a_batch_that_waited_is_dated_anew(engine: PostgresEngine, db: Any, size: int) -> None:
     """Dated before it was sent, held up on the way by a deletion of the same key: it must not be dated before it."""
-    await ask(engine, submit("warm"), Created)
+    await expect(engine, submit("warm"), Created)
     old = a_record(changed_at=1, expires_at=1)
-    await ask(engine, written(old), Seen)
-    await ask(engine, submit("warm again"), Created)
+    await expect(engine, write_facts(old), FactsRead)
+    await expect(engine, submit("warm again"), Created)
     await db.execute("BEGIN")
     await db.execute("DELETE FROM record WHERE id = $1", old.id)
     call = asyncio.create_task(engine.execute([submit(), *(submit(f"k{n}") for n in range(size - 1))]))
@@ -218,25 +224,25 @@ async def test_a_batch_that_waited_is_dated_anew(engine: PostgresEngine, db: Any
 
 
 async def test_who_deletes_waits_until_nobody_can_be_dated_before_it(engine: PostgresEngine, db: Any) -> None:
-    await ask(engine, written(a_record(changed_at=1, expires_at=1)), Seen)
-    gone = await ask(engine, Expire(tenant=TENANT, record_id=key_id()), Tended)
+    await expect(engine, write_facts(a_record(changed_at=1, expires_at=1)), FactsRead)
+    gone = await expect(engine, Expire(tenant=TENANT, record_id=key_id()), Maintained)
     assert gone.changed
-    assert await db.fetchval("SELECT onejob_now()") >= gone.at + store.LATE_MS
+    assert await db.fetchval("SELECT onejob_now()") >= gone.at + store.STAMP_LAG_MS_MAX
 
 
 async def test_two_who_open_an_empty_database_make_one_schema(postgres: Server) -> None:
     url = postgres.database()
     engines = await asyncio.gather(*(PostgresEngine.open(url) for _ in range(4)))
-    assert {type(await ask(engine, submit(f"k{n}"), Created)) for n, engine in enumerate(engines)} == {
+    assert {type(await expect(engine, submit(f"k{n}"), Created)) for n, engine in enumerate(engines)} == {
         Created
     }
     await asyncio.gather(*(engine.aclose() for engine in engines))
-    assert await PostgresEngine.migrate(url) == (schema.known(), schema.known())
+    assert await PostgresEngine.migrate(url) == (schema.known_schema_version(), schema.known_schema_version())
 
 
 async def test_a_newer_schema_is_refused(postgres: Server) -> None:
     url = postgres.database()
-    assert await PostgresEngine.migrate(url) == (0, schema.known())
+    assert await PostgresEngine.migrate(url) == (0, schema.known_schema_version())
     db = await asyncpg.connect(url)
     await db.execute("INSERT INTO onejob_schema (version) VALUES (99)")
     await db.close()
@@ -250,7 +256,7 @@ async def test_tables_are_not_made_where_that_is_switched_off(postgres: Server) 
         await PostgresEngine.open(f"{url}?migrate=off")
     await PostgresEngine.migrate(f"{url}?migrate=off")
     engine = await PostgresEngine.open(f"{url}?migrate=off")
-    await ask(engine, submit(), Created)
+    await expect(engine, submit(), Created)
     await engine.aclose()
 
 
@@ -261,7 +267,7 @@ async def test_another_programs_tables_are_left_alone(postgres: Server) -> None:
     with pytest.raises(StoreRefused, match="schema="):
         await PostgresEngine.open(url)
     engine = await PostgresEngine.open(f"{url}?schema=onejob")
-    await ask(engine, submit(), Created)
+    await expect(engine, submit(), Created)
     assert await db.fetchval("SELECT count(*) FROM onejob.idempotency_keys") == 1
     assert await db.fetchval("SELECT count(*) FROM job") == 0
     await engine.aclose()
@@ -277,10 +283,10 @@ async def test_an_ordinary_role_needs_no_more_than_its_tables(postgres: Server) 
         "CREATE ROLE service LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO service"
     )
     engine = await PostgresEngine.open(url.replace("postgres@", "service@") + "?migrate=off")
-    held = await ask(engine, reserve(), Held)
-    await ask(engine, settle(held), Settled)
-    await ask(engine, submit(), Replayed)
-    assert (await ask(engine, Purge(tenant=TENANT, record_id=key_id()), Tended)).changed
+    held = await expect(engine, reserve(), KeyHeld)
+    await expect(engine, settle(held), KeySettled)
+    await expect(engine, submit(), Replayed)
+    assert (await expect(engine, Purge(tenant=TENANT, record_id=key_id()), Maintained)).changed
     await db.execute("SELECT pg_logical_emit_message(true, 'onejob', '')")
     await engine.aclose()
     await db.execute("DROP OWNED BY service; DROP ROLE service")
@@ -290,15 +296,15 @@ async def test_an_ordinary_role_needs_no_more_than_its_tables(postgres: Server) 
 async def test_it_works_behind_a_pooler(postgres_url: str) -> None:
     """No session state: as if every transaction met another server."""
     engine = await PostgresEngine.open(f"{postgres_url}?pooled=on")
-    held = await ask(engine, reserve(), Held)
-    await ask(engine, settle(held), Settled)
+    held = await expect(engine, reserve(), KeyHeld)
+    await expect(engine, settle(held), KeySettled)
     replies = await engine.execute([submit(f"k{n}") for n in range(20)])
     assert all(isinstance(reply, Created) for reply in replies)
     replies = await engine.execute([submit(f"l{n}") for n in range(20)])
     assert all(isinstance(reply, Created) for reply in replies)
-    await ask(engine, LookUp(tenant=TENANT, record_id=key_id()), Found)
-    assert len(await listed(engine, Kind.JOB)) == 41
-    for link in engine._links:
+    await expect(engine, LookUpKey(tenant=TENANT, record_id=key_id()), Found)
+    assert len(await list_facts(engine, Kind.JOB)) == 41
+    for link in engine._connectors:
         if link._connection is not None:
             assert not link._connection.is_in_transaction()
             assert await link._connection.fetchval("SHOW lock_timeout") == "0"
@@ -309,7 +315,7 @@ async def test_the_first_host_that_writes_is_used(postgres_url: str, postgres: S
     dead = "127.0.0.1:1"
     url = postgres_url.replace("@127.0.0.1", f"@{dead},127.0.0.1")
     engine = await PostgresEngine.open(url)
-    await ask(engine, submit(), Created)
+    await expect(engine, submit(), Created)
     await engine.aclose()
 
 
@@ -326,14 +332,16 @@ async def test_the_first_host_that_writes_is_used(postgres_url: str, postgres: S
 )
 def test_what_a_url_cannot_mean_is_refused(url: str) -> None:
     with pytest.raises(Invalid):
-        address_of(url)
+        parse_postgres_url(url)
 
 
 def test_behind_a_pooler_the_servers_themselves_are_listened_to() -> None:
-    plain, deaf = (address_of(f"postgresql://h/d?{said}") for said in ("sslmode=require", "pooled=on"))
+    plain, deaf = (
+        parse_postgres_url(f"postgresql://h/d?{said}") for said in ("sslmode=require", "pooled=on")
+    )
     assert plain.listen_dsn == plain.dsn
     assert (deaf.listen_dsn, deaf.dsn) == ("", "postgresql://h/d")
-    pooled = address_of(
+    pooled = parse_postgres_url(
         "postgresql://me:secret@pool:6432/d?pooled=on&sslmode=require&direct=db1:5432,db2:5432"
     )
     assert pooled.dsn == "postgresql://me:secret@pool:6432/d?sslmode=require"
@@ -342,9 +350,9 @@ def test_behind_a_pooler_the_servers_themselves_are_listened_to() -> None:
 
 
 def test_a_password_is_not_shown() -> None:
-    address = address_of("postgresql://me:secret@a:1,b:2/db?durability=quorum&sslmode=require")
-    assert "secret" not in address.shown
-    assert address.shown == "postgresql://a:1,b:2/db"
+    address = parse_postgres_url("postgresql://me:secret@a:1,b:2/db?durability=quorum&sslmode=require")
+    assert "secret" not in address.display_url
+    assert address.display_url == "postgresql://a:1,b:2/db"
     assert address.dsn.endswith("?sslmode=require&target_session_attrs=read-write")
 
 
@@ -363,18 +371,18 @@ async def test_the_last_slot_is_never_denied_to_its_own_key(
     engine: PostgresEngine, other: PostgresEngine
 ) -> None:
     """A fact that was seen not to be there is looked for again once the later ones are held."""
-    tally = a_tally(live=0)
-    await ask(engine, written(tally), Seen)
+    tally = a_usage(live=0)
+    await expect(engine, write_facts(tally), FactsRead)
     for n in range(20):
         record = a_record(f"r{n}")
-        both = written(record, replace(tally, version=n + 2, live=n + 1))
-        seeing = Write(
-            tenant=TENANT, within=look(record, tally).footprint
+        both = write_facts(record, replace(tally, version=n + 2, live=n + 1))
+        seeing = WriteFacts(
+            tenant=TENANT, footprint_override=read_facts(record, tally).footprint
         )  # it looks as one that writes does
         first, seen = await asyncio.gather(engine.execute([both]), other.execute([seeing]))
-        assert isinstance(first[0], Seen)
+        assert isinstance(first[0], FactsRead)
         (reply,) = seen
-        assert isinstance(reply, Seen)
-        assert reply.tally is not None
+        assert isinstance(reply, FactsRead)
+        assert reply.usage is not None
         # Both of one commit, or neither.
-        assert (reply.record is not None) == (reply.tally.live == n + 1)
+        assert (reply.record is not None) == (reply.usage.live == n + 1)

@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 import asyncpg
 import pytest
 
-from onejob.conformance.commands import Seen, written
+from onejob.conformance.commands import FactsRead, write_facts
 from onejob.conformance.samples import TENANT, a_policy, key_id, reserve, settle, submit
-from onejob.conformance.world import ask, listed
+from onejob.conformance.world import expect, list_facts
 from onejob.core.facts import Kind
-from onejob.core.lookup import LookUp
-from onejob.core.receipt import Created, Found, Held, Replayed, Settled
-from onejob.engine import JobPage, Unavailable, Unknown
+from onejob.core.lookup import LookUpKey
+from onejob.core.receipt import Created, Found, KeyHeld, KeySettled, Replayed
+from onejob.engine import ListJobs, Unavailable, Unknown
 from onejob.engines import combine
 from onejob.engines import postgres as module
 from onejob.engines.postgres import PostgresEngine, answering
-from onejob.engines.postgres.link import Uncancelled
-from onejob.engines.postgres.store import Store
+from onejob.engines.postgres.link import NonCancellingConnection
+from onejob.engines.postgres.store import PostgresStore
 
 from .cutting import Cut, Relay, relayed
 
@@ -36,7 +36,7 @@ async def cable(postgres_url: str) -> AsyncIterator[Cable]:
     async with relayed(postgres_url) as (relay, url):
         engine = await PostgresEngine.open(url)
         other = await PostgresEngine.open(postgres_url)
-        await ask(engine, submit("first"), Created)  # the clock is known from now on
+        await expect(engine, submit("first"), Created)  # the clock is known from now on
         yield Cable(engine, other, relay)
         relay.cut = None
         await engine.aclose()
@@ -62,32 +62,32 @@ def answer_to(relay: Relay, word: bytes) -> Cut:
 
 
 async def test_a_line_cut_before_the_commit_is_mended_unseen(cable: Cable) -> None:
-    held = await ask(cable.engine, reserve(), Held)
+    held = await expect(cable.engine, reserve(), KeyHeld)
     for word in (b"BEGIN", b'FROM "public"."record"', b'FROM "public"."job"', b"UPDATE"):
         cable.relay.cut = statement(word)
         await cable.engine.execute([settle(held)])
-        again = await ask(cable.engine, settle(held), Settled)
+        again = await expect(cable.engine, settle(held), KeySettled)
         assert again.record.job_id == held.job_id
     assert cable.relay.cuts >= 1
 
 
 @pytest.mark.parametrize("stage", ["sent", "answered"])
 async def test_a_line_cut_around_the_commit_is_unknown_and_repeating_tells(cable: Cable, stage: str) -> None:
-    held = await ask(cable.engine, reserve(), Held)
+    held = await expect(cable.engine, reserve(), KeyHeld)
     word = b"COMMIT"
     cable.relay.cut = statement(word) if stage == "sent" else answer_to(cable.relay, word)
     with pytest.raises(Unknown):
         await cable.engine.execute([settle(held)])
     assert cable.relay.cuts == 1
-    found = await ask(cable.other, LookUp(tenant=TENANT, record_id=key_id()), Found)
+    found = await expect(cable.other, LookUpKey(tenant=TENANT, record_id=key_id()), Found)
     assert found.record is not None
     assert (found.record.lease_until == 0) == (stage == "answered")
-    assert (await ask(cable.engine, settle(held), Settled)).record.lease_until == 0
+    assert (await expect(cable.engine, settle(held), KeySettled)).record.lease_until == 0
 
 
 @pytest.mark.parametrize("stage", ["sent", "answered"])
 async def test_a_line_cut_around_an_insert_is_unknown_and_repeating_tells(cable: Cable, stage: str) -> None:
-    await ask(cable.engine, submit("warm"), Created)
+    await expect(cable.engine, submit("warm"), Created)
     command = submit("new")
 
     def bind(side: str, letter: bytes, body: bytes) -> bool:
@@ -104,20 +104,20 @@ async def test_a_line_cut_around_an_insert_is_unknown_and_repeating_tells(cable:
     with pytest.raises(Unknown):
         await cable.engine.execute([command])
     assert cable.relay.cuts == 1
-    jobs = [job for job in await listed(cable.other, Kind.JOB) if job.key == "new"]
+    jobs = [job for job in await list_facts(cable.other, Kind.JOB) if job.key == "new"]
     assert [job.id for job in jobs] == ([command.job_id] if stage == "answered" else [])
     # The same command knows its own: it is created, not a duplicate of itself.
-    created = await ask(cable.engine, command, Created)
+    created = await expect(cable.engine, command, Created)
     assert created.job.id == command.job_id
-    assert (await ask(cable.other, submit("new"), Replayed)).job == created.job
+    assert (await expect(cable.other, submit("new"), Replayed)).job == created.job
 
 
 async def test_a_line_cut_while_reading_is_mended_unseen(cable: Cable) -> None:
     for _ in range(3):
         cable.relay.cut_all()
-        await ask(cable.engine, LookUp(tenant=TENANT, record_id=key_id("first")), Found)
+        await expect(cable.engine, LookUpKey(tenant=TENANT, record_id=key_id("first")), Found)
         cable.relay.cut = statement(b"ORDER BY id DESC")
-        page = await cable.engine.scan(JobPage(tenant=TENANT))
+        page = await cable.engine.scan(ListJobs(tenant=TENANT))
         assert len(page.items) == 1
 
 
@@ -128,15 +128,15 @@ async def test_a_server_that_stays_away_is_unavailable_in_time(
     cable.relay.down = True
     cable.relay.cut_all()
     async with asyncio.timeout(5):
-        while any(link._connection and not link._connection.is_closed() for link in cable.engine._links):
+        while any(link._connection and not link._connection.is_closed() for link in cable.engine._connectors):
             await asyncio.sleep(0.01)
-    for command in (submit("new"), LookUp(tenant=TENANT, record_id=key_id("first"))):
+    for command in (submit("new"), LookUpKey(tenant=TENANT, record_id=key_id("first"))):
         with pytest.raises(Unavailable):
             await cable.engine.execute([command])
     with pytest.raises(Unavailable):
-        await cable.engine.scan(JobPage(tenant=TENANT))
+        await cable.engine.scan(ListJobs(tenant=TENANT))
     cable.relay.down = False
-    await ask(cable.engine, submit("new"), Created)
+    await expect(cable.engine, submit("new"), Created)
 
 
 @pytest.mark.parametrize("kind", ["terminate", "kill"])
@@ -161,7 +161,7 @@ async def test_a_session_that_is_ended_at_any_time_loses_nothing(
         command = submit(f"k{n}")
         for _ in range(50):
             try:
-                return await ask(cable.engine if n % 2 else cable.other, command, Created)
+                return await expect(cable.engine if n % 2 else cable.other, command, Created)
             except (Unknown, Unavailable):
                 doubts += 1
         raise AssertionError("no answer")
@@ -177,7 +177,7 @@ async def test_a_session_that_is_ended_at_any_time_loses_nothing(
         if task is not None:
             await task
         await admin.close()
-    keys = [job.key for job in await listed(cable.other, Kind.JOB)]
+    keys = [job.key for job in await list_facts(cable.other, Kind.JOB)]
     assert len(keys) == len(set(keys)) == 241
 
 
@@ -193,13 +193,13 @@ async def test_a_caller_who_leaves_cancels_nothing(cable: Cable, postgres_url: s
     await blocker.execute("COMMIT")
     await blocker.close()
     async with asyncio.timeout(10):
-        while not [job for job in await listed(cable.other, Kind.JOB) if job.key == "left"]:
+        while not [job for job in await list_facts(cable.other, Kind.JOB) if job.key == "left"]:
             await asyncio.sleep(0.01)
 
 
 async def test_the_driver_never_asks_the_server_to_stop(postgres_url: str) -> None:
     """Not even when the task that waits for it is cancelled: it goes away, and the statement goes on."""
-    connection: Any = await asyncpg.connect(postgres_url, connection_class=Uncancelled)
+    connection: Any = await asyncpg.connect(postgres_url, connection_class=NonCancellingConnection)
     watcher = await asyncpg.connect(postgres_url)
     slow = "WITH slept AS (SELECT pg_sleep(0.3)) INSERT INTO policy SELECT '\\x01', 't', 'n', '', 0, 1, 1 FROM slept"
     call = asyncio.create_task(connection.execute(slow))
@@ -240,17 +240,17 @@ async def test_who_waits_too_long_is_told_the_truth(
         await cable.engine.execute([submit("sent")])
     # Not yet at its commit: now it never will be.
     with pytest.raises(Unavailable):
-        await cable.engine.execute([written(a_policy()), submit("first")])
+        await cable.engine.execute([write_facts(a_policy()), submit("first")])
     await blocker.execute("COMMIT")
     await blocker.close()
     monkeypatch.setattr(module, "ANSWER_SECONDS", 15)
-    await ask(cable.engine, submit("after"), Created)
+    await expect(cable.engine, submit("after"), Created)
     async with asyncio.timeout(10):
-        while cable.engine._patience:
+        while cable.engine._watchdog:
             await asyncio.sleep(0.01)
-    assert {job.key for job in await listed(cable.other, Kind.JOB)} - {"sent"} == {"first", "after"}
-    assert await listed(cable.other, Kind.POLICY) == []
-    await ask(cable.engine, written(a_policy()), Seen)
+    assert {job.key for job in await list_facts(cable.other, Kind.JOB)} - {"sent"} == {"first", "after"}
+    assert await list_facts(cable.other, Kind.POLICY) == []
+    await expect(cable.engine, write_facts(a_policy()), FactsRead)
 
 
 async def test_what_nobody_waits_for_any_more_is_not_read(
@@ -258,22 +258,22 @@ async def test_what_nobody_waits_for_any_more_is_not_read(
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
     asked: list[str] = []
-    fetch = Store.fetch
+    fetch = PostgresStore.fetch
 
-    async def watched(self: Store, connection: Any, sql: str, values: list[Any]) -> list[Any]:
+    async def watched(self: PostgresStore, connection: Any, sql: str, values: list[Any]) -> list[Any]:
         asked.append(sql)
         return await fetch(self, connection, sql, values)
 
-    monkeypatch.setattr(Store, "fetch", watched)
+    monkeypatch.setattr(PostgresStore, "fetch", watched)
     blocker = await asyncpg.connect(postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
-    scans = [asyncio.create_task(listed(cable.engine, Kind.JOB)) for _ in range(5)]
+    scans = [asyncio.create_task(list_facts(cable.engine, Kind.JOB)) for _ in range(5)]
     results = await asyncio.gather(*scans, return_exceptions=True)
     assert {type(result) for result in results} == {Unavailable}
     await blocker.execute("COMMIT")
     await blocker.close()
     monkeypatch.setattr(module, "ANSWER_SECONDS", 15)
-    await listed(cable.engine, Kind.JOB)
+    await list_facts(cable.engine, Kind.JOB)
     assert len(asked) == 2, "the one that had set out, and the one that somebody waits for"
 
 
@@ -281,7 +281,7 @@ async def test_behind_a_combiner_who_waits_too_long_is_told_and_closing_ends_too
     cable: Cable, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.5)
-    combined = combine.combined(cable.engine)
+    combined = combine.batcher_for(cable.engine)
     blocker = await asyncpg.connect(postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
     with pytest.raises(Unknown):
@@ -293,11 +293,11 @@ async def test_behind_a_combiner_who_waits_too_long_is_told_and_closing_ends_too
 
 
 async def test_quiet_is_when_whoever_was_writing_has_ended(cable: Cable, postgres_url: str) -> None:
-    await cable.engine.quiet()
+    await cable.engine.barrier()
     before, after = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
     write = "BEGIN; LOCK TABLE job IN ROW EXCLUSIVE MODE"
     await before.execute(write)
-    quiet = asyncio.create_task(cable.engine.quiet())
+    quiet = asyncio.create_task(cable.engine.barrier())
     await asyncio.sleep(0.1)
     assert not quiet.done()
     await after.execute(write)  # it sees all that was committed when the other began

@@ -8,8 +8,8 @@ import pytest
 
 import onejob
 from onejob.conformance.samples import reserve, settle, submit
-from onejob.conformance.world import ask
-from onejob.core.receipt import Created, Held, Settled
+from onejob.conformance.world import expect
+from onejob.core.receipt import Created, KeyHeld, KeySettled
 from onejob.engines import awaited
 from onejob.engines.postgres import PostgresEngine
 
@@ -18,10 +18,10 @@ async def test_a_waiter_is_woken_by_another_process(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long before it would have looked again."""
-    monkeypatch.setattr(awaited, "PAUSE_FIRST", 60.0)
+    monkeypatch.setattr(awaited, "POLL_SECONDS_FIRST", 60.0)
     async with onejob.open(postgres_url) as mine, onejob.open(postgres_url) as theirs:
         held = await theirs.check_or_reserve("train", 1, idempotency_key="k")
-        assert isinstance(held, onejob.Reservation)
+        assert isinstance(held, onejob.HeldKey)
         waiting = asyncio.create_task(mine.submit("train", 1, idempotency_key="k"))
         await listening(postgres_url)
         await theirs.commit(held)
@@ -36,13 +36,13 @@ async def test_only_what_was_held_and_is_settled_is_told(postgres_url: str) -> N
     ear: Any = await asyncpg.connect(postgres_url)
     await ear.add_listener("onejob_public", lambda *heard: told.append(heard[-1]))
     engine = await PostgresEngine.open(postgres_url)
-    await ask(engine, submit("plain"), Created)
+    await expect(engine, submit("plain"), Created)
     await engine.execute([submit(f"k{n}") for n in range(20)])
-    held = await ask(engine, reserve(), Held)
+    held = await expect(engine, reserve(), KeyHeld)
     await ear.fetchval("SELECT 1")
     assert told == []
-    await ask(engine, settle(held), Settled)
-    await ask(engine, settle(held), Settled)  # repeated: it was told
+    await expect(engine, settle(held), KeySettled)
+    await expect(engine, settle(held), KeySettled)  # repeated: it was told
     await ear.fetchval("SELECT 1")
     await asyncio.sleep(0)
     assert told == [held.record_id.hex()]
@@ -55,7 +55,7 @@ async def test_who_hears_nothing_polls(postgres_url: str) -> None:
     url = f"{postgres_url}?pooled=on"
     async with onejob.open(url) as mine, onejob.open(url) as theirs:
         held = await theirs.check_or_reserve("train", 1, idempotency_key="k")
-        assert isinstance(held, onejob.Reservation)
+        assert isinstance(held, onejob.HeldKey)
         waiting = asyncio.create_task(mine.submit("train", 1, idempotency_key="k"))
         await asyncio.sleep(0.05)
         await theirs.commit(held)

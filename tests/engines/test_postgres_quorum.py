@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from onejob.conformance.samples import TENANT, key_id, submit
-from onejob.conformance.world import ask
-from onejob.core.lookup import LookUp
+from onejob.conformance.world import expect
+from onejob.core.lookup import LookUpKey
 from onejob.core.receipt import Created, Found, Replayed
 from onejob.engine import Durability, StoreRefused, Unavailable, Unknown
 from onejob.engines import postgres as module
@@ -98,9 +98,9 @@ async def engine(cluster: Cluster, admin: Any) -> AsyncIterator[PostgresEngine]:
 
 async def test_a_quorum_is_declared_and_has_no_caveat(engine: PostgresEngine) -> None:
     assert engine.durability is Durability.QUORUM
-    assert engine.caveat == ""
-    await ask(engine, submit(), Created)
-    await ask(engine, submit(), Replayed)
+    assert engine.durability_warning == ""
+    await expect(engine, submit(), Created)
+    await expect(engine, submit(), Replayed)
 
 
 async def test_what_is_on_no_standby_is_told_to_nobody(
@@ -108,16 +108,16 @@ async def test_what_is_on_no_standby_is_told_to_nobody(
 ) -> None:
     """Neither a creation nor a replay nor a look is answered while the standby is silent."""
     other = await PostgresEngine.open(f"{cluster.url}?durability=quorum")
-    await ask(engine, submit(), Created)
-    await ask(other, LookUp(tenant=TENANT, record_id=key_id()), Found)
+    await expect(engine, submit(), Created)
+    await expect(other, LookUpKey(tenant=TENANT, record_id=key_id()), Found)
     cluster.pause()
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.5)
-    for command in (submit("new"), submit(), LookUp(tenant=TENANT, record_id=key_id())):
+    for command in (submit("new"), submit(), LookUpKey(tenant=TENANT, record_id=key_id())):
         with pytest.raises(Unknown):
             await (engine if command.writes else other).execute([command])
     monkeypatch.setattr(module, "ANSWER_SECONDS", 15)
     cluster.go_on()
-    await ask(engine, submit("new"), Replayed)
+    await expect(engine, submit("new"), Replayed)
     await other.aclose()
 
 
@@ -126,7 +126,7 @@ async def test_a_wait_that_an_operator_cancels_is_not_an_answer(
 ) -> None:
     """The server calls it done, with a warning: the row is visible and on no standby."""
     command = submit("cancelled")
-    await ask(engine, submit("first"), Created)
+    await expect(engine, submit("first"), Created)
     cluster.pause()
     call = asyncio.create_task(engine.execute([command]))
     waiting = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -145,16 +145,16 @@ async def test_a_wait_that_an_operator_cancels_is_not_an_answer(
 
 
 async def test_a_replay_writes_so_that_it_can_be_waited_for(engine: PostgresEngine, admin: Any) -> None:
-    await ask(engine, submit(), Created)
+    await expect(engine, submit(), Created)
     before = await admin.fetchval("SELECT pg_current_wal_insert_lsn()::text")
-    await ask(engine, submit(), Replayed)
-    await ask(engine, LookUp(tenant=TENANT, record_id=key_id()), Found)
+    await expect(engine, submit(), Replayed)
+    await expect(engine, LookUpKey(tenant=TENANT, record_id=key_id()), Found)
     grown = await admin.fetchval("SELECT pg_current_wal_insert_lsn() - $1::text::pg_lsn", before)
     assert grown > 0
 
 
 async def test_a_server_that_stops_waiting_is_refused(engine: PostgresEngine, admin: Any) -> None:
-    await ask(engine, submit(), Created)
+    await expect(engine, submit(), Created)
     await standbys(admin, "")
     for key in ("a", "b", "c"):
         with pytest.raises((Unknown, StoreRefused)):
@@ -196,7 +196,7 @@ async def test_undeclared_it_says_what_a_failover_may_lose(cluster: Cluster, adm
         await standbys(admin, names)
         engine = await PostgresEngine.open(cluster.url)
         assert engine.durability is Durability.DISK
-        assert words in engine.caveat
+        assert words in engine.durability_warning
         await engine.aclose()
 
 

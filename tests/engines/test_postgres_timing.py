@@ -26,7 +26,7 @@ class Times:
         self.seconds += there
         told = self.server
         self.seconds += back
-        self.clock.heard(told, sent)
+        self.clock.observe(told, sent)
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.0004, -0.0004])
@@ -36,7 +36,7 @@ def test_a_batch_is_never_dated_before_the_servers_clock(drift: float) -> None:
     for _ in range(5000):
         times.ask(draw.uniform(0.0001, 0.003), draw.uniform(0.0001, 0.003))
         times.seconds += draw.uniform(0, 0.002)
-        latest = times.clock.latest()
+        latest = times.clock.latest_ms()
         assert latest is not None
         assert latest >= int(times.server)
 
@@ -47,7 +47,7 @@ def test_an_old_answer_gives_way_before_it_dates_a_batch_ahead() -> None:
     times.ask(0.00025, 0.0002)
     for _ in range(1500):
         times.ask(0.0003, 0.0002)
-        latest = times.clock.latest()
+        latest = times.clock.latest_ms()
         assert latest is not None
         assert latest <= times.server + 0.31
 
@@ -56,7 +56,7 @@ def test_an_answer_that_bounds_less_changes_nothing() -> None:
     times = Times()
     times.ask(0.0002, 0.0002)
     times.ask(0.1, 0.0002)
-    latest = times.clock.latest()
+    latest = times.clock.latest_ms()
     assert latest is not None
     assert latest <= times.server + 0.3
 
@@ -64,15 +64,15 @@ def test_an_answer_that_bounds_less_changes_nothing() -> None:
 def test_a_clock_that_was_set_is_believed_at_once() -> None:
     times = Times()
     times.ask(0.0002, 0.0002)
-    times.clock.heard(times.server + 60_000, times.seconds - 0.0002)
-    latest = times.clock.latest()
+    times.clock.observe(times.server + 60_000, times.seconds - 0.0002)
+    latest = times.clock.latest_ms()
     assert latest is not None
     assert latest >= int(times.server + 60_000)
 
 
 def test_what_was_not_heard_of_lately_is_not_known() -> None:
     times = Times()
-    assert times.clock.latest() is None
+    assert times.clock.latest_ms() is None
     times.ask(0.0002, 0.0002)
     times.seconds += SAMPLE_SECONDS_MAX
-    assert times.clock.latest() is None
+    assert times.clock.latest_ms() is None

@@ -7,13 +7,13 @@ import asyncpg
 import pytest
 
 from onejob.clock import SystemClock
-from onejob.conformance.commands import Seen, written
-from onejob.conformance.samples import OTHER, TENANT, TYPE, a_record, a_tally, reserve, settle, submit
-from onejob.conformance.world import ask
+from onejob.conformance.commands import FactsRead, write_facts
+from onejob.conformance.samples import OTHER, TENANT, TYPE, a_record, a_usage, reserve, settle, submit
+from onejob.conformance.world import expect
 from onejob.core.facts import Reservation
-from onejob.core.ids import text_of
-from onejob.core.moment import utc
-from onejob.core.receipt import Created, Held, Settled
+from onejob.core.ids import format_job_id
+from onejob.core.moment import to_utc
+from onejob.core.receipt import Created, KeyHeld, KeySettled
 from onejob.core.reservation import Verdict
 from onejob.core.states import SlotState
 from onejob.engines.postgres import PostgresEngine
@@ -53,11 +53,11 @@ async def operator(postgres_url: str) -> AsyncIterator[Any]:
 
 
 async def test_a_key_is_found_with_its_job_and_its_window(engine: PostgresEngine, operator: Any) -> None:
-    created = await ask(engine, submit("your-key-here", ttl_ms=HOUR_MS), Created)
-    await ask(engine, submit("another", ttl_ms=HOUR_MS), Created)
+    created = await expect(engine, submit("your-key-here", ttl_ms=HOUR_MS), Created)
+    await expect(engine, submit("another", ttl_ms=HOUR_MS), Created)
     ((key, job_id, created_at, expires_at),) = await operator.fetch(KEY_EXISTS)
-    assert (key, job_id) == ("your-key-here", text_of(created.job.id))
-    assert (created_at, expires_at) == (utc(created.job.created_at), utc(created.expires_at))
+    assert (key, job_id) == ("your-key-here", format_job_id(created.job.id))
+    assert (created_at, expires_at) == (to_utc(created.job.created_at), to_utc(created.expires_at))
 
 
 async def test_what_is_alive_is_listed_and_nothing_else(engine: PostgresEngine, operator: Any) -> None:
@@ -69,7 +69,7 @@ async def test_what_is_alive_is_listed_and_nothing_else(engine: PostgresEngine, 
         a_record("foreign", foreign_id="job-7", created_at=now - 1, expires_at=now + 60_000),
         a_record("wraps a response", created_at=now, expires_at=now + 60_000),
     ):
-        await ask(engine, written(record), Seen)
+        await expect(engine, write_facts(record), FactsRead)
     rows = await operator.fetch(ACTIVE_KEYS)
     assert [row["idempotency_key"] for row in rows] == ["foreign", "new", "leased"]
     assert [row["job_id"] for row in rows] == ["job-7", *["00000000-0000-0000-0000-000000000000"] * 2]
@@ -77,9 +77,9 @@ async def test_what_is_alive_is_listed_and_nothing_else(engine: PostgresEngine, 
 
 
 async def test_pending_and_rejected_keys_show_their_status(engine: PostgresEngine, operator: Any) -> None:
-    await ask(engine, reserve("held", lease_ms=HOUR_MS), Held)
-    held = await ask(engine, reserve("no", lease_ms=HOUR_MS), Held)
-    await ask(engine, settle(held, Verdict.REJECT, ttl_ms=HOUR_MS), Settled)
+    await expect(engine, reserve("held", lease_ms=HOUR_MS), KeyHeld)
+    held = await expect(engine, reserve("no", lease_ms=HOUR_MS), KeyHeld)
+    await expect(engine, settle(held, Verdict.REJECT, ttl_ms=HOUR_MS), KeySettled)
     rows = await operator.fetch(
         "SELECT idempotency_key, status, tenant, scope FROM idempotency_keys ORDER BY 1"
     )
@@ -99,9 +99,9 @@ async def test_only_what_is_held_counts_as_a_reservation(engine: PostgresEngine,
         "released": Reservation(now, now + 300_000, SlotState.RELEASED),
         "expired": Reservation(now - 300_001, now - 1000, SlotState.ACTIVE),
     }
-    await ask(engine, written(a_tally("42", reservations=mine)), Seen)
-    await ask(engine, written(a_tally("ann", OTHER, reservations={"r-3": held})), Seen)
-    await ask(engine, written(a_tally("nobody", reservations={})), Seen)
+    await expect(engine, write_facts(a_usage("42", reservations=mine)), FactsRead)
+    await expect(engine, write_facts(a_usage("ann", OTHER, reservations={"r-3": held})), FactsRead)
+    await expect(engine, write_facts(a_usage("nobody", reservations={})), FactsRead)
     assert [tuple(row) for row in await operator.fetch(SLOTS_PER_USER)] == [("42", 2), ("ann", 1)]
 
 

@@ -12,14 +12,14 @@ import pytest
 from msgspec.structs import replace
 
 from onejob.clock import FakeClock
-from onejob.conformance.commands import Count, Seen, look, written
+from onejob.conformance.commands import FactsRead, IncrementCounter, read_facts, write_facts
 from onejob.conformance.samples import TENANT, a_policy, a_stream, submit
-from onejob.conformance.world import ask, everything, listed
+from onejob.conformance.world import dump_store, expect, list_facts
 from onejob.core.facts import U64, Kind
-from onejob.core.fold import Changes, Trespass
+from onejob.core.fold import Changes, FootprintViolation
 from onejob.core.lookup import LookUpJob
 from onejob.core.receipt import Created, Defect, Found, Missing, Replayed
-from onejob.engine import JobPage, StoreRefused, Unavailable
+from onejob.engine import ListJobs, StoreRefused, Unavailable
 from onejob.engines.sqlite import SqliteEngine, schema
 from onejob.errors import Outdated
 from onejob.ids import new_job_id
@@ -51,22 +51,22 @@ async def engine(path: str) -> AsyncIterator[SqliteEngine]:
 
 
 async def test_a_new_file_has_the_newest_schema_and_our_name(engine: SqliteEngine, path: str) -> None:
-    assert pragma(path, "user_version") == len(schema._steps())
+    assert pragma(path, "user_version") == len(schema._load_migrations())
     assert pragma(path, "application_id") == schema.APPLICATION_ID
 
 
 async def test_opening_again_changes_nothing(engine: SqliteEngine, path: str) -> None:
-    await ask(engine, submit(), Created)
-    stored = await everything(engine)
+    await expect(engine, submit(), Created)
+    stored = await dump_store(engine)
     before = tables(path)
     again = await SqliteEngine.open(path, clock=FakeClock())
-    assert await everything(again) == stored
+    assert await dump_store(again) == stored
     await again.aclose()
     assert tables(path) == before
 
 
 async def test_a_newer_schema_is_refused_and_left_alone(engine: SqliteEngine, path: str) -> None:
-    await ask(engine, submit(), Created)
+    await expect(engine, submit(), Created)
     await engine.aclose()
     with Direct(path) as db:
         db.pragma("user_version", 99)
@@ -92,11 +92,11 @@ async def test_a_word_of_a_newer_program_harms_only_whoever_needs_it(
         assert "upgrade this program" in newer.message
         assert isinstance(fine, (Created, Missing))
     with pytest.raises(Outdated, match="upgrade this program"):
-        await engine.scan(JobPage(tenant=TENANT))
+        await engine.scan(ListJobs(tenant=TENANT))
 
 
 async def test_a_column_of_a_newer_program_is_no_fault_of_a_command(engine: SqliteEngine, path: str) -> None:
-    await ask(engine, submit(), Created)
+    await expect(engine, submit(), Created)
     with Direct(path) as db:
         db.execute(
             "CREATE TRIGGER must_have_a_colour BEFORE INSERT ON job BEGIN SELECT RAISE(ABORT, 'colour'); END"
@@ -134,36 +134,36 @@ async def test_a_place_without_a_file_is_refused_in_plain_words(tmp_path: Path, 
 async def test_a_migration_that_fails_leaves_nothing_half_done(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = schema._steps()
+    steps = schema._load_migrations()
     broken = "CREATE TABLE half (x); INSERT INTO half VALUES (1); CREATE TABLE half (x);"
-    monkeypatch.setattr(schema, "_steps", lambda: [*steps, broken])
+    monkeypatch.setattr(schema, "_load_migrations", lambda: [*steps, broken])
     with pytest.raises(Unavailable):
         await SqliteEngine.open(path)
     assert tables(path) == []
     assert pragma(path, "user_version") == 0
 
-    monkeypatch.setattr(schema, "_steps", lambda: steps)
+    monkeypatch.setattr(schema, "_load_migrations", lambda: steps)
     engine = await SqliteEngine.open(path)
-    await ask(engine, submit(), Created)
+    await expect(engine, submit(), Created)
     await engine.aclose()
     before = tables(path)
-    monkeypatch.setattr(schema, "_steps", lambda: [*steps, broken])
+    monkeypatch.setattr(schema, "_load_migrations", lambda: [*steps, broken])
     with pytest.raises(Unavailable):
         await SqliteEngine.open(path)
     assert tables(path) == before
     assert pragma(path, "user_version") == len(steps)
 
     mended = "CREATE TABLE added (x); INSERT INTO added VALUES (1);"
-    monkeypatch.setattr(schema, "_steps", lambda: [*steps, mended])
+    monkeypatch.setattr(schema, "_load_migrations", lambda: [*steps, mended])
     engine = await SqliteEngine.open(path)
-    await ask(engine, submit(), Replayed)
+    await expect(engine, submit(), Replayed)
     await engine.aclose()
     assert pragma(path, "user_version") == len(steps) + 1
 
 
 async def test_every_commit_is_synced(engine: SqliteEngine) -> None:
-    await ask(engine, submit(), Created)
-    await listed(engine, Kind.JOB)
+    await expect(engine, submit(), Created)
+    await list_facts(engine, Kind.JOB)
     assert engine._write_store is not None
     assert engine._read_store is not None
     for lane, store in ((engine._writer, engine._write_store), (engine._reader, engine._read_store)):
@@ -176,7 +176,7 @@ async def test_only_the_owner_may_read_the_files(tmp_path: Path) -> None:
     umask = os.umask(0)
     try:
         engine = await SqliteEngine.open(str(tmp_path / "onejob.db"))
-        await ask(engine, submit(), Created)
+        await expect(engine, submit(), Created)
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in os.scandir(tmp_path)}
         await engine.aclose()
     finally:
@@ -186,39 +186,39 @@ async def test_only_the_owner_may_read_the_files(tmp_path: Path) -> None:
 
 
 async def test_another_programs_lock_delays_writes_and_no_reads(engine: SqliteEngine, path: str) -> None:
-    created = await ask(engine, submit(), Created)
+    created = await expect(engine, submit(), Created)
     with subprocess.Popen(
         [sys.executable, "-c", LOCKER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as locker:
         assert locker.stdout is not None
         assert locker.stdin is not None
         assert locker.stdout.readline() == b"held\n"
-        waiting = engine._writer.call(engine._guarded, engine._write, [submit("new")])
-        found = await ask(engine, LookUpJob(tenant=TENANT, job_id=created.job.id), Found)
+        waiting = engine._writer.call(engine._translate_errors, engine._write, [submit("new")])
+        found = await expect(engine, LookUpJob(tenant=TENANT, job_id=created.job.id), Found)
         assert found.job == created.job
         assert not waiting.done()
         locker.stdin.write(b"go\n")
         locker.stdin.flush()
         (reply,) = await waiting
         assert isinstance(reply, Created)
-    found = await ask(engine, LookUpJob(tenant=TENANT, job_id=created.job.id), Found)
+    found = await expect(engine, LookUpJob(tenant=TENANT, job_id=created.job.id), Found)
     assert found.job == replace(created.job, priority=7)
 
 
 async def test_the_store_itself_overwrites_nothing(engine: SqliteEngine) -> None:
     """Insert-if-absent and update-if-version hold even if the lock did not."""
     policy = a_policy()
-    await ask(engine, written(policy), Seen)
+    await expect(engine, write_facts(policy), FactsRead)
     assert engine._write_store is not None
     other = replace(policy, version=2, body=b"other")
     for broken, error in (
         (Changes({Kind.POLICY: [other]}, {}, {}, [], []), apsw.ConstraintError),
-        (Changes({}, {Kind.POLICY: [(other, 7)]}, {}, [], []), Trespass),
-        (Changes({}, {}, {Kind.POLICY: [(policy, 7)]}, [], []), Trespass),
+        (Changes({}, {Kind.POLICY: [(other, 7)]}, {}, [], []), FootprintViolation),
+        (Changes({}, {}, {Kind.POLICY: [(policy, 7)]}, [], []), FootprintViolation),
     ):
         with pytest.raises(error):
             await engine._writer.call(engine._write_store._save, broken)
-    assert await everything(engine) == [policy]
+    assert await dump_store(engine) == [policy]
 
 
 @pytest.mark.parametrize(("number", "stored"), [(2**63 - 1, 2**63 - 1), (2**63, -(2**63)), (2**64 - 1, -1)])
@@ -226,23 +226,23 @@ async def test_unsigned_integers_are_stored_as_the_signed_ones_of_the_same_bits(
     engine: SqliteEngine, path: str, number: int, stored: int
 ) -> None:
     stream = a_stream(last=U64(number))
-    await ask(engine, written(stream), Seen)
+    await expect(engine, write_facts(stream), FactsRead)
     with Direct(path) as db:
         assert db.execute("SELECT last, typeof(last) FROM stream").fetchall() == [(stored, "integer")]
-    assert (await ask(engine, look(stream), Seen)).stream == stream
+    assert (await expect(engine, read_facts(stream), FactsRead)).stream == stream
 
 
 async def test_engines_of_one_boot_share_one_time_whatever_the_wall_says(path: str) -> None:
     clock = FakeClock()
     first = await SqliteEngine.open(path, clock=clock)
-    now = (await ask(first, Count(tenant=TENANT), Seen)).at
+    now = (await expect(first, IncrementCounter(tenant=TENANT), FactsRead)).at
     for jump in (DAY_MS, -2 * DAY_MS):
         clock.jump_wall(jump)
         later = await SqliteEngine.open(path, clock=clock)
-        assert (await ask(later, Count(tenant=TENANT), Seen)).at == now
-        assert (await ask(later, look(a_policy("none")), Seen)).at == now
+        assert (await expect(later, IncrementCounter(tenant=TENANT), FactsRead)).at == now
+        assert (await expect(later, read_facts(a_policy("none")), FactsRead)).at == now
         await later.aclose()
-    assert (await ask(first, look(a_policy("none")), Seen)).at == now
+    assert (await expect(first, read_facts(a_policy("none")), FactsRead)).at == now
     await first.aclose()
 
 
@@ -252,17 +252,17 @@ async def test_after_a_restart_time_goes_on_from_the_wall_but_never_below_what_i
 ) -> None:
     before = FakeClock()
     engine = await SqliteEngine.open(path, clock=before)
-    created = await ask(engine, submit(), Created)
+    created = await expect(engine, submit(), Created)
     await engine.aclose()
 
     monkeypatch.setattr(schema, "boot_id", lambda: boot)
     set_back = FakeClock(monotonic=5.0, wall_ms=before.wall_ms() - DAY_MS)
     engine = await SqliteEngine.open(path, clock=set_back)
-    assert (await ask(engine, look(a_policy("none")), Seen)).at == created.at
+    assert (await expect(engine, read_facts(a_policy("none")), FactsRead)).at == created.at
     await engine.aclose()
 
     monkeypatch.setattr(schema, "boot_id", lambda: boot and "a third boot")
     right = FakeClock(monotonic=5.0, wall_ms=before.wall_ms() + DAY_MS)
     engine = await SqliteEngine.open(path, clock=right)
-    assert (await ask(engine, look(a_policy("none")), Seen)).at == right.wall_ms()
+    assert (await expect(engine, read_facts(a_policy("none")), FactsRead)).at == right.wall_ms()
     await engine.aclose()

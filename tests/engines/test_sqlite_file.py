@@ -9,7 +9,7 @@ import pytest
 
 from onejob.clock import FakeClock
 from onejob.conformance.samples import TENANT, submit
-from onejob.conformance.world import ask, listed
+from onejob.conformance.world import expect, list_facts
 from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpJob
 from onejob.core.receipt import Created, Found, Missing, Replayed
@@ -31,7 +31,7 @@ async def engine(path: str) -> AsyncIterator[SqliteEngine]:
 
 
 async def test_a_journal_without_its_file_is_refused(engine: SqliteEngine, path: str) -> None:
-    await ask(engine, submit(), Created)
+    await expect(engine, submit(), Created)
     for suffix in ("", "-wal"):
         shutil.copy(path + suffix, path + ".kept" + suffix)
     await engine.aclose()
@@ -42,32 +42,32 @@ async def test_a_journal_without_its_file_is_refused(engine: SqliteEngine, path:
             await SqliteEngine.open(path)
     shutil.copy(path + ".kept", path)
     restored = await SqliteEngine.open(path, clock=FakeClock())
-    await ask(restored, submit(), Replayed)
+    await expect(restored, submit(), Replayed)
     await restored.aclose()
 
 
 async def test_while_the_file_is_away_nothing_is_answered(engine: SqliteEngine, path: str) -> None:
-    created = await ask(engine, submit(), Created)
+    created = await expect(engine, submit(), Created)
     read = LookUpJob(tenant=TENANT, job_id=created.job.id)
-    await ask(engine, read, Found)
+    await expect(engine, read, Found)
     os.rename(path, path + ".away")
     for command in (submit(), submit("new"), read) * 2:
         with pytest.raises(Unavailable, match=r"onejob\.db"):
             await engine.execute([command])
     with pytest.raises(Unavailable):
-        await listed(engine, Kind.JOB)
+        await list_facts(engine, Kind.JOB)
     # A new file in its place would make every key a new key.
     assert not exists(path)
     os.rename(path + ".away", path)
-    assert (await ask(engine, submit(), Replayed)).job == created.job
-    await ask(engine, read, Found)
-    await ask(engine, submit("new"), Created)
+    assert (await expect(engine, submit(), Replayed)).job == created.job
+    await expect(engine, read, Found)
+    await expect(engine, submit("new"), Created)
 
 
 async def test_an_empty_file_in_its_place_is_not_taken_for_a_new_store(
     engine: SqliteEngine, path: str
 ) -> None:
-    await ask(engine, submit(), Created)
+    await expect(engine, submit(), Created)
     os.rename(path, path + ".away")
     for suffix in ("-wal", "-shm"):
         os.remove(path + suffix)
@@ -81,18 +81,18 @@ async def test_an_empty_file_in_its_place_is_not_taken_for_a_new_store(
 async def test_a_restored_file_is_read_and_written_in_place_of_the_old(
     engine: SqliteEngine, path: str
 ) -> None:
-    created = await ask(engine, submit(), Created)
+    created = await expect(engine, submit(), Created)
     with Direct(path) as db:
         db.execute("VACUUM INTO ?", (path + ".backup",))
-    later = await ask(engine, submit("later"), Created)
-    assert len(await listed(engine, Kind.JOB)) == 2
+    later = await expect(engine, submit("later"), Created)
+    assert len(await list_facts(engine, Kind.JOB)) == 2
     for suffix in ("-wal", "-shm"):
         os.remove(path + suffix)
     os.replace(path + ".backup", path)
     for command in (submit(), LookUpJob(tenant=TENANT, job_id=created.job.id)):
         with pytest.raises(Unavailable):
             await engine.execute([command])
-    assert (await ask(engine, submit(), Replayed)).job == created.job
-    await ask(engine, LookUpJob(tenant=TENANT, job_id=later.job.id), Missing)
-    assert await listed(engine, Kind.JOB) == [created.job]
-    await ask(engine, submit("later"), Created)
+    assert (await expect(engine, submit(), Replayed)).job == created.job
+    await expect(engine, LookUpJob(tenant=TENANT, job_id=later.job.id), Missing)
+    assert await list_facts(engine, Kind.JOB) == [created.job]
+    await expect(engine, submit("later"), Created)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from onejob.conformance.samples import submit
-from onejob.conformance.world import ask
+from onejob.conformance.world import expect
 from onejob.core.receipt import Created, Replayed
 from onejob.engine import Unavailable
 from onejob.engines.sqlite import SqliteEngine
-from onejob.engines.sqlite.turn import Turn
+from onejob.engines.sqlite.turn import FairFileLock
 
 PROCESSES = 4
 SECONDS = 2.0
@@ -52,8 +52,8 @@ asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3])))
 # Takes the turn and keeps it.
 HOLDER = """
 import sys, time
-from onejob.engines.sqlite.turn import Turn
-with Turn(sys.argv[1], timeout=30).taken():
+from onejob.engines.sqlite.turn import FairFileLock
+with FairFileLock(sys.argv[1], timeout=30).acquire():
     print("held", flush=True)
     time.sleep(60)
 """
@@ -61,7 +61,7 @@ with Turn(sys.argv[1], timeout=30).taken():
 # The guards are assertions, so this is a question worth asking: does an optimised run still write?
 OPTIMISED = """
 import asyncio, sys
-from onejob.conformance.commands import Count
+from onejob.conformance.commands import IncrementCounter
 from onejob.conformance.samples import ACTOR, TENANT, key_id, submit
 from onejob.core.lookup import LookUp
 from onejob.core.upkeep import Purge
@@ -77,8 +77,8 @@ async def main(path):
             command,
             Cancel(tenant=TENANT, job_id=command.job_id, actor=ACTOR),
             submit(ttl_ms=3_600_000),
-            Count(tenant=TENANT),
-            Count(tenant=TENANT),
+            IncrementCounter(tenant=TENANT),
+            IncrementCounter(tenant=TENANT),
             Purge(tenant=TENANT, record_id=key_id()),
             LookUp(tenant=TENANT, record_id=key_id()),
         ):
@@ -108,22 +108,22 @@ async def test_processes_that_race_make_one_job_per_key_and_take_turns(tmp_path:
 
     engine = await SqliteEngine.open(path)
     for key in ("all-0", f"all-{turns[-1] * 4 - 1}"):
-        replayed = await ask(engine, submit(key), Replayed)
+        replayed = await expect(engine, submit(key), Replayed)
         assert replayed.job is not None
         assert {replayed.job.id.hex()} == jobs[key]
-    await ask(engine, submit("a new one"), Created)
+    await expect(engine, submit("a new one"), Created)
     await engine.aclose()
 
 
 def test_whoever_waits_is_next_however_greedy_the_other(tmp_path: Path) -> None:
     path = str(tmp_path / "onejob.db")
-    greedy, patient = Turn(path, timeout=30), Turn(path, timeout=30)
+    greedy, patient = FairFileLock(path, timeout=30), FairFileLock(path, timeout=30)
     turns: list[str] = []
     begun, enough = Event(), Event()
 
     def take_again_and_again() -> None:
         while not enough.is_set():
-            with greedy.taken():
+            with greedy.acquire():
                 turns.append("greedy")
                 begun.set()
                 sleep(0.005)
@@ -134,7 +134,7 @@ def test_whoever_waits_is_next_however_greedy_the_other(tmp_path: Path) -> None:
         begun.wait()
         for _ in range(10):
             before = len(turns)
-            with patient.taken():
+            with patient.acquire():
                 # The one that was running, and perhaps one that had set out before we came.
                 assert len(turns) - before <= 2
                 turns.append("patient")
@@ -148,16 +148,16 @@ def test_whoever_waits_is_next_however_greedy_the_other(tmp_path: Path) -> None:
 def test_a_turn_ends_with_its_process_and_a_hanging_one_is_named(tmp_path: Path) -> None:
     path = str(tmp_path / "onejob.db")
     with subprocess.Popen([sys.executable, "-c", HOLDER, path], stdout=subprocess.PIPE) as holder:
-        hasty = Turn(path, timeout=0.05)
+        hasty = FairFileLock(path, timeout=0.05)
         try:
             assert holder.stdout is not None
             assert holder.stdout.readline() == b"held\n"
-            with pytest.raises(Unavailable, match="see whether it hangs"), hasty.taken():
+            with pytest.raises(Unavailable, match="see whether it hangs"), hasty.acquire():
                 raise AssertionError("two have the turn")
         finally:
             holder.kill()
         holder.wait()
-        with hasty.taken():
+        with hasty.acquire():
             pass
         hasty.close()
 
@@ -166,7 +166,7 @@ def test_an_optimised_program_stores_the_same(tmp_path: Path) -> None:
     told = subprocess.check_output(
         [sys.executable, "-O", "-c", OPTIMISED, str(tmp_path / "onejob.db")], text=True
     )
-    line = "False, Created pending, Cancelled cancelled, Replayed cancelled, Seen1, Seen2, Tended, Missing"
+    line = "False, Created pending, Cancelled cancelled, Replayed cancelled, FactsRead1, FactsRead2, Maintained, Missing"
     assert told.splitlines() == [line, line]
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onejob.conformance.queries import stored
+from onejob.conformance.queries import store_facts
 from onejob.conformance.samples import OTHER, TENANT, a_job
 from onejob.core.facts import Job, Kind
 from onejob.core.states import JobState
-from onejob.engine import Due, Engine, Held, Inputs, JobPage, Query, Ready
+from onejob.engine import Engine, ListDueFacts, ListInputs, ListJobs, ListLeasedJobs, ListReadyJobs, Query
 from onejob.engines.sqlite import SqliteEngine, queries, waiting
-from onejob.listing import job_list
+from onejob.listing import to_job_list
 from tests.engines.sqlite_files import Direct
 
 EXAMINED = 4
@@ -43,42 +43,42 @@ async def test_a_rare_filter_finds_all_page_by_page(
     engine: SqliteEngine, rare: dict[str, Any], many: int
 ) -> None:
     jobs = [a_job(**(rare if n % 5 == 2 else {})) for n in range(many)]
-    await stored(engine, [*jobs, a_job(OTHER, **rare)])
+    await store_facts(engine, [*jobs, a_job(OTHER, **rare)])
     expected = [job for n, job in enumerate(jobs) if n % 5 == 2][::-1]
     for limit in (1, 2, 100):
-        assert await everything(engine, JobPage(tenant=TENANT, limit=limit, **rare)) == expected
+        assert await everything(engine, ListJobs(tenant=TENANT, limit=limit, **rare)) == expected
 
 
 async def test_a_page_with_a_filter_looks_at_a_bounded_number_of_jobs(engine: SqliteEngine) -> None:
-    jobs = await stored(engine, [a_job(type="rare"), *(a_job() for _ in range(EXAMINED))])
-    page = await engine.scan(JobPage(tenant=TENANT, type="rare"))
-    assert (page.items, page.more, page.seen) == ([], True, jobs[1].id)
-    page = await engine.scan(JobPage(tenant=TENANT, type="rare", before=page.seen))
+    jobs = await store_facts(engine, [a_job(type="rare"), *(a_job() for _ in range(EXAMINED))])
+    page = await engine.scan(ListJobs(tenant=TENANT, type="rare"))
+    assert (page.items, page.more, page.scanned_to) == ([], True, jobs[1].id)
+    page = await engine.scan(ListJobs(tenant=TENANT, type="rare", before=page.scanned_to))
     assert (page.items, page.more) == ([jobs[0]], False)
 
 
 async def test_a_page_without_a_filter_is_never_short(engine: SqliteEngine) -> None:
-    jobs = await stored(engine, [a_job() for _ in range(3 * EXAMINED)])
-    page = await engine.scan(JobPage(tenant=TENANT))
+    jobs = await store_facts(engine, [a_job() for _ in range(3 * EXAMINED)])
+    page = await engine.scan(ListJobs(tenant=TENANT))
     assert (page.items, page.more) == (jobs[::-1], False)
 
 
 @pytest.mark.parametrize(
     ("query", "index"),
     [
-        (JobPage(tenant=TENANT, state=JobState.PENDING), "job_tenant (tenant=?"),
-        (JobPage(tenant=TENANT, type="a", user="b", before=b"x"), "job_tenant (tenant=? AND id"),
-        (Due(kind=Kind.RECORD), "record_due (expires_at>? AND expires_at<?)"),
-        (Due(kind=Kind.JOB), "job_due ((due_at,id)>(?,?) AND due_at<?)"),
-        (Due(kind=Kind.STREAM), "stream_due ((expires_at,id)>(?,?) AND expires_at<?)"),
-        (Ready(types=("a",)), "job_ready (type=?)"),
-        (Inputs(job_ids=(b"a",)), "PRIMARY KEY (job_id=? AND beside=? AND index=?)"),
-        (Held(tenant=TENANT, holder=b"h"), "job_held (holder=?)"),
+        (ListJobs(tenant=TENANT, state=JobState.PENDING), "job_tenant (tenant=?"),
+        (ListJobs(tenant=TENANT, type="a", user="b", before=b"x"), "job_tenant (tenant=? AND id"),
+        (ListDueFacts(kind=Kind.RECORD), "record_due (expires_at>? AND expires_at<?)"),
+        (ListDueFacts(kind=Kind.JOB), "job_due ((due_at,id)>(?,?) AND due_at<?)"),
+        (ListDueFacts(kind=Kind.STREAM), "stream_due ((expires_at,id)>(?,?) AND expires_at<?)"),
+        (ListReadyJobs(types=("a",)), "job_ready (type=?)"),
+        (ListInputs(job_ids=(b"a",)), "PRIMARY KEY (job_id=? AND beside=? AND index=?)"),
+        (ListLeasedJobs(tenant=TENANT, holder=b"h"), "job_held (holder=?)"),
     ],
     ids=str,
 )
 async def test_a_query_has_its_index(engine: SqliteEngine, path: str, query: Query[Any], index: str) -> None:
-    sql, values = queries.asked(query, 1)
+    sql, values = queries.build_statement(query, 1)
     with Direct(path) as db:
         plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", values))
     assert index in plan
@@ -90,7 +90,7 @@ async def test_a_query_has_its_index(engine: SqliteEngine, path: str, query: Que
         (waiting.NEXT_TENANT, ("a", "b"), "job_ready (type=? AND tenant>?)"),
         (waiting.NEXT_PRIORITY, ("a", "b", 1), "job_ready (type=? AND tenant=? AND priority<?)"),
         (
-            waiting.AT_PRIORITY,
+            waiting.READY_AT_PRIORITY,
             ("a", "b", 1, 2, 3, 4),
             "job_ready (type=? AND tenant=? AND priority=? AND run_at<?)",
         ),
@@ -105,13 +105,13 @@ async def test_what_waits_is_found_by_steps_without_sorting(
     assert "TEMP B-TREE" not in plan
 
 
-async def everything(engine: Engine, query: JobPage) -> list[Job]:
+async def everything(engine: Engine, query: ListJobs) -> list[Job]:
     """All pages of a list, as somebody who follows `next` sees them."""
     found: list[Job] = []
     for _ in range(100):
         page = await engine.scan(query)
         found += page.items
-        following = job_list(page).next
+        following = to_job_list(page).next
         if following is None:
             return found
         query = replace(query, before=bytes.fromhex(following.replace("-", "")))

@@ -11,13 +11,13 @@ import pytest
 
 import onejob
 from onejob.clock import SystemClock
-from onejob.conformance.commands import Seen, written
-from onejob.conformance.samples import OTHER, TENANT, TYPE, a_record, a_tally, reserve, settle, submit
-from onejob.conformance.world import ask
+from onejob.conformance.commands import FactsRead, write_facts
+from onejob.conformance.samples import OTHER, TENANT, TYPE, a_record, a_usage, reserve, settle, submit
+from onejob.conformance.world import expect
 from onejob.core.facts import Reservation
-from onejob.core.ids import text_of
-from onejob.core.moment import utc
-from onejob.core.receipt import Created, Held, Settled
+from onejob.core.ids import format_job_id
+from onejob.core.moment import to_utc
+from onejob.core.receipt import Created, KeyHeld, KeySettled
 from onejob.core.reservation import Verdict
 from onejob.core.states import SlotState
 from onejob.engines.sqlite import SqliteEngine
@@ -66,17 +66,19 @@ async def engine(path: str) -> AsyncIterator[SqliteEngine]:
 
 
 async def test_a_key_is_found_with_its_job_and_its_window(engine: SqliteEngine, path: str) -> None:
-    created = await ask(engine, submit("your-key-here", ttl_ms=HOUR_MS), Created)
-    await ask(engine, submit("another", ttl_ms=HOUR_MS), Created)
+    created = await expect(engine, submit("your-key-here", ttl_ms=HOUR_MS), Created)
+    await expect(engine, submit("another", ttl_ms=HOUR_MS), Created)
     ((key, job_id, created_at, expires_at),) = await answers(engine, path, KEY_EXISTS)
-    assert (key, job_id) == ("your-key-here", text_of(created.job.id))
-    assert datetime.fromisoformat(created_at) == utc(created.job.created_at)
-    assert datetime.fromisoformat(expires_at) == utc(created.expires_at)
+    assert (key, job_id) == ("your-key-here", format_job_id(created.job.id))
+    assert datetime.fromisoformat(created_at) == to_utc(created.job.created_at)
+    assert datetime.fromisoformat(expires_at) == to_utc(created.expires_at)
 
 
 async def test_an_expired_key_is_not_found_although_it_was_not_swept(engine: SqliteEngine, path: str) -> None:
     now = SystemClock().wall_ms()
-    await ask(engine, written(a_record("your-key-here", job_ids=bytes(16), expires_at=now - 1)), Seen)
+    await expect(
+        engine, write_facts(a_record("your-key-here", job_ids=bytes(16), expires_at=now - 1)), FactsRead
+    )
     assert await answers(engine, path, KEY_EXISTS) == []
 
 
@@ -94,7 +96,7 @@ async def test_the_active_keys_are_listed_newest_first(engine: SqliteEngine, pat
         a_record("wraps a response", created_at=now, expires_at=now + 60_000),
     ]
     for record in records:
-        await ask(engine, written(record), Seen)
+        await expect(engine, write_facts(record), FactsRead)
     rows = await answers(engine, path, ACTIVE_KEYS)
     assert [row[0] for row in rows] == ["foreign", "new", "leased", "old"]
     assert [row[1] for row in rows] == ["job-7", *["00000000-0000-0000-0000-000000000000"] * 3]
@@ -114,9 +116,9 @@ async def test_the_views_begin_with_the_seeds_columns(engine: SqliteEngine, path
 
 
 async def test_pending_and_rejected_keys_show_their_status(engine: SqliteEngine, path: str) -> None:
-    await ask(engine, reserve("held", lease_ms=HOUR_MS), Held)
-    held = await ask(engine, reserve("no", lease_ms=HOUR_MS), Held)
-    await ask(engine, settle(held, Verdict.REJECT, ttl_ms=HOUR_MS), Settled)
+    await expect(engine, reserve("held", lease_ms=HOUR_MS), KeyHeld)
+    held = await expect(engine, reserve("no", lease_ms=HOUR_MS), KeyHeld)
+    await expect(engine, settle(held, Verdict.REJECT, ttl_ms=HOUR_MS), KeySettled)
     rows = await answers(
         engine, path, "SELECT idempotency_key, status, tenant, scope FROM idempotency_keys ORDER BY 1"
     )
@@ -128,8 +130,8 @@ async def test_only_what_is_held_counts_as_a_reservation(engine: SqliteEngine, p
     rows = sorted(await answers(engine, path, ACTIVE_RESERVATIONS))
     assert [row[:2] for row in rows] == [("r-1", str(USER_ID)), ("r-2", str(USER_ID)), ("r-3", "ann")]
     for _, _, created_at, expires_at in rows[:2]:
-        assert datetime.fromisoformat(created_at) == utc(now)
-        assert datetime.fromisoformat(expires_at) == utc(now + 300_000)
+        assert datetime.fromisoformat(created_at) == to_utc(now)
+        assert datetime.fromisoformat(expires_at) == to_utc(now + 300_000)
     assert sorted(await answers(engine, path, SLOTS_PER_USER)) == [(str(USER_ID), 2), ("ann", 1)]
 
 
@@ -146,7 +148,7 @@ def moments(now: datetime) -> Iterator[tuple[datetime, int]]:
 async def test_the_slots_of_an_integer_user_are_counted_by_an_iso_time(
     engine: SqliteEngine, path: str
 ) -> None:
-    now = utc(await reserved(engine))
+    now = to_utc(await reserved(engine))
     await engine.aclose()
     with closing(sqlite3.connect(path)) as conn:
         for moment, slots in moments(now):
@@ -177,9 +179,9 @@ async def reserved(engine: SqliteEngine) -> int:
         "released": Reservation(now, now + 300_000, SlotState.RELEASED),
         "expired": Reservation(now - 300_001, now - 1, SlotState.ACTIVE),
     }
-    await ask(engine, written(a_tally(str(USER_ID), reservations=mine)), Seen)
-    await ask(engine, written(a_tally("ann", OTHER, reservations={"r-3": held})), Seen)
-    await ask(engine, written(a_tally("nobody", reservations={})), Seen)
+    await expect(engine, write_facts(a_usage(str(USER_ID), reservations=mine)), FactsRead)
+    await expect(engine, write_facts(a_usage("ann", OTHER, reservations={"r-3": held})), FactsRead)
+    await expect(engine, write_facts(a_usage("nobody", reservations={})), FactsRead)
     return now
 
 

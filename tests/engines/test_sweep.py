@@ -4,13 +4,13 @@ import pytest
 
 from onejob import sweep
 from onejob.clock import FakeClock
-from onejob.conformance.queries import stored
+from onejob.conformance.queries import store_facts
 from onejob.conformance.samples import TENANT, a_job, a_record
 from onejob.core.facts import FORMAT, Kind
 from onejob.core.states import JobState
-from onejob.engine import Listing
+from onejob.engine import ListFacts
 from onejob.engines.memory import MemoryEngine
-from onejob.sweep import Sweeper, Swept
+from onejob.sweep import Sweeper, SweepResult
 
 PAGE = 3
 BLOCKED = 2 * PAGE + 1
@@ -19,30 +19,32 @@ BLOCKED = 2 * PAGE + 1
 @pytest.fixture
 async def engine(monkeypatch: pytest.MonkeyPatch) -> MemoryEngine:
     """A store that begins with what only a newer program may judge."""
-    monkeypatch.setattr(sweep, "PAGE", PAGE)
+    monkeypatch.setattr(sweep, "SWEEP_PAGE_SIZE", PAGE)
     engine = MemoryEngine(FakeClock())
     newer = FORMAT + 1
-    await stored(engine, [a_record(f"n{n}", expires_at=n + 1, format=newer) for n in range(BLOCKED)])
-    await stored(engine, [a_job(state=JobState.SUCCESS, due_at=n + 1, format=newer) for n in range(BLOCKED)])
+    await store_facts(engine, [a_record(f"n{n}", expires_at=n + 1, format=newer) for n in range(BLOCKED)])
+    await store_facts(
+        engine, [a_job(state=JobState.SUCCESS, due_at=n + 1, format=newer) for n in range(BLOCKED)]
+    )
     return engine
 
 
 async def left(engine: MemoryEngine, kind: Kind) -> int:
-    return len((await engine.scan(Listing(tenant=TENANT, kind=kind))).items)
+    return len((await engine.scan(ListFacts(tenant=TENANT, kind=kind))).items)
 
 
 async def test_what_must_stay_does_not_block_what_is_due_behind_it(engine: MemoryEngine) -> None:
-    await stored(engine, [a_record(f"k{n}", expires_at=1000 + n) for n in range(2 * PAGE)])
-    await stored(engine, [a_job(state=JobState.SUCCESS, due_at=1000 + n) for n in range(2 * PAGE)])
-    assert await Sweeper(engine).sweep() == Swept(2 * PAGE, 2 * PAGE)
+    await store_facts(engine, [a_record(f"k{n}", expires_at=1000 + n) for n in range(2 * PAGE)])
+    await store_facts(engine, [a_job(state=JobState.SUCCESS, due_at=1000 + n) for n in range(2 * PAGE)])
+    assert await Sweeper(engine).sweep() == SweepResult(2 * PAGE, 2 * PAGE)
     assert (await left(engine, Kind.RECORD), await left(engine, Kind.JOB)) == (BLOCKED, BLOCKED)
 
 
 async def test_a_sweep_that_ended_early_goes_on_the_next_time(
     engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "ROUNDS_MAX", 1)
-    await stored(engine, [a_record("behind", expires_at=1000)])
+    monkeypatch.setattr(sweep, "SWEEP_ROUNDS_MAX", 1)
+    await store_facts(engine, [a_record("behind", expires_at=1000)])
     sweeper = Sweeper(engine)
     assert [(await sweeper.sweep()).records for _ in range(4)] == [0, 0, 1, 0]
 
@@ -50,5 +52,5 @@ async def test_a_sweep_that_ended_early_goes_on_the_next_time(
 async def test_every_sweep_begins_anew_once_it_came_to_the_end(engine: MemoryEngine) -> None:
     sweeper = Sweeper(engine)
     await sweeper.sweep()
-    await stored(engine, [a_record("early", expires_at=1)])
+    await store_facts(engine, [a_record("early", expires_at=1)])
     assert (await sweeper.sweep()).records == 1

@@ -9,7 +9,7 @@ from onejob.clock import FakeClock
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
 from onejob.engine import Durability, Page, Query
-from onejob.engines.combine import Combine
+from onejob.engines.combine import Batcher
 from onejob.engines.memory import MemoryEngine
 
 T = TypeVar("T")
@@ -74,9 +74,9 @@ async def settle_down() -> None:
         await asyncio.sleep(0)
 
 
-def called(combined: Combine, *commands: Command[Any]) -> "asyncio.Task[Sequence[AnyReply]]":
+def called(combined: Batcher, *commands: Command[Any]) -> "asyncio.Task[Sequence[AnyReply]]":
     return asyncio.get_running_loop().create_task(_call(combined, commands))
 
 
-async def _call(combined: Combine, commands: Sequence[Command[Any]]) -> Sequence[AnyReply]:
+async def _call(combined: Batcher, commands: Sequence[Command[Any]]) -> Sequence[AnyReply]:
     return await combined.execute(commands)

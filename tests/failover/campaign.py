@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import onejob
-from onejob.core.ids import text_of
+from onejob.core.ids import format_job_id
 from tests.edges import sockets
 
 from .callers import Told, by_http, by_ledger
@@ -119,8 +119,8 @@ class Campaign:
             self.cluster.ask, "SELECT key, job_ids FROM record WHERE key LIKE 'key-%'"
         )
         jobs = await asyncio.to_thread(self.cluster.ask, "SELECT key, id FROM job WHERE key LIKE 'key-%'")
-        kept = {row[0]: text_of(row[1]) for row in records}
+        kept = {row[0]: format_job_id(row[1]) for row in records}
         assert len(kept) == len(records) == len(jobs)
-        assert {(row[0], text_of(row[1])) for row in jobs} == set(kept.items())
+        assert {(row[0], format_job_id(row[1])) for row in jobs} == set(kept.items())
         assert kept == self.told.answers
         assert set(kept) == set(self.told.asked)

@@ -9,7 +9,7 @@ import pytest
 
 import onejob
 from onejob.middleware import IdempotencyMiddleware, Rule, Verdict
-from onejob.middleware.retained import Retained, packed, unpacked
+from onejob.middleware.retained import StoredResponse, pack_response, unpack_response
 
 Send = Callable[[Any], Any]
 
@@ -93,7 +93,7 @@ async def test_a_store_that_fails_once_the_handler_is_done_is_told_later(
     handler = Handler()
     handler.go.set()
     app = wrapped(handler, queue)
-    settle = onejob.Ledger.settle
+    settle = onejob.Ledger.settle_prepared
     troubles = 6
 
     async def settle_in_trouble(self: Any, *args: Any) -> Any:
@@ -103,7 +103,7 @@ async def test_a_store_that_fails_once_the_handler_is_done_is_told_later(
             raise onejob.Unavailable("the store is away")
         return await settle(self, *args)
 
-    monkeypatch.setattr(onejob.Ledger, "settle", settle_in_trouble)
+    monkeypatch.setattr(onejob.Ledger, "settle_prepared", settle_in_trouble)
     assert (await ask(app))[0]["status"] == 503
     while (again := await ask(app))[0]["status"] == 409:
         await asyncio.sleep(0.05)
@@ -117,7 +117,7 @@ async def test_requests_share_a_timer_and_only_those_that_take_long_are_renewed(
     renewed = []
     renew = onejob.Ledger.renew
 
-    async def noted(self: Any, held: onejob.Reservation) -> Any:
+    async def noted(self: Any, held: onejob.HeldKey) -> Any:
         renewed.append(held.holder)
         return await renew(self, held)
 
@@ -128,7 +128,7 @@ async def test_requests_share_a_timer_and_only_those_that_take_long_are_renewed(
     app = wrapped(slow, queue, lease=late)
     waiting = [asyncio.create_task(ask(app, key=b"k%d" % n)) for n in range(3)]
     await slow.begun.wait()
-    assert len(app._layer.renewals._young) == 3
+    assert len(app._layer.renewal_timer._not_yet_due) == 3
     await ask(wrapped(quick, queue, lease=late), key=b"quick")
     while len(set(renewed)) < 3 or len(renewed) < 6:
         await asyncio.sleep(0.01)
@@ -136,13 +136,13 @@ async def test_requests_share_a_timer_and_only_those_that_take_long_are_renewed(
     answers = await asyncio.gather(*waiting)
     assert [sent[0]["status"] for sent in answers] == [200] * 3
     assert len(set(renewed)) == 3
-    assert (app._layer.renewals._young, app._layer.renewals._tasks) == ({}, {})
+    assert (app._layer.renewal_timer._not_yet_due, app._layer.renewal_timer._tasks) == ({}, {})
 
 
 async def test_a_stop_while_an_answer_is_being_kept_does_not_give_the_key_up(
     queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle = onejob.Ledger.settle
+    settle = onejob.Ledger.settle_prepared
     told: list[Verdict] = []
     keeping = asyncio.Event()
 
@@ -153,7 +153,7 @@ async def test_a_stop_while_an_answer_is_being_kept_does_not_give_the_key_up(
         await asyncio.sleep(3600)
         return await done
 
-    monkeypatch.setattr(onejob.Ledger, "settle", slowly)
+    monkeypatch.setattr(onejob.Ledger, "settle_prepared", slowly)
     handler = Handler()
     handler.go.set()
     app = wrapped(handler, queue)
@@ -235,9 +235,9 @@ def test_a_rule_covers_methods_and_paths(where: str, path: str, covered: bool) -
 
 
 def test_what_is_kept_is_read_again_and_what_is_newer_is_told() -> None:
-    kept = Retained(201, ((b"location", b"/1"),), b"\x00\xff")
-    assert unpacked(packed(kept)) == kept
-    assert unpacked(packed(Retained(200, (), b"x" * (1 << 20)))) == Retained(200)
+    kept = StoredResponse(201, ((b"location", b"/1"),), b"\x00\xff")
+    assert unpack_response(pack_response(kept)) == kept
+    assert unpack_response(pack_response(StoredResponse(200, (), b"x" * (1 << 20)))) == StoredResponse(200)
     for strange in (b"", b"\x02", b"\x01\xc1", b"{}"):
         with pytest.raises(onejob.Outdated):
-            unpacked(strange)
+            unpack_response(strange)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import onejob
 import onejob.sync
-from onejob.middleware import NotRetained, idempotent
+from onejob.middleware import ResultNotRetained, idempotent
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ async def queue() -> AsyncIterator[onejob.Ledger]:
 
 
 @pytest.fixture
-def blocking(tmp_path: Path) -> Iterator[onejob.sync.Ledger]:
+def blocking(tmp_path: Path) -> Iterator[onejob.sync.SyncLedger]:
     with onejob.sync.open(f"sqlite:///{tmp_path / 'calls.db'}") as ledger:
         yield ledger
 
@@ -122,7 +122,7 @@ async def test_a_result_that_is_no_json_was_made_and_is_not_made_again(queue: on
         return float("nan")
 
     await odd("o")
-    with pytest.raises(NotRetained):
+    with pytest.raises(ResultNotRetained):
         await odd("o")
 
 
@@ -148,7 +148,7 @@ async def test_functions_do_not_share_keys(queue: onejob.Ledger) -> None:
 
 
 def test_threads_that_call_at_once_make_one_call_in_the_thread_of_its_caller(
-    blocking: onejob.sync.Ledger,
+    blocking: onejob.sync.SyncLedger,
 ) -> None:
     runs = []
 
@@ -166,7 +166,7 @@ def test_threads_that_call_at_once_make_one_call_in_the_thread_of_its_caller(
 
 @pytest.mark.parametrize("error", [OSError("once"), StopIteration("once"), KeyboardInterrupt("once")])
 def test_whatever_a_plain_function_raises_is_raised_and_it_may_be_tried_again(
-    blocking: onejob.sync.Ledger, error: BaseException
+    blocking: onejob.sync.SyncLedger, error: BaseException
 ) -> None:
     errors = [error]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from onejob.core.arrival import Arrival
-from onejob.core.receipt import AnyReply, Created, Defect, Held, Rejected, Replayed
-from onejob.core.states import SETTLED, JobState
+from onejob.core.arrival import SubmissionCommand
+from onejob.core.receipt import AnyReply, Created, Defect, KeyHeld, Rejected, Replayed
+from onejob.core.states import IMMUTABLE_STATES, JobState
 from onejob.core.step import Command
 from onejob.core.submission import Submit
 from onejob.engine import Unavailable
@@ -50,7 +50,7 @@ class Answers:
             self.watch.violated("every command has an answer", f"{type(command).__name__}: {result.message}")
             return
         own = self._own(ask, command, result)
-        if isinstance(command, Arrival):
+        if isinstance(command, SubmissionCommand):
             self._arrived(ask, command, result, own=own)
         elif not own:
             self.watch.violated("an answer is one's own", f"{type(command).__name__}: {result}")
@@ -64,14 +64,14 @@ class Answers:
 
     def _failed(self, ask: Ask, command: Command[Any], error: BaseException) -> None:
         """A failure is never shared: the command itself failed, or the look at its job."""
-        if isinstance(error, Unavailable) and isinstance(command, Arrival):
+        if isinstance(error, Unavailable) and isinstance(command, SubmissionCommand):
             self._denied(command)
         if isinstance(command, Submit) and len(ask.commands) == 1 and "ledger is" not in str(error):
             names = [name_of(command), *(job for key, job in self.watch.windows if key == command.record_id)]
             if not any(self.store.failed.get(name, -1.0) >= ask.sent for name in names):
                 self.watch.violated("a failure is never shared", f"{command.key!r}: {error}")
 
-    def _denied(self, arrival: Arrival) -> None:
+    def _denied(self, arrival: SubmissionCommand) -> None:
         """Certainly not done: if it was asked once, its job must never be seen."""
         if self._asked[arrival.job_id] == 1:
             self.watch.denied.add(arrival.job_id)
@@ -81,7 +81,7 @@ class Answers:
             if arrival.job_id in self.watch.born and not over:
                 self.watch.violated("unavailable means not done", f"job {arrival.job_id.hex()} was made")
 
-    def _arrived(self, ask: Ask, arrival: Arrival, reply: AnyReply, *, own: bool) -> None:
+    def _arrived(self, ask: Ask, arrival: SubmissionCommand, reply: AnyReply, *, own: bool) -> None:
         if isinstance(reply, (Replayed, Rejected)):
             if not own and not isinstance(arrival, Submit):
                 self.watch.violated("only submissions share", f"{arrival.key!r}: {reply}")
@@ -95,7 +95,7 @@ class Answers:
             self._created(arrival, reply)
         if isinstance(reply, Replayed) and reply.job is not None:
             self._not_created(arrival, reply.job.id)
-        if isinstance(reply, Held):
+        if isinstance(reply, KeyHeld):
             self._held(arrival, reply)
         if isinstance(reply, (Created, Replayed)) and reply.job is not None:
             self.acknowledged.add(reply.job.id)
@@ -104,14 +104,14 @@ class Answers:
         if arrival.record_id and isinstance(reply, (Created, Replayed, Rejected)) and not echo:
             self._in_window(ask, arrival, reply)
 
-    def _created(self, arrival: Arrival, reply: Created) -> None:
+    def _created(self, arrival: SubmissionCommand, reply: Created) -> None:
         creator = self._creators.setdefault(reply.job.id, arrival.job_id)
         if reply.job.id in self.watch.dropped:
             return  # and made again since, by an old command
         if creator != arrival.job_id:
             self.watch.violated("a job is created once", f"{reply.job.id.hex()} for {arrival.key!r}")
 
-    def _not_created(self, arrival: Arrival, job_id: bytes) -> None:
+    def _not_created(self, arrival: SubmissionCommand, job_id: bytes) -> None:
         """Whoever was told "created" is never told "replayed" of the same job."""
         if self.watch.created.get(arrival.job_id) != job_id:
             return
@@ -120,7 +120,7 @@ class Answers:
         # It finished what another had left; a gate that remembers somebody else's answer does not know that.
         self.watch.counts["echo lost"] += 1
 
-    def _held(self, arrival: Arrival, reply: Held) -> None:
+    def _held(self, arrival: SubmissionCommand, reply: KeyHeld) -> None:
         # A record without a job starts again from token 1, and so does one whose job was dropped.
         name = (arrival.record_id, reply.job_id, reply.token)
         if not reply.job_id or reply.job_id in self.watch.dropped:
@@ -128,7 +128,7 @@ class Answers:
         if self._holders.setdefault(name, reply.holder) != reply.holder:
             self.watch.violated("one holder per token", f"{arrival.key!r} token {reply.token}")
 
-    def _in_window(self, ask: Ask, arrival: Arrival, reply: Created | Replayed | Rejected) -> None:
+    def _in_window(self, ask: Ask, arrival: SubmissionCommand, reply: Created | Replayed | Rejected) -> None:
         """The job was the key's at some moment between question and answer."""
         watch = self.watch
         job_id = reply.job_id if isinstance(reply, Rejected) else reply.job.id if reply.job else b""
@@ -161,7 +161,7 @@ class Answers:
         ends = [*(when for when, _ in told[1:]), float("inf")]
         if not any(state is was and end >= ask.sent for (_, was), end in zip(told, ends, strict=False)):
             self.watch.counts["stale state"] += 1
-            if not told or state in SETTLED:
+            if not told or state in IMMUTABLE_STATES:
                 self.watch.violated("a state is one that was", f"{job_id.hex()} {state}")
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from onejob.core.facts import JOB_ID_BYTES, Beside, Job, Kind, Record
+from onejob.core.facts import JOB_ID_BYTES, AttachmentKind, Job, Kind, Record
 from onejob.core.receipt import AnyReply, Created
 from onejob.core.reservation import Settle
-from onejob.core.states import ENDED, SETTLED, IdempotencyStatus, JobState
+from onejob.core.states import ENDED_STATES, IMMUTABLE_STATES, IdempotencyStatus, JobState
 from onejob.core.submission import Submit
 from onejob.core.upkeep import Purge
 
@@ -121,7 +121,7 @@ class Watch:
         job = jobs.get(record.job_id)
         if (
             job is not None
-            and (job.state in ENDED or job.state is JobState.PREPARING)
+            and (job.state in ENDED_STATES or job.state is JobState.PREPARING)
             and 0 < job.due_at < record.expires_at
         ):
             self.violated("no job goes before its record", f"{record.key!r}: due at {job.due_at}")
@@ -178,13 +178,13 @@ class Watch:
             if new.id in self.denied:
                 self.violated("unavailable means not done", f"job {new.id.hex()} was made all the same")
             assert self.store is not None
-            if (new.id, Beside.INPUT, 0) not in self.store.beside:
+            if (new.id, AttachmentKind.INPUT, 0) not in self.store.beside:
                 self.violated("one atomic step", f"job {new.id.hex()} without its input")
             self.counts["made again"] += new.id in self.dropped
             self.born.add(new.id)
         elif old is not None and new is None:
             purged = old.tenant in erased
-            if old.state not in ENDED and not purged:
+            if old.state not in ENDED_STATES and not purged:
                 self.violated("no job is lost", f"{old.id.hex()} went while {old.state}")
             for (record_id, job_id), window in self.windows.items():
                 if purged and record_id in going:
@@ -197,7 +197,7 @@ class Watch:
         elif old is not None and new is not None:
             if new.changed_at < old.changed_at:
                 self.violated("time never runs back", old.id.hex())
-            if old.state in SETTLED and new.state is not old.state:
+            if old.state in IMMUTABLE_STATES and new.state is not old.state:
                 self.violated("an end is an end", f"{old.id.hex()}: {old.state} to {new.state}")
             if new.state is JobState.PREPARING and old.state is not JobState.PREPARING:
                 self.violated("a ready job is not prepared again", old.id.hex())

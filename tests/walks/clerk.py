@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from onejob.core.foreign import StoreKey
-from onejob.core.identity import tally_id
+from onejob.core.identity import usage_id
 from onejob.core.policy import SetPolicy
-from onejob.core.recount import Adopt, Recount
+from onejob.core.recount import Backfill, Reconcile
 from onejob.core.sequence import Evict, LookUpStream, SubmitSequence
-from onejob.core.slots import ConsumeSlot, LookUpTally, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
+from onejob.core.slots import ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
 
 from .purse import HOLDING, LIVE, Need, Purse, Purses, Rules, text
 from .shelf import Key, Row
@@ -20,10 +20,10 @@ LOST = ("refused", "SLOT_LOST")
 
 class Clerk(Purses):
     def _set_limits(self, c: SetLimits, now: int, _: Any) -> Said:
-        now = self.stamped(now, tally=c.tally_id, policy=c.policy_id)
-        purse = self.purses.get(c.tally_id)
+        now = self.stamped(now, tally=c.usage_id, policy=c.policy_id)
+        purse = self.purses.get(c.usage_id)
         if (purse.limits if purse else b"") != c.limits:
-            purse = self.purses.setdefault(c.tally_id, Purse(now))
+            purse = self.purses.setdefault(c.usage_id, Purse(now))
             purse.limits, purse.stamp = c.limits, now
         return self._tally(c, now)
 
@@ -35,20 +35,20 @@ class Clerk(Purses):
             rules.body, rules.stamp, rules.version = c.body, max(now, rules.stamp), rules.version + 1
         return ("policy", c.body)
 
-    def _look_up_tally(self, c: LookUpTally, now: int, _: Any) -> Said:
-        return self._tally(c, self.stamped(now, tally=c.tally_id, policy=c.policy_id))
+    def _look_up_tally(self, c: LookUpUsage, now: int, _: Any) -> Said:
+        return self._tally(c, self.stamped(now, tally=c.usage_id, policy=c.policy_id))
 
     def _tally(self, c: Any, now: int) -> Said:
         return ("tally", self.standing(c.tally_id, now) if c.tally_id in self.purses else None)
 
     def _reserve_slot(self, c: ReserveSlot, now: int, _: Any) -> Said:
-        now = self.stamped(now, tally=c.tally_id, policy=c.policy_id)
+        now = self.stamped(now, tally=c.usage_id, policy=c.policy_id)
         before = self._slot(c, now)
         if before is not None:
             return ("slot", c.reservation, before.expires) if before.state == "active" else LOST
         until = now + c.ttl_ms
         need = Need(until=until, name=c.reservation, new=False, most=c.max_concurrent)
-        charged = self.charge(c.tally_id, c.policy_id, need, now, anyway=True)
+        charged = self.charge(c.usage_id, c.policy_id, need, now, anyway=True)
         return charged if isinstance(charged, tuple) else ("slot", c.reservation, until)
 
     def _slot(self, c: Any, now: int) -> Any:
@@ -56,26 +56,26 @@ class Clerk(Purses):
         return None if purse is None else purse.slot(c.reservation, now)
 
     def _renew_slot(self, c: RenewSlot, now: int, _: Any) -> Said:
-        now = self.stamped(now, tally=c.tally_id, policy=c.policy_id)
+        now = self.stamped(now, tally=c.usage_id, policy=c.policy_id)
         slot = self._slot(c, now)
         if slot is None or slot.state != "active":
             return LOST
-        slot.expires = self.purses[c.tally_id].stamp = now
+        slot.expires = self.purses[c.usage_id].stamp = now
         slot.expires += c.ttl_ms
         return ("slot", c.reservation, slot.expires)
 
     def _release_slot(self, c: ReleaseSlot, now: int, _: Any) -> Said:
-        now = self.stamped(now, tally=c.tally_id, policy=c.policy_id)
+        now = self.stamped(now, tally=c.usage_id, policy=c.policy_id)
         slot = self._slot(c, now)
         if slot is not None and slot.state == "consumed":
             return ("refused", "ALREADY_SETTLED")
         if slot is not None and slot.state == "active":
-            slot.state, self.purses[c.tally_id].stamp = "released", now
+            slot.state, self.purses[c.usage_id].stamp = "released", now
         return ("slot settled", "released")
 
     def _consume_slot(self, c: ConsumeSlot, now: int, _: Any) -> Said:
         _, now = self.judge(now, b"", c.job_id)
-        now = self.stamped(now, tally=c.tally_id, policy=c.policy_id)
+        now = self.stamped(now, tally=c.usage_id, policy=c.policy_id)
         slot, job = self._slot(c, now), self.jobs.get(c.job_id)
         if slot is not None and (slot.state, slot.job) == ("consumed", text(c.job_id)):
             return ("slot settled", "consumed")
@@ -83,47 +83,47 @@ class Clerk(Purses):
             return LOST
         if c.job_id and job is None:
             return ("missing",)
-        if job is not None and tally_id(c.tenant, job.user) != c.tally_id:
+        if job is not None and usage_id(c.tenant, job.user) != c.usage_id:
             return ("refused", "NOT_THE_OWNER")
         slot.state, slot.job, slot.cost = "consumed", text(c.job_id), 0
-        self.purses[c.tally_id].stamp = now
+        self.purses[c.usage_id].stamp = now
         if job is not None and not job.slot and job.state in LIVE:
-            job.slot, job.stamp = c.tally_id, now
+            job.slot, job.stamp = c.usage_id, now
         return ("slot settled", "consumed")
 
-    def _adopt(self, c: Adopt, now: int, _: Any) -> Said:
+    def _adopt(self, c: Backfill, now: int, _: Any) -> Said:
         _, now = self.judge(now, b"", c.job_id)
-        now = self.stamped(now, tally=c.tally_id, policy=c.policy_id)
+        now = self.stamped(now, tally=c.usage_id, policy=c.policy_id)
         job = self.jobs.get(c.job_id)
-        counted = c.tally_id in self.purses or self.allowed(c.tally_id, c.policy_id)
+        counted = c.usage_id in self.purses or self.allowed(c.usage_id, c.policy_id)
         if job is None or job.slot or job.state not in LIVE or job.user != c.user or not counted:
             return ("tended", False)
-        self.purses.setdefault(c.tally_id, Purse(now)).stamp = job.stamp = now
-        job.slot = c.tally_id
+        self.purses.setdefault(c.usage_id, Purse(now)).stamp = job.stamp = now
+        job.slot = c.usage_id
         return ("tended", True)
 
-    def _recount(self, c: Recount, now: int, reply: Any) -> Said:
+    def _recount(self, c: Reconcile, now: int, reply: Any) -> Said:
         """What was counted is what there is: upkeep finds no drift, unless it came too late to tell."""
-        now = self.stamped(now, tally=c.tally_id, policy=c.policy_id)
-        purse = self.purses.get(c.tally_id)
+        now = self.stamped(now, tally=c.usage_id, policy=c.policy_id)
+        purse = self.purses.get(c.usage_id)
         looked = bool(getattr(reply, "changed", False))
         if purse is None or not looked:
             return ("recounted", 0, False)
-        marked = [job for job in self.jobs.values() if job.slot == c.tally_id and job.state in HOLDING]
-        if (c.live, c.cost_held) != (self.live(c.tally_id), sum(job.cost for job in marked)):
+        marked = [job for job in self.jobs.values() if job.slot == c.usage_id and job.state in HOLDING]
+        if (c.live, c.cost_held) != (self.live(c.usage_id), sum(job.cost for job in marked)):
             return ("recounted", 0, False)
         unexpired = [slot for slot in purse.slots.values() if now <= slot.expires]
-        if not (purse.limits or unexpired or c.marked) and not _says_something(
-            self.standing(c.tally_id, now)
+        if not (purse.limits or unexpired or c.jobs_counted) and not _says_something(
+            self.standing(c.usage_id, now)
         ):
-            del self.purses[c.tally_id]
+            del self.purses[c.usage_id]
         else:
             purse.stamp = now
         return ("recounted", 0, True)
 
     def _submit_sequence(self, c: SubmitSequence, now: int, _: Any) -> Said:
         key, now = self.judge(now, c.record_id, *(item.job_id for item in c.items))
-        now = self.stamped(now, tally=c.tally_id, policy=c.policy_id)
+        now = self.stamped(now, tally=c.usage_id, policy=c.policy_id)
         row = self.rows.get(c.stream_id)
         now = max(now, row.stamp if row else 0)
         if row is not None and row.owner != c.owner:
@@ -146,11 +146,11 @@ class Clerk(Purses):
 
     def _execute(self, c: SubmitSequence, row: Row | None, now: int) -> Said:
         need = Need(len(c.items), sum(item.cost for item in c.items))
-        charged = self.charge(c.tally_id, c.policy_id, need, now)
+        charged = self.charge(c.usage_id, c.policy_id, need, now)
         if isinstance(charged, tuple):
             return charged
         until = now + c.ttl_ms
-        slot = c.tally_id if charged else b""
+        slot = c.usage_id if charged else b""
         for item in c.items:
             self.make_job(item.job_id, "pending", until, now, user=c.user, slot=slot, cost=item.cost)
         jobs = tuple(item.job_id for item in c.items)
@@ -179,23 +179,23 @@ class Clerk(Purses):
     def _store_key(self, c: StoreKey, now: int, _: Any) -> Said:
         key, now = self.judge(now, c.record_id)
         if key is not None and key.lives(now):
-            if c.foreign_id and c.foreign_id in (key.foreign, text(key.job)):
+            if c.external_id and c.external_id in (key.foreign, text(key.job)):
                 return ("settled", key.status, key.job, key.token)
             return ("refused", "IDEMPOTENCY_KEY_REUSED")
-        self.make_key(c, "committed", b"", 0, now + c.ttl_ms, now).foreign = c.foreign_id
+        self.make_key(c, "committed", b"", 0, now + c.ttl_ms, now).foreign = c.external_id
         return ("settled", "committed", b"", 1)
 
 
 RULES: dict[type[Any], Callable[..., Said]] = {
     SetLimits: Clerk._set_limits,
     SetPolicy: Clerk._set_policy,
-    LookUpTally: Clerk._look_up_tally,
+    LookUpUsage: Clerk._look_up_tally,
     ReserveSlot: Clerk._reserve_slot,
     RenewSlot: Clerk._renew_slot,
     ReleaseSlot: Clerk._release_slot,
     ConsumeSlot: Clerk._consume_slot,
-    Adopt: Clerk._adopt,
-    Recount: Clerk._recount,
+    Backfill: Clerk._adopt,
+    Reconcile: Clerk._recount,
     SubmitSequence: Clerk._submit_sequence,
     LookUpStream: Clerk._look_up_stream,
     Evict: Clerk._evict,

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from onejob.core import identity
-from onejob.core.arrival import Arrival
-from onejob.core.limits import POLICY_NAME
-from onejob.core.lookup import LookUp, LookUpJob, Probe
-from onejob.core.receipt import AnyReply, Created, Held, InProgress, Replayed
+from onejob.core.arrival import SubmissionCommand
+from onejob.core.limits import QUOTA_POLICY_NAME
+from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
+from onejob.core.receipt import AnyReply, Created, InProgress, KeyHeld, Replayed
 from onejob.core.reservation import Renew, Reserve, Settle, TakeOver
 from onejob.core.states import Delivery
 from onejob.core.step import Command
@@ -17,7 +17,7 @@ from onejob.core.upkeep import Forget
 from onejob.core.work import Cancel
 from onejob.engine import Unavailable, Unknown
 from onejob.engines.gate import Gate
-from onejob.erasure import Erased, erase
+from onejob.erasure import PurgeProgress, purge_tenant
 from onejob.sweep import Sweeper
 
 from .answers import Ask
@@ -41,8 +41,8 @@ class Client(Holder, Sender, Hand):
         self.tenant = f"tenant{number % world.plan.tenants}"
         self.user = f"user{number % world.plan.users}"
         self.actor = f"client:{number}"
-        self.tally_id = identity.tally_id(self.tenant, self.user) if world.plan.quota is not None else b""
-        self.policy_id = identity.policy_id(self.tenant, POLICY_NAME) if self.tally_id else b""
+        self.tally_id = identity.usage_id(self.tenant, self.user) if world.plan.quota is not None else b""
+        self.policy_id = identity.policy_id(self.tenant, QUOTA_POLICY_NAME) if self.tally_id else b""
         self.diary = {}
 
     async def run(self, ops: tuple[Op, ...]) -> None:
@@ -58,7 +58,7 @@ class Client(Holder, Sender, Hand):
 
         async def work(gate: Gate) -> Results:
             if not together:
-                return await gate.results(commands)
+                return await gate.execute_each(commands)
             try:
                 return list(await gate.execute(commands))
             except (Unavailable, Unknown) as error:
@@ -143,7 +143,7 @@ class Client(Holder, Sender, Hand):
         command = Reserve(**fields, holder=self.world.ids.holder(), lease_ms=op.lease_ms)
         reply = await self.insist(command)
         self._learn(command, reply)
-        if isinstance(reply, Held):
+        if isinstance(reply, KeyHeld):
             await self._hold(op, reply)
 
     async def take_over(self, op: Op) -> None:
@@ -157,10 +157,10 @@ class Client(Holder, Sender, Hand):
                 policy_id=self.policy_id,
             )
         )
-        if isinstance(reply, Held):
+        if isinstance(reply, KeyHeld):
             await self._hold(op, reply)
 
-    async def _hold(self, op: Op, held: Held) -> None:
+    async def _hold(self, op: Op, held: KeyHeld) -> None:
         """Work under a lease, perhaps for longer than it lasts."""
         fence: dict[str, Any] = {
             "tenant": self.tenant,
@@ -207,10 +207,10 @@ class Client(Holder, Sender, Hand):
         )
 
     async def probe(self, op: Op) -> None:
-        await self.ask(Probe(tenant=self.tenant, command=self._submit(op)))
+        await self.ask(DryRun(tenant=self.tenant, command=self._submit(op)))
 
     async def look_up(self, op: Op) -> None:
-        await self.ask(LookUp(tenant=self.tenant, record_id=self._record_id(op)))
+        await self.ask(LookUpKey(tenant=self.tenant, record_id=self._record_id(op)))
         job_id = self.world.known.get(self._record_id(op))
         if job_id is not None:
             await self.ask(LookUpJob(tenant=self.tenant, job_id=job_id))
@@ -219,7 +219,7 @@ class Client(Holder, Sender, Hand):
         retention_ms = self.world.plan.retention_ms
 
         async def work(gate: Gate) -> Results:
-            gate.cache.clean()
+            gate.cache.evict_expired()
             await Sweeper(gate, retention_ms=retention_ms).sweep()
             return []
 
@@ -235,7 +235,7 @@ class Client(Holder, Sender, Hand):
         """As an operator who has not revoked the credentials first: what others submit meanwhile may be left."""
 
         async def work(gate: Gate) -> Results:
-            await erase(gate, self.tenant, Erased())
+            await purge_tenant(gate, self.tenant, PurgeProgress())
             return []
 
         for attempt in range(TRIES_MAX):
@@ -266,7 +266,7 @@ class Client(Holder, Sender, Hand):
             "input": b'{"body":%d}' % body,
             "job_id": self.world.new_candidate(),
             "ttl_ms": op.ttl_ms,
-            "tally_id": self.tally_id,
+            "usage_id": self.tally_id,
             "policy_id": self.policy_id,
             "cost": self.number % 3,
             **self._delivery(),
@@ -284,11 +284,11 @@ class Client(Holder, Sender, Hand):
     def _record_id(self, op: Op, key: int | None = None) -> bytes:
         return self.world.record_id(self.tenant, op.key if key is None else key)
 
-    def _learn(self, arrival: Arrival, reply: AnyReply | None) -> None:
+    def _learn(self, arrival: SubmissionCommand, reply: AnyReply | None) -> None:
         """Remember which job a key has, so that somebody may cancel it."""
         if isinstance(reply, (Created, Replayed)) and reply.job is not None:
             self.world.known[arrival.record_id] = reply.job.id
-        elif isinstance(reply, (Held, InProgress)) and reply.job_id:
+        elif isinstance(reply, (KeyHeld, InProgress)) and reply.job_id:
             self.world.known[arrival.record_id] = reply.job_id
 
 

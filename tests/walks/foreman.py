@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from onejob.core.finish import Ends, Finish, Resolve
+from onejob.core.finish import Finish, FinishOutcome, Resolve
 from onejob.core.work import Claim, Extend, Release, Start
 
 from .clerk import Clerk
@@ -83,15 +83,15 @@ class Foreman(Clerk):
         if job is None:
             return ("missing",)
         now = self.stamped(now, tally=job.slot)
-        said = (c.ends, c.final, c.cost, c.error, c.result)
+        said = (c.outcome, c.final, c.cost, c.error, c.result)
         if (job.token, job.holder) == (c.token, c.holder) and job.said == said:
             return ("finished", job.id, job.state)
         if job.state != "running" or (job.token, job.holder) != (c.token, c.holder):
             return STALE
-        if c.ends is Ends.FAILED and not (c.final or job.once or job.attempts >= job.most):
+        if c.outcome is FinishOutcome.FAILED and not (c.final or job.once or job.attempts >= job.most):
             self._let_go(job, now, c.retry_ms)
         else:
-            self.end(job, "success" if c.ends is Ends.SUCCESS else "failed", now, cost=c.cost)
+            self.end(job, "success" if c.outcome is FinishOutcome.SUCCESS else "failed", now, cost=c.cost)
             self.counts["finished"] += 1
         job.said = said
         return ("finished", job.id, job.state)
@@ -103,7 +103,7 @@ class Foreman(Clerk):
             return ("missing",)
         if job.state != "lost":
             return ("refused", "NOT_ALLOWED")
-        self.end(job, "failed", self.stamped(max(now, job.stamp), tally=c.tally_id, policy=c.policy_id))
+        self.end(job, "failed", self.stamped(max(now, job.stamp), tally=c.usage_id, policy=c.policy_id))
         return ("resolved", job.id, "failed")
 
     def lapse(self, job: Work, now: int) -> bool:

@@ -4,11 +4,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from onejob.core.facts import Job
-from onejob.core.finish import Ends, Finish
+from onejob.core.finish import Finish, FinishOutcome
 from onejob.core.receipt import Claimed, Started
 from onejob.core.reservation import Verdict
 from onejob.core.work import Claim, Extend, Release, Start
-from onejob.engine import Ready
+from onejob.engine import ListReadyJobs
 from onejob.engines.gate import Gate
 
 from .house import Results
@@ -28,7 +28,7 @@ class Hand(Person):
         found: list[Job] = []
 
         async def look(gate: Gate) -> Results:
-            found.extend((await gate.scan(Ready(types=("walk",), tenant=self.tenant))).items)
+            found.extend((await gate.scan(ListReadyJobs(types=("walk",), tenant=self.tenant))).items)
             return []
 
         await self._send(look)
@@ -83,11 +83,11 @@ class Hand(Person):
         match op.verdict:
             case Verdict.COMMIT:
                 cost = 1 if op.twice else None
-                return Finish(**held, **more, ends=Ends.SUCCESS, result=held["holder"], cost=cost)
+                return Finish(**held, **more, outcome=FinishOutcome.SUCCESS, result=held["holder"], cost=cost)
             case Verdict.REJECT:
-                return Finish(**held, **more, ends=Ends.FAILED, error="no", final=True)
+                return Finish(**held, **more, outcome=FinishOutcome.FAILED, error="no", final=True)
             case Verdict.FAIL if op.twice:
                 return Release(**held, delay_ms=_RETRY_MS if op.beats else 0)
             case Verdict.FAIL:
-                return Finish(**held, **more, ends=Ends.FAILED, error="later", retry_ms=_RETRY_MS)
+                return Finish(**held, **more, outcome=FinishOutcome.FAILED, error="later", retry_ms=_RETRY_MS)
         return None

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from onejob.core.facts import Kind
-from onejob.core.identity import slot_name
-from onejob.core.limits import Limits, encoded
-from onejob.core.receipt import SlotHeld, TallyFound
-from onejob.core.recount import Recount, holds
+from onejob.core.identity import encode_reservation_id
+from onejob.core.limits import Limits, encode_limits
+from onejob.core.receipt import SlotHeld, UsageFound
+from onejob.core.recount import Reconcile, slots_and_cost_held
 from onejob.core.reservation import Verdict
-from onejob.core.slots import ConsumeSlot, LookUpTally, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
-from onejob.engine import PAGE_MAX, Listing
+from onejob.core.slots import ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
+from onejob.engine import PAGE_MAX, ListFacts
 from onejob.engines.gate import Gate
 
 from .house import Results
@@ -29,8 +29,8 @@ class Holder(Person):
         """Take one, keep it for a while, then use it, give it back, or go away without a word."""
         if not self.tally_id:
             return
-        name = slot_name(self.tally_id, self.world.ids.job_id())
-        of: dict[str, Any] = {"tenant": self.tenant, "tally_id": self.tally_id, "policy_id": self.policy_id}
+        name = encode_reservation_id(self.tally_id, self.world.ids.job_id())
+        of: dict[str, Any] = {"tenant": self.tenant, "usage_id": self.tally_id, "policy_id": self.policy_id}
         most = 1 + op.body if op.twice else None
         taken = await self.insist(
             ReserveSlot(**of, user=self.user, reservation=name, ttl_ms=op.lease_ms, max_concurrent=most)
@@ -58,10 +58,10 @@ class Holder(Person):
 
     async def limit(self, op: Op) -> None:
         if self.tally_id:
-            limits = b"" if op.twice else encoded(Limits(max_concurrent=2 * op.body, jobs_per_hour=40))
+            limits = b"" if op.twice else encode_limits(Limits(max_concurrent=2 * op.body, jobs_per_hour=40))
             of: dict[str, Any] = {
                 "tenant": self.tenant,
-                "tally_id": self.tally_id,
+                "usage_id": self.tally_id,
                 "policy_id": self.policy_id,
             }
             await self.insist(SetLimits(**of, user=self.user, limits=limits))
@@ -70,19 +70,19 @@ class Holder(Person):
         """As upkeep does: the jobs are read without a lock, and the version tells whether that was fair."""
         if not self.tally_id:
             return
-        of: dict[str, Any] = {"tenant": self.tenant, "tally_id": self.tally_id, "policy_id": self.policy_id}
-        found = await self.insist(LookUpTally(**of))
-        if not isinstance(found, TallyFound) or found.tally is None:
+        of: dict[str, Any] = {"tenant": self.tenant, "usage_id": self.tally_id, "policy_id": self.policy_id}
+        found = await self.insist(LookUpUsage(**of))
+        if not isinstance(found, UsageFound) or found.usage is None:
             return
         held: list[tuple[int, int, bool]] = []
 
         async def work(gate: Gate) -> Results:
-            page = await gate.scan(Listing(tenant=self.tenant, kind=Kind.JOB, limit=PAGE_MAX))
+            page = await gate.scan(ListFacts(tenant=self.tenant, kind=Kind.JOB, limit=PAGE_MAX))
             jobs: Any = page.items
-            held.extend((*holds(job, self.tally_id), job.slot == self.tally_id) for job in jobs)
+            held.extend((*slots_and_cost_held(job, self.tally_id), job.slot == self.tally_id) for job in jobs)
             return [found]
 
         if await self._send(work) == [found]:
             live, money, marked = (sum(one[n] for one in held) for n in range(3))
             counts: dict[str, Any] = {"live": live, "cost_held": money, "marked": marked}
-            await self.ask(Recount(**of, expected=found.tally.version, **counts))
+            await self.ask(Reconcile(**of, expected_version=found.usage.version, **counts))

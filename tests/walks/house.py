@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from onejob.core.arrival import Arrival
+from onejob.core.arrival import SubmissionCommand
 from onejob.core.receipt import AnyReply, Created, Rejected, Replayed
 from onejob.engines.cache import GateIdempotencyCache
-from onejob.engines.combine import Combine
-from onejob.engines.flights import Waiting
+from onejob.engines.combine import Batcher
+from onejob.engines.flights import InFlightCaller
 from onejob.engines.gate import Gate
 from onejob.settings import IdempotencyConfig
 
@@ -86,15 +86,17 @@ class Process(Owner):
         self.store.counts["evicted"] += 1
 
 
-class CountedCache(GateIdempotencyCache[Waiting]):
+class CountedCache(GateIdempotencyCache[InFlightCaller]):
     """The real one; evictions are counted."""
 
     count: Callable[[], None]
 
-    def remember(self, arrival: Arrival, reply: Created | Replayed | Rejected, sent: float) -> None:
-        fresh = arrival.record_id not in self._receipts
+    def remember(
+        self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float
+    ) -> None:
+        fresh = command.record_id not in self._receipts
         full = len(self._receipts) >= self._config.max_entries
-        super().remember(arrival, reply, sent)
+        super().remember(command, reply, sent_at)
         if fresh and full:
             self.count()
 
@@ -104,9 +106,9 @@ class Parts:
 
     store: type[SimStore] = SimStore
     line: type[Line] = Line
-    combine: type[Combine] = Combine
+    combine: type[Batcher] = Batcher
     gate: type[Gate] = Gate
-    cache: type[GateIdempotencyCache[Waiting]] = CountedCache
+    cache: type[GateIdempotencyCache[InFlightCaller]] = CountedCache
 
 
 def config_of(plan: Plan) -> IdempotencyConfig:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from onejob.core.facts import Job, Kind, Record, Stream, Tally
-from onejob.core.limits import effective
-from onejob.core.recount import holds
-from onejob.core.sequence import IDLE_MS
+from onejob.core.facts import Job, Kind, Record, Stream, Usage
+from onejob.core.limits import effective_limits
+from onejob.core.recount import slots_and_cost_held
+from onejob.core.sequence import STREAM_IDLE_MS
 from onejob.core.slots import SetLimits
-from onejob.core.states import ENDED, SETTLED, Delivery, JobState
+from onejob.core.states import ENDED_STATES, IMMUTABLE_STATES, Delivery, JobState
 
 if TYPE_CHECKING:
     from .store import Move, Proposal, SimStore
@@ -23,7 +23,7 @@ def moved_further(
     steady = not any(isinstance(command, SetLimits) for command in proposal.commands)
     for old, new in moves:
         match new or old:
-            case Tally():
+            case Usage():
                 yield from _tally_moved(old, new, store)
                 if steady and new is not None:
                     yield from _grown(old, new, store, proposal.now)
@@ -34,8 +34,8 @@ def moved_further(
 
 
 def _tally_moved(old: Any, new: Any, store: "SimStore") -> Iterator[tuple[str, str]]:
-    tally: Tally = new or old
-    held = [holds(job, tally.id) for job in store.tables[Kind.JOB].values()]
+    tally: Usage = new or old
+    held = [slots_and_cost_held(job, tally.id) for job in store.tables[Kind.JOB].values()]
     live, money = sum(slots for slots, _ in held), sum(cost for _, cost in held)
     if new is None:
         if live or money:
@@ -45,16 +45,16 @@ def _tally_moved(old: Any, new: Any, store: "SimStore") -> Iterator[tuple[str, s
         yield "a tally says what its jobs hold", f"{tally.live}, {tally.cost_held}, not {live}, {money}"
 
 
-def _grown(old: Any, tally: Tally, store: "SimStore", now: int) -> Iterator[tuple[str, str]]:
+def _grown(old: Any, tally: Usage, store: "SimStore", now: int) -> Iterator[tuple[str, str]]:
     now = max(now, tally.changed_at)
     before, after = used(old, now), used(tally, now)
     policies = [policy for policy in store.tables[Kind.POLICY].values() if policy.tenant == tally.tenant]
-    most = effective(tally.limits, policies[0].body if policies else b"").max_concurrent
+    most = effective_limits(tally.limits, policies[0].body if policies else b"").max_concurrent
     if most is not None and before < after > most:
         yield "used never grows above the limit", f"{tally.user}: {after} of {most}"
 
 
-def used(tally: Tally | None, now: int) -> int:
+def used(tally: Usage | None, now: int) -> int:
     """Counted here, not by the core: live jobs, and slots whose time has not run out."""
     if tally is None:
         return 0
@@ -71,17 +71,17 @@ def _job_worked(old: Job, new: Job) -> Iterator[tuple[str, str]]:
     if both and new.token == old.token and new.holder != old.holder:
         yield "one start for each token", what
     if new.delivery is Delivery.AT_MOST_ONCE and (
-        new.attempts > 1 or (new.attempts and new.state not in (*ENDED, JobState.RUNNING))
+        new.attempts > 1 or (new.attempts and new.state not in (*ENDED_STATES, JobState.RUNNING))
     ):
         yield "at most once", what
-    if old.state in SETTLED and new.state is not old.state:
+    if old.state in IMMUTABLE_STATES and new.state is not old.state:
         yield "one finished attempt", what
 
 
 def _stream_moved(old: Any, new: Any, moves: "list[Move]", now: int) -> Iterator[tuple[str, str]]:
     """The numbers of one commit follow each other, and each of them brought its record."""
     if new is None:
-        if now <= old.last_seen + IDLE_MS:
+        if now <= old.last_seen + STREAM_IDLE_MS:
             yield "a high-water mark stays", f"{old.client_id} went at {old.last}"
         return
     last = old.last if old is not None else 0

@@ -7,11 +7,11 @@ answer must be and how the key and the job must look afterwards.
 from collections.abc import Callable
 from typing import Any
 
-from onejob.core.lookup import LookUp, LookUpJob, Probe
-from onejob.core.receipt import AnyReply, Tended
+from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
+from onejob.core.receipt import AnyReply, Maintained
 from onejob.core.reservation import Renew, Reserve, Settle, TakeOver, Verdict
 from onejob.core.submission import Submit
-from onejob.core.upkeep import CountHits, Expire, Forget, Purge, Tend
+from onejob.core.upkeep import CountHits, Expire, Forget, Maintain, Purge
 from onejob.core.work import Cancel
 
 from .clerk import RULES
@@ -52,7 +52,7 @@ class Model(Foreman):
         if not c.job_id:
             return self.alone(now, c.record_id)
         key, now = self.judge(now, c.record_id, c.job_id)
-        return key, self.stamped(now, tally=c.tally_id, policy=c.policy_id)
+        return key, self.stamped(now, tally=c.usage_id, policy=c.policy_id)
 
     def _submit(self, c: Submit, now: int, reply: Any, *, dry: bool = False) -> Said:
         key, now = self._at(c, now)
@@ -61,7 +61,7 @@ class Model(Foreman):
                 over = min(getattr(reply, "expires_at", 0), now - 1)
                 return ("created", c.job_id, self.jobs[c.job_id].state, over)
             need = Need(1, c.cost, c.reservation, job=text(c.job_id), had=bool(c.reservation))
-            charged = self.charge(c.tally_id, c.policy_id, need, now, dry=dry)
+            charged = self.charge(c.usage_id, c.policy_id, need, now, dry=dry)
             if isinstance(charged, tuple):
                 return charged
             expires = now + c.ttl_ms if c.record_id else 0
@@ -78,7 +78,7 @@ class Model(Foreman):
         return said
 
     def _make(self, c: Any, state: str, until: int, now: int, *, charged: bool) -> None:
-        slot = c.tally_id if charged else b""
+        slot = c.usage_id if charged else b""
         self.make_job(c.job_id, state, until, now, user=c.user, slot=slot, cost=c.cost)
         job = self.jobs[c.job_id]
         job.once, job.most = c.delivery == "at_most_once", c.attempts_max
@@ -88,12 +88,12 @@ class Model(Foreman):
         if job.ended:
             return self._close(key, job, now, dry=dry)
         need = Need(1, job.cost, c.reservation, job=text(key.job), new=False, had=bool(c.reservation))
-        charged = self.charge(c.tally_id, c.policy_id, need, now, dry=dry)
+        charged = self.charge(c.usage_id, c.policy_id, need, now, dry=dry)
         if isinstance(charged, tuple):
             return charged
         if not dry:
             self.counts["take-overs"] += 1
-            job.slot, job.user = c.tally_id if charged else b"", c.user
+            job.slot, job.user = c.usage_id if charged else b"", c.user
             key.holder, key.token = c.job_id, key.token + 1
             self.settle_key(key, "committed", now + c.ttl_ms, b"", now)
             job.state = "pending"
@@ -116,7 +116,7 @@ class Model(Foreman):
             charged: Any = False
             if c.job_id:
                 need = self._preparing(c.job_id, c.cost, lease, using=c.reservation)
-                charged = self.charge(c.tally_id, c.policy_id, need, now, dry=dry)
+                charged = self.charge(c.usage_id, c.policy_id, need, now, dry=dry)
                 if isinstance(charged, tuple):
                     return charged
             if not dry:
@@ -131,11 +131,11 @@ class Model(Foreman):
                 return self._take(key, c, now, dry=dry)
             need = self._preparing(job.id, job.cost, now + c.lease_ms, using=c.reservation)
             need.new = False
-            charged = self.charge(c.tally_id, c.policy_id, need, now, dry=dry)
+            charged = self.charge(c.usage_id, c.policy_id, need, now, dry=dry)
             if isinstance(charged, tuple):
                 return charged
             if not dry:
-                job.slot, job.user = c.tally_id if charged else b"", c.user
+                job.slot, job.user = c.usage_id if charged else b"", c.user
             return self._take(key, c, now, dry=dry)
         if said[0] == "in_progress" and key.holder == c.holder:
             return self._hold(key)
@@ -223,7 +223,7 @@ class Model(Foreman):
         self.tie(job, key, now)
         return ("settled", status, key.job, key.token)
 
-    def _look_up(self, c: LookUp, now: int, _: Any) -> Said:
+    def _look_up(self, c: LookUpKey, now: int, _: Any) -> Said:
         key, now = self.judge(now, c.record_id)
         if key is None or not key.lives(now):
             return ("missing",)
@@ -234,7 +234,7 @@ class Model(Foreman):
         job = self.jobs.get(c.job_id)
         return ("missing",) if job is None else ("found", c.job_id, "", 0, job.state)
 
-    def _probe(self, c: Probe, now: int, reply: Any) -> Said:
+    def _probe(self, c: DryRun, now: int, reply: Any) -> Said:
         foreseen = getattr(reply, "reply", reply)
         if isinstance(c.command, Submit):
             return ("foreseen", self._submit(c.command, now, foreseen, dry=True))
@@ -268,10 +268,10 @@ class Model(Foreman):
         self.counts["expired"] += 1
         return ("tended", True)
 
-    def _tend(self, c: Tend, now: int, reply: Any) -> Said:
+    def _tend(self, c: Maintain, now: int, reply: Any) -> Said:
         """Upkeep may come late, never early: when it acts, its time must have come."""
         job = self.jobs.get(c.job_id)
-        if job is None or not (isinstance(reply, Tended) and reply.changed):
+        if job is None or not (isinstance(reply, Maintained) and reply.changed):
             return ("tended", False)
         now = self.stamped(max(now, job.stamp), tally=job.slot)
         if job.ended and now > max(job.ended + c.retention_ms, job.until):
@@ -317,13 +317,13 @@ _RULES: dict[type[Any], Callable[..., Said]] = {
     TakeOver: Model._take_over,
     Renew: Model._renew,
     Settle: Model._settle,
-    LookUp: Model._look_up,
+    LookUpKey: Model._look_up,
     LookUpJob: Model._look_up_job,
-    Probe: Model._probe,
+    DryRun: Model._probe,
     Cancel: Model._cancel,
     Forget: Model._forget,
     Expire: Model._expire,
-    Tend: Model._tend,
+    Maintain: Model._tend,
     CountHits: Model._count,
     Purge: Model._purge,
     **RULES,

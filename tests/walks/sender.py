@@ -5,8 +5,16 @@ from typing import TYPE_CHECKING
 
 from onejob.core import identity
 from onejob.core.facts import U64
-from onejob.core.receipt import AlreadyCommitted, AnyReply, Committed, Missing, Reason, Refused, StreamFound
-from onejob.core.sequence import Item, LookUpStream, SubmitSequence
+from onejob.core.receipt import (
+    AnyReply,
+    Missing,
+    Reason,
+    Refused,
+    SequenceAlreadyCommitted,
+    SequenceCommitted,
+    StreamFound,
+)
+from onejob.core.sequence import LookUpStream, SequenceItem, SubmitSequence
 
 from .plan import Op
 
@@ -49,7 +57,7 @@ class Sender(Person):
         return stream in self.diary
 
     def _note(self, stream: bytes, reply: AnyReply) -> None:
-        if isinstance(reply, (Committed, AlreadyCommitted)):
+        if isinstance(reply, (SequenceCommitted, SequenceAlreadyCommitted)):
             self.diary[stream] = max(self.diary[stream], int(reply.sequence))
         elif isinstance(reply, Refused) and reply.reason is Reason.SEQUENCE_GAP:
             self.diary[stream] = int(reply.details["last_committed_sequence"])
@@ -58,7 +66,8 @@ class Sender(Person):
         # Two instances of one client have the same keys, or each its own.
         key = f"{client_id}:{number}" if op.wait_ms % 20 else f"{client_id}:{number}:{self.number}"
         items = tuple(
-            Item(self.world.new_candidate(), "walk", b"{}", cost=self.number % 3) for _ in range(1 + op.beats)
+            SequenceItem(self.world.new_candidate(), "walk", b"{}", cost=self.number % 3)
+            for _ in range(1 + op.beats)
         )
         return SubmitSequence(
             tenant=self.tenant,
@@ -74,6 +83,6 @@ class Sender(Person):
             user=self.user,
             owner="api_key:other" if (op.body, op.twice) == (3, True) else "api_key:till",
             ttl_ms=op.ttl_ms,
-            tally_id=self.tally_id,
+            usage_id=self.tally_id,
             policy_id=self.policy_id,
         )

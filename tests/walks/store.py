@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import asdict
 
-from onejob.core.facts import Attachment, Beside, Fact, Kind
-from onejob.core.fold import Changes, Working, fold, gather
+from onejob.core.facts import Attachment, AttachmentKind, Fact, Kind
+from onejob.core.fold import Changes, WorkingSet, decide_batch, load_facts
 from onejob.core.receipt import AnyReply
 from onejob.core.sequence import SubmitSequence
 from onejob.core.step import Command, Footprint
@@ -61,7 +61,7 @@ class SimStore:
         self.offset_ms = 0
         self.counts: Counter[str] = Counter()
         self.tables: list[dict[bytes, Any]] = [{} for _ in Kind]
-        self.beside: dict[tuple[bytes, Beside, int], Attachment] = {}
+        self.beside: dict[tuple[bytes, AttachmentKind, int], Attachment] = {}
         self.failed: dict[bytes, float] = {}  # commands that got no answer, and when
         self._judged: list[dict[bytes, float]] = [{} for _ in Kind]
         self._observer = observer
@@ -122,12 +122,12 @@ class SimStore:
             moves += [(self._put(kind, fact), fact) for fact in facts]
         for kind, pairs in changes.updates.items():
             moves += [(self._put(kind, fact), fact) for fact, _ in pairs]
-        for add in changes.adds:
-            place = (add.job_id, add.beside, int(add.index))
+        for add in changes.attachments:
+            place = (add.job_id, add.kind, int(add.index))
             self.counts["written twice"] += place in self.beside
             self.beside[place] = add
-        for cut in changes.cuts:
-            self.beside.pop((cut.job_id, cut.beside, cut.index), None)
+        for cut in changes.trims:
+            self.beside.pop((cut.job_id, cut.kind, cut.index), None)
         return moves
 
     def _put(self, kind: Kind, fact: Fact) -> Fact | None:
@@ -159,7 +159,7 @@ class Line:
         store = self.store
         if store.strikes("unavailable"):
             raise Unavailable("the store is away")
-        found = list(store.reader._matching(query))
+        found = list(store.reader._run_query(query))
         await self._hop()
         return Page(found[: query.limit], len(found) > query.limit)
 
@@ -176,7 +176,7 @@ class Line:
         for _ in range(ATTEMPTS_MAX):
             working, seen = await self._load(footprints)
             now = self.now()
-            replies = fold(commands, footprints, working, now)
+            replies = decide_batch(commands, footprints, working, now)
             proposal = Proposal(commands, replies, working.changes(), seen, now, store.loop.time())
             if await self._propose(proposal, writing=writing):
                 return replies
@@ -185,9 +185,9 @@ class Line:
     def now(self) -> int:
         return self.store.clock()
 
-    async def _load(self, footprints: list[Footprint]) -> tuple[Working, Seen]:
+    async def _load(self, footprints: list[Footprint]) -> tuple[WorkingSet, Seen]:
         seen: Seen = []
-        loading = gather(footprints)
+        loading = load_facts(footprints)
         try:
             wanted = next(loading)
             while True:

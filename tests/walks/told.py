@@ -3,39 +3,39 @@
 from collections.abc import Callable
 from typing import Any
 
-from onejob.core.facts import Job, Kind, Policy, Record, Stream, Tally
+from onejob.core.facts import Job, Kind, Policy, Record, Stream, Usage
 from onejob.core.receipt import (
-    AlreadyCommitted,
     AnyReply,
     Cancelled,
     Claimed,
-    Committed,
     Conflict,
     Created,
+    DryRunReply,
     Extended,
     Finished,
-    Foreseen,
     Forgotten,
     Found,
-    Held,
     InProgress,
+    KeyHeld,
+    KeySettled,
+    Maintained,
     Missing,
     PolicyFound,
-    Recounted,
+    Reconciled,
     Refused,
     Rejected,
     Released,
     Replayed,
     Resolved,
-    Settled,
+    SequenceAlreadyCommitted,
+    SequenceCommitted,
     SlotHeld,
     SlotSettled,
     Started,
     StreamFound,
-    TallyFound,
-    Tended,
+    UsageFound,
 )
-from onejob.core.tally import standing
+from onejob.core.tally import current_counts
 
 from .model import Model, Said
 
@@ -70,24 +70,24 @@ _SHAPES: dict[type[Any], Callable[[Any], Said]] = {
     Conflict: lambda r: ("conflict", r.job_id),
     Rejected: lambda r: ("rejected", r.job_id, r.receipt, r.expires_at),
     Refused: _refused,
-    Held: lambda r: ("held", r.job_id, r.token, r.holder, r.lease_until, r.taken_over),
-    Settled: lambda r: ("settled", r.record.status.value, r.record.job_id, r.record.token),
+    KeyHeld: lambda r: ("held", r.job_id, r.token, r.holder, r.lease_until, r.taken_over),
+    KeySettled: lambda r: ("settled", r.record.status.value, r.record.job_id, r.record.token),
     Found: _found,
     Missing: lambda r: ("missing",),
-    Foreseen: lambda r: ("foreseen", said(r.reply)),
+    DryRunReply: lambda r: ("foreseen", said(r.reply)),
     Cancelled: lambda r: ("cancelled", r.job.id, r.job.state.value, r.changed),
     Forgotten: lambda r: ("forgotten", r.expires_at),
-    Tended: lambda r: ("tended", r.changed),
+    Maintained: lambda r: ("tended", r.changed),
     PolicyFound: lambda r: ("policy", r.policy.body),
-    TallyFound: lambda r: ("tally", as_stored(r.tally, r.at)),
+    UsageFound: lambda r: ("tally", as_stored(r.tally, r.at)),
     SlotHeld: lambda r: ("slot", r.reservation, r.expires_at),
     SlotSettled: lambda r: ("slot settled", r.state.value),
-    Committed: lambda r: ("committed", tuple(job.id for job in r.jobs), r.sequence, r.expires_at),
-    AlreadyCommitted: lambda r: (
+    SequenceCommitted: lambda r: ("committed", tuple(job.id for job in r.jobs), r.sequence, r.expires_at),
+    SequenceAlreadyCommitted: lambda r: (
         "already", tuple(job.id for job in r.jobs), r.sequence, r.last, r.expires_at,
     ),
     StreamFound: lambda r: ("stream", r.stream.last, r.stream.owner),
-    Recounted: lambda r: ("recounted", r.drift, r.changed),
+    Reconciled: lambda r: ("recounted", r.drift, r.changed),
     Claimed: lambda r: ("claimed", r.job.id, r.job.token, r.job.lease_until),
     Started: lambda r: ("started", r.job.id, r.job.token, r.job.lease_until),
     Extended: lambda r: ("extended", r.job.id, r.job.lease_until, r.job.logs),
@@ -109,7 +109,7 @@ def as_modelled(model: Model, kind: Kind, id: bytes, now: int) -> Said | None:
         case Kind.STREAM if id in model.rows:
             row = model.rows[id]
             return (row.last, row.seen, row.owner, row.expires, row.stamp, row.evicted)
-        case Kind.TALLY if id in model.purses:
+        case Kind.USAGE if id in model.purses:
             return model.standing(id, now)
         case Kind.POLICY if id in model.rules:
             return (model.rules[id].body, model.rules[id].version)
@@ -128,8 +128,8 @@ def as_stored(fact: Any, now: int) -> Said | None:
         case Stream():
             mark = (fact.expires_at, fact.changed_at, bool(fact.evicted))
             return (fact.last, fact.last_seen, fact.owner, *mark)
-        case Tally():
-            live, reserved, hour, day, held, spent = standing(fact, now)
+        case Usage():
+            live, reserved, hour, day, held, spent = current_counts(fact, now)
             return (live, reserved, hour, day, held, tuple(spent.values()))
         case Policy():
             return (fact.body, fact.version)

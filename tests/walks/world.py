@@ -12,10 +12,10 @@ from msgspec import Struct
 from onejob.core import identity
 from onejob.core.facts import Job, Kind, Policy, Record
 from onejob.core.finish import Resolution, Resolve
-from onejob.core.limits import POLICY_NAME, Limits, TenantLimits, encoded
+from onejob.core.limits import QUOTA_POLICY_NAME, Limits, TenantLimits, encode_limits
 from onejob.core.receipt import AnyReply, InProgress
 from onejob.core.slots import SLOT_TTL_MS_MAX
-from onejob.core.states import ENDED, SETTLED, IdempotencyStatus, JobState
+from onejob.core.states import ENDED_STATES, IMMUTABLE_STATES, IdempotencyStatus, JobState
 from onejob.core.work import Cancel
 from onejob.ids import SeededIds
 
@@ -158,9 +158,9 @@ class World:
         """The tenants' limits for users who have none of their own."""
         for n in range(self.plan.tenants):
             tenant, now = f"tenant{n}", self.store.clock()
-            body = encoded(TenantLimits(default=Limits(max_concurrent=quota)))
-            id = identity.policy_id(tenant, POLICY_NAME)
-            self.store.tables[Kind.POLICY][id] = Policy(id, tenant, POLICY_NAME, body, now)
+            body = encode_limits(TenantLimits(default=Limits(max_concurrent=quota)))
+            id = identity.policy_id(tenant, QUOTA_POLICY_NAME)
+            self.store.tables[Kind.POLICY][id] = Policy(id, tenant, QUOTA_POLICY_NAME, body, now)
             self.watch.model.rules[id] = Rules(body, now)
 
     def _process(self) -> Process:
@@ -265,7 +265,7 @@ class World:
         records, jobs = self.store.tables[Kind.RECORD], self.store.tables[Kind.JOB]
         rounds = left = 0
         while rounds < 10:
-            for job in [job for job in jobs.values() if job.state not in SETTLED]:
+            for job in [job for job in jobs.values() if job.state not in IMMUTABLE_STATES]:
                 await self._end(clients[int(job.tenant[-1])], job)
             await clients[0].sweep(Op(Verb.SWEEP))
             if not jobs and all(record.client_id == PLANTED for record in records.values()):
@@ -284,11 +284,11 @@ class World:
         }
         if job.state is JobState.LOST:
             await client.insist(Resolve(**end, resolution=Resolution.FAILED))
-        elif job.state not in ENDED:
+        elif job.state not in ENDED_STATES:
             await client.insist(Cancel(**end))
 
     def _nothing_is_left(self) -> None:
-        for tally in self.store.tables[Kind.TALLY].values():
+        for tally in self.store.tables[Kind.USAGE].values():
             # Reservations may still be there, but their time runs out.
             if used(tally, tally.changed_at + SLOT_TTL_MS_MAX) or tally.cost_held:
                 self.watch.violated("a slot is freed", f"{tally.user} still holds {tally.live}")
@@ -298,8 +298,8 @@ class World:
             if process.dead:
                 continue
             stats = process.gate.stats()
-            if stats.pending or stats.waiters or process.gate._awaited._polls:
+            if stats.pending or stats.waiters or process.gate._pending_waiters._polls:
                 self.watch.violated("nobody waits for ever", f"{stats}")
-            process.gate.cache.clean()
+            process.gate.cache.evict_expired()
             if process.gate.stats().total and self.plan.committed_ttl < 5:
                 self.watch.violated("memory is bounded", f"{process.gate.stats()}")

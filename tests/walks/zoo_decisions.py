@@ -7,10 +7,10 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from onejob.core import arrival, identity, lookup, reservation, submission, upkeep
-from onejob.core.arrival import Arrival
-from onejob.core.facts import Job, Record, changed, live
-from onejob.core.receipt import Settled, Tended
-from onejob.core.reservation import HolderCommand, Settle
+from onejob.core.arrival import SubmissionCommand
+from onejob.core.facts import Job, Record, is_live, next_version
+from onejob.core.receipt import KeySettled, Maintained
+from onejob.core.reservation import KeyHolderCommand, Settle
 from onejob.core.step import Facts, Step
 from onejob.core.submission import Submit
 from onejob.core.upkeep import Expire, Purge
@@ -21,10 +21,10 @@ from .house import Parts
 
 @bug
 def drop_the_fence() -> Iterator[Parts]:
-    def fenced(self: HolderCommand, record: Record | None, now: int) -> Record | None:
-        return record if record is not None and live(record, now) else None
+    def fenced(self: KeyHolderCommand, record: Record | None, now: int) -> Record | None:
+        return record if record is not None and is_live(record, now) else None
 
-    with patch.object(HolderCommand, "fenced", fenced):
+    with patch.object(KeyHolderCommand, "record_if_held", fenced):
         yield Parts()
 
 
@@ -32,33 +32,33 @@ def drop_the_fence() -> Iterator[Parts]:
 def token_without_holder() -> Iterator[Parts]:
     """A token alone is no fence: a record that was made anew starts again from 1."""
 
-    def fenced(self: HolderCommand, record: Record | None, now: int) -> Record | None:
-        return record if record is not None and live(record, now) and record.token == self.token else None
+    def fenced(self: KeyHolderCommand, record: Record | None, now: int) -> Record | None:
+        return record if record is not None and is_live(record, now) and record.token == self.token else None
 
-    with patch.object(HolderCommand, "fenced", fenced):
+    with patch.object(KeyHolderCommand, "record_if_held", fenced):
         yield Parts()
 
 
 @bug
 def forget_the_fingerprint() -> Iterator[Parts]:
-    answered = Arrival.answered
+    answered = SubmissionCommand.reply_for_existing_key
 
-    def lax(self: Arrival, record: Record, facts: Facts, now: int) -> Any:
+    def lax(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
         return answered(replace(self, fingerprint=record.fingerprint), record, facts, now)
 
-    with patch.object(Arrival, "answered", lax):
+    with patch.object(SubmissionCommand, "reply_for_existing_key", lax):
         yield Parts()
 
 
 @bug
 def in_progress_beats_the_mismatch() -> Iterator[Parts]:
-    answered = Arrival.answered
+    answered = SubmissionCommand.reply_for_existing_key
 
-    def lax(self: Arrival, record: Record, facts: Facts, now: int) -> Any:
+    def lax(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
         asked = replace(self, fingerprint=record.fingerprint) if now <= record.lease_until else self
         return answered(asked, record, facts, now)
 
-    with patch.object(Arrival, "answered", lax):
+    with patch.object(SubmissionCommand, "reply_for_existing_key", lax):
         yield Parts()
 
 
@@ -68,8 +68,8 @@ def own_retry_taken_for_a_duplicate() -> Iterator[Parts]:
 
     def deaf(self: Submit, facts: Facts, now: int) -> Any:
         record = facts.record
-        if record is not None and record.holder == self.job_id and live(record, now):
-            return Step(self.answered(record, facts, now))
+        if record is not None and record.holder == self.job_id and is_live(record, now):
+            return Step(self.reply_for_existing_key(record, facts, now))
         return decide(self, facts, now)
 
     with patch.object(Submit, "decide", deaf):
@@ -81,18 +81,18 @@ def take_over_with_a_new_job() -> Iterator[Parts]:
     def anew(self: Submit, record: Record, facts: Facts, now: int) -> Any:
         return self._create(record, facts, now)
 
-    with patch.object(Submit, "_finish", anew):
+    with patch.object(Submit, "_take_over_and_commit", anew):
         yield Parts()
 
 
 @bug
 def take_over_with_the_old_token() -> Iterator[Parts]:
-    taken_over = reservation._taken_over
+    taken_over = reservation._take_over_step
 
     def same(record: Record, *args: Any, **more: Any) -> Any:
         return taken_over(replace(record, token=record.token - 1), *args, **more)
 
-    with patch.object(reservation, "_taken_over", same):
+    with patch.object(reservation, "_take_over_step", same):
         yield Parts()
 
 
@@ -102,22 +102,22 @@ def expired_one_millisecond_early() -> Iterator[Parts]:
         return now < record.expires_at or now < record.lease_until
 
     with (
-        patch.object(submission, "live", early),
-        patch.object(reservation, "live", early),
-        patch.object(lookup, "live", early),
-        patch.object(upkeep, "live", early),
+        patch.object(submission, "is_live", early),
+        patch.object(reservation, "is_live", early),
+        patch.object(lookup, "is_live", early),
+        patch.object(upkeep, "is_live", early),
     ):
         yield Parts()
 
 
 @bug
 def lease_one_millisecond_short() -> Iterator[Parts]:
-    answered = Arrival.answered
+    answered = SubmissionCommand.reply_for_existing_key
 
-    def early(self: Arrival, record: Record, facts: Facts, now: int) -> Any:
+    def early(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
         return answered(self, replace(record, lease_until=max(record.lease_until - 1, 0)), facts, now)
 
-    with patch.object(Arrival, "answered", early):
+    with patch.object(SubmissionCommand, "reply_for_existing_key", early):
         yield Parts()
 
 
@@ -128,7 +128,7 @@ def pending_expires_under_its_lease() -> Iterator[Parts]:
     def strict(record: Record, now: int) -> bool:
         return now <= record.created_at + record.ttl_ms if record.lease_until else now <= record.expires_at
 
-    with patch.object(submission, "live", strict), patch.object(reservation, "live", strict):
+    with patch.object(submission, "is_live", strict), patch.object(reservation, "is_live", strict):
         yield Parts()
 
 
@@ -136,7 +136,7 @@ def pending_expires_under_its_lease() -> Iterator[Parts]:
 def sweep_what_lives() -> Iterator[Parts]:
     def decide(self: Expire, facts: Facts, now: int) -> Any:
         record = facts.record
-        return Step(Tended(record is not None, now), drops=() if record is None else (record,))
+        return Step(Maintained(record is not None, now), drops=() if record is None else (record,))
 
     with patch.object(Expire, "decide", decide):
         yield Parts()
@@ -148,7 +148,7 @@ def purge_leaves_the_job() -> Iterator[Parts]:
 
     def decide(self: Purge, facts: Facts, now: int) -> Any:
         drops = (facts.record,) if facts.record is not None else ()
-        return Step(Tended(bool(drops), now), drops=drops)
+        return Step(Maintained(bool(drops), now), drops=drops)
 
     with patch.object(Purge, "decide", decide):
         yield Parts()
@@ -161,7 +161,7 @@ def purge_takes_the_job_of_a_living_key() -> Iterator[Parts]:
     def decide(self: Purge, facts: Facts, now: int) -> Any:
         record = () if facts.record is None else (facts.record,)
         drops = (*record, *facts.jobs.values())
-        return Step(Tended(bool(drops), now), drops=drops)
+        return Step(Maintained(bool(drops), now), drops=drops)
 
     with patch.object(Purge, "decide", decide):
         yield Parts()
@@ -170,7 +170,7 @@ def purge_takes_the_job_of_a_living_key() -> Iterator[Parts]:
 @bug
 def failure_deletes_the_record() -> Iterator[Parts]:
     def gone(self: Settle, record: Record, facts: Facts, now: int) -> Any:
-        return Step(Settled(replace(record, lease_until=0), facts.job, now), drops=(record,))
+        return Step(KeySettled(replace(record, lease_until=0), facts.job, now), drops=(record,))
 
     with patch.object(Settle, "_fail", gone):
         yield Parts()
@@ -178,12 +178,12 @@ def failure_deletes_the_record() -> Iterator[Parts]:
 
 @bug
 def reject_is_not_final() -> Iterator[Parts]:
-    answered = Arrival.answered
+    answered = SubmissionCommand.reply_for_existing_key
 
-    def again(self: Arrival, record: Record, facts: Facts, now: int) -> Any:
+    def again(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
         return None if record.status == "rejected" else answered(self, record, facts, now)
 
-    with patch.object(Arrival, "answered", again):
+    with patch.object(SubmissionCommand, "reply_for_existing_key", again):
         yield Parts()
 
 
@@ -200,10 +200,12 @@ def job_goes_before_its_record() -> Iterator[Parts]:
 
     def kept(job: Job, now: int, *, keep_until: int) -> Job:
         return (
-            changed(job, now) if job.ended_at else changed(job, now, keep_until=keep_until, due_at=keep_until)
+            next_version(job, now)
+            if job.ended_at
+            else next_version(job, now, keep_until=keep_until, due_at=keep_until)
         )
 
-    with patch.object(arrival, "kept", kept), patch.object(reservation, "kept", kept):
+    with patch.object(arrival, "retained_job", kept), patch.object(reservation, "retained_job", kept):
         yield Parts()
 
 

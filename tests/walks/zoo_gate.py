@@ -6,15 +6,15 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from onejob.core.arrival import Arrival
+from onejob.core.arrival import SubmissionCommand
 from onejob.core.receipt import AnyReply, Created, InProgress, Refused, Rejected, Replayed
 from onejob.core.reservation import TakeOver
 from onejob.core.step import Command
 from onejob.core.submission import Submit
 from onejob.engines import flights, gate
-from onejob.engines.combine import delivery
+from onejob.engines.combine import deliver_to
 from onejob.engines.gate import Gate
-from onejob.engines.looks import Looks
+from onejob.engines.looks import CoalescedReads
 from onejob.engines.queues import Deliver
 
 from .cage import bug, with_parts
@@ -24,28 +24,28 @@ from .house import CountedCache, Parts
 @bug
 def evict_a_flight() -> Iterator[Parts]:
     class Evicting(CountedCache):
-        def recall(self, arrival: Arrival) -> Any:
-            while len(self.flights) > self._config.max_entries:
-                del self.flights[next(iter(self.flights))]
-            return super().recall(arrival)
+        def recall(self, command: SubmissionCommand) -> Any:
+            while len(self.in_flight) > self._config.max_entries:
+                del self.in_flight[next(iter(self.in_flight))]
+            return super().recall(command)
 
     class Losing(Gate):
-        def _landing(self, key: Any) -> Deliver:
-            land = super()._landing(key)
-            return lambda result: land(result) if key in self.cache.flights else None
+        def _completion_for(self, key: Any) -> Deliver:
+            land = super()._completion_for(key)
+            return lambda result: land(result) if key in self.cache.in_flight else None
 
     yield with_parts(cache=Evicting, gate=Losing)
 
 
 def _sharing(wanted: Callable[[AnyReply | Exception], bool]) -> type[Gate]:
     class Sharing(Gate):
-        def _landing(self, key: Any) -> Deliver:
-            usual = super()._landing(key)
+        def _completion_for(self, key: Any) -> Deliver:
+            usual = super()._completion_for(key)
 
             def land(result: AnyReply | Exception) -> None:
                 if wanted(result):
-                    for waiting in self.cache.flights.pop(key):
-                        delivery(waiting.reply)(result)
+                    for waiting in self.cache.in_flight.pop(key):
+                        deliver_to(waiting.reply)(result)
                 else:
                     usual(result)
 
@@ -72,7 +72,7 @@ def share_what_is_in_progress() -> Iterator[Parts]:
 @bug
 def followers_forgotten_on_failure() -> Iterator[Parts]:
     class Forgetful(Gate):
-        def _ask(self, submit: Submit, reply: Any) -> None:
+        def _ask_engine(self, submit: Submit, reply: Any) -> None:
             pass
 
     yield with_parts(gate=Forgetful)
@@ -81,11 +81,11 @@ def followers_forgotten_on_failure() -> Iterator[Parts]:
 @bug
 def leader_takes_its_followers_along() -> Iterator[Parts]:
     class Chained(Gate):
-        def _landing(self, key: Any) -> Deliver:
-            usual = super()._landing(key)
+        def _completion_for(self, key: Any) -> Deliver:
+            usual = super()._completion_for(key)
 
             def land(result: AnyReply | Exception) -> None:
-                leader, *followers = self.cache.flights[key]
+                leader, *followers = self.cache.in_flight[key]
                 for follower in followers if leader.reply.cancelled() else ():
                     follower.reply.cancel()
                 usual(result)
@@ -98,8 +98,8 @@ def leader_takes_its_followers_along() -> Iterator[Parts]:
 @bug
 def timed_out_waiter_is_new() -> Iterator[Parts]:
     class Proceeding(Gate):
-        async def _wait(self, command: Any, reply: Any) -> Any:
-            reply = await super()._wait(command, reply)
+        async def _wait_while_pending(self, command: Any, reply: Any) -> Any:
+            reply = await super()._wait_while_pending(command, reply)
             if isinstance(reply, InProgress) and isinstance(command, Submit):
                 (reply,) = await self._inner.execute([replace(command, record_id=b"")])
             return reply
@@ -110,10 +110,10 @@ def timed_out_waiter_is_new() -> Iterator[Parts]:
 @bug
 def in_progress_from_memory() -> Iterator[Parts]:
     class Remembering(Gate):
-        def _keep(self, submit: Submit, result: Any, sent: float) -> None:
+        def _remember_settled(self, submit: Submit, result: Any, sent_at: float) -> None:
             if isinstance(result, InProgress):
                 self.__dict__.setdefault("busy", {})[submit.record_id] = result
-            super()._keep(submit, result, sent)
+            super()._remember_settled(submit, result, sent_at)
 
         def _submit(self, submit: Submit, reply: Any) -> None:
             known = self.__dict__.get("busy", {}).pop(submit.record_id, None)
@@ -128,8 +128,8 @@ def in_progress_from_memory() -> Iterator[Parts]:
 @bug
 def remember_beyond_the_window() -> Iterator[Parts]:
     class Long(CountedCache):
-        def until(self, reply: Created | Replayed | Rejected, sent: float) -> float:
-            return sent + self._config.committed_ttl_seconds
+        def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
+            return sent_at + self._config.committed_ttl_seconds
 
     yield with_parts(cache=Long)
 
@@ -137,8 +137,10 @@ def remember_beyond_the_window() -> Iterator[Parts]:
 @bug
 def remember_from_the_answer_on() -> Iterator[Parts]:
     class Late(CountedCache):
-        def remember(self, arrival: Arrival, reply: Created | Replayed | Rejected, sent: float) -> None:
-            super().remember(arrival, reply, self._monotonic())
+        def remember(
+            self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float
+        ) -> None:
+            super().remember(command, reply, self._monotonic())
 
     yield with_parts(cache=Late)
 
@@ -146,8 +148,8 @@ def remember_from_the_answer_on() -> Iterator[Parts]:
 @bug
 def rejected_for_ever() -> Iterator[Parts]:
     class Grudge(CountedCache):
-        def until(self, reply: Created | Replayed | Rejected, sent: float) -> float:
-            return sent + 1e9 if isinstance(reply, Rejected) else super().until(reply, sent)
+        def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
+            return sent_at + 1e9 if isinstance(reply, Rejected) else super().valid_until(reply, sent_at)
 
     yield with_parts(cache=Grudge)
 
@@ -164,10 +166,10 @@ def remember_everything() -> Iterator[Parts]:
 @bug
 def recall_without_the_fingerprint() -> Iterator[Parts]:
     class Lax(CountedCache):
-        def recall(self, arrival: Arrival) -> Any:
-            known = self._receipts.get(arrival.record_id)
+        def recall(self, command: SubmissionCommand) -> Any:
+            known = self._receipts.get(command.record_id)
             return super().recall(
-                arrival if known is None else replace(arrival, fingerprint=known.fingerprint)
+                command if known is None else replace(command, fingerprint=known.fingerprint)
             )
 
     yield with_parts(cache=Lax)
@@ -180,13 +182,15 @@ def share_after_the_window() -> Iterator[Parts]:
     class Late(CountedCache):
         keeping = False
 
-        def remember(self, arrival: Arrival, reply: Created | Replayed | Rejected, sent: float) -> None:
+        def remember(
+            self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float
+        ) -> None:
             self.keeping = True
-            super().remember(arrival, reply, sent)
+            super().remember(command, reply, sent_at)
             self.keeping = False
 
-        def until(self, reply: Created | Replayed | Rejected, sent: float) -> float:
-            return super().until(reply, sent) if self.keeping else float("inf")
+        def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
+            return super().valid_until(reply, sent_at) if self.keeping else float("inf")
 
     yield with_parts(cache=Late)
 
@@ -194,12 +198,12 @@ def share_after_the_window() -> Iterator[Parts]:
 @bug
 def echo_lost_in_a_flight() -> Iterator[Parts]:
     """Ours: whoever joined a flight with the winning candidate was told "replayed"."""
-    usual = flights.shared_of
+    usual = flights.shareable_reply
 
     def shared(result: Any, leader: Any, follower: Any) -> Any:
         return result if isinstance(result, Replayed) else usual(result, leader, follower)
 
-    with patch.object(gate, "shared_of", shared):
+    with patch.object(gate, "shareable_reply", shared):
         yield Parts()
 
 
@@ -208,8 +212,8 @@ def failure_of_a_third_kind() -> Iterator[Parts]:
     """Ours: the gate wanted to wait for whoever held the key, on behalf of a take-over, and could not."""
 
     class Asserting(Gate):
-        async def results(self, commands: Any) -> Any:
-            results = await super().results(commands)
+        async def execute_each(self, commands: Any) -> Any:
+            results = await super().execute_each(commands)
             return [
                 AssertionError() if isinstance(reply, InProgress) and isinstance(command, TakeOver) else reply
                 for command, reply in zip(commands, results, strict=True)
@@ -222,18 +226,18 @@ def failure_of_a_third_kind() -> Iterator[Parts]:
 def join_a_look_that_has_set_out() -> Iterator[Parts]:
     """What was read before one asked is not an answer."""
 
-    class Late(Looks):
-        def post(self, command: Command[Any], deliver: Deliver) -> None:
-            askers = self._waiting.setdefault(command, [])
+    class Late(CoalescedReads):
+        def enqueue(self, command: Command[Any], deliver: Deliver) -> None:
+            askers = self._pending.setdefault(command, [])
             askers.append(deliver)
             if len(askers) > 1:
                 return
 
             def land(result: AnyReply | Exception) -> None:
-                for each in self._waiting.pop(command):
+                for each in self._pending.pop(command):
                     each(result)
 
-            self._inner.post(command, land)
+            self._inner.enqueue(command, land)
 
-    with patch.object(gate, "Looks", Late):
+    with patch.object(gate, "CoalescedReads", Late):
         yield with_parts()

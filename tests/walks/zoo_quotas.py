@@ -7,15 +7,15 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from onejob.core import charging, ending, quota, reservation, sequence, slots, tally
-from onejob.core.facts import Job, Reservation, Tally, changed
-from onejob.core.limits import Effective
-from onejob.core.receipt import AlreadyCommitted, Refused, Replayed
-from onejob.core.sequence import Judgement, SubmitSequence
+from onejob.core.facts import Job, Reservation, Usage, next_version
+from onejob.core.limits import EffectiveLimits
+from onejob.core.receipt import Refused, Replayed, SequenceAlreadyCommitted
+from onejob.core.sequence import SequencePosition, SubmitSequence
 from onejob.core.slots import ConsumeSlot
 from onejob.core.states import IdempotencyStatus, SlotState
 from onejob.core.step import Facts, Step
 from onejob.core.submission import Submit
-from onejob.core.tally import noted
+from onejob.core.tally import updated_usage
 
 from .cage import bug
 from .house import Parts
@@ -23,24 +23,24 @@ from .house import Parts
 
 @bug
 def slot_freed_twice() -> Iterator[Parts]:
-    freed = ending._freed
+    freed = ending._usage_without_job
 
     def twice(job: Job, *rest: Any) -> Any:
         return tuple(replace(one, live=max(one.live - 1, 0)) for one in freed(job, *rest))
 
-    with patch.object(ending, "_freed", twice):
+    with patch.object(ending, "_usage_without_job", twice):
         yield Parts()
 
 
 @bug
 def slot_kept_by_a_cancelled_job() -> Iterator[Parts]:
-    with patch.object(ending, "_freed", lambda *_: ()):
+    with patch.object(ending, "_usage_without_job", lambda *_: ()):
         yield Parts()
 
 
 @bug
 def slot_kept_by_a_failed_preparation() -> Iterator[Parts]:
-    with patch.object(reservation, "let_go", lambda *_: ()):
+    with patch.object(reservation, "release_job_slot", lambda *_: ()):
         yield Parts()
 
 
@@ -50,8 +50,8 @@ def hit_is_charged() -> Iterator[Parts]:
 
     def greedy(self: Submit, facts: Facts, now: int) -> Any:
         step: Any = decide(self, facts, now)
-        if type(step.reply) is Replayed and facts.tally is not None and not step.puts:
-            return replace(step, puts=(noted(facts.tally, now, live=facts.tally.live + 1),))
+        if type(step.reply) is Replayed and facts.usage is not None and not step.puts:
+            return replace(step, puts=(updated_usage(facts.usage, now, live=facts.usage.live + 1),))
         return step
 
     with patch.object(Submit, "decide", greedy):
@@ -87,45 +87,45 @@ def expired_reservation_counts() -> Iterator[Parts]:
 @bug
 def limits_read_outside_the_decision() -> Iterator[Parts]:
     """A process that remembers the limits of a user goes on with them after they were changed."""
-    remembered: dict[bytes, Effective] = {}
-    limits_in = charging.limits_in
+    remembered: dict[bytes, EffectiveLimits] = {}
+    limits_in = charging.limits_from_facts
 
-    def stale(facts: Facts) -> Effective:
+    def stale(facts: Facts) -> EffectiveLimits:
         limits = limits_in(facts)
-        return limits if facts.tally is None else remembered.setdefault(facts.tally.id, limits)
+        return limits if facts.usage is None else remembered.setdefault(facts.usage.id, limits)
 
-    with patch.object(charging, "limits_in", stale), patch.object(slots, "limits_in", stale):
+    with patch.object(charging, "limits_from_facts", stale), patch.object(slots, "limits_from_facts", stale):
         yield Parts()
 
 
 @bug
 def room_looked_for_outside_the_decision() -> Iterator[Parts]:
     """The racy count of every system that counts first and inserts then: here, nobody looks any more."""
-    with patch.object(quota, "_no_slot", lambda *_: None):
+    with patch.object(quota, "_check_concurrency", lambda *_: None):
         yield Parts()
 
 
 @bug
 def lost_slot_goes_unnoticed() -> Iterator[Parts]:
     """The upload took longer than the slot, another took it, and the job runs all the same."""
-    reheld = charging.reheld
+    reheld = charging.renew_job_slot
 
     def blind(job: Any, facts: Facts, now: int, *, until: int) -> Any:
         held = reheld(job, facts, now, until=until)
         return () if isinstance(held, Refused) else held
 
-    with patch.object(charging, "reheld", blind), patch.object(reservation, "reheld", blind):
+    with patch.object(charging, "renew_job_slot", blind), patch.object(reservation, "renew_job_slot", blind):
         yield Parts()
 
 
 @bug
 def consumed_slot_is_counted_beside_its_job() -> Iterator[Parts]:
-    consumed = ConsumeSlot._consumed
+    consumed = ConsumeSlot._consume_step
 
-    def generous(self: ConsumeSlot, one: Tally, reservations: Any, job: Any, now: int) -> Any:
+    def generous(self: ConsumeSlot, one: Usage, reservations: Any, job: Any, now: int) -> Any:
         return consumed(self, one, dict(one.reservations), job, now)
 
-    with patch.object(ConsumeSlot, "_consumed", generous):
+    with patch.object(ConsumeSlot, "_consume_step", generous):
         yield Parts()
 
 
@@ -139,8 +139,8 @@ def stream_advanced_by_a_hit() -> Iterator[Parts]:
 
     def eager(self: SubmitSequence, facts: Facts, now: int) -> Any:
         step: Any = decide(self, facts, now)
-        if isinstance(step.reply, AlreadyCommitted) and facts.stream is not None:
-            return replace(step, puts=(changed(facts.stream, now, last=facts.stream.last + 1),))
+        if isinstance(step.reply, SequenceAlreadyCommitted) and facts.stream is not None:
+            return replace(step, puts=(next_version(facts.stream, now, last=facts.stream.last + 1),))
         return step
 
     with _sequenced(eager):
@@ -149,25 +149,25 @@ def stream_advanced_by_a_hit() -> Iterator[Parts]:
 
 @bug
 def gap_is_executed() -> Iterator[Parts]:
-    judge = sequence.judge
+    judge = sequence.sequence_position
 
-    def lax(last: int, number: int) -> Judgement:
+    def lax(last: int, number: int) -> SequencePosition:
         found = judge(last, number)
-        return Judgement.NEXT if found is Judgement.GAP else found
+        return SequencePosition.NEXT if found is SequencePosition.GAP else found
 
-    with patch.object(sequence, "judge", lax):
+    with patch.object(sequence, "sequence_position", lax):
         yield Parts()
 
 
 @bug
 def number_executed_again_when_its_record_has_gone() -> Iterator[Parts]:
-    judge = sequence.judge
+    judge = sequence.sequence_position
 
-    def forgetful(last: int, number: int) -> Judgement:
+    def forgetful(last: int, number: int) -> SequencePosition:
         found = judge(last, number)
-        return Judgement.NEXT if found is Judgement.PAST else found
+        return SequencePosition.NEXT if found is SequencePosition.PAST else found
 
-    with patch.object(sequence, "judge", forgetful):
+    with patch.object(sequence, "sequence_position", forgetful):
         yield Parts()
 
 
@@ -181,7 +181,7 @@ def batch_stored_by_half() -> Iterator[Parts]:
         if len(self.items) == 1:
             return step
         puts = tuple(fact for fact in step.puts if fact.id != last)
-        return replace(step, puts=puts, adds=tuple(add for add in step.adds if add.job_id != last))
+        return replace(step, puts=puts, attachments=tuple(add for add in step.adds if add.job_id != last))
 
     with patch.object(SubmitSequence, "_advance", half):
         yield Parts()
@@ -194,7 +194,7 @@ def failed_batch_consumes_its_number() -> Iterator[Parts]:
     def burning(self: SubmitSequence, facts: Facts, now: int) -> Any:
         step: Any = advance(self, facts, now)
         if isinstance(step.reply, Refused) and facts.stream is not None:
-            return replace(step, puts=(changed(facts.stream, now, last=self.sequence),))
+            return replace(step, puts=(next_version(facts.stream, now, last=self.sequence),))
         return step
 
     with patch.object(SubmitSequence, "_advance", burning):
@@ -215,10 +215,10 @@ def replay_without_a_look_at_the_owner() -> Iterator[Parts]:
 
 @bug
 def another_payload_is_replayed() -> Iterator[Parts]:
-    known = SubmitSequence._known
+    known = SubmitSequence._reply_for_existing_key
 
     def lax(self: SubmitSequence, record: Any, *rest: Any) -> Any:
         return known(replace(self, fingerprint=record.fingerprint), record, *rest)
 
-    with patch.object(SubmitSequence, "_known", lax):
+    with patch.object(SubmitSequence, "_reply_for_existing_key", lax):
         yield Parts()

@@ -11,7 +11,7 @@ from onejob.core import fold
 from onejob.core.facts import Kind
 from onejob.core.submission import Submit
 from onejob.engine import Unavailable, Unknown
-from onejob.engines.combine import Combine
+from onejob.engines.combine import Batcher
 from onejob.ids import SeededIds
 
 from .cage import bug, with_parts
@@ -93,7 +93,7 @@ def time_of_the_process() -> Iterator[Parts]:
 
 @bug
 def time_below_the_stamps() -> Iterator[Parts]:
-    with patch.object(fold, "_checked", lambda command, facts, now: now):
+    with patch.object(fold, "_decision_time", lambda command, facts, now: now):
         yield Parts()
 
 
@@ -110,7 +110,7 @@ def answers_swapped_in_a_batch() -> Iterator[Parts]:
 def retry_with_a_new_candidate() -> Iterator[Parts]:
     ids = SeededIds(Random("zoo"))
 
-    class Redrawing(Combine):
+    class Redrawing(Batcher):
         async def _execute(self, batch: Any, commands: Any) -> Any:
             try:
                 return await self._engine.execute(commands)
@@ -125,7 +125,7 @@ def retry_with_a_new_candidate() -> Iterator[Parts]:
 def doubt_forgotten_by_the_next_attempt() -> Iterator[Parts]:
     """Ours: the first attempt may have done it, the second was certain of itself only."""
 
-    class Forgetful(Combine):
+    class Forgetful(Batcher):
         async def _execute(self, batch: Any, commands: Any) -> Any:
             try:
                 return await self._engine.execute(commands)
@@ -137,7 +137,7 @@ def doubt_forgotten_by_the_next_attempt() -> Iterator[Parts]:
 
 @bug
 def unknown_passed_off_as_unavailable() -> Iterator[Parts]:
-    class Sure(Combine):
+    class Sure(Batcher):
         async def _execute(self, batch: Any, commands: Any) -> Any:
             try:
                 return await self._engine.execute(commands)

@@ -7,12 +7,12 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from onejob.core import work
-from onejob.core.facts import Job, changed
+from onejob.core.facts import Job, next_version
 from onejob.core.finish import Finish
-from onejob.core.receipt import Released, Tended
-from onejob.core.states import CLAIMABLE, JobState
+from onejob.core.receipt import Maintained, Released
+from onejob.core.states import CLAIMABLE_STATES, JobState
 from onejob.core.step import Facts, Step
-from onejob.core.upkeep import Tend
+from onejob.core.upkeep import Maintain
 from onejob.core.work import Extend, Release, Start
 
 from .cage import bug
@@ -53,11 +53,11 @@ def start_without_a_look_at_the_holder() -> Iterator[Parts]:
 
 @bug
 def lapse_runs_an_at_most_once_job_again() -> Iterator[Parts]:
-    def careless(self: Tend, job: Job, facts: Facts, now: int) -> Step[Tended]:
-        again = changed(job, now, state=JobState.PENDING, holder=b"", lease_until=0, due_at=0)
-        return Step(Tended(True, now), (again,))
+    def careless(self: Maintain, job: Job, facts: Facts, now: int) -> Step[Maintained]:
+        again = next_version(job, now, state=JobState.PENDING, holder=b"", lease_until=0, due_at=0)
+        return Step(Maintained(True, now), (again,))
 
-    with patch.object(Tend, "_lapse", careless):
+    with patch.object(Maintain, "_end_expired_lease", careless):
         yield Parts()
 
 
@@ -80,7 +80,7 @@ def slot_freed_by_cancel_and_again_by_finish() -> Iterator[Parts]:
 @bug
 def claim_of_what_somebody_holds() -> Iterator[Parts]:
     def greedy(job: Job, now: int) -> bool:
-        return job.state in CLAIMABLE and job.run_at <= now
+        return job.state in CLAIMABLE_STATES and job.run_at <= now
 
     with patch.object(work, "is_ready", greedy):
         yield Parts()
@@ -108,8 +108,8 @@ def started_at_most_once_job_is_handed_back() -> Iterator[Parts]:
 
     def generous(self: Release, facts: Facts, now: int) -> Any:
         job = facts.jobs.get(self.job_id)
-        if job is not None and job.state is JobState.RUNNING and self.is_mine(job, now):
-            free = changed(job, now, state=JobState.PENDING, lease_until=0, due_at=0)
+        if job is not None and job.state is JobState.RUNNING and self.holds_lease(job, now):
+            free = next_version(job, now, state=JobState.PENDING, lease_until=0, due_at=0)
             return Step(Released(free, now), (free,))
         return decide(self, facts, now)
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from onejob import Delivery, Job, Submission, sync
-from onejob.core.facts import Beside
-from onejob.core.states import ENDED
-from onejob.engine import Attachments
+from onejob.core.facts import AttachmentKind
+from onejob.core.states import ENDED_STATES
+from onejob.engine import ListAttachments
 from tests.workers import victim
 
 _FORKS = multiprocessing.get_context("forkserver")
@@ -93,7 +93,7 @@ class _Pool:
         return worker
 
 
-def _submitted(queue: sync.Ledger, jobs: int) -> dict[str, Delivery]:
+def _submitted(queue: sync.SyncLedger, jobs: int) -> dict[str, Delivery]:
     kinds = [Delivery.AT_LEAST_ONCE, Delivery.AT_MOST_ONCE]
     said = [
         Submission(
@@ -116,10 +116,10 @@ def _torment(pool: _Pool, chance: Random, over: object, until: float) -> None:
         pool.kill_one()
 
 
-def _all_end(queue: sync.Ledger, ids: dict[str, Delivery], until: float) -> None:
+def _all_end(queue: sync.SyncLedger, ids: dict[str, Delivery], until: float) -> None:
     waiting = set(ids)
     while waiting and time.monotonic() < until:
-        waiting = {job_id for job_id in waiting if queue.job(job_id).state not in ENDED}
+        waiting = {job_id for job_id in waiting if queue.job(job_id).state not in ENDED_STATES}
         time.sleep(0.1)
 
 
@@ -129,14 +129,14 @@ def _lines(evidence: Path, what: str = "") -> list[Line]:
 
 
 def _judge(
-    queue: sync.Ledger, ids: dict[str, Delivery], lines: list[Line], killed: set[int], verdict: Verdict
+    queue: sync.SyncLedger, ids: dict[str, Delivery], lines: list[Line], killed: set[int], verdict: Verdict
 ) -> None:
     by_job: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
         by_job[line.job_id].append(line)
     for job_id, delivery in ids.items():
         job = queue.job(job_id)
-        verdict.attempts += job.head.token
+        verdict.attempts += job.row.token
         left = by_job[job_id]
         wrong = _wrong_always(queue, job, left)
         if delivery is Delivery.AT_MOST_ONCE:
@@ -147,17 +147,17 @@ def _judge(
         verdict.wrong += [f"{job_id}: {text}" for text in wrong]
 
 
-def _wrong_always(queue: sync.Ledger, job: Job, left: list[Line]) -> list[str]:
+def _wrong_always(queue: sync.SyncLedger, job: Job, left: list[Line]) -> list[str]:
     """One finished attempt, the one whose result is stored; tokens that only grow."""
     wrong = []
     begun = [line.token for line in left if line.what == "begin"]
     if begun != sorted(set(begun)):
         wrong.append(f"the tokens of its starts are {begun}")
-    query = Attachments(tenant="default", job_id=job.head.id, beside=Beside.RESULT)
+    query = ListAttachments(tenant="default", job_id=job.row.id, kind=AttachmentKind.RESULT)
     results = [int(add.index) for add in queue._wait(queue._ledger._gate.scan(query)).items]
-    if results != ([job.head.token] if job.state == "success" else []):
-        wrong.append(f"{job.state} with token {job.head.token} and results of {results}")
-    if job.state == "success" and ("end", job.head.token) not in [(one.what, one.token) for one in left]:
+    if results != ([job.row.token] if job.state == "success" else []):
+        wrong.append(f"{job.state} with token {job.row.token} and results of {results}")
+    if job.state == "success" and ("end", job.row.token) not in [(one.what, one.token) for one in left]:
         wrong.append("it succeeded, but its handler never ended")
     return wrong
 

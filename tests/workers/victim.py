@@ -45,13 +45,13 @@ def app_of(evidence: Evidence, chance: Random) -> onejob.App:
 def main(url: str, path: Path, seed: int) -> None:
     """Until it is killed."""
     evidence = Evidence(path)
-    say = run.Run._say
+    say = run.RunningAttempt._report
 
-    async def said(self: run.Run, word: Any) -> None:
-        await say(self, word)
+    async def said(self: run.RunningAttempt, command: Any) -> None:
+        await say(self, command)
         evidence.leave("said", self.attempt.job_id, self.attempt.token)
 
-    run.Run._say = said  # type: ignore[method-assign]  # to know what was acknowledged
+    run.RunningAttempt._report = said  # type: ignore[method-assign]  # to know what was acknowledged
     asyncio.run(_work(url, app_of(evidence, Random(seed))))
 
 

@@ -8,11 +8,11 @@ from contextlib import suppress
 
 from onejob.errors import Invalid, OnejobError
 from onejob.http.answers import error_out
-from onejob.settings import CiSurroundings, CommandLine
+from onejob.settings import CiEnvironment, CliSettings
 
 from . import ci, commands, demo, parser, serving, working
-from .screen import Screen, complain, machine, write
-from .trouble import FAILED, INTERRUPTED, exit_code, found
+from .screen import Screen, print_error, to_json, write
+from .trouble import FAILED, INTERRUPTED, exit_code, problem_from_error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,50 +25,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        _hush()
+        _discard_stdout()
         return FAILED
     except OSError as error:
-        _hush()
-        complain(f"{error}; mend it, then repeat")
+        _discard_stdout()
+        print_error(f"{error}; mend it, then repeat")
         return FAILED
     except ModuleNotFoundError as error:
         extra = "postgres" if error.name == "asyncpg" else "service"
-        complain(f"{error.name} is not installed; install onejob[{extra}]")
+        print_error(f"{error.name} is not installed; install onejob[{extra}]")
         return FAILED
 
 
 def _run(words: list[str]) -> int:
     options = Namespace(json=False)
     try:
-        _check_text(words)
-        options = parser.build().parse_args(words)
+        _check_utf8(words)
+        options = parser.build_parser().parse_args(words)
         if options.command == "serve":
             return serving.serve(options)
         if options.command == "worker":
-            return working.work(options)
+            return working.run_worker(options)
         if options.command == "demo":
-            return demo.show(options)
-        settings = CommandLine.from_env()
-        around = CiSurroundings.from_env()
-        answer = commands.answered(options, settings, around)
-        screen = Screen.of_stdout(color=settings.color)
-        text = machine(answer.value) if options.json else answer.show(screen, answer.value)
+            return demo.run_demo(options)
+        settings = CliSettings.from_env()
+        around = CiEnvironment.from_env()
+        answer = commands.run_command(options, settings, around)
+        screen = Screen.from_stdout(color=settings.color)
+        text = to_json(answer.value) if options.json else answer.render(screen, answer.value)
         if text:
             write(text)
-        if left := ci.report(options, around, answer.value):
+        if left := ci.report_to_ci(options, around, answer.value):
             write(left)
         return answer.exit_code
     except OnejobError as error:
-        problem = found(error)
-        if CiSurroundings.from_env().annotates:
+        problem = problem_from_error(error)
+        if CiEnvironment.from_env().annotates:
             ci.annotate("error", f"onejob: {problem.message}")
         if getattr(options, "json", False):
-            write(machine({"error": error_out(problem)}))
-        complain(problem.message)
+            write(to_json({"error": error_out(problem)}))
+        print_error(problem.message)
         return exit_code(problem)
 
 
-def _check_text(words: list[str]) -> None:
+def _check_utf8(words: list[str]) -> None:
     try:
         for word in words:
             word.encode()
@@ -76,7 +76,7 @@ def _check_text(words: list[str]) -> None:
         raise Invalid("arguments", "an argument is not UTF-8; write it in UTF-8") from None
 
 
-def _hush() -> None:
+def _discard_stdout() -> None:
     """Nobody can read any more: what Python writes when it leaves must not fail again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,9 +7,9 @@ from msgspec import Struct
 from onejob.core.roles import Role
 from onejob.credentials import ApiKeys, ApiKeyView, NewKey
 
-from .direct import EngineDoor
-from .screen import Screen, clean
-from .show import pairs, table
+from .direct import EngineBackend
+from .screen import Screen, sanitize
+from .show import field_lines, table_lines
 
 
 class NewKeyOut(Struct, frozen=True, rename="camel"):
@@ -25,28 +25,28 @@ class ApiKeysOut(Struct, frozen=True, rename="camel"):
     api_keys: list[ApiKeyView]
 
 
-AnyOut = NewKeyOut | OneKeyOut | ApiKeysOut
+ApiKeyCommandOut = NewKeyOut | OneKeyOut | ApiKeysOut
 
 
-def perform(door: EngineDoor, options: Namespace) -> AnyOut:
-    keys = ApiKeys(door.ledger)
+def run_apikey(backend: EngineBackend, options: Namespace) -> ApiKeyCommandOut:
+    keys = ApiKeys(backend.ledger)
     match options.act:
         case "create":
             roles = options.role or [Role.SUBMITTER]
-            return _new(door.wait(keys.create(options.name, roles=roles, user=options.user or "")))
+            return _new_key_out(backend.wait(keys.create(options.name, roles=roles, user=options.user or "")))
         case "rotate":
-            return _new(door.wait(keys.rotate(options.id, overlap=options.overlap)))
+            return _new_key_out(backend.wait(keys.rotate(options.id, overlap=options.overlap)))
         case "revoke":
-            return OneKeyOut(door.wait(keys.revoke(options.id)))
-    return ApiKeysOut(list(door.wait(keys.list())))
+            return OneKeyOut(backend.wait(keys.revoke(options.id)))
+    return ApiKeysOut(list(backend.wait(keys.list())))
 
 
-def show(screen: Screen, answer: AnyOut) -> str:
+def render_api_keys(screen: Screen, answer: ApiKeyCommandOut) -> str:
     match answer:
         case NewKeyOut():
             return "\n".join(
                 [
-                    *_shown(screen, answer.api_key),
+                    *_api_key_lines(screen, answer.api_key),
                     "",
                     f"  {screen.paint('bold', answer.secret)}",
                     "",
@@ -54,27 +54,33 @@ def show(screen: Screen, answer: AnyOut) -> str:
                 ]
             )
         case OneKeyOut():
-            return "\n".join(_shown(screen, answer.api_key))
+            return "\n".join(_api_key_lines(screen, answer.api_key))
     if not answer.api_keys:
         return "no API keys"
     rows = [
-        (one.id, clean(one.name), clean(one.user or ""), ",".join(one.roles), _status(screen, one))
+        (
+            one.id,
+            sanitize(one.name),
+            sanitize(one.user or ""),
+            ",".join(one.roles),
+            _api_key_status(screen, one),
+        )
         for one in answer.api_keys
     ]
-    return "\n".join(table(screen, ("ID", "NAME", "USER", "ROLES", "STATUS"), rows))
+    return "\n".join(table_lines(screen, ("ID", "NAME", "USER", "ROLES", "STATUS"), rows))
 
 
-def _shown(screen: Screen, key: ApiKeyView) -> list[str]:
+def _api_key_lines(screen: Screen, key: ApiKeyView) -> list[str]:
     rows = [
-        ("name", clean(key.name)),
-        ("user", clean(key.user or "")),
+        ("name", sanitize(key.name)),
+        ("user", sanitize(key.user or "")),
         ("roles", ", ".join(key.roles)),
-        ("status", _status(screen, key)),
+        ("status", _api_key_status(screen, key)),
     ]
-    return [f"API key {screen.paint('bold', key.id)}", *pairs(screen, rows)]
+    return [f"API key {screen.paint('bold', key.id)}", *field_lines(screen, rows)]
 
 
-def _status(screen: Screen, key: ApiKeyView) -> str:
+def _api_key_status(screen: Screen, key: ApiKeyView) -> str:
     if key.revoked_at is not None:
         return f"revoked {screen.time(key.revoked_at)}"
     if key.old_secret_until is not None and key.old_secret_until > screen.now:
@@ -82,5 +88,5 @@ def _status(screen: Screen, key: ApiKeyView) -> str:
     return f"valid since {screen.time(key.rotated_at or key.created_at)}"
 
 
-def _new(made: NewKey) -> NewKeyOut:
+def _new_key_out(made: NewKey) -> NewKeyOut:
     return NewKeyOut(made.key, made.text)

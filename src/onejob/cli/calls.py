@@ -10,18 +10,25 @@ import msgspec
 from msgspec import json
 
 from onejob.client.flow import ATTEMPTS_MAX as RETRIES_MAX
-from onejob.client.flow import Ended, Heard, RetryPolicy, Send, flow
-from onejob.client.judged import Act, Answer, Lost, judged, settles, told_of
+from onejob.client.flow import CallOutcome, RetryPolicy, Send, StepResult, send_with_retries
+from onejob.client.judged import (
+    NextAction,
+    NoResponse,
+    ServerResponse,
+    classify,
+    is_definitive,
+    parse_problem,
+)
 from onejob.clock import SystemClock
 from onejob.core.invalid import Invalid
 from onejob.errors import Unavailable, Unknown
 from onejob.http.problems import Problem
 from onejob.http.wire import ProblemOut
-from onejob.ids import new_chance
+from onejob.ids import random_fraction
 
 from .trouble import ServerRefused
 
-Said = Answer
+ServerReply = ServerResponse
 
 ATTEMPTS_MAX = 4
 ANSWER_BYTES_MAX = 16 << 20
@@ -41,7 +48,7 @@ _CODES = {
 } | dict.fromkeys(_AWAY, "SERVICE_UNAVAILABLE")
 
 
-class Server:
+class ServerClient:
     def __init__(self, url: str, api_key: str | None = None, retry: RetryPolicy | None = None) -> None:
         self.url = url.rstrip("/")
         parts = _checked(self.url)
@@ -55,13 +62,15 @@ class Server:
         self._clock = SystemClock()
         self._retry = retry
 
-    def ask(self, method: str, path: str, body: bytes = b"", *, repeat: bool, window: float = inf) -> Said:
+    def send(
+        self, method: str, path: str, body: bytes = b"", *, repeat: bool, window: float = inf
+    ) -> ServerReply:
         """The answer of a call that went well. `repeat`: the same bytes may be sent again without harm."""
-        steps = flow(
+        steps = send_with_retries(
             (method, path, body),
             self._retry or _few(),
             begin=self._clock.monotonic(),
-            chance=new_chance,
+            jitter=random_fraction,
             repeat=repeat,
             window_end=self._clock.monotonic() + window,
         )
@@ -70,48 +79,48 @@ class Server:
             while True:
                 step = steps.send(heard)
                 if isinstance(step, Send):
-                    heard = Heard(self._clock.monotonic(), self._once(*step.call, timeout=step.timeout))
+                    heard = StepResult(self._clock.monotonic(), self._once(*step.call, timeout=step.timeout))
                 else:
                     self._clock.sleep(step.seconds)
-                    heard = Heard(self._clock.monotonic())
+                    heard = StepResult(self._clock.monotonic())
         except StopIteration as end:
             return self._concluded(end.value, changes=method != "GET")
 
-    def _concluded(self, ended: Ended, *, changes: bool) -> Said:
+    def _concluded(self, ended: CallOutcome, *, changes: bool) -> ServerReply:
         """What came last, unless an earlier attempt may have done what it does not speak of."""
-        said = ended.said
-        if isinstance(said, Lost):
-            raise self._cut(said.reason) if ended.doubtful else self._away(said.reason)
+        said = ended.response
+        if isinstance(said, NoResponse):
+            raise self._cut(said.reason) if ended.outcome_unknown else self._away(said.reason)
         if (
             changes
-            and ended.doubtful
-            and judged(said) in (Act.FIX, Act.GIVE_UP)
-            and not settles(told_of(said))
+            and ended.outcome_unknown
+            and classify(said) in (NextAction.FIX, NextAction.GIVE_UP)
+            and not is_definitive(parse_problem(said))
         ):
             raise self._cut(f"then it answered {said.status}")
         return _good(said, self.url)
 
-    def once(self, method: str, path: str, body: bytes = b"") -> Said:
+    def send_once(self, method: str, path: str, body: bytes = b"") -> ServerReply:
         """One attempt: Unavailable when nothing was sent, Unknown when no whole answer came back."""
         said = self._once(method, path, body, timeout=_SECONDS_MAX)
-        if isinstance(said, Lost):
+        if isinstance(said, NoResponse):
             raise self._away(said.reason) if not said.sent else self._cut(said.reason)
         return said
 
-    def _once(self, method: str, path: str, body: bytes, *, timeout: float) -> Said | Lost:
+    def _once(self, method: str, path: str, body: bytes, *, timeout: float) -> ServerReply | NoResponse:
         kind = HTTPSConnection if self.secure else HTTPConnection
         connection = kind(self.host, self._port, timeout=timeout)
         try:
             try:
                 connection.connect()
             except OSError as error:
-                return Lost(_reason(error), sent=False)
+                return NoResponse(_reason(error), sent=False)
             try:
                 headers = self._headers | ({"Content-Type": "application/json"} if body else {})
                 connection.request(method, self._prefix + path, body, headers)
                 return _whole(connection.getresponse())
             except (OSError, HTTPException) as error:
-                return Lost(_reason(error), sent=True)
+                return NoResponse(_reason(error), sent=True)
         finally:
             connection.close()
 
@@ -146,16 +155,16 @@ def _few() -> RetryPolicy:
     )
 
 
-def _whole(response: HTTPResponse) -> Said:
+def _whole(response: HTTPResponse) -> ServerReply:
     """An answer that was not cut: with neither a length nor chunks nobody could tell."""
     expected = response.length
     body = response.read(ANSWER_BYTES_MAX)
     if not response.chunked and len(body) != expected:
         raise IncompleteRead(body)
-    return Said(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+    return ServerReply(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
 
 
-def _good(said: Said, url: str) -> Said:
+def _good(said: ServerReply, url: str) -> ServerReply:
     if 200 <= said.status < 300:
         return said
     try:
@@ -169,7 +178,7 @@ def _good(said: Said, url: str) -> Said:
     raise ServerRefused(Problem(inner.code, said.status, error.title, inner.message, inner.details, wait))
 
 
-def _retry_after(said: Said) -> int | None:
+def _retry_after(said: ServerReply) -> int | None:
     text = said.headers.get("retry-after", "")
     if text.isascii() and text.isdigit():
         return int(text[:6])

@@ -8,75 +8,87 @@ from msgspec.structs import replace
 
 from onejob.core.invalid import Invalid
 from onejob.core.sequence import checked_sequence
-from onejob.core.states import ENDED, Delivery, JobState
+from onejob.core.states import ENDED_STATES, Delivery, JobState
 from onejob.http.sequence_wire import SequenceOut
 from onejob.http.wire import JobsOut, KeyOut, KeysOut
 from onejob.intake import Submission
 from onejob.sequences import SequencedSubmission
-from onejob.settings import CiSurroundings, CommandLine
+from onejob.settings import CiEnvironment, CliSettings
 
 from . import apikeys, ci, migrating, quotas, show, signing, works
-from .door import Door, Submitted
-from .reach import door_of, engine_of, engine_url
+from .door import Backend, SubmitResult
+from .reach import engine_url, open_backend, open_engine_backend
 from .screen import Screen
-from .trouble import DONE, UNFINISHED, UNSUCCESSFUL
-from .values import job_input
-from .waiting import waited
+from .trouble import DONE, JOB_UNFINISHED, JOB_UNSUCCESSFUL
+from .values import read_job_input
+from .waiting import wait_for_end
 
-Show = Callable[[Screen, Any], str]
+Render = Callable[[Screen, Any], str]
 
 
-class Answered(NamedTuple):
+class CommandResult(NamedTuple):
     value: Any
-    show: Show
+    render: Render
     exit_code: int = DONE
 
 
-class Work(NamedTuple):
+class CliCommand(NamedTuple):
     # What was typed is read first, so that a mistake in it touches no store.
-    ask: Callable[[Namespace], Callable[[Door], Any]]
-    show: Show
-    makes: bool = False
+    prepare: Callable[[Namespace], Callable[[Backend], Any]]
+    render: Render
+    creates_store: bool = False
 
 
-def answered(options: Namespace, settings: CommandLine, around: CiSurroundings) -> Answered:
+def run_command(options: Namespace, settings: CliSettings, surroundings: CiEnvironment) -> CommandResult:
     match options.command:
         case "doctor":
             from . import doctor  # with all that it looks at, and only for whoever asks it
 
             examined = doctor.examine(options, settings)
-            return Answered(examined, doctor.show, examined.exit_code)
+            return CommandResult(examined, doctor.render_examination, examined.exit_code)
         case "migrate":
-            return Answered(migrating.perform(engine_url(options, settings)), migrating.show)
+            return CommandResult(
+                migrating.run_migrate(engine_url(options, settings)), migrating.render_migration
+            )
         case "apikey":
-            with engine_of(options, settings, makes=options.act == "create") as engine:
-                return Answered(apikeys.perform(engine, options), apikeys.show)
+            with open_engine_backend(options, settings, creates_store=options.act == "create") as engine:
+                return CommandResult(apikeys.run_apikey(engine, options), apikeys.render_api_keys)
         case "webhook-secret":
-            with engine_of(options, settings, makes=options.act == "create") as engine:
-                return Answered(signing.perform(engine, options), signing.show)
+            with open_engine_backend(options, settings, creates_store=options.act == "create") as engine:
+                return CommandResult(
+                    signing.run_webhook_secret(engine, options), signing.render_webhook_secret
+                )
     if options.command == "submit":
-        options.key = ci.key_of(options, around)
+        options.key = ci.submission_key(options, surroundings)
     work = COMMANDS[options.command]
-    ask = work.ask(options)
-    with door_of(options, settings, makes=work.makes) as door:
+    ask = work.prepare(options)
+    with open_backend(options, settings, creates_store=work.creates_store) as door:
         answer = ask(door)
-        if ci.waits(options) and isinstance(answer, Submitted):
-            return _ended(door, answer, options, work.show)
-        return Answered(answer, work.show)
+        if ci.waits_for_end(options) and isinstance(answer, SubmitResult):
+            return _wait_for_end(door, answer, options, work.render)
+        return CommandResult(answer, work.render)
 
 
-def _ended(door: Door, answer: Submitted, options: Namespace, shown: Show) -> Answered:
+def _wait_for_end(
+    backend: Backend, answer: SubmitResult, options: Namespace, renderer: Render
+) -> CommandResult:
     if answer.job is None:
         raise Invalid("wait", f"job {answer.job_id} is known by its id alone; wait for it where it runs")
-    job = waited(door, answer.job_id, timeout=options.wait_for).job
-    code = DONE if job.state is JobState.SUCCESS else UNSUCCESSFUL if job.state in ENDED else UNFINISHED
-    return Answered(replace(answer, job=job), shown, code)
+    job = wait_for_end(backend, answer.job_id, timeout=options.wait_for).job
+    code = (
+        DONE
+        if job.state is JobState.SUCCESS
+        else JOB_UNSUCCESSFUL
+        if job.state in ENDED_STATES
+        else JOB_UNFINISHED
+    )
+    return CommandResult(replace(answer, job=job), renderer, code)
 
 
-def submit(options: Namespace) -> Callable[[Door], Submitted | SequenceOut]:
+def submit(options: Namespace) -> Callable[[Backend], SubmitResult | SequenceOut]:
     submission = Submission(
         type=options.type,
-        input=job_input(options.input),
+        input=read_job_input(options.input),
         idempotency_key=options.key,
         idempotency_ttl=options.ttl,
         scope=options.scope,
@@ -88,13 +100,13 @@ def submit(options: Namespace) -> Callable[[Door], Submitted | SequenceOut]:
         reservation=options.reservation,
     )
     if options.client is not None or options.sequence is not None:
-        number = _number(options, submission)
+        number = _sequenced_submission(options, submission)
         return lambda door: door.submit_sequence(number)
     return lambda door: door.submit(submission)
 
 
-def _number(options: Namespace, submission: Submission) -> SequencedSubmission:
-    if ci.waits(options):
+def _sequenced_submission(options: Namespace, submission: Submission) -> SequencedSubmission:
+    if ci.waits_for_end(options):
         raise Invalid("wait", "a number of a sequence may be many jobs; wait for each with its id")
     if None in (options.client, options.sequence, options.scope, options.key):
         raise Invalid("sequence", "a number of a sequence needs --client, --sequence, --scope and --key")
@@ -108,37 +120,38 @@ def _number(options: Namespace, submission: Submission) -> SequencedSubmission:
     )
 
 
-def jobs(options: Namespace) -> Callable[[Door], JobsOut]:
+def jobs(options: Namespace) -> Callable[[Backend], JobsOut]:
     state = None if options.state is None else JobState(options.state)
     return lambda door: door.jobs(
         state=state, type=options.type, user=options.user, limit=options.limit, cursor=options.cursor
     )
 
 
-def keys(options: Namespace) -> Callable[[Door], KeysOut]:
+def keys(options: Namespace) -> Callable[[Backend], KeysOut]:
     return lambda door: door.keys(
         scope=options.scope, user=options.user, limit=options.limit, cursor=options.cursor
     )
 
 
-def explain(options: Namespace) -> Callable[[Door], KeyOut]:
+def explain(options: Namespace) -> Callable[[Backend], KeyOut]:
     return lambda door: door.explain(options.key, scope=options.scope, user=options.user)
 
 
 COMMANDS = {
-    "submit": Work(submit, show.submitted, makes=True),
-    "job": Work(works.job, show.job),
-    "result": Work(works.result, works.show_result),
-    "logs": Work(works.logs, works.show_logs),
-    "resolve": Work(works.resolve, show.job),
-    "jobs": Work(jobs, show.jobs),
-    "cancel": Work(lambda options: lambda door: door.cancel(options.id), show.job),
-    "client": Work(
-        lambda options: lambda door: door.client_state(options.client, scope=options.scope), show.client_state
+    "submit": CliCommand(submit, show.render_submission, creates_store=True),
+    "job": CliCommand(works.job, show.render_job),
+    "result": CliCommand(works.result, works.render_result),
+    "logs": CliCommand(works.logs, works.render_logs),
+    "resolve": CliCommand(works.resolve, show.render_job),
+    "jobs": CliCommand(jobs, show.render_jobs),
+    "cancel": CliCommand(lambda options: lambda door: door.cancel(options.id), show.render_job),
+    "client": CliCommand(
+        lambda options: lambda door: door.client_state(options.client, scope=options.scope),
+        show.render_client_state,
     ),
-    "explain": Work(explain, show.story),
-    "keys": Work(keys, show.keys),
-    "quota": Work(quotas.quota, quotas.show, makes=True),
-    "usage": Work(quotas.usage, quotas.show_usage),
-    "reservations": Work(quotas.reservations, quotas.show_reservations),
+    "explain": CliCommand(explain, show.render_key_history),
+    "keys": CliCommand(keys, show.render_keys),
+    "quota": CliCommand(quotas.quota, quotas.render_quota, creates_store=True),
+    "usage": CliCommand(quotas.usage, quotas.render_usage),
+    "reservations": CliCommand(quotas.reservations, quotas.render_reservations),
 }

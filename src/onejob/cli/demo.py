@@ -17,45 +17,45 @@ from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 from onejob.worker import App, Context
 
-from .screen import machine, write
+from .screen import to_json, write
 from .trouble import DONE, FAILED
 
 T = TypeVar("T")
 JOBS_DEFAULT = 40
 JOBS_MAX = 1000
-CLIENTS = 8
+CLIENT_COUNT = 8
 SECONDS_MAX = 60
-LOST_REQUESTS, LOST_ANSWERS, DOUBLED = 0.2, 0.3, 0.2
+REQUEST_LOSS_RATE, RESPONSE_LOSS_RATE, DUPLICATE_RATE = 0.2, 0.3, 0.2
 _DELAY_MAX = 0.12
 _REPAINT_SECONDS = 0.1
 _WAIT = timedelta(seconds=30)
 
 
-class Lost(Exception):
+class SimulatedLoss(Exception):
     """No answer came: whether it was done, nobody here can tell."""
 
 
-class Network:
+class LossyNetwork:
     """Loses requests, loses answers, and delivers some things twice."""
 
     def __init__(self, counts: Counter[str]) -> None:
         self._counts = counts
 
-    async def carry(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def deliver(self, call: Callable[[], Awaitable[T]]) -> T:
         delay, request, answer, double = (byte / 255 for byte in new_holder()[:4])
         self._counts["sent"] += 1
         await asyncio.sleep(delay * _DELAY_MAX)
-        if request < LOST_REQUESTS:
+        if request < REQUEST_LOSS_RATE:
             self._counts["requestsLost"] += 1
-            raise Lost
-        if double < DOUBLED:
+            raise SimulatedLoss
+        if double < DUPLICATE_RATE:
             self._counts["deliveredTwice"] += 1
             first, _ = await asyncio.gather(call(), call())
         else:
             first = await call()
-        if answer < LOST_ANSWERS:
+        if answer < RESPONSE_LOSS_RATE:
             self._counts["answersLost"] += 1
-            raise Lost
+            raise SimulatedLoss
         return first
 
 
@@ -68,18 +68,18 @@ class Demo:
         self.app.job("charge_customer")(self._charge)
 
     async def run(self, queue: Ledger) -> dict[str, Any]:
-        network = Network(self.counts)
+        network = LossyNetwork(self.counts)
         orders = iter([f"ORD-{n + 1:03}" for n in range(self.jobs)])
         ids: dict[str, str] = {}
 
         async def client() -> None:
             for order in orders:
-                ids[order] = await self._insist(queue, network, order)
+                ids[order] = await self._submit_until_answered(queue, network, order)
 
-        async with self.app.working(queue):
-            await asyncio.gather(*(client() for _ in range(CLIENTS)))
+        async with self.app.background_worker(queue):
+            await asyncio.gather(*(client() for _ in range(CLIENT_COUNT)))
             results = [await self._result(queue, job_id) for job_id in ids.values()]
-        outcomes = queue.vitals().outcomes
+        outcomes = queue.runtime_stats().outcomes
         return {
             "orders": self.jobs,
             **self.counts,
@@ -89,7 +89,7 @@ class Demo:
             "chargedOnce": sum(1 for times in self.charged.values() if times == 1),
         }
 
-    async def _insist(self, queue: Ledger, network: Network, order: str) -> str:
+    async def _submit_until_answered(self, queue: Ledger, network: LossyNetwork, order: str) -> str:
         """The same submission with the same key until an answer comes: that is all a client has to do."""
 
         async def submit() -> Receipt:
@@ -97,8 +97,8 @@ class Demo:
 
         while True:
             try:
-                return (await network.carry(submit)).job_id
-            except Lost:
+                return (await network.deliver(submit)).job_id
+            except SimulatedLoss:
                 self.counts["retries"] += 1
 
     async def _result(self, queue: Ledger, job_id: str) -> Any:
@@ -111,33 +111,33 @@ class Demo:
         return {"order": order["order"], "receipt": ctx.job_id[-12:]}
 
 
-def arguments(command: argparse.ArgumentParser) -> None:
+def add_demo_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--jobs", type=int, default=JOBS_DEFAULT, metavar="N", help=f"1 to {JOBS_MAX}; default: %(default)s"
     )
     command.add_argument("--json", action="store_true", help="only the figures, in JSON")
 
 
-def show(options: argparse.Namespace) -> int:
+def run_demo(options: argparse.Namespace) -> int:
     if not 1 <= options.jobs <= JOBS_MAX:
         raise Invalid("jobs", f"the demo makes 1 to {JOBS_MAX} jobs")
-    figures = asyncio.run(_shown(options))
+    figures = asyncio.run(_run_with_progress(options))
     right = figures["jobs"] == figures["results"] == figures["chargedOnce"] == options.jobs
     if options.json:
-        write(machine(figures))
+        write(to_json(figures))
     else:
-        write("\n".join(_told(figures)))
+        write("\n".join(_figure_lines(figures)))
     return DONE if right else FAILED
 
 
-async def _shown(options: argparse.Namespace) -> dict[str, Any]:
+async def _run_with_progress(options: argparse.Namespace) -> dict[str, Any]:
     demo = Demo(options.jobs)
     live = sys.stdout.isatty() and not options.json
     if not options.json:
         write(f"{options.jobs} orders go through a network that loses and doubles what it carries …")
     with tempfile.TemporaryDirectory(prefix="onejob-demo-") as folder:
         async with open_ledger(f"sqlite:///{Path(folder) / 'demo.db'}", sweep=False) as queue:
-            painting = asyncio.create_task(_paint(demo)) if live else None
+            painting = asyncio.create_task(_paint_progress(demo)) if live else None
             try:
                 async with asyncio.timeout(SECONDS_MAX):
                     return await demo.run(queue)
@@ -147,7 +147,7 @@ async def _shown(options: argparse.Namespace) -> dict[str, Any]:
                     sys.stdout.write("\r\x1b[2K")
 
 
-async def _paint(demo: Demo) -> None:
+async def _paint_progress(demo: Demo) -> None:
     while True:
         counts = demo.counts
         done = len(demo.charged)
@@ -160,7 +160,7 @@ async def _paint(demo: Demo) -> None:
         await asyncio.sleep(_REPAINT_SECONDS)
 
 
-def _told(figures: dict[str, Any]) -> list[str]:
+def _figure_lines(figures: dict[str, Any]) -> list[str]:
     rows = [
         ("requests sent", "sent"),
         ("  lost on the way", "requestsLost"),

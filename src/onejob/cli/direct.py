@@ -6,16 +6,16 @@ from typing import Any, TypeVar
 
 from onejob.core.actor import Actor
 from onejob.core.states import JobState
-from onejob.http.sequence_wire import ClientStateOut, SequenceOut, sequence_out, state_out
+from onejob.http.sequence_wire import ClientStateOut, SequenceOut, client_state_out, sequence_out
 from onejob.http.wire import (
     JobsOut,
     KeyOut,
     KeysOut,
-    OneJobOut,
+    SingleJobOut,
     idempotency_out,
     job_out,
-    key_line_out,
     key_out,
+    key_summary_out,
     warnings_out,
 )
 from onejob.intake import Submission
@@ -23,7 +23,7 @@ from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 from onejob.sequences import SequencedSubmission
 
-from .door import Door, Submitted
+from .door import Backend, SubmitResult
 from .quota_doors import EngineQuotas
 from .work_doors import EngineWork
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 _NO_REQUEST = ""  # the wire's answers name their request; here there is none
 
 
-class EngineDoor(EngineQuotas, EngineWork, Door):
+class EngineBackend(EngineQuotas, EngineWork, Backend):
     def __init__(self, url: str, *, tenant: str) -> None:
         self._runner = asyncio.Runner()
         try:
@@ -40,20 +40,20 @@ class EngineDoor(EngineQuotas, EngineWork, Door):
             self._runner.close()
             raise
 
-    def submit(self, submission: Submission) -> Submitted:
-        receipt = self.wait(self.ledger.send(submission))
+    def submit(self, submission: Submission) -> SubmitResult:
+        receipt = self.wait(self.ledger.submit_prepared(submission))
         job = job_out(receipt.job) if receipt.job else None
-        return Submitted(receipt.job_id, job, idempotency_out(receipt), warnings_out(receipt.warnings))
+        return SubmitResult(receipt.job_id, job, idempotency_out(receipt), warnings_out(receipt.warnings))
 
-    def submit_sequence(self, said: SequencedSubmission) -> SequenceOut:
-        return sequence_out(self.wait(self.ledger.send_sequence(said)), _NO_REQUEST)
+    def submit_sequence(self, submission: SequencedSubmission) -> SequenceOut:
+        return sequence_out(self.wait(self.ledger.submit_sequence_prepared(submission)), _NO_REQUEST)
 
     def client_state(self, client_id: str, *, scope: str) -> ClientStateOut:
         found = self.wait(self.ledger.get_client_state(client_id, scope=scope, any_owner=True))
-        return state_out(found, _NO_REQUEST)
+        return client_state_out(found, _NO_REQUEST)
 
-    def job(self, job_id: str) -> OneJobOut:
-        return OneJobOut(_NO_REQUEST, job_out(self.wait(self.ledger.job(job_id))))
+    def job(self, job_id: str) -> SingleJobOut:
+        return SingleJobOut(_NO_REQUEST, job_out(self.wait(self.ledger.job(job_id))))
 
     def jobs(
         self, *, state: JobState | None, type: str | None, user: str | None, limit: int, cursor: str | None
@@ -61,8 +61,8 @@ class EngineDoor(EngineQuotas, EngineWork, Door):
         found = self.wait(self.ledger.jobs(state=state, type=type, user=user, before=cursor, limit=limit))
         return JobsOut(_NO_REQUEST, [job_out(one) for one in found], found.next)
 
-    def cancel(self, job_id: str) -> OneJobOut:
-        return OneJobOut(_NO_REQUEST, job_out(self.wait(self.ledger.cancel(job_id))))
+    def cancel(self, job_id: str) -> SingleJobOut:
+        return SingleJobOut(_NO_REQUEST, job_out(self.wait(self.ledger.cancel(job_id))))
 
     def explain(self, key: str, *, scope: str, user: str | None) -> KeyOut:
         # An engine does not know whether its keys belong to users: whoever names one says so.
@@ -71,12 +71,12 @@ class EngineDoor(EngineQuotas, EngineWork, Door):
 
     def keys(self, *, scope: str | None, user: str | None, limit: int, cursor: str | None) -> KeysOut:
         page = self.wait(self.ledger.keys(scope=scope, user=user, cursor=cursor, limit=limit))
-        return KeysOut(_NO_REQUEST, [key_line_out(story) for story in page.stories], page.next)
+        return KeysOut(_NO_REQUEST, [key_summary_out(story) for story in page.histories], page.next)
 
     def _of_user(self, user: str) -> Ledger:
         caller = self.ledger._caller
         actor = Actor.parse(caller.actor)
-        return self.ledger.acting(tenant=caller.tenant, user=user, actor=actor, owns_keys=True)
+        return self.ledger.acting_as(tenant=caller.tenant, user=user, actor=actor, owns_keys=True)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)

@@ -8,70 +8,70 @@ from pathlib import Path
 from onejob.clock import SystemClock
 from onejob.core.lookup import LookUpJob
 from onejob.core.receipt import AnyReply
-from onejob.engine import Durability, caveat_of
-from onejob.engines import is_postgres, open_engine, public
+from onejob.engine import Durability, get_durability_warning
+from onejob.engines import is_postgres, open_engine, redact_password
 from onejob.errors import OnejobError
 from onejob.ids import new_job_id
-from onejob.settings import CommandLine
+from onejob.settings import CliSettings
 
-from .doctor_files import of_file, of_folder
-from .doctor_postgres import of_postgres
-from .doctor_server import of_server
-from .findings import Examination, Finding, Verdict, examination, fail, ok, show, warn
-from .reach import TENANT_DEFAULT, engine_url, server_of
-from .stores import file_of
+from .doctor_files import check_file, check_folder
+from .doctor_postgres import check_postgres
+from .doctor_server import check_server
+from .findings import CheckStatus, Examination, Finding, build_examination, fail, ok, render_examination, warn
+from .reach import TENANT_DEFAULT, build_server_client, engine_url
+from .stores import sqlite_file
 
-__all__ = ["examine", "show"]
+__all__ = ["examine", "render_examination"]
 
-_OFFSET_MS_MAX = 2000
+_ENGINE_OFFSET_MS_MAX = 2000
 
 
-def examine(options: Namespace, settings: CommandLine) -> Examination:
+def examine(options: Namespace, settings: CliSettings) -> Examination:
     if options.url is not None:
-        server = server_of(options, settings)
-        return examination(server.url, of_server(server))
+        server = build_server_client(options, settings)
+        return build_examination(server.url, check_server(server))
     url = engine_url(options, settings)
-    return examination(public(url), of_engine(url))
+    return build_examination(redact_password(url), check_engine(url))
 
 
-def of_engine(url: str) -> Iterator[Finding]:
-    file = file_of(url)
+def check_engine(url: str) -> Iterator[Finding]:
+    file = sqlite_file(url)
     if file is not None:
-        looked = list(of_store(file))
+        looked = list(check_sqlite_store(file))
         yield from looked
         # To open what is not sound could change what must first be looked at; to look makes no store.
-        if not _sound(looked) or not file.exists():
+        if not _none_failed(looked) or not file.exists():
             return
     if is_postgres(url):
-        yield from of_postgres(url)
+        yield from check_postgres(url)
     try:
-        durability, at, caveat = asyncio.run(_opened(url))
+        durability, at, caveat = asyncio.run(_probe_engine(url))
     except OnejobError as error:
         yield fail("engine", str(error))
         return
     yield ok("engine", "opens and answers")
-    yield _durability(durability)
+    yield _check_durability(durability)
     if caveat:
         yield warn("failover", *caveat.rsplit("; ", 1))
-    yield clock(at - SystemClock().wall_ms(), shared=is_postgres(url))
+    yield check_engine_clock(at - SystemClock().wall_ms(), shared=is_postgres(url))
 
 
-def of_store(file: Path) -> Iterator[Finding]:
-    around = list(of_folder(file.absolute().parent))
+def check_sqlite_store(file: Path) -> Iterator[Finding]:
+    around = list(check_folder(file.absolute().parent))
     yield from around
-    if not _sound(around):
+    if not _none_failed(around):
         return
     if file.exists():
-        yield from of_file(file)
+        yield from check_file(file)
     else:
         yield warn("store", f"there is none at {file} yet", "`onejob serve` or a submission makes it")
 
 
-def _sound(findings: list[Finding]) -> bool:
-    return all(one.verdict is not Verdict.FAIL for one in findings)
+def _none_failed(findings: list[Finding]) -> bool:
+    return all(one.verdict is not CheckStatus.FAIL for one in findings)
 
 
-async def _opened(url: str) -> tuple[Durability, int, str]:
+async def _probe_engine(url: str) -> tuple[Durability, int, str]:
     """Open the engine and ask it for something that is not there: the answer tells its time."""
     # To look makes no tables.
     engine = await open_engine(f"{url}{'&' if '?' in url else '?'}migrate=off" if is_postgres(url) else url)
@@ -79,20 +79,20 @@ async def _opened(url: str) -> tuple[Durability, int, str]:
         replies: list[AnyReply] = list(
             await engine.execute([LookUpJob(tenant=TENANT_DEFAULT, job_id=new_job_id())])
         )
-        return engine.durability, getattr(replies[0], "at", 0), caveat_of(engine)
+        return engine.durability, getattr(replies[0], "at", 0), get_durability_warning(engine)
     finally:
         await engine.aclose()
 
 
-def _durability(declared: Durability) -> Finding:
+def _check_durability(declared: Durability) -> Finding:
     if declared is Durability.PROCESS:
         return warn("durability", "process: all is lost when it ends", "use sqlite:///file.db for real work")
     return ok("durability", f"{declared}: an answer survives")
 
 
-def clock(offset_ms: int, *, shared: bool = False) -> Finding:
+def check_engine_clock(offset_ms: int, *, shared: bool = False) -> Finding:
     seconds = offset_ms / 1000
-    if abs(offset_ms) <= _OFFSET_MS_MAX:
+    if abs(offset_ms) <= _ENGINE_OFFSET_MS_MAX:
         return ok("clock", f"the engine's time and the wall clock differ by {seconds:+.3f} s")
     if shared:
         return warn(

@@ -9,106 +9,114 @@ from onejob.errors import OnejobError
 from .findings import Finding, fail, ok, warn
 
 if TYPE_CHECKING:  # the driver is optional
-    from onejob.engines.postgres.condition import Condition
+    from onejob.engines.postgres.condition import PostgresDiagnostics
 
 _VERSION_MIN = 140_000
-_MONITOR = "grant pg_monitor to the role that examines"
+_GRANT_MONITOR = "grant pg_monitor to the role that examines"
 
 
-def of_postgres(url: str) -> Iterator[Finding]:
-    from onejob.engines.postgres.condition import condition_of
+def check_postgres(url: str) -> Iterator[Finding]:
+    from onejob.engines.postgres.condition import diagnose
 
     try:
-        seen = asyncio.run(condition_of(url))
+        seen = asyncio.run(diagnose(url))
     except OnejobError:
         return  # whoever opens the engine next says why
-    yield _version(seen)
-    yield from _disk(seen)
-    yield from _standbys(seen)
-    yield _schema(seen)
-    yield _role(seen)
-    yield _connections(seen)
-    yield from _between(seen)
+    yield _check_version(seen)
+    yield from _check_durability_settings(seen)
+    yield from _check_standbys(seen)
+    yield _check_schema(seen)
+    yield _check_role(seen)
+    yield _check_connections(seen)
+    yield from _check_pooler(seen)
     if not seen.autovacuum:
         yield warn(
             "autovacuum", "off: expired keys are deleted, but their room is not used again", "set it to on"
         )
 
 
-def _version(seen: "Condition") -> Finding:
-    if seen.version < _VERSION_MIN:
-        return fail("server", f"PostgreSQL {seen.settings.version} is too old", "use 14 or later")
-    return ok("server", f"PostgreSQL {seen.settings.version}")
+def _check_version(diagnostics: "PostgresDiagnostics") -> Finding:
+    if diagnostics.version < _VERSION_MIN:
+        return fail("server", f"PostgreSQL {diagnostics.settings.version} is too old", "use 14 or later")
+    return ok("server", f"PostgreSQL {diagnostics.settings.version}")
 
 
-def _disk(seen: "Condition") -> Iterator[Finding]:
-    for wrong, act in seen.wrongs:
+def _check_durability_settings(diagnostics: "PostgresDiagnostics") -> Iterator[Finding]:
+    for wrong, act in diagnostics.violations:
         yield fail("promise", f"{wrong}: the engine refuses to serve", act)
-    if not seen.settings.full_page_writes:
+    if not diagnostics.settings.full_page_writes:
         yield warn(
             "pages",
             "full_page_writes is off: a crash of the machine may tear a page, and what was answered with it",
             "set it to on, unless the file system writes whole pages",
         )
-    if not seen.wrongs:
-        settings = seen.settings
+    if not diagnostics.violations:
+        settings = diagnostics.settings
         yield ok("promise", f"fsync is on, synchronous_commit is {settings.synchronous_commit}")
 
 
-def _standbys(seen: "Condition") -> Iterator[Finding]:
-    if seen.wal_level == "minimal":
+def _check_standbys(diagnostics: "PostgresDiagnostics") -> Iterator[Finding]:
+    if diagnostics.wal_level == "minimal":
         yield warn(
             "journal", "wal_level is minimal: no standby and no archive can follow", "set it to replica"
         )
-    if not seen.settings.waits:
+    if not diagnostics.settings.waits_for_standby:
         return  # what a failover may lose is said for every engine
-    names = seen.settings.standby_names
-    if seen.standbys is None:
+    names = diagnostics.settings.standby_names
+    if diagnostics.standbys is None:
         yield warn(
-            "standby", f"a commit waits for {names}; whether it is there, this role may not know", _MONITOR
+            "standby",
+            f"a commit waits for {names}; whether it is there, this role may not know",
+            _GRANT_MONITOR,
         )
-    elif not seen.standbys:
+    elif not diagnostics.standbys:
         yield fail(
             "standby", f"a commit waits for {names}, and none is attached: no answer is given", "attach one"
         )
     else:
-        yield ok("standby", f"a commit waits for {names}; attached: {seen.standbys}. Set it on every node")
+        yield ok(
+            "standby", f"a commit waits for {names}; attached: {diagnostics.standbys}. Set it on every node"
+        )
 
 
-def _schema(seen: "Condition") -> Finding:
-    if seen.schema > seen.newest:
-        return fail("schema", f"{seen.schema}, this program knows {seen.newest}", "upgrade the program")
-    if seen.schema < seen.newest:
+def _check_schema(diagnostics: "PostgresDiagnostics") -> Finding:
+    if diagnostics.schema_version > diagnostics.schema_version_known:
         return fail(
             "schema",
-            f"{seen.schema or 'none'}, this program needs {seen.newest}",
+            f"{diagnostics.schema_version}, this program knows {diagnostics.schema_version_known}",
+            "upgrade the program",
+        )
+    if diagnostics.schema_version < diagnostics.schema_version_known:
+        return fail(
+            "schema",
+            f"{diagnostics.schema_version or 'none'}, this program needs {diagnostics.schema_version_known}",
             "run `onejob migrate` as its owner",
         )
-    return ok("schema", f"{seen.schema}, which is the newest")
+    return ok("schema", f"{diagnostics.schema_version}, which is the newest")
 
 
-def _role(seen: "Condition") -> Finding:
-    if seen.lacking:
+def _check_role(diagnostics: "PostgresDiagnostics") -> Finding:
+    if diagnostics.missing_privileges:
         return fail(
             "role",
-            f"{seen.role} lacks rights ({'; '.join(seen.lacking)})",
+            f"{diagnostics.role} lacks rights ({'; '.join(diagnostics.missing_privileges)})",
             "grant it: docs/production.md says how",
         )
-    if seen.superuser:
+    if diagnostics.superuser:
         return warn(
             "role",
-            f"{seen.role} is a superuser: whoever takes the service over has the whole server",
+            f"{diagnostics.role} is a superuser: whoever takes the service over has the whole server",
             "serve as a role with the grants of docs/production.md, migrate as the owner",
         )
-    return ok("role", f"{seen.role} may do its work, and is no superuser")
+    return ok("role", f"{diagnostics.role} may do its work, and is no superuser")
 
 
-def _connections(seen: "Condition") -> Finding:
-    from onejob.engines.postgres.condition import CONNECTIONS_EACH
+def _check_connections(diagnostics: "PostgresDiagnostics") -> Finding:
+    from onejob.engines.postgres.condition import CONNECTIONS_PER_PROCESS
 
-    room = max(0, seen.connections_max - seen.connections_used) // CONNECTIONS_EACH
+    room = max(0, diagnostics.connections_max - diagnostics.connections_used) // CONNECTIONS_PER_PROCESS
     found = (
-        f"{seen.connections_used} of {seen.connections_max} are used; a process takes up to {CONNECTIONS_EACH}: "
+        f"{diagnostics.connections_used} of {diagnostics.connections_max} are used; a process takes up to {CONNECTIONS_PER_PROCESS}: "
         f"room for {room} more"
     )
     if room:
@@ -116,13 +124,15 @@ def _connections(seen: "Condition") -> Finding:
     return warn("connections", found, "raise max_connections, or put a pooler between and say pooled=on")
 
 
-def _between(seen: "Condition") -> Iterator[Finding]:
-    if seen.pooled:
+def _check_pooler(diagnostics: "PostgresDiagnostics") -> Iterator[Finding]:
+    if diagnostics.pooled:
         heard = (
-            "notices are heard past it" if seen.hears else "nothing is heard, so waiters for a held key poll"
+            "notices are heard past it"
+            if diagnostics.can_listen
+            else "nothing is heard, so waiters for a held key poll"
         )
         yield ok("pooler", f"pooled=on: no statement is kept; {heard}")
-    elif seen.behind:
+    elif diagnostics.is_proxied:
         yield warn(
             "pooler",
             "the server is behind another address: if that is a pooler in transaction mode, statements will fail",

@@ -5,19 +5,19 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 from onejob.clock import SystemClock
-from onejob.core.moment import ms_of
+from onejob.core.moment import to_ms
 from onejob.errors import OnejobError
 
-from .calls import Said, Server
+from .calls import ServerClient, ServerReply
 from .findings import Finding, fail, ok, warn
 
-_OFFSET_SECONDS_MAX = 5
-_NEAR = ("127.0.0.1", "::1", "localhost")
+_SERVER_OFFSET_SECONDS_MAX = 5
+_LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
-def of_server(server: Server) -> Iterator[Finding]:
+def check_server(server: ServerClient) -> Iterator[Finding]:
     try:
-        said = server.once("GET", "/healthz")
+        said = server.send_once("GET", "/healthz")
     except OnejobError as error:
         yield fail("server", str(error))
         return
@@ -27,16 +27,16 @@ def of_server(server: Server) -> Iterator[Finding]:
         )
         return
     yield ok("server", "lives")
-    yield _ready(server)
-    yield _credential(server)
-    yield clock(said)
-    if not server.secure and server.host not in _NEAR:
+    yield _check_readiness(server)
+    yield _check_credential(server)
+    yield check_server_clock(said)
+    if not server.secure and server.host not in _LOOPBACK_HOSTS:
         yield warn("transport", "http: API keys and inputs travel in clear", "put TLS in front, use https")
 
 
-def _ready(server: Server) -> Finding:
+def _check_readiness(server: ServerClient) -> Finding:
     try:
-        said = server.once("GET", "/readyz")
+        said = server.send_once("GET", "/readyz")
     except OnejobError as error:
         return fail("ready", str(error))
     if said.status == 200:
@@ -44,23 +44,23 @@ def _ready(server: Server) -> Finding:
     return fail("ready", f"/readyz answered {said.status}", "run `onejob doctor` on its engine, read its log")
 
 
-def _credential(server: Server) -> Finding:
+def _check_credential(server: ServerClient) -> Finding:
     try:
-        server.ask("GET", "/api/jobs?limit=1", repeat=True)
+        server.send("GET", "/api/jobs?limit=1", repeat=True)
     except OnejobError as error:
         return fail("credential", str(error))
     return ok("credential", "may read jobs")
 
 
-def clock(said: Said) -> Finding:
+def check_server_clock(response: ServerReply) -> Finding:
     try:
-        theirs = parsedate_to_datetime(said.headers["date"])
+        theirs = parsedate_to_datetime(response.headers["date"])
     except (KeyError, ValueError):
         return warn("clock", "the server tells no time", "see whether a proxy removes the Date header")
     if theirs.tzinfo is None:
         theirs = theirs.replace(tzinfo=UTC)
-    seconds = (SystemClock().wall_ms() - ms_of(theirs)) / 1000
-    if abs(seconds) <= _OFFSET_SECONDS_MAX:
+    seconds = (SystemClock().wall_ms() - to_ms(theirs)) / 1000
+    if abs(seconds) <= _SERVER_OFFSET_SECONDS_MAX:
         return ok("clock", "agrees with the clock here")
     return warn(
         "clock", f"the clock here differs by {seconds:+.0f} s", "set both by NTP; jobs follow the server's"

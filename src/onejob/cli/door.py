@@ -7,15 +7,15 @@ from msgspec import Struct
 
 from onejob.core.states import JobState
 from onejob.http.sequence_wire import ClientStateOut, SequenceOut
-from onejob.http.wire import IdempotencyOut, JobOut, JobsOut, KeyOut, KeysOut, OneJobOut, WarningOut
+from onejob.http.wire import IdempotencyOut, JobOut, JobsOut, KeyOut, KeysOut, SingleJobOut, WarningOut
 from onejob.intake import Submission
 from onejob.sequences import SequencedSubmission
 
-from .quota_doors import QuotaDoor
-from .work_doors import WorkDoor
+from .quota_doors import QuotaBackend
+from .work_doors import WorkBackend
 
 
-class Submitted(Struct, frozen=True, rename="camel", omit_defaults=True):
+class SubmitResult(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A submission's answer; the id is there even where the job is not ours to show."""
 
     job_id: str
@@ -24,20 +24,20 @@ class Submitted(Struct, frozen=True, rename="camel", omit_defaults=True):
     warnings: list[WarningOut] = []
 
 
-class Door(QuotaDoor, WorkDoor, Protocol):
-    def submit(self, submission: Submission) -> Submitted: ...
+class Backend(QuotaBackend, WorkBackend, Protocol):
+    def submit(self, submission: Submission) -> SubmitResult: ...
 
-    def submit_sequence(self, said: SequencedSubmission) -> SequenceOut: ...
+    def submit_sequence(self, submission: SequencedSubmission) -> SequenceOut: ...
 
     def client_state(self, client_id: str, *, scope: str) -> ClientStateOut: ...
 
-    def job(self, job_id: str) -> OneJobOut: ...
+    def job(self, job_id: str) -> SingleJobOut: ...
 
     def jobs(
         self, *, state: JobState | None, type: str | None, user: str | None, limit: int, cursor: str | None
     ) -> JobsOut: ...
 
-    def cancel(self, job_id: str) -> OneJobOut: ...
+    def cancel(self, job_id: str) -> SingleJobOut: ...
 
     def explain(self, key: str, *, scope: str, user: str | None) -> KeyOut: ...
 

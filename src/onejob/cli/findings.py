@@ -5,11 +5,11 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from .screen import Screen, clean
+from .screen import Screen, sanitize
 from .trouble import DONE, FAILED
 
 
-class Verdict(StrEnum):
+class CheckStatus(StrEnum):
     OK = "ok"
     WARN = "warn"
     FAIL = "fail"
@@ -17,7 +17,7 @@ class Verdict(StrEnum):
 
 class Finding(Struct, frozen=True, rename="camel"):
     check: str
-    verdict: Verdict
+    verdict: CheckStatus
     found: str
     act: str = ""
 
@@ -32,31 +32,31 @@ class Examination(Struct, frozen=True, rename="camel"):
         return DONE if self.healthy else FAILED
 
 
-_STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "red"}
+_STYLES = {CheckStatus.OK: "green", CheckStatus.WARN: "yellow", CheckStatus.FAIL: "red"}
 
 
 def ok(check: str, found: str) -> Finding:
-    return Finding(check, Verdict.OK, found)
+    return Finding(check, CheckStatus.OK, found)
 
 
 def warn(check: str, found: str, act: str) -> Finding:
-    return Finding(check, Verdict.WARN, found, act)
+    return Finding(check, CheckStatus.WARN, found, act)
 
 
 def fail(check: str, found: str, act: str = "") -> Finding:
-    return Finding(check, Verdict.FAIL, found, act)
+    return Finding(check, CheckStatus.FAIL, found, act)
 
 
-def examination(examined: str, findings: Iterator[Finding]) -> Examination:
+def build_examination(examined: str, findings: Iterator[Finding]) -> Examination:
     all_of = list(findings)
-    return Examination(examined, all(one.verdict is not Verdict.FAIL for one in all_of), all_of)
+    return Examination(examined, all(one.verdict is not CheckStatus.FAIL for one in all_of), all_of)
 
 
-def show(screen: Screen, answer: Examination) -> str:
+def render_examination(screen: Screen, answer: Examination) -> str:
     width = max(len(one.check) for one in answer.findings)
-    lines = [f"examined {clean(answer.examined)}"]
+    lines = [f"examined {sanitize(answer.examined)}"]
     for one in answer.findings:
         verdict = screen.paint(_STYLES[one.verdict], one.verdict.ljust(4))
         act = f"; {one.act}" if one.act else ""
-        lines.append(f"  {verdict}  {one.check.ljust(width)}  {clean(one.found + act)}")
+        lines.append(f"  {verdict}  {one.check.ljust(width)}  {sanitize(one.found + act)}")
     return "\n".join(lines)

@@ -4,23 +4,23 @@ import asyncio
 
 from msgspec import Struct
 
-from onejob.engines import migrate, public
+from onejob.engines import migrate, redact_password
 
-from .screen import Screen, clean
+from .screen import Screen, sanitize
 
 
-class Migrated(Struct, frozen=True, rename="camel"):
+class MigrationOut(Struct, frozen=True, rename="camel"):
     engine: str
     before: int
     schema: int
 
 
-def perform(url: str) -> Migrated:
+def run_migrate(url: str) -> MigrationOut:
     before, after = asyncio.run(migrate(url))
-    return Migrated(public(url), before, after)
+    return MigrationOut(redact_password(url), before, after)
 
 
-def show(_: Screen, answer: Migrated) -> str:
+def render_migration(_: Screen, answer: MigrationOut) -> str:
     if answer.before == answer.schema:
-        return f"{clean(answer.engine)} has schema {answer.schema}, which is the newest"
-    return f"{clean(answer.engine)} was brought from schema {answer.before} to {answer.schema}"
+        return f"{sanitize(answer.engine)} has schema {answer.schema}, which is the newest"
+    return f"{sanitize(answer.engine)} was brought from schema {answer.before} to {answer.schema}"

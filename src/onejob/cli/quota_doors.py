@@ -9,13 +9,13 @@ import msgspec
 from msgspec import json
 from msgspec.structs import replace
 
-from onejob.core.identity import slot_tally
+from onejob.core.identity import usage_id_of_reservation
 from onejob.core.limits import Limits
 from onejob.core.states import SlotState
 from onejob.http.quota_wire import (
     QuotaOut,
+    ReservationSettledOut,
     ReservationsOut,
-    SettledOut,
     TenantQuotaOut,
     UsageOut,
     limits_out,
@@ -27,13 +27,13 @@ from onejob.http.quota_wire import (
 from onejob.ledger import Ledger
 from onejob.quotas import user_name
 
-from .calls import Said, Server
+from .calls import ServerClient, ServerReply
 
 T = TypeVar("T")
 _NO_REQUEST = ""
 
 
-class QuotaDoor(Protocol):
+class QuotaBackend(Protocol):
     """The part of a door that is about quotas."""
 
     def quota(self, user: str) -> QuotaOut: ...
@@ -48,7 +48,7 @@ class QuotaDoor(Protocol):
 
     def reservations(self, user: str | None) -> ReservationsOut: ...
 
-    def release(self, reservation_id: str) -> SettledOut: ...
+    def release(self, reservation_id: str) -> ReservationSettledOut: ...
 
 
 class EngineQuotas(ABC):
@@ -77,29 +77,29 @@ class EngineQuotas(ABC):
         found = self.wait(self.ledger.reservations(user))
         return ReservationsOut(_NO_REQUEST, [reservation_out(slot) for slot in found])
 
-    def release(self, reservation_id: str) -> SettledOut:
+    def release(self, reservation_id: str) -> ReservationSettledOut:
         self.wait(self.ledger.release_reservation(reservation_id))
-        return SettledOut(_NO_REQUEST, reservation_id, SlotState.RELEASED)
+        return ReservationSettledOut(_NO_REQUEST, reservation_id, SlotState.RELEASED)
 
 
 class ServerQuotas(ABC):
     """Each of these changes nothing more when it is repeated."""
 
-    _server: Server
+    _server: ServerClient
 
     @abstractmethod
     def _get(self, path: str, kind: type[T], **query: object) -> T: ...
 
     @abstractmethod
-    def _read(self, said: Said, kind: type[T]) -> T: ...
+    def _read(self, said: ServerReply, kind: type[T]) -> T: ...
 
     def quota(self, user: str) -> QuotaOut:
-        return self._get(_path(user), QuotaOut)
+        return self._get(_quota_path(user), QuotaOut)
 
     def set_quota(self, user: str, limits: Limits) -> QuotaOut:
         if limits == Limits():
-            return self._read(self._server.ask("DELETE", _path(user), repeat=True), QuotaOut)
-        return self._put(_path(user), limits_out(limits), QuotaOut)
+            return self._read(self._server.send("DELETE", _quota_path(user), repeat=True), QuotaOut)
+        return self._put(_quota_path(user), limits_out(limits), QuotaOut)
 
     def tenant_quota(self) -> TenantQuotaOut:
         return self._get("/api/quotas", TenantQuotaOut)
@@ -115,14 +115,14 @@ class ServerQuotas(ABC):
     def reservations(self, user: str | None) -> ReservationsOut:
         return self._get("/api/reservations", ReservationsOut, user=user)
 
-    def release(self, reservation_id: str) -> SettledOut:
-        slot_tally("", reservation_id)  # checked here, as an engine would
+    def release(self, reservation_id: str) -> ReservationSettledOut:
+        usage_id_of_reservation("", reservation_id)  # checked here, as an engine would
         path = f"/api/reservations/{reservation_id}/release"
-        return self._read(self._server.ask("POST", path, repeat=True), SettledOut)
+        return self._read(self._server.send("POST", path, repeat=True), ReservationSettledOut)
 
     def _put(self, path: str, body: Any, kind: type[T]) -> T:
-        return self._read(self._server.ask("PUT", path, json.encode(body), repeat=True), kind)
+        return self._read(self._server.send("PUT", path, json.encode(body), repeat=True), kind)
 
 
-def _path(user: str) -> str:
+def _quota_path(user: str) -> str:
     return f"/api/quotas/{quote(user_name(user), safe='')}"

@@ -6,19 +6,25 @@ from typing import Any
 
 from onejob.core.limits import LIMIT_MAX, CostAction, Period
 
-Make = Callable[[Any, str, str, str], ArgumentParser]
+MakeCommand = Callable[[Any, str, str, str], ArgumentParser]
 
 
-def add(commands: Any, make: Make, reach: Callable[[ArgumentParser], None]) -> None:
-    _quota(commands, make, reach)
-    command = make(commands, "usage", "Show what a user holds, spends and may.", "onejob usage --user 42")
+def add_quota_commands(
+    commands: Any, make_command: MakeCommand, add_target: Callable[[ArgumentParser], None]
+) -> None:
+    _add_quota(commands, make_command, add_target)
+    command = make_command(
+        commands, "usage", "Show what a user holds, spends and may.", "onejob usage --user 42"
+    )
     command.add_argument("--user", metavar="NAME", help="whose; default: the own")
-    reach(command)
-    _reservations(commands, make, reach)
+    add_target(command)
+    _add_reservations(commands, make_command, add_target)
 
 
-def _quota(commands: Any, make: Make, reach: Callable[[ArgumentParser], None]) -> None:
-    group = make(
+def _add_quota(
+    commands: Any, make_command: MakeCommand, add_target: Callable[[ArgumentParser], None]
+) -> None:
+    group = make_command(
         commands,
         "quota",
         "Set, show and clear the limits of a user, or of a tenant's users.",
@@ -34,14 +40,14 @@ def _quota(commands: Any, make: Make, reach: Callable[[ArgumentParser], None]) -
         "clear": ("Take limits away.", ""),
     }
     for act, (text, words) in texts.items():
-        command = make(acts, act, text, f"onejob quota {act} 42 {words}".rstrip())
-        _whose(command)
+        command = make_command(acts, act, text, f"onejob quota {act} 42 {words}".rstrip())
+        _add_quota_owner(command)
         if act == "set":
-            _limits(command)
-        reach(command)
+            _add_limit_arguments(command)
+        add_target(command)
 
 
-def _whose(command: ArgumentParser) -> None:
+def _add_quota_owner(command: ArgumentParser) -> None:
     command.add_argument("user", nargs="?", metavar="USER", help="the user; or one of the next two")
     one = command.add_mutually_exclusive_group()
     one.add_argument(
@@ -52,14 +58,14 @@ def _whose(command: ArgumentParser) -> None:
     )
 
 
-def _limits(command: ArgumentParser) -> None:
+def _add_limit_arguments(command: ArgumentParser) -> None:
     counts = {
         "--max-concurrent": "live jobs and reservations at a time; 0: none",
         "--per-hour": "new jobs in any hour",
         "--per-day": "new jobs in any day",
     }
     for name, text in counts.items():
-        command.add_argument(name, type=_count, metavar="N", help=text)
+        command.add_argument(name, type=_parse_count, metavar="N", help=text)
     command.add_argument("--cost", metavar="AMOUNT", help="money in a period, as 100 or 12.50")
     command.add_argument(
         "--period",
@@ -77,23 +83,27 @@ def _limits(command: ArgumentParser) -> None:
     )
 
 
-def _reservations(commands: Any, make: Make, reach: Callable[[ArgumentParser], None]) -> None:
-    group = make(
+def _add_reservations(
+    commands: Any, make_command: MakeCommand, add_target: Callable[[ArgumentParser], None]
+) -> None:
+    group = make_command(
         commands,
         "reservations",
         "List reservations, and release them.",
         "onejob reservations list --user 42",
     )
     acts = group.add_subparsers(dest="act", required=True, metavar="ACT", title="acts")
-    listing = make(acts, "list", "List reservations, oldest first.", "onejob reservations list --user 42")
+    listing = make_command(
+        acts, "list", "List reservations, oldest first.", "onejob reservations list --user 42"
+    )
     listing.add_argument("--user", metavar="NAME", help="whose; default: the own")
-    reach(listing)
-    release = make(acts, "release", "Free a slot.", "onejob reservations release ID")
+    add_target(listing)
+    release = make_command(acts, "release", "Free a slot.", "onejob reservations release ID")
     release.add_argument("id", metavar="ID", help="as `onejob reservations list` shows it")
-    reach(release)
+    add_target(release)
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text[:11]) <= LIMIT_MAX):
         raise ArgumentTypeError(f"{text!r} is no limit; write a whole number from 0 to {LIMIT_MAX}")
     return int(text)

@@ -8,25 +8,25 @@ from onejob.core.invalid import Invalid
 from onejob.core.limits import CostLimit, Limits
 from onejob.http.quota_wire import (
     CostLimitOut,
-    EffectiveOut,
+    EffectiveLimitsOut,
     LimitsOut,
     QuotaOut,
+    ReservationSettledOut,
     ReservationsOut,
-    SettledOut,
     TenantQuotaOut,
     UsageOut,
 )
 
-from .quota_doors import QuotaDoor
-from .screen import Screen, clean
-from .show import pairs, table
+from .quota_doors import QuotaBackend
+from .screen import Screen, sanitize
+from .show import field_lines, table_lines
 
 
-def quota(options: Namespace) -> Callable[[QuotaDoor], QuotaOut | TenantQuotaOut]:
+def quota(options: Namespace) -> Callable[[QuotaBackend], QuotaOut | TenantQuotaOut]:
     user, half, act = options.user, options.half, options.act
     if (user is None) == (half is None):
         raise Invalid("user", "name a user, or --default or --ceiling; one of them")
-    limits = _limits(options) if act == "set" else Limits()
+    limits = _parse_limits(options) if act == "set" else Limits()
     if act == "set" and limits == Limits():
         raise Invalid("limits", "name a limit to set, or take all away with `onejob quota clear`")
     if user is not None:
@@ -34,91 +34,93 @@ def quota(options: Namespace) -> Callable[[QuotaDoor], QuotaOut | TenantQuotaOut
     return lambda door: door.tenant_quota() if act == "show" else door.set_tenant_quota(half, limits)
 
 
-def usage(options: Namespace) -> Callable[[QuotaDoor], UsageOut]:
+def usage(options: Namespace) -> Callable[[QuotaBackend], UsageOut]:
     return lambda door: door.usage(options.user)
 
 
-def reservations(options: Namespace) -> Callable[[QuotaDoor], ReservationsOut | SettledOut]:
+def reservations(options: Namespace) -> Callable[[QuotaBackend], ReservationsOut | ReservationSettledOut]:
     if options.act == "release":
         return lambda door: door.release(options.id)
     return lambda door: door.reservations(options.user)
 
 
-def show(screen: Screen, answer: QuotaOut | TenantQuotaOut) -> str:
+def render_quota(screen: Screen, answer: QuotaOut | TenantQuotaOut) -> str:
     if isinstance(answer, TenantQuotaOut):
         return "\n".join(
             [
                 "default of users without their own",
-                *pairs(screen, _rows(answer.default)),
+                *field_lines(screen, _limit_rows(answer.default)),
                 "ceiling over all users",
-                *pairs(screen, _rows(answer.ceiling)),
+                *field_lines(screen, _limit_rows(answer.ceiling)),
             ]
         )
-    head = f"limits of {screen.paint('bold', clean(answer.user))}"
-    lines = [head, *pairs(screen, _rows(answer.limits))]
-    return "\n".join([*lines, "what holds, with the tenant's", *pairs(screen, _rows(answer.effective))])
+    head = f"limits of {screen.paint('bold', sanitize(answer.user))}"
+    lines = [head, *field_lines(screen, _limit_rows(answer.limits))]
+    return "\n".join(
+        [*lines, "what holds, with the tenant's", *field_lines(screen, _limit_rows(answer.effective))]
+    )
 
 
-def show_usage(screen: Screen, answer: UsageOut) -> str:
+def render_usage(screen: Screen, answer: UsageOut) -> str:
     limits, money = answer.limits, answer.money
-    spent = ", ".join(f"{amount} this {word}" for word, amount in _spent(answer))
+    spent = ", ".join(f"{amount} this {word}" for word, amount in _spent_by_period(answer))
     rows = [
         (
             "slots",
-            f"{_of(answer.used, limits.max_concurrent)}: {answer.live} live, {answer.reserved} reserved",
+            f"{_format_used(answer.used, limits.max_concurrent)}: {answer.live} live, {answer.reserved} reserved",
         ),
-        ("last hour", _of(answer.last_hour, limits.jobs_per_hour)),
-        ("last day", _of(answer.last_day, limits.jobs_per_day)),
+        ("last hour", _format_used(answer.last_hour, limits.jobs_per_hour)),
+        ("last day", _format_used(answer.last_day, limits.jobs_per_day)),
         ("money", f"{money.held} held, spent {spent}"),
-        *(("limit", _cost(cost)) for cost in limits.cost_limits),
+        *(("limit", _format_cost_limit(cost)) for cost in limits.cost_limits),
     ]
-    return "\n".join([f"usage of {screen.paint('bold', clean(answer.user))}", *pairs(screen, rows)])
+    return "\n".join([f"usage of {screen.paint('bold', sanitize(answer.user))}", *field_lines(screen, rows)])
 
 
-def show_reservations(screen: Screen, answer: ReservationsOut | SettledOut) -> str:
-    if isinstance(answer, SettledOut):
+def render_reservations(screen: Screen, answer: ReservationsOut | ReservationSettledOut) -> str:
+    if isinstance(answer, ReservationSettledOut):
         return f"{answer.state} {answer.id}"
     if not answer.reservations:
         return "no reservations"
     rows = [
-        (one.id, one.state, screen.time(one.expires_at), one.job_id or "", clean(one.user))
+        (one.id, one.state, screen.time(one.expires_at), one.job_id or "", sanitize(one.user))
         for one in answer.reservations
     ]
-    return "\n".join(table(screen, ("RESERVATION", "STATE", "UNTIL", "JOB", "USER"), rows))
+    return "\n".join(table_lines(screen, ("RESERVATION", "STATE", "UNTIL", "JOB", "USER"), rows))
 
 
-def _limits(options: Namespace) -> Limits:
+def _parse_limits(options: Namespace) -> Limits:
     cost = None
     if options.cost is not None:
         cost = CostLimit.of(options.cost, options.period, options.action)
     return Limits(options.max_concurrent, options.per_hour, options.per_day, cost)
 
 
-def _rows(limits: LimitsOut | EffectiveOut) -> list[tuple[str, str]]:
+def _limit_rows(limits: LimitsOut | EffectiveLimitsOut) -> list[tuple[str, str]]:
     counts = {
         "at a time": limits.max_concurrent,
         "per hour": limits.jobs_per_hour,
         "per day": limits.jobs_per_day,
     }
     rows = [(name, str(count)) for name, count in counts.items() if count is not None]
-    rows += [("cost", _cost(cost)) for cost in _costs(limits)]
+    rows += [("cost", _format_cost_limit(cost)) for cost in _cost_limits(limits)]
     return rows or [("limits", "none")]
 
 
-def _costs(limits: LimitsOut | EffectiveOut) -> list[CostLimitOut]:
-    if isinstance(limits, EffectiveOut):
+def _cost_limits(limits: LimitsOut | EffectiveLimitsOut) -> list[CostLimitOut]:
+    if isinstance(limits, EffectiveLimitsOut):
         return limits.cost_limits
     return [] if limits.cost_limit is None else [limits.cost_limit]
 
 
-def _cost(cost: CostLimitOut) -> str:
+def _format_cost_limit(cost: CostLimitOut) -> str:
     return f"{cost.amount} a {cost.period}, then {cost.action}"
 
 
-def _spent(answer: UsageOut) -> Iterator[tuple[str, Any]]:
+def _spent_by_period(answer: UsageOut) -> Iterator[tuple[str, Any]]:
     for word in ("day", "week", "month"):
         yield word, getattr(answer.money.spent, word)
 
 
-def _of(used: int, limit: int | None) -> str:
+def _format_used(used: int, limit: int | None) -> str:
     return f"{used} of {'any number' if limit is None else limit}"

@@ -4,14 +4,14 @@ import argparse
 
 from onejob.errors import StoreRefused
 from onejob.http.answers import error_out
-from onejob.http.problems import Problem, problem, problem_of
-from onejob.settings import service_config
+from onejob.http.problems import Problem, problem, to_problem
+from onejob.settings import load_service_config
 
-from .screen import complain, machine, write
-from .trouble import DONE, UNAVAILABLE, WRONG
+from .screen import print_error, to_json, write
+from .trouble import DONE, UNAVAILABLE, USAGE_ERROR
 
 
-def arguments(command: argparse.ArgumentParser) -> None:
+def add_serve_arguments(command: argparse.ArgumentParser) -> None:
     # Without a default: what is not said here may be said by a variable or the file.
     command.add_argument("--host", help="default: 127.0.0.1; another one needs authentication")
     command.add_argument("--port", type=int, help="default: 8001; 0: any that is free")
@@ -30,23 +30,23 @@ def workers(text: str) -> int | str:
 def serve(options: argparse.Namespace) -> int:
     """Runs until it is told to stop; the exit code."""
     from onejob.http.serve import run  # the service's own dependencies are optional
-    from onejob.worker.loading import app_of
+    from onejob.worker.loading import load_app
 
     said = {name: getattr(options, name) for name in ("host", "port", "engine", "workers")}
     said["log_format"] = "json" if options.json else None
     try:
-        app = None if options.app is None else app_of(options.app)
-        run(service_config(options.config, overrides=said), app=app, concurrency=options.concurrency)
+        app = None if options.app is None else load_app(options.app)
+        run(load_service_config(options.config, overrides=said), app=app, concurrency=options.concurrency)
     except StoreRefused as error:
-        return _failed(options, problem_of(error), WRONG)
+        return _report_failure(options, to_problem(error), USAGE_ERROR)
     except OSError as error:
         message = f"{error.strerror or error}; choose another address, or end what has it"
-        return _failed(options, problem("SERVICE_UNAVAILABLE", message), UNAVAILABLE)
+        return _report_failure(options, problem("SERVICE_UNAVAILABLE", message), UNAVAILABLE)
     return DONE
 
 
-def _failed(options: argparse.Namespace, found: Problem, code: int) -> int:
+def _report_failure(options: argparse.Namespace, found: Problem, code: int) -> int:
     if options.json:
-        write(machine({"error": error_out(found)}))
-    complain(found.message)
+        write(to_json({"error": error_out(found)}))
+    print_error(found.message)
     return code

@@ -7,14 +7,14 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from onejob.core.client_views import SequenceOutcome
-from onejob.core.history import FIRST_MAX
+from onejob.core.history import FIRST_EVENTS_MAX
 from onejob.core.key import SEQUENCE_MAX
 from onejob.core.states import IdempotencyStatus, JobState
 from onejob.http.sequence_wire import ClientStateOut, SequenceOut
-from onejob.http.wire import JobOut, JobsOut, KeyOut, KeysOut, OneJobOut
+from onejob.http.wire import JobOut, JobsOut, KeyOut, KeysOut, SingleJobOut
 
-from .door import Submitted
-from .screen import Screen, clean
+from .door import SubmitResult
+from .screen import Screen, sanitize
 
 _STATE_STYLES: dict[str, str] = {
     JobState.RUNNING: "blue",
@@ -27,55 +27,57 @@ _STATE_STYLES: dict[str, str] = {
 }
 
 
-def submitted(screen: Screen, answer: Submitted | SequenceOut) -> str:
+def render_submission(screen: Screen, answer: SubmitResult | SequenceOut) -> str:
     if isinstance(answer, SequenceOut):
-        return number(screen, answer)
+        return render_sequence(screen, answer)
     outcome = answer.idempotency.outcome
     style = "green" if outcome == "created" else "cyan"
-    lines = [f"{screen.paint(style, outcome)} job {screen.paint('bold', clean(answer.job_id))}"]
-    rows = [("state", state(screen, answer.job.state))] if answer.job else []
+    lines = [f"{screen.paint(style, outcome)} job {screen.paint('bold', sanitize(answer.job_id))}"]
+    rows = [("state", paint_state(screen, answer.job.state))] if answer.job else []
     if answer.idempotency.key is not None:
-        rows.append(("key", _key(answer.idempotency.key, answer.idempotency.scope)))
+        rows.append(("key", _key_in_scope(answer.idempotency.key, answer.idempotency.scope)))
     if answer.idempotency.expires_at is not None:
         rows.append(("window", f"until {screen.time_ago(answer.idempotency.expires_at)}"))
-    rows += [("warning", screen.paint("yellow", clean(one.message))) for one in answer.warnings]
-    return "\n".join(lines + pairs(screen, rows))
+    rows += [("warning", screen.paint("yellow", sanitize(one.message))) for one in answer.warnings]
+    return "\n".join(lines + field_lines(screen, rows))
 
 
-def number(screen: Screen, answer: SequenceOut) -> str:
+def render_sequence(screen: Screen, answer: SequenceOut) -> str:
     style = "green" if answer.outcome is SequenceOutcome.COMMITTED else "cyan"
     head = (
         f"{screen.paint(style, answer.outcome)} number {screen.paint('bold', str(answer.assigned_sequence))}"
     )
-    rows = [("job", _job(screen, one)) for one in answer.jobs]
+    rows = [("job", _job_line(screen, one)) for one in answer.jobs]
     rows += [
-        ("client", f"{clean(answer.client_id)} in scope {clean(answer.scope)}"),
-        ("key", clean(answer.key)),
+        ("client", f"{sanitize(answer.client_id)} in scope {sanitize(answer.scope)}"),
+        ("key", sanitize(answer.key)),
     ]
     if answer.expires_at is not None:
         rows.append(("window", f"until {screen.time_ago(answer.expires_at)}"))
-    return "\n".join([head, *pairs(screen, rows)])
+    return "\n".join([head, *field_lines(screen, rows)])
 
 
-def client_state(screen: Screen, answer: ClientStateOut) -> str:
+def render_client_state(screen: Screen, answer: ClientStateOut) -> str:
     last = answer.last_committed_sequence
     seen = "never" if answer.last_seen is None else screen.time_ago(answer.last_seen)
     rows = [
-        ("scope", clean(answer.scope)),
+        ("scope", sanitize(answer.scope)),
         ("last", str(last)),
         ("next", str(last + 1) if last < SEQUENCE_MAX else "none: choose another client id"),
         ("seen", seen),
     ]
-    return "\n".join([f"client {screen.paint('bold', clean(answer.client_id))}", *pairs(screen, rows)])
+    return "\n".join(
+        [f"client {screen.paint('bold', sanitize(answer.client_id))}", *field_lines(screen, rows)]
+    )
 
 
-def job(screen: Screen, answer: OneJobOut) -> str:
+def render_job(screen: Screen, answer: SingleJobOut) -> str:
     one = answer.job
-    head = f"job {screen.paint('bold', one.id)} {state(screen, one.state)}"
+    head = f"job {screen.paint('bold', one.id)} {paint_state(screen, one.state)}"
     rows = [
-        ("type", clean(one.type)),
-        ("key", "none" if one.key is None else _key(one.key, one.scope)),
-        ("by", f"{clean(one.actor)} for user {clean(one.user)}"),
+        ("type", sanitize(one.type)),
+        ("key", "none" if one.key is None else _key_in_scope(one.key, one.scope)),
+        ("by", f"{sanitize(one.actor)} for user {sanitize(one.user)}"),
         ("created", screen.time_ago(one.created_at)),
         ("changed", screen.time_ago(one.changed_at) if one.changed_at != one.created_at else ""),
         ("started", screen.time_ago(one.started_at) if one.started_at else ""),
@@ -84,37 +86,37 @@ def job(screen: Screen, answer: OneJobOut) -> str:
         ("delivery", one.delivery.value),
         ("priority", str(one.priority) if one.priority else ""),
         ("attempts", str(one.attempts)),
-        ("progress", clean(_said(one.progress))),
-        ("labels", clean(" ".join(f"{name}={value}" for name, value in one.labels.items()))),
-        ("error", screen.paint("red", clean(one.error)) if one.error else ""),
+        ("progress", sanitize(_progress_text(one.progress))),
+        ("labels", sanitize(" ".join(f"{name}={value}" for name, value in one.labels.items()))),
+        ("error", screen.paint("red", sanitize(one.error)) if one.error else ""),
     ]
-    return "\n".join([head, *pairs(screen, rows)])
+    return "\n".join([head, *field_lines(screen, rows)])
 
 
-def jobs(screen: Screen, answer: JobsOut) -> str:
+def render_jobs(screen: Screen, answer: JobsOut) -> str:
     rows = [
-        (one.id, one.state, screen.time(one.created_at), clean(one.type), clean(one.key or ""))
+        (one.id, one.state, screen.time(one.created_at), sanitize(one.type), sanitize(one.key or ""))
         for one in answer.jobs
     ]
-    lines = table(screen, ("JOB", "STATE", "CREATED", "TYPE", "KEY"), rows) if rows else ["no jobs"]
+    lines = table_lines(screen, ("JOB", "STATE", "CREATED", "TYPE", "KEY"), rows) if rows else ["no jobs"]
     if answer.next is not None:
-        lines.append(screen.paint("dim", f"more: --cursor {clean(answer.next)}"))
+        lines.append(screen.paint("dim", f"more: --cursor {sanitize(answer.next)}"))
     return "\n".join(lines)
 
 
-def story(screen: Screen, answer: KeyOut) -> str:
-    head = f"key {screen.paint('bold', clean(answer.key))} {state(screen, answer.status)}"
+def render_key_history(screen: Screen, answer: KeyOut) -> str:
+    head = f"key {screen.paint('bold', sanitize(answer.key))} {paint_state(screen, answer.status)}"
     rows = [
-        ("scope", clean(answer.scope)),
-        ("job", _job(screen, answer.job) if answer.job else "none"),
-        ("by", f"{clean(answer.actor)} for user {clean(answer.user)}"),
+        ("scope", sanitize(answer.scope)),
+        ("job", _job_line(screen, answer.job) if answer.job else "none"),
+        ("by", f"{sanitize(answer.actor)} for user {sanitize(answer.user)}"),
         ("hits", str(answer.hits)),
         ("conflicts", screen.paint("yellow" if answer.conflicts else "", str(answer.conflicts))),
     ]
-    return "\n".join([head, *pairs(screen, rows), "", *timeline(screen, answer)])
+    return "\n".join([head, *field_lines(screen, rows), "", *timeline_lines(screen, answer)])
 
 
-def keys(screen: Screen, answer: KeysOut) -> str:
+def render_keys(screen: Screen, answer: KeysOut) -> str:
     rows = [
         (
             one.status,
@@ -122,55 +124,57 @@ def keys(screen: Screen, answer: KeysOut) -> str:
             str(one.hits),
             str(one.conflicts),
             one.job.id if one.job else "",
-            clean(one.scope),
-            clean(one.key),
+            sanitize(one.scope),
+            sanitize(one.key),
         )
         for one in answer.keys
     ]
     heads = ("STATUS", "UNTIL", "HITS", "CONFLICTS", "JOB", "SCOPE", "KEY")
-    lines = table(screen, heads, rows) if rows else ["no keys"]
+    lines = table_lines(screen, heads, rows) if rows else ["no keys"]
     if answer.next is not None:
-        lines.append(screen.paint("dim", f"more: --cursor {clean(answer.next)}"))
+        lines.append(screen.paint("dim", f"more: --cursor {sanitize(answer.next)}"))
     return "\n".join(lines)
 
 
-class Moment(NamedTuple):
+class TimelineEntry(NamedTuple):
     at: datetime
     what: str
     who: str = ""
     style: str = ""
 
 
-def timeline(screen: Screen, told: KeyOut) -> list[str]:
+def timeline_lines(screen: Screen, history: KeyOut) -> list[str]:
     """What happened to a key, oldest first, and what will."""
     lines = []
-    for index, moment in enumerate(sorted(moments(told), key=lambda moment: moment.at)):
-        mark = screen.paint(moment.style, screen.mark("○" if moment.at > screen.now else "●"))
+    for index, moment in enumerate(sorted(timeline_entries(history), key=lambda moment: moment.at)):
+        mark = screen.paint(moment.style, screen.to_charset("○" if moment.at > screen.now else "●"))
         when = screen.paint("dim", f"{screen.time(moment.at)}")
         ago = screen.paint("dim", f"({screen.ago(moment.at)})")
-        who = f" by {clean(moment.who)}" if moment.who else ""
-        lines.append(f"  {when}  {mark}  {clean(moment.what)}{who} {ago}")
-        untold = told.events_total - len(told.events)
-        if index == FIRST_MAX - 1 and untold > 0:
-            lines.append(f"  {'':20}  {screen.mark('│')}  {screen.mark('…')} {untold} more events, not kept")
+        who = f" by {sanitize(moment.who)}" if moment.who else ""
+        lines.append(f"  {when}  {mark}  {sanitize(moment.what)}{who} {ago}")
+        untold = history.events_total - len(history.events)
+        if index == FIRST_EVENTS_MAX - 1 and untold > 0:
+            lines.append(
+                f"  {'':20}  {screen.to_charset('│')}  {screen.to_charset('…')} {untold} more events, not kept"
+            )
     return lines
 
 
-def moments(told: KeyOut) -> Iterable[Moment]:
-    if not told.events:
-        yield Moment(told.first_seen, "taken", told.actor)
-    for event in told.events:
+def timeline_entries(history: KeyOut) -> Iterable[TimelineEntry]:
+    if not history.events:
+        yield TimelineEntry(history.first_seen, "taken", history.actor)
+    for event in history.events:
         detail = f": {event.detail}" if event.detail else ""
-        yield Moment(event.at, event.what + detail, event.actor, _STATE_STYLES.get(event.what, ""))
-    if told.last_hit_at is not None:
-        times = "a duplicate" if told.hits == 1 else f"the last of {told.hits} duplicates"
-        yield Moment(told.last_hit_at, f"{times} was answered with the same job", style="cyan")
-    if told.held_until is not None:
-        yield Moment(told.held_until, "the hold ends, unless it is renewed", style="yellow")
-    yield Moment(told.expires_at, "the window ends, then the key may be used anew", style="dim")
+        yield TimelineEntry(event.at, event.what + detail, event.actor, _STATE_STYLES.get(event.what, ""))
+    if history.last_hit_at is not None:
+        times = "a duplicate" if history.hits == 1 else f"the last of {history.hits} duplicates"
+        yield TimelineEntry(history.last_hit_at, f"{times} was answered with the same job", style="cyan")
+    if history.held_until is not None:
+        yield TimelineEntry(history.held_until, "the hold ends, unless it is renewed", style="yellow")
+    yield TimelineEntry(history.expires_at, "the window ends, then the key may be used anew", style="dim")
 
 
-def table(screen: Screen, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def table_lines(screen: Screen, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Columns as wide as they must be; the last is cut where the terminal ends."""
     rows = [heads, *rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
@@ -187,23 +191,23 @@ def table(screen: Screen, heads: Sequence[str], rows: Iterable[Sequence[str]]) -
     return lines
 
 
-def pairs(screen: Screen, rows: Iterable[tuple[str, str]]) -> list[str]:
+def field_lines(screen: Screen, rows: Iterable[tuple[str, str]]) -> list[str]:
     """Names and values below each other; what is empty is left out."""
     return [f"  {screen.paint('dim', name.ljust(9))}  {value}" for name, value in rows if value]
 
 
-def state(screen: Screen, word: str) -> str:
+def paint_state(screen: Screen, word: str) -> str:
     return screen.paint(_STATE_STYLES.get(word, "yellow"), word)
 
 
-def _said(progress: Raw) -> str:
+def _progress_text(progress: Raw) -> str:
     text = bytes(progress).decode()
     return "" if text == "null" else text
 
 
-def _job(screen: Screen, one: JobOut) -> str:
-    return f"{one.id} {state(screen, one.state)} ({clean(one.type)})"
+def _job_line(screen: Screen, one: JobOut) -> str:
+    return f"{one.id} {paint_state(screen, one.state)} ({sanitize(one.type)})"
 
 
-def _key(key: str, scope: str) -> str:
-    return f"{clean(key)} in scope {clean(scope)}"
+def _key_in_scope(key: str, scope: str) -> str:
+    return f"{sanitize(key)} in scope {sanitize(scope)}"

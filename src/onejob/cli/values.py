@@ -8,21 +8,21 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from onejob.core.fingerprint import INPUT_BYTES_MAX, canonical
+from onejob.core.fingerprint import INPUT_BYTES_MAX, canonical_json
 from onejob.core.invalid import Invalid
 
-_LENGTH = re.compile(r"([0-9]{1,9})(s|m|h|d)")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d)")
+_DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def length(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
     """Read 90s, 30m, 24h or 7d."""
-    if found := _LENGTH.fullmatch(text.strip()):
-        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    if found := _DURATION.fullmatch(text.strip()):
+        return timedelta(**{_DURATION_UNITS[found[2]]: int(found[1])})
     raise ArgumentTypeError(f"{text!r} is no length of time; write 90s, 30m, 24h or 7d")
 
 
-def moment(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """Read an ISO 8601 time with its zone."""
     try:
         read = datetime.fromisoformat(text.strip())
@@ -33,29 +33,29 @@ def moment(text: str) -> datetime:
     return read
 
 
-def label(text: str) -> tuple[str, str]:
+def parse_label(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise ArgumentTypeError(f"{text!r} is no label; write name=value")
     return name, value
 
 
-def job_input(text: str) -> Raw:
+def read_job_input(text: str) -> Raw:
     """The JSON of an input: given as it is, in a file (`@file`), or on standard input (`-`)."""
     if text in ("-", "@-"):
         if sys.stdin is None:
             raise Invalid("input", "standard input is closed; give the input as JSON or @file")
         data = sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)
     elif text.startswith("@"):
-        data = _file(Path(text[1:]))
+        data = _read_file(Path(text[1:]))
     else:
         data = text.encode()
     # Checked before it travels: what is no whole JSON value could say more than an input inside a larger body.
-    canonical(data)
+    canonical_json(data)
     return Raw(data)
 
 
-def _file(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(INPUT_BYTES_MAX + 1)

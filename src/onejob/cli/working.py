@@ -10,20 +10,20 @@ from typing import Any
 
 from onejob.opening import URL_DEFAULT
 from onejob.opening import open as open_ledger
-from onejob.settings import CommandLine
-from onejob.worker.loading import app_of
+from onejob.settings import CliSettings
+from onejob.worker.loading import load_app
 from onejob.worker.worker import CONCURRENCY_DEFAULT, DRAIN_DEFAULT, Worker
 
-from .screen import machine, write
+from .screen import to_json, write
 from .trouble import DONE, INTERRUPTED
-from .values import length
+from .values import parse_duration
 
 LEASE_DEFAULT = "60s"
 
 
-def arguments(command: argparse.ArgumentParser) -> None:
+def add_worker_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("app", metavar="MODULE:APP", help="where the onejob.App is, as shop.jobs:app")
-    _how_many(command)
+    _add_concurrency_argument(command)
     command.add_argument(
         "--types",
         metavar="A,B",
@@ -31,14 +31,14 @@ def arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--lease",
-        type=length,
-        default=length(LEASE_DEFAULT),
+        type=parse_duration,
+        default=parse_duration(LEASE_DEFAULT),
         metavar="LENGTH",
         help=f"how long a job stays taken after its worker went silent; default: {LEASE_DEFAULT}",
     )
     command.add_argument(
         "--drain",
-        type=length,
+        type=parse_duration,
         default=DRAIN_DEFAULT,
         metavar="LENGTH",
         help="how long handlers may go on when the worker is told to leave; default: 20s",
@@ -50,13 +50,13 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="say what is ready and what was done in JSON")
 
 
-def beside_service(command: argparse.ArgumentParser) -> None:
+def add_embedded_worker_arguments(command: argparse.ArgumentParser) -> None:
     """For `serve`, which may run a worker in its own process."""
     command.add_argument("--app", metavar="MODULE:APP", help="run the jobs of this onejob.App here, too")
-    _how_many(command)
+    _add_concurrency_argument(command)
 
 
-def work(options: argparse.Namespace) -> int:
+def run_worker(options: argparse.Namespace) -> int:
     """Runs until it is told to leave; the exit code."""
     logging.basicConfig(
         level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
@@ -68,26 +68,26 @@ def work(options: argparse.Namespace) -> int:
         "lease": options.lease,
         "drain": options.drain,
     }
-    app = app_of(options.app)
-    url = options.engine or CommandLine.from_env().engine or URL_DEFAULT
+    app = load_app(options.app)
+    url = options.engine or CliSettings.from_env().engine or URL_DEFAULT
 
     async def served() -> int:
         async with open_ledger(url) as queue:
             worker = app.worker(queue, **said)
-            _hear(worker)
-            _say(options, {"ready": True, "app": options.app, "concurrency": options.concurrency})
+            _install_signal_handlers(worker)
+            _print_status(options, {"ready": True, "app": options.app, "concurrency": options.concurrency})
             await worker.run()
-            _say(options, {"ready": False, "attempts": worker.counts()})
+            _print_status(options, {"ready": False, "attempts": worker.counts()})
             return worker.running
 
-    if _run(served()):
+    if _run_event_loop(served()):
         # All is closed and said. The end of the process would wait for functions that hear nothing, for ever.
         sys.stdout.flush()
         os._exit(DONE)
     return DONE
 
 
-def _how_many(command: argparse.ArgumentParser) -> None:
+def _add_concurrency_argument(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--concurrency",
         type=int,
@@ -97,7 +97,7 @@ def _how_many(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(work: Any) -> int:
+def _run_event_loop(work: Any) -> int:
     try:
         import uvloop
     except ImportError:
@@ -105,7 +105,7 @@ def _run(work: Any) -> int:
     return int(uvloop.run(work))
 
 
-def _hear(worker: Worker) -> None:
+def _install_signal_handlers(worker: Worker) -> None:
     """The first signal asks to leave in order, the second to leave at once."""
     loop = asyncio.get_running_loop()
     asked = False
@@ -121,12 +121,12 @@ def _hear(worker: Worker) -> None:
         loop.add_signal_handler(number, leave)
 
 
-def _say(options: argparse.Namespace, told: dict[str, Any]) -> None:
+def _print_status(options: argparse.Namespace, status: dict[str, Any]) -> None:
     if options.json:
-        write(machine(told))
-    elif told["ready"]:
-        write(f"onejob runs the jobs of {told['app']}, {told['concurrency']} at once")
+        write(to_json(status))
+    elif status["ready"]:
+        write(f"onejob runs the jobs of {status['app']}, {status['concurrency']} at once")
     else:
-        ends = ", ".join(f"{count} {word}" for word, count in sorted(told["attempts"].items()))
+        ends = ", ".join(f"{count} {word}" for word, count in sorted(status["attempts"].items()))
         write(f"onejob has left: {ends or 'no jobs'}")
     sys.stdout.flush()

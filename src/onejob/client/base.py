@@ -9,20 +9,20 @@ from onejob.clock import Clock, SystemClock
 from onejob.errors import Invalid
 from onejob.ids import KeyGenerator, new_nonce
 
-from .asking import Asking
-from .calls import Call, Said
-from .driving import Recent, misplaced
-from .flow import Heard, RetryPolicy
-from .judged import Answer, Lost
+from .asking import ClientReads
+from .calls import Call, SubmissionLike
+from .driving import RecentIds, is_misdirected
+from .flow import RetryPolicy, StepResult
+from .judged import NoResponse, ServerResponse
 from .outbox import Outbox
-from .quotas import Quotas
-from .said import Submission
-from .verbs import Verbs
+from .quotas import ClientQuotas
+from .said import ClientSubmission
+from .verbs import ClientOperations
 
-ANSWERS_KEPT: Final = 4096
+RESPONSE_IDS_MAX: Final = 4096
 
 
-class Base:
+class ClientBase:
     def __init__(
         self,
         url: str,
@@ -41,40 +41,48 @@ class Base:
         kept = None
         if outbox is not None:
             kept = Outbox(outbox, server=self.url, client_id=client_id, clock=self._clock)
-        self._verbs = Verbs(
+        self._operations = ClientOperations(
             retry=retry or RetryPolicy(),
             monotonic=self._clock.monotonic,
             keys=KeyGenerator(client_id or f"client-{new_nonce()}"),
             outbox=kept,
         )
-        self._asking = Asking(self._verbs)
-        self._quotas = Quotas(self._verbs, new_nonce)
-        self._heard_ids = Recent(ANSWERS_KEPT)
+        self._reads = ClientReads(self._operations)
+        self._quotas = ClientQuotas(self._operations, new_nonce)
+        self._recent_response_ids = RecentIds(RESPONSE_IDS_MAX)
 
     @property
     def outbox(self) -> Outbox | None:
-        return self._verbs.outbox
+        return self._operations.outbox
 
-    def _stale(self, call: Call, said: Answer | Lost) -> bool:
+    def _is_stale(self, call: Call, response: ServerResponse | NoResponse) -> bool:
         """An answer to another call, or one that was heard before: its connection is out of step."""
-        if isinstance(said, Lost):
+        if isinstance(response, NoResponse):
             return False
         # Every answer of a server has an id of its own, refusals too, which name no key.
-        return not self._heard_ids.add(said.headers.get("x-request-id", "")) or misplaced(call, said)
+        return not self._recent_response_ids.add(response.headers.get("x-request-id", "")) or is_misdirected(
+            call, response
+        )
 
-    def _heard(self, said: Answer | Lost | None = None) -> Heard:
-        return Heard(self._clock.monotonic(), said)
+    def _step_result(self, response: ServerResponse | NoResponse | None = None) -> StepResult:
+        return StepResult(self._clock.monotonic(), response)
 
 
-def said(type: str, input: Any, key: str | None, key_from: Iterable[str], options: Any) -> Submission:
+def build_submission(
+    type: str, input: Any, key: str | None, key_from: Iterable[str], options: Any
+) -> ClientSubmission:
     names = (key_from,) if isinstance(key_from, str) else tuple(key_from)
-    return Submission(type=type, input=input, idempotency_key=key, key_from=names, options=dict(options))
+    return ClientSubmission(
+        type=type, input=input, idempotency_key=key, key_from=names, options=dict(options)
+    )
 
 
-def jobs_of(type: str | None, input: Any, jobs: Iterable[Said] | None) -> list[Said]:
+def build_sequence_jobs(
+    type: str | None, input: Any, jobs: Iterable[SubmissionLike] | None
+) -> list[SubmissionLike]:
     if (jobs is None) == (type is None) or (jobs is not None and input is not None):
         raise Invalid("jobs", "give the type and input of one job, or a list of jobs")
-    return [Submission(type=type, input=input)] if type is not None else list(jobs or ())
+    return [ClientSubmission(type=type, input=input)] if type is not None else list(jobs or ())
 
 
 def checked_url(url: str) -> str:

@@ -9,18 +9,18 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Raw, Struct, json
 
-from onejob.core.fingerprint import canonical, encode_input, fingerprint
+from onejob.core.fingerprint import canonical_json, encode_input, fingerprint
 from onejob.core.key import checked_key
 from onejob.errors import Invalid
 
 from . import wire
-from .judged import Answer
+from .judged import ServerResponse
 
 WINDOW_DEFAULT: Final = timedelta(hours=24)
 _encode = json.Encoder(decimal_format="number").encode
 
 
-class Options(TypedDict, total=False):
+class SubmitOptions(TypedDict, total=False):
     """What else a submission may say; see the ledger."""
 
     idempotency_ttl: timedelta | None
@@ -56,7 +56,7 @@ class KeyQuery(TypedDict, total=False):
     limit: int
 
 
-class Said(Protocol):
+class SubmissionLike(Protocol):
     """A submission as a caller says it: `onejob.Submission` is one."""
 
     @property
@@ -72,50 +72,54 @@ class Call(Struct, frozen=True, kw_only=True):
 
     method: str
     path: str
-    gives: Any
+    response_type: Any
     body: bytes = b""
     key: str | None = None
     window_ms: int = 0  # how long the server knows the key; 0: a repetition is harmless for ever
-    numbered: bool = False  # by a sequence, which executes no number twice, whatever the window
-    header: str | None = (
+    sequenced: bool = False  # by a sequence, which executes no number twice, whatever the window
+    key_header: str | None = (
         None  # a key that travels in the header, for acts whose repetition is harmless for ever
     )
 
-    def fits(self, answer: Answer) -> bool:
+    def accepts(self, response: ServerResponse) -> bool:
         """Whether this is a whole answer, and to this call: a connection may hand over another one's."""
         try:
-            read = json.decode(answer.body, type=self.gives)
+            read = json.decode(response.body, type=self.response_type)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
         match read:
-            case wire.Submitted():
+            case wire.SubmitResponseModel():
                 return read.idempotency.key == self.key
-            case wire.SequenceReceipt():
+            case wire.SequenceReceiptModel():
                 return read.key == self.key
-            case wire.OneJob():
+            case wire.JobResponseModel():
                 return read.job.id in self.path
         return True
 
 
-def submission(said: Said, key: str) -> Call:
-    data = job_body(said) | {"idempotencyKey": key}
+def submit_call(submission: SubmissionLike, key: str) -> Call:
+    data = job_body(submission) | {"idempotencyKey": key}
     return Call(
         method="POST",
         path="/api/jobs",
-        gives=wire.Submitted,
+        response_type=wire.SubmitResponseModel,
         body=_encode(data),
         key=key,
-        window_ms=window_ms(said),
+        window_ms=window_ms(submission),
     )
 
 
-def keyed(path: str, body: bytes, key: str) -> Call:
+def reserve_slot_call(path: str, body: bytes, key: str) -> Call:
     """An act under a key in the header, of which nobody need be told: it is asked for until there is an answer."""
     quoted = key.replace("\\", "\\\\").replace('"', '\\"')
-    return Call(method="POST", path=path, gives=wire.SlotHeld, body=body, header=f'"{quoted}"')
+    return Call(
+        method="POST", path=path, response_type=wire.HeldSlotModel, body=body, key_header=f'"{quoted}"'
+    )
 
 
-def number(client_id: str, scope: str, sequence: int, key: str, jobs: Iterable[Said], ttl: Any) -> Call:
+def sequence_call(
+    client_id: str, scope: str, sequence: int, key: str, jobs: Iterable[SubmissionLike], ttl: Any
+) -> Call:
     bodies = [job_body(job) for job in jobs]
     data: dict[str, Any] = {"scope": scope, "sequence": sequence, "idempotencyKey": key}
     if ttl is not None:
@@ -123,26 +127,30 @@ def number(client_id: str, scope: str, sequence: int, key: str, jobs: Iterable[S
     data |= bodies[0] if len(bodies) == 1 else {"jobs": bodies}
     return Call(
         method="POST",
-        path=f"/api/clients/{quoted(client_id)}/jobs",
-        gives=wire.SequenceReceipt,
+        path=f"/api/clients/{quote_path_segment(client_id)}/jobs",
+        response_type=wire.SequenceReceiptModel,
         body=_encode(data),
         key=key,
-        numbered=True,
+        sequenced=True,
     )
 
 
-def batch(calls: Iterable[Call]) -> Call:
+def batch_call(calls: Iterable[Call]) -> Call:
     """Many submissions in one request, each in its own bytes."""
     body = b'{"jobs":[' + b",".join(call.body for call in calls) + b"]}"
-    return Call(method="POST", path="/api/jobs/batch", gives=wire.Verdicts, body=body, key="")
+    return Call(
+        method="POST", path="/api/jobs/batch", response_type=wire.BatchResponseModel, body=body, key=""
+    )
 
 
-def get(path: str, gives: Any, **query: object) -> Call:
+def get_call(path: str, response_type: Any, **query: object) -> Call:
     fields = {name: value for name, value in query.items() if value is not None}
-    return Call(method="GET", path=f"{path}?{urlencode(fields)}" if fields else path, gives=gives)
+    return Call(
+        method="GET", path=f"{path}?{urlencode(fields)}" if fields else path, response_type=response_type
+    )
 
 
-def quoted(text: str) -> str:
+def quote_path_segment(text: str) -> str:
     if not isinstance(text, str) or not text:
         raise Invalid("path", "an id or key is empty; name one")
     return quote(text, safe="")
@@ -154,61 +162,61 @@ def derived_key(type: str, input: Any, names: Iterable[str]) -> str:
     A name is that of a member, or a path to one: `order_id`, `/order/id`. All must be there.
     """
     value = json.decode(bytes(input)) if isinstance(input, Raw) else msgspec.to_builtins(input)
-    chosen = {name: _member(value, name) for name in _listed(names)}
+    chosen = {name: _member_at(value, name) for name in _as_list(names)}
     if not chosen:
         raise Invalid(
             "key_from", "key_from names no member; name those that tell one submission from another"
         )
-    return fingerprint(type, canonical(encode_input(chosen))).hex()
+    return fingerprint(type, canonical_json(encode_input(chosen))).hex()
 
 
-def job_body(said: Said) -> dict[str, Any]:
+def job_body(submission: SubmissionLike) -> dict[str, Any]:
     """Only what was said; the server knows the rest. An input that JSON would bend is refused."""
-    raw = said.input
+    raw = submission.input
     data = bytes(raw) if isinstance(raw, Raw) else encode_input(raw)
-    canonical(data)
-    timeout, run_at = getattr(said, "timeout", None), getattr(said, "run_at", None)
-    labels, ttl = getattr(said, "labels", None), _ttl(said)
-    callback = getattr(said, "callback", None)
+    canonical_json(data)
+    timeout, run_at = getattr(submission, "timeout", None), getattr(submission, "run_at", None)
+    labels, ttl = getattr(submission, "labels", None), _ttl(submission)
+    callback = getattr(submission, "callback", None)
     body = {
-        "type": said.type,
+        "type": submission.type,
         "input": Raw(data),
-        "scope": getattr(said, "scope", None),
+        "scope": getattr(submission, "scope", None),
         "idempotencyTtlSeconds": None if ttl is None else ttl.total_seconds(),
-        "delivery": getattr(said, "delivery", None),
-        "priority": getattr(said, "priority", None),
+        "delivery": getattr(submission, "delivery", None),
+        "priority": getattr(submission, "priority", None),
         "runAt": run_at,
-        "maxAttempts": getattr(said, "max_attempts", None),
+        "maxAttempts": getattr(submission, "max_attempts", None),
         "timeoutSeconds": None if timeout is None else timeout.total_seconds(),
         "labels": dict(labels) if labels else None,
-        "estimatedCost": getattr(said, "estimated_cost", None),
-        "reservation": getattr(said, "reservation", None),
+        "estimatedCost": getattr(submission, "estimated_cost", None),
+        "reservation": getattr(submission, "reservation", None),
         "callback": None if callback is None else {"url": callback},
     }
     return {name: value for name, value in body.items() if value is not None}
 
 
-def window_ms(said: Said) -> int:
-    return (_ttl(said) or WINDOW_DEFAULT) // timedelta(milliseconds=1)
+def window_ms(submission: SubmissionLike) -> int:
+    return (_ttl(submission) or WINDOW_DEFAULT) // timedelta(milliseconds=1)
 
 
 def checked(key: str) -> str:
     return checked_key(key)
 
 
-def _ttl(said: Said) -> timedelta | None:
-    ttl: timedelta | None = getattr(said, "idempotency_ttl", None)
-    days: float | None = getattr(said, "idempotency_ttl_days", None)
+def _ttl(submission: SubmissionLike) -> timedelta | None:
+    ttl: timedelta | None = getattr(submission, "idempotency_ttl", None)
+    days: float | None = getattr(submission, "idempotency_ttl_days", None)
     if ttl is not None and days is not None:
         raise Invalid("idempotency_ttl", "give idempotency_ttl or idempotency_ttl_days, not both")
     return ttl if days is None else timedelta(days=days)
 
 
-def _listed(names: Iterable[str]) -> list[str]:
+def _as_list(names: Iterable[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
-def _member(value: Any, name: str) -> Any:
+def _member_at(value: Any, name: str) -> Any:
     steps = name[1:].split("/") if name.startswith("/") else [name]
     for step in steps:
         step = step.replace("~1", "/").replace("~0", "~")

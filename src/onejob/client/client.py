@@ -11,18 +11,18 @@ from onejob.clock import SystemClock
 from onejob.errors import OnejobError
 
 from . import wire
-from .base import Base, jobs_of, said
-from .calls import JobQuery, KeyQuery, Options, Said
-from .driving import ANSWER_BYTES_MAX, STALE, lost, noted, request_of, whole
+from .base import ClientBase, build_sequence_jobs, build_submission
+from .calls import JobQuery, KeyQuery, SubmissionLike, SubmitOptions
+from .driving import ANSWER_BYTES_MAX, STALE, add_retry_note, build_request, checked_response, to_no_response
 from .flow import Send, Sleep
-from .judged import Answer, Lost
-from .quotas import SLOT_SECONDS, Limits, TenantLimits, User
-from .verbs import Resumed, Steps
+from .judged import NoResponse, ServerResponse
+from .quotas import SLOT_TTL_SECONDS, LimitsLike, TenantLimitsLike, UserId
+from .verbs import Operation, ResumedIntent
 
 T = TypeVar("T")
 
 
-class Client(Base):
+class Client(ClientBase):
     """Every method waits for its answer. May be used from any number of threads."""
 
     def __init__(self, url: str, *, http: httpx.Client | None = None, **options: Any) -> None:
@@ -36,14 +36,16 @@ class Client(Base):
         *,
         idempotency_key: str | None = None,
         key_from: Iterable[str] = (),
-        **options: Unpack[Options],
-    ) -> wire.Receipt:
+        **options: Unpack[SubmitOptions],
+    ) -> wire.ReceiptModel:
         """Make one job, or get the one that this key already made. Without a key, one is drawn."""
-        return self._run(self._verbs.submit(said(type, input, idempotency_key, key_from, options)))
+        return self._run(
+            self._operations.submit(build_submission(type, input, idempotency_key, key_from, options))
+        )
 
-    def submit_many(self, submissions: Iterable[Said]) -> list[wire.Receipt | OnejobError]:
+    def submit_many(self, submissions: Iterable[SubmissionLike]) -> list[wire.ReceiptModel | OnejobError]:
         """Independent submissions, each with a verdict of its own: a receipt, or the error it met."""
-        return self._run(self._verbs.submit_many(submissions))
+        return self._run(self._operations.submit_many(submissions))
 
     def submit_sequence(
         self,
@@ -54,16 +56,16 @@ class Client(Base):
         input: Any = None,
         *,
         scope: str,
-        jobs: Iterable[Said] | None = None,
+        jobs: Iterable[SubmissionLike] | None = None,
         idempotency_ttl: timedelta | None = None,
-    ) -> wire.SequenceReceipt:
+    ) -> wire.SequenceReceiptModel:
         """Execute a client's next number, or get the answer it had."""
         return self._run(
-            self._verbs.submit_sequence(
+            self._operations.submit_sequence(
                 client_id,
                 sequence,
                 idempotency_key,
-                jobs_of(type, input, jobs),
+                build_sequence_jobs(type, input, jobs),
                 scope=scope,
                 ttl=idempotency_ttl,
             )
@@ -75,75 +77,79 @@ class Client(Base):
         input: Any = None,
         *,
         scope: str,
-        jobs: Iterable[Said] | None = None,
+        jobs: Iterable[SubmissionLike] | None = None,
         idempotency_ttl: timedelta | None = None,
-    ) -> wire.SequenceReceipt:
+    ) -> wire.SequenceReceiptModel:
         """Submit under the next number of this client, which the outbox keeps."""
         return self._run(
-            self._verbs.submit_next(jobs_of(type, input, jobs), scope=scope, ttl=idempotency_ttl)
+            self._operations.submit_next(
+                build_sequence_jobs(type, input, jobs), scope=scope, ttl=idempotency_ttl
+            )
         )
 
-    def resume(self) -> list[Resumed]:
+    def resume(self) -> list[ResumedIntent]:
         """Finish what earlier processes left in the outbox."""
-        return self._run(self._verbs.resume())
+        return self._run(self._operations.resume())
 
-    def get_client_state(self, client_id: str, *, scope: str) -> wire.ClientState:
-        return self._run(self._asking.get_client_state(client_id, scope=scope))
+    def get_client_state(self, client_id: str, *, scope: str) -> wire.ClientStateModel:
+        return self._run(self._reads.get_client_state(client_id, scope=scope))
 
-    def job(self, job_id: str) -> wire.Job:
-        return self._run(self._asking.job(job_id))
+    def job(self, job_id: str) -> wire.JobModel:
+        return self._run(self._reads.job(job_id))
 
-    def jobs(self, **query: Unpack[JobQuery]) -> wire.JobPage:
-        return self._run(self._asking.jobs(**query))
+    def jobs(self, **query: Unpack[JobQuery]) -> wire.JobPageModel:
+        return self._run(self._reads.jobs(**query))
 
-    def cancel(self, job_id: str) -> wire.Job:
-        return self._run(self._asking.cancel(job_id))
+    def cancel(self, job_id: str) -> wire.JobModel:
+        return self._run(self._reads.cancel(job_id))
 
-    def explain(self, key: str, *, scope: str, user: str | None = None) -> wire.Story:
-        return self._run(self._asking.explain(key, scope=scope, user=user))
+    def explain(self, key: str, *, scope: str, user: str | None = None) -> wire.KeyHistoryModel:
+        return self._run(self._reads.explain(key, scope=scope, user=user))
 
-    def keys(self, **query: Unpack[KeyQuery]) -> wire.KeyPage:
-        return self._run(self._asking.keys(**query))
+    def keys(self, **query: Unpack[KeyQuery]) -> wire.KeyPageModel:
+        return self._run(self._reads.keys(**query))
 
     def forget(self, key: str, *, scope: str, user: str | None = None) -> datetime:
-        return self._run(self._asking.forget(key, scope=scope, user=user))
+        return self._run(self._reads.forget(key, scope=scope, user=user))
 
-    def wait(self, job_id: str, timeout: timedelta | float | None = None) -> wire.Job:
+    def wait(self, job_id: str, timeout: timedelta | float | None = None) -> wire.JobModel:
         """The job when nothing more happens to it; TimeoutError when that takes longer. The server does the waiting."""
-        return self._run(self._asking.wait(job_id, timeout))
+        return self._run(self._reads.wait(job_id, timeout))
 
     def result(self, job_id: str) -> Any:
         """What a job gave, decoded; NotFound while there is nothing."""
-        return self._run(self._asking.result(job_id))
+        return self._run(self._reads.result(job_id))
 
     def result_json(self, job_id: str) -> bytes:
         """What a job gave, as it is stored; NotFound while there is nothing."""
-        return self._run(self._asking.result_json(job_id))
+        return self._run(self._reads.result_json(job_id))
 
-    def log_lines(self, job_id: str, *, offset: int = 0, limit: int = 100) -> wire.LogPage:
-        return self._run(self._asking.log_lines(job_id, offset=offset, limit=limit))
+    def log_lines(self, job_id: str, *, offset: int = 0, limit: int = 100) -> wire.LogPageModel:
+        return self._run(self._reads.log_lines(job_id, offset=offset, limit=limit))
 
     def reserve_job_slot(
         self,
-        user_id: User | None = None,
+        user_id: UserId | None = None,
         max_concurrent: int | None = None,
-        ttl_seconds: float = SLOT_SECONDS,
+        ttl_seconds: float = SLOT_TTL_SECONDS,
         *,
         idempotency_key: str | None = None,
     ) -> str | None:
         """Take a slot for a while; None when there is none left. Without a user it is the caller's own."""
         return self._run(self._quotas.reserve_job_slot(user_id, max_concurrent, ttl_seconds, idempotency_key))
 
-    def hold(
+    def reserve_job_slot_or_raise(
         self,
-        user_id: User | None = None,
+        user_id: UserId | None = None,
         max_concurrent: int | None = None,
-        ttl_seconds: float = SLOT_SECONDS,
+        ttl_seconds: float = SLOT_TTL_SECONDS,
         *,
         idempotency_key: str | None = None,
-    ) -> wire.SlotHeld:
+    ) -> wire.HeldSlotModel:
         """`reserve_job_slot` with its deadline and warnings, and a refusal that is raised."""
-        return self._run(self._quotas.hold(user_id, max_concurrent, ttl_seconds, idempotency_key))
+        return self._run(
+            self._quotas.reserve_job_slot_or_raise(user_id, max_concurrent, ttl_seconds, idempotency_key)
+        )
 
     def consume_reservation(self, reservation_id: str, job_id: str | None = None) -> None:
         """Turn a slot into that of a job; without one it ends, for the job is counted elsewhere."""
@@ -152,27 +158,27 @@ class Client(Base):
     def release_reservation(self, reservation_id: str) -> None:
         self._run(self._quotas.release_reservation(reservation_id))
 
-    def renew_reservation(self, reservation_id: str, ttl_seconds: float = SLOT_SECONDS) -> datetime:
+    def renew_reservation(self, reservation_id: str, ttl_seconds: float = SLOT_TTL_SECONDS) -> datetime:
         """Prolong a slot that has not expired; returns its new deadline."""
         return self._run(self._quotas.renew_reservation(reservation_id, ttl_seconds))
 
-    def reservations(self, user_id: User | None = None) -> list[wire.Slot]:
+    def reservations(self, user_id: UserId | None = None) -> list[wire.SlotReservationModel]:
         return self._run(self._quotas.reservations(user_id))
 
-    def usage(self, user_id: User | None = None) -> wire.Usage:
+    def usage(self, user_id: UserId | None = None) -> wire.UsageModel:
         return self._run(self._quotas.usage(user_id))
 
-    def quota(self, user_id: User) -> wire.Quota:
+    def quota(self, user_id: UserId) -> wire.QuotaModel:
         return self._run(self._quotas.quota(user_id))
 
-    def set_quota(self, user_id: User, limits: Limits | wire.Limits) -> wire.Quota:
+    def set_quota(self, user_id: UserId, limits: LimitsLike | wire.LimitsModel) -> wire.QuotaModel:
         """Give a user limits of its own (`onejob.Limits`); none at all: the tenant's defaults hold."""
         return self._run(self._quotas.set_quota(user_id, limits))
 
-    def tenant_quota(self) -> wire.TenantQuota:
+    def tenant_quota(self) -> wire.TenantQuotaModel:
         return self._run(self._quotas.tenant_quota())
 
-    def set_tenant_quota(self, limits: TenantLimits | wire.TenantQuota) -> wire.TenantQuota:
+    def set_tenant_quota(self, limits: TenantLimitsLike | wire.TenantQuotaModel) -> wire.TenantQuotaModel:
         return self._run(self._quotas.set_tenant_quota(limits))
 
     def close(self) -> None:
@@ -188,16 +194,16 @@ class Client(Base):
     ) -> None:
         self.close()
 
-    def _run(self, steps: Steps[T]) -> T:
+    def _run(self, steps: Operation[T]) -> T:
         heard: Any = None
         try:
             while True:
                 step = steps.send(heard)
                 if isinstance(step, Send):
-                    heard = self._heard(self._send(step))
+                    heard = self._step_result(self._send(step))
                 elif isinstance(step, Sleep):
                     SystemClock().sleep(step.seconds)
-                    heard = self._heard()
+                    heard = self._step_result()
                 else:
                     heard = step.work()
         except StopIteration as end:
@@ -206,30 +212,30 @@ class Client(Base):
         finally:
             steps.close()
 
-    def _send(self, send: Send) -> Answer | Lost:
-        request = request_of(self._http, self.url, send, self._headers)
+    def _send(self, send: Send) -> ServerResponse | NoResponse:
+        request = build_request(self._http, self.url, send, self._headers)
         try:
             response = self._http.send(request, stream=True, follow_redirects=False)
             try:
                 said = self._whole(response, send.timeout)
-                if self._stale(send.call, said):
+                if self._is_stale(send.call, said):
                     response.extensions["network_stream"].close()
                     return STALE
                 return said
             finally:
                 response.close()
         except httpx.HTTPError as error:
-            return lost(error)
+            return to_no_response(error)
         except BaseException as error:
-            noted(error, send.call.key)
+            add_retry_note(error, send.call.key)
             raise
 
-    def _whole(self, response: httpx.Response, timeout: float) -> Answer | Lost:
+    def _whole(self, response: httpx.Response, timeout: float) -> ServerResponse | NoResponse:
         """The whole answer within the time of the attempt: bytes that trickle in are no answer."""
         until = self._clock.monotonic() + timeout
         body = b""
         for piece in response.iter_bytes():
             body += piece
             if len(body) > ANSWER_BYTES_MAX or self._clock.monotonic() > until:
-                return Lost("the answer was too large or too slow", sent=True)
-        return whole(response, body)
+                return NoResponse("the answer was too large or too slow", sent=True)
+        return checked_response(response, body)

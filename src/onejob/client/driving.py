@@ -7,15 +7,20 @@ import httpx
 
 from .calls import Call
 from .flow import Send
-from .judged import Act, Answer, Lost, judged
+from .judged import NextAction, NoResponse, ServerResponse, classify
 
 ANSWER_BYTES_MAX: Final = 16 << 20
 
 # Of these not a byte of the call was sent.
-UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+UNSENT_ERRORS: Final = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
+)
 
 
-def request_of(
+def build_request(
     http: httpx.Client | httpx.AsyncClient, url: str, send: Send, headers: dict[str, str]
 ) -> httpx.Request:
     call = send.call
@@ -27,24 +32,28 @@ def request_of(
     )
 
 
-def whole(response: httpx.Response, body: bytes) -> Answer | Lost:
+def checked_response(response: httpx.Response, body: bytes) -> ServerResponse | NoResponse:
     """An answer that was not cut: with neither a length nor chunks nobody could tell."""
     headers = {name.lower(): value for name, value in response.headers.items()}
     if body and "content-length" not in headers and "transfer-encoding" not in headers:
-        return Lost("the answer has no length, so it may be cut", sent=True)
-    return Answer(response.status_code, headers, body)
+        return NoResponse("the answer has no length, so it may be cut", sent=True)
+    return ServerResponse(response.status_code, headers, body)
 
 
-def misplaced(call: Call, said: Answer | Lost) -> bool:
+def is_misdirected(call: Call, response: ServerResponse | NoResponse) -> bool:
     """An answer to another call: whatever else arrives on its connection belongs to nobody."""
-    return isinstance(said, Answer) and judged(said) is Act.KEEP and not call.fits(said)
+    return (
+        isinstance(response, ServerResponse)
+        and classify(response) is NextAction.KEEP
+        and not call.accepts(response)
+    )
 
 
-class Recent:
+class RecentIds:
     """The last ids that were heard; those of empty name are not told apart."""
 
-    def __init__(self, kept_max: int) -> None:
-        self._kept_max = kept_max
+    def __init__(self, ids_max: int) -> None:
+        self._ids_max = ids_max
         self._ids: dict[str, None] = {}
         self._lock = Lock()
 
@@ -56,19 +65,19 @@ class Recent:
             if id in self._ids:
                 return False
             self._ids[id] = None
-            if len(self._ids) > self._kept_max:
+            if len(self._ids) > self._ids_max:
                 del self._ids[next(iter(self._ids))]
             return True
 
 
-STALE: Final = Lost("the answer was to another call", sent=True)
+STALE: Final = NoResponse("the answer was to another call", sent=True)
 
 
-def lost(error: httpx.HTTPError) -> Lost:
-    return Lost(str(error) or type(error).__name__, sent=not isinstance(error, UNSENT))
+def to_no_response(error: httpx.HTTPError) -> NoResponse:
+    return NoResponse(str(error) or type(error).__name__, sent=not isinstance(error, UNSENT_ERRORS))
 
 
-def noted(error: BaseException, key: str | None) -> None:
+def add_retry_note(error: BaseException, key: str | None) -> None:
     """Whoever interrupts an attempt is told that it may have arrived all the same."""
     if key:
         error.add_note(

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from onejob.errors import Invalid
 
-from .judged import Act, Answer, Lost, judged, retry_after
+from .judged import NextAction, NoResponse, ServerResponse, classify, retry_after
 
 ATTEMPTS_MAX: Final = 1_000
 SECONDS_MAX: Final = 365 * 86_400.0
@@ -50,36 +50,36 @@ class Sleep(Struct, frozen=True):
     seconds: float
 
 
-class Heard(Struct, frozen=True):
+class StepResult(Struct, frozen=True):
     """What came of it, and when, on a clock that only grows."""
 
     at: float
-    said: Answer | Lost | None = None  # None: a sleep is over
+    response: ServerResponse | NoResponse | None = None  # None: a sleep is over
 
 
-class Ended(Struct, frozen=True):
+class CallOutcome(Struct, frozen=True):
     """The last that was heard, and whether the call may have been executed without our knowing."""
 
-    said: Answer | Lost
+    response: ServerResponse | NoResponse
     attempts: int
-    doubtful: bool
+    outcome_unknown: bool
     window_passed: bool = False
 
 
-Flow = Generator[Send | Sleep, Heard, Ended]
+RetryFlow = Generator[Send | Sleep, StepResult, CallOutcome]
 
 
-def flow(
+def send_with_retries(
     call: Any,
     retry: RetryPolicy,
     *,
     begin: float,
-    chance: Callable[[], float],
+    jitter: Callable[[], float],
     repeat: bool = True,
     window_end: float = float("inf"),
-    doubtful: bool = False,
-    fits: Callable[[Answer], bool] = lambda answer: True,
-) -> Flow:
+    outcome_unknown: bool = False,
+    accepts: Callable[[ServerResponse], bool] = lambda answer: True,
+) -> RetryFlow:
     """Send a call until its answer is one to keep. `repeat`: sending it twice cannot do a second thing.
 
     An answer that does not fit the call, cut short or meant for another one, is as good as none.
@@ -89,31 +89,36 @@ def flow(
     while True:
         attempt += 1
         heard = yield Send(call, max(0.001, min(retry.attempt_timeout, stop - now)))
-        now, said = heard.at, heard.said
+        now, said = heard.at, heard.response
         assert said is not None
-        act = judged(said)
-        if act is Act.KEEP and isinstance(said, Answer) and not fits(said):
-            act, said = Act.RETRY, Lost("the answer was not whole, or not to this call", sent=True)
+        act = classify(said)
+        if act is NextAction.KEEP and isinstance(said, ServerResponse) and not accepts(said):
+            act, said = (
+                NextAction.RETRY,
+                NoResponse("the answer was not whole, or not to this call", sent=True),
+            )
         # A server away in the middle of its work and one that never began say the same: 503.
-        doubtful |= said.sent if isinstance(said, Lost) else act is Act.RETRY
-        again = act is Act.RETRY or (act is Act.WAIT and retry.waits)
-        if not again or attempt == retry.attempts_max or not (repeat or _unsent(said)):
-            return Ended(said, attempt, doubtful)
-        pause = _pause(said, attempt, retry, chance())
+        outcome_unknown |= said.sent if isinstance(said, NoResponse) else act is NextAction.RETRY
+        again = act is NextAction.RETRY or (act is NextAction.WAIT and retry.waits)
+        if not again or attempt == retry.attempts_max or not (repeat or _was_not_sent(said)):
+            return CallOutcome(said, attempt, outcome_unknown)
+        pause = _backoff_seconds(said, attempt, retry, jitter())
         if now + pause >= stop:
             passed = now + pause >= window_end
-            return Ended(said, attempt, doubtful, passed)
+            return CallOutcome(said, attempt, outcome_unknown, passed)
         now = (yield Sleep(pause)).at
         if now >= window_end:
-            return Ended(said, attempt, doubtful, window_passed=True)
+            return CallOutcome(said, attempt, outcome_unknown, window_passed=True)
 
 
-def _unsent(said: Answer | Lost) -> bool:
-    return isinstance(said, Lost) and not said.sent
+def _was_not_sent(response: ServerResponse | NoResponse) -> bool:
+    return isinstance(response, NoResponse) and not response.sent
 
 
-def _pause(said: Answer | Lost, attempt: int, retry: RetryPolicy, chance: float) -> float:
+def _backoff_seconds(
+    response: ServerResponse | NoResponse, attempt: int, retry: RetryPolicy, jitter: float
+) -> float:
     """Grows with every attempt, spread by chance over its whole length; never shorter than the server asked."""
     grown: float = min(retry.pause_max, retry.pause_first * 2.0 ** min(attempt - 1, 60))
-    told = retry_after(said) if isinstance(said, Answer) else None
-    return chance * grown + (0.0 if told is None else min(told, retry.retry_after_max))
+    told = retry_after(response) if isinstance(response, ServerResponse) else None
+    return jitter * grown + (0.0 if told is None else min(told, retry.retry_after_max))

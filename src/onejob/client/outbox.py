@@ -26,12 +26,14 @@ from onejob.ids import new_holder, new_nonce
 
 from . import shelf
 from .calls import Call
-from .life import Life, gone
+from .life import LivenessLock, is_holder_dead
 
 LEASE_MS: Final = 180_000
-KEYS: Final = "keys"  # the counter of keys that nobody named; those of sequences are called by their scopes
+GENERATED_KEYS_COUNTER: Final = (
+    "keys"  # the counter of keys that nobody named; those of sequences are called by their scopes
+)
 
-Make = Callable[[IdempotencyKey], Call]
+MakeCall = Callable[[IdempotencyKey], Call]
 
 
 class Intent(Struct, frozen=True):
@@ -45,8 +47,8 @@ class Intent(Struct, frozen=True):
     body: bytes
     window_ms: int
     elapsed_ms: int  # since it was first sent; -1: the clocks cannot tell
-    fresh: bool  # nobody may have sent it before
-    held: bool  # somebody is at it
+    is_new: bool  # nobody may have sent it before
+    is_leased: bool  # somebody is at it
 
     @property
     def remaining_ms(self) -> float:
@@ -69,16 +71,18 @@ class Outbox:
     ) -> None:
         self._path = Path(path)
         self._clock = clock or SystemClock()
-        self._boot = boot_id() or ""
+        self._boot_id = boot_id() or ""
         self._holder = new_holder()
         self._nonce = new_nonce()
         self._lock = RLock()
         if not self._path.exists():
-            shelf.create(self._path, server=server, client_id=client_id or f"outbox-{self._nonce}")
-        self._db = shelf.opened(self._path)
+            shelf.create_outbox_file(
+                self._path, server=server, client_id=client_id or f"outbox-{self._nonce}"
+            )
+        self._db = shelf.open_outbox_file(self._path)
         try:
-            self.client_id = shelf.owned(self._db, self._path, server=server, client_id=client_id)
-            self._life = Life(self._path, self._holder)
+            self.client_id = shelf.checked_owner(self._db, self._path, server=server, client_id=client_id)
+            self._liveness_lock = LivenessLock(self._path, self._holder)
         except BaseException:
             self._db.close()
             raise
@@ -86,58 +90,62 @@ class Outbox:
     def write(self, call: Call, scope: str) -> Intent:
         """Keep a submission whose key was given; the same one twice is one row."""
         assert call.key is not None
-        with self._writing():
-            found = self._row("scope = ? AND key = ? AND sequence = 0", (scope, checked_key(call.key)))
+        with self._write_transaction():
+            found = self._find_intent(
+                "scope = ? AND key = ? AND sequence = 0", (scope, checked_key(call.key))
+            )
             if found is None:
                 return self._insert(call, scope, 0)
             if found.body != call.body:
                 raise IdempotencyConflict(key=call.key, job_id="")
-            self._hold(found.id)
+            self._lease(found.id)
             return found
 
-    def write_next(self, scope: str, make: Make) -> Intent:
+    def write_with_new_key(self, scope: str, make: MakeCall) -> Intent:
         """Keep a submission that nobody named: its key has the next number of this file."""
-        with self._writing():
-            sequence = self._last(KEYS) + 1
-            self._count(KEYS, sequence)
-            return self._insert(make(self._key(sequence, self._nonce)), scope, 0)
+        with self._write_transaction():
+            sequence = self._read_counter(GENERATED_KEYS_COUNTER) + 1
+            self._set_counter(GENERATED_KEYS_COUNTER, sequence)
+            return self._insert(make(self._new_key(sequence, self._nonce)), scope, 0)
 
-    def write_number(self, scope: str, floor: int, make: Make) -> tuple[Intent, bool]:
+    def write_next_sequence(self, scope: str, last_committed: int, make: MakeCall) -> tuple[Intent, bool]:
         """Keep the next number of a sequence; or get the one that is still under way, and False."""
-        self._bury()
-        with self._writing():
-            found = self._row("scope = ? AND sequence > 0", (scope,))
+        self._reclaim_dead_leases()
+        with self._write_transaction():
+            found = self._find_intent("scope = ? AND sequence > 0", (scope,))
             if found is not None:
-                if not found.held:
-                    self._hold(found.id)
+                if not found.is_leased:
+                    self._lease(found.id)
                 return found, False
-            sequence = max(self._last(f"scope {scope}"), floor) + 1
-            self._count(f"scope {scope}", sequence)
-            return self._insert(make(self._key(sequence, new_nonce())), scope, sequence), True
+            sequence = max(self._read_counter(f"scope {scope}"), last_committed) + 1
+            self._set_counter(f"scope {scope}", sequence)
+            return self._insert(make(self._new_key(sequence, new_nonce())), scope, sequence), True
 
     def claim(self, after: int = 0) -> Intent | None:
         """Take the next row that nobody is at, in the order they were written."""
-        self._bury()
-        with self._writing():
+        self._reclaim_dead_leases()
+        with self._write_transaction():
             now = (
                 self._clock.wall_ms()
             )  # read once the turn is ours: what was held meanwhile is not of the future
-            found = self._row("id > ? AND (held_until < ? OR held_until > ?)", (after, now, now + LEASE_MS))
+            found = self._find_intent(
+                "id > ? AND (held_until < ? OR held_until > ?)", (after, now, now + LEASE_MS)
+            )
             if found is not None:
-                self._hold(found.id)
+                self._lease(found.id)
             return found
 
     def settle(self, intent: Intent, *, executed: bool = True) -> None:
         """The server has spoken: the row leaves. A number that was not executed is free again."""
-        with self._writing():
+        with self._write_transaction():
             self._db.execute("DELETE FROM intent WHERE id = ?", (intent.id,))
             name = f"scope {intent.scope}"
-            if intent.sequence and not executed and self._last(name) == intent.sequence:
-                self._count(name, intent.sequence - 1)
+            if intent.sequence and not executed and self._read_counter(name) == intent.sequence:
+                self._set_counter(name, intent.sequence - 1)
 
     def release(self, intent: Intent) -> None:
         """Nothing is known yet: whoever resumes may have it."""
-        with self._writing():
+        with self._write_transaction():
             self._db.execute(
                 "UPDATE intent SET held_until = 0 WHERE id = ? AND holder = ?", (intent.id, self._holder)
             )
@@ -150,7 +158,7 @@ class Outbox:
     def close(self) -> None:
         with self._lock:
             self._db.close()
-            self._life.end()
+            self._liveness_lock.release()
 
     def _insert(self, call: Call, scope: str, sequence: int) -> Intent:
         assert call.key is not None
@@ -160,18 +168,26 @@ class Outbox:
         self._db.execute(
             "INSERT INTO intent (scope, key, sequence, path, body, window_ms, mark, holder, held_until, sent_wall,"
             " sent_boot, sent_tick) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*said, _mark(*said), self._holder, now + LEASE_MS, now, self._boot, self._tick()),
+            (
+                *said,
+                _row_digest(*said),
+                self._holder,
+                now + LEASE_MS,
+                now,
+                self._boot_id,
+                self._monotonic_ms(),
+            ),
         )
         return Intent(self._db.last_insert_rowid(), *said, 0, True, False)
 
-    def _row(self, where: str, bindings: tuple[Any, ...]) -> Intent | None:
+    def _find_intent(self, where: str, bindings: tuple[Any, ...]) -> Intent | None:
         rows = self._db.execute(
             "SELECT id, scope, key, sequence, path, body, window_ms, mark, held_until, sent_wall, sent_boot,"
             f" sent_tick FROM intent WHERE {where} ORDER BY id LIMIT 1",
             bindings,
         )
         for id, *said, mark, held_until, wall, boot, tick in rows:
-            if _mark(*said) != mark:
+            if _row_digest(*said) != mark:
                 raise StoreRefused(
                     f"{self._path} is damaged: an intent is not as it was written; restore the file"
                 )
@@ -183,42 +199,42 @@ class Outbox:
 
     def _elapsed(self, wall: int, boot: str, tick: int) -> int:
         since = self._clock.wall_ms() - wall
-        if boot and boot == self._boot:
-            return max(since, self._tick() - tick)  # the wall clock may have been set back meanwhile
+        if boot and boot == self._boot_id:
+            return max(since, self._monotonic_ms() - tick)  # the wall clock may have been set back meanwhile
         return since if since >= 0 else -1
 
-    def _bury(self) -> None:
+    def _reclaim_dead_leases(self) -> None:
         """What a dead process held is free at once."""
-        with self._writing():
+        with self._write_transaction():
             held = self._db.execute("SELECT DISTINCT holder FROM intent WHERE held_until > 0").fetchall()
             for (holder,) in held:
                 assert isinstance(holder, bytes)
-                if holder != self._holder and gone(self._path, holder):
+                if holder != self._holder and is_holder_dead(self._path, holder):
                     self._db.execute("UPDATE intent SET held_until = 0 WHERE holder = ?", (holder,))
 
-    def _hold(self, id: int) -> None:
+    def _lease(self, id: int) -> None:
         until = self._clock.wall_ms() + LEASE_MS
         self._db.execute(
             "UPDATE intent SET holder = ?, held_until = ? WHERE id = ?", (self._holder, until, id)
         )
 
-    def _last(self, name: str) -> int:
+    def _read_counter(self, name: str) -> int:
         for (last,) in self._db.execute("SELECT last FROM counter WHERE name = ?", (name,)):
             return int(last)
         return 0
 
-    def _count(self, name: str, last: int) -> None:
+    def _set_counter(self, name: str, last: int) -> None:
         self._db.execute("INSERT OR REPLACE INTO counter (name, last) VALUES (?, ?)", (name, str(last)))
 
-    def _key(self, sequence: int, nonce: str) -> IdempotencyKey:
+    def _new_key(self, sequence: int, nonce: str) -> IdempotencyKey:
         # The nonce keeps two counters, and two lives of a file that was restored, from making the same key.
         return IdempotencyKey(self.client_id, sequence, nonce)
 
-    def _tick(self) -> int:
+    def _monotonic_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _write_transaction(self) -> Iterator[None]:
         with self._lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -237,7 +253,7 @@ class Outbox:
                 ) from error
 
 
-def _mark(*said: Any) -> bytes:
+def _row_digest(*said: Any) -> bytes:
     """A digest of what a row says: each part framed by its length, so that no two rows look alike."""
     digest = sha256()
     for part in said:

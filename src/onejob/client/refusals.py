@@ -22,60 +22,70 @@ from onejob.errors import (
 )
 
 from .calls import Call
-from .flow import Ended
-from .judged import Act, Answer, Lost, Told, judged, settles, told_of
+from .flow import CallOutcome
+from .judged import (
+    NextAction,
+    NoResponse,
+    ProblemBody,
+    ServerResponse,
+    classify,
+    is_definitive,
+    parse_problem,
+)
 
 _REASONS = frozenset(Reason)
 
 
-def answered(call: Call, ended: Ended) -> Any:
+def decode_or_raise(call: Call, outcome: CallOutcome) -> Any:
     """The decoded answer of a call that was done; raises whatever it was instead."""
-    said = ended.said
-    if isinstance(said, Lost):
-        raise_lost(call, ended, said.reason)
-    act = judged(said)
-    if act is Act.KEEP:
-        return json.decode(said.body, type=call.gives)
-    told = told_of(said)
-    error = refusal(told, said, call.key or "")
+    said = outcome.response
+    if isinstance(said, NoResponse):
+        raise_no_response(call, outcome, said.reason)
+    act = classify(said)
+    if act is NextAction.KEEP:
+        return json.decode(said.body, type=call.response_type)
+    told = parse_problem(said)
+    error = error_from_problem(told, said, call.key or "")
     if call.key is None:
         raise error
-    if act is Act.RETRY or (ended.doubtful and not settles(told)):
-        raise_lost(call, ended, str(error), error)
+    if act is NextAction.RETRY or (outcome.outcome_unknown and not is_definitive(told)):
+        raise_no_response(call, outcome, str(error), error)
     raise error
 
 
-def raise_lost(call: Call, ended: Ended, reason: str, cause: Exception | None = None) -> NoReturn:
+def raise_no_response(
+    call: Call, outcome: CallOutcome, reason: str, cause: Exception | None = None
+) -> NoReturn:
     """No definite answer: what that means depends on what was asked, and whether anything was sent."""
-    if not ended.doubtful or call.method == "GET":
+    if not outcome.outcome_unknown or call.method == "GET":
         raise Unavailable(f"the server gave no answer ({reason}): nothing was done; repeat later") from cause
     if call.key is None:
         raise Unknown(f"the server gave no answer ({reason}): it may be done; repeat it") from cause
-    tries = f"{ended.attempts} attempt{'s' if ended.attempts > 1 else ''}"
-    if ended.window_passed and not call.numbered:
+    tries = f"{outcome.attempts} attempt{'s' if outcome.attempts > 1 else ''}"
+    if outcome.window_passed and not call.sequenced:
         raise WindowPassed(
             f"no definite answer after {tries} ({reason}), and the window of the key may be over: the job may exist, "
             "and a repetition could make a second one; look for it first",
             key=call.key,
-            attempts=ended.attempts,
+            attempts=outcome.attempts,
         ) from cause
     raise AmbiguousOutcome(
         f"no definite answer after {tries} ({reason}): the job may exist; repeat with the same key and body",
         key=call.key,
-        attempts=ended.attempts,
+        attempts=outcome.attempts,
     ) from cause
 
 
-def refusal(told: Told | None, said: Answer | None, key: str) -> OnejobError:
+def error_from_problem(problem: ProblemBody | None, response: ServerResponse | None, key: str) -> OnejobError:
     """The exception of a problem; its code decides."""
-    status = said.status if said is not None else 0
-    if told is None:
+    status = response.status if response is not None else 0
+    if problem is None:
         return ServerFailed(
             f"the server answered {status} in words that are not onejob's; see whether the URL is right",
             status=status,
         )
-    text, details = told.message, told.details
-    match told.code:
+    text, details = problem.message, problem.details
+    match problem.code:
         case "CONFLICT":
             paths = tuple(map(str, details.get("paths") or ()))
             return IdempotencyConflict(key=key, job_id=str(details.get("jobId") or ""), paths=paths)
@@ -91,6 +101,6 @@ def refusal(told: Told | None, said: Answer | None, key: str) -> OnejobError:
             return NotFound(text)
         case "SERVICE_UNAVAILABLE":
             return Unavailable(text)
-    if told.code in _REASONS:
-        return SubmissionRefused(key=key, reason=Reason(told.code), message=text, details=details)
-    return ServerFailed(text, status=status, code=told.code)
+    if problem.code in _REASONS:
+        return SubmissionRefused(key=key, reason=Reason(problem.code), message=text, details=details)
+    return ServerFailed(text, status=status, code=problem.code)

@@ -9,14 +9,14 @@ from onejob.core.key import checked_key
 from onejob.errors import Invalid, OnejobError, Reason, SubmissionInProgress, SubmissionRefused
 
 from . import calls, wire
-from .calls import Call, Said
+from .calls import Call, SubmissionLike
 from .outbox import Intent
 
 BATCH_BYTES_MAX: Final = 1 << 20
-_QUOTAS: Final = (Reason.QUOTA_EXCEEDED, Reason.COST_LIMIT_EXCEEDED)
+_QUOTA_REASONS: Final = (Reason.QUOTA_EXCEEDED, Reason.COST_LIMIT_EXCEEDED)
 
 
-class Submission(Struct, frozen=True, kw_only=True):
+class ClientSubmission(Struct, frozen=True, kw_only=True):
     """One logical submission, as a caller says it; `options` as the ledger has them."""
 
     type: str
@@ -32,31 +32,42 @@ class Submission(Struct, frozen=True, kw_only=True):
             raise AttributeError(name) from None
 
 
-def key_of(said: Submission) -> str | None:
+def given_or_derived_key(submission: ClientSubmission) -> str | None:
     """The key that was given, or follows from what was named; None: one is to be drawn."""
-    if said.idempotency_key is not None:
-        if said.key_from:
+    if submission.idempotency_key is not None:
+        if submission.key_from:
             raise Invalid("key_from", "give a key, or the members it follows from, not both")
-        return checked_key(said.idempotency_key)
-    return calls.derived_key(said.type, said.input, said.key_from) if said.key_from else None
+        return checked_key(submission.idempotency_key)
+    return (
+        calls.derived_key(submission.type, submission.input, submission.key_from)
+        if submission.key_from
+        else None
+    )
 
 
-def passing(error: OnejobError, *, resumed: bool) -> bool:
+def is_transient(error: OnejobError, *, resumed: bool) -> bool:
     """A refusal that may end by itself. A full quota keeps an intent only where no caller waits to be told."""
     if isinstance(error, SubmissionRefused):
-        return error.reason is Reason.RATE_LIMITED or (resumed and error.reason in _QUOTAS)
+        return error.reason is Reason.RATE_LIMITED or (resumed and error.reason in _QUOTA_REASONS)
     return isinstance(error, SubmissionInProgress)
 
 
-def submission_of(said: Said) -> Submission:
-    if isinstance(said, Submission):
-        return said
-    names = [*calls.Options.__annotations__]
-    options = {name: getattr(said, name) for name in names if getattr(said, name, None) is not None}
-    return Submission(type=said.type, input=said.input, idempotency_key=said.idempotency_key, options=options)
+def to_client_submission(submission: SubmissionLike) -> ClientSubmission:
+    if isinstance(submission, ClientSubmission):
+        return submission
+    names = [*calls.SubmitOptions.__annotations__]
+    options = {
+        name: getattr(submission, name) for name in names if getattr(submission, name, None) is not None
+    }
+    return ClientSubmission(
+        type=submission.type,
+        input=submission.input,
+        idempotency_key=submission.idempotency_key,
+        options=options,
+    )
 
 
-def bundles(parsed: list[Call | OnejobError]) -> Iterator[list[int]]:
+def split_into_batches(parsed: list[Call | OnejobError]) -> Iterator[list[int]]:
     """Places of what may travel together: what the server takes in one body, and each key once."""
     places: list[int] = []
     size, keys = 0, set[str | None]()
@@ -73,33 +84,35 @@ def bundles(parsed: list[Call | OnejobError]) -> Iterator[list[int]]:
         yield places
 
 
-def call_of(intent: Intent) -> Call:
+def call_from_intent(intent: Intent) -> Call:
     """The call of a row, byte for byte as it was frozen."""
     return Call(
         method="POST",
         path=intent.path,
-        gives=wire.SequenceReceipt if intent.sequence else wire.Submitted,
+        response_type=wire.SequenceReceiptModel if intent.sequence else wire.SubmitResponseModel,
         body=intent.body,
         key=intent.key,
         window_ms=intent.window_ms,
-        numbered=bool(intent.sequence),
+        sequenced=bool(intent.sequence),
     )
 
 
-def receipt_of(given: wire.Submitted, call: Call, attempts: int) -> wire.Receipt:
-    told = given.idempotency
+def receipt_from_response(response: wire.SubmitResponseModel, call: Call, attempts: int) -> wire.ReceiptModel:
+    told = response.idempotency
     assert call.key is not None
-    return wire.Receipt(
+    return wire.ReceiptModel(
         outcome=told.outcome,
         key=call.key,
         scope=told.scope,
-        job_id=given.job.id if given.job else given.job_id or "",
-        job=given.job,
+        job_id=response.job.id if response.job else response.job_id or "",
+        job=response.job,
         expires_at=told.expires_at,
         attempts=attempts,
-        warnings=given.warnings,
+        warnings=response.warnings,
     )
 
 
-def state_call(client_id: str, scope: str) -> Call:
-    return calls.get(f"/api/clients/{calls.quoted(client_id)}/state", wire.ClientState, scope=scope)
+def client_state_call(client_id: str, scope: str) -> Call:
+    return calls.get_call(
+        f"/api/clients/{calls.quote_path_segment(client_id)}/state", wire.ClientStateModel, scope=scope
+    )

@@ -11,7 +11,7 @@ from onejob.errors import StoreRefused, Unavailable
 from onejob.ids import new_nonce
 
 APPLICATION_ID: Final = 0x6F6E656F  # "oneo"
-FORMAT: Final = 1
+FORMAT_VERSION: Final = 1
 BUSY_MS: Final = 30_000
 SCHEMA: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -36,7 +36,7 @@ CREATE UNIQUE INDEX intent_number ON intent (scope) WHERE sequence > 0;
 """
 
 
-def create(path: Path, *, server: str, client_id: str) -> None:
+def create_outbox_file(path: Path, *, server: str, client_id: str) -> None:
     """Make the file beside its place and link it there: of several who do so at once, one wins."""
     made = path.with_name(f".{path.name}.{new_nonce()}")
     try:
@@ -47,13 +47,13 @@ def create(path: Path, *, server: str, client_id: str) -> None:
             db.execute(SCHEMA)
             db.execute("INSERT INTO meta VALUES ('server', ?), ('client_id', ?)", (server, client_id))
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            db.execute(f"PRAGMA user_version = {FORMAT}")
+            db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
             db.execute("COMMIT")
         finally:
             db.close()
         with suppress(FileExistsError):
             os.link(made, path)
-        _sync_folder(path)
+        _fsync_folder(path)
     except (OSError, apsw.Error) as error:
         raise Unavailable(f"{path} cannot be made ({error}): nothing was sent; mend it") from error
     finally:
@@ -61,7 +61,7 @@ def create(path: Path, *, server: str, client_id: str) -> None:
             made.unlink()
 
 
-def opened(path: Path) -> apsw.Connection:
+def open_outbox_file(path: Path) -> apsw.Connection:
     """Open a file that exists; refused where it is not wholly ours."""
     try:
         if not path.stat().st_size:
@@ -70,7 +70,7 @@ def opened(path: Path) -> apsw.Connection:
         try:
             db.set_busy_timeout(BUSY_MS)
             db.execute("PRAGMA synchronous = FULL")
-            _check(db, path)
+            _check_format(db, path)
             db.execute("PRAGMA journal_mode = WAL").fetchall()
         except BaseException:
             db.close()
@@ -82,7 +82,7 @@ def opened(path: Path) -> apsw.Connection:
         raise Unavailable(f"{path} cannot be opened ({error}): nothing was sent; mend it") from error
 
 
-def owned(db: apsw.Connection, path: Path, *, server: str, client_id: str | None) -> str:
+def checked_owner(db: apsw.Connection, path: Path, *, server: str, client_id: str | None) -> str:
     """Whose file it is; refused where it was begun by another client or for another server."""
     meta = {str(name): str(value) for name, value in db.execute("SELECT name, value FROM meta")}
     if meta.get("server") != server:
@@ -96,18 +96,18 @@ def owned(db: apsw.Connection, path: Path, *, server: str, client_id: str | None
     return owner
 
 
-def _check(db: apsw.Connection, path: Path) -> None:
+def _check_format(db: apsw.Connection, path: Path) -> None:
     application = db.execute("PRAGMA application_id").fetchone()
     version = db.execute("PRAGMA user_version").fetchone()
     if application != (APPLICATION_ID,):
         raise StoreRefused(f"{path} is no outbox; name another file")
-    if version != (FORMAT,):
+    if version != (FORMAT_VERSION,):
         raise StoreRefused(f"{path} was written by a newer program; upgrade this one")
     if db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
         raise StoreRefused(f"{path} is damaged; restore it")
 
 
-def _sync_folder(path: Path) -> None:
+def _fsync_folder(path: Path) -> None:
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -16,96 +16,96 @@ import httpx
 from onejob.clock import Clock, SystemClock
 from onejob.core.key import checked_key
 from onejob.errors import AmbiguousOutcome, Invalid
-from onejob.ids import new_chance, new_nonce
+from onejob.ids import new_nonce, random_fraction
 
-from .driving import UNSENT, lost, noted
-from .flow import Ended, Flow, Heard, RetryPolicy, Send, Sleep, flow
-from .judged import Answer, Lost
+from .driving import UNSENT_ERRORS, add_retry_note, to_no_response
+from .flow import CallOutcome, RetryFlow, RetryPolicy, Send, Sleep, StepResult, send_with_retries
+from .judged import NoResponse, ServerResponse
 
 HEADER: Final = "idempotency-key"
 METHODS: Final = ("POST", "PATCH")
-_GIVEN: Final = "idempotency_key"
-_ORIGIN: Final = "onejob.origin"  # httpx hands extensions on to the request that follows a redirect
+_KEY_EXTENSION: Final = "idempotency_key"
+_ORIGIN_EXTENSION: Final = "onejob.origin"  # httpx hands extensions on to the request that follows a redirect
 _ASCII = re.compile(r"[\x20-\x7e]+")
 
 
-class _Keyed:
+class _IdempotentTransportBase:
     """What both transports share: the key of a request, and how often it may be sent."""
 
     def __init__(
         self,
         retry: RetryPolicy | None,
         methods: Iterable[str],
-        draw: Callable[[], str] | None,
+        key_factory: Callable[[], str] | None,
         clock: Clock | None,
     ) -> None:
         self._retry = retry or RetryPolicy()
         self._methods = frozenset(method.upper() for method in methods)
-        self._draw = draw
+        self._key_factory = key_factory
         self._clock = clock or SystemClock()
 
-    def _keyed(self, request: httpx.Request) -> bool:
+    def _assign_key(self, request: httpx.Request) -> bool:
         """Give the request its key; False: it has none, and is sent once."""
         if request.method not in self._methods:
             return False
         origin = f"{request.url.scheme}://{request.url.netloc.decode()}"
-        if request.extensions.get(_ORIGIN, origin) != origin:
+        if request.extensions.get(_ORIGIN_EXTENSION, origin) != origin:
             # A redirect to somebody else: the key is a secret between the caller and the first.
             request.headers.pop(HEADER, None)
             return False
-        given = request.extensions.get(_GIVEN)
+        given = request.extensions.get(_KEY_EXTENSION)
         if given is not None or HEADER not in request.headers:
-            key = given if given is not None else self._draw() if self._draw else None
+            key = given if given is not None else self._key_factory() if self._key_factory else None
             if key is None:
                 return False
-            request.headers[HEADER] = quoted(key)
-        request.extensions = {**request.extensions, _ORIGIN: origin}
+            request.headers[HEADER] = quote_key(key)
+        request.extensions = {**request.extensions, _ORIGIN_EXTENSION: origin}
         return True
 
-    def _flow(self, request: httpx.Request) -> Flow:
-        return flow(request, self._retry, begin=self._clock.monotonic(), chance=new_chance)
+    def _retry_flow(self, request: httpx.Request) -> RetryFlow:
+        return send_with_retries(request, self._retry, begin=self._clock.monotonic(), jitter=random_fraction)
 
-    def _heard(self, said: Answer | Lost | None = None) -> Heard:
-        return Heard(self._clock.monotonic(), said)
+    def _step_result(self, response: ServerResponse | NoResponse | None = None) -> StepResult:
+        return StepResult(self._clock.monotonic(), response)
 
 
-class IdempotentTransport(_Keyed, httpx.BaseTransport):
+class IdempotentTransport(_IdempotentTransportBase, httpx.BaseTransport):
     def __init__(
         self,
         transport: httpx.BaseTransport | None = None,
         *,
         retry: RetryPolicy | None = None,
         methods: Iterable[str] = METHODS,
-        draw: Callable[[], str] | None = new_nonce,
+        key_factory: Callable[[], str] | None = new_nonce,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(retry, methods, draw, clock)
+        super().__init__(retry, methods, key_factory, clock)
         self._inner = transport or httpx.HTTPTransport()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        if not self._keyed(request):
+        if not self._assign_key(request):
             return self._inner.handle_request(request)
         request.read()  # a file or an iterator can be read once only
-        steps = self._flow(request)
-        heard: Heard | None = None
+        steps = self._retry_flow(request)
+        heard: StepResult | None = None
         last: httpx.Response | httpx.HTTPError | None = None
         try:
             while True:
                 step = steps.send(heard)  # type: ignore[arg-type]  # None starts it
                 if isinstance(step, Sleep):
                     SystemClock().sleep(step.seconds)
-                    heard = self._heard()
+                    heard = self._step_result()
                 else:
-                    last = self._sent(step)
-                    heard = self._heard(said_of(last))
+                    last = self._send_once(step)
+                    heard = self._step_result(to_server_response(last))
         except StopIteration as end:
-            return concluded(end.value, last, request)
+            return response_or_raise(end.value, last, request)
 
     def close(self) -> None:
         self._inner.close()
 
-    def _sent(self, send: Send) -> httpx.Response | httpx.HTTPError:
-        request = timed(send)
+    def _send_once(self, send: Send) -> httpx.Response | httpx.HTTPError:
+        request = request_with_timeouts(send)
         try:
             response = self._inner.handle_request(request)
             try:
@@ -116,47 +116,47 @@ class IdempotentTransport(_Keyed, httpx.BaseTransport):
         except httpx.HTTPError as error:
             return error
         except BaseException as error:
-            noted(error, unquoted(request.headers[HEADER]))
+            add_retry_note(error, unquote_key(request.headers[HEADER]))
             raise
 
 
-class AsyncIdempotentTransport(_Keyed, httpx.AsyncBaseTransport):
+class AsyncIdempotentTransport(_IdempotentTransportBase, httpx.AsyncBaseTransport):
     def __init__(
         self,
         transport: httpx.AsyncBaseTransport | None = None,
         *,
         retry: RetryPolicy | None = None,
         methods: Iterable[str] = METHODS,
-        draw: Callable[[], str] | None = new_nonce,
+        key_factory: Callable[[], str] | None = new_nonce,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(retry, methods, draw, clock)
+        super().__init__(retry, methods, key_factory, clock)
         self._inner = transport or httpx.AsyncHTTPTransport()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        if not self._keyed(request):
+        if not self._assign_key(request):
             return await self._inner.handle_async_request(request)
         await request.aread()
-        steps = self._flow(request)
-        heard: Heard | None = None
+        steps = self._retry_flow(request)
+        heard: StepResult | None = None
         last: httpx.Response | httpx.HTTPError | None = None
         try:
             while True:
                 step = steps.send(heard)  # type: ignore[arg-type]  # None starts it
                 if isinstance(step, Sleep):
                     await asyncio.sleep(step.seconds)
-                    heard = self._heard()
+                    heard = self._step_result()
                 else:
-                    last = await self._sent(step)
-                    heard = self._heard(said_of(last))
+                    last = await self._send_once(step)
+                    heard = self._step_result(to_server_response(last))
         except StopIteration as end:
-            return concluded(end.value, last, request)
+            return response_or_raise(end.value, last, request)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    async def _sent(self, send: Send) -> httpx.Response | httpx.HTTPError:
-        request = timed(send)
+    async def _send_once(self, send: Send) -> httpx.Response | httpx.HTTPError:
+        request = request_with_timeouts(send)
         try:
             response = await self._inner.handle_async_request(request)
             try:
@@ -167,11 +167,11 @@ class AsyncIdempotentTransport(_Keyed, httpx.AsyncBaseTransport):
         except httpx.HTTPError as error:
             return error
         except BaseException as error:
-            noted(error, unquoted(request.headers[HEADER]))
+            add_retry_note(error, unquote_key(request.headers[HEADER]))
             raise
 
 
-def quoted(key: str) -> str:
+def quote_key(key: str) -> str:
     """A key as the header carries it: a structured-field string."""
     key = checked_key(key)
     if not _ASCII.fullmatch(key):
@@ -180,14 +180,14 @@ def quoted(key: str) -> str:
     return f'"{escaped}"'
 
 
-def unquoted(header: str) -> str:
+def unquote_key(header: str) -> str:
     """The key in a header that this file or the caller wrote, quoted or bare."""
     if len(header) > 1 and header[0] == header[-1] == '"':
         return re.sub(r'\\(["\\])', r"\1", header[1:-1])
     return header
 
 
-def timed(send: Send) -> httpx.Request:
+def request_with_timeouts(send: Send) -> httpx.Request:
     """The same request, with no more time for any step than the attempt has; a shorter time of the caller's stays."""
     request: httpx.Request = send.call
     own = request.extensions.get("timeout") or {}
@@ -199,24 +199,24 @@ def timed(send: Send) -> httpx.Request:
     return request
 
 
-def said_of(last: httpx.Response | httpx.HTTPError) -> Answer | Lost:
+def to_server_response(last: httpx.Response | httpx.HTTPError) -> ServerResponse | NoResponse:
     if isinstance(last, httpx.HTTPError):
-        return lost(last)
+        return to_no_response(last)
     headers = {name.lower(): value for name, value in last.headers.items()}
-    return Answer(last.status_code, headers, last.content)
+    return ServerResponse(last.status_code, headers, last.content)
 
 
-def concluded(
-    ended: Ended, last: httpx.Response | httpx.HTTPError | None, request: httpx.Request
+def response_or_raise(
+    outcome: CallOutcome, last: httpx.Response | httpx.HTTPError | None, request: httpx.Request
 ) -> httpx.Response:
     """The last answer, whatever it says. Without one the outcome is open, unless nothing was ever sent."""
     if isinstance(last, httpx.Response):
         return last
     assert last is not None
-    if not ended.doubtful and isinstance(last, UNSENT):
+    if not outcome.outcome_unknown and isinstance(last, UNSENT_ERRORS):
         raise last
     raise AmbiguousOutcome(
-        f"no answer after {ended.attempts} attempts ({last}): it may be done; repeat with the same key and body",
-        key=unquoted(request.headers[HEADER]),
-        attempts=ended.attempts,
+        f"no answer after {outcome.attempts} attempts ({last}): it may be done; repeat with the same key and body",
+        key=unquote_key(request.headers[HEADER]),
+        attempts=outcome.attempts,
     ) from last

@@ -18,40 +18,49 @@ from onejob.errors import (
     SubmissionInProgress,
     Unavailable,
 )
-from onejob.ids import KeyGenerator, new_chance
+from onejob.ids import KeyGenerator, random_fraction
 
 from . import calls, wire
-from .calls import Call, Said
-from .flow import Ended, Heard, RetryPolicy, Send, Sleep, flow
-from .judged import Act, Answer, Told, judged
+from .calls import Call, SubmissionLike
+from .flow import CallOutcome, RetryPolicy, Send, Sleep, StepResult, send_with_retries
+from .judged import NextAction, ProblemBody, ServerResponse, classify
 from .outbox import Intent, Outbox
-from .refusals import answered, raise_lost, refusal
-from .said import Submission, bundles, call_of, key_of, passing, receipt_of, state_call, submission_of
+from .refusals import decode_or_raise, error_from_problem, raise_no_response
+from .said import (
+    ClientSubmission,
+    call_from_intent,
+    client_state_call,
+    given_or_derived_key,
+    is_transient,
+    receipt_from_response,
+    split_into_batches,
+    to_client_submission,
+)
 
 T = TypeVar("T")
 BATCH_MAX: Final = 1_000
-POLL_SECONDS: Final = 0.05
-_NEVER: Final = Answer(0, {}, b"")
+OUTBOX_POLL_SECONDS: Final = 0.05
+_EMPTY_RESPONSE: Final = ServerResponse(0, {}, b"")
 
 
-class Do(Struct, frozen=True):
+class DiskWork(Struct, frozen=True):
     """Work on the disk, which an event loop gives to a thread."""
 
     work: Callable[[], Any]
 
 
-Steps = Generator[Send | Sleep | Do, Any, T]
+Operation = Generator[Send | Sleep | DiskWork, Any, T]
 
 
-class Resumed(Struct, frozen=True):
+class ResumedIntent(Struct, frozen=True):
     """What became of an intent that was left over: a receipt, or the error it met."""
 
     key: str
-    receipt: wire.Receipt | wire.SequenceReceipt | None = None
+    receipt: wire.ReceiptModel | wire.SequenceReceiptModel | None = None
     error: OnejobError | None = None
 
 
-class Verbs:
+class ClientOperations:
     def __init__(
         self,
         *,
@@ -59,89 +68,102 @@ class Verbs:
         monotonic: Callable[[], float],
         keys: KeyGenerator,
         outbox: Outbox | None,
-        chance: Callable[[], float] = new_chance,
+        jitter: Callable[[], float] = random_fraction,
     ) -> None:
         self._retry = retry
-        self.patience = retry.attempt_timeout  # for one attempt
+        self.attempt_timeout = retry.attempt_timeout  # for one attempt
         self.now = monotonic
         self._keys = keys
-        self._chance = chance
-        self._counted: set[str] = set()  # scopes in which the server told how far this client is
+        self._jitter = jitter
+        self._synced_scopes: set[str] = set()  # scopes in which the server told how far this client is
         self.outbox = outbox
 
-    def submit(self, said: Submission) -> Steps[wire.Receipt]:
-        key = key_of(said)
+    def submit(self, submission: ClientSubmission) -> Operation[wire.ReceiptModel]:
+        key = given_or_derived_key(submission)
         if self.outbox is None:
-            call = calls.submission(said, str(next(self._keys)) if key is None else key)
-            receipt: wire.Receipt = yield from self._sent(call)
+            call = calls.submit_call(submission, str(next(self._keys)) if key is None else key)
+            receipt: wire.ReceiptModel = yield from self._send_for_receipt(call)
             return receipt
-        intent = yield from self._written(self.outbox, said, key)
-        receipt = yield from self._resolved(self.outbox, intent)
+        intent = yield from self._write_intent(self.outbox, submission, key)
+        receipt = yield from self._resolve_intent(self.outbox, intent)
         return receipt
 
-    def submit_many(self, said: Iterable[Said]) -> Steps[list[wire.Receipt | OnejobError]]:
+    def submit_many(
+        self, submissions: Iterable[SubmissionLike]
+    ) -> Operation[list[wire.ReceiptModel | OnejobError]]:
         """Independent submissions, each with a verdict of its own. Many travel together."""
         if self.outbox is not None:
-            return (yield from self._one_by_one(said))
-        verdicts: list[wire.Receipt | OnejobError] = []
-        waiting = iter(said)
+            return (yield from self._submit_one_by_one(submissions))
+        verdicts: list[wire.ReceiptModel | OnejobError] = []
+        waiting = iter(submissions)
         while chunk := list(islice(waiting, BATCH_MAX)):
-            verdicts += yield from self._many([self._frozen(one) for one in chunk])
+            verdicts += yield from self._submit_batch([self._build_call(one) for one in chunk])
         return verdicts
 
     def submit_sequence(
-        self, client_id: str, sequence: int, key: str, jobs: list[Said], *, scope: str, ttl: timedelta | None
-    ) -> Steps[wire.SequenceReceipt]:
-        call = calls.number(client_id, scope, sequence, checked_key(key), jobs, ttl)
-        ended = yield from self._ended(call)
-        receipt: wire.SequenceReceipt = answered(call, ended)
+        self,
+        client_id: str,
+        sequence: int,
+        key: str,
+        jobs: list[SubmissionLike],
+        *,
+        scope: str,
+        ttl: timedelta | None,
+    ) -> Operation[wire.SequenceReceiptModel]:
+        call = calls.sequence_call(client_id, scope, sequence, checked_key(key), jobs, ttl)
+        ended = yield from self._send_with_retries(call)
+        receipt: wire.SequenceReceiptModel = decode_or_raise(call, ended)
         return replace(receipt, attempts=ended.attempts)
 
     def submit_next(
-        self, jobs: list[Said], *, scope: str, ttl: timedelta | None
-    ) -> Steps[wire.SequenceReceipt]:
+        self, jobs: list[SubmissionLike], *, scope: str, ttl: timedelta | None
+    ) -> Operation[wire.SequenceReceiptModel]:
         """Send the next number of this client, which the outbox counts; whatever is under way is finished first."""
-        outbox = self._kept()
+        outbox = self._require_outbox()
 
         def make(key: IdempotencyKey) -> Call:
-            return calls.number(key.client_id, scope, key.sequence, str(key), jobs, ttl)
+            return calls.sequence_call(key.client_id, scope, key.sequence, str(key), jobs, ttl)
 
         make(IdempotencyKey(outbox.client_id, 1, "0" * 16))  # what cannot be sent takes no number
-        last = yield from self._last(outbox.client_id, scope)
+        last = yield from self._last_committed_sequence(outbox.client_id, scope)
         end = self.now() + self._retry.deadline
         while True:
-            intent, new = yield Do(partial(outbox.write_number, scope, last, make))
+            intent, new = yield DiskWork(partial(outbox.write_next_sequence, scope, last, make))
             if intent.held:
                 if self.now() >= end:
                     raise SubmissionInProgress(key=intent.key, job_id="", retry_after=1.0)
-                yield Sleep(POLL_SECONDS)
+                yield Sleep(OUTBOX_POLL_SECONDS)
                 continue
-            receipt = yield from self._number(outbox, intent, new=new)
+            receipt = yield from self._resolve_sequence_intent(outbox, intent, new=new)
             if new and receipt.jobs:
                 return receipt
             if new and receipt.attempts > 1:
                 # Executed under this key by a lost attempt, or by somebody else under another: nobody can tell.
-                ended = Ended(_NEVER, receipt.attempts, doubtful=True, window_passed=True)
-                raise_lost(
-                    replace(call_of(intent), numbered=False),
+                ended = CallOutcome(
+                    _EMPTY_RESPONSE, receipt.attempts, outcome_unknown=True, window_passed=True
+                )
+                raise_no_response(
+                    replace(call_from_intent(intent), sequenced=False),
                     ended,
                     "its number was executed without a receipt",
                 )
             # The number was an older one's, or was taken under another key: this submission gets the next.
-            self._counted.discard(scope)
-            last = yield from self._last(outbox.client_id, scope)
+            self._synced_scopes.discard(scope)
+            last = yield from self._last_committed_sequence(outbox.client_id, scope)
 
-    def _last(self, client_id: str, scope: str) -> Steps[int]:
+    def _last_committed_sequence(self, client_id: str, scope: str) -> Operation[int]:
         """How far the server has this client. Once it was asked, the file knows."""
-        if scope in self._counted:
+        if scope in self._synced_scopes:
             return 0
-        state: wire.ClientState = yield from self.ask(state_call(client_id, scope))
-        self._counted.add(scope)
+        state: wire.ClientStateModel = yield from self.send_idempotent(client_state_call(client_id, scope))
+        self._synced_scopes.add(scope)
         return state.last_committed_sequence
 
-    def _number(self, outbox: Outbox, intent: Intent, *, new: bool) -> Steps[wire.SequenceReceipt]:
+    def _resolve_sequence_intent(
+        self, outbox: Outbox, intent: Intent, *, new: bool
+    ) -> Operation[wire.SequenceReceiptModel]:
         try:
-            receipt: wire.SequenceReceipt = yield from self._resolved(outbox, intent)
+            receipt: wire.SequenceReceiptModel = yield from self._resolve_intent(outbox, intent)
         except OnejobError as error:
             if new:
                 raise
@@ -151,103 +173,115 @@ class Verbs:
             ) from error
         return receipt
 
-    def resume(self) -> Steps[list[Resumed]]:
+    def resume(self) -> Operation[list[ResumedIntent]]:
         """Finish what earlier processes left, in the order it was written; what others are at is theirs."""
-        outbox = self._kept()
-        resumed: list[Resumed] = []
+        outbox = self._require_outbox()
+        resumed: list[ResumedIntent] = []
         last = 0
-        while (intent := (yield Do(partial(outbox.claim, last)))) is not None:
+        while (intent := (yield DiskWork(partial(outbox.claim, last)))) is not None:
             last = intent.id
             try:
-                receipt = yield from self._resolved(outbox, intent)
+                receipt = yield from self._resolve_intent(outbox, intent)
             except OnejobError as error:
-                resumed.append(Resumed(intent.key, error=error))
+                resumed.append(ResumedIntent(intent.key, error=error))
             else:
-                resumed.append(Resumed(intent.key, receipt))
+                resumed.append(ResumedIntent(intent.key, receipt))
         return resumed
 
-    def ask(self, call: Call) -> Steps[Any]:
+    def send_idempotent(self, call: Call) -> Operation[Any]:
         """A call that may be repeated without a key."""
-        ended = yield from self._ended(call)
-        return answered(call, ended)
+        ended = yield from self._send_with_retries(call)
+        return decode_or_raise(call, ended)
 
-    def _written(self, outbox: Outbox, said: Submission, key: str | None) -> Steps[Intent]:
-        scope = said.options.get("scope") or said.type
+    def _write_intent(
+        self, outbox: Outbox, submission: ClientSubmission, key: str | None
+    ) -> Operation[Intent]:
+        scope = submission.options.get("scope") or submission.type
         if key is None:
-            write = partial(outbox.write_next, scope, lambda drawn: calls.submission(said, str(drawn)))
+            write = partial(
+                outbox.write_with_new_key, scope, lambda drawn: calls.submit_call(submission, str(drawn))
+            )
         else:
-            write = partial(outbox.write, calls.submission(said, key), scope)
-        intent: Intent = yield Do(write)
+            write = partial(outbox.write, calls.submit_call(submission, key), scope)
+        intent: Intent = yield DiskWork(write)
         return intent
 
-    def _resolved(self, outbox: Outbox, intent: Intent) -> Steps[Any]:
+    def _resolve_intent(self, outbox: Outbox, intent: Intent) -> Operation[Any]:
         """Send an intent until the server has spoken about it. Only then does it leave the disk."""
-        call = call_of(intent)
-        if not intent.fresh and intent.remaining_ms <= 0:
-            yield Do(lambda: outbox.release(intent))
-            raise_lost(call, Ended(_NEVER, 0, doubtful=True, window_passed=True), "it was left over")
+        call = call_from_intent(intent)
+        if not intent.is_new and intent.remaining_ms <= 0:
+            yield DiskWork(lambda: outbox.release(intent))
+            raise_no_response(
+                call,
+                CallOutcome(_EMPTY_RESPONSE, 0, outcome_unknown=True, window_passed=True),
+                "it was left over",
+            )
         try:
-            given = yield from self._sent(call, intent)
+            given = yield from self._send_for_receipt(call, intent)
         except Unavailable as error:
-            yield Do(lambda: outbox.release(intent))
+            yield DiskWork(lambda: outbox.release(intent))
             # Not "nothing was done, repeat": with a key that was drawn, that would be a second submission.
             raise AmbiguousOutcome(
                 f"{error}; it is kept in the outbox: resume() sends it", key=intent.key, attempts=0
             ) from error
         except OnejobError as error:
-            kept = isinstance(error, AmbiguousOutcome) or passing(error, resumed=not intent.fresh)
-            yield Do(lambda: outbox.release(intent) if kept else outbox.settle(intent, executed=False))
+            kept = isinstance(error, AmbiguousOutcome) or is_transient(error, resumed=not intent.is_new)
+            yield DiskWork(lambda: outbox.release(intent) if kept else outbox.settle(intent, executed=False))
             raise
         except BaseException:
             # Interrupted: nobody is left to do it, so it is done here.
             outbox.release(intent)
             raise
-        yield Do(lambda: outbox.settle(intent))
+        yield DiskWork(lambda: outbox.settle(intent))
         return given
 
-    def _sent(self, call: Call, intent: Intent | None = None) -> Steps[Any]:
-        fresh = intent is None or intent.fresh
+    def _send_for_receipt(self, call: Call, intent: Intent | None = None) -> Operation[Any]:
+        fresh = intent is None or intent.is_new
         left = call.window_ms or float("inf") if intent is None else intent.remaining_ms
-        ended = yield from self._ended(call, left / 1000, doubtful=not fresh)
-        given = answered(call, ended)
-        if isinstance(given, wire.Submitted):
-            return receipt_of(given, call, ended.attempts)
+        ended = yield from self._send_with_retries(call, left / 1000, outcome_unknown=not fresh)
+        given = decode_or_raise(call, ended)
+        if isinstance(given, wire.SubmitResponseModel):
+            return receipt_from_response(given, call, ended.attempts)
         return replace(given, attempts=ended.attempts)
 
-    def _ended(
-        self, call: Call, window: float = float("inf"), *, doubtful: bool = False
-    ) -> Generator[Send | Sleep | Do, Heard, Ended]:
+    def _send_with_retries(
+        self, call: Call, window: float = float("inf"), *, outcome_unknown: bool = False
+    ) -> Generator[Send | Sleep | DiskWork, StepResult, CallOutcome]:
         begin = self.now()
         return (
-            yield from flow(
+            yield from send_with_retries(
                 call,
                 self._retry,
                 begin=begin,
-                chance=self._chance,
+                jitter=self._jitter,
                 window_end=begin + window,
-                doubtful=doubtful,
-                fits=call.fits,
+                outcome_unknown=outcome_unknown,
+                accepts=call.accepts,
             )
         )
 
-    def _many(self, parsed: list[Call | OnejobError]) -> Steps[list[wire.Receipt | OnejobError]]:
-        found: dict[int, wire.Receipt | OnejobError] = {}
-        for places in bundles(parsed):
+    def _submit_batch(
+        self, parsed: list[Call | OnejobError]
+    ) -> Operation[list[wire.ReceiptModel | OnejobError]]:
+        found: dict[int, wire.ReceiptModel | OnejobError] = {}
+        for places in split_into_batches(parsed):
             own = {place: call for place in places if isinstance(call := parsed[place], Call)}
-            bundle = calls.batch(own.values())
+            bundle = calls.batch_call(own.values())
             window = min((call.window_ms for call in own.values()), default=0) / 1000
-            ended = yield from self._ended(bundle, window)
-            said = ended.said
-            whole = isinstance(said, Answer) and judged(said) is Act.KEEP
-            verdicts = answered(bundle, ended).verdicts if whole else []
+            ended = yield from self._send_with_retries(bundle, window)
+            said = ended.response
+            whole = isinstance(said, ServerResponse) and classify(said) is NextAction.KEEP
+            verdicts = decode_or_raise(bundle, ended).verdicts if whole else []
             for index, (place, call) in enumerate(own.items()):
                 verdict = verdicts[index] if len(verdicts) == len(own) else None
-                found[place] = yield from self._verdict(call, verdict, doubtful=ended.doubtful or not whole)
+                found[place] = yield from self._resolve_batch_item(
+                    call, verdict, outcome_unknown=ended.outcome_unknown or not whole
+                )
         return [one if isinstance(one, OnejobError) else found[place] for place, one in enumerate(parsed)]
 
-    def _verdict(
-        self, call: Call, verdict: wire.Verdict | None, *, doubtful: bool
-    ) -> Steps[wire.Receipt | OnejobError]:
+    def _resolve_batch_item(
+        self, call: Call, verdict: wire.BatchItemModel | None, *, outcome_unknown: bool
+    ) -> Operation[wire.ReceiptModel | OnejobError]:
         """One item's own answer; where it has none yet, it is sent alone, with the same key and bytes."""
         try:
             if (
@@ -255,35 +289,39 @@ class Verbs:
                 and verdict.idempotency is not None
                 and verdict.idempotency.key == call.key
             ):
-                given = wire.Submitted(verdict.idempotency, verdict.job, verdict.job_id)
-                return receipt_of(given, call, 1)
+                given = wire.SubmitResponseModel(verdict.idempotency, verdict.job, verdict.job_id)
+                return receipt_from_response(given, call, 1)
             if verdict is not None and verdict.error is not None:
-                told = msgspec.convert(verdict.error, Told)
-                said = Answer(verdict.status, {}, msgspec.json.encode({"error": verdict.error}))
-                if judged(said) not in (Act.RETRY, Act.WAIT):
-                    return refusal(told, said, call.key or "")
-            ended = yield from self._ended(call, call.window_ms / 1000, doubtful=doubtful)
-            return receipt_of(answered(call, ended), call, ended.attempts + 1)
+                told = msgspec.convert(verdict.error, ProblemBody)
+                said = ServerResponse(verdict.status, {}, msgspec.json.encode({"error": verdict.error}))
+                if classify(said) not in (NextAction.RETRY, NextAction.WAIT):
+                    return error_from_problem(told, said, call.key or "")
+            ended = yield from self._send_with_retries(
+                call, call.window_ms / 1000, outcome_unknown=outcome_unknown
+            )
+            return receipt_from_response(decode_or_raise(call, ended), call, ended.attempts + 1)
         except OnejobError as error:
             return error
 
-    def _one_by_one(self, said: Iterable[Said]) -> Steps[list[wire.Receipt | OnejobError]]:
-        verdicts: list[wire.Receipt | OnejobError] = []
-        for one in said:
+    def _submit_one_by_one(
+        self, submissions: Iterable[SubmissionLike]
+    ) -> Operation[list[wire.ReceiptModel | OnejobError]]:
+        verdicts: list[wire.ReceiptModel | OnejobError] = []
+        for one in submissions:
             try:
-                verdicts.append((yield from self.submit(submission_of(one))))
+                verdicts.append((yield from self.submit(to_client_submission(one))))
             except OnejobError as error:
                 verdicts.append(error)
         return verdicts
 
-    def _frozen(self, said: Said) -> Call | OnejobError:
+    def _build_call(self, submission: SubmissionLike) -> Call | OnejobError:
         try:
-            key = key_of(submission_of(said))
-            return calls.submission(said, str(next(self._keys)) if key is None else key)
+            key = given_or_derived_key(to_client_submission(submission))
+            return calls.submit_call(submission, str(next(self._keys)) if key is None else key)
         except Invalid as error:
             return error
 
-    def _kept(self) -> Outbox:
+    def _require_outbox(self) -> Outbox:
         if self.outbox is None:
             raise Invalid("outbox", "this client has no outbox; make it with outbox=PATH")
         return self.outbox

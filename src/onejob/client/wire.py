@@ -5,14 +5,14 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-STATES_AT_REST: Final = frozenset({"success", "failed", "cancelled", "lost"})
+TERMINAL_STATES: Final = frozenset({"success", "failed", "cancelled", "lost"})
 
 
-class Wire(Struct, frozen=True, rename="camel"):
+class ResponseModel(Struct, frozen=True, rename="camel"):
     """A part of an answer."""
 
 
-class Job(Wire, frozen=True, kw_only=True, rename="camel"):
+class JobModel(ResponseModel, frozen=True, kw_only=True, rename="camel"):
     """The one job, as it stood when the answer was made."""
 
     id: str
@@ -35,43 +35,43 @@ class Job(Wire, frozen=True, kw_only=True, rename="camel"):
     error: str | None = None
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Nothing more happens to it by itself."""
-        return self.state in STATES_AT_REST
+        return self.state in TERMINAL_STATES
 
 
-class Idempotency(Wire, frozen=True, rename="camel"):
+class IdempotencyModel(ResponseModel, frozen=True, rename="camel"):
     outcome: str
     scope: str
     key: str | None = None
     expires_at: datetime | None = None
 
 
-class Warned(Wire, frozen=True, rename="camel"):
+class WarningModel(ResponseModel, frozen=True, rename="camel"):
     """A limit that is nearly reached, or quite where it only warns."""
 
     limit: str
     message: str
 
 
-class Submitted(Wire, frozen=True, rename="camel"):
-    idempotency: Idempotency
-    job: Job | None = None
+class SubmitResponseModel(ResponseModel, frozen=True, rename="camel"):
+    idempotency: IdempotencyModel
+    job: JobModel | None = None
     job_id: str | None = None
-    warnings: list[Warned] = field(default_factory=list)
+    warnings: list[WarningModel] = field(default_factory=list)
 
 
-class Receipt(Struct, frozen=True, kw_only=True):
+class ReceiptModel(Struct, frozen=True, kw_only=True):
     """What a submission was answered with."""
 
     outcome: str
     key: str
     scope: str
     job_id: str
-    job: Job | None  # None: the server knows this job by its id alone
+    job: JobModel | None  # None: the server knows this job by its id alone
     expires_at: datetime | None
     attempts: int
-    warnings: list[Warned] = field(default_factory=list)
+    warnings: list[WarningModel] = field(default_factory=list)
 
     @property
     def created(self) -> bool:
@@ -82,21 +82,21 @@ class Receipt(Struct, frozen=True, kw_only=True):
         return self.outcome == "replayed"
 
 
-class Verdict(Wire, frozen=True, rename="camel"):
+class BatchItemModel(ResponseModel, frozen=True, rename="camel"):
     """One item of a batch."""
 
     status: int
-    job: Job | None = None
-    idempotency: Idempotency | None = None
+    job: JobModel | None = None
+    idempotency: IdempotencyModel | None = None
     job_id: str | None = None
     error: object = None
 
 
-class Verdicts(Wire, frozen=True, rename="camel"):
-    verdicts: list[Verdict]
+class BatchResponseModel(ResponseModel, frozen=True, rename="camel"):
+    verdicts: list[BatchItemModel]
 
 
-class SequenceReceipt(Wire, frozen=True, kw_only=True, rename="camel"):
+class SequenceReceiptModel(ResponseModel, frozen=True, kw_only=True, rename="camel"):
     """What a number of a sequence was answered with."""
 
     outcome: str
@@ -105,7 +105,7 @@ class SequenceReceipt(Wire, frozen=True, kw_only=True, rename="camel"):
     key: str
     assigned_sequence: int
     last_committed_sequence: int
-    jobs: list[Job]
+    jobs: list[JobModel]
     expires_at: datetime | None = None
     attempts: int = 1
 
@@ -114,32 +114,32 @@ class SequenceReceipt(Wire, frozen=True, kw_only=True, rename="camel"):
         return self.outcome == "COMMITTED"
 
 
-class ClientState(Wire, frozen=True, rename="camel"):
+class ClientStateModel(ResponseModel, frozen=True, rename="camel"):
     client_id: str
     scope: str
     last_committed_sequence: int
     last_seen: datetime | None = None
 
 
-class OneJob(Wire, frozen=True, rename="camel"):
-    job: Job
+class JobResponseModel(ResponseModel, frozen=True, rename="camel"):
+    job: JobModel
 
 
-class JobPage(Wire, frozen=True, rename="camel"):
+class JobPageModel(ResponseModel, frozen=True, rename="camel"):
     """Jobs, newest first. It may be short, even empty: go on while there is a next."""
 
-    jobs: list[Job]
+    jobs: list[JobModel]
     next: str | None = None
 
 
-class Event(Wire, frozen=True, rename="camel"):
+class EventModel(ResponseModel, frozen=True, rename="camel"):
     at: datetime
     what: str
     actor: str = ""
     detail: str = ""
 
 
-class Story(Wire, frozen=True, kw_only=True, rename="camel"):
+class KeyHistoryModel(ResponseModel, frozen=True, kw_only=True, rename="camel"):
     """What became of a key, and who asked for it."""
 
     key: str
@@ -153,20 +153,20 @@ class Story(Wire, frozen=True, kw_only=True, rename="camel"):
     hits: int = 0
     conflicts: int = 0
     last_hit_at: datetime | None = None
-    job: Job | None = None
-    events: list[Event] = field(default_factory=list)
+    job: JobModel | None = None
+    events: list[EventModel] = field(default_factory=list)
 
 
-class KeyPage(Wire, frozen=True, rename="camel"):
-    keys: list[Story]
+class KeyPageModel(ResponseModel, frozen=True, rename="camel"):
+    keys: list[KeyHistoryModel]
     next: str | None = None
 
 
-class Forgotten(Wire, frozen=True, rename="camel"):
+class ForgetResponseModel(ResponseModel, frozen=True, rename="camel"):
     usable_after: datetime
 
 
-class LogPage(Wire, frozen=True, rename="camel"):
+class LogPageModel(ResponseModel, frozen=True, rename="camel"):
     """Log lines from an offset on. Older ones than the newest thousand are not kept."""
 
     offset: int
@@ -176,70 +176,70 @@ class LogPage(Wire, frozen=True, rename="camel"):
     state: str
 
 
-class CostLimit(Wire, frozen=True, rename="camel"):
+class CostLimitModel(ResponseModel, frozen=True, rename="camel"):
     amount: int | float  # in units
     period: str
     action: str
 
 
-class Limits(Wire, frozen=True, rename="camel"):
+class LimitsModel(ResponseModel, frozen=True, rename="camel"):
     """None: unlimited."""
 
     max_concurrent: int | None = None
     jobs_per_hour: int | None = None
     jobs_per_day: int | None = None
-    cost_limit: CostLimit | None = None
+    cost_limit: CostLimitModel | None = None
 
 
-class Effective(Wire, frozen=True, rename="camel"):
+class EffectiveLimitsModel(ResponseModel, frozen=True, rename="camel"):
     """What holds: the own limits, else the tenant's defaults, under its ceiling."""
 
     max_concurrent: int | None = None
     jobs_per_hour: int | None = None
     jobs_per_day: int | None = None
-    cost_limits: list[CostLimit] = field(default_factory=list)
+    cost_limits: list[CostLimitModel] = field(default_factory=list)
 
 
-class Quota(Wire, frozen=True, rename="camel"):
+class QuotaModel(ResponseModel, frozen=True, rename="camel"):
     user: str
-    limits: Limits
-    effective: Effective
+    limits: LimitsModel
+    effective: EffectiveLimitsModel
 
 
-class TenantQuota(Wire, frozen=True, rename="camel"):
-    default: Limits
-    ceiling: Limits
+class TenantQuotaModel(ResponseModel, frozen=True, rename="camel"):
+    default: LimitsModel
+    ceiling: LimitsModel
 
 
-class Money(Wire, frozen=True, rename="camel"):
+class MoneyModel(ResponseModel, frozen=True, rename="camel"):
     held: int | float
     spent: dict[str, int | float]  # in this day, week and month
 
 
-class Usage(Wire, frozen=True, rename="camel"):
+class UsageModel(ResponseModel, frozen=True, rename="camel"):
     user: str
     used: int
     live: int
     reserved: int
     last_hour: int
     last_day: int
-    money: Money
-    limits: Effective
+    money: MoneyModel
+    limits: EffectiveLimitsModel
 
 
-class SlotHeld(Wire, frozen=True, rename="camel"):
+class HeldSlotModel(ResponseModel, frozen=True, rename="camel"):
     id: str
     expires_at: datetime
     user: str = ""
-    warnings: list[Warned] = field(default_factory=list)
+    warnings: list[WarningModel] = field(default_factory=list)
 
 
-class SlotSettled(Wire, frozen=True, rename="camel"):
+class SettledSlotModel(ResponseModel, frozen=True, rename="camel"):
     id: str
     state: str
 
 
-class Slot(Wire, frozen=True, rename="camel"):
+class SlotReservationModel(ResponseModel, frozen=True, rename="camel"):
     id: str
     user: str
     state: str
@@ -248,5 +248,5 @@ class Slot(Wire, frozen=True, rename="camel"):
     job_id: str | None = None
 
 
-class Slots(Wire, frozen=True, rename="camel"):
-    reservations: list[Slot]
+class SlotReservationsModel(ResponseModel, frozen=True, rename="camel"):
+    reservations: list[SlotReservationModel]

@@ -3,73 +3,73 @@
 from typing import ClassVar
 
 from onejob.core.command import CommandData
-from onejob.core.facts import Attachment, Fact, Job, Policy, Record, Stream, Tally, changed
+from onejob.core.facts import Attachment, Fact, Job, Policy, Record, Stream, Usage, next_version
 from onejob.core.identity import policy_id
 from onejob.core.receipt import Reply
-from onejob.core.step import Cut, Facts, Footprint, Step
+from onejob.core.step import Facts, Footprint, Step, Trim
 
 
-class Seen(Reply, frozen=True):
+class FactsRead(Reply, frozen=True):
     """The facts that a command was given; of `Count`, what it made of them."""
 
     record: Record | None
     jobs: tuple[Job, ...]
     stream: Stream | None
-    tally: Tally | None
+    usage: Usage | None
     policy: Policy | None
     at: int
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        named = (self.record, *self.jobs, self.stream, self.tally, self.policy)
+        named = (self.record, *self.jobs, self.stream, self.usage, self.policy)
         return tuple(fact for fact in named if fact is not None)
 
 
-class Write(CommandData, frozen=True, kw_only=True):
+class WriteFacts(CommandData, frozen=True, kw_only=True):
     """Put facts just as they are, and say what was there before."""
 
     record: Record | None = None
     jobs: tuple[Job, ...] = ()
     stream: Stream | None = None
-    tally: Tally | None = None
+    usage: Usage | None = None
     policy: Policy | None = None
-    adds: tuple[Attachment, ...] = ()
-    cuts: tuple[Cut, ...] = ()
-    within: Footprint | None = None  # None: what it puts, and no more
+    attachments: tuple[Attachment, ...] = ()
+    trims: tuple[Trim, ...] = ()
+    footprint_override: Footprint | None = None  # None: what it puts, and no more
 
     @property
     def footprint(self) -> Footprint:
-        if self.within is not None:
-            return self.within
+        if self.footprint_override is not None:
+            return self.footprint_override
         jobs = {job.id for job in self.jobs}
-        jobs |= {add.job_id for add in self.adds} | {cut.job_id for cut in self.cuts}
+        jobs |= {add.job_id for add in self.attachments} | {cut.job_id for cut in self.trims}
         return Footprint(
             self.tenant,
             _id(self.record),
             tuple(sorted(jobs)),
             _id(self.stream),
-            _id(self.tally),
+            _id(self.usage),
             _id(self.policy),
         )
 
-    def decide(self, facts: Facts, now: int) -> Step[Seen]:
-        named = (self.record, *self.jobs, self.stream, self.tally, self.policy)
+    def decide(self, facts: Facts, now: int) -> Step[FactsRead]:
+        named = (self.record, *self.jobs, self.stream, self.usage, self.policy)
         puts = tuple(fact for fact in named if fact is not None)
-        return Step(_seen(facts, now), puts, adds=self.adds, cuts=self.cuts)
+        return Step(_facts_read(facts, now), puts, attachments=self.attachments, trims=self.trims)
 
 
-class Look(CommandData, frozen=True, kw_only=True):
+class ReadFacts(CommandData, frozen=True, kw_only=True):
     """Say what a footprint holds."""
 
     writes: ClassVar[bool] = False
 
     footprint: Footprint
 
-    def decide(self, facts: Facts, now: int) -> Step[Seen]:
-        return Step(_seen(facts, now))
+    def decide(self, facts: Facts, now: int) -> Step[FactsRead]:
+        return Step(_facts_read(facts, now))
 
 
-class Count(CommandData, frozen=True, kw_only=True):
+class IncrementCounter(CommandData, frozen=True, kw_only=True):
     """Add one to a policy's version: two that took the same step for theirs would show."""
 
     name: str = "counter"
@@ -78,19 +78,19 @@ class Count(CommandData, frozen=True, kw_only=True):
     def footprint(self) -> Footprint:
         return Footprint(self.tenant, policy=policy_id(self.tenant, self.name))
 
-    def decide(self, facts: Facts, now: int) -> Step[Seen]:
+    def decide(self, facts: Facts, now: int) -> Step[FactsRead]:
         old = facts.policy
         if old is None:
             new = Policy(policy_id(self.tenant, self.name), self.tenant, self.name, b"1", now)
         else:
-            new = changed(old, now, body=str(old.version + 1).encode())
-        return Step(Seen(None, (), None, None, new, now), (new,))
+            new = next_version(old, now, body=str(old.version + 1).encode())
+        return Step(FactsRead(None, (), None, None, new, now), (new,))
 
 
-class Faulty(CommandData, frozen=True, kw_only=True):
+class FaultyWrite(CommandData, frozen=True, kw_only=True):
     """Fails while it is decided."""
 
-    def decide(self, facts: Facts, now: int) -> Step[Seen]:
+    def decide(self, facts: Facts, now: int) -> Step[FactsRead]:
         raise ZeroDivisionError("this command is faulty")
 
     @property
@@ -98,11 +98,11 @@ class Faulty(CommandData, frozen=True, kw_only=True):
         return Footprint(self.tenant)
 
 
-class FaultyLook(Faulty, frozen=True, kw_only=True):
+class FaultyRead(FaultyWrite, frozen=True, kw_only=True):
     writes: ClassVar[bool] = False
 
 
-class Shapeless(Faulty, frozen=True, kw_only=True):
+class NoFootprintWrite(FaultyWrite, frozen=True, kw_only=True):
     """Fails before it is decided."""
 
     @property
@@ -110,37 +110,37 @@ class Shapeless(Faulty, frozen=True, kw_only=True):
         raise ZeroDivisionError("this command has no footprint")
 
 
-class ShapelessLook(Shapeless, frozen=True, kw_only=True):
+class NoFootprintRead(NoFootprintWrite, frozen=True, kw_only=True):
     writes: ClassVar[bool] = False
 
 
-class SneakyLook(Count, frozen=True, kw_only=True):
+class WritingRead(IncrementCounter, frozen=True, kw_only=True):
     """Says that it only reads, and writes."""
 
     writes: ClassVar[bool] = False
 
 
-def written(*facts: Fact, adds: tuple[Attachment, ...] = ()) -> Write:
+def write_facts(*facts: Fact, attachments: tuple[Attachment, ...] = ()) -> WriteFacts:
     """The command that puts these facts of one tenant."""
-    return Write(
+    return WriteFacts(
         tenant=facts[0].tenant,
         record=next((fact for fact in facts if isinstance(fact, Record)), None),
         jobs=tuple(fact for fact in facts if isinstance(fact, Job)),
         stream=next((fact for fact in facts if isinstance(fact, Stream)), None),
-        tally=next((fact for fact in facts if isinstance(fact, Tally)), None),
+        usage=next((fact for fact in facts if isinstance(fact, Usage)), None),
         policy=next((fact for fact in facts if isinstance(fact, Policy)), None),
-        adds=adds,
+        attachments=attachments,
     )
 
 
-def look(*facts: Fact) -> Look:
-    return Look(tenant=facts[0].tenant, footprint=written(*facts).footprint)
+def read_facts(*facts: Fact) -> ReadFacts:
+    return ReadFacts(tenant=facts[0].tenant, footprint=write_facts(*facts).footprint)
 
 
 def _id(fact: Fact | None) -> bytes:
     return b"" if fact is None else fact.id
 
 
-def _seen(facts: Facts, now: int) -> Seen:
+def _facts_read(facts: Facts, now: int) -> FactsRead:
     jobs = tuple(sorted(facts.jobs.values(), key=lambda job: job.id))
-    return Seen(facts.record, jobs, facts.stream, facts.tally, facts.policy, now)
+    return FactsRead(facts.record, jobs, facts.stream, facts.usage, facts.policy, now)

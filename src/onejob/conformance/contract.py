@@ -2,43 +2,43 @@
 
 import pytest
 
-from .atomicity import Atomicity
-from .closing import Closing
-from .culprit import Culprit
-from .echo import Echo
-from .fences import Fences
-from .following import Following
-from .mixed import Mixed
-from .order import Order
-from .queries import Queries
-from .quotas import Quotas
-from .races import Races
-from .sequences import Sequences
-from .tenants import Tenants
-from .time import Time
-from .values import Values
-from .warrants import Warrants
-from .work import Work
+from .atomicity import AtomicityRules
+from .closing import ClosingRules
+from .culprit import FailingCommandRules
+from .echo import RetryRules
+from .fences import FencingRules
+from .following import FootprintRules
+from .mixed import MixedBatchRules
+from .order import OrderingRules
+from .queries import QueryRules
+from .quotas import QuotaRules
+from .races import RaceRules
+from .sequences import SequenceRules
+from .tenants import TenantRules
+from .time import TimeRules
+from .values import ValueRules
+from .warrants import PreconditionRules
+from .work import WorkRules
 
 
 @pytest.mark.asyncio
 class EngineContract(
-    Atomicity,
-    Closing,
-    Culprit,
-    Echo,
-    Fences,
-    Following,
-    Mixed,
-    Order,
-    Queries,
-    Quotas,
-    Races,
-    Sequences,
-    Tenants,
-    Time,
-    Values,
-    Warrants,
-    Work,
+    AtomicityRules,
+    ClosingRules,
+    FailingCommandRules,
+    RetryRules,
+    FencingRules,
+    FootprintRules,
+    MixedBatchRules,
+    OrderingRules,
+    QueryRules,
+    QuotaRules,
+    RaceRules,
+    SequenceRules,
+    TenantRules,
+    TimeRules,
+    ValueRules,
+    PreconditionRules,
+    WorkRules,
 ):
     """Subclass it, and give it a fixture `world`."""

@@ -4,88 +4,100 @@ from msgspec.structs import replace
 
 from onejob.core.facts import Kind, Reservation
 from onejob.core.receipt import (
-    Held,
-    Settled,
+    KeyHeld,
+    KeySettled,
 )
 from onejob.core.reservation import Verdict
 from onejob.core.states import SlotState
 from onejob.core.step import Footprint
 from onejob.ids import new_job_id
 
-from .commands import Look, Seen, written
+from .commands import FactsRead, ReadFacts, write_facts
 from .samples import (
     OTHER,
     TENANT,
     a_job,
     a_policy,
     a_record,
-    a_tally,
+    a_usage,
     key_id,
     one_of_each,
     reserve,
     settle,
 )
-from .world import World, ask, listed
+from .world import World, expect, list_facts
 
 
-class Following:
-    async def test_a_record_leads_to_its_jobs_and_they_to_their_tally(self, world: World) -> None:
-        tally = a_tally()
+class FootprintRules:
+    async def test_a_record_leads_to_its_jobs_and_they_to_their_usage(self, world: World) -> None:
+        tally = a_usage()
         jobs = (a_job(slot=tally.id), a_job(slot=tally.id))
         record = a_record(job_ids=jobs[0].id + jobs[1].id)
-        await ask(world.engine, written(record, *jobs, tally, a_policy()), Seen)
+        await expect(world.engine, write_facts(record, *jobs, tally, a_policy()), FactsRead)
         for follow_jobs, follow_tally, found in (
             (False, False, (record,)),
             (True, False, (record, *jobs)),
             (True, True, (record, *jobs, tally)),
         ):
-            where = Footprint(TENANT, record.id, follow_jobs=follow_jobs, follow_tally=follow_tally)
-            for engine in (world.engine, await world.reopen()):
-                assert (await ask(engine, Look(tenant=TENANT, footprint=where), Seen)).facts == found
+            where = Footprint(TENANT, record.id, follow_jobs=follow_jobs, follow_usage=follow_tally)
+            for engine in (world.engine, await world.open_another()):
+                assert (
+                    await expect(engine, ReadFacts(tenant=TENANT, footprint=where), FactsRead)
+                ).facts == found
 
     async def test_without_a_record_the_named_job_is_loaded(self, world: World) -> None:
-        tally = a_tally()
+        tally = a_usage()
         job, absent = a_job(slot=tally.id), new_job_id()
-        await ask(world.engine, written(job, tally), Seen)
-        where = Footprint(TENANT, key_id("no"), (job.id, absent), follow_jobs=True, follow_tally=True)
-        assert (await ask(world.engine, Look(tenant=TENANT, footprint=where), Seen)).facts == (job, tally)
+        await expect(world.engine, write_facts(job, tally), FactsRead)
+        where = Footprint(TENANT, key_id("no"), (job.id, absent), follow_jobs=True, follow_usage=True)
+        assert (await expect(world.engine, ReadFacts(tenant=TENANT, footprint=where), FactsRead)).facts == (
+            job,
+            tally,
+        )
 
-    async def test_a_job_without_a_slot_leads_to_no_tally(self, world: World) -> None:
+    async def test_a_job_without_a_slot_leads_to_no_usage(self, world: World) -> None:
         job = a_job()
-        await ask(world.engine, written(job, a_tally()), Seen)
-        where = Footprint(TENANT, jobs=(job.id,), follow_tally=True)
-        assert (await ask(world.engine, Look(tenant=TENANT, footprint=where), Seen)).facts == (job,)
+        await expect(world.engine, write_facts(job, a_usage()), FactsRead)
+        where = Footprint(TENANT, jobs=(job.id,), follow_usage=True)
+        assert (await expect(world.engine, ReadFacts(tenant=TENANT, footprint=where), FactsRead)).facts == (
+            job,
+        )
 
     async def test_following_stays_inside_the_tenant(self, world: World) -> None:
-        foreign_tally = a_tally(tenant=OTHER)
+        foreign_tally = a_usage(tenant=OTHER)
         foreign_job = a_job(OTHER)
-        await ask(world.engine, written(foreign_job, foreign_tally), Seen)
+        await expect(world.engine, write_facts(foreign_job, foreign_tally), FactsRead)
         own = a_job(slot=foreign_tally.id)
         record = a_record(job_ids=foreign_job.id + own.id)
-        await ask(world.engine, written(record, own), Seen)
-        where = Footprint(TENANT, record.id, follow_jobs=True, follow_tally=True)
-        assert (await ask(world.engine, Look(tenant=TENANT, footprint=where), Seen)).facts == (record, own)
+        await expect(world.engine, write_facts(record, own), FactsRead)
+        where = Footprint(TENANT, record.id, follow_jobs=True, follow_usage=True)
+        assert (await expect(world.engine, ReadFacts(tenant=TENANT, footprint=where), FactsRead)).facts == (
+            record,
+            own,
+        )
 
     async def test_an_end_is_found_by_way_of_the_record(self, world: World) -> None:
         """A rejection follows the record to its job, and the job to the tally that counts it."""
-        held = await ask(world.engine, reserve(), Held)
-        (job,) = await listed(world.engine, Kind.JOB)
+        held = await expect(world.engine, reserve(), KeyHeld)
+        (job,) = await list_facts(world.engine, Kind.JOB)
         slot = Reservation(1, held.lease_until, SlotState.ACTIVE)
-        tally = a_tally(reservations={job.id.hex(): slot})
-        await ask(world.engine, written(replace(job, version=job.version + 1, slot=tally.id), tally), Seen)
-        settled = await ask(world.engine, settle(held, Verdict.REJECT), Settled)
+        tally = a_usage(reservations={job.id.hex(): slot})
+        await expect(
+            world.engine, write_facts(replace(job, version=job.version + 1, slot=tally.id), tally), FactsRead
+        )
+        settled = await expect(world.engine, settle(held, Verdict.REJECT), KeySettled)
         assert settled.job is not None
         assert settled.job.slot == b""
-        (freed,) = await listed(world.engine, Kind.TALLY)
+        (freed,) = await list_facts(world.engine, Kind.USAGE)
         assert freed.reservations == {}
 
     async def test_all_kinds_of_fact_of_many_tenants_fit_one_batch(self, world: World) -> None:
         tenants = (TENANT, OTHER, "third")
         facts = {tenant: one_of_each(tenant) for tenant in tenants}
-        commands = [written(fact) for tenant in tenants for fact in facts[tenant]]
+        commands = [write_facts(fact) for tenant in tenants for fact in facts[tenant]]
         for reply in await world.engine.execute(commands):
-            assert isinstance(reply, Seen)
+            assert isinstance(reply, FactsRead)
             assert reply.facts == ()
         for tenant in tenants:
-            stored = [fact for kind in Kind for fact in await listed(world.engine, kind, tenant)]
+            stored = [fact for kind in Kind for fact in await list_facts(world.engine, kind, tenant)]
             assert tuple(stored) == facts[tenant]

@@ -3,34 +3,34 @@
 from typing import Any
 
 from onejob.core.facts import Job
-from onejob.core.lookup import LookUp, LookUpJob, Probe
+from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
 from onejob.core.policy import DropPolicy, LookUpPolicy
 from onejob.core.receipt import (
     Cancelled,
     Conflict,
     Created,
-    Foreseen,
+    DryRunReply,
     Forgotten,
     Found,
-    Held,
     InProgress,
+    KeyHeld,
+    KeySettled,
+    Maintained,
     Missing,
     PolicyFound,
     Refused,
     Rejected,
     Replayed,
     Reply,
-    Settled,
-    Tended,
 )
 from onejob.core.reservation import Renew, TakeOver, Verdict
 from onejob.core.step import Command
-from onejob.core.upkeep import CountHits, Expire, Forget, Purge, Tend
+from onejob.core.upkeep import CountHits, Expire, Forget, Maintain, Purge
 from onejob.core.work import Cancel
 from onejob.engine import Engine
 from onejob.ids import new_holder, new_job_id
 
-from .commands import Count, Seen, written
+from .commands import FactsRead, IncrementCounter, write_facts
 from .samples import (
     ACTOR,
     LEASE_MS,
@@ -38,21 +38,21 @@ from .samples import (
     a_job,
     a_record,
     a_stream,
-    a_tally,
+    a_usage,
     fence,
     key_id,
-    on_policy,
+    policy_ids,
     reserve,
     set_policy,
     settle,
     submit,
 )
-from .world import World, ask
+from .world import World, expect
 
 Expected = list[tuple[Command[Any], type[Reply]]]
 
 
-class Mixed:
+class MixedBatchRules:
     async def test_every_command_meets_every_other_in_one_batch(self, world: World) -> None:
         expected = await _mixed_batch(world)
         replies = await world.engine.execute([command for command, _ in expected])
@@ -61,24 +61,24 @@ class Mixed:
 
     async def test_a_batch_is_answered_as_its_commands_would_be_alone(self, world: World) -> None:
         for command, kind in await _mixed_batch(world):
-            await ask(world.engine, command, kind)
+            await expect(world.engine, command, kind)
 
 
 async def _mixed_batch(world: World) -> Expected:
     """Every command once or more, each on facts of its own, with the reply it must get."""
     engine = world.engine
-    held = {name: await _held(engine, name) for name in ("renew", "commit", "reject", "fail", "stale")}
-    await ask(engine, reserve("lapsed", lease_ms=1), Held)
-    await ask(engine, submit("expired", ttl_ms=1), Created)
-    await ask(engine, settle(await _held(engine, "rejected"), Verdict.REJECT), Settled)
+    held = {name: await _hold_key(engine, name) for name in ("renew", "commit", "reject", "fail", "stale")}
+    await expect(engine, reserve("lapsed", lease_ms=1), KeyHeld)
+    await expect(engine, submit("expired", ttl_ms=1), Created)
+    await expect(engine, settle(await _hold_key(engine, "rejected"), Verdict.REJECT), KeySettled)
     due = a_job(due_at=1)
-    await ask(engine, written(due), Seen)
+    await expect(engine, write_facts(due), FactsRead)
     names = ("old", "cancel", "forget", "purge")
-    jobs = {name: (await ask(engine, submit(name), Created)).job for name in names}
+    jobs = {name: (await expect(engine, submit(name), Created)).job for name in names}
     await world.advance(2)
-    await ask(engine, set_policy("old"), PolicyFound)
+    await expect(engine, set_policy("old"), PolicyFound)
     work = [*_submissions(), *_verdicts(held), *_reads(jobs["old"])]
-    return [*work, *_policies(), *_upkeep(jobs["cancel"], due)]
+    return [*work, *_policies(), *_maintenance(jobs["cancel"], due)]
 
 
 def _submissions() -> Expected:
@@ -90,30 +90,30 @@ def _submissions() -> Expected:
         (submit("rejected"), Rejected),
         (submit("stale"), InProgress),
         (submit("expired"), Created),
-        (reserve("reserve"), Held),
-        (reserve("record", job_id=b""), Held),
+        (reserve("reserve"), KeyHeld),
+        (reserve("record", job_id=b""), KeyHeld),
         (reserve("old"), Replayed),
-        (TakeOver(tenant=TENANT, record_id=key_id("lapsed"), holder=new_holder(), lease_ms=1), Held),
+        (TakeOver(tenant=TENANT, record_id=key_id("lapsed"), holder=new_holder(), lease_ms=1), KeyHeld),
     ]
 
 
-def _verdicts(held: dict[str, Held]) -> Expected:
+def _verdicts(held: dict[str, KeyHeld]) -> Expected:
     stale = fence(held["stale"]) | {"holder": new_holder()}
     return [
-        (Renew(**fence(held["renew"]), lease_ms=LEASE_MS), Held),
+        (Renew(**fence(held["renew"]), lease_ms=LEASE_MS), KeyHeld),
         (Renew(**stale, lease_ms=LEASE_MS), Refused),
-        (settle(held["commit"]), Settled),
-        (settle(held["reject"], Verdict.REJECT), Settled),
-        (settle(held["fail"], Verdict.FAIL), Settled),
+        (settle(held["commit"]), KeySettled),
+        (settle(held["reject"], Verdict.REJECT), KeySettled),
+        (settle(held["fail"], Verdict.FAIL), KeySettled),
     ]
 
 
 def _reads(job: Job) -> Expected:
     return [
-        (LookUp(tenant=TENANT, record_id=key_id("old")), Found),
-        (LookUp(tenant=TENANT, record_id=key_id("none")), Missing),
+        (LookUpKey(tenant=TENANT, record_id=key_id("old")), Found),
+        (LookUpKey(tenant=TENANT, record_id=key_id("none")), Missing),
         (LookUpJob(tenant=TENANT, job_id=job.id), Found),
-        (Probe(tenant=TENANT, command=submit("old")), Foreseen),
+        (DryRun(tenant=TENANT, command=submit("old")), DryRunReply),
     ]
 
 
@@ -122,26 +122,26 @@ def _policies() -> Expected:
         (set_policy("new"), PolicyFound),
         (set_policy("old", body=b"{}", expected=7), Refused),
         (set_policy("old", body=b"{}", expected=1), PolicyFound),
-        (LookUpPolicy(**on_policy("old")), PolicyFound),
-        (LookUpPolicy(**on_policy("none")), Missing),
-        (DropPolicy(**on_policy("old"), expected=1), Refused),
-        (DropPolicy(**on_policy("none")), Tended),
+        (LookUpPolicy(**policy_ids("old")), PolicyFound),
+        (LookUpPolicy(**policy_ids("none")), Missing),
+        (DropPolicy(**policy_ids("old"), expected_version=1), Refused),
+        (DropPolicy(**policy_ids("none")), Maintained),
     ]
 
 
-def _upkeep(job: Job, due: Job) -> Expected:
+def _maintenance(job: Job, due: Job) -> Expected:
     return [
         (Cancel(tenant=TENANT, job_id=job.id, actor=ACTOR), Cancelled),
         (Cancel(tenant=TENANT, job_id=new_job_id(), actor=ACTOR), Missing),
         (Forget(tenant=TENANT, record_id=key_id("forget"), actor=ACTOR, grace_ms=10), Forgotten),
-        (Purge(tenant=TENANT, record_id=key_id("purge")), Tended),
-        (Expire(tenant=TENANT, record_id=key_id("old")), Tended),
-        (Tend(tenant=TENANT, job_id=due.id), Tended),
-        (CountHits(tenant=TENANT, record_id=key_id("old"), hits=2, conflicts=1), Tended),
-        (Count(tenant=TENANT), Seen),
-        (written(a_record("written"), a_stream(), a_tally()), Seen),
+        (Purge(tenant=TENANT, record_id=key_id("purge")), Maintained),
+        (Expire(tenant=TENANT, record_id=key_id("old")), Maintained),
+        (Maintain(tenant=TENANT, job_id=due.id), Maintained),
+        (CountHits(tenant=TENANT, record_id=key_id("old"), hits=2, conflicts=1), Maintained),
+        (IncrementCounter(tenant=TENANT), FactsRead),
+        (write_facts(a_record("written"), a_stream(), a_usage()), FactsRead),
     ]
 
 
-async def _held(engine: Engine, key: str) -> Held:
-    return await ask(engine, reserve(key, lease_ms=60_000), Held)
+async def _hold_key(engine: Engine, key: str) -> KeyHeld:
+    return await expect(engine, reserve(key, lease_ms=60_000), KeyHeld)

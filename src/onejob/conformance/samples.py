@@ -3,13 +3,24 @@
 from hashlib import sha256
 from typing import Any
 
-from onejob.core.facts import U64, Attachment, Beside, Fact, Job, Policy, Record, Reservation, Stream, Tally
-from onejob.core.identity import policy_id, record_id, stream_id, tally_id
-from onejob.core.limits import POLICY_NAME, Limits, encoded
+from onejob.core.facts import (
+    U64,
+    Attachment,
+    AttachmentKind,
+    Fact,
+    Job,
+    Policy,
+    Record,
+    Reservation,
+    Stream,
+    Usage,
+)
+from onejob.core.identity import policy_id, record_id, stream_id, usage_id
+from onejob.core.limits import QUOTA_POLICY_NAME, Limits, encode_limits
 from onejob.core.policy import SetPolicy
-from onejob.core.receipt import Held
+from onejob.core.receipt import KeyHeld
 from onejob.core.reservation import Reserve, Settle, Verdict
-from onejob.core.sequence import Item, SubmitSequence
+from onejob.core.sequence import SequenceItem, SubmitSequence
 from onejob.core.slots import SetLimits
 from onejob.core.states import IdempotencyStatus, JobState, SlotState
 from onejob.core.submission import Submit
@@ -21,7 +32,7 @@ TYPE = "mail"
 USER = "ann"
 CLIENT = "till-7"
 ACTOR = "client:suite"
-FAR = 4_000_000_000_000  # no suite runs as late as that
+FAR_FUTURE = 4_000_000_000_000  # no suite runs as late as that
 LEASE_MS = 500
 TTL_MS = 2_000
 U64_MAX = 2**64 - 1
@@ -33,7 +44,7 @@ def key_id(key: str = "k", tenant: str = TENANT) -> bytes:
 
 def submit(key: str = "k", *, tenant: str = TENANT, input: bytes = b'{"n":1}', **options: Any) -> Submit:
     """A submission; without a key it has no record."""
-    given: dict[str, Any] = _arrival(key, tenant, input) | options
+    given: dict[str, Any] = _submission_fields(key, tenant, input) | options
     return Submit(**given)
 
 
@@ -45,39 +56,43 @@ def reserve(
     lease_ms: int = LEASE_MS,
     **options: Any,
 ) -> Reserve:
-    given: dict[str, Any] = _arrival(key, tenant, input) | {"holder": new_holder()} | options
+    given: dict[str, Any] = _submission_fields(key, tenant, input) | {"holder": new_holder()} | options
     return Reserve(**given, lease_ms=lease_ms)
 
 
-def settle(held: Held, verdict: Verdict = Verdict.COMMIT, *, tenant: str = TENANT, **options: Any) -> Settle:
+def settle(
+    held: KeyHeld, verdict: Verdict = Verdict.COMMIT, *, tenant: str = TENANT, **options: Any
+) -> Settle:
     return Settle(**fence(held, tenant), verdict=verdict, actor=ACTOR, **options)
 
 
-def whose(tenant: str = TENANT, user: str = USER) -> dict[str, Any]:
+def quota_ids(tenant: str = TENANT, user: str = USER) -> dict[str, Any]:
     """What a command names of a user who is counted."""
     return {
         "tenant": tenant,
-        "tally_id": tally_id(tenant, user),
-        "policy_id": policy_id(tenant, POLICY_NAME),
+        "usage_id": usage_id(tenant, user),
+        "policy_id": policy_id(tenant, QUOTA_POLICY_NAME),
     }
 
 
-def counted(key: str = "k", *, tenant: str = TENANT, **options: Any) -> Submit:
+def submit_counted(key: str = "k", *, tenant: str = TENANT, **options: Any) -> Submit:
     """A submission of a user who is counted."""
-    return submit(key, **whose(tenant) | options)
+    return submit(key, **quota_ids(tenant) | options)
 
 
-def limited(most: int, tenant: str = TENANT) -> SetLimits:
-    return SetLimits(**whose(tenant), user=USER, limits=encoded(Limits(max_concurrent=most)))
+def set_limit(max_concurrent: int, tenant: str = TENANT) -> SetLimits:
+    return SetLimits(
+        **quota_ids(tenant), user=USER, limits=encode_limits(Limits(max_concurrent=max_concurrent))
+    )
 
 
-def send(
+def submit_sequence(
     sequence: int, *, tenant: str = TENANT, key: str = "", jobs: int = 1, input: bytes = b"{}"
 ) -> SubmitSequence:
     """One number of a client's sequence."""
     key = key or f"n{sequence}"
     return SubmitSequence(
-        **whose(tenant),
+        **quota_ids(tenant),
         stream_id=stream_id(tenant, TYPE, CLIENT),
         record_id=key_id(key, tenant),
         scope=TYPE,
@@ -85,7 +100,7 @@ def send(
         sequence=U64(sequence),
         key=key,
         fingerprint=sha256(input).digest(),
-        items=tuple(Item(new_job_id(), TYPE, input) for _ in range(jobs)),
+        items=tuple(SequenceItem(new_job_id(), TYPE, input) for _ in range(jobs)),
         actor=ACTOR,
         user=USER,
         owner=ACTOR,
@@ -93,7 +108,7 @@ def send(
     )
 
 
-def fence(held: Held, tenant: str = TENANT) -> dict[str, Any]:
+def fence(held: KeyHeld, tenant: str = TENANT) -> dict[str, Any]:
     return {
         "tenant": tenant,
         "record_id": held.record_id,
@@ -117,7 +132,7 @@ def a_record(key: str = "k", tenant: str = TENANT, **changes: Any) -> Record:
         "lease_until": 0,
         "created_at": 1,
         "changed_at": 1,
-        "expires_at": FAR,
+        "expires_at": FAR_FUTURE,
         "ttl_ms": TTL_MS,
         "actor": ACTOR,
         "user": USER,
@@ -137,7 +152,7 @@ def a_job(tenant: str = TENANT, **changes: Any) -> Job:
         "user": USER,
         "created_at": 1,
         "changed_at": 1,
-        "keep_until": FAR,
+        "keep_until": FAR_FUTURE,
     }
     return Job(**given | changes)
 
@@ -152,14 +167,14 @@ def a_stream(client_id: str = "till-7", tenant: str = TENANT, **changes: Any) ->
         "last_seen": 1,
         "owner": ACTOR,
         "changed_at": 1,
-        "expires_at": FAR,
+        "expires_at": FAR_FUTURE,
     }
     return Stream(**given | changes)
 
 
-def a_tally(user: str = USER, tenant: str = TENANT, **changes: Any) -> Tally:
+def a_usage(user: str = USER, tenant: str = TENANT, **changes: Any) -> Usage:
     given: dict[str, Any] = {
-        "id": tally_id(tenant, user),
+        "id": usage_id(tenant, user),
         "tenant": tenant,
         "user": user,
         "live": 3,
@@ -169,11 +184,11 @@ def a_tally(user: str = USER, tenant: str = TENANT, **changes: Any) -> Tally:
         "minutes": tuple(range(60)),
         "hours": tuple(range(24)),
         "reservations": {
-            "r-1": Reservation(1, FAR, SlotState.ACTIVE),
+            "r-1": Reservation(1, FAR_FUTURE, SlotState.ACTIVE),
             "ünï/\"'": Reservation(1, 2, SlotState.CONSUMED),
         },
     }
-    return Tally(**given | changes)
+    return Usage(**given | changes)
 
 
 def a_policy(name: str = "limits", tenant: str = TENANT, **changes: Any) -> Policy:
@@ -192,7 +207,7 @@ def set_policy(name: str = "limits", tenant: str = TENANT, **options: Any) -> Se
     return SetPolicy(tenant=tenant, policy_id=policy_id(tenant, name), name=name, **given)
 
 
-def on_policy(name: str = "limits", tenant: str = TENANT) -> dict[str, Any]:
+def policy_ids(name: str = "limits", tenant: str = TENANT) -> dict[str, Any]:
     """What a command that looks at a policy, or drops it, must name."""
     return {"tenant": tenant, "policy_id": policy_id(tenant, name)}
 
@@ -201,7 +216,7 @@ def one_of_each(tenant: str = TENANT) -> tuple[Fact, ...]:
     """A record, its job, a stream, a tally and a policy, with the largest values their fields may have."""
     job = a_job(
         tenant,
-        slot=tally_id(tenant, USER),
+        slot=usage_id(tenant, USER),
         cost_held=2**63 - 1,
         priority=-(2**63),
         labels=b'{"a":"\xc3\xa4"}',
@@ -209,14 +224,16 @@ def one_of_each(tenant: str = TENANT) -> tuple[Fact, ...]:
     record = a_record(
         tenant=tenant, job_ids=job.id, client_id="till-7", sequence=U64(U64_MAX), receipt=bytes(range(256))
     )
-    return record, job, a_stream(tenant=tenant), a_tally(tenant=tenant), a_policy(tenant=tenant)
+    return record, job, a_stream(tenant=tenant), a_usage(tenant=tenant), a_policy(tenant=tenant)
 
 
-def add(job_id: bytes, data: bytes = b"x", *, beside: Beside = Beside.INPUT, index: int = 0) -> Attachment:
-    return Attachment(job_id, beside, U64(index), data)
+def an_attachment(
+    job_id: bytes, data: bytes = b"x", *, kind: AttachmentKind = AttachmentKind.INPUT, index: int = 0
+) -> Attachment:
+    return Attachment(job_id, kind, U64(index), data)
 
 
-def _arrival(key: str, tenant: str, input: bytes) -> dict[str, Any]:
+def _submission_fields(key: str, tenant: str, input: bytes) -> dict[str, Any]:
     return {
         "tenant": tenant,
         "job_id": new_job_id(),

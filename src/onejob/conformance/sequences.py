@@ -4,20 +4,20 @@ from onejob.core.facts import Kind
 from onejob.core.foreign import StoreKey
 from onejob.core.identity import stream_id
 from onejob.core.receipt import (
-    AlreadyCommitted,
-    Committed,
     Created,
+    KeySettled,
     Missing,
     Reason,
     Refused,
     Replayed,
-    Settled,
+    SequenceAlreadyCommitted,
+    SequenceCommitted,
     StreamFound,
-    TallyFound,
+    UsageFound,
 )
 from onejob.core.sequence import LookUpStream
 
-from .races import raced
+from .races import race
 from .samples import (
     ACTOR,
     CLIENT,
@@ -27,114 +27,125 @@ from .samples import (
     TYPE,
     USER,
     key_id,
-    limited,
-    send,
+    set_limit,
     submit,
+    submit_sequence,
 )
-from .world import World, ask, attached, count, everything, listed
+from .world import World, count_replies, dump_store, expect, list_facts, read_attachments
 
 COPIES = 100
 
 
-class Sequences:
+class SequenceRules:
     async def test_a_hundred_copies_of_one_number_are_executed_once(self, world: World) -> None:
-        other = await world.reopen()
-        replies = await raced([world.engine, other], [send(1) for _ in range(COPIES)])
-        (won,) = [reply for reply in replies if isinstance(reply, Committed)]
-        assert count(replies, AlreadyCommitted) == COPIES - 1
-        assert {reply.jobs for reply in replies if isinstance(reply, AlreadyCommitted)} == {won.jobs}
-        assert len(await listed(other, Kind.JOB)) == 1
-        assert await last(world) == 1
+        other = await world.open_another()
+        replies = await race([world.engine, other], [submit_sequence(1) for _ in range(COPIES)])
+        (won,) = [reply for reply in replies if isinstance(reply, SequenceCommitted)]
+        assert count_replies(replies, SequenceAlreadyCommitted) == COPIES - 1
+        assert {reply.jobs for reply in replies if isinstance(reply, SequenceAlreadyCommitted)} == {won.jobs}
+        assert len(await list_facts(other, Kind.JOB)) == 1
+        assert await last_sequence(world) == 1
 
     async def test_a_race_of_different_keys_for_one_number_has_one_winner(self, world: World) -> None:
-        other = await world.reopen()
-        replies = await raced([world.engine, other], [send(1, key=f"k{n}") for n in range(COPIES)])
-        assert count(replies, Committed) == 1
-        assert count(replies, AlreadyCommitted) == COPIES - 1
-        assert len(await listed(other, Kind.JOB)) == 1
+        other = await world.open_another()
+        replies = await race([world.engine, other], [submit_sequence(1, key=f"k{n}") for n in range(COPIES)])
+        assert count_replies(replies, SequenceCommitted) == 1
+        assert count_replies(replies, SequenceAlreadyCommitted) == COPIES - 1
+        assert len(await list_facts(other, Kind.JOB)) == 1
 
     async def test_numbers_in_one_batch_follow_each_other(self, world: World) -> None:
-        replies = await world.engine.execute([send(n) for n in (1, 3, 2, 3)])
-        assert [type(reply) for reply in replies] == [Committed, Refused, Committed, Committed]
-        assert await last(world) == 3
+        replies = await world.engine.execute([submit_sequence(n) for n in (1, 3, 2, 3)])
+        assert [type(reply) for reply in replies] == [
+            SequenceCommitted,
+            Refused,
+            SequenceCommitted,
+            SequenceCommitted,
+        ]
+        assert await last_sequence(world) == 3
 
     async def test_a_repeated_number_is_committed_again_and_a_copy_already(self, world: World) -> None:
-        command = send(1, jobs=3)
-        first = await ask(world.engine, command, Committed)
-        stored = await everything(world.engine)
-        for engine in (world.engine, await world.reopen()):
-            assert (await ask(engine, command, Committed)).jobs == first.jobs
-            assert (await ask(engine, send(1, jobs=3), AlreadyCommitted)).jobs == first.jobs
-        assert await everything(world.engine) == stored
+        command = submit_sequence(1, jobs=3)
+        first = await expect(world.engine, command, SequenceCommitted)
+        stored = await dump_store(world.engine)
+        for engine in (world.engine, await world.open_another()):
+            assert (await expect(engine, command, SequenceCommitted)).jobs == first.jobs
+            assert (
+                await expect(engine, submit_sequence(1, jobs=3), SequenceAlreadyCommitted)
+            ).jobs == first.jobs
+        assert await dump_store(world.engine) == stored
 
     async def test_a_batch_is_stored_as_a_whole_or_not_at_all(self, world: World) -> None:
-        await ask(world.engine, limited(2), TallyFound)
-        refused = await ask(world.engine, send(1, jobs=3), Refused)
+        await expect(world.engine, set_limit(2), UsageFound)
+        refused = await expect(world.engine, submit_sequence(1, jobs=3), Refused)
         assert refused.reason is Reason.QUOTA_EXCEEDED
-        assert await listed(world.engine, Kind.JOB) == []
-        assert await last(world) == 0
+        assert await list_facts(world.engine, Kind.JOB) == []
+        assert await last_sequence(world) == 0
         # Its number is free for another payload.
-        done = await ask(await world.reopen(), send(1, jobs=2, input=b"[2]"), Committed)
-        assert [await attached(world.engine, job.id) for job in done.jobs] == [[b"[2]"]] * 2
-        assert await last(world) == 1
+        done = await expect(
+            await world.open_another(), submit_sequence(1, jobs=2, input=b"[2]"), SequenceCommitted
+        )
+        assert [await read_attachments(world.engine, job.id) for job in done.jobs] == [[b"[2]"]] * 2
+        assert await last_sequence(world) == 1
 
     async def test_a_batch_of_a_hundred_jobs_is_one_number(self, world: World) -> None:
-        done = await ask(world.engine, send(1, jobs=100), Committed)
+        done = await expect(world.engine, submit_sequence(1, jobs=100), SequenceCommitted)
         assert len({job.id for job in done.jobs}) == 100
-        again = await ask(await world.reopen(), send(1, jobs=100), AlreadyCommitted)
+        again = await expect(
+            await world.open_another(), submit_sequence(1, jobs=100), SequenceAlreadyCommitted
+        )
         assert again.jobs == done.jobs
 
     async def test_a_number_is_never_executed_again_even_when_its_record_has_gone(self, world: World) -> None:
-        await ask(world.engine, send(1), Committed)
+        await expect(world.engine, submit_sequence(1), SequenceCommitted)
         await world.advance(TTL_MS + 1)
-        again = await ask(await world.reopen(), send(1), AlreadyCommitted)
+        again = await expect(await world.open_another(), submit_sequence(1), SequenceAlreadyCommitted)
         assert (again.jobs, again.sequence, again.last) == ((), 1, 1)
-        assert len(await listed(world.engine, Kind.JOB)) == 1
+        assert len(await list_facts(world.engine, Kind.JOB)) == 1
 
-    async def test_a_key_belongs_to_one_door(self, world: World) -> None:
-        await ask(world.engine, send(1, key="k"), Committed)
-        for command in (submit("k"), send(2, key="k", input=b"[1]")):
-            assert (await ask(world.engine, command, Refused)).reason is Reason.IDEMPOTENCY_KEY_REUSED
-        await ask(world.engine, submit("plain"), Created)
-        refused = await ask(world.engine, send(2, key="plain"), Refused)
+    async def test_a_key_belongs_to_one_kind_of_submission(self, world: World) -> None:
+        await expect(world.engine, submit_sequence(1, key="k"), SequenceCommitted)
+        for command in (submit("k"), submit_sequence(2, key="k", input=b"[1]")):
+            assert (await expect(world.engine, command, Refused)).reason is Reason.IDEMPOTENCY_KEY_REUSED
+        await expect(world.engine, submit("plain"), Created)
+        refused = await expect(world.engine, submit_sequence(2, key="plain"), Refused)
         assert refused.reason is Reason.IDEMPOTENCY_KEY_REUSED
-        assert await last(world) == 1
+        assert await last_sequence(world) == 1
 
     async def test_two_tenants_with_equal_clients_never_meet(self, world: World) -> None:
-        await ask(world.engine, send(1), Committed)
-        await ask(world.engine, send(2), Committed)
-        gap = await ask(world.engine, send(3, tenant=OTHER), Refused)
+        await expect(world.engine, submit_sequence(1), SequenceCommitted)
+        await expect(world.engine, submit_sequence(2), SequenceCommitted)
+        gap = await expect(world.engine, submit_sequence(3, tenant=OTHER), Refused)
         assert gap.details == {"last_committed_sequence": 0}
-        await ask(world.engine, send(1, tenant=OTHER), Committed)
-        assert (await last(world), await last(world, OTHER)) == (2, 1)
+        await expect(world.engine, submit_sequence(1, tenant=OTHER), SequenceCommitted)
+        assert (await last_sequence(world), await last_sequence(world, OTHER)) == (2, 1)
         guess = LookUpStream(tenant=OTHER, stream_id=stream_id(TENANT, TYPE, CLIENT))
-        await ask(world.engine, guess, Missing)
+        await expect(world.engine, guess, Missing)
 
-    async def test_a_repeated_key_of_a_foreign_job_is_remembered_once(self, world: World) -> None:
-        command = foreign("ec2-77")
-        await ask(world.engine, command, Settled)
-        stored = await everything(world.engine)
-        for engine in (world.engine, await world.reopen()):
-            await ask(engine, command, Settled)
-            await ask(engine, foreign("ec2-78"), Refused)
-            assert (await ask(engine, submit(), Replayed)).foreign_id == "ec2-77"
-        assert await everything(world.engine) == stored
+    async def test_a_repeated_key_of_an_external_job_is_remembered_once(self, world: World) -> None:
+        command = store_external_key("ec2-77")
+        await expect(world.engine, command, KeySettled)
+        stored = await dump_store(world.engine)
+        for engine in (world.engine, await world.open_another()):
+            await expect(engine, command, KeySettled)
+            await expect(engine, store_external_key("ec2-78"), Refused)
+            assert (await expect(engine, submit(), Replayed)).external_id == "ec2-77"
+        assert await dump_store(world.engine) == stored
 
 
-def foreign(id: str) -> StoreKey:
+def store_external_key(id: str) -> StoreKey:
     return StoreKey(
         tenant=TENANT,
         record_id=key_id(),
         scope=TYPE,
         key="k",
-        foreign_id=id,
+        external_id=id,
         actor=ACTOR,
         user=USER,
         ttl_ms=TTL_MS,
     )
 
 
-async def last(world: World, tenant: str = TENANT) -> int:
+async def last_sequence(world: World, tenant: str = TENANT) -> int:
     look = LookUpStream(tenant=tenant, stream_id=stream_id(tenant, TYPE, CLIENT))
     (found,) = await world.engine.execute([look])
     return int(found.stream.last) if isinstance(found, StreamFound) else 0

@@ -4,103 +4,103 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onejob.core.facts import Beside, Kind
-from onejob.core.lookup import LookUp, LookUpJob, Probe
+from onejob.core.facts import AttachmentKind, Kind
+from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
 from onejob.core.receipt import (
     Cancelled,
     Created,
     Defect,
-    Foreseen,
-    Held,
+    DryRunReply,
+    KeyHeld,
+    Maintained,
     Missing,
     Reason,
     Refused,
     Replayed,
-    Tended,
 )
 from onejob.core.reservation import Renew, TakeOver
 from onejob.core.step import Command
-from onejob.core.upkeep import CountHits, Expire, Forget, Purge, Tend
+from onejob.core.upkeep import CountHits, Expire, Forget, Maintain, Purge
 from onejob.core.work import Cancel
-from onejob.engine import Attachments, JobPage, Listing
+from onejob.engine import ListAttachments, ListFacts, ListJobs
 from onejob.ids import new_holder
 
-from .commands import Look, Seen, written
+from .commands import FactsRead, ReadFacts, write_facts
 from .samples import ACTOR, OTHER, TENANT, fence, key_id, one_of_each, reserve, settle, submit
-from .world import World, ask, everything
+from .world import World, dump_store, expect
 
 
-class Tenants:
+class TenantRules:
     async def test_the_same_key_of_two_tenants_is_two_jobs(self, world: World) -> None:
-        mine = await ask(world.engine, submit(), Created)
-        theirs = await ask(world.engine, submit(tenant=OTHER, input=b"{}"), Created)
+        mine = await expect(world.engine, submit(), Created)
+        theirs = await expect(world.engine, submit(tenant=OTHER, input=b"{}"), Created)
         assert mine.job.id != theirs.job.id
-        assert (await ask(world.engine, submit(), Replayed)).job == mine.job
-        assert (await ask(world.engine, submit(tenant=OTHER, input=b"{}"), Replayed)).job == theirs.job
+        assert (await expect(world.engine, submit(), Replayed)).job == mine.job
+        assert (await expect(world.engine, submit(tenant=OTHER, input=b"{}"), Replayed)).job == theirs.job
 
     async def test_a_guessed_identity_finds_nothing(self, world: World) -> None:
-        created = await ask(world.engine, submit(), Created)
-        stored = await everything(world.engine)
+        created = await expect(world.engine, submit(), Created)
+        stored = await dump_store(world.engine)
         for command in _guesses(created.job.id):
-            await ask(world.engine, command, Missing)
+            await expect(world.engine, command, Missing)
         for upkeep in (
             Expire(tenant=OTHER, record_id=key_id()),
-            Tend(tenant=OTHER, job_id=created.job.id),
+            Maintain(tenant=OTHER, job_id=created.job.id),
             CountHits(tenant=OTHER, record_id=key_id(), hits=1, conflicts=0),
             Purge(tenant=OTHER, record_id=key_id(), job_ids=(created.job.id,)),
         ):
-            assert not (await ask(world.engine, upkeep, Tended)).changed
-        assert await everything(world.engine) == stored
+            assert not (await expect(world.engine, upkeep, Maintained)).changed
+        assert await dump_store(world.engine) == stored
 
     async def test_a_guessed_fence_settles_nothing(self, world: World) -> None:
-        held = await ask(world.engine, reserve(), Held)
-        stored = await everything(world.engine)
+        held = await expect(world.engine, reserve(), KeyHeld)
+        stored = await dump_store(world.engine)
         for command in (settle(held, tenant=OTHER), Renew(**fence(held, OTHER), lease_ms=1)):
-            assert (await ask(world.engine, command, Refused)).reason is Reason.STALE
-        assert await everything(world.engine) == stored
+            assert (await expect(world.engine, command, Refused)).reason is Reason.STALE
+        assert await dump_store(world.engine) == stored
 
     async def test_a_submission_under_a_guessed_identity_makes_and_learns_nothing(self, world: World) -> None:
-        created = await ask(world.engine, submit(), Created)
+        created = await expect(world.engine, submit(), Created)
         guesses = (
             submit(tenant=OTHER, record_id=key_id()),
             submit(tenant=OTHER, job_id=created.job.id),
             reserve(tenant=OTHER, record_id=key_id()),
         )
         for guess in guesses:
-            await ask(world.engine, guess, Defect)
+            await expect(world.engine, guess, Defect)
         # What can never change any more is what a memory in between might tell.
-        await ask(world.engine, Cancel(tenant=TENANT, job_id=created.job.id, actor=ACTOR), Cancelled)
-        await ask(world.engine, submit(), Replayed)
-        stored = await everything(world.engine)
+        await expect(world.engine, Cancel(tenant=TENANT, job_id=created.job.id, actor=ACTOR), Cancelled)
+        await expect(world.engine, submit(), Replayed)
+        stored = await dump_store(world.engine)
         for guess in guesses:
-            await ask(world.engine, guess, Defect)
-        foreseen = await ask(world.engine, Probe(tenant=OTHER, command=guesses[0]), Foreseen)
+            await expect(world.engine, guess, Defect)
+        foreseen = await expect(world.engine, DryRun(tenant=OTHER, command=guesses[0]), DryRunReply)
         assert isinstance(foreseen.reply, Created)
-        assert await everything(world.engine) == stored
+        assert await dump_store(world.engine) == stored
 
     async def test_no_kind_of_fact_is_shared(self, world: World) -> None:
         facts = one_of_each()
-        await ask(world.engine, written(*facts), Seen)
-        where = replace(written(*facts).footprint, tenant=OTHER, follow_jobs=True, follow_tally=True)
-        assert (await ask(world.engine, Look(tenant=OTHER, footprint=where), Seen)).facts == ()
+        await expect(world.engine, write_facts(*facts), FactsRead)
+        where = replace(write_facts(*facts).footprint, tenant=OTHER, follow_jobs=True, follow_usage=True)
+        assert (await expect(world.engine, ReadFacts(tenant=OTHER, footprint=where), FactsRead)).facts == ()
 
     async def test_pages_show_only_the_own_tenant(self, world: World) -> None:
         facts = one_of_each()
-        await ask(world.engine, written(*facts), Seen)
-        created = await ask(world.engine, submit("other"), Created)
-        assert (await world.engine.scan(JobPage(tenant=OTHER))).items == []
+        await expect(world.engine, write_facts(*facts), FactsRead)
+        created = await expect(world.engine, submit("other"), Created)
+        assert (await world.engine.scan(ListJobs(tenant=OTHER))).items == []
         for kind in Kind:
-            assert (await world.engine.scan(Listing(tenant=OTHER, kind=kind))).items == []
-            listing = await world.engine.scan(Listing(tenant=TENANT, kind=kind))
+            assert (await world.engine.scan(ListFacts(tenant=OTHER, kind=kind))).items == []
+            listing = await world.engine.scan(ListFacts(tenant=TENANT, kind=kind))
             assert facts[kind] in listing.items
-        beside = Attachments(tenant=TENANT, job_id=created.job.id, beside=Beside.INPUT)
+        beside = ListAttachments(tenant=TENANT, job_id=created.job.id, kind=AttachmentKind.INPUT)
         assert len((await world.engine.scan(beside)).items) == 1
         assert (await world.engine.scan(replace(beside, tenant=OTHER))).items == []
 
 
 def _guesses(job_id: bytes) -> list[Command[Any]]:
     return [
-        LookUp(tenant=OTHER, record_id=key_id()),
+        LookUpKey(tenant=OTHER, record_id=key_id()),
         LookUpJob(tenant=OTHER, job_id=job_id),
         Cancel(tenant=OTHER, job_id=job_id, actor=ACTOR),
         Forget(tenant=OTHER, record_id=key_id(), actor=ACTOR, grace_ms=0),

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from onejob.core.facts import Kind
-from onejob.core.lookup import LookUp
+from onejob.core.lookup import LookUpKey
 from onejob.core.receipt import (
     AnyReply,
     Cancelled,
@@ -15,25 +15,25 @@ from onejob.core.receipt import (
     Defect,
     Forgotten,
     Found,
-    Held,
     InProgress,
+    KeyHeld,
+    KeySettled,
+    Maintained,
     Missing,
     Rejected,
     Replayed,
     Reply,
-    Settled,
-    Tended,
 )
 from onejob.core.reservation import Verdict
 from onejob.core.states import IdempotencyStatus
 from onejob.core.step import Command
-from onejob.core.upkeep import Expire, Forget, Tend
+from onejob.core.upkeep import Expire, Forget, Maintain
 from onejob.core.work import Cancel
 
-from .commands import Seen, look, written
+from .commands import FactsRead, read_facts, write_facts
 from .samples import (
     ACTOR,
-    FAR,
+    FAR_FUTURE,
     LEASE_MS,
     TENANT,
     TTL_MS,
@@ -45,108 +45,108 @@ from .samples import (
     settle,
     submit,
 )
-from .world import World, ask, listed
+from .world import World, expect, list_facts
 
 
-class Time:
+class TimeRules:
     async def test_a_key_is_answered_up_to_its_last_millisecond(self, world: World) -> None:
-        created = await ask(world.engine, submit(), Created)
+        created = await expect(world.engine, submit(), Created)
         assert created.expires_at == created.at + TTL_MS
-        await self.ends_at(world, created.expires_at, submit(), Replayed, Created)
-        assert len(await listed(world.engine, Kind.JOB)) == 2
+        await self.assert_ends_at(world, created.expires_at, submit(), Replayed, Created)
+        assert len(await list_facts(world.engine, Kind.JOB)) == 2
 
     async def test_a_settled_job_does_not_prolong_its_key(self, world: World) -> None:
-        created = await ask(world.engine, submit(), Created)
-        await ask(world.engine, Cancel(tenant=TENANT, job_id=created.job.id, actor=ACTOR), Cancelled)
-        await ask(world.engine, submit(), Replayed)
-        await self.ends_at(world, created.expires_at, submit(), Replayed, Created)
+        created = await expect(world.engine, submit(), Created)
+        await expect(world.engine, Cancel(tenant=TENANT, job_id=created.job.id, actor=ACTOR), Cancelled)
+        await expect(world.engine, submit(), Replayed)
+        await self.assert_ends_at(world, created.expires_at, submit(), Replayed, Created)
 
     async def test_a_record_is_found_up_to_its_last_millisecond(self, world: World) -> None:
-        created = await ask(world.engine, submit(), Created)
-        look_up = LookUp(tenant=TENANT, record_id=key_id())
-        await self.ends_at(world, created.expires_at, look_up, Found, Missing)
+        created = await expect(world.engine, submit(), Created)
+        look_up = LookUpKey(tenant=TENANT, record_id=key_id())
+        await self.assert_ends_at(world, created.expires_at, look_up, Found, Missing)
 
     async def test_a_lease_holds_up_to_its_last_millisecond(self, world: World) -> None:
-        held = await ask(world.engine, reserve(), Held)
+        held = await expect(world.engine, reserve(), KeyHeld)
         assert held.lease_until == held.at + LEASE_MS
-        await self.ends_at(world, held.lease_until, reserve(), InProgress, Held)
+        await self.assert_ends_at(world, held.lease_until, reserve(), InProgress, KeyHeld)
 
     async def test_a_lease_that_holds_keeps_its_record_alive(self, world: World) -> None:
-        now = (await ask(world.engine, look(a_record()), Seen)).at
+        now = (await expect(world.engine, read_facts(a_record()), FactsRead)).at
         pending = a_record(status=IdempotencyStatus.PENDING, lease_until=now + LEASE_MS, expires_at=now)
-        await ask(world.engine, written(pending), Seen)
+        await expect(world.engine, write_facts(pending), FactsRead)
         await world.advance(LEASE_MS // 2)
-        look_up = LookUp(tenant=TENANT, record_id=key_id())
-        await ask(world.engine, look_up, Found)
-        await ask(world.engine, Expire(tenant=TENANT, record_id=key_id()), Tended)
-        await self.ends_at(world, pending.lease_until, look_up, Found, Missing)
+        look_up = LookUpKey(tenant=TENANT, record_id=key_id())
+        await expect(world.engine, look_up, Found)
+        await expect(world.engine, Expire(tenant=TENANT, record_id=key_id()), Maintained)
+        await self.assert_ends_at(world, pending.lease_until, look_up, Found, Missing)
 
     async def test_a_rejection_is_remembered_up_to_its_last_millisecond(self, world: World) -> None:
-        held = await ask(world.engine, reserve(), Held)
-        settled = await ask(world.engine, settle(held, Verdict.REJECT, ttl_ms=TTL_MS // 2), Settled)
+        held = await expect(world.engine, reserve(), KeyHeld)
+        settled = await expect(world.engine, settle(held, Verdict.REJECT, ttl_ms=TTL_MS // 2), KeySettled)
         assert settled.record.expires_at == settled.at + TTL_MS // 2
-        await self.ends_at(world, settled.record.expires_at, submit(), Rejected, Created)
+        await self.assert_ends_at(world, settled.record.expires_at, submit(), Rejected, Created)
 
     async def test_the_window_counts_from_the_settling_step(self, world: World) -> None:
-        held = await ask(world.engine, reserve(lease_ms=60_000), Held)
+        held = await expect(world.engine, reserve(lease_ms=60_000), KeyHeld)
         await world.advance(LEASE_MS)
-        settled = await ask(world.engine, settle(held), Settled)
+        settled = await expect(world.engine, settle(held), KeySettled)
         assert settled.record.expires_at == settled.at + TTL_MS
-        await self.ends_at(world, settled.record.expires_at, submit(), Replayed, Created)
+        await self.assert_ends_at(world, settled.record.expires_at, submit(), Replayed, Created)
 
     async def test_a_forgotten_key_is_answered_until_every_gate_has_forgotten(self, world: World) -> None:
-        await ask(world.engine, submit(), Created)
+        await expect(world.engine, submit(), Created)
         forget = Forget(tenant=TENANT, record_id=key_id(), actor=ACTOR, grace_ms=LEASE_MS)
-        forgotten = await ask(world.engine, forget, Forgotten)
+        forgotten = await expect(world.engine, forget, Forgotten)
         assert forgotten.expires_at == forgotten.at + LEASE_MS
-        await self.ends_at(world, forgotten.expires_at, submit(), Replayed, Created)
+        await self.assert_ends_at(world, forgotten.expires_at, submit(), Replayed, Created)
 
-    async def test_upkeep_waits_for_the_end_of_the_window(self, world: World) -> None:
-        now = (await ask(world.engine, look(a_record()), Seen)).at
+    async def test_maintenance_waits_for_the_end_of_the_window(self, world: World) -> None:
+        now = (await expect(world.engine, read_facts(a_record()), FactsRead)).at
         record, job = a_record(expires_at=now + LEASE_MS), a_job(due_at=now + LEASE_MS, lease_until=1)
-        await ask(world.engine, written(record, job), Seen)
+        await expect(world.engine, write_facts(record, job), FactsRead)
         await world.advance(LEASE_MS)
-        for command in (Expire(tenant=TENANT, record_id=record.id), Tend(tenant=TENANT, job_id=job.id)):
-            tended = await ask(world.engine, command, Tended)
+        for command in (Expire(tenant=TENANT, record_id=record.id), Maintain(tenant=TENANT, job_id=job.id)):
+            tended = await expect(world.engine, command, Maintained)
             assert tended.changed == (tended.at > now + LEASE_MS)
         await world.advance(1)
-        for command in (Expire(tenant=TENANT, record_id=record.id), Tend(tenant=TENANT, job_id=job.id)):
-            await ask(world.engine, command, Tended)
-        assert await listed(world.engine, Kind.RECORD) == []
-        (released,) = await listed(world.engine, Kind.JOB)
+        for command in (Expire(tenant=TENANT, record_id=record.id), Maintain(tenant=TENANT, job_id=job.id)):
+            await expect(world.engine, command, Maintained)
+        assert await list_facts(world.engine, Kind.RECORD) == []
+        (released,) = await list_facts(world.engine, Kind.JOB)
         assert released.lease_until == 0
 
     @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name.lower())
     async def test_time_never_runs_below_the_stamp_of_a_fact(self, world: World, kind: Kind) -> None:
-        fact = replace(one_of_each()[kind], changed_at=FAR)
-        now = (await ask(world.engine, written(fact), Seen)).at
-        assert now < FAR
-        assert (await ask(world.engine, look(fact), Seen)).at == FAR
-        newer = replace(fact, version=2, changed_at=FAR + 5)
-        assert (await ask(await world.reopen(), written(newer), Seen)).at == FAR
-        assert (await ask(await world.reopen(), look(newer), Seen)).at == FAR + 5
+        fact = replace(one_of_each()[kind], changed_at=FAR_FUTURE)
+        now = (await expect(world.engine, write_facts(fact), FactsRead)).at
+        assert now < FAR_FUTURE
+        assert (await expect(world.engine, read_facts(fact), FactsRead)).at == FAR_FUTURE
+        newer = replace(fact, version=2, changed_at=FAR_FUTURE + 5)
+        assert (await expect(await world.open_another(), write_facts(newer), FactsRead)).at == FAR_FUTURE
+        assert (await expect(await world.open_another(), read_facts(newer), FactsRead)).at == FAR_FUTURE + 5
         # It is the fact that holds time up, not the engine.
         (reply,) = await world.engine.execute([submit("other")])
         assert isinstance(reply, Created)
-        assert now <= reply.at < FAR
+        assert now <= reply.at < FAR_FUTURE
 
     async def test_a_change_is_stamped_no_earlier_than_the_one_before(self, world: World) -> None:
-        job = a_job(changed_at=FAR, created_at=FAR)
-        await ask(world.engine, written(job), Seen)
-        reply = await ask(world.engine, Cancel(tenant=TENANT, job_id=job.id, actor=ACTOR), Cancelled)
-        assert (reply.job.changed_at, reply.job.ended_at) == (FAR, FAR)
+        job = a_job(changed_at=FAR_FUTURE, created_at=FAR_FUTURE)
+        await expect(world.engine, write_facts(job), FactsRead)
+        reply = await expect(world.engine, Cancel(tenant=TENANT, job_id=job.id, actor=ACTOR), Cancelled)
+        assert (reply.job.changed_at, reply.job.ended_at) == (FAR_FUTURE, FAR_FUTURE)
 
     async def test_engines_of_one_store_share_one_time(self, world: World) -> None:
-        engines = (world.engine, await world.reopen())
+        engines = (world.engine, await world.open_another())
         last = 0
         for n in range(10):
-            created = await ask(engines[n % 2], submit(f"k{n}"), Created)
+            created = await expect(engines[n % 2], submit(f"k{n}"), Created)
             assert created.at >= last
             last = created.at
             await world.advance(7)
             last += 7
 
-    async def ends_at(
+    async def assert_ends_at(
         self,
         world: World,
         last_ms: int,
@@ -155,12 +155,12 @@ class Time:
         after: type[Reply],
     ) -> None:
         """Asked in its last millisecond it is one thing, a millisecond later another, whichever engine is asked."""
-        other = await world.reopen()
-        now = (await ask(world.engine, look(a_record("now")), Seen)).at
+        other = await world.open_another()
+        now = (await expect(world.engine, read_facts(a_record("now")), FactsRead)).at
         await world.advance(max(last_ms - now, 0))
         for engine in (world.engine, other):
             (reply,) = await engine.execute([command])
             assert not isinstance(reply, Defect)
             assert isinstance(reply, before if reply.at <= last_ms else after)
         await world.advance(1)
-        await ask(other, command, after)
+        await expect(other, command, after)

@@ -3,14 +3,25 @@
 import pytest
 from msgspec.structs import replace
 
-from onejob.core.facts import U64, Beside, Kind
-from onejob.core.lookup import LookUp
-from onejob.core.receipt import Created, Found, Held, Replayed, Settled
+from onejob.core.facts import U64, AttachmentKind, Kind
+from onejob.core.lookup import LookUpKey
+from onejob.core.receipt import Created, Found, KeyHeld, KeySettled, Replayed
 from onejob.core.states import Delivery
 
-from .commands import Seen, look, written
-from .samples import TENANT, a_job, a_policy, a_record, a_stream, add, key_id, reserve, settle, submit
-from .world import World, ask, attached, listed
+from .commands import FactsRead, read_facts, write_facts
+from .samples import (
+    TENANT,
+    a_job,
+    a_policy,
+    a_record,
+    a_stream,
+    an_attachment,
+    key_id,
+    reserve,
+    settle,
+    submit,
+)
+from .world import World, expect, list_facts, read_attachments
 
 PAYLOADS = {
     "nothing": b"",
@@ -31,48 +42,52 @@ each_payload = pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOAD
 each_u64 = pytest.mark.parametrize("number", [0, 1, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1])
 
 
-class Values:
+class ValueRules:
     @each_payload
     async def test_an_input_comes_back_byte_for_byte(self, world: World, payload: bytes) -> None:
-        created = await ask(world.engine, submit(input=payload), Created)
-        for engine in (world.engine, await world.reopen()):
-            assert await attached(engine, created.job.id) == [payload]
+        created = await expect(world.engine, submit(input=payload), Created)
+        for engine in (world.engine, await world.open_another()):
+            assert await read_attachments(engine, created.job.id) == [payload]
 
     @each_payload
     async def test_a_receipt_comes_back_byte_for_byte(self, world: World, payload: bytes) -> None:
-        held = await ask(world.engine, reserve(), Held)
-        await ask(world.engine, settle(held, receipt=payload), Settled)
-        for engine in (world.engine, await world.reopen()):
-            assert (await ask(engine, submit(), Replayed)).receipt == payload
+        held = await expect(world.engine, reserve(), KeyHeld)
+        await expect(world.engine, settle(held, receipt=payload), KeySettled)
+        for engine in (world.engine, await world.open_another()):
+            assert (await expect(engine, submit(), Replayed)).receipt == payload
 
     @each_payload
     async def test_a_policy_comes_back_byte_for_byte(self, world: World, payload: bytes) -> None:
         policy = a_policy(body=payload)
-        await ask(world.engine, written(policy), Seen)
-        assert (await ask(await world.reopen(), look(policy), Seen)).policy == policy
+        await expect(world.engine, write_facts(policy), FactsRead)
+        assert (await expect(await world.open_another(), read_facts(policy), FactsRead)).policy == policy
 
     @each_u64
     async def test_unsigned_integers_come_back_in_full(self, world: World, number: int) -> None:
         job = a_job()
         stream, record = a_stream(last=U64(number)), a_record(sequence=U64(number))
-        beside = add(job.id, b"line", beside=Beside.LOG, index=number)
-        await ask(world.engine, written(record, job, stream, adds=(beside,)), Seen)
-        for engine in (world.engine, await world.reopen()):
-            assert (await ask(engine, look(record, job, stream), Seen)).facts == (record, job, stream)
-            assert await listed(engine, Kind.STREAM) == [stream]
-            assert await listed(engine, Kind.RECORD) == [record]
-            assert await attached(engine, job.id, Beside.LOG) == [b"line"]
+        beside = an_attachment(job.id, b"line", kind=AttachmentKind.LOG, index=number)
+        await expect(world.engine, write_facts(record, job, stream, attachments=(beside,)), FactsRead)
+        for engine in (world.engine, await world.open_another()):
+            assert (await expect(engine, read_facts(record, job, stream), FactsRead)).facts == (
+                record,
+                job,
+                stream,
+            )
+            assert await list_facts(engine, Kind.STREAM) == [stream]
+            assert await list_facts(engine, Kind.RECORD) == [record]
+            assert await read_attachments(engine, job.id, AttachmentKind.LOG) == [b"line"]
         back = replace(stream, version=2, last=U64(2**64 - 1 - number))
-        await ask(world.engine, written(back), Seen)
-        assert (await ask(await world.reopen(), look(back), Seen)).stream == back
+        await expect(world.engine, write_facts(back), FactsRead)
+        assert (await expect(await world.open_another(), read_facts(back), FactsRead)).stream == back
 
     async def test_keys_that_look_alike_are_different_keys(self, world: World) -> None:
         replies = await world.engine.execute([submit(key) for key in KEYS])
         jobs = [reply.job for reply in replies if isinstance(reply, Created)]
         assert [job.key for job in jobs] == list(KEYS)
-        other = await world.reopen()
+        other = await world.open_another()
         for key, job in zip(KEYS, jobs, strict=True):
-            found = await ask(other, LookUp(tenant=TENANT, record_id=key_id(key)), Found)
+            found = await expect(other, LookUpKey(tenant=TENANT, record_id=key_id(key)), Found)
             assert found.record is not None
             assert found.record.key == key
             assert found.job == job
@@ -89,7 +104,7 @@ class Values:
             user="Zoë 💌",
             actor="user:Zoë",
         )
-        created = await ask(world.engine, command, Created)
+        created = await expect(world.engine, command, Created)
         job = created.job
         assert (job.type, job.priority, job.run_at, job.delivery) == (
             command.type, command.priority, command.run_at, command.delivery
@@ -97,11 +112,11 @@ class Values:
         assert (job.attempts_max, job.timeout_ms, job.labels, job.user, job.actor) == (
             command.attempts_max, command.timeout_ms, command.labels, command.user, command.actor
         )  # fmt: skip
-        assert await listed(await world.reopen(), Kind.JOB) == [job]
+        assert await list_facts(await world.open_another(), Kind.JOB) == [job]
 
     async def test_a_thousand_submissions_fit_one_call(self, world: World) -> None:
         commands = [submit(f"k{n}") for n in range(1000)]
         replies = await world.engine.execute(commands)
         assert all(isinstance(reply, Created) for reply in replies)
-        stored = await listed(await world.reopen(), Kind.JOB)
+        stored = await list_facts(await world.open_another(), Kind.JOB)
         assert [job.id for job in stored] == [command.job_id for command in commands]

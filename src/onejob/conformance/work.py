@@ -5,69 +5,71 @@ from collections.abc import Sequence
 from typing import Any
 
 from onejob.core.facts import Job
-from onejob.core.finish import Ends, Finish
+from onejob.core.finish import Finish, FinishOutcome
 from onejob.core.receipt import AnyReply, Claimed, Created, Finished, Reason, Refused, Started
-from onejob.core.states import CLAIMABLE, JobState
+from onejob.core.states import CLAIMABLE_STATES, JobState
 from onejob.core.step import Command
 from onejob.core.work import Claim, Start
-from onejob.engine import Backlog, Engine, Inputs, Ready, Waiting
+from onejob.engine import Backlog, Engine, ListBacklogs, ListInputs, ListReadyJobs
 from onejob.ids import new_holder, new_job_id
 
-from .commands import Seen, look
-from .queries import stored
+from .commands import FactsRead, read_facts
+from .queries import store_facts
 from .samples import ACTOR, OTHER, TENANT, TYPE, a_job, a_policy, submit
-from .world import World, ask
+from .world import World, expect
 
 RACERS = 8
 
 
-class Work:
+class WorkRules:
     async def test_a_tenants_ready_jobs_come_most_urgent_first(self, world: World) -> None:
         own = [a_job(type="ab"[n % 2], priority=-(n // 3), run_at=n % 3) for n in range(12)]
-        await stored(world.engine, [*own[::-1], a_job(OTHER, type="a", priority=9)])
+        await store_facts(world.engine, [*own[::-1], a_job(OTHER, type="a", priority=9)])
         for types in (("a",), ("b", "a"), ("a", "none", "a"), ()):
             expected = sorted(
                 (job for job in own if job.type in types), key=lambda job: (-job.priority, job.run_at, job.id)
             )
             for limit in range(1, len(expected) + 2):
-                page = await world.engine.scan(Ready(types=types, tenant=TENANT, limit=limit))
+                page = await world.engine.scan(ListReadyJobs(types=types, tenant=TENANT, limit=limit))
                 assert page.items == expected[:limit]
                 assert page.more == (limit < len(expected))
-        assert (await world.engine.scan(Ready(types=("a",), tenant="none"))).items == []
+        assert (await world.engine.scan(ListReadyJobs(types=("a",), tenant="none"))).items == []
 
     async def test_of_a_tenant_only_what_could_be_claimed_is_ready(self, world: World) -> None:
-        now = await _now(world)
-        await stored(world.engine, [a_job(state=state) for state in sorted(set(JobState) - CLAIMABLE)])
+        now = await _read_time(world)
+        await store_facts(
+            world.engine, [a_job(state=state) for state in sorted(set(JobState) - CLAIMABLE_STATES)]
+        )
         ready = a_job(priority=-5)
-        await stored(
+        await store_facts(
             world.engine,
             [a_job(priority=1, run_at=now + 50), a_job(lease_until=now + 50), a_job(run_at=now + 60), ready],
         )
-        assert (await world.engine.scan(Ready(types=(TYPE,), tenant=TENANT))).items == [ready]
+        assert (await world.engine.scan(ListReadyJobs(types=(TYPE,), tenant=TENANT))).items == [ready]
 
     async def test_tenants_with_waiting_jobs_are_found_by_name(self, world: World) -> None:
         names = ["a", "b", "c", "d"]
-        await stored(world.engine, [a_job(name, type="xy"[n % 2]) for n, name in enumerate(names * 2)])
-        await stored(world.engine, [a_job("e", state=JobState.RUNNING), a_job("f", type="other")])
+        await store_facts(world.engine, [a_job(name, type="xy"[n % 2]) for n, name in enumerate(names * 2)])
+        await store_facts(world.engine, [a_job("e", state=JobState.RUNNING), a_job("f", type="other")])
         for types, found in ((("x", "y"), names), (("x",), ["a", "c"]), (("none",), []), ((), [])):
             for limit in range(1, 6):
-                page = await world.engine.scan(Waiting(types=types, limit=limit))
+                page = await world.engine.scan(ListBacklogs(types=types, limit=limit))
                 assert page.items == [Backlog(name, 0) for name in found[:limit]]
                 assert page.more == (limit < len(found))
             for name in names:
-                page = await world.engine.scan(Waiting(types=types, after=name))
+                page = await world.engine.scan(ListBacklogs(types=types, after=name))
                 assert [one.tenant for one in page.items] == [other for other in found if other > name]
-                page = await world.engine.scan(Waiting(types=types, tenant=name))
+                page = await world.engine.scan(ListBacklogs(types=types, tenant=name))
                 assert [one.tenant for one in page.items] == [other for other in found if other == name]
 
-    async def test_it_is_told_how_long_the_first_of_a_tenants_jobs_must_wait(self, world: World) -> None:
-        now = await _now(world)
+    async def test_a_backlog_says_how_long_the_first_of_a_tenants_jobs_must_wait(self, world: World) -> None:
+        now = await _read_time(world)
         for priority, wait in ((5, 900_000), (0, 600_000), (-5, 700_000)):
-            await stored(
+            await store_facts(
                 world.engine, [a_job(priority=priority, run_at=now + wait, type="xy"[priority == 0])]
             )
-        await stored(world.engine, [a_job(OTHER, run_at=now + 900_000), a_job(OTHER, run_at=now - 1)])
-        items = (await world.engine.scan(Waiting(types=("x", "y", TYPE)))).items
+        await store_facts(world.engine, [a_job(OTHER, run_at=now + 900_000), a_job(OTHER, run_at=now - 1)])
+        items = (await world.engine.scan(ListBacklogs(types=("x", "y", TYPE)))).items
         assert [one.tenant for one in items] == [TENANT, OTHER]
         assert 600_000 - 10_000 < items[0].wait_ms <= 600_000
         assert items[1].wait_ms == 0
@@ -76,16 +78,16 @@ class Work:
         commands = [
             submit(f"k{n}", tenant=(TENANT, OTHER)[n % 2], input=b'{"n":%d}' % n, type=TYPE) for n in range(5)
         ]
-        made = [await ask(world.engine, command, Created) for command in commands]
+        made = [await expect(world.engine, command, Created) for command in commands]
         inputs = {one.job.id: command.input for one, command in zip(made, commands, strict=True)}
         asked = (*inputs, new_job_id(), next(iter(inputs)))
-        page = await world.engine.scan(Inputs(job_ids=asked))
+        page = await world.engine.scan(ListInputs(job_ids=asked))
         assert [(add.job_id, add.data) for add in page.items] == sorted(inputs.items())
-        assert (await world.engine.scan(Inputs(job_ids=()))).items == []
+        assert (await world.engine.scan(ListInputs(job_ids=()))).items == []
 
     async def test_a_race_for_a_job_has_one_winner(self, world: World) -> None:
-        (job,) = await stored(world.engine, [a_job()])
-        engines = [world.engine, *[await world.reopen() for _ in range(2)]]
+        (job,) = await store_facts(world.engine, [a_job()])
+        engines = [world.engine, *[await world.open_another() for _ in range(2)]]
         claims = [claim(job, start=n % 2 == 0) for n in range(RACERS)]
         replies = await _race(engines, claims)
         won = [reply for reply in replies if isinstance(reply, (Claimed, Started))]
@@ -96,9 +98,9 @@ class Work:
         assert len(lost) == RACERS - 1
 
     async def test_of_many_deliveries_of_one_token_one_starts_and_one_finishes(self, world: World) -> None:
-        (job,) = await stored(world.engine, [a_job()])
-        token = (await ask(world.engine, claim(job), Claimed)).job.token
-        engines = [world.engine, await world.reopen()]
+        (job,) = await store_facts(world.engine, [a_job()])
+        token = (await expect(world.engine, claim(job), Claimed)).job.token
+        engines = [world.engine, await world.open_another()]
         starts = [
             Start(tenant=TENANT, job_id=job.id, token=token, holder=new_holder(), lease_ms=60_000)
             for _ in range(RACERS)
@@ -111,7 +113,7 @@ class Work:
                 job_id=job.id,
                 token=token,
                 holder=start.holder,
-                ends=Ends.SUCCESS,
+                outcome=FinishOutcome.SUCCESS,
                 result=b"%d" % n,
                 actor=ACTOR,
             )
@@ -120,24 +122,24 @@ class Work:
         ends = await _race(engines, finishes)
         won = [n for n, reply in enumerate(ends) if isinstance(reply, Finished)]
         assert [starts[n].holder for n in won] == [begun[0].job.holder]
-        again = await ask(world.engine, finishes[won[0]], Finished)
+        again = await expect(world.engine, finishes[won[0]], Finished)
         assert again.job.state is JobState.SUCCESS
 
     async def test_an_attempt_ends_whatever_its_error_contains(self, world: World) -> None:
-        jobs = await stored(world.engine, [a_job(attempts_max=most) for most in (1, 5)])
+        jobs = await store_facts(world.engine, [a_job(attempts_max=most) for most in (1, 5)])
         for job in jobs:
-            begun = (await ask(world.engine, claim(job, start=True), Started)).job
+            begun = (await expect(world.engine, claim(job, start=True), Started)).job
             end = Finish(
                 tenant=TENANT,
                 job_id=job.id,
                 token=begun.token,
                 holder=begun.holder,
-                ends=Ends.FAILED,
+                outcome=FinishOutcome.FAILED,
                 error="\x00 and \ud800",
                 actor=ACTOR,
             )
-            for engine in (world.engine, await world.reopen()):  # repeated, it is the same word
-                assert (await ask(engine, end, Finished)).job.error == "\ufffd and \ufffd"
+            for engine in (world.engine, await world.open_another()):  # repeated, it is the same word
+                assert (await expect(engine, end, Finished)).job.error == "\ufffd and \ufffd"
 
 
 def claim(job: Job, *, start: bool = False) -> Claim:
@@ -152,5 +154,5 @@ async def _race(engines: list[Engine], commands: Sequence[Command[Any]]) -> list
     return [reply for (reply,) in answers]
 
 
-async def _now(world: World) -> int:
-    return (await ask(world.engine, look(a_policy("none")), Seen)).at
+async def _read_time(world: World) -> int:
+    return (await expect(world.engine, read_facts(a_policy("none")), FactsRead)).at

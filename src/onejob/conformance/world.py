@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from onejob.core.facts import Attachment, Beside, Fact, Kind
+from onejob.core.facts import Attachment, AttachmentKind, Fact, Kind
 from onejob.core.receipt import Reply
 from onejob.core.step import Command
-from onejob.engine import PAGE_MAX, Attachments, Engine, Listing
+from onejob.engine import PAGE_MAX, Engine, ListAttachments, ListFacts
 
 from .samples import OTHER, TENANT
 
@@ -18,9 +18,12 @@ class World:
     """One fresh store, engines on it, and time in the suite's hands."""
 
     def __init__(
-        self, opened: Callable[[], Awaitable[Engine]], *, advance: Callable[[int], Awaitable[None] | None]
+        self,
+        open_engine: Callable[[], Awaitable[Engine]],
+        *,
+        advance: Callable[[int], Awaitable[None] | None],
     ) -> None:
-        self._opened = opened
+        self._open_engine = open_engine
         self._advance = advance
         self._engines: list[Engine] = []
 
@@ -28,9 +31,9 @@ class World:
     def engine(self) -> Engine:
         return self._engines[0]
 
-    async def reopen(self) -> Engine:
+    async def open_another(self) -> Engine:
         """Another engine on the same store, as another process would have it."""
-        engine = await self._opened()
+        engine = await self._open_engine()
         self._engines.append(engine)
         return engine
 
@@ -40,7 +43,7 @@ class World:
             await passing
 
     async def __aenter__(self) -> Self:
-        await self.reopen()
+        await self.open_another()
         return self
 
     async def __aexit__(
@@ -50,38 +53,38 @@ class World:
             await engine.aclose()
 
 
-async def ask(engine: Engine, command: Command[Any], kind: type[R]) -> R:
+async def expect(engine: Engine, command: Command[Any], kind: type[R]) -> R:
     """Execute one command and insist on the kind of its reply."""
     (reply,) = await engine.execute([command])
     assert isinstance(reply, kind), reply
     return reply
 
 
-async def listed(engine: Engine, kind: Kind, tenant: str = TENANT) -> Sequence[Any]:
-    page = await engine.scan(Listing(tenant=tenant, kind=kind, limit=PAGE_MAX))
+async def list_facts(engine: Engine, kind: Kind, tenant: str = TENANT) -> Sequence[Any]:
+    page = await engine.scan(ListFacts(tenant=tenant, kind=kind, limit=PAGE_MAX))
     assert not page.more
     return page.items
 
 
-async def attached(
-    engine: Engine, job_id: bytes, beside: Beside = Beside.INPUT, tenant: str = TENANT
+async def read_attachments(
+    engine: Engine, job_id: bytes, kind: AttachmentKind = AttachmentKind.INPUT, tenant: str = TENANT
 ) -> list[bytes]:
-    query = Attachments(tenant=tenant, job_id=job_id, beside=beside, limit=PAGE_MAX)
+    query = ListAttachments(tenant=tenant, job_id=job_id, kind=kind, limit=PAGE_MAX)
     return [add.data for add in (await engine.scan(query)).items]
 
 
-async def everything(engine: Engine) -> list[Fact | Attachment]:
+async def dump_store(engine: Engine) -> list[Fact | Attachment]:
     """All that is stored for the suite's tenants, in a fixed order."""
     found: list[Fact | Attachment] = []
     for tenant in (TENANT, OTHER):
         for kind in Kind:
-            found += await listed(engine, kind, tenant)
-        for job in await listed(engine, Kind.JOB, tenant):
-            for beside in Beside:
-                query = Attachments(tenant=tenant, job_id=job.id, beside=beside, limit=PAGE_MAX)
+            found += await list_facts(engine, kind, tenant)
+        for job in await list_facts(engine, Kind.JOB, tenant):
+            for beside in AttachmentKind:
+                query = ListAttachments(tenant=tenant, job_id=job.id, kind=beside, limit=PAGE_MAX)
                 found += (await engine.scan(query)).items
     return found
 
 
-def count(replies: Sequence[object], kind: type[Reply]) -> int:
+def count_replies(replies: Sequence[object], kind: type[Reply]) -> int:
     return sum(isinstance(reply, kind) for reply in replies)

@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from onejob.core.invalid import Invalid
 
-NAME_CHARS_MAX: Final = 200
+ACTOR_NAME_CHARS_MAX: Final = 200
 
 # Controls, line and paragraph separators, direction overrides, lone surrogates: whatever could forge a line
 # of a log. Spelled out rather than asked of str.isprintable, whose answer changes with Python's Unicode
 # tables: an actor that one process has stored must be readable by all.
-UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class ActorKind(StrEnum):
@@ -32,9 +32,11 @@ class Actor(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not isinstance(self.kind, ActorKind):
             raise Invalid("actor", "the kind of an actor is user, client or system; choose one")
-        if not isinstance(self.name, str) or not 0 < len(self.name) <= NAME_CHARS_MAX:
-            raise Invalid("actor", f"the name of an actor has 1 to {NAME_CHARS_MAX} characters; give one")
-        if UNFIT.search(self.name):
+        if not isinstance(self.name, str) or not 0 < len(self.name) <= ACTOR_NAME_CHARS_MAX:
+            raise Invalid(
+                "actor", f"the name of an actor has 1 to {ACTOR_NAME_CHARS_MAX} characters; give one"
+            )
+        if FORBIDDEN_CHARACTERS.search(self.name):
             raise Invalid("actor", "the name of an actor has only printable characters; clean it")
 
     @classmethod

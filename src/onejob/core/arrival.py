@@ -4,10 +4,19 @@ from typing import ClassVar
 
 from .charging import charge
 from .command import CommandData
-from .facts import U64, Attachment, Beside, Job, Record, changed
-from .quota import Ask, Taken
+from .facts import U64, Attachment, AttachmentKind, Job, Record, next_version
+from .quota import QuotaCharge, QuotaRequest
 from .receipt import Conflict, InProgress, Reason, Refused, Rejected, Replayed
-from .states import ENDED, Delivery, IdempotencyStatus, JobState, Move, RecordMove, after, status_after
+from .states import (
+    ENDED_STATES,
+    Delivery,
+    IdempotencyStatus,
+    JobState,
+    Move,
+    RecordMove,
+    state_after,
+    status_after,
+)
 from .step import Facts, Footprint, Step
 
 TTL_MS_DEFAULT = 24 * 3600 * 1000
@@ -15,19 +24,19 @@ TTL_MS_MIN = 1000
 TTL_MS_MAX = 365 * 24 * 3600 * 1000
 
 # Looking up a member of an enum costs more than building a fact: the hot path has them at hand.
-_INPUT = Beside.INPUT
+_INPUT = AttachmentKind.INPUT
 _SCHEDULED, _PENDING = JobState.SCHEDULED, JobState.PENDING
-_FIRST = U64(0)
+_FIRST_INDEX = U64(0)
 
 
 # What a living record says to a submission that is not its first.
-Answer = Replayed | Rejected | InProgress | Conflict | Refused
+ExistingKeyReply = Replayed | Rejected | InProgress | Conflict | Refused
 
 
-class Arrival(CommandData, frozen=True, gc=False, kw_only=True):
+class SubmissionCommand(CommandData, frozen=True, gc=False, kw_only=True):
     """One logical submission. `job_id` is the candidate: used only if the key is new."""
 
-    makes: ClassVar[bool] = True
+    creates: ClassVar[bool] = True
 
     job_id: bytes  # empty: a record without a job
     type: str = ""
@@ -45,13 +54,13 @@ class Arrival(CommandData, frozen=True, gc=False, kw_only=True):
     attempts_max: int = 1
     timeout_ms: int = 0
     labels: bytes = b""
-    tally_id: bytes = b""  # of the user; empty: nobody counts
+    usage_id: bytes = b""  # of the user; empty: nobody counts
     policy_id: bytes = b""  # of the tenant's limits
     cost: int = 0  # the estimate, in micro-units
     reservation: str = ""  # a slot that was reserved for it
 
     @property
-    def bulk(self) -> int:
+    def payload_bytes(self) -> int:
         return len(self.input)
 
     @property
@@ -64,17 +73,17 @@ class Arrival(CommandData, frozen=True, gc=False, kw_only=True):
             self.record_id,
             (self.job_id,),
             b"",
-            self.tally_id,
+            self.usage_id,
             self.policy_id,
             True,
         )
 
     def is_uncounted(self, facts: Facts) -> bool:
         """Known at a glance, as for most: there is neither a tally nor a policy, and nothing was reserved."""
-        return facts.tally is None and facts.policy is None and not self.reservation
+        return facts.usage is None and facts.policy is None and not self.reservation
 
-    def charged(self, facts: Facts, ask: Ask, now: int) -> Taken | Refused | None:
-        return charge(facts, ask, now, tenant=self.tenant, user=self.user, tally_id=self.tally_id)
+    def charge(self, facts: Facts, request: QuotaRequest, now: int) -> QuotaCharge | Refused | None:
+        return charge(facts, request, now, tenant=self.tenant, user=self.user, usage_id=self.usage_id)
 
     def new_job(
         self, state: JobState, now: int, *, keep_until: int, due_at: int = 0, slot: bytes = b""
@@ -133,10 +142,10 @@ class Arrival(CommandData, frozen=True, gc=False, kw_only=True):
             1 if old is None else old.version + 1,
         )
 
-    def attached_input(self) -> Attachment:
-        return Attachment(self.job_id, _INPUT, _FIRST, self.input)
+    def input_attachment(self) -> Attachment:
+        return Attachment(self.job_id, _INPUT, _FIRST_INDEX, self.input)
 
-    def answered(self, record: Record, facts: Facts, now: int) -> Answer | None:
+    def reply_for_existing_key(self, record: Record, facts: Facts, now: int) -> ExistingKeyReply | None:
         """A living record's answer; None when it is pending and nobody holds it any more."""
         if record.foreign_id:
             return Replayed(None, record.expires_at, now, record.foreign_id)
@@ -149,7 +158,7 @@ class Arrival(CommandData, frozen=True, gc=False, kw_only=True):
             return Conflict(record.job_id, record.foreign_id, now)
         match record.status:
             case IdempotencyStatus.COMMITTED:
-                return replayed(record, facts, now)
+                return replayed_reply(record, facts, now)
             case IdempotencyStatus.REJECTED:
                 return Rejected(record.job_id, record.receipt, record.expires_at, now)
             case IdempotencyStatus.PENDING:
@@ -158,7 +167,7 @@ class Arrival(CommandData, frozen=True, gc=False, kw_only=True):
                 return InProgress(record.job_id, record.lease_until - now + 1, now)
 
 
-def replayed(record: Record, facts: Facts, now: int) -> Replayed:
+def replayed_reply(record: Record, facts: Facts, now: int) -> Replayed:
     job = facts.jobs.get(record.job_id)
     # A committed record and its job are stored and dropped together.
     assert (job is None) == (not record.job_ids)
@@ -169,16 +178,18 @@ def ready_state(run_at: int, now: int) -> JobState:
     return _SCHEDULED if run_at > now else _PENDING
 
 
-def made_ready(job: Job, now: int, *, keep_until: int, slot: bytes) -> Job:
+def readied_job(job: Job, now: int, *, keep_until: int, slot: bytes) -> Job:
     """A prepared job that may run from now on."""
     move = Move.SCHEDULE if job.run_at > now else Move.COMMIT
-    return changed(job, now, state=after(job.state, move), keep_until=keep_until, due_at=0, slot=slot)
+    return next_version(
+        job, now, state=state_after(job.state, move), keep_until=keep_until, due_at=0, slot=slot
+    )
 
 
-def committed(
+def committed_record(
     record: Record, now: int, *, holder: bytes, token: int, ttl_ms: int, receipt: bytes = b""
 ) -> Record:
-    return changed(
+    return next_version(
         record,
         now,
         status=status_after(record.status, RecordMove.COMMIT),
@@ -190,14 +201,14 @@ def committed(
     )
 
 
-def kept(job: Job, now: int, *, keep_until: int) -> Job:
+def retained_job(job: Job, now: int, *, keep_until: int) -> Job:
     """The job of a key whose window moves: upkeep ends or drops it no earlier than its record."""
-    due_at = max(job.due_at, keep_until) if job.state in ENDED else keep_until
-    return changed(job, now, keep_until=keep_until, due_at=due_at)
+    due_at = max(job.due_at, keep_until) if job.state in ENDED_STATES else keep_until
+    return next_version(job, now, keep_until=keep_until, due_at=due_at)
 
 
-def closed(record: Record, job: Job, now: int) -> Step[Replayed]:
+def commit_ended_job(record: Record, job: Job, now: int) -> Step[Replayed]:
     """The job ended (it was cancelled) while its key was pending: that is the answer from now on."""
-    done = committed(record, now, holder=record.holder, token=record.token, ttl_ms=record.ttl_ms)
-    job = kept(job, now, keep_until=done.expires_at)
+    done = committed_record(record, now, holder=record.holder, token=record.token, ttl_ms=record.ttl_ms)
+    job = retained_job(job, now, keep_until=done.expires_at)
     return Step(Replayed(job, done.expires_at, now), (done, job))

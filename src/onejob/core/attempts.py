@@ -8,7 +8,7 @@ from msgspec import Struct, json
 
 from .facts import Job
 from .invalid import Invalid
-from .moment import utc
+from .moment import to_utc
 from .views import JobView
 from .work import (
     LEASE_MS_DEFAULT,
@@ -17,14 +17,14 @@ from .work import (
     LOG_CHARS_MAX,
     LOG_LINES_AT_ONCE_MAX,
     PROGRESS_BYTES_MAX,
-    progress_room,
+    progress_bytes_max,
 )
 
 HOLDER_BYTES_MAX = 64
 NOTE_CHARS_MAX = 500
 DELAY_MS_MAX = 365 * 24 * 3600 * 1000
 TOKEN_MAX = 2**63 - 1
-_CUT = "…"
+_ELLIPSIS = "…"
 
 
 class Fence(Struct, frozen=True, kw_only=True):
@@ -44,16 +44,16 @@ class Fence(Struct, frozen=True, kw_only=True):
 class Attempt(Struct, frozen=True):
     """Yours until the lease ends: start it, extend it while you work, then finish it, or release it."""
 
-    head: Job
+    job_row: Job
     input: bytes  # JSON; empty for whoever named only the fence
     lease_ms: int
 
     def __repr__(self) -> str:
-        return f"<Attempt {self.job.id} {self.head.type} token={self.token}>"
+        return f"<Attempt {self.job.id} {self.job_row.type} token={self.token}>"
 
     @property
     def job(self) -> JobView:
-        return JobView(self.head)
+        return JobView(self.job_row)
 
     @property
     def job_id(self) -> str:
@@ -62,21 +62,21 @@ class Attempt(Struct, frozen=True):
 
     @property
     def token(self) -> int:
-        return self.head.token
+        return self.job_row.token
 
     @property
     def holder(self) -> bytes:
-        return self.head.holder
+        return self.job_row.holder
 
     @property
     def lease_until(self) -> datetime:
-        return utc(self.head.lease_until)
+        return to_utc(self.job_row.lease_until)
 
     @property
     def deadline(self) -> datetime | None:
         """When the time of this attempt is over; None: there is no limit, or it has not been started."""
-        head = self.head
-        return utc(head.started_at + head.timeout_ms) if head.timeout_ms and head.started_at else None
+        head = self.job_row
+        return to_utc(head.started_at + head.timeout_ms) if head.timeout_ms and head.started_at else None
 
     @property
     def value(self) -> Any:
@@ -114,10 +114,10 @@ def checked_note(note: str) -> str:
     return note
 
 
-def checked_progress(progress: object, head: Job | None = None) -> str:
+def checked_progress(progress: object, job: Job | None = None) -> str:
     """As it is stored: JSON, and short. With the head at hand, no longer than it has room for."""
     data = json.encode(progress)
-    room = PROGRESS_BYTES_MAX if head is None else progress_room(head)
+    room = PROGRESS_BYTES_MAX if job is None else progress_bytes_max(job)
     if len(data) > room:
         raise Invalid("progress", f"progress of this job has at most {room} bytes as JSON; say less")
     return data.decode()
@@ -127,8 +127,8 @@ def checked_lines(lines: Sequence[str]) -> tuple[str, ...]:
     """As they are stored: a line that is too long is cut."""
     if len(lines) > LOG_LINES_AT_ONCE_MAX:
         raise Invalid("logs", f"at most {LOG_LINES_AT_ONCE_MAX} lines are told at once; tell the others next")
-    return tuple(map(cut, lines))
+    return tuple(map(truncated_line, lines))
 
 
-def cut(line: str) -> str:
-    return line if len(line) <= LOG_CHARS_MAX else line[: LOG_CHARS_MAX - 1] + _CUT
+def truncated_line(line: str) -> str:
+    return line if len(line) <= LOG_CHARS_MAX else line[: LOG_CHARS_MAX - 1] + _ELLIPSIS

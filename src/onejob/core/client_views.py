@@ -6,8 +6,8 @@ from enum import StrEnum
 from msgspec import Struct
 
 from .facts import Job
-from .moment import utc
-from .receipt import Caution
+from .moment import to_utc
+from .receipt import LimitWarning
 from .views import JobView
 
 
@@ -29,9 +29,9 @@ class SequenceReceipt(Struct, frozen=True, kw_only=True):
         int  # under which it was executed: not the one that was sent, where the key is an older one
     )
     last_committed_sequence: int
-    heads: tuple[Job, ...] = ()
+    job_rows: tuple[Job, ...] = ()
     expires_ms: int = 0
-    warnings: tuple[Caution, ...] = ()
+    warnings: tuple[LimitWarning, ...] = ()
 
     @property
     def committed(self) -> bool:
@@ -40,12 +40,12 @@ class SequenceReceipt(Struct, frozen=True, kw_only=True):
     @property
     def jobs(self) -> tuple[JobView, ...]:
         """Its jobs in their order; none when only the number is remembered."""
-        return tuple(map(JobView, self.heads))
+        return tuple(map(JobView, self.job_rows))
 
     @property
     def expires_at(self) -> datetime | None:
         """Until then the key is answered with these jobs; None when only the number is remembered."""
-        return utc(self.expires_ms) if self.expires_ms else None
+        return to_utc(self.expires_ms) if self.expires_ms else None
 
 
 class ClientState(Struct, frozen=True):

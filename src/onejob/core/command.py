@@ -9,11 +9,11 @@ from .facts import FORMAT
 
 class CommandData(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_field="is"):
     writes: ClassVar[bool] = True
-    makes: ClassVar[bool] = False  # whether what it is about is most often not there yet
+    creates: ClassVar[bool] = False  # whether what it is about is most often not there yet
 
     tenant: str
     format: int = FORMAT
 
     @property
-    def bulk(self) -> int:
+    def payload_bytes(self) -> int:
         return 0

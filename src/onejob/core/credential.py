@@ -21,19 +21,19 @@ from .identity import NAME_CHARS_MAX, checked_name
 from .invalid import Invalid
 from .roles import Role
 
-PREFIX = "oj_"
+API_KEY_PREFIX = "oj_"
 KEY_ID_CHARS = 12
 SECRETS_MAX = 2
-OVERLAP_MS_MAX = 90 * 86_400_000
+ROTATION_OVERLAP_MS_MAX = 90 * 86_400_000
 
-_POLICY = "apikey:"
-_TENANTS_KNOWN_MAX = 1024
+_POLICY_PREFIX = "apikey:"
+_TENANT_CACHE_MAX = 1024
 _TENANT_CHARS_MAX = -(-NAME_CHARS_MAX * 4 * 4 // 3)  # of at most four bytes each, as base64
-_FORM = re.compile(
-    rf"{PREFIX}([A-Za-z0-9_-]{{2,{_TENANT_CHARS_MAX}}})\.([0-9a-f]{{{KEY_ID_CHARS}}})\.([A-Za-z0-9_-]{{43}})"
+_API_KEY_PATTERN = re.compile(
+    rf"{API_KEY_PREFIX}([A-Za-z0-9_-]{{2,{_TENANT_CHARS_MAX}}})\.([0-9a-f]{{{KEY_ID_CHARS}}})\.([A-Za-z0-9_-]{{43}})"
 )
-_ID = re.compile(rf"[0-9a-f]{{{KEY_ID_CHARS}}}")
-TEXT_CHARS_MAX = len(PREFIX) + _TENANT_CHARS_MAX + 1 + KEY_ID_CHARS + 1 + 43
+_KEY_ID_PATTERN = re.compile(rf"[0-9a-f]{{{KEY_ID_CHARS}}}")
+API_KEY_CHARS_MAX = len(API_KEY_PREFIX) + _TENANT_CHARS_MAX + 1 + KEY_ID_CHARS + 1 + 43
 
 
 class Secret(Struct, frozen=True, gc=False):
@@ -58,7 +58,7 @@ class ApiKey(Struct, frozen=True):
     revoked_by: str = ""
 
 
-class KeyText(NamedTuple):
+class ParsedApiKey(NamedTuple):
     """An API key as it is sent."""
 
     tenant: str
@@ -66,51 +66,53 @@ class KeyText(NamedTuple):
     secret: str
 
     def __str__(self) -> str:
-        return f"{PREFIX}{base64url.encode(self.tenant.encode())}.{self.id}.{self.secret}"
+        return f"{API_KEY_PREFIX}{base64url.encode_base64url(self.tenant.encode())}.{self.id}.{self.secret}"
 
 
 # Compared with where there is nothing to compare with, so that every answer takes the same steps.
-_NOBODYS = Secret(bytes(sha256().digest_size), until=-1)
+_DUMMY_SECRET = Secret(bytes(sha256().digest_size), until=-1)
 
 
-def parse(text: str) -> KeyText | None:
+def parse_api_key(text: str) -> ParsedApiKey | None:
     """Read an API key; None where it cannot be one."""
-    found = _FORM.fullmatch(text) if len(text) <= TEXT_CHARS_MAX else None
-    tenant = _tenant_of(found[1]) if found is not None else None
-    return KeyText(tenant, found[2], found[3]) if found is not None and tenant is not None else None
+    found = _API_KEY_PATTERN.fullmatch(text) if len(text) <= API_KEY_CHARS_MAX else None
+    tenant = _decode_tenant(found[1]) if found is not None else None
+    return ParsedApiKey(tenant, found[2], found[3]) if found is not None and tenant is not None else None
 
 
-def policy_name(key_id: str) -> str:
+def api_key_policy_name(key_id: str) -> str:
     """The name of the policy that an API key is."""
-    if not isinstance(key_id, str) or not _ID.fullmatch(key_id):
+    if not isinstance(key_id, str) or not _KEY_ID_PATTERN.fullmatch(key_id):
         raise Invalid(
             "API key", f"the id of an API key is {KEY_ID_CHARS} hex digits; send it as it is listed"
         )
-    return _POLICY + key_id
+    return _POLICY_PREFIX + key_id
 
 
-def is_key(name: str) -> bool:
-    return name.startswith(_POLICY)
+def is_api_key_policy(name: str) -> bool:
+    return name.startswith(_POLICY_PREFIX)
 
 
-def encoded(key: ApiKey) -> bytes:
+def encode_api_key(key: ApiKey) -> bytes:
     return json.encode(key)
 
 
 @lru_cache(1024)
-def decoded(body: bytes) -> ApiKey:
+def decode_api_key(body: bytes) -> ApiKey:
     try:
-        return _decode(body)
+        return _decode_json(body)
     except msgspec.ValidationError:  # a role that only its writer knows
         raise NewerFormat("an API key is of a kind that this program does not know; upgrade it") from None
 
 
-def digest_of(secret: str) -> bytes:
+def secret_digest(secret: str) -> bytes:
     # A secret of 256 random bits needs no salt and no slow hash: there is nothing to guess.
     return sha256(secret.encode()).digest()
 
 
-def made(*, id: str, name: str, user: str, roles: frozenset[Role], secret: str, by: str, now: int) -> ApiKey:
+def new_api_key(
+    *, id: str, name: str, user: str, roles: frozenset[Role], secret: str, by: str, now: int
+) -> ApiKey:
     if not roles:
         raise Invalid("roles", f"an API key has at least one role of {', '.join(Role)}; name one")
     return ApiKey(
@@ -118,24 +120,24 @@ def made(*, id: str, name: str, user: str, roles: frozenset[Role], secret: str, 
         name=checked_name("name", name),
         user=checked_name("user", user) if user else "",
         roles=tuple(sorted(roles)),
-        secrets=(Secret(digest_of(secret)),),
+        secrets=(Secret(secret_digest(secret)),),
         created_at=now,
         created_by=by,
     )
 
 
-def fits(key: ApiKey | None, secret: str, now: int) -> bool:
+def is_valid_secret(key: ApiKey | None, secret: str, now: int) -> bool:
     """Whether a secret opens this key now."""
-    return opens_until(key, secret, now) is not None
+    return secret_valid_until(key, secret, now) is not None
 
 
-def opens_until(key: ApiKey | None, secret: str, now: int) -> int | None:
+def secret_valid_until(key: ApiKey | None, secret: str, now: int) -> int | None:
     """How long a secret opens this key (0: without end), None if it does not open it now.
 
     Unknown, revoked and wrong take the same steps.
     """
-    digest = digest_of(secret)
-    kept = (*(key.secrets if key is not None else ()), _NOBODYS, _NOBODYS)[:SECRETS_MAX]
+    digest = secret_digest(secret)
+    kept = (*(key.secrets if key is not None else ()), _DUMMY_SECRET, _DUMMY_SECRET)[:SECRETS_MAX]
     until: int | None = None
     for one in kept:
         same = compare_digest(one.digest, digest)
@@ -144,29 +146,29 @@ def opens_until(key: ApiKey | None, secret: str, now: int) -> int | None:
     return until if key is not None and not key.revoked_at else None
 
 
-def rotated(key: ApiKey, secret: str, *, overlap_ms: int, now: int) -> ApiKey:
+def rotated_api_key(key: ApiKey, secret: str, *, overlap_ms: int, now: int) -> ApiKey:
     """The same key under a new secret; the one before opens a while longer, any older one no more."""
-    if not 0 <= overlap_ms <= OVERLAP_MS_MAX:
+    if not 0 <= overlap_ms <= ROTATION_OVERLAP_MS_MAX:
         raise Invalid("overlap", "an old secret is kept for 0 to 90 days; choose a time in between")
     if key.revoked_at:
         raise Invalid("API key", "this API key is revoked for good; create another")
     old = (replace(key.secrets[0], until=now + overlap_ms),) if overlap_ms else ()
-    return replace(key, secrets=(Secret(digest_of(secret)), *old), rotated_at=now)
+    return replace(key, secrets=(Secret(secret_digest(secret)), *old), rotated_at=now)
 
 
-def revoked(key: ApiKey, *, by: str, now: int) -> ApiKey:
+def revoked_api_key(key: ApiKey, *, by: str, now: int) -> ApiKey:
     """The key shut for good; the first revocation is the one that is told."""
     return key if key.revoked_at else replace(key, revoked_at=now, revoked_by=by)
 
 
-@lru_cache(_TENANTS_KNOWN_MAX)
-def _tenant_of(part: str) -> str | None:
+@lru_cache(_TENANT_CACHE_MAX)
+def _decode_tenant(encoded: str) -> str | None:
     try:
-        tenant = checked_name("tenant", base64url.decode(part).decode())
+        tenant = checked_name("tenant", base64url.decode_base64url(encoded).decode())
     except ValueError:  # of base64, of UTF-8 or of the name
         return None
     # One spelling for each tenant: the spare bits of base64 must not make a second.
-    return tenant if base64url.encode(tenant.encode()) == part else None
+    return tenant if base64url.encode_base64url(tenant.encode()) == encoded else None
 
 
-_decode = msgspec.json.Decoder(ApiKey).decode
+_decode_json = msgspec.json.Decoder(ApiKey).decode

@@ -2,28 +2,28 @@
 
 from typing import NamedTuple
 
-from .charging import without
-from .facts import Attachment, Fact, Job, Tally, changed
-from .history import Event, storable, told
-from .notice import let_go
-from .states import ENDED, JobState, Move, after
-from .step import Cut
-from .tally import noted, spending
+from .charging import reservations_without_job
+from .facts import Attachment, Fact, Job, Usage, next_version
+from .history import Event, record_event, to_storable_text
+from .notice import release_callback_job
+from .states import ENDED_STATES, JobState, Move, state_after
+from .step import Trim
+from .tally import spending_changes, updated_usage
 
 RETENTION_MS = 7 * 24 * 3600 * 1000
 _ERROR_BYTES_MAX = 300  # of the 2 KiB of a head
 
 
-class Ending(NamedTuple):
+class JobEnding(NamedTuple):
     job: Job
     puts: tuple[Fact, ...]
-    adds: tuple[Attachment, ...]
-    cuts: tuple[Cut, ...]
+    attachments: tuple[Attachment, ...]
+    trims: tuple[Trim, ...]
 
 
-def ended(
+def end_job(
     job: Job,
-    tally: Tally | None,
+    usage: Usage | None,
     now: int,
     *,
     move: Move,
@@ -31,21 +31,21 @@ def ended(
     retention_ms: int,
     error: str = "",
     cost: int | None = None,
-    seal: bytes = b"",
-    notice: Job | None = None,
-) -> Ending:
+    finish_digest: bytes = b"",
+    callback: Job | None = None,
+) -> JobEnding:
     """`cost` is what it really cost; unless it is known, a job that ran cost what was estimated."""
-    state = after(job.state, move)
-    assert state in ENDED
-    error = shortened(error)
-    adds, cuts = told(job, Event(now, state.value, actor, error))
+    state = state_after(job.state, move)
+    assert state in ENDED_STATES
+    error = shortened_error(error)
+    adds, cuts = record_event(job, Event(now, state.value, actor, error))
     lost = state is JobState.LOST
-    stopped = changed(
+    stopped = next_version(
         job,
         now,
         state=state,
-        holder=job.holder if seal else b"",  # whoever finished it may say so again
-        seal=seal,
+        holder=job.holder if finish_digest else b"",  # whoever finished it may say so again
+        seal=finish_digest,
         lease_until=0,
         # What a lost job spent is not known yet: its money stays held, and the mark says where.
         slot=job.slot if lost and job.cost_held else b"",
@@ -56,24 +56,34 @@ def ended(
         events=job.events + 1,
     )
     spent = job.cost_held if cost is None and job.attempts else cost or 0
-    puts: tuple[Fact, ...] = (stopped, *let_go(notice, state, now), *_freed(job, tally, now, state, spent))
-    return Ending(stopped, puts, adds, cuts)
+    puts: tuple[Fact, ...] = (
+        stopped,
+        *release_callback_job(callback, state, now),
+        *_usage_without_job(job, usage, now, state, spent),
+    )
+    return JobEnding(stopped, puts, adds, cuts)
 
 
-def shortened(error: str) -> str:
+def shortened_error(error: str) -> str:
     """As much of an error as the head has room for."""
-    return storable(error).encode()[:_ERROR_BYTES_MAX].decode(errors="ignore")
+    return to_storable_text(error).encode()[:_ERROR_BYTES_MAX].decode(errors="ignore")
 
 
-def _freed(job: Job, tally: Tally | None, now: int, state: JobState, spent: int) -> tuple[Tally, ...]:
+def _usage_without_job(
+    job: Job, usage: Usage | None, now: int, state: JobState, spent: int
+) -> tuple[Usage, ...]:
     """The tally without this job's slot and money. The mark is cleared in the same step, so both are freed once."""
     # A tally may be gone: a tenant that is being purged loses it before its jobs.
-    if not job.slot or tally is None or tally.id != job.slot:
+    if not job.slot or usage is None or usage.id != job.slot:
         return ()
     if job.state is JobState.PREPARING:
-        return (noted(tally, now, reservations=without(tally, job, now)),)
-    live = tally.live if job.state is JobState.LOST else max(tally.live - 1, 0)
+        return (updated_usage(usage, now, reservations=reservations_without_job(usage, job, now)),)
+    live = usage.live if job.state is JobState.LOST else max(usage.live - 1, 0)
     if state is JobState.LOST:
-        return (noted(tally, now, live=live),)
-    held = max(tally.cost_held - job.cost_held, 0)
-    return (noted(tally, now, live=live, cost_held=held, **(spending(tally, now, spent) if spent else {})),)
+        return (updated_usage(usage, now, live=live),)
+    held = max(usage.cost_held - job.cost_held, 0)
+    return (
+        updated_usage(
+            usage, now, live=live, cost_held=held, **(spending_changes(usage, now, spent) if spent else {})
+        ),
+    )

@@ -16,7 +16,7 @@ from .states import Delivery, IdempotencyStatus, JobState, SlotState
 
 FORMAT = 1
 JOB_ID_BYTES = 16
-HEAD_BYTES_MAX = (
+JOB_ROW_BYTES_MAX = (
     2048  # of a job; callers' words are bounded in identity.py, its error in ending.py, progress in work.py
 )
 RESERVATIONS_MAX = 1000
@@ -35,7 +35,7 @@ class Kind(IntEnum):
     RECORD = 0
     JOB = 1
     STREAM = 2
-    TALLY = 3
+    USAGE = 3
     POLICY = 4
 
 
@@ -138,7 +138,7 @@ class Reservation(Struct, frozen=True, gc=False, array_like=True):
     job_id: str = ""  # for which it is held, or was consumed
 
 
-class Tally(Struct, frozen=True):
+class Usage(Struct, frozen=True):
     """What a user holds: of fixed size."""
 
     id: bytes
@@ -171,17 +171,17 @@ class Policy(Struct, frozen=True, gc=False):
     format: int = FORMAT
 
 
-Fact = Record | Job | Stream | Tally | Policy
+Fact = Record | Job | Stream | Usage | Policy
 KINDS: Mapping[type[Any], Kind] = {
     Record: Kind.RECORD,
     Job: Kind.JOB,
     Stream: Kind.STREAM,
-    Tally: Kind.TALLY,
+    Usage: Kind.USAGE,
     Policy: Kind.POLICY,
 }
 
 
-class Beside(IntEnum):
+class AttachmentKind(IntEnum):
     """What stands beside a job's head."""
 
     INPUT = 0
@@ -195,24 +195,24 @@ class Attachment(Struct, frozen=True, gc=False):
     """Written once, never changed; goes with its job."""
 
     job_id: bytes
-    beside: Beside
+    kind: AttachmentKind
     index: U64
     data: bytes
 
 
-F = TypeVar("F", Record, Job, Stream, Tally, Policy)
+F = TypeVar("F", Record, Job, Stream, Usage, Policy)
 
 
-def changed(fact: F, now: int, **changes: object) -> F:
+def next_version(fact: F, now: int, **changes: object) -> F:
     """The next version of a fact."""
     return replace(fact, version=fact.version + 1, changed_at=now, **changes)
 
 
-def live(record: Record, now: int) -> bool:
+def is_live(record: Record, now: int) -> bool:
     """Inside its window. A pending record never leaves it while its lease lives."""
     return now <= record.expires_at or now <= record.lease_until
 
 
-def held(record: Record | None) -> bool:
+def is_held(record: Record | None) -> bool:
     """Somebody took it and has not settled it, nor given it up; whether the lease still runs is a matter of time."""
     return record is not None and record.status is IdempotencyStatus.PENDING and record.lease_until > 0

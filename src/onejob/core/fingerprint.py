@@ -19,13 +19,13 @@ from typing import Any, Final
 import msgspec
 
 from onejob.core.invalid import Invalid
-from onejob.core.malformed import why
+from onejob.core.malformed import explain_decode_error
 
 INPUT_BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 128
 DIGITS_MAX: Final = 1_000
 PATHS_MAX: Final = 20
-NAME_CHARS_MAX: Final = 100
+PATH_NAME_CHARS_MAX: Final = 100
 VERSION: Final = b"\x01"
 
 _INTEGRAL_MAX: Final = 2**53
@@ -42,42 +42,42 @@ _LEADS_ASTRAL = re.compile(rb"[\xf0-\xf4]")
 _LEADS_E000_TO_FFFF = re.compile(rb"[\xee\xef]")
 
 
-def canonical(data: bytes) -> bytes:
+def canonical_json(data: bytes) -> bytes:
     """Give the one form of a JSON text: RFC 8785, with integer literals in full digits."""
-    value = _decoded(data, _FOR_PRINT)
-    text = _IN_ORDER.encode(value)
-    _refuse_dropped(data, text)
+    value = _decode_within_limits(data, _CANONICAL_DECODER)
+    text = _SORTED_ENCODER.encode(value)
+    _refuse_duplicate_members(data, text)
     # UTF-8 sorts like UTF-16 but for astral characters, which UTF-16 puts before U+E000.
     if not text.isascii() and _LEADS_ASTRAL.search(text) and _LEADS_E000_TO_FFFF.search(text):
-        text = _AS_GIVEN.encode(_in_utf16_order(value))
+        text = _PLAIN_ENCODER.encode(_sorted_by_utf16(value))
     # Numbers may grow (1e20), and the form must itself be a text that can be taken.
     if len(text) > INPUT_BYTES_MAX:
         raise Invalid("input", _TOO_LARGE)
     return text
 
 
-def refuse_hidden(data: bytes) -> None:
+def check_strict_json(data: bytes) -> None:
     """Refuse a JSON text of which a parser would drop or bend something; what else it says is not judged."""
-    _refuse_long(data)
+    _refuse_long_integers(data)
     try:
-        text = _AS_GIVEN.encode(_FOR_EQUALITY.decode(data))
+        text = _PLAIN_ENCODER.encode(_PLAIN_DECODER.decode(data))
     except RecursionError as error:
         raise Invalid("input", _TOO_DEEP) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(
-            "input", f"the input is not JSON that can be kept ({why(data, error)}); mend it"
+            "input", f"the input is not JSON that can be kept ({explain_decode_error(data, error)}); mend it"
         ) from error
-    _refuse_dropped(data, text)
+    _refuse_duplicate_members(data, text)
 
 
 def encode_input(value: object) -> bytes:
     """Encode a Python value as JSON, refusing what JSON cannot carry; bytes are a value, not JSON text."""
     try:
-        text = _AS_GIVEN.encode(value)
+        text = _PLAIN_ENCODER.encode(value)
         # Equality proves the common case: a NaN came back as null, and keys that collide came back as one.
-        if _decoded(text, _FOR_EQUALITY) == value:
+        if _decode_within_limits(text, _PLAIN_DECODER) == value:
             return text
-        canonical(text)
+        canonical_json(text)
         # A set has no order of its own; a retry from another process must find it in the same one.
         plain = msgspec.to_builtins(value, str_keys=True, order="deterministic")
     except RecursionError as error:
@@ -90,70 +90,74 @@ def encode_input(value: object) -> bytes:
         raise Invalid("input", f"the input cannot be written as JSON ({error}); convert it first") from error
     if b"null" in text:
         _refuse_not_finite(plain)
-    return _AS_GIVEN.encode(plain)
+    return _PLAIN_ENCODER.encode(plain)
 
 
-def prepared(value: object) -> tuple[bytes, bytes]:
+def encode_and_canonicalize(value: object) -> tuple[bytes, bytes]:
     """Encode a Python value and give its canonical form too: in one go where it is plain JSON."""
     try:
-        text = _AS_GIVEN.encode(value)
+        text = _PLAIN_ENCODER.encode(value)
         if len(text) < _PLAIN_BYTES_MAX and text.isascii():
-            plain = _decoded(text, _FOR_PRINT)
+            plain = _decode_within_limits(text, _CANONICAL_DECODER)
             if plain == value:  # see encode_input
-                return text, _IN_ORDER.encode(plain)
+                return text, _SORTED_ENCODER.encode(plain)
     except (RecursionError, TypeError, ValueError, OverflowError):
         pass  # said properly by the careful way
     text = encode_input(value)
-    return text, canonical(text)
+    return text, canonical_json(text)
 
 
 def fingerprint(type: str, canonical_input: bytes) -> bytes:
     """Digest the canonical JSON of {"input": …, "type": …}, prefixed with the version of this scheme."""
     try:
-        name = _AS_GIVEN.encode(type)
+        name = _PLAIN_ENCODER.encode(type)
     except UnicodeEncodeError as error:
         raise Invalid("type", "the type has a lone surrogate; send only whole characters") from error
     return VERSION + sha256(b'{"input":' + canonical_input + b',"type":' + name + b"}").digest()
 
 
-def batch_fingerprint(prints: Sequence[bytes]) -> bytes:
+def batch_fingerprint(fingerprints: Sequence[bytes]) -> bytes:
     """Digest the fingerprints of a batch, in order. A batch of one asks for what its only job asks for."""
-    return prints[0] if len(prints) == 1 else VERSION + sha256(b"".join(prints)).digest()
+    return fingerprints[0] if len(fingerprints) == 1 else VERSION + sha256(b"".join(fingerprints)).digest()
 
 
 def differing_paths(before: bytes, after: bytes) -> tuple[str, ...]:
     """Name the first places where two inputs differ, as JSON Pointers (RFC 6901): paths, never values."""
-    paths = _differing("/input", _decoded(before, _FOR_COMPARISON), _decoded(after, _FOR_COMPARISON))
+    paths = _iter_differing_paths(
+        "/input",
+        _decode_within_limits(before, _COMPARISON_DECODER),
+        _decode_within_limits(after, _COMPARISON_DECODER),
+    )
     return tuple(islice(paths, PATHS_MAX))
 
 
-_TWICE: Final = "the input has two members of one name in an object; send each name once"
+_DUPLICATE_MEMBER: Final = "the input has two members of one name in an object; send each name once"
 _TOO_LARGE: Final = f"the input is larger than {INPUT_BYTES_MAX} bytes; store it elsewhere, send a reference"
 _TOO_DEEP: Final = f"the input is nested deeper than {DEPTH_MAX} levels; flatten it"
-_TOO_LONG: Final = f"the input has an integer of more than {DIGITS_MAX} digits; send it as a string"
+_INTEGER_TOO_LONG: Final = f"the input has an integer of more than {DIGITS_MAX} digits; send it as a string"
 
 
-def _decoded(data: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+def _decode_within_limits(data: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     """Decode a JSON text within the limits of size, depth and digits."""
     size = len(data)
     if size > INPUT_BYTES_MAX:
         raise Invalid("input", _TOO_LARGE)
-    _refuse_long(data)
+    _refuse_long_integers(data)
     try:
         value = decoder.decode(data)
     except RecursionError as error:
         raise Invalid("input", _TOO_DEEP) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(
-            "input", f"the input is not JSON that can be kept ({why(data, error)}); mend it"
+            "input", f"the input is not JSON that can be kept ({explain_decode_error(data, error)}); mend it"
         ) from error
     # Each level takes two bytes and one opening bracket, so that most texts need no walk.
-    if size > 2 * DEPTH_MAX and data.count(b"[") + data.count(b"{") > DEPTH_MAX and _too_deep(value):
+    if size > 2 * DEPTH_MAX and data.count(b"[") + data.count(b"{") > DEPTH_MAX and _is_too_deep(value):
         raise Invalid("input", _TOO_DEEP)
     return value
 
 
-def _comparable(literal: str) -> int | float:
+def _parse_number(literal: str) -> int | float:
     """Give a literal with point or exponent as the int that ECMAScript would print, else as a float."""
     number = float(literal)
     if math.isinf(number):
@@ -166,16 +170,16 @@ def _comparable(literal: str) -> int | float:
     return int(Decimal(repr(number)))
 
 
-def _printable(literal: str) -> int | msgspec.Raw:
+def _canonical_number(literal: str) -> int | msgspec.Raw:
     text = repr(float(literal))
     # Neither whole nor infinite nor with an exponent: as nearly all are.
     if text[-2:] != ".0" and text[-1] != "f" and "e" not in text:
         return msgspec.Raw(text)
-    number = _comparable(literal)
-    return number if isinstance(number, int) else msgspec.Raw(_ecmascript(number))
+    number = _parse_number(literal)
+    return number if isinstance(number, int) else msgspec.Raw(_format_ecmascript(number))
 
 
-def _ecmascript(number: float) -> str:
+def _format_ecmascript(number: float) -> str:
     """Print a double as ECMAScript does, if it is not whole or at least 1e21."""
     text = repr(number)
     if "e" not in text:
@@ -188,14 +192,14 @@ def _ecmascript(number: float) -> str:
     return f"{sign}0.{'0' * (-power - 1)}{mantissa.lstrip('-').replace('.', '')}"
 
 
-_FOR_PRINT: Final = msgspec.json.Decoder(float_hook=_printable)
-_FOR_COMPARISON: Final = msgspec.json.Decoder(float_hook=_comparable)
-_FOR_EQUALITY: Final = msgspec.json.Decoder()
-_IN_ORDER: Final = msgspec.json.Encoder(order="deterministic")
-_AS_GIVEN: Final = msgspec.json.Encoder()
+_CANONICAL_DECODER: Final = msgspec.json.Decoder(float_hook=_canonical_number)
+_COMPARISON_DECODER: Final = msgspec.json.Decoder(float_hook=_parse_number)
+_PLAIN_DECODER: Final = msgspec.json.Decoder()
+_SORTED_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+_PLAIN_ENCODER: Final = msgspec.json.Encoder()
 
 
-def _refuse_dropped(data: bytes, text: bytes) -> None:
+def _refuse_duplicate_members(data: bytes, text: bytes) -> None:
     """Refuse a text with two members of one name, given what became of it.
 
     The decoder keeps only the last of them. A dropped one takes the quotes of its name along, and every other
@@ -203,20 +207,25 @@ def _refuse_dropped(data: bytes, text: bytes) -> None:
     nothing was dropped, and unequal ones that something was.
     """
     if _BACKSLASH in data and b"\\u0022" in data:
-        _look_closely(data)
+        _check_every_literal(data)
     elif data.count(b'"') != text.count(b'"'):
-        raise Invalid("input", _TWICE)
+        raise Invalid("input", _DUPLICATE_MEMBER)
 
 
-def _refuse_long(data: bytes) -> None:
+def _refuse_long_integers(data: bytes) -> None:
     if len(data) > DIGITS_MAX and _DIGITS_TOO_MANY in data.translate(_DIGITS_AS_ZERO):
-        _look_closely(data)
+        _check_every_literal(data)
 
 
-def _look_closely(data: bytes) -> None:
+def _check_every_literal(data: bytes) -> None:
     """Look literal by literal for what the decoder does not tell: duplicate members, endless integers."""
     try:
-        json.loads(data.decode(), object_pairs_hook=_unique, parse_int=_bounded, parse_float=str)
+        json.loads(
+            data.decode(),
+            object_pairs_hook=_check_unique_names,
+            parse_int=_check_integer_length,
+            parse_float=str,
+        )
     except RecursionError as error:
         raise Invalid("input", _TOO_DEEP) from error
     except Invalid:
@@ -225,17 +234,17 @@ def _look_closely(data: bytes) -> None:
         raise Invalid("input", f"the input is not JSON that can be kept ({error}); mend it") from error
 
 
-def _unique(members: list[tuple[str, Any]]) -> None:
+def _check_unique_names(members: list[tuple[str, Any]]) -> None:
     if len({name for name, _ in members}) != len(members):
-        raise Invalid("input", _TWICE)
+        raise Invalid("input", _DUPLICATE_MEMBER)
 
 
-def _bounded(literal: str) -> None:
+def _check_integer_length(literal: str) -> None:
     if len(literal.lstrip("-")) > DIGITS_MAX:
-        raise Invalid("input", _TOO_LONG)
+        raise Invalid("input", _INTEGER_TOO_LONG)
 
 
-def _too_deep(value: Any) -> bool:
+def _is_too_deep(value: Any) -> bool:
     level = [value] if type(value) in (dict, list) else []
     for _ in range(DEPTH_MAX):
         # Every value is looked at once, whatever the depth.
@@ -259,26 +268,26 @@ def _children(item: dict[str, Any] | list[Any] | tuple[Any, ...]) -> Any:
     return item.values() if isinstance(item, dict) else item
 
 
-def _in_utf16_order(value: Any) -> Any:
+def _sorted_by_utf16(value: Any) -> Any:
     if isinstance(value, dict):
         names = sorted(value, key=lambda name: name.encode("utf-16-be"))
-        return {name: _in_utf16_order(value[name]) for name in names}
+        return {name: _sorted_by_utf16(value[name]) for name in names}
     if isinstance(value, list):
-        return [_in_utf16_order(item) for item in value]
+        return [_sorted_by_utf16(item) for item in value]
     return value
 
 
-def _differing(path: str, before: Any, after: Any) -> Iterator[str]:
+def _iter_differing_paths(path: str, before: Any, after: Any) -> Iterator[str]:
     if isinstance(before, dict) and isinstance(after, dict):
         for name in before | after:
-            child = f"{path}/{_token(name)}"
+            child = f"{path}/{_pointer_token(name)}"
             if name in before and name in after:
-                yield from _differing(child, before[name], after[name])
+                yield from _iter_differing_paths(child, before[name], after[name])
             else:
                 yield child
     elif isinstance(before, list) and isinstance(after, list):
         for index, (one, other) in enumerate(zip(before, after, strict=False)):
-            yield from _differing(f"{path}/{index}", one, other)
+            yield from _iter_differing_paths(f"{path}/{index}", one, other)
         for index in range(*sorted((len(before), len(after)))):
             yield f"{path}/{index}"
     # By type as well, for True == 1 in Python.
@@ -286,8 +295,8 @@ def _differing(path: str, before: Any, after: Any) -> Iterator[str]:
         yield path
 
 
-def _token(name: str) -> str:
+def _pointer_token(name: str) -> str:
     """Escape a member name for a JSON Pointer."""
-    if len(name) > NAME_CHARS_MAX:
-        name = name[:NAME_CHARS_MAX] + "…"
+    if len(name) > PATH_NAME_CHARS_MAX:
+        name = name[:PATH_NAME_CHARS_MAX] + "…"
     return name.replace("~", "~0").replace("/", "~1")

@@ -1,9 +1,9 @@
 """Keys of foreign jobs: made elsewhere, remembered here, so that the same key is answered with the same id."""
 
 from .command import CommandData
-from .facts import Record, live
-from .ids import text_of
-from .receipt import Reason, Refused, Settled
+from .facts import Record, is_live
+from .ids import format_job_id
+from .receipt import KeySettled, Reason, Refused
 from .states import IdempotencyStatus
 from .step import Facts, Footprint, Step
 
@@ -14,7 +14,7 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
     record_id: bytes
     scope: str
     key: str
-    foreign_id: str
+    external_id: str
     actor: str
     user: str
     ttl_ms: int
@@ -23,11 +23,14 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
     def footprint(self) -> Footprint:
         return Footprint(self.tenant, self.record_id, follow_jobs=True)
 
-    def decide(self, facts: Facts, now: int) -> Step[Settled | Refused]:
+    def decide(self, facts: Facts, now: int) -> Step[KeySettled | Refused]:
         record = facts.record
-        if record is not None and live(record, now):
-            if self.foreign_id in (record.foreign_id, text_of(record.job_id) if record.job_ids else ""):
-                return Step(Settled(record, facts.job, now))
+        if record is not None and is_live(record, now):
+            if self.external_id in (
+                record.foreign_id,
+                format_job_id(record.job_id) if record.job_ids else "",
+            ):
+                return Step(KeySettled(record, facts.job, now))
             message = "this key already names another job; use a new key"
             return Step(Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now))
         stored = Record(
@@ -48,6 +51,6 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
             actor=self.actor,
             user=self.user,
             version=1 if record is None else record.version + 1,
-            foreign_id=self.foreign_id,
+            foreign_id=self.external_id,
         )
-        return Step(Settled(stored, None, now), (stored,))
+        return Step(KeySettled(stored, None, now), (stored,))

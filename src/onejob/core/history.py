@@ -4,11 +4,11 @@ import re
 
 from msgspec import Struct, json
 
-from .facts import U64, Attachment, Beside, Job
-from .step import Cut
+from .facts import U64, Attachment, AttachmentKind, Job
+from .step import Trim
 
-FIRST_MAX = 8
-LAST_MAX = 24
+FIRST_EVENTS_MAX = 8
+LAST_EVENTS_MAX = 24
 _DETAIL_CHARS_MAX = 500
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
@@ -20,23 +20,23 @@ class Event(Struct, frozen=True, gc=False, omit_defaults=True):
     detail: str = ""
 
 
-def told(job: Job, event: Event) -> tuple[tuple[Attachment, ...], tuple[Cut, ...]]:
+def record_event(job: Job, event: Event) -> tuple[tuple[Attachment, ...], tuple[Trim, ...]]:
     """The rows that add an event to a job whose count is still the old one."""
     index = job.events
-    short = Event(event.at, event.what, event.actor, storable(event.detail[:_DETAIL_CHARS_MAX]))
-    adds = (Attachment(job.id, Beside.EVENT, U64(index), json.encode(short)),)
-    leaving = index - LAST_MAX
-    cuts = (Cut(job.id, Beside.EVENT, leaving),) if leaving >= FIRST_MAX else ()
+    short = Event(event.at, event.what, event.actor, to_storable_text(event.detail[:_DETAIL_CHARS_MAX]))
+    adds = (Attachment(job.id, AttachmentKind.EVENT, U64(index), json.encode(short)),)
+    leaving = index - LAST_EVENTS_MAX
+    cuts = (Trim(job.id, AttachmentKind.EVENT, leaving),) if leaving >= FIRST_EVENTS_MAX else ()
     return adds, cuts
 
 
-def storable(words: str) -> str:
+def to_storable_text(text: str) -> str:
     """What a program or a person says of a job, as every store can keep it.
 
     Names and keys with a NUL are refused, and JSON is stored as bytes; but an attempt that failed has failed,
     whatever its error contains: what some store cannot hold as text is told as U+FFFD, on every one.
     """
-    return _UNSTORABLE.sub("\ufffd", words)
+    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def first_event(job: Job) -> Event:

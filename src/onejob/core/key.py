@@ -6,16 +6,16 @@ from typing import Final, Self, final
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from onejob.core.ids import UUID, UUID_CHARS
+from onejob.core.ids import UUID_CHARS, UUID_PATTERN
 from onejob.core.invalid import Invalid
 
 KEY_CHARS_MAX: Final = 255
 SEQUENCE_MAX: Final = 2**64 - 1
 NONCE_CHARS: Final = 16
 
-_UUID = re.compile(UUID)
+_UUID = re.compile(UUID_PATTERN)
 # Category Cc is exactly these two ranges in every version of Unicode; a lone surrogate has no UTF-8 form.
-_UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _SEQUENCE = re.compile(r"[1-9][0-9]{0,19}")
 _NONCE = re.compile(rf"[0-9a-fA-F]{{{NONCE_CHARS}}}")
 
@@ -25,7 +25,7 @@ def checked_key(text: str) -> str:
     if not isinstance(text, str) or not 0 < len(text) <= KEY_CHARS_MAX:
         raise Invalid("key", f"a key is a string of 1 to {KEY_CHARS_MAX} characters; send one of that length")
     # Nearly every key is plain ASCII, and two C calls clear it.
-    if not (text.isascii() and text.isprintable()) and _UNFIT.search(text):
+    if not (text.isascii() and text.isprintable()) and _FORBIDDEN_CHARACTERS.search(text):
         raise Invalid("key", "the key has a control character or a lone surrogate; send it without")
     if len(text) == UUID_CHARS and _UUID.fullmatch(text):
         return text.lower()

@@ -11,11 +11,11 @@ from msgspec import MsgspecError, Struct, json
 
 from .facts import NewerFormat
 from .invalid import Invalid
-from .money import MICRO, UNITS_MAX, Amount, micro_of
+from .money import MICROS_PER_UNIT, UNITS_MAX, Amount, to_micros
 
-POLICY_NAME = "quota"  # the tenant's defaults and ceilings
+QUOTA_POLICY_NAME = "quota"  # the tenant's defaults and ceilings
 LIMIT_MAX = 1_000_000_000
-_KNOWN_MAX = 4096
+_CACHE_MAX = 4096
 
 
 class Period(StrEnum):
@@ -38,7 +38,7 @@ class CostLimit(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     action: CostAction = CostAction.BLOCK
 
     def __post_init__(self) -> None:
-        if type(self.amount) is not int or not 0 <= self.amount <= UNITS_MAX * MICRO:
+        if type(self.amount) is not int or not 0 <= self.amount <= UNITS_MAX * MICROS_PER_UNIT:
             raise Invalid("cost limit", f"a cost limit is 0 to {UNITS_MAX}; choose one in between")
         if type(self.period) is not Period or type(self.action) is not CostAction:
             words = "the period of a cost limit is a Period, its action a CostAction"
@@ -48,7 +48,7 @@ class CostLimit(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     def of(cls, amount: Amount, period: Period | str, action: CostAction | str = CostAction.BLOCK) -> Self:
         """A limit in units, as people say it."""
         try:
-            return cls(micro_of("cost limit", amount), Period(period), CostAction(action))
+            return cls(to_micros("cost limit", amount), Period(period), CostAction(action))
         except ValueError as error:
             if isinstance(error, Invalid):
                 raise
@@ -86,23 +86,23 @@ class TenantLimits(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unk
             raise Invalid("limits", "default and ceiling are Limits each; leave out what is not limited")
 
 
-class Effective(Struct, frozen=True, gc=False):
+class EffectiveLimits(Struct, frozen=True, gc=False):
     """What holds for one user. Two cost limits of different periods hold both."""
 
     max_concurrent: int | None = None
     jobs_per_hour: int | None = None
     jobs_per_day: int | None = None
-    costs: tuple[CostLimit, ...] = ()
+    cost_limits: tuple[CostLimit, ...] = ()
 
     def __bool__(self) -> bool:
         return self != _UNLIMITED
 
 
-_UNLIMITED = Effective()
+_UNLIMITED = EffectiveLimits()
 L = TypeVar("L", Limits, TenantLimits)
 
 
-def encoded(limits: Limits | TenantLimits) -> bytes:
+def encode_limits(limits: Limits | TenantLimits) -> bytes:
     return json.encode(limits)
 
 
@@ -124,34 +124,34 @@ def checked_tenant_limits(limits: TenantLimits) -> TenantLimits:
     return limits
 
 
-@lru_cache(_KNOWN_MAX)
-def limits_of(body: bytes) -> Limits:
+@lru_cache(_CACHE_MAX)
+def decode_limits(body: bytes) -> Limits:
     """The limits of a user, as they stand on the tally; none: all comes from the tenant."""
-    return _read(body, Limits) if body else Limits()
+    return _decode_as(body, Limits) if body else Limits()
 
 
-@lru_cache(_KNOWN_MAX)
-def tenant_limits_of(body: bytes) -> TenantLimits:
-    return _read(body, TenantLimits) if body else TenantLimits()
+@lru_cache(_CACHE_MAX)
+def decode_tenant_limits(body: bytes) -> TenantLimits:
+    return _decode_as(body, TenantLimits) if body else TenantLimits()
 
 
-@lru_cache(_KNOWN_MAX)
-def effective(own: bytes, tenants: bytes) -> Effective:
+@lru_cache(_CACHE_MAX)
+def effective_limits(user_body: bytes, tenant_body: bytes) -> EffectiveLimits:
     """A user's limits, from what is stored for the user and for the tenant."""
-    if not own and not tenants:
+    if not user_body and not tenant_body:
         return _UNLIMITED
-    mine, tenant = limits_of(own), tenant_limits_of(tenants)
+    mine, tenant = decode_limits(user_body), decode_tenant_limits(tenant_body)
     usual, ceiling = tenant.default, tenant.ceiling
     cost = mine.cost_limit or usual.cost_limit
-    return Effective(
-        _capped(_else(mine.max_concurrent, usual.max_concurrent), ceiling.max_concurrent),
-        _capped(_else(mine.jobs_per_hour, usual.jobs_per_hour), ceiling.jobs_per_hour),
-        _capped(_else(mine.jobs_per_day, usual.jobs_per_day), ceiling.jobs_per_day),
+    return EffectiveLimits(
+        _capped_limit(_or_default(mine.max_concurrent, usual.max_concurrent), ceiling.max_concurrent),
+        _capped_limit(_or_default(mine.jobs_per_hour, usual.jobs_per_hour), ceiling.jobs_per_hour),
+        _capped_limit(_or_default(mine.jobs_per_day, usual.jobs_per_day), ceiling.jobs_per_day),
         tuple(limit for limit in dict.fromkeys((cost, ceiling.cost_limit)) if limit is not None),
     )
 
 
-def _read(body: bytes, kind: type[L]) -> L:
+def _decode_as(body: bytes, kind: type[L]) -> L:
     try:
         return json.decode(body, type=kind)
     except (MsgspecError, UnicodeDecodeError):
@@ -162,11 +162,11 @@ def _read(body: bytes, kind: type[L]) -> L:
         ) from None
 
 
-def _else(own: int | None, usual: int | None) -> int | None:
-    return usual if own is None else own
+def _or_default(own: int | None, default: int | None) -> int | None:
+    return default if own is None else own
 
 
-def _capped(limit: int | None, ceiling: int | None) -> int | None:
+def _capped_limit(limit: int | None, ceiling: int | None) -> int | None:
     if limit is None or ceiling is None:
         return ceiling if limit is None else limit
     return min(limit, ceiling)

@@ -3,15 +3,15 @@
 from typing import ClassVar
 
 from .command import CommandData
-from .facts import live
-from .receipt import Foreseen, Found, Missing
+from .facts import is_live
+from .receipt import DryRunReply, Found, Missing
 from .reservation import Reserve
 from .sequence import SubmitSequence
 from .step import Facts, Footprint, Step
 from .submission import Submit
 
 
-class LookUp(CommandData, frozen=True, gc=False, kw_only=True):
+class LookUpKey(CommandData, frozen=True, gc=False, kw_only=True):
     """What became of a key. An expired record is as good as gone, swept or not."""
 
     writes: ClassVar[bool] = False
@@ -24,7 +24,7 @@ class LookUp(CommandData, frozen=True, gc=False, kw_only=True):
 
     def decide(self, facts: Facts, now: int) -> Step[Found | Missing]:
         record = facts.record
-        if record is None or not live(record, now):
+        if record is None or not is_live(record, now):
             return Step(Missing(now))
         return Step(Found(record, facts.job, now))
 
@@ -43,7 +43,7 @@ class LookUpJob(CommandData, frozen=True, gc=False, kw_only=True):
         return Step(Missing(now) if job is None else Found(None, job, now))
 
 
-class Probe(CommandData, frozen=True, gc=False, kw_only=True):
+class DryRun(CommandData, frozen=True, gc=False, kw_only=True):
     """What would happen to a submission: its own decision, with nothing stored."""
 
     writes: ClassVar[bool] = False
@@ -51,12 +51,12 @@ class Probe(CommandData, frozen=True, gc=False, kw_only=True):
     command: Submit | Reserve | SubmitSequence
 
     @property
-    def bulk(self) -> int:
-        return self.command.bulk
+    def payload_bytes(self) -> int:
+        return self.command.payload_bytes
 
     @property
     def footprint(self) -> Footprint:
         return self.command.footprint
 
-    def decide(self, facts: Facts, now: int) -> Step[Foreseen]:
-        return Step(Foreseen(self.command.decide(facts, now).reply, now))
+    def decide(self, facts: Facts, now: int) -> Step[DryRunReply]:
+        return Step(DryRunReply(self.command.decide(facts, now).reply, now))

@@ -5,7 +5,7 @@ import json
 LONE_SURROGATE = "it has a lone surrogate; send only whole characters"
 
 
-def why(data: bytes, error: Exception) -> str:
+def explain_decode_error(data: bytes, error: Exception) -> str:
     """What the decoder said; of a lone surrogate it says that the text was cut short."""
     return LONE_SURROGATE if b"\\u" in data and _has_lone_surrogate(data) else str(error)
 

@@ -7,12 +7,12 @@ from onejob.core.invalid import Invalid
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_KNOWN_MAX = 1024
+_CACHE_MAX = 1024
 
 
 # A batch is stamped with one moment, and each of its answers shows it several times.
-@lru_cache(_KNOWN_MAX)
-def utc(ms: int) -> datetime:
+@lru_cache(_CACHE_MAX)
+def to_utc(ms: int) -> datetime:
     """Give the UTC datetime of a moment."""
     try:
         return _EPOCH + ms * _MILLISECOND
@@ -20,7 +20,7 @@ def utc(ms: int) -> datetime:
         raise Invalid("moment", "the moment lies outside the years 1 to 9999; choose one inside") from error
 
 
-def ms_of(moment: datetime) -> int:
+def to_ms(moment: datetime) -> int:
     """Give the milliseconds of a datetime that knows its zone, rounded down."""
     # A naive datetime means another moment on every machine.
     if moment.utcoffset() is None:

@@ -8,66 +8,73 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, json
 
-from .facts import U64, Attachment, Beside, Job, changed
-from .identity import NOTICE_TYPE
+from .facts import U64, Attachment, AttachmentKind, Job, next_version
+from .identity import CALLBACK_TYPE
 from .invalid import Invalid
-from .states import JobState, Move, after
+from .states import JobState, Move, state_after
 
-ATTEMPTS_MAX = 20  # by the back-off, about half a day
-URL_CHARS_MAX = 2000
+CALLBACK_ATTEMPTS_MAX = 20  # by the back-off, about half a day
+CALLBACK_URL_CHARS_MAX = 2000
 
 
-class Notice(Struct, frozen=True):
+class CallbackInput(Struct, frozen=True):
     """The input of a notice."""
 
     url: str
     job_id: bytes
 
 
-def notice_id(job_id: bytes) -> bytes:
+def callback_job_id(job_id: bytes) -> bytes:
     """The other name of a job: whoever ends it knows where its notice would be."""
     return job_id[:-1] + bytes((job_id[-1] ^ 0xFF,))
 
 
-def checked_url(url: str) -> str:
+def checked_callback_url(url: str) -> str:
     """Where a notice may go at all; whether its address may be reached is found out when it does."""
     try:
         parts = urlsplit(url)
         fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except (ValueError, AttributeError):
         parts, fine = urlsplit(""), None
-    if not fine or len(url) > URL_CHARS_MAX or not url.isascii() or not url.isprintable() or " " in url:
+    if (
+        not fine
+        or len(url) > CALLBACK_URL_CHARS_MAX
+        or not url.isascii()
+        or not url.isprintable()
+        or " " in url
+    ):
         raise Invalid(
-            "callback", f"a callback is an http or https URL of at most {URL_CHARS_MAX} characters; mend it"
+            "callback",
+            f"a callback is an http or https URL of at most {CALLBACK_URL_CHARS_MAX} characters; mend it",
         )
     if parts.username is not None or parts.fragment:
         raise Invalid("callback", "a callback has no password and no fragment; put a secret into its path")
     return url
 
 
-def noticed(job: Job, url: str, now: int) -> tuple[Job, Attachment]:
+def callback_job(job: Job, url: str, now: int) -> tuple[Job, Attachment]:
     """The notice of a new job: held back, counted nowhere, and not to be swept before its time."""
-    id = notice_id(job.id)
+    id = callback_job_id(job.id)
     made = Job(
         id,
         job.tenant,
-        NOTICE_TYPE,
+        CALLBACK_TYPE,
         JobState.PREPARING,
-        NOTICE_TYPE,
+        CALLBACK_TYPE,
         "",
         job.actor,
         job.user,
         now,
         now,
         0,
-        attempts_max=ATTEMPTS_MAX,
+        attempts_max=CALLBACK_ATTEMPTS_MAX,
     )
-    return made, Attachment(id, Beside.INPUT, U64(0), json.encode(Notice(url, job.id)))
+    return made, Attachment(id, AttachmentKind.INPUT, U64(0), json.encode(CallbackInput(url, job.id)))
 
 
-def let_go(notice: Job | None, state: JobState, now: int) -> tuple[Job, ...]:
+def release_callback_job(callback: Job | None, state: JobState, now: int) -> tuple[Job, ...]:
     """The notice of a job that ended like this, ready to be run. One that is lost has not come to its end."""
-    held = notice is not None and notice.type == NOTICE_TYPE and notice.state is JobState.PREPARING
-    if notice is None or not held or state is JobState.LOST:
+    held = callback is not None and callback.type == CALLBACK_TYPE and callback.state is JobState.PREPARING
+    if callback is None or not held or state is JobState.LOST:
         return ()
-    return (changed(notice, now, state=after(notice.state, Move.COMMIT)),)
+    return (next_version(callback, now, state=state_after(callback.state, Move.COMMIT)),)

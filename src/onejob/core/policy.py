@@ -6,12 +6,12 @@ A policy is a fact like every other: read inside a decision, so that a change ma
 from typing import ClassVar
 
 from .command import CommandData
-from .facts import Policy, changed
+from .facts import Policy, next_version
 from .invalid import Invalid
-from .receipt import Missing, PolicyFound, Reason, Refused, Tended
+from .receipt import Maintained, Missing, PolicyFound, Reason, Refused
 from .step import Facts, Footprint, Step
 
-BODY_BYTES_MAX = 16_384
+POLICY_BODY_BYTES_MAX = 16_384
 ABSENT = 0  # as an expected version: there must be none
 
 
@@ -36,48 +36,48 @@ class SetPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
 
     name: str
     body: bytes
-    expected: int | None = None  # None: over whatever is there
+    expected_version: int | None = None  # None: over whatever is there
 
     def __post_init__(self) -> None:
-        if len(self.body) > BODY_BYTES_MAX:
-            raise Invalid("policy", f"a policy takes at most {BODY_BYTES_MAX} bytes; make it smaller")
+        if len(self.body) > POLICY_BODY_BYTES_MAX:
+            raise Invalid("policy", f"a policy takes at most {POLICY_BODY_BYTES_MAX} bytes; make it smaller")
 
     @property
-    def bulk(self) -> int:
+    def payload_bytes(self) -> int:
         return len(self.body)
 
     def decide(self, facts: Facts, now: int) -> Step[PolicyFound | Refused]:
         policy = facts.policy
         version = ABSENT if policy is None else policy.version
-        if policy is not None and policy.body == self.body and self.expected in (None, version - 1):
+        if policy is not None and policy.body == self.body and self.expected_version in (None, version - 1):
             return Step(PolicyFound(policy, now))
-        if self.expected not in (None, version):
-            return Step(_stale(version, now))
+        if self.expected_version not in (None, version):
+            return Step(_stale_refusal(version, now))
         if policy is None:
             made = Policy(
                 id=self.policy_id, tenant=self.tenant, name=self.name, body=self.body, changed_at=now
             )
             return Step(PolicyFound(made, now), (made,))
         assert policy.name == self.name
-        written = changed(policy, now, body=self.body)
+        written = next_version(policy, now, body=self.body)
         return Step(PolicyFound(written, now), (written,))
 
 
 class DropPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
     """Remove a policy; with an expected version only that one."""
 
-    expected: int | None = None
+    expected_version: int | None = None
 
-    def decide(self, facts: Facts, now: int) -> Step[Tended | Refused]:
+    def decide(self, facts: Facts, now: int) -> Step[Maintained | Refused]:
         policy = facts.policy
         if policy is None:
-            return Step(Tended(False, now))
-        if self.expected not in (None, policy.version):
-            return Step(_stale(policy.version, now))
-        return Step(Tended(True, now), drops=(policy,))
+            return Step(Maintained(False, now))
+        if self.expected_version not in (None, policy.version):
+            return Step(_stale_refusal(policy.version, now))
+        return Step(Maintained(True, now), drops=(policy,))
 
 
-def _stale(version: int, now: int) -> Refused:
+def _stale_refusal(version: int, now: int) -> Refused:
     return Refused(
         Reason.STALE, "somebody changed this policy meanwhile; read it again", now, {"version": version}
     )

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from .facts import U64, Job, Policy, Record, Stream, Tally
+from .facts import U64, Job, Policy, Record, Stream, Usage
 from .states import SlotState
 
 
@@ -33,10 +33,10 @@ class Reason(StrEnum):
     NOT_READY = "NOT_READY"
     TIMED_OUT = "TIMED_OUT"
     NOT_ALLOWED = "NOT_ALLOWED"
-    LAPSED = "LAPSED"  # the warrant of a command does not stand any more
+    CREDENTIAL_CHANGED = "LAPSED"  # the warrant of a command does not stand any more
 
 
-class Limit(StrEnum):
+class LimitName(StrEnum):
     """The names of the limits, as refusals and cautions give them."""
 
     MAX_CONCURRENT = "maxConcurrent"
@@ -45,10 +45,10 @@ class Limit(StrEnum):
     COST = "costLimit"
 
 
-class Caution(Struct, frozen=True, gc=False):
+class LimitWarning(Struct, frozen=True, gc=False):
     """A limit that is nearly reached, or quite where it only warns."""
 
-    limit: Limit
+    limit: LimitName
     message: str
 
 
@@ -60,14 +60,14 @@ class Created(Reply, frozen=True, gc=False):
     job: Job
     expires_at: int  # 0: submitted without a key, so nothing is remembered
     at: int
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[LimitWarning, ...] = ()
 
 
 class Replayed(Reply, frozen=True, gc=False):
     job: Job | None  # None: a foreign job, or a record that wraps a response
     expires_at: int
     at: int
-    foreign_id: str = ""
+    external_id: str = ""
     receipt: bytes = b""
 
 
@@ -81,7 +81,7 @@ class Conflict(Reply, frozen=True, gc=False):
     """The key was used for something else."""
 
     job_id: bytes
-    foreign_id: str
+    external_id: str
     at: int
 
 
@@ -103,7 +103,7 @@ class Refused(Reply, frozen=True, gc=False):
     details: dict[str, int | str] = {}
 
 
-class Held(Reply, frozen=True, gc=False):
+class KeyHeld(Reply, frozen=True, gc=False):
     """The key is yours until the lease ends: settle it, naming job id, token and holder."""
 
     record_id: bytes
@@ -113,10 +113,10 @@ class Held(Reply, frozen=True, gc=False):
     lease_until: int
     taken_over: bool
     at: int
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[LimitWarning, ...] = ()
 
 
-class Settled(Reply, frozen=True, gc=False):
+class KeySettled(Reply, frozen=True, gc=False):
     record: Record
     job: Job | None
     at: int
@@ -139,10 +139,10 @@ class PolicyFound(Reply, frozen=True, gc=False):
     at: int
 
 
-class TallyFound(Reply, frozen=True, gc=False):
+class UsageFound(Reply, frozen=True, gc=False):
     """What a user holds and may hold, as it is now: read, or just written."""
 
-    tally: Tally | None
+    usage: Usage | None
     policy: Policy | None
     at: int
 
@@ -153,7 +153,7 @@ class SlotHeld(Reply, frozen=True, gc=False):
     reservation: str
     expires_at: int
     at: int
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[LimitWarning, ...] = ()
 
 
 class SlotSettled(Reply, frozen=True, gc=False):
@@ -161,17 +161,17 @@ class SlotSettled(Reply, frozen=True, gc=False):
     at: int
 
 
-class Committed(Reply, frozen=True, gc=False):
+class SequenceCommitted(Reply, frozen=True, gc=False):
     """A number of a client's sequence was executed."""
 
     jobs: tuple[Job, ...]
     sequence: U64
     expires_at: int
     at: int
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[LimitWarning, ...] = ()
 
 
-class AlreadyCommitted(Reply, frozen=True, gc=False):
+class SequenceAlreadyCommitted(Reply, frozen=True, gc=False):
     """It was executed before; the jobs are there as long as its record lives."""
 
     jobs: tuple[Job, ...]
@@ -186,11 +186,19 @@ class StreamFound(Reply, frozen=True, gc=False):
     at: int
 
 
-class Foreseen(Reply, frozen=True, gc=False):
+class DryRunReply(Reply, frozen=True, gc=False):
     """What would happen; nothing did."""
 
     reply: (
-        Created | Replayed | InProgress | Conflict | Rejected | Refused | Held | Committed | AlreadyCommitted
+        Created
+        | Replayed
+        | InProgress
+        | Conflict
+        | Rejected
+        | Refused
+        | KeyHeld
+        | SequenceCommitted
+        | SequenceAlreadyCommitted
     )
     at: int
 
@@ -244,14 +252,14 @@ class Forgotten(Reply, frozen=True, gc=False):
     at: int
 
 
-class Tended(Reply, frozen=True, gc=False):
+class Maintained(Reply, frozen=True, gc=False):
     """Upkeep looked at a fact; `changed` says whether anything was due."""
 
     changed: bool
     at: int
 
 
-class Recounted(Reply, frozen=True, gc=False):
+class Reconciled(Reply, frozen=True, gc=False):
     """A tally was compared with its jobs; a drift is a defect somewhere, and mended."""
 
     drift: int
@@ -273,18 +281,18 @@ AnyReply = (
     | Conflict
     | Rejected
     | Refused
-    | Held
-    | Settled
+    | KeyHeld
+    | KeySettled
     | Found
     | Missing
     | PolicyFound
-    | TallyFound
+    | UsageFound
     | SlotHeld
     | SlotSettled
-    | Committed
-    | AlreadyCommitted
+    | SequenceCommitted
+    | SequenceAlreadyCommitted
     | StreamFound
-    | Foreseen
+    | DryRunReply
     | Cancelled
     | Claimed
     | Started
@@ -293,7 +301,7 @@ AnyReply = (
     | Finished
     | Resolved
     | Forgotten
-    | Tended
-    | Recounted
+    | Maintained
+    | Reconciled
     | Defect
 )

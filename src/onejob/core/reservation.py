@@ -4,39 +4,47 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from .arrival import Answer, Arrival, closed, committed, kept, made_ready, replayed
-from .charging import let_go, preparing, readied, reheld
+from .arrival import (
+    ExistingKeyReply,
+    SubmissionCommand,
+    commit_ended_job,
+    committed_record,
+    readied_job,
+    replayed_reply,
+    retained_job,
+)
+from .charging import confirm_job_slot, preparation_request, release_job_slot, renew_job_slot
 from .command import CommandData
-from .ending import RETENTION_MS, ended
-from .facts import Job, Record, Tally, changed, live
-from .quota import Taken
-from .receipt import Caution, Held, InProgress, Missing, Reason, Refused, Rejected, Settled
-from .states import ENDED, IdempotencyStatus, JobState, Move, RecordMove, status_after
+from .ending import RETENTION_MS, end_job
+from .facts import Job, Record, Usage, is_live, next_version
+from .quota import QuotaCharge
+from .receipt import InProgress, KeyHeld, KeySettled, LimitWarning, Missing, Reason, Refused, Rejected
+from .states import ENDED_STATES, IdempotencyStatus, JobState, Move, RecordMove, status_after
 from .step import Facts, Footprint, Step
 
 # Looking up a member of an enum costs more than building a fact: the hot path has them at hand.
 _PENDING = IdempotencyStatus.PENDING
 
 
-class Reserve(Arrival, frozen=True, gc=False, kw_only=True):
+class Reserve(SubmissionCommand, frozen=True, gc=False, kw_only=True):
     """Take a key, or take over one whose lease ran out; the job is stored as preparing."""
 
     holder: bytes
     lease_ms: int
-    patient: bool = True  # False: the gate does not let it wait while somebody else holds the key
+    wait_if_held: bool = True  # False: the gate does not let it wait while somebody else holds the key
 
-    def decide(self, facts: Facts, now: int) -> Step[Held | Answer]:
+    def decide(self, facts: Facts, now: int) -> Step[KeyHeld | ExistingKeyReply]:
         record = facts.record
-        if record is None or not live(record, now):
+        if record is None or not is_live(record, now):
             return self._begin(record, facts, now)
-        answer = self.answered(record, facts, now)
+        answer = self.reply_for_existing_key(record, facts, now)
         if answer is None:
             return self._take_over(record, facts, now)
         if type(answer) is InProgress and record.holder == self.holder:
-            return Step(_held(record, now, taken_over=record.token > 1))
+            return Step(_held_reply(record, now, taken_over=record.token > 1))
         return Step(answer)
 
-    def _begin(self, old: Record | None, facts: Facts, now: int) -> Step[Held | Answer]:
+    def _begin(self, old: Record | None, facts: Facts, now: int) -> Step[KeyHeld | ExistingKeyReply]:
         mine = facts.jobs.get(self.job_id) if self.job_id else None
         if mine is not None:
             return Step(Refused(Reason.STALE, "this reservation has expired; begin a new one", now))
@@ -51,33 +59,35 @@ class Reserve(Arrival, frozen=True, gc=False, kw_only=True):
             expires_at=expires_at,
         )
         if not self.job_id:
-            return Step(_held(record, now, taken_over=False), (record,))
-        ask = preparing(self.job_id, cost=self.cost, until=lease_until, reservation=self.reservation)
-        taken = self.charged(facts, ask, now)
+            return Step(_held_reply(record, now, taken_over=False), (record,))
+        ask = preparation_request(
+            self.job_id, cost=self.cost, until=lease_until, reservation=self.reservation
+        )
+        taken = self.charge(facts, ask, now)
         if isinstance(taken, Refused):
             return Step(taken)
-        tallies, slot, cautions = _slot_of(taken)
+        tallies, slot, cautions = _unpack_charge(taken)
         job = self.new_job(JobState.PREPARING, now, keep_until=expires_at, due_at=expires_at, slot=slot)
-        reply = _held(record, now, taken_over=False, cautions=cautions)
-        return Step(reply, (record, job, *tallies), adds=(self.attached_input(),))
+        reply = _held_reply(record, now, taken_over=False, warnings=cautions)
+        return Step(reply, (record, job, *tallies), attachments=(self.input_attachment(),))
 
-    def _take_over(self, record: Record, facts: Facts, now: int) -> Step[Held | Answer]:
+    def _take_over(self, record: Record, facts: Facts, now: int) -> Step[KeyHeld | ExistingKeyReply]:
         """Slot and job are the taker's: the slot of the holder before ended with the lease."""
         job = facts.jobs.get(record.job_id)
-        if job is None or job.state in ENDED:
-            return _taken_over(record, job, (), now, holder=self.holder, lease_ms=self.lease_ms)
+        if job is None or job.state in ENDED_STATES:
+            return _take_over_step(record, job, (), now, holder=self.holder, lease_ms=self.lease_ms)
         until, named = now + self.lease_ms, self.reservation
-        ask = preparing(job.id, cost=job.cost_held, until=until, reservation=named, is_new=False)
-        taken = self.charged(facts, ask, now)
+        ask = preparation_request(job.id, cost=job.cost_held, until=until, reservation=named, is_new=False)
+        taken = self.charge(facts, ask, now)
         if isinstance(taken, Refused):
             return Step(taken)
-        tallies, slot, cautions = _slot_of(taken)
+        tallies, slot, cautions = _unpack_charge(taken)
         marked = replace(job, slot=slot, user=self.user)
-        step = _taken_over(record, marked, tallies, now, holder=self.holder, lease_ms=self.lease_ms)
-        return replace(step, reply=replace(step.reply, cautions=cautions)) if cautions else step
+        step = _take_over_step(record, marked, tallies, now, holder=self.holder, lease_ms=self.lease_ms)
+        return replace(step, reply=replace(step.reply, warnings=cautions)) if cautions else step
 
 
-class HolderCommand(CommandData, frozen=True, gc=False, kw_only=True):
+class KeyHolderCommand(CommandData, frozen=True, gc=False, kw_only=True):
     """A command by the holder of a key. A token alone is no fence: a re-created record starts again."""
 
     record_id: bytes
@@ -91,39 +101,39 @@ class HolderCommand(CommandData, frozen=True, gc=False, kw_only=True):
         # Without a job nobody is charged, and there is nothing to follow.
         if not self.job_id:
             return Footprint(self.tenant, self.record_id)
-        return _slotted(self.tenant, self.record_id, self.policy_id)
+        return _key_footprint(self.tenant, self.record_id, self.policy_id)
 
-    def fenced(self, record: Record | None, now: int) -> Record | None:
+    def record_if_held(self, record: Record | None, now: int) -> Record | None:
         """The record, if it is alive and still this holder's."""
-        if record is None or not live(record, now):
+        if record is None or not is_live(record, now):
             return None
         mine = (record.job_id, record.token, record.holder) == (self.job_id, self.token, self.holder)
         return record if mine else None
 
-    def stale(self, now: int) -> Refused:
+    def stale_refusal(self, now: int) -> Refused:
         message = "the lease was lost: the key expired, or somebody took it over; do not go on"
         return Refused(Reason.STALE, message, now, {"token": self.token})
 
 
-class Renew(HolderCommand, frozen=True, gc=False, kw_only=True):
+class Renew(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
     """Prolong a lease that nobody took over."""
 
     lease_ms: int
 
-    def decide(self, facts: Facts, now: int) -> Step[Held | Refused]:
-        record = self.fenced(facts.record, now)
+    def decide(self, facts: Facts, now: int) -> Step[KeyHeld | Refused]:
+        record = self.record_if_held(facts.record, now)
         if record is None:
-            return Step(self.stale(now))
+            return Step(self.stale_refusal(now))
         if record.status is not IdempotencyStatus.PENDING or not record.lease_until:
             return Step(Refused(Reason.ALREADY_SETTLED, "the key is settled: no lease to renew", now))
         lease_until = now + self.lease_ms
         expires_at = lease_until + record.ttl_ms
-        tallies = reheld(facts.job, facts, now, until=lease_until)
+        tallies = renew_job_slot(facts.job, facts, now, until=lease_until)
         if isinstance(tallies, Refused):
             return Step(tallies)
-        renewed = changed(record, now, lease_until=lease_until, expires_at=expires_at)
-        reply = _held(renewed, now, taken_over=record.token > 1)
-        return Step(reply, (renewed, *_kept(facts.job, now, keep_until=expires_at), *tallies))
+        renewed = next_version(record, now, lease_until=lease_until, expires_at=expires_at)
+        reply = _held_reply(renewed, now, taken_over=record.token > 1)
+        return Step(reply, (renewed, *_retained_jobs(facts.job, now, keep_until=expires_at), *tallies))
 
 
 class Verdict(StrEnum):
@@ -132,7 +142,7 @@ class Verdict(StrEnum):
     FAIL = "fail"  # retryable: the record keeps its fingerprint and its job id
 
 
-class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
+class Settle(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
     """Say what became of a reserved key."""
 
     verdict: Verdict
@@ -142,29 +152,29 @@ class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
     retention_ms: int = RETENTION_MS
 
     @property
-    def bulk(self) -> int:
+    def payload_bytes(self) -> int:
         return len(self.receipt)
 
-    def decide(self, facts: Facts, now: int) -> Step[Settled | Refused]:
-        record = self.fenced(facts.record, now)
+    def decide(self, facts: Facts, now: int) -> Step[KeySettled | Refused]:
+        record = self.record_if_held(facts.record, now)
         if record is None:
-            return Step(self.stale(now))
+            return Step(self.stale_refusal(now))
         if record.status is not _PENDING or not record.lease_until:
-            return Step(self._again(record, facts, now))
+            return Step(self._repeat_reply(record, facts, now))
         if self.verdict is Verdict.COMMIT:
             return self._commit(record, facts, now)
         reject = self.verdict is Verdict.REJECT
         return self._reject(record, facts, now) if reject else self._fail(record, facts, now)
 
-    def _again(self, record: Record, facts: Facts, now: int) -> Settled | Refused:
+    def _repeat_reply(self, record: Record, facts: Facts, now: int) -> KeySettled | Refused:
         """Repeated with equal content it succeeds; anything else comes too late."""
-        if record.receipt == self.receipt and record.status is _STATUS_OF[self.verdict]:
-            return Settled(record, facts.jobs.get(record.job_id), now)
+        if record.receipt == self.receipt and record.status is _STATUS_BY_VERDICT[self.verdict]:
+            return KeySettled(record, facts.jobs.get(record.job_id), now)
         word = "given up" if record.status is IdempotencyStatus.PENDING else record.status.value
         return Refused(Reason.ALREADY_SETTLED, f"the key is already {word}; this changes nothing", now)
 
-    def _commit(self, record: Record, facts: Facts, now: int) -> Step[Settled | Refused]:
-        done = committed(
+    def _commit(self, record: Record, facts: Facts, now: int) -> Step[KeySettled | Refused]:
+        done = committed_record(
             record,
             now,
             holder=record.holder,
@@ -173,16 +183,16 @@ class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
             receipt=self.receipt,
         )
         job = facts.job
-        if job is None or job.state in ENDED:
-            return _settled(done, facts, now)
-        tallies = readied(job, facts, now)
+        if job is None or job.state in ENDED_STATES:
+            return _settle_step(done, facts, now)
+        tallies = confirm_job_slot(job, facts, now)
         if isinstance(tallies, Refused):
             return Step(tallies)
-        ready = made_ready(job, now, keep_until=done.expires_at, slot=tallies[0].id if tallies else b"")
-        return Step(Settled(done, ready, now), (done, ready, *tallies))
+        ready = readied_job(job, now, keep_until=done.expires_at, slot=tallies[0].id if tallies else b"")
+        return Step(KeySettled(done, ready, now), (done, ready, *tallies))
 
-    def _reject(self, record: Record, facts: Facts, now: int) -> Step[Settled | Refused]:
-        done = changed(
+    def _reject(self, record: Record, facts: Facts, now: int) -> Step[KeySettled | Refused]:
+        done = next_version(
             record,
             now,
             status=status_after(record.status, RecordMove.REJECT),
@@ -191,21 +201,23 @@ class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
             receipt=self.receipt,
         )
         job = facts.job
-        if job is None or job.state in ENDED:
-            return _settled(done, facts, now)
-        end = ended(
+        if job is None or job.state in ENDED_STATES:
+            return _settle_step(done, facts, now)
+        end = end_job(
             replace(job, keep_until=done.expires_at),
-            facts.tally,
+            facts.usage,
             now,
             move=Move.REJECT,
             actor=self.actor,
             retention_ms=self.retention_ms,
             error="the submission was rejected",
         )
-        return Step(Settled(done, end.job, now), (done, *end.puts), adds=end.adds, cuts=end.cuts)
+        return Step(
+            KeySettled(done, end.job, now), (done, *end.puts), attachments=end.attachments, trims=end.trims
+        )
 
-    def _fail(self, record: Record, facts: Facts, now: int) -> Step[Settled | Refused]:
-        given_up = changed(
+    def _fail(self, record: Record, facts: Facts, now: int) -> Step[KeySettled | Refused]:
+        given_up = next_version(
             record,
             now,
             status=status_after(record.status, RecordMove.FAIL),
@@ -213,7 +225,7 @@ class Settle(HolderCommand, frozen=True, gc=False, kw_only=True):
             expires_at=now + (self.ttl_ms or record.ttl_ms),
             receipt=self.receipt,
         )
-        return _settled(given_up, facts, now, *let_go(facts.job, facts, now))
+        return _settle_step(given_up, facts, now, *release_job_slot(facts.job, facts, now))
 
 
 class TakeOver(CommandData, frozen=True, gc=False, kw_only=True):
@@ -226,58 +238,60 @@ class TakeOver(CommandData, frozen=True, gc=False, kw_only=True):
 
     @property
     def footprint(self) -> Footprint:
-        return _slotted(self.tenant, self.record_id, self.policy_id)
+        return _key_footprint(self.tenant, self.record_id, self.policy_id)
 
-    def decide(self, facts: Facts, now: int) -> Step[Held | Missing | Answer]:
+    def decide(self, facts: Facts, now: int) -> Step[KeyHeld | Missing | ExistingKeyReply]:
         record = facts.record
-        if record is None or not live(record, now):
+        if record is None or not is_live(record, now):
             return Step(Missing(now))
         match record.status:
             case IdempotencyStatus.COMMITTED:
-                return Step(replayed(record, facts, now))
+                return Step(replayed_reply(record, facts, now))
             case IdempotencyStatus.REJECTED:
                 return Step(Rejected(record.job_id, record.receipt, record.expires_at, now))
             case IdempotencyStatus.PENDING if now > record.lease_until:
                 job = facts.jobs.get(record.job_id)
-                tallies = reheld(job, facts, now, until=now + self.lease_ms)
+                tallies = renew_job_slot(job, facts, now, until=now + self.lease_ms)
                 if isinstance(tallies, Refused):
                     return Step(tallies)
-                return _taken_over(record, job, tallies, now, holder=self.holder, lease_ms=self.lease_ms)
+                return _take_over_step(record, job, tallies, now, holder=self.holder, lease_ms=self.lease_ms)
         if record.holder == self.holder:
-            return Step(_held(record, now, taken_over=record.token > 1))
+            return Step(_held_reply(record, now, taken_over=record.token > 1))
         return Step(InProgress(record.job_id, record.lease_until - now + 1, now))
 
 
-_STATUS_OF = {
+_STATUS_BY_VERDICT = {
     Verdict.COMMIT: IdempotencyStatus.COMMITTED,
     Verdict.REJECT: IdempotencyStatus.REJECTED,
     Verdict.FAIL: IdempotencyStatus.PENDING,
 }
 
 
-def _slotted(tenant: str, record_id: bytes, policy_id: bytes) -> Footprint:
+def _key_footprint(tenant: str, record_id: bytes, policy_id: bytes) -> Footprint:
     """A record, its job, and the tally that counts it."""
-    return Footprint(tenant, record_id, policy=policy_id, follow_jobs=True, follow_tally=True)
+    return Footprint(tenant, record_id, policy=policy_id, follow_jobs=True, follow_usage=True)
 
 
-def _slot_of(taken: Taken | None) -> tuple[tuple[Tally, ...], bytes, tuple[Caution, ...]]:
-    return ((), b"", ()) if taken is None else ((taken.tally,), taken.tally.id, taken.cautions)
+def _unpack_charge(charge: QuotaCharge | None) -> tuple[tuple[Usage, ...], bytes, tuple[LimitWarning, ...]]:
+    return ((), b"", ()) if charge is None else ((charge.usage,), charge.usage.id, charge.warnings)
 
 
-def _held(record: Record, now: int, *, taken_over: bool, cautions: tuple[Caution, ...] = ()) -> Held:
-    return Held(
-        record.id, record.job_id, record.token, record.holder, record.lease_until, taken_over, now, cautions
+def _held_reply(
+    record: Record, now: int, *, taken_over: bool, warnings: tuple[LimitWarning, ...] = ()
+) -> KeyHeld:
+    return KeyHeld(
+        record.id, record.job_id, record.token, record.holder, record.lease_until, taken_over, now, warnings
     )
 
 
-def _taken_over(
-    record: Record, job: Job | None, tallies: tuple[Tally, ...], now: int, *, holder: bytes, lease_ms: int
-) -> Step[Held | Answer]:
-    if job is not None and job.state in ENDED:
-        return closed(record, job, now)
+def _take_over_step(
+    record: Record, job: Job | None, usages: tuple[Usage, ...], now: int, *, holder: bytes, lease_ms: int
+) -> Step[KeyHeld | ExistingKeyReply]:
+    if job is not None and job.state in ENDED_STATES:
+        return commit_ended_job(record, job, now)
     lease_until = now + lease_ms
     expires_at = lease_until + record.ttl_ms
-    taken = changed(
+    taken = next_version(
         record,
         now,
         status=status_after(record.status, RecordMove.TAKE_OVER),
@@ -286,15 +300,15 @@ def _taken_over(
         lease_until=lease_until,
         expires_at=expires_at,
     )
-    reply = _held(taken, now, taken_over=True)
-    return Step(reply, (taken, *_kept(job, now, keep_until=expires_at), *tallies))
+    reply = _held_reply(taken, now, taken_over=True)
+    return Step(reply, (taken, *_retained_jobs(job, now, keep_until=expires_at), *usages))
 
 
-def _settled(record: Record, facts: Facts, now: int, *tallies: Tally) -> Step[Settled | Refused]:
+def _settle_step(record: Record, facts: Facts, now: int, *usages: Usage) -> Step[KeySettled | Refused]:
     """The record changes; its job, if it has one, only stays as long."""
-    jobs = _kept(facts.job, now, keep_until=record.expires_at)
-    return Step(Settled(record, jobs[0] if jobs else None, now), (record, *jobs, *tallies))
+    jobs = _retained_jobs(facts.job, now, keep_until=record.expires_at)
+    return Step(KeySettled(record, jobs[0] if jobs else None, now), (record, *jobs, *usages))
 
 
-def _kept(job: Job | None, now: int, *, keep_until: int) -> tuple[Job, ...]:
-    return () if job is None else (kept(job, now, keep_until=keep_until),)
+def _retained_jobs(job: Job | None, now: int, *, keep_until: int) -> tuple[Job, ...]:
+    return () if job is None else (retained_job(job, now, keep_until=keep_until),)

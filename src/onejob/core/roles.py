@@ -11,7 +11,7 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
-class Act(StrEnum):
+class Permission(StrEnum):
     SUBMIT = "submit"
     READ = "read"  # jobs, keys and their stories
     OVERSEE = "oversee"  # also those of other users, where each has its own
@@ -23,19 +23,28 @@ class Act(StrEnum):
 
 
 # Whoever may submit may read: a replay shows a job.
-ALLOWED: dict[Role, frozenset[Act]] = {
-    Role.SUBMITTER: frozenset({Act.SUBMIT, Act.READ, Act.CANCEL}),
-    Role.WORKER: frozenset({Act.READ, Act.WORK}),
-    Role.OPERATOR: frozenset({Act.SUBMIT, Act.READ, Act.OVERSEE, Act.CANCEL, Act.FORGET, Act.RESOLVE}),
-    Role.ADMIN: frozenset(Act),
+ROLE_PERMISSIONS: dict[Role, frozenset[Permission]] = {
+    Role.SUBMITTER: frozenset({Permission.SUBMIT, Permission.READ, Permission.CANCEL}),
+    Role.WORKER: frozenset({Permission.READ, Permission.WORK}),
+    Role.OPERATOR: frozenset(
+        {
+            Permission.SUBMIT,
+            Permission.READ,
+            Permission.OVERSEE,
+            Permission.CANCEL,
+            Permission.FORGET,
+            Permission.RESOLVE,
+        }
+    ),
+    Role.ADMIN: frozenset(Permission),
 }
 
 
-def may(roles: frozenset[Role], act: Act) -> bool:
-    return act in _acts(roles)
+def has_permission(roles: frozenset[Role], permission: Permission) -> bool:
+    return permission in _permissions_of(roles)
 
 
 @lru_cache(256)
-def _acts(roles: frozenset[Role]) -> tuple[Act, ...]:
+def _permissions_of(roles: frozenset[Role]) -> tuple[Permission, ...]:
     # A tuple: to hash a member of an enum costs more than to compare it with all of them.
-    return tuple(act for act in Act if any(act in ALLOWED[role] for role in roles))
+    return tuple(act for act in Permission if any(act in ROLE_PERMISSIONS[role] for role in roles))

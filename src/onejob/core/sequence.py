@@ -11,22 +11,41 @@ from msgspec import Struct
 from .arrival import ready_state
 from .charging import charge
 from .command import CommandData
-from .facts import JOB_ID_BYTES, U64, Attachment, Beside, Fact, Job, Record, Stream, changed, live
+from .facts import (
+    JOB_ID_BYTES,
+    U64,
+    Attachment,
+    AttachmentKind,
+    Fact,
+    Job,
+    Record,
+    Stream,
+    is_live,
+    next_version,
+)
 from .invalid import Invalid
-from .quota import Ask
-from .receipt import AlreadyCommitted, Committed, Missing, Reason, Refused, StreamFound, Tended
+from .quota import QuotaRequest
+from .receipt import (
+    Maintained,
+    Missing,
+    Reason,
+    Refused,
+    SequenceAlreadyCommitted,
+    SequenceCommitted,
+    StreamFound,
+)
 from .states import Delivery, IdempotencyStatus
 from .step import Facts, Footprint, Step
 
-IDLE_MS = 24 * 3600 * 1000  # then only the high-water mark of a stream is left
-MARK_MS = 400 * 24 * 3600 * 1000
+STREAM_IDLE_MS = 24 * 3600 * 1000  # then only the high-water mark of a stream is left
+HIGH_WATER_MARK_TTL_MS = 400 * 24 * 3600 * 1000
 SEQUENCE_MAX = 2**64 - 1
 
 
-_NOT_YOURS = "this client id belongs to another credential; choose another"
+_NOT_THE_OWNER = "this client id belongs to another credential; choose another"
 
 
-class Judgement(StrEnum):
+class SequencePosition(StrEnum):
     NEXT = "next"
     GAP = "gap"
     PAST = "past"
@@ -39,13 +58,13 @@ def checked_sequence(value: object) -> U64:
     return U64(value)
 
 
-def judge(last: int, sequence: int) -> Judgement:
+def sequence_position(last: int, sequence: int) -> SequencePosition:
     if sequence == last + 1:
-        return Judgement.NEXT
-    return Judgement.GAP if sequence > last else Judgement.PAST
+        return SequencePosition.NEXT
+    return SequencePosition.GAP if sequence > last else SequencePosition.PAST
 
 
-class Item(Struct, frozen=True, gc=False):
+class SequenceItem(Struct, frozen=True, gc=False):
     """One job of a sequenced submission. The id is a candidate: used only if the number is executed."""
 
     job_id: bytes
@@ -77,16 +96,16 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
     sequence: U64
     key: str
     fingerprint: bytes
-    items: tuple[Item, ...]
+    items: tuple[SequenceItem, ...]
     actor: str
     user: str
     owner: str  # the credential; a client id belongs to the first that used it
     ttl_ms: int
-    tally_id: bytes = b""
+    usage_id: bytes = b""
     policy_id: bytes = b""
 
     @property
-    def bulk(self) -> int:
+    def payload_bytes(self) -> int:
         return sum(len(item.input) for item in self.items)
 
     @property
@@ -96,31 +115,31 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
             self.record_id,
             tuple(item.job_id for item in self.items),
             self.stream_id,
-            self.tally_id,
+            self.usage_id,
             self.policy_id,
             follow_jobs=True,
         )
 
-    def decide(self, facts: Facts, now: int) -> Step[Committed | AlreadyCommitted | Refused]:
+    def decide(self, facts: Facts, now: int) -> Step[SequenceCommitted | SequenceAlreadyCommitted | Refused]:
         stream = facts.stream
         if stream is not None and stream.owner != self.owner:
-            return Step(Refused(Reason.NOT_THE_OWNER, _NOT_YOURS, now))
+            return Step(Refused(Reason.NOT_THE_OWNER, _NOT_THE_OWNER, now))
         last = U64(0) if stream is None else stream.last
-        if facts.record is not None and live(facts.record, now):
-            return Step(self._known(facts.record, facts, last, now))
-        match judge(last, self.sequence):
-            case Judgement.NEXT:
+        if facts.record is not None and is_live(facts.record, now):
+            return Step(self._reply_for_existing_key(facts.record, facts, last, now))
+        match sequence_position(last, self.sequence):
+            case SequencePosition.NEXT:
                 return self._advance(facts, now)
-            case Judgement.PAST:
-                return Step(AlreadyCommitted((), self.sequence, last, 0, now))
-            case Judgement.GAP:
+            case SequencePosition.PAST:
+                return Step(SequenceAlreadyCommitted((), self.sequence, last, 0, now))
+            case SequencePosition.GAP:
                 message = f"the last committed sequence is {last}; go on with {last + 1}"
                 details: dict[str, int | str] = {"last_committed_sequence": last}
                 return Step(Refused(Reason.SEQUENCE_GAP, message, now, details))
 
-    def _known(
+    def _reply_for_existing_key(
         self, record: Record, facts: Facts, last: U64, now: int
-    ) -> Committed | AlreadyCommitted | Refused:
+    ) -> SequenceCommitted | SequenceAlreadyCommitted | Refused:
         """A live key gets its original answer and its original number."""
         if record.client_id != self.client_id or record.fingerprint != self.fingerprint:
             message = "this key was used for something else; use a new key for a new submission"
@@ -128,33 +147,37 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
             own = record.client_id == self.client_id
             details: dict[str, int | str] = {"assigned_sequence": record.sequence} if own else {}
             return Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now, details)
-        jobs = tuple(facts.jobs[id] for id in _ids(record.job_ids))
+        jobs = tuple(facts.jobs[id] for id in _split_job_ids(record.job_ids))
         if record.holder == self.items[0].job_id:
-            return Committed(jobs, record.sequence, record.expires_at, now)
-        return AlreadyCommitted(jobs, record.sequence, last, record.expires_at, now)
+            return SequenceCommitted(jobs, record.sequence, record.expires_at, now)
+        return SequenceAlreadyCommitted(jobs, record.sequence, last, record.expires_at, now)
 
-    def _advance(self, facts: Facts, now: int) -> Step[Committed | AlreadyCommitted | Refused]:
-        ask = Ask(jobs=len(self.items), cost=sum(item.cost for item in self.items))
-        taken = charge(facts, ask, now, tenant=self.tenant, user=self.user, tally_id=self.tally_id)
+    def _advance(
+        self, facts: Facts, now: int
+    ) -> Step[SequenceCommitted | SequenceAlreadyCommitted | Refused]:
+        ask = QuotaRequest(jobs=len(self.items), cost=sum(item.cost for item in self.items))
+        taken = charge(facts, ask, now, tenant=self.tenant, user=self.user, usage_id=self.usage_id)
         if isinstance(taken, Refused):
             return Step(taken)
         expires_at = now + self.ttl_ms
-        slot = b"" if taken is None else taken.tally.id
-        jobs = tuple(self._job(item, now, keep_until=expires_at, slot=slot) for item in self.items)
+        slot = b"" if taken is None else taken.usage.id
+        jobs = tuple(self._new_job(item, now, keep_until=expires_at, slot=slot) for item in self.items)
         puts: tuple[Fact, ...] = (
-            self._record(facts.record, now, expires_at),
+            self._new_record(facts.record, now, expires_at),
             *jobs,
-            self._stream(facts.stream, now),
+            self._advanced_stream(facts.stream, now),
         )
         if taken is not None:
-            puts = (*puts, taken.tally)
-        cautions = () if taken is None else taken.cautions
-        adds = tuple(Attachment(item.job_id, Beside.INPUT, U64(0), item.input) for item in self.items)
-        return Step(Committed(jobs, self.sequence, expires_at, now, cautions), puts, adds=adds)
+            puts = (*puts, taken.usage)
+        cautions = () if taken is None else taken.warnings
+        adds = tuple(Attachment(item.job_id, AttachmentKind.INPUT, U64(0), item.input) for item in self.items)
+        return Step(SequenceCommitted(jobs, self.sequence, expires_at, now, cautions), puts, attachments=adds)
 
-    def _stream(self, old: Stream | None, now: int) -> Stream:
+    def _advanced_stream(self, old: Stream | None, now: int) -> Stream:
         if old is not None:
-            return changed(old, now, last=self.sequence, last_seen=now, expires_at=now + IDLE_MS, evicted=0)
+            return next_version(
+                old, now, last=self.sequence, last_seen=now, expires_at=now + STREAM_IDLE_MS, evicted=0
+            )
         return Stream(
             self.stream_id,
             self.tenant,
@@ -164,10 +187,10 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
             now,
             self.owner,
             now,
-            now + IDLE_MS,
+            now + STREAM_IDLE_MS,
         )
 
-    def _record(self, old: Record | None, now: int, expires_at: int) -> Record:
+    def _new_record(self, old: Record | None, now: int, expires_at: int) -> Record:
         return Record(
             self.record_id,
             self.tenant,
@@ -190,7 +213,7 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
             sequence=self.sequence,
         )
 
-    def _job(self, item: Item, now: int, *, keep_until: int, slot: bytes) -> Job:
+    def _new_job(self, item: SequenceItem, now: int, *, keep_until: int, slot: bytes) -> Job:
         return Job(
             item.job_id,
             self.tenant,
@@ -226,21 +249,24 @@ class LookUpStream(StreamCommand, frozen=True, gc=False, kw_only=True):
         if stream is None:
             return Step(Missing(now))
         if self.owner and stream.owner != self.owner:
-            return Step(Refused(Reason.NOT_THE_OWNER, _NOT_YOURS, now))
+            return Step(Refused(Reason.NOT_THE_OWNER, _NOT_THE_OWNER, now))
         return Step(StreamFound(stream, now))
 
 
 class Evict(StreamCommand, frozen=True, gc=False, kw_only=True):
     """Reduce an idle stream to its high-water mark; drop the mark when nobody came for very long."""
 
-    def decide(self, facts: Facts, now: int) -> Step[Tended]:
+    def decide(self, facts: Facts, now: int) -> Step[Maintained]:
         stream = facts.stream
         if stream is None or now <= stream.expires_at:
-            return Step(Tended(False, now))
+            return Step(Maintained(False, now))
         if stream.evicted:
-            return Step(Tended(True, now), drops=(stream,))
-        return Step(Tended(True, now), (changed(stream, now, evicted=1, expires_at=now + MARK_MS),))
+            return Step(Maintained(True, now), drops=(stream,))
+        return Step(
+            Maintained(True, now),
+            (next_version(stream, now, evicted=1, expires_at=now + HIGH_WATER_MARK_TTL_MS),),
+        )
 
 
-def _ids(job_ids: bytes) -> list[bytes]:
+def _split_job_ids(job_ids: bytes) -> list[bytes]:
     return [job_ids[at : at + JOB_ID_BYTES] for at in range(0, len(job_ids), JOB_ID_BYTES)]

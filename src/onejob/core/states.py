@@ -121,20 +121,20 @@ JOB_MOVES: dict[JobState, dict[Move, JobState]] = {
 }
 
 # States from which a job can be claimed, when its time has come and nobody holds it.
-CLAIMABLE = frozenset(state for state, moves in JOB_MOVES.items() if Move.CLAIM in moves)
+CLAIMABLE_STATES = frozenset(state for state, moves in JOB_MOVES.items() if Move.CLAIM in moves)
 
 # States that hold no slot and that no worker can touch.
-ENDED = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELLED, JobState.LOST})
+ENDED_STATES = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELLED, JobState.LOST})
 
 # States that can never change by themselves, so an answer with them may come from memory.
-SETTLED = frozenset(state for state, moves in JOB_MOVES.items() if not moves)
+IMMUTABLE_STATES = frozenset(state for state, moves in JOB_MOVES.items() if not moves)
 
 
-def allowed(state: JobState, move: Move) -> bool:
+def is_allowed(state: JobState, move: Move) -> bool:
     return move in JOB_MOVES[state]
 
 
-def after(state: JobState, move: Move) -> JobState:
+def state_after(state: JobState, move: Move) -> JobState:
     """The state that follows; an unknown move is a defect."""
     try:
         return JOB_MOVES[state][move]

@@ -5,7 +5,7 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from .facts import Attachment, Beside, Fact, Job, Policy, Record, Stream, Tally
+from .facts import Attachment, AttachmentKind, Fact, Job, Policy, Record, Stream, Usage
 from .receipt import Reason, Refused
 
 R_co = TypeVar("R_co", covariant=True)
@@ -13,30 +13,32 @@ R_co = TypeVar("R_co", covariant=True)
 JOBS_MAX = 100
 
 
-class Warrant(Struct, frozen=True, gc=False):
+class Precondition(Struct, frozen=True, gc=False):
     """What gives a command its right: a policy of its tenant that was read before, and must read the same still.
 
     So nobody has to read it again first: whoever decides the command proves it, on the facts that it decides on.
     """
 
-    policy: bytes
-    body: bytes
-    until: int = 0  # 0: without end
+    policy_id: bytes
+    expected_body: bytes
+    valid_until: int = 0  # 0: without end
 
-    def stands(self, policy: Policy | None, now: int) -> bool:
-        return policy is not None and policy.body == self.body and not self.is_over(now)
+    def is_met(self, policy: Policy | None, now: int) -> bool:
+        return policy is not None and policy.body == self.expected_body and not self.has_expired(now)
 
-    def is_over(self, now: int) -> bool:
-        return bool(self.until) and now > self.until
+    def has_expired(self, now: int) -> bool:
+        return bool(self.valid_until) and now > self.valid_until
 
 
-def lapsed(now: int) -> Refused:
+def precondition_failed(now: int) -> Refused:
     """The answer to a command whose warrant does not stand: nothing of it was looked at."""
-    return Refused(Reason.LAPSED, "the credential was changed or revoked; send one that is valid", now)
+    return Refused(
+        Reason.CREDENTIAL_CHANGED, "the credential was changed or revoked; send one that is valid", now
+    )
 
 
-def is_lapsed(reply: object) -> bool:
-    return isinstance(reply, Refused) and reply.reason is Reason.LAPSED
+def is_precondition_failure(reply: object) -> bool:
+    return isinstance(reply, Refused) and reply.reason is Reason.CREDENTIAL_CHANGED
 
 
 class Footprint(Struct, frozen=True, gc=False):
@@ -52,11 +54,11 @@ class Footprint(Struct, frozen=True, gc=False):
     record: bytes = b""
     jobs: tuple[bytes, ...] = ()
     stream: bytes = b""
-    tally: bytes = b""
+    usage: bytes = b""
     policy: bytes = b""
     follow_jobs: bool = False
-    follow_tally: bool = False
-    warrant: Warrant | None = None
+    follow_usage: bool = False
+    precondition: Precondition | None = None
 
 
 class Facts(Struct, frozen=True, gc=False):
@@ -65,7 +67,7 @@ class Facts(Struct, frozen=True, gc=False):
     record: Record | None = None
     jobs: Mapping[bytes, Job] = {}
     stream: Stream | None = None
-    tally: Tally | None = None
+    usage: Usage | None = None
     policy: Policy | None = None
 
     @property
@@ -76,11 +78,11 @@ class Facts(Struct, frozen=True, gc=False):
         return next(iter(self.jobs.values()), None)
 
 
-class Cut(Struct, frozen=True, gc=False):
+class Trim(Struct, frozen=True, gc=False):
     """One attachment to remove, so that what grows stays bounded."""
 
     job_id: bytes
-    beside: Beside
+    kind: AttachmentKind
     index: int
 
 
@@ -93,8 +95,8 @@ class Step(Struct, Generic[R_co], frozen=True, gc=False):
     reply: R_co
     puts: tuple[Fact, ...] = ()
     drops: tuple[Fact, ...] = ()
-    adds: tuple[Attachment, ...] = ()
-    cuts: tuple[Cut, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    trims: tuple[Trim, ...] = ()
 
 
 class Command(Protocol[R_co]):
@@ -111,11 +113,11 @@ class Command(Protocol[R_co]):
         """False: it never changes anything, so it needs no commit."""
 
     @property
-    def makes(self) -> bool:
+    def creates(self) -> bool:
         """Whether what it is about is most often not there yet: an engine may like such commands among themselves."""
 
     @property
-    def bulk(self) -> int:
+    def payload_bytes(self) -> int:
         """How many bytes of payload it carries, so that queues can be bounded."""
 
     @property

@@ -8,23 +8,23 @@ the UTC day, week and month.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .facts import RESERVATIONS_MAX, Reservation, Tally, changed
+from .facts import RESERVATIONS_MAX, Reservation, Usage, next_version
 from .limits import Period
-from .moment import utc
+from .moment import to_utc
 from .states import SlotState
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
-MINUTES = 60 + 1
-HOURS = 24 + 1
-RECOUNT_MS = MINUTE_MS  # after a change, upkeep counts again
+MINUTE_BUCKETS = 60 + 1
+HOUR_BUCKETS = 24 + 1
+RECONCILE_DELAY_MS = MINUTE_MS  # after a change, upkeep counts again
 
 _ACTIVE = SlotState.ACTIVE
 _DAYS_BEFORE_MONDAY = 3  # the first of January 1970 was a Thursday
 
 
-class Standing(NamedTuple):
+class UsageCounts(NamedTuple):
     """What counts now."""
 
     live: int
@@ -39,25 +39,25 @@ class Standing(NamedTuple):
         return self.live + self.reserved
 
 
-def blank(id: bytes, tenant: str, user: str, now: int) -> Tally:
+def new_usage(id: bytes, tenant: str, user: str, now: int) -> Usage:
     """A tally that is not stored yet: its first change makes it version 1."""
-    return Tally(id, tenant, user, 0, now, version=0)
+    return Usage(id, tenant, user, 0, now, version=0)
 
 
-def noted(tally: Tally, now: int, **changes: object) -> Tally:
+def updated_usage(usage: Usage, now: int, **changes: object) -> Usage:
     """The next version of a tally, which upkeep will look at in a while."""
-    return changed(tally, now, due_at=tally.due_at or now + RECOUNT_MS, **changes)
+    return next_version(usage, now, due_at=usage.due_at or now + RECONCILE_DELAY_MS, **changes)
 
 
-def standing(tally: Tally, now: int) -> Standing:
-    holding = [one for one in tally.reservations.values() if is_active(one, now)]
-    return Standing(
-        tally.live,
+def current_counts(usage: Usage, now: int) -> UsageCounts:
+    holding = [one for one in usage.reservations.values() if is_active(one, now)]
+    return UsageCounts(
+        usage.live,
         len(holding),
-        sum(_slid(tally.minutes, MINUTES, _steps(tally, now, MINUTE_MS))),
-        sum(_slid(tally.hours, HOURS, _steps(tally, now, HOUR_MS))),
-        tally.cost_held + sum(one.cost for one in holding),
-        dict(zip(Period, spent_now(tally, now), strict=True)),
+        sum(_shifted_counters(usage.minutes, MINUTE_BUCKETS, _elapsed_buckets(usage, now, MINUTE_MS))),
+        sum(_shifted_counters(usage.hours, HOUR_BUCKETS, _elapsed_buckets(usage, now, HOUR_MS))),
+        usage.cost_held + sum(one.cost for one in holding),
+        dict(zip(Period, spent_now(usage, now), strict=True)),
     )
 
 
@@ -66,18 +66,18 @@ def is_active(reservation: Reservation | None, now: int) -> bool:
     return reservation is not None and reservation.state is _ACTIVE and now <= reservation.expires_at
 
 
-def found(tally: Tally, id: str, now: int) -> Reservation | None:
+def find_reservation(usage: Usage, id: str, now: int) -> Reservation | None:
     """A reservation that still says something; an expired one is as good as gone, swept or not."""
-    one = tally.reservations.get(id)
+    one = usage.reservations.get(id)
     return one if one is not None and now <= one.expires_at else None
 
 
-def kept(tally: Tally, now: int) -> dict[str, Reservation]:
+def unexpired_reservations(usage: Usage, now: int) -> dict[str, Reservation]:
     """The reservations that still say something: active ones, and settled ones until they would have expired."""
-    return {id: one for id, one in tally.reservations.items() if now <= one.expires_at}
+    return {id: one for id, one in usage.reservations.items() if now <= one.expires_at}
 
 
-def with_room(reservations: dict[str, Reservation]) -> dict[str, Reservation] | None:
+def make_room(reservations: dict[str, Reservation]) -> dict[str, Reservation] | None:
     """Room for one more: the oldest settled one leaves; None when a thousand are active."""
     if len(reservations) < RESERVATIONS_MAX:
         return reservations
@@ -88,10 +88,10 @@ def with_room(reservations: dict[str, Reservation]) -> dict[str, Reservation] | 
     return {id: one for id, one in reservations.items() if id != oldest}
 
 
-def counters(tally: Tally, now: int, jobs: int) -> dict[str, object]:
+def counter_changes(usage: Usage, now: int, jobs: int) -> dict[str, object]:
     """The changes that count some more submissions."""
-    minutes = _slid(tally.minutes, MINUTES, _steps(tally, now, MINUTE_MS))
-    hours = _slid(tally.hours, HOURS, _steps(tally, now, HOUR_MS))
+    minutes = _shifted_counters(usage.minutes, MINUTE_BUCKETS, _elapsed_buckets(usage, now, MINUTE_MS))
+    hours = _shifted_counters(usage.hours, HOUR_BUCKETS, _elapsed_buckets(usage, now, HOUR_MS))
     return {
         "minutes": (*minutes[:-1], minutes[-1] + jobs),
         "hours": (*hours[:-1], hours[-1] + jobs),
@@ -99,50 +99,60 @@ def counters(tally: Tally, now: int, jobs: int) -> dict[str, object]:
     }
 
 
-def hour_frees_in(tally: Tally, now: int, excess: int) -> int:
+def hour_wait_ms(usage: Usage, now: int, excess: int) -> int:
     """Milliseconds until that many submissions are no longer of the last hour."""
-    return _frees_in(_slid(tally.minutes, MINUTES, _steps(tally, now, MINUTE_MS)), MINUTE_MS, now, excess)
+    return _wait_ms(
+        _shifted_counters(usage.minutes, MINUTE_BUCKETS, _elapsed_buckets(usage, now, MINUTE_MS)),
+        MINUTE_MS,
+        now,
+        excess,
+    )
 
 
-def day_frees_in(tally: Tally, now: int, excess: int) -> int:
-    return _frees_in(_slid(tally.hours, HOURS, _steps(tally, now, HOUR_MS)), HOUR_MS, now, excess)
+def day_wait_ms(usage: Usage, now: int, excess: int) -> int:
+    return _wait_ms(
+        _shifted_counters(usage.hours, HOUR_BUCKETS, _elapsed_buckets(usage, now, HOUR_MS)),
+        HOUR_MS,
+        now,
+        excess,
+    )
 
 
-def spent_now(tally: Tally, now: int) -> tuple[int, int, int]:
+def spent_now(usage: Usage, now: int) -> tuple[int, int, int]:
     """What was spent in the day, week and month that contain now."""
-    before, today = _periods(tally.spent_at), _periods(now)
+    before, today = _period_keys(usage.spent_at), _period_keys(now)
     day, week, month = (
-        amount if one == other else 0 for amount, one, other in zip(tally.spent, before, today, strict=True)
+        amount if one == other else 0 for amount, one, other in zip(usage.spent, before, today, strict=True)
     )
     return day, week, month
 
 
-def spending(tally: Tally, now: int, amount: int) -> dict[str, object]:
+def spending_changes(usage: Usage, now: int, amount: int) -> dict[str, object]:
     """The changes that count some more money as spent."""
-    day, week, month = spent_now(tally, now)
+    day, week, month = spent_now(usage, now)
     return {"spent": (day + amount, week + amount, month + amount), "spent_at": now}
 
 
-def is_idle(tally: Tally, now: int) -> bool:
+def is_idle(usage: Usage, now: int) -> bool:
     """Whether it says nothing any more, so that it may go."""
-    count = standing(tally, now)
+    count = current_counts(usage, now)
     quiet = not (
-        tally.limits or count.used or count.last_day or count.money_held or any(count.spent.values())
+        usage.limits or count.used or count.last_day or count.money_held or any(count.spent.values())
     )
-    return quiet and not kept(tally, now)
+    return quiet and not unexpired_reservations(usage, now)
 
 
-def _periods(now: int) -> tuple[int, int, tuple[int, int]]:
+def _period_keys(now: int) -> tuple[int, int, tuple[int, int]]:
     day = now // DAY_MS
-    moment = utc(now)
+    moment = to_utc(now)
     return day, (day + _DAYS_BEFORE_MONDAY) // 7, (moment.year, moment.month)
 
 
-def _steps(tally: Tally, now: int, step_ms: int) -> int:
-    return now // step_ms - tally.counted_at // step_ms
+def _elapsed_buckets(usage: Usage, now: int, bucket_ms: int) -> int:
+    return now // bucket_ms - usage.counted_at // bucket_ms
 
 
-def _slid(counters: tuple[int, ...], size: int, steps: int) -> tuple[int, ...]:
+def _shifted_counters(counters: tuple[int, ...], size: int, steps: int) -> tuple[int, ...]:
     """Counters as they stand some steps later: the oldest first, the running one last."""
     if not counters or steps >= size:
         return (0,) * size
@@ -150,10 +160,10 @@ def _slid(counters: tuple[int, ...], size: int, steps: int) -> tuple[int, ...]:
     return whole[steps:] + (0,) * steps if steps > 0 else whole
 
 
-def _frees_in(counters: tuple[int, ...], step_ms: int, now: int, excess: int) -> int:
+def _wait_ms(counters: tuple[int, ...], bucket_ms: int, now: int, excess: int) -> int:
     gone = 0
     for index, count in enumerate(counters):
         gone += count
         if gone >= excess:
-            return (now // step_ms + 1 + index) * step_ms - now
-    return len(counters) * step_ms
+            return (now // bucket_ms + 1 + index) * bucket_ms - now
+    return len(counters) * bucket_ms

@@ -6,15 +6,15 @@ from decimal import Decimal
 
 from msgspec import Struct
 
-from .charging import limits_in
+from .charging import limits_from_facts
 from .facts import Reservation
-from .limits import Effective, Limits, Period, TenantLimits, limits_of, tenant_limits_of
-from .moment import utc
-from .money import units_of
-from .receipt import TallyFound
+from .limits import EffectiveLimits, Limits, Period, TenantLimits, decode_limits, decode_tenant_limits
+from .moment import to_utc
+from .money import to_units
+from .receipt import UsageFound
 from .states import SlotState
 from .step import Facts
-from .tally import blank, kept, standing
+from .tally import current_counts, new_usage, unexpired_reservations
 
 
 class Quota(Struct, frozen=True):
@@ -23,10 +23,10 @@ class Quota(Struct, frozen=True):
     user: str
     limits: Limits
     tenant: TenantLimits
-    effective: Effective
+    effective: EffectiveLimits
 
 
-class Usage(Struct, frozen=True):
+class UsageView(Struct, frozen=True):
     """What counts now. Money is in units."""
 
     user: str
@@ -36,14 +36,14 @@ class Usage(Struct, frozen=True):
     last_day: int
     money_held: Decimal
     spent: Mapping[Period, Decimal]
-    limits: Effective
+    limits: EffectiveLimits
 
     @property
     def used(self) -> int:
         return self.live + self.reserved
 
 
-class Slot(Struct, frozen=True):
+class SlotReservation(Struct, frozen=True):
     """A reservation. One that belongs to a job being prepared bears the job's id, and ends with it."""
 
     id: str
@@ -54,38 +54,47 @@ class Slot(Struct, frozen=True):
     job_id: str | None
 
 
-def quota_of(user: str, found: TallyFound) -> Quota:
-    own = b"" if found.tally is None else found.tally.limits
-    tenants = b"" if found.policy is None else found.policy.body
-    return Quota(user, limits_of(own), tenant_limits_of(tenants), _effective(found))
+def to_quota(user: str, reply: UsageFound) -> Quota:
+    own = b"" if reply.usage is None else reply.usage.limits
+    tenants = b"" if reply.policy is None else reply.policy.body
+    return Quota(user, decode_limits(own), decode_tenant_limits(tenants), _limits_from_reply(reply))
 
 
-def usage_of(user: str, found: TallyFound) -> Usage:
-    tally = found.tally or blank(b"", "", user, found.at)
-    count = standing(tally, found.at)
-    return Usage(
+def to_usage_view(user: str, reply: UsageFound) -> UsageView:
+    tally = reply.usage or new_usage(b"", "", user, reply.at)
+    count = current_counts(tally, reply.at)
+    return UsageView(
         user,
         count.live,
         count.reserved,
         count.last_hour,
         count.last_day,
-        units_of(count.money_held),
-        {period: units_of(amount) for period, amount in count.spent.items()},
-        _effective(found),
+        to_units(count.money_held),
+        {period: to_units(amount) for period, amount in count.spent.items()},
+        _limits_from_reply(reply),
     )
 
 
-def slots_of(user: str, found: TallyFound) -> Sequence[Slot]:
+def to_slot_reservations(user: str, reply: UsageFound) -> Sequence[SlotReservation]:
     """The reservations that still say something, oldest first; an expired one says nothing."""
-    if found.tally is None:
+    if reply.usage is None:
         return []
-    held = sorted(kept(found.tally, found.at).items(), key=lambda item: (item[1].created_at, item[0]))
-    return [slot_of(id, user, one) for id, one in held]
+    held = sorted(
+        unexpired_reservations(reply.usage, reply.at).items(), key=lambda item: (item[1].created_at, item[0])
+    )
+    return [to_slot_reservation(id, user, one) for id, one in held]
 
 
-def slot_of(id: str, user: str, one: Reservation) -> Slot:
-    return Slot(id, user, one.state, utc(one.created_at), utc(one.expires_at), one.job_id or None)
+def to_slot_reservation(id: str, user: str, reservation: Reservation) -> SlotReservation:
+    return SlotReservation(
+        id,
+        user,
+        reservation.state,
+        to_utc(reservation.created_at),
+        to_utc(reservation.expires_at),
+        reservation.job_id or None,
+    )
 
 
-def _effective(found: TallyFound) -> Effective:
-    return limits_in(Facts(tally=found.tally, policy=found.policy))
+def _limits_from_reply(reply: UsageFound) -> EffectiveLimits:
+    return limits_from_facts(Facts(usage=reply.usage, policy=reply.policy))

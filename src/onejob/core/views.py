@@ -8,102 +8,102 @@ from msgspec import Struct, json
 
 from .facts import Job, Record
 from .history import Event
-from .ids import text_of
-from .moment import utc
-from .receipt import Caution, Outcome
+from .ids import format_job_id
+from .moment import to_utc
+from .receipt import LimitWarning, Outcome
 from .states import Delivery, IdempotencyStatus, JobState
 
 
 class JobView:
     """The one job, as it stood when the answer was made."""
 
-    __slots__ = ("head",)
+    __slots__ = ("row",)
 
-    def __init__(self, head: Job) -> None:
-        self.head = head
+    def __init__(self, row: Job) -> None:
+        self.row = row
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.type} {self.state}>"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, JobView) and self.head == other.head
+        return isinstance(other, JobView) and self.row == other.row
 
     def __hash__(self) -> int:
-        return hash(self.head.id)
+        return hash(self.row.id)
 
     @property
     def id(self) -> str:
-        return text_of(self.head.id)
+        return format_job_id(self.row.id)
 
     @property
     def type(self) -> str:
-        return self.head.type
+        return self.row.type
 
     @property
     def state(self) -> JobState:
-        return self.head.state
+        return self.row.state
 
     @property
     def key(self) -> str | None:
-        return self.head.key or None
+        return self.row.key or None
 
     @property
     def scope(self) -> str:
-        return self.head.scope
+        return self.row.scope
 
     @property
     def actor(self) -> str:
-        return self.head.actor
+        return self.row.actor
 
     @property
     def user(self) -> str:
-        return self.head.user
+        return self.row.user
 
     @property
     def delivery(self) -> Delivery:
-        return self.head.delivery
+        return self.row.delivery
 
     @property
     def priority(self) -> int:
-        return self.head.priority
+        return self.row.priority
 
     @property
     def attempts(self) -> int:
-        return self.head.attempts
+        return self.row.attempts
 
     @property
     def progress(self) -> Any:
         """What the latest attempt told of itself; None: nothing."""
-        return json.decode(self.head.progress) if self.head.progress else None
+        return json.decode(self.row.progress) if self.row.progress else None
 
     @property
     def started_at(self) -> datetime | None:
         """When the latest attempt began."""
-        return _time(self.head.started_at)
+        return _to_utc_or_none(self.row.started_at)
 
     @property
     def error(self) -> str | None:
-        return self.head.error or None
+        return self.row.error or None
 
     @property
     def labels(self) -> Mapping[str, str]:
-        return json.decode(self.head.labels, type=dict[str, str]) if self.head.labels else {}
+        return json.decode(self.row.labels, type=dict[str, str]) if self.row.labels else {}
 
     @property
     def created_at(self) -> datetime:
-        return utc(self.head.created_at)
+        return to_utc(self.row.created_at)
 
     @property
     def changed_at(self) -> datetime:
-        return utc(self.head.changed_at)
+        return to_utc(self.row.changed_at)
 
     @property
     def run_at(self) -> datetime | None:
-        return _time(self.head.run_at)
+        return _to_utc_or_none(self.row.run_at)
 
     @property
     def ended_at(self) -> datetime | None:
-        return _time(self.head.ended_at)
+        return _to_utc_or_none(self.row.ended_at)
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
@@ -112,13 +112,13 @@ class Receipt(Struct, frozen=True, kw_only=True):
     outcome: Outcome
     key: str | None
     scope: str
-    head: Job | None = None
-    told_id: str = ""  # of a job that is not ours to show: a foreign one, or one that is only named
+    job_row: Job | None = None
+    bare_job_id: str = ""  # of a job that is not ours to show: a foreign one, or one that is only named
     expires_ms: int = 0
     receipt: bytes = b""
     paths: tuple[str, ...] = ()  # where a conflicting body differs; only in a forecast
     warnings: tuple[
-        Caution, ...
+        LimitWarning, ...
     ] = ()  # limits that are nearly reached; in a forecast also the one that refuses
     taken_over: bool = False  # the key and the job's id were there before; this submission made the job ready
 
@@ -132,19 +132,19 @@ class Receipt(Struct, frozen=True, kw_only=True):
     @property
     def job(self) -> JobView | None:
         """None for a foreign job, a wrapped response, or a job that was only foreseen."""
-        return None if self.head is None else JobView(self.head)
+        return None if self.job_row is None else JobView(self.job_row)
 
     @property
     def job_id(self) -> str:
-        return self.told_id if self.head is None else text_of(self.head.id)
+        return self.bare_job_id if self.job_row is None else format_job_id(self.job_row.id)
 
     @property
     def expires_at(self) -> datetime | None:
         """Until then the same key is answered with the same job; None without a key."""
-        return _time(self.expires_ms)
+        return _to_utc_or_none(self.expires_ms)
 
 
-class Reservation(Struct, frozen=True):
+class HeldKey(Struct, frozen=True):
     """A key that is yours until the lease ends: renew it while you work, then commit, reject or fail it."""
 
     key: str
@@ -156,10 +156,10 @@ class Reservation(Struct, frozen=True):
     taken_over: bool
     record_id: bytes
     holder: bytes
-    warnings: tuple[Caution, ...] = ()
+    warnings: tuple[LimitWarning, ...] = ()
 
 
-class Story(Struct, frozen=True):
+class KeyHistory(Struct, frozen=True):
     """What became of a key, and who asked for it."""
 
     key: str
@@ -178,25 +178,25 @@ class Story(Struct, frozen=True):
     events_total: int
 
 
-def story(record: Record, job: Job | None, events: tuple[Event, ...]) -> Story:
+def to_key_history(record: Record, job: Job | None, events: tuple[Event, ...]) -> KeyHistory:
     held = record.status is IdempotencyStatus.PENDING and record.lease_until
-    return Story(
+    return KeyHistory(
         key=record.key,
         scope=record.scope,
         status=record.status,
         job=JobView(job) if job else None,
         actor=record.actor,
         user=record.user,
-        first_seen=utc(record.created_at),
-        expires_at=utc(max(record.expires_at, record.lease_until)),
-        held_until=utc(record.lease_until) if held else None,
+        first_seen=to_utc(record.created_at),
+        expires_at=to_utc(max(record.expires_at, record.lease_until)),
+        held_until=to_utc(record.lease_until) if held else None,
         hits=record.hits,
         conflicts=record.conflicts,
-        last_hit_at=_time(record.last_hit_at),
+        last_hit_at=_to_utc_or_none(record.last_hit_at),
         events=events,
         events_total=job.events if job else 0,
     )
 
 
-def _time(ms: int) -> datetime | None:
-    return utc(ms) if ms else None
+def _to_utc_or_none(ms: int) -> datetime | None:
+    return to_utc(ms) if ms else None

@@ -6,10 +6,10 @@ from onejob.clock import Clock
 from onejob.core.invalid import Invalid
 from onejob.engine import Engine
 
-_POSTGRES = ("postgresql://", "postgres://")
+_POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 
 
-def shared(url: str) -> bool:
+def is_multi_process(url: str) -> bool:
     """Whether several processes may have this engine open: all but the one that lives in a process."""
     return url.partition("://")[0] != "memory"
 
@@ -44,18 +44,18 @@ async def migrate(url: str) -> tuple[int, int]:
         return await PostgresEngine.migrate(url)
     if not url.startswith("sqlite:///"):
         return 0, 0
-    from .sqlite.checkup import schema_of
+    from .sqlite.checkup import read_schema_version
 
-    before = schema_of(url.removeprefix("sqlite:///"))
+    before = read_schema_version(url.removeprefix("sqlite:///"))
     await (await open_engine(url)).aclose()
-    return before, schema_of(url.removeprefix("sqlite:///"))
+    return before, read_schema_version(url.removeprefix("sqlite:///"))
 
 
 def is_postgres(url: str) -> bool:
-    return url.startswith(_POSTGRES)
+    return url.startswith(_POSTGRES_SCHEMES)
 
 
-def public(url: str) -> str:
+def redact_password(url: str) -> str:
     """An engine's URL without its password."""
     password = urlsplit(url).password
     return url.replace(f":{password}@", ":…@", 1) if password else url

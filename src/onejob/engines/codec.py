@@ -14,6 +14,9 @@ _FIELDS: dict[Kind, tuple[type[Any], tuple[str, ...]]] = {
     kind: (cls, tuple(field.name for field in fields(cls))) for cls, kind in KINDS.items()
 }
 
+# The name of the table that holds each kind of fact.
+TABLES = {kind: kind.name.lower() for kind in Kind} | {Kind.USAGE: "tally"}
+
 Convert = Callable[[Any], Any]
 
 
@@ -21,18 +24,18 @@ def columns(kind: Kind) -> tuple[str, ...]:
     return _FIELDS[kind][1]
 
 
-def fold_u64(value: int) -> int:
+def u64_to_signed(value: int) -> int:
     """An unsigned 64-bit value as the signed integer of the same bits."""
     if not 0 <= value < 2**64:
         raise OverflowError(f"{value} is not an unsigned 64-bit integer")
     return value if value <= _SIGNED_MAX else value - 2**64
 
 
-def unfold_u64(value: int) -> int:
+def u64_from_signed(value: int) -> int:
     return value if value >= 0 else value + 2**64
 
 
-def row_of(fact: Fact) -> Sequence[Any]:
+def fact_to_row(fact: Fact) -> Sequence[Any]:
     row = astuple(fact)
     converts = _TO_ROW[type(fact)]
     if not converts:
@@ -45,14 +48,14 @@ def row_of(fact: Fact) -> Sequence[Any]:
 
 def check_storable(fact: Fact) -> None:
     """Refuse what no store can hold: integers beyond 64 bits, texts that have no UTF-8 form."""
-    for value in row_of(fact):
+    for value in fact_to_row(fact):
         if isinstance(value, str):
             value.encode()
         elif isinstance(value, int) and not -_SIGNED_MAX - 1 <= value <= _SIGNED_MAX:
             raise OverflowError(f"{value} does not fit 64 bits")
 
 
-def fact_of(kind: Kind, row: Sequence[Any]) -> Any:
+def fact_from_row(kind: Kind, row: Sequence[Any]) -> Any:
     cls, _ = _FIELDS[kind]
     values = list(row)
     try:
@@ -68,7 +71,7 @@ def fact_of(kind: Kind, row: Sequence[Any]) -> Any:
 
 def _conversions(hint: Any) -> tuple[Convert | None, Convert | None]:
     if hint is U64:
-        return fold_u64, unfold_u64
+        return u64_to_signed, u64_from_signed
     if isinstance(hint, type) and issubclass(hint, Enum):
         return None, hint._value2member_map_.__getitem__
     if hint in (bytes, str, int):

@@ -9,37 +9,37 @@ from onejob.core.step import Command
 from onejob.core.submission import Submit
 
 
-class Waiting(NamedTuple):
+class InFlightCaller(NamedTuple):
     """A caller of a flight; the first of them is the one that asked."""
 
     submit: Submit
     reply: "asyncio.Future[AnyReply]"
-    since: float
+    arrived_at: float
 
 
-class Landing:
+class Completion:
     """Where an answer lands: it is noted, then given to whoever asked.
 
     One object instead of a function with its cells: there is one for every question on its way, and each is looked at
     whenever garbage is collected.
     """
 
-    __slots__ = ("command", "note", "reply", "sent")
+    __slots__ = ("command", "on_reply", "reply", "sent_at")
 
     def __init__(
         self,
-        note: Callable[[Any, AnyReply | Exception, float], None],
+        on_reply: Callable[[Any, AnyReply | Exception, float], None],
         command: Command[Any],
         reply: "asyncio.Future[AnyReply]",
-        sent: float,
+        sent_at: float,
     ) -> None:
-        self.note = note
+        self.on_reply = on_reply
         self.command = command
         self.reply = reply
-        self.sent = sent
+        self.sent_at = sent_at
 
     def __call__(self, result: AnyReply | Exception) -> None:
-        self.note(self.command, result, self.sent)
+        self.on_reply(self.command, result, self.sent_at)
         if self.reply.done():
             return
         if isinstance(result, Exception):
@@ -48,7 +48,9 @@ class Landing:
             self.reply.set_result(result)
 
 
-def shared_of(result: AnyReply | Exception, leader: Waiting, follower: Waiting) -> Created | Replayed | None:
+def shareable_reply(
+    result: AnyReply | Exception, leader: InFlightCaller, follower: InFlightCaller
+) -> Created | Replayed | None:
     """What a follower may be told: created and replayed, nothing else."""
     if not isinstance(result, (Created, Replayed)):
         return None
@@ -60,6 +62,6 @@ def shared_of(result: AnyReply | Exception, leader: Waiting, follower: Waiting) 
     return Replayed(result.job, result.expires_at, result.at)
 
 
-def is_wrapped(result: AnyReply | Exception) -> TypeGuard[Replayed]:
+def is_replay_without_job(result: AnyReply | Exception) -> TypeGuard[Replayed]:
     """Whether it is the settled answer of a key without a job."""
-    return isinstance(result, Replayed) and result.job is None and not result.foreign_id
+    return isinstance(result, Replayed) and result.job is None and not result.external_id

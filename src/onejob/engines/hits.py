@@ -2,21 +2,21 @@
 
 from onejob.core.upkeep import CountHits
 
-HITS_MAX = 10_000
+HIT_RECORDS_MAX = 10_000
 
 
-class Hits:
+class HitCounter:
     """What was counted of each record since it was last written down; of no more records than so many."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, _Counted] = {}
+        self._by_record: dict[bytes, _RecordHits] = {}
 
     def count(self, tenant: str, record_id: bytes, *, conflict: bool) -> None:
-        known = self._known.get(record_id)
+        known = self._by_record.get(record_id)
         if known is None:
-            if len(self._known) >= HITS_MAX:
+            if len(self._by_record) >= HIT_RECORDS_MAX:
                 return
-            known = self._known[record_id] = _Counted(tenant)
+            known = self._by_record[record_id] = _RecordHits(tenant)
         if conflict:
             known.conflicts += 1
         else:
@@ -25,16 +25,16 @@ class Hits:
     def take(self, *record_ids: bytes) -> list[CountHits]:
         """What was counted since the last call, of these records or of all."""
         if record_ids:
-            taken = {id: self._known.pop(id) for id in record_ids if id in self._known}
+            taken = {id: self._by_record.pop(id) for id in record_ids if id in self._by_record}
         else:
-            taken, self._known = self._known, {}
+            taken, self._by_record = self._by_record, {}
         return [
             CountHits(tenant=one.tenant, record_id=id, hits=one.hits, conflicts=one.conflicts)
             for id, one in taken.items()
         ]
 
 
-class _Counted:
+class _RecordHits:
     __slots__ = ("conflicts", "hits", "tenant")
 
     def __init__(self, tenant: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Lane:
+class WorkerThread:
     """Runs calls one after another, in order, off the loop. Cancelling a caller does not stop its call."""
 
     def __init__(self, name: str) -> None:
@@ -25,9 +25,9 @@ class Lane:
             try:
                 result = work(*args)
             except BaseException as error:  # noqa: BLE001 - it is handed to the caller, whatever it is
-                _post(loop, _fail, future, error)
+                _call_in_loop(loop, _set_exception, future, error)
             else:
-                _post(loop, _finish, future, result)
+                _call_in_loop(loop, _set_result, future, result)
 
         self._calls.put(run)
         return future
@@ -41,17 +41,17 @@ class Lane:
             call()
 
 
-def _post(loop: asyncio.AbstractEventLoop, work: Callable[..., None], *args: Any) -> None:
+def _call_in_loop(loop: asyncio.AbstractEventLoop, work: Callable[..., None], *args: Any) -> None:
     # A loop that was closed meanwhile has nobody left to tell.
     if not loop.is_closed():
         loop.call_soon_threadsafe(work, *args)
 
 
-def _finish(future: "asyncio.Future[T]", result: T) -> None:
+def _set_result(future: "asyncio.Future[T]", result: T) -> None:
     if not future.done():
         future.set_result(result)
 
 
-def _fail(future: "asyncio.Future[T]", error: BaseException) -> None:
+def _set_exception(future: "asyncio.Future[T]", error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)

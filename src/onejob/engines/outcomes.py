@@ -5,24 +5,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from onejob.core.receipt import (
-    AlreadyCommitted,
-    Committed,
     Conflict,
     Created,
-    Held,
     InProgress,
+    KeyHeld,
     Refused,
     Rejected,
     Replayed,
+    SequenceAlreadyCommitted,
+    SequenceCommitted,
 )
 
 TENANTS_MAX = 10_000
 
-WORDS: Mapping[type[Any], str] = {
+OUTCOME_NAMES: Mapping[type[Any], str] = {
     Created: "created",
-    Committed: "created",
-    AlreadyCommitted: "replayed",
-    Held: "reserved",
+    SequenceCommitted: "created",
+    SequenceAlreadyCommitted: "replayed",
+    KeyHeld: "reserved",
     Replayed: "replayed",
     InProgress: "in_progress",
     Conflict: "conflict",
@@ -31,31 +31,31 @@ WORDS: Mapping[type[Any], str] = {
 }
 
 
-class Outcomes:
+class OutcomeCounter:
     """By word. Of tenants, those that came first leave when there are too many; then they count from zero."""
 
     def __init__(self) -> None:
         self._tenants: dict[str, dict[str, int]] = {}
-        self._left: Counter[str] = Counter()  # of tenants that have left
+        self._evicted: Counter[str] = Counter()  # of tenants that have left
 
-    def count(self, tenant: str, word: str) -> None:
+    def count(self, tenant: str, outcome: str) -> None:
         own = self._tenants.get(tenant)
         if own is None:
-            own = self._join(tenant)
-        own[word] = own.get(word, 0) + 1
+            own = self._add_tenant(tenant)
+        own[outcome] = own.get(outcome, 0) + 1
 
-    def of(self, tenant: str) -> Mapping[str, int]:
+    def for_tenant(self, tenant: str) -> Mapping[str, int]:
         return self._tenants.get(tenant, {})
 
     def total(self) -> Mapping[str, int]:
         """Added up when asked for, so that counting costs one look."""
-        total = Counter(self._left)
+        total = Counter(self._evicted)
         for own in self._tenants.values():
             total.update(own)
         return total
 
-    def _join(self, tenant: str) -> dict[str, int]:
+    def _add_tenant(self, tenant: str) -> dict[str, int]:
         if len(self._tenants) >= TENANTS_MAX:
-            self._left.update(self._tenants.pop(next(iter(self._tenants))))
+            self._evicted.update(self._tenants.pop(next(iter(self._tenants))))
         self._tenants[tenant] = {}
         return self._tenants[tenant]

@@ -7,7 +7,7 @@ from onejob.core.receipt import AnyReply
 from onejob.engine import Unavailable, Unknown
 
 
-async def each(replies: Sequence["asyncio.Future[AnyReply]"]) -> list[AnyReply | BaseException]:
+async def collect_results(replies: Sequence["asyncio.Future[AnyReply]"]) -> list[AnyReply | BaseException]:
     """Every reply or its failure; cheaper than gather, and a cancelled caller leaves none unlooked at."""
     results: list[AnyReply | BaseException] = []
     try:
@@ -23,7 +23,7 @@ async def each(replies: Sequence["asyncio.Future[AnyReply]"]) -> list[AnyReply |
     return results
 
 
-def all_or_failure(results: Sequence[AnyReply | BaseException]) -> list[AnyReply]:
+def replies_or_raise(results: Sequence[AnyReply | BaseException]) -> list[AnyReply]:
     """The replies; or, where one failed, the one failure that is true of all of them together."""
     failures = [result for result in results if isinstance(result, BaseException)]
     if not failures:

@@ -9,23 +9,23 @@ from .problems import Problem
 from .wire import ErrorOut, ProblemOut
 
 Header = tuple[bytes, bytes]
-Allowed = Callable[[], Awaitable[bool]]
+AuthorizationCheck = Callable[[], Awaitable[bool]]
 
 _encode = json.Encoder().encode
-JSON = (b"content-type", b"application/json")
-_PROBLEM = (b"content-type", b"application/problem+json")
+JSON_CONTENT_TYPE = (b"content-type", b"application/json")
+_PROBLEM_CONTENT_TYPE = (b"content-type", b"application/problem+json")
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     status: int
     body: bytes
     headers: tuple[Header, ...]
     stream: AsyncGenerator[bytes, None] | None = None  # instead of the body
-    lines: bytes = b""  # the headers as they are sent, where they are kept
-    allowed: Allowed | None = None  # of a stream: whether the client may still have it
+    encoded_headers: bytes = b""  # the headers as they are sent, where they are kept
+    still_authorized: AuthorizationCheck | None = None  # of a stream: whether the client may still have it
 
 
-def header_lines(headers: Iterable[Header]) -> bytes:
+def encode_headers(headers: Iterable[Header]) -> bytes:
     """Headers as they are sent."""
     lines = [b"%b: %b\r\n" % header for header in headers]
     joined = b"".join(lines)
@@ -35,29 +35,29 @@ def header_lines(headers: Iterable[Header]) -> bytes:
     return joined
 
 
-def answer(status: int, body: Any, *headers: Header) -> Answer:
-    return Answer(status, _encode(body), (JSON, *headers))
+def json_response(status: int, body: Any, *headers: Header) -> Response:
+    return Response(status, _encode(body), (JSON_CONTENT_TYPE, *headers))
 
 
-def text(status: int, body: bytes, kind: bytes, *headers: Header) -> Answer:
-    return Answer(status, body, ((b"content-type", kind), *headers))
+def raw_response(status: int, body: bytes, media_type: bytes, *headers: Header) -> Response:
+    return Response(status, body, ((b"content-type", media_type), *headers))
 
 
-def error_out(found: Problem) -> ErrorOut:
-    return ErrorOut(found.code, found.message, found.retry_after is not None, dict(found.details))
+def error_out(problem: Problem) -> ErrorOut:
+    return ErrorOut(problem.code, problem.message, problem.retry_after is not None, dict(problem.details))
 
 
-def refusal(found: Problem, request_id: str) -> Answer:
+def problem_response(problem: Problem, request_id: str) -> Response:
     """`Retry-After` is there exactly when the same request may be sent again."""
     body = ProblemOut(
-        f"urn:onejob:problem:{found.code}",
-        found.title,
-        found.status,
-        found.message,
+        f"urn:onejob:problem:{problem.code}",
+        problem.title,
+        problem.status,
+        problem.message,
         request_id,
-        error_out(found),
+        error_out(problem),
     )
-    headers = [_PROBLEM]
-    if found.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % found.retry_after))
-    return Answer(found.status, _encode(body), tuple(headers))
+    headers = [_PROBLEM_CONTENT_TYPE]
+    if problem.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % problem.retry_after))
+    return Response(problem.status, _encode(body), tuple(headers))

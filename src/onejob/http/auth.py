@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onejob.core.actor import Actor
-from onejob.core.credential import PREFIX
+from onejob.core.credential import API_KEY_PREFIX
 from onejob.core.identity import checked_name
 from onejob.core.invalid import Invalid
-from onejob.core.roles import Act, Role, may
-from onejob.core.step import Warrant
-from onejob.credentials import ApiKeys, Verified
+from onejob.core.roles import Permission, Role, has_permission
+from onejob.core.step import Precondition
+from onejob.credentials import ApiKeys, VerifiedKey
 from onejob.intake import Caller
 from onejob.ledger import Ledger
 
@@ -26,23 +26,23 @@ from .problems import Unauthorized
 from .request import Credential, Scope
 
 TOKEN_CHARS_MAX = 8192
-KNOWN_MAX = 1024
+CACHED_CREDENTIALS_MAX = 1024
 KEY_FILE_BYTES_MAX = 65_536
 RSA_BITS_MIN = 2048
 # A shared secret has at least the bytes of the digest (RFC 7518, 3.2).
 SECRET_BYTES_MIN = {"HS256": 32, "HS384": 48, "HS512": 64}
-WITH_PUBLIC_KEY = frozenset(
+PUBLIC_KEY_ALGORITHMS = frozenset(
     f"{family}{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)
 ) | {"EdDSA"}
 
-_ROLES = {role.value: role for role in Role}
+_ROLE_BY_NAME = {role.value: role for role in Role}
 
 
-class Presumed(NamedTuple):
+class OptimisticAuth(NamedTuple):
     """Who asks, if the warrant still stands: whoever acts on it hands the warrant to what decides."""
 
     credential: Credential
-    warrant: Warrant
+    precondition: Precondition
 
 
 class Authenticator:
@@ -50,46 +50,46 @@ class Authenticator:
 
     def __init__(self, ledger: Ledger, config: ServiceConfig) -> None:
         self._keys = ApiKeys(ledger)
-        self._tokens = Tokens(config.jwt) if config.jwt is not None else None
+        self._jwt_verifier = JwtVerifier(config.jwt) if config.jwt is not None else None
         self._owns_keys = config.key_owner == "user"
         # By a digest of the header: no secret stands in memory.
-        self._known: dict[bytes, tuple[Verified, Credential]] = {}
+        self._cached_credentials: dict[bytes, tuple[VerifiedKey, Credential]] = {}
 
     @property
-    def waits(self) -> bool:
+    def reads_are_asynchronous(self) -> bool:
         """Whether a look at a credential takes longer than the blink of an eye."""
-        return not self._keys.are_at_hand
+        return not self._keys.reads_are_synchronous
 
-    def presumed(self, scope: Scope, act: Act) -> Presumed | None:
+    def authenticate_optimistically(self, scope: Scope, act: Permission) -> OptimisticAuth | None:
         """A credential that was known lately and might do this, not looked at again."""
-        header = _carrier(scope["headers"])
-        known = None if header is None else self._known.get(_digest(header))
+        header = _credential_header(scope["headers"])
+        known = None if header is None else self._cached_credentials.get(_digest(header))
         if known is None or not known[1].may(act):
             return None
-        return Presumed(known[1], known[0].warrant)
+        return OptimisticAuth(known[1], known[0].precondition)
 
     async def __call__(self, scope: Scope) -> Credential:
-        header = _carrier(scope["headers"])
+        header = _credential_header(scope["headers"])
         if header is None:
-            raise unknown()
+            raise unauthorized_error()
         digest = _digest(header)
-        known = self._known.get(digest)
-        if known is not None and await self._keys.still(known[0]):
+        known = self._cached_credentials.get(digest)
+        if known is not None and await self._keys.is_still_valid(known[0]):
             return known[1]
-        text = _presented(*header)
+        text = _credential_text(*header)
         if not text or len(text) > TOKEN_CHARS_MAX:
-            raise unknown()
-        if self._tokens is not None and not text.startswith(PREFIX):
-            return self._tokens.credential(text, owns_keys=self._owns_keys)
-        return await self._of_key(text, digest)
+            raise unauthorized_error()
+        if self._jwt_verifier is not None and not text.startswith(API_KEY_PREFIX):
+            return self._jwt_verifier.verify(text, owns_keys=self._owns_keys)
+        return await self._verify_api_key(text, digest)
 
-    async def _of_key(self, text: str, digest: bytes) -> Credential:
-        self._known.pop(digest, None)
+    async def _verify_api_key(self, text: str, digest: bytes) -> Credential:
+        self._cached_credentials.pop(digest, None)
         found = await self._keys.verify(text)
         if found is None:
-            raise unknown()
+            raise unauthorized_error()
         key = found.key
-        credential = credential_of(
+        credential = build_credential(
             found.tenant,
             key.user or key.name,
             Actor.client(key.name),
@@ -97,20 +97,20 @@ class Authenticator:
             name=key.name,
             owns_keys=self._owns_keys,
         )
-        if len(self._known) >= KNOWN_MAX:
-            self._known.clear()
-        self._known[digest] = found, credential
+        if len(self._cached_credentials) >= CACHED_CREDENTIALS_MAX:
+            self._cached_credentials.clear()
+        self._cached_credentials[digest] = found, credential
         return credential
 
 
-class Tokens:
+class JwtVerifier:
     """Checks bearer tokens by the algorithms and the one key that the settings name."""
 
     def __init__(self, config: JwtConfig) -> None:
         import jwt
 
         self._config = config
-        self._key: Any = _key_of(config)
+        self._key: Any = _load_verification_key(config)
         self._options: dict[str, Any] = {
             "require": ["exp", "sub"],
             "verify_aud": config.audience is not None,
@@ -120,17 +120,17 @@ class Tokens:
         self._decode: Any = jwt.decode
         self._error = jwt.PyJWTError
 
-    def credential(self, token: str, *, owns_keys: bool) -> Credential:
-        claims = self._claims(token)
+    def verify(self, token: str, *, owns_keys: bool) -> Credential:
+        claims = self._decode_claims(token)
         try:
             tenant = checked_name("tenant", claims[self._config.tenant_claim])
             user = checked_name("user", claims["sub"])
         except (KeyError, Invalid):
-            raise unknown() from None
-        roles = _known_roles(claims.get(self._config.roles_claim))
-        return credential_of(tenant, user, Actor.user(user), roles, name=user, owns_keys=owns_keys)
+            raise unauthorized_error() from None
+        roles = _parse_roles(claims.get(self._config.roles_claim))
+        return build_credential(tenant, user, Actor.user(user), roles, name=user, owns_keys=owns_keys)
 
-    def _claims(self, token: str) -> dict[str, Any]:
+    def _decode_claims(self, token: str) -> dict[str, Any]:
         config = self._config
         try:
             claims: dict[str, Any] = self._decode(
@@ -143,7 +143,7 @@ class Tokens:
             )
         # Whatever a stranger's text makes the parser stumble over, it is no token.
         except (self._error, ValueError, TypeError, OverflowError, RecursionError):
-            raise unknown() from None
+            raise unauthorized_error() from None
         return claims
 
 
@@ -151,11 +151,11 @@ def _digest(header: Header) -> bytes:
     return sha256(b"%b:%b" % header).digest()
 
 
-def unknown() -> Unauthorized:
+def unauthorized_error() -> Unauthorized:
     return Unauthorized("send `Authorization: Bearer …` with an API key or a token that is valid here")
 
 
-def _carrier(headers: Iterable[Header]) -> Header | None:
+def _credential_header(headers: Iterable[Header]) -> Header | None:
     """The header with the credential; two of them are a mistake that must not be guessed at."""
     found = [pair for pair in headers if pair[0] in (b"authorization", b"x-api-key")]
     if len(found) > 1:
@@ -165,34 +165,34 @@ def _carrier(headers: Iterable[Header]) -> Header | None:
     return found[0] if found else None
 
 
-def _presented(name: bytes, value: bytes) -> str | None:
+def _credential_text(name: bytes, value: bytes) -> str | None:
     text = value.decode("latin-1").strip(" \t")
     if name == b"x-api-key":
-        return text if text.startswith(PREFIX) else None
+        return text if text.startswith(API_KEY_PREFIX) else None
     scheme, _, rest = text.partition(" ")
     return rest.lstrip(" ") if scheme.lower() == "bearer" else None
 
 
-def credential_of(
+def build_credential(
     tenant: str, user: str, actor: Actor, roles: frozenset[Role], *, name: str, owns_keys: bool
 ) -> Credential:
     """Where each user has its own keys, only who oversees them sees those of others, and their jobs."""
-    oversees = not owns_keys or may(roles, Act.OVERSEE)
+    oversees = not owns_keys or has_permission(roles, Permission.OVERSEE)
     return Credential(Caller(tenant, user, str(actor), owns_keys, oversees), roles, name)
 
 
-def _known_roles(claim: Any) -> frozenset[Role]:
+def _parse_roles(claim: Any) -> frozenset[Role]:
     """A list of words, or one text with spaces between; a word that is no role of ours gives nothing."""
     words = claim.split() if isinstance(claim, str) else claim
     if not isinstance(words, list):
         return frozenset()
-    return frozenset(_ROLES[word] for word in words if isinstance(word, str) and word in _ROLES)
+    return frozenset(_ROLE_BY_NAME[word] for word in words if isinstance(word, str) and word in _ROLE_BY_NAME)
 
 
-def _key_of(config: JwtConfig) -> Any:
+def _load_verification_key(config: JwtConfig) -> Any:
     """The key of the configured algorithms; what cannot be meant stops the start."""
     names = set(config.algorithms)
-    if not names or not (names <= SECRET_BYTES_MIN.keys() or names <= WITH_PUBLIC_KEY):
+    if not names or not (names <= SECRET_BYTES_MIN.keys() or names <= PUBLIC_KEY_ALGORITHMS):
         raise Invalid(
             "jwt.algorithms",
             "jwt.algorithms are HS256, HS384, HS512 with a secret, or RS…, PS…, ES… and EdDSA with a public key;"
@@ -201,12 +201,12 @@ def _key_of(config: JwtConfig) -> Any:
     if (config.secret is None) == (config.public_key_file is None):
         raise Invalid("jwt", "bearer tokens need either jwt.secret or jwt.public_key_file; set one of them")
     if config.secret is not None:
-        return _shared_secret(config.secret, names)
+        return _checked_secret(config.secret, names)
     assert config.public_key_file is not None
-    return _public_key(config.public_key_file, names)
+    return _load_public_key(config.public_key_file, names)
 
 
-def _shared_secret(secret: str, names: set[str]) -> bytes:
+def _checked_secret(secret: str, names: set[str]) -> bytes:
     if not names <= SECRET_BYTES_MIN.keys():
         raise Invalid("jwt.secret", "jwt.secret is for HS… algorithms; set jwt.public_key_file instead")
     least = max(SECRET_BYTES_MIN[name] for name in names)
@@ -216,12 +216,12 @@ def _shared_secret(secret: str, names: set[str]) -> bytes:
     return key
 
 
-def _public_key(file: str, names: set[str]) -> Any:
+def _load_public_key(file: str, names: set[str]) -> Any:
     import jwt
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    if not names <= WITH_PUBLIC_KEY:
+    if not names <= PUBLIC_KEY_ALGORITHMS:
         raise Invalid("jwt.public_key_file", "HS… algorithms take jwt.secret; set it instead of the file")
     try:
         data = Path(file).read_bytes()[:KEY_FILE_BYTES_MAX]

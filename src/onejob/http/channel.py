@@ -10,67 +10,67 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec import Struct, msgpack
 
 from .config import ServiceConfig
-from .sums import Counted
+from .sums import StatsSnapshot
 
 MESSAGE_BYTES_MAX: Final = 1 << 26
 _LENGTH_BYTES: Final = 4
 
 
-class Brief(Struct, frozen=True, tag=True):
+class WorkerConfig(Struct, frozen=True, tag=True):
     """The first message to a worker: who it is, and what it has inherited."""
 
     config: ServiceConfig
     number: int  # from 1
     workers: int
-    since: float  # on the monotonic clock: when the service started
-    listeners: tuple[int, ...]
-    rates: int | None
+    started_at: float  # on the monotonic clock: when the service started
+    listener_fds: tuple[int, ...]
+    rates_fd: int | None
 
 
-class Gather(Struct, frozen=True, tag=True):
+class StatsRequest(Struct, frozen=True, tag=True):
     """Report now, also what these tenants have."""
 
     round: int
     tenants: tuple[str, ...]
 
 
-class Told(Struct, frozen=True, tag=True):
+class TotalsReply(Struct, frozen=True, tag=True):
     """What a worker asked for."""
 
-    counted: Counted
+    stats: StatsSnapshot
 
 
-class Stand(Struct, frozen=True, tag=True):
+class TakeOverListeners(Struct, frozen=True, tag=True):
     """Accept also from these listeners, whose own workers are away; from no others any more."""
 
-    listeners: tuple[int, ...]
+    listener_indexes: tuple[int, ...]
 
 
-class Leave(Struct, frozen=True, tag=True):
+class Shutdown(Struct, frozen=True, tag=True):
     at_once: bool
 
 
-class Ready(Struct, frozen=True, tag=True):
+class WorkerReady(Struct, frozen=True, tag=True):
     pass
 
 
-class Leaving(Struct, frozen=True, tag=True):
+class WorkerDraining(Struct, frozen=True, tag=True):
     """The worker accepts nothing any more."""
 
 
-class Report(Struct, frozen=True, tag=True):
+class StatsReport(Struct, frozen=True, tag=True):
     round: int  # 0: nobody asked
-    counted: Counted
+    stats: StatsSnapshot
 
 
-class Ask(Struct, frozen=True, tag=True):
+class TotalsRequest(Struct, frozen=True, tag=True):
     """A worker wants to know what all of them counted, also for these tenants. It asks again when it was told."""
 
     tenants: tuple[str, ...]
 
 
-ToWorker = Brief | Gather | Told | Stand | Leave
-ToSupervisor = Ready | Leaving | Report | Ask
+ToWorker = WorkerConfig | StatsRequest | TotalsReply | TakeOverListeners | Shutdown
+ToSupervisor = WorkerReady | WorkerDraining | StatsReport | TotalsRequest
 
 R = TypeVar("R")
 _encode = msgpack.Encoder().encode
@@ -79,17 +79,19 @@ _encode = msgpack.Encoder().encode
 class Channel(Generic[R]):
     """One end, on which messages of these kinds are received."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kinds: Any) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, message_types: Any
+    ) -> None:
         self._reader = reader
         self._writer = writer
-        self._decode = msgpack.Decoder(kinds).decode
+        self._decode = msgpack.Decoder(message_types).decode
 
     @classmethod
-    async def of(cls, end: socket.socket, kinds: Any) -> "Channel[R]":
-        return cls(*await asyncio.open_unix_connection(sock=end), kinds)
+    async def from_socket(cls, sock: socket.socket, message_types: Any) -> "Channel[R]":
+        return cls(*await asyncio.open_unix_connection(sock=sock), message_types)
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Nothing waits to be read by the other side; what can be said later is said only then."""
         return not self._writer.transport.get_write_buffer_size()
 

@@ -9,15 +9,23 @@ from collections.abc import Callable, Sequence
 
 from onejob.clock import SystemClock
 
-from .channel import Brief, Channel, Leave, Leaving, Ready, Stand, ToSupervisor
+from .channel import (
+    Channel,
+    Shutdown,
+    TakeOverListeners,
+    ToSupervisor,
+    WorkerConfig,
+    WorkerDraining,
+    WorkerReady,
+)
 
-SILENT_SECONDS = 4.0  # without a word, although there is one every second: others stand in
-LAST_SECONDS = 5.0  # between the last word of a worker and its end
+UNRESPONSIVE_SECONDS = 4.0  # without a word, although there is one every second: others stand in
+EXIT_SECONDS_MAX = 5.0  # between the last word of a worker and its end
 
 _monotonic = SystemClock().monotonic
 
 
-class Child:
+class ChildProcess:
     """Made by `start`; lives until `ended` returns."""
 
     def __init__(
@@ -27,21 +35,25 @@ class Child:
         self.channel = channel
         self.ready = False
         self._process = process
-        self._leaving = False
-        self._standing: tuple[int, ...] = ()
-        self._started = self._heard = _monotonic()
+        self._draining = False
+        self._taken_over: tuple[int, ...] = ()
+        self._started_at = self._last_message_at = _monotonic()
 
     @classmethod
-    async def start(cls, command: Sequence[str], brief: Brief) -> "Child":
+    async def start(cls, command: Sequence[str], worker_config: WorkerConfig) -> "ChildProcess":
         ours, theirs = socket.socketpair()
-        channel: Channel[ToSupervisor] = await Channel.of(ours, ToSupervisor)
+        channel: Channel[ToSupervisor] = await Channel.from_socket(ours, ToSupervisor)
         try:
             with theirs:
-                passed = [theirs.fileno(), *brief.listeners, *([] if brief.rates is None else [brief.rates])]
+                passed = [
+                    theirs.fileno(),
+                    *worker_config.listener_fds,
+                    *([] if worker_config.rates_fd is None else [worker_config.rates_fd]),
+                ]
                 process = await asyncio.create_subprocess_exec(
                     *command,
                     str(theirs.fileno()),
-                    f"worker={brief.number}",  # for people who look at the list of processes
+                    f"worker={worker_config.number}",  # for people who look at the list of processes
                     pass_fds=passed,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,
@@ -49,51 +61,53 @@ class Child:
         except OSError:
             await channel.close()
             raise
-        channel.send(brief)
-        return cls(brief.number, process, channel)
+        channel.send(worker_config)
+        return cls(worker_config.number, process, channel)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     @property
-    def present(self) -> bool:
+    def is_accepting(self) -> bool:
         """It accepts connections, as far as one can know."""
-        return self.ready and not self._leaving and _monotonic() - self._heard < SILENT_SECONDS
+        return (
+            self.ready and not self._draining and _monotonic() - self._last_message_at < UNRESPONSIVE_SECONDS
+        )
 
     @property
-    def lived(self) -> float:
-        return _monotonic() - self._started
+    def uptime_seconds(self) -> float:
+        return _monotonic() - self._started_at
 
     @property
-    def end(self) -> str:
+    def exit_description(self) -> str:
         """In words, how it ended."""
         code = self._process.returncode
         if code is not None and code < 0:
             return f"was ended by {signal.Signals(-code).name}"
         return f"ended with code {code}"
 
-    async def ended(self, hear: Callable[["Child", ToSupervisor], None]) -> None:
+    async def wait_for_exit(self, on_message: Callable[["ChildProcess", ToSupervisor], None]) -> None:
         """Hear all it says until it has ended; what it said last is heard as well."""
-        listening = asyncio.create_task(self._listen(hear))
+        listening = asyncio.create_task(self._read_messages(on_message))
         ending = asyncio.create_task(self._process.wait())
         # Whichever comes first, the other is a matter of moments.
         await asyncio.wait((listening, ending), return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait((listening, ending), timeout=LAST_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
+        await asyncio.wait((listening, ending), timeout=EXIT_SECONDS_MAX, return_when=asyncio.FIRST_EXCEPTION)
         self.kill()
         await ending
         await self.channel.close()
         if not listening.cancel():
             listening.result()
 
-    def stand(self, listeners: tuple[int, ...]) -> None:
-        if listeners != self._standing:
-            self._standing = listeners
-            self.channel.send(Stand(listeners))
+    def take_over_listeners(self, listener_indexes: tuple[int, ...]) -> None:
+        if listener_indexes != self._taken_over:
+            self._taken_over = listener_indexes
+            self.channel.send(TakeOverListeners(listener_indexes))
 
-    def leave(self, *, at_once: bool) -> None:
+    def shut_down(self, *, at_once: bool) -> None:
         if self.ready:
-            self.channel.send(Leave(at_once))
+            self.channel.send(Shutdown(at_once))
         else:  # it serves nobody yet
             self.kill()
 
@@ -101,12 +115,12 @@ class Child:
         if self._process.returncode is None:
             self._process.kill()
 
-    async def _listen(self, hear: Callable[["Child", ToSupervisor], None]) -> None:
+    async def _read_messages(self, on_message: Callable[["ChildProcess", ToSupervisor], None]) -> None:
         while (message := await self.channel.receive()) is not None:
-            self._heard = _monotonic()
-            self.ready |= isinstance(message, Ready)
-            self._leaving |= isinstance(message, Leaving)
-            hear(self, message)
+            self._last_message_at = _monotonic()
+            self.ready |= isinstance(message, WorkerReady)
+            self._draining |= isinstance(message, WorkerDraining)
+            on_message(self, message)
 
 
 def worker_command() -> list[str]:

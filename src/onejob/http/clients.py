@@ -8,41 +8,50 @@ from msgspec.structs import fields
 from onejob.core.client_views import SequenceReceipt
 from onejob.core.invalid import Invalid
 from onejob.core.key import checked_key
-from onejob.core.roles import Act
+from onejob.core.roles import Permission
 from onejob.intake import Submission
 from onejob.sequences import SequencedSubmission
 
-from .answers import Answer, Header, answer
-from .jobs import QUOTA_ERRORS, seconds, submission_of
+from .answers import Header, Response, json_response
+from .jobs import QUOTA_ERRORS, build_submission, to_timedelta
 from .request import Request
 from .routes import Parameter, Route
-from .sequence_wire import ClientStateOut, ItemBody, SequenceBody, SequenceOut, sequence_out, state_out
+from .sequence_wire import (
+    ClientStateOut,
+    SequenceBody,
+    SequenceItemBody,
+    SequenceOut,
+    client_state_out,
+    sequence_out,
+)
 from .shapes import SCOPE
 from .wire import SubmitBody
 
 INTEGRAL_MAX = 2**53
-_OF_THE_JOB = tuple(field.name for field in fields(ItemBody))
+_JOB_FIELDS = tuple(field.name for field in fields(SequenceItemBody))
 
 
-async def submit(request: Request) -> Answer:
+async def submit_sequence(request: Request) -> Response:
     header = request.key()
     request.query()
-    body = await request.decoded(SequenceBody)
-    receipt = await request.ledger.send_sequence(said(request.path[0], body, header))
-    return _answered(receipt, request.id)
+    body = await request.decode_body(SequenceBody)
+    receipt = await request.ledger.submit_sequence_prepared(
+        build_sequenced_submission(request.path_params[0], body, header)
+    )
+    return _sequence_response(receipt, request.id)
 
 
-async def state(request: Request) -> Answer:
+async def get_client_state(request: Request) -> Response:
     scope = request.query("scope").get("scope")
     if scope is None:
         raise Invalid("scope", "say in which scope the client counts: ?scope=")
     # Whoever may let keys be forgotten looks after all clients; anybody else sees the own ones.
-    any_owner = request.credential.may(Act.FORGET)
-    found = await request.ledger.get_client_state(request.path[0], scope=scope, any_owner=any_owner)
-    return answer(200, state_out(found, request.id))
+    any_owner = request.credential.may(Permission.FORGET)
+    found = await request.ledger.get_client_state(request.path_params[0], scope=scope, any_owner=any_owner)
+    return json_response(200, client_state_out(found, request.id))
 
 
-def said(client_id: str, body: SequenceBody, header: str | None) -> SequencedSubmission:
+def build_sequenced_submission(client_id: str, body: SequenceBody, header: str | None) -> SequencedSubmission:
     """What a body says; the key may stand in the header, and where it stands twice it is the same."""
     key = header if body.idempotency_key is UNSET else body.idempotency_key
     if key is None:
@@ -52,15 +61,15 @@ def said(client_id: str, body: SequenceBody, header: str | None) -> SequencedSub
     ttl = body.idempotency_ttl_seconds
     return SequencedSubmission(
         client_id=client_id,
-        sequence=_whole(body.sequence),
+        sequence=_to_integer(body.sequence),
         idempotency_key=key,
         scope=body.scope,
-        jobs=_jobs(body),
-        idempotency_ttl=None if ttl is UNSET else seconds("idempotencyTtlSeconds", ttl),
+        jobs=_build_jobs(body),
+        idempotency_ttl=None if ttl is UNSET else to_timedelta("idempotencyTtlSeconds", ttl),
     )
 
 
-def _answered(receipt: SequenceReceipt, request_id: str) -> Answer:
+def _sequence_response(receipt: SequenceReceipt, request_id: str) -> Response:
     told = sequence_out(receipt, request_id)
     headers: list[Header] = []
     if told.job is not None:
@@ -69,31 +78,35 @@ def _answered(receipt: SequenceReceipt, request_id: str) -> Answer:
         headers.append((b"idempotent-replayed", b"true"))
     if told.expires_at is not None:
         headers.append((b"idempotency-expires", told.expires_at.isoformat().encode()))
-    return answer(202 if receipt.committed else 200, told, *headers)
+    return json_response(202 if receipt.committed else 200, told, *headers)
 
 
-def _jobs(body: SequenceBody) -> list[Submission]:
-    own = _given(body)
+def _build_jobs(body: SequenceBody) -> list[Submission]:
+    own = _given_job_fields(body)
     if (body.jobs is UNSET) == ("type" not in own) or (body.jobs is not UNSET and own):
         raise Invalid("jobs", "send the type, input and options of one job, or jobs with each its own")
-    return [_job(own)] if body.jobs is UNSET else [_job(_given(item)) for item in body.jobs]
+    return (
+        [_build_job(own)]
+        if body.jobs is UNSET
+        else [_build_job(_given_job_fields(item)) for item in body.jobs]
+    )
 
 
-def _given(body: SequenceBody | ItemBody) -> dict[str, Any]:
-    found = {name: getattr(body, name) for name in _OF_THE_JOB}
+def _given_job_fields(body: SequenceBody | SequenceItemBody) -> dict[str, Any]:
+    found = {name: getattr(body, name) for name in _JOB_FIELDS}
     return {name: value for name, value in found.items() if value is not UNSET}
 
 
-def _job(given: dict[str, Any]) -> Submission:
+def _build_job(job_fields: dict[str, Any]) -> Submission:
     try:
-        return submission_of(SubmitBody(**given), None)
+        return build_submission(SubmitBody(**job_fields), None)
     except Invalid:
         raise
     except ValueError as error:
         raise Invalid("jobs", f"a job cannot be taken: {error}") from error
 
 
-def _whole(number: float) -> int:
+def _to_integer(number: float) -> int:
     """In JSON 3.0 is the whole number 3; beyond what a double counts one by one it is not said which."""
     if isinstance(number, float) and number.is_integer() and abs(number) <= INTEGRAL_MAX:
         return int(number)
@@ -104,21 +117,21 @@ ROUTES = (
     Route(
         "POST",
         "/api/clients/{client_id}/jobs",
-        submit,
-        Act.SUBMIT,
+        submit_sequence,
+        Permission.SUBMIT,
         "Send the next number of a client's sequence: one job, or a batch, all or nothing",
         SequenceBody,
         SequenceOut,
         202,
         takes_key=True,
         errors=("SEQUENCE_GAP", *QUOTA_ERRORS),
-        again=200,
+        repeat_status=200,
     ),
     Route(
         "GET",
         "/api/clients/{client_id}/state",
-        state,
-        Act.READ,
+        get_client_state,
+        Permission.READ,
         "Tell how far a client's sequence is; 0 if it never came",
         None,
         ClientStateOut,

@@ -10,9 +10,9 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from onejob.core.receipt import Caution, Limit, Outcome
-from onejob.core.roles import Act
-from onejob.core.views import Receipt, Reservation
+from onejob.core.receipt import LimitName, LimitWarning, Outcome
+from onejob.core.roles import Permission
+from onejob.core.views import HeldKey, Receipt
 from onejob.errors import (
     Invalid,
     LeaseLost,
@@ -27,28 +27,28 @@ from onejob.ids import Ids
 from onejob.intake import Submission
 from onejob.ledger import Ledger
 
-from .answers import Answer, answer
+from .answers import Response, json_response
 from .cloud_wire import (
+    CLOUD_STATUS_BY_STATE,
     PROVIDER_CHARS_MAX,
-    STATUS_OF,
     CloudBody,
     CloudOut,
     CloudStatus,
-    Members,
+    RawMembers,
+    build_cloud_submission,
     checked_provider,
-    submission_of,
 )
 from .config import ServiceConfig
-from .hooks import Hook, checked, loaded
-from .preparing import UPLOADED, NotPrepared, Preparations
-from .problems import presented
-from .request import Request, TooLarge
+from .hooks import Hook, checked_hook, load_hooks
+from .preparing import UPLOADED_RECEIPT, NotPrepared, Preparations
+from .problems import to_public_problem
+from .request import BodyTooLarge, Request
 from .routes import Parameter, Route
 
 # Of a key that the server drew itself: nobody else knows it, so that it need not outlive its lease for long.
-DRAWN_WINDOW = timedelta(minutes=1)
-ROUNDS_MAX = 3
-WINNER_SECONDS = 0.02  # in which a winner on this server, who was told in the same moment, has begun
+GENERATED_KEY_TTL = timedelta(minutes=1)
+ACQUIRE_ATTEMPTS_MAX = 3
+WINNER_START_SECONDS = 0.02  # in which a winner on this server, who was told in the same moment, has begun
 
 _PROVIDER = Parameter(
     "provider",
@@ -58,13 +58,13 @@ _PROVIDER = Parameter(
 )
 
 
-class Cloud:
+class CloudEndpoints:
     def __init__(
         self, config: ServiceConfig, hooks: Mapping[str, Hook], preparations: Preparations, ids: Ids
     ) -> None:
         self._config = config
-        given = {name: checked(f"prepare[{name!r}]", hook) for name, hook in hooks.items()}
-        self._hooks = loaded(config.providers) | given
+        given = {name: checked_hook(f"prepare[{name!r}]", hook) for name, hook in hooks.items()}
+        self._hooks = load_hooks(config.providers) | given
         self._preparations = preparations
         self._ids = ids
 
@@ -75,7 +75,7 @@ class Cloud:
                 "POST",
                 "/api/cloud/jobs/submit",
                 self.submit,
-                Act.SUBMIT,
+                Permission.SUBMIT,
                 summary,
                 CloudBody,
                 CloudOut,
@@ -84,41 +84,43 @@ class Cloud:
             ),
         )
 
-    async def submit(self, request: Request) -> Answer:
+    async def submit(self, request: Request) -> Response:
         try:
-            told = await self._submitted(request)
-        except TooLarge:
+            told = await self._submit(request)
+        except BodyTooLarge:
             message = f"a body has at most {request.limits.body_bytes_max} bytes; send less"
             told = CloudOut(False, error=message)
         except OnejobError as error:
-            told = CloudOut(False, error=_message(error))
-        return answer(200, told)
+            told = CloudOut(False, error=_error_message(error))
+        return json_response(200, told)
 
-    async def _submitted(self, request: Request) -> CloudOut:
-        provider = self._known(checked_provider(request.query("provider").get("provider")))
-        submission = submission_of(provider, await request.decoded(Members), request.key())
+    async def _submit(self, request: Request) -> CloudOut:
+        provider = self._require_known_provider(checked_provider(request.query("provider").get("provider")))
+        submission = build_cloud_submission(provider, await request.decode_body(RawMembers), request.key())
         ledger = request.ledger
         try:
             if hook := self._hooks.get(provider):
-                return await self._prepared(ledger, hook, provider, submission)
-            receipt = await ledger.send(submission)
-            return _told(receipt, receipt.warnings)
+                return await self._submit_with_hook(ledger, hook, provider, submission)
+            receipt = await ledger.submit_prepared(submission)
+            return _receipt_out(receipt, receipt.warnings)
         except SubmissionInProgress as held:
-            return await _being_prepared(ledger, held.job_id)
+            return await _report_in_progress(ledger, held.job_id)
 
-    async def _prepared(self, ledger: Ledger, hook: Hook, provider: str, submission: Submission) -> CloudOut:
+    async def _submit_with_hook(
+        self, ledger: Ledger, hook: Hook, provider: str, submission: Submission
+    ) -> CloudOut:
         """The key, the job and its slot are taken first: whoever asks during the preparation finds them."""
-        named = self._named(submission)
+        named = self._with_key(submission)
         seconds = asyncio.get_running_loop().time
         until = seconds() + self._config.preparation_wait_seconds
         try:
-            held = await self._taken(ledger, named, until)
+            held = await self._acquire_key(ledger, named, until)
             if isinstance(held, Receipt):
-                return _told(held)
+                return _receipt_out(held)
             left = until - seconds()
-            receipt = await self._preparations.done(ledger, hook, provider, named, held, seconds=left)
+            receipt = await self._preparations.prepare(ledger, hook, provider, named, held, seconds=left)
         except LeaseLost:
-            return await _overtaken(ledger, named)
+            return await _report_taken_over(ledger, named)
         except Unknown as error:
             if submission.idempotency_key is not None:
                 raise
@@ -127,47 +129,47 @@ class Cloud:
             )
             raise MayBeDone(message) from error
         if receipt is None:
-            hit, warnings = held.taken_over, _warnings(held.warnings)
+            hit, warnings = held.taken_over, _split_warnings(held.warnings)
             return CloudOut(True, held.job_id, CloudStatus.UPLOADING, False, hit, None, *warnings)
-        return _told(replace(receipt, taken_over=held.taken_over), held.warnings)
+        return _receipt_out(replace(receipt, taken_over=held.taken_over), held.warnings)
 
-    async def _taken(self, ledger: Ledger, submission: Submission, until: float) -> Reservation | Receipt:
+    async def _acquire_key(self, ledger: Ledger, submission: Submission, until: float) -> HeldKey | Receipt:
         """Take the key, from a holder that is gone if need be. To say `uploading` of a dead one would lose the job."""
-        for _ in range(ROUNDS_MAX):
-            if why := self._preparations.closed_to_new:
-                return await self._found(ledger, submission, why)
+        for _ in range(ACQUIRE_ATTEMPTS_MAX):
+            if why := self._preparations.refusal_reason:
+                return await self._find_receipt(ledger, submission, why)
             try:
-                with self._preparations.entering():
+                with self._preparations.starting():
                     return await ledger.reserve(submission, wait=False)
             except SubmissionInProgress as other:
-                await asyncio.sleep(WINNER_SECONDS)
+                await asyncio.sleep(WINNER_START_SECONDS)
                 if other.job_id in self._preparations:
                     raise
                 left = until - asyncio.get_running_loop().time()
-                watch = ledger.holder_lives(submission, seconds=left)
-                if await self._preparations.unless_leaving(watch):
+                watch = ledger.is_holder_alive(submission, seconds=left)
+                if await self._preparations.wait_unless_stopping(watch):
                     raise
         raise NotPrepared("others hold this key one after the other; repeat with the same key")
 
-    async def _found(self, ledger: Ledger, submission: Submission, why: str) -> Receipt:
+    async def _find_receipt(self, ledger: Ledger, submission: Submission, reason: str) -> Receipt:
         """What the key says by itself, when nothing can be done for it here."""
-        found = await ledger.foresee(submission)
+        found = await ledger.dry_run_prepared(submission)
         if found.outcome is Outcome.REPLAYED:
             return found
         key = submission.idempotency_key
         if found.outcome is Outcome.IN_PROGRESS and key is not None and found.job_id in self._preparations:
             raise SubmissionInProgress(key=key, job_id=found.job_id, retry_after=1)
-        raise NotPrepared(why)
+        raise NotPrepared(reason)
 
-    def _named(self, submission: Submission) -> Submission:
+    def _with_key(self, submission: Submission) -> Submission:
         """Only a key can be held: a submission without one is given one, so that every one of them is new."""
         if submission.idempotency_key is not None:
             return submission
         return replace(
-            submission, idempotency_key=f"drawn-{self._ids.holder().hex()}", idempotency_ttl=DRAWN_WINDOW
+            submission, idempotency_key=f"drawn-{self._ids.holder().hex()}", idempotency_ttl=GENERATED_KEY_TTL
         )
 
-    def _known(self, provider: str) -> str:
+    def _require_known_provider(self, provider: str) -> str:
         if (
             self._config.providers_closed
             and provider not in self._config.providers
@@ -177,47 +179,47 @@ class Cloud:
         return provider
 
 
-async def _being_prepared(ledger: Ledger, job_id: str) -> CloudOut:
+async def _report_in_progress(ledger: Ledger, job_id: str) -> CloudOut:
     """Somebody is at it. Its job is looked at all the same, for it may have been cancelled since."""
     try:
         state = (await ledger.job(job_id)).state
     except NotFound:
         return CloudOut(True, job_id, CloudStatus.UPLOADING, idempotent_hit=True)
-    return CloudOut(True, job_id, STATUS_OF[state], idempotent_hit=True)
+    return CloudOut(True, job_id, CLOUD_STATUS_BY_STATE[state], idempotent_hit=True)
 
 
-async def _overtaken(ledger: Ledger, submission: Submission) -> CloudOut:
+async def _report_taken_over(ledger: Ledger, submission: Submission) -> CloudOut:
     """Another server took the key while this one stood still: what the key says now is the answer."""
-    found = await ledger.foresee(submission)
+    found = await ledger.dry_run_prepared(submission)
     if found.outcome is Outcome.REPLAYED:
-        return _told(found)
+        return _receipt_out(found)
     if found.outcome is Outcome.IN_PROGRESS:
-        return await _being_prepared(ledger, found.job_id)
+        return await _report_in_progress(ledger, found.job_id)
     raise NotPrepared("another server took this over, and has given it up; repeat with the same key")
 
 
-def _told(receipt: Receipt, cautions: tuple[Caution, ...] = ()) -> CloudOut:
+def _receipt_out(receipt: Receipt, warnings: tuple[LimitWarning, ...] = ()) -> CloudOut:
     return CloudOut(
         True,
         receipt.job_id,
         # Of a foreign job nobody here knows more than that it was made.
-        CloudStatus.PENDING if receipt.head is None else STATUS_OF[receipt.head.state],
-        receipt.receipt == UPLOADED,
+        CloudStatus.PENDING if receipt.job_row is None else CLOUD_STATUS_BY_STATE[receipt.job_row.state],
+        receipt.receipt == UPLOADED_RECEIPT,
         receipt.outcome is Outcome.REPLAYED or receipt.taken_over,
         None,
-        *_warnings(cautions),
+        *_split_warnings(warnings),
     )
 
 
-def _warnings(cautions: tuple[Caution, ...]) -> tuple[list[str], str | None]:
+def _split_warnings(warnings: tuple[LimitWarning, ...]) -> tuple[list[str], str | None]:
     """What is near a limit: of jobs, and of money."""
-    money = [one.message for one in cautions if one.limit is Limit.COST]
-    return [one.message for one in cautions if one.limit is not Limit.COST], "; ".join(money) or None
+    money = [one.message for one in warnings if one.limit is LimitName.COST]
+    return [one.message for one in warnings if one.limit is not LimitName.COST], "; ".join(money) or None
 
 
-def _message(error: OnejobError) -> str:
+def _error_message(error: OnejobError) -> str:
     if isinstance(error, (NotPrepared, SubmissionError)):  # said to whoever submits, and to nobody else
         return str(error)
     if isinstance(error, Invalid):
         return str(error)  # this contract has the names that Python has
-    return presented(error, mismatch_status=409).message
+    return to_public_problem(error, mismatch_status=409).message

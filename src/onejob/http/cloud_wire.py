@@ -8,19 +8,19 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw, Struct, json
 
-from onejob.core.actor import UNFIT
+from onejob.core.actor import FORBIDDEN_CHARACTERS
 from onejob.core.invalid import Invalid
-from onejob.core.malformed import why
+from onejob.core.malformed import explain_decode_error
 from onejob.core.states import JobState
 from onejob.intake import LABELS_BYTES_MAX, Submission
-from onejob.key_header import one_key
+from onejob.key_header import resolve_key
 
-from .shapes import Key, micro_steps
+from .shapes import Key, round_to_micro
 
 PROVIDER_CHARS_MAX = 80
 HOURS_MAX = 365 * 24
 
-Members = dict[str, Raw]
+RawMembers = dict[str, Raw]
 
 
 class CloudStatus(StrEnum):
@@ -33,7 +33,7 @@ class CloudStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-STATUS_OF = {
+CLOUD_STATUS_BY_STATE = {
     JobState.PREPARING: CloudStatus.UPLOADING,
     JobState.SCHEDULED: CloudStatus.QUEUED,
     JobState.PENDING: CloudStatus.PENDING,
@@ -70,51 +70,53 @@ class CloudOut(Struct, frozen=True):
     cost_limit_warning: str | None = None
 
 
-_KNOWN = {field.name: field.type for field in msgspec.structs.fields(CloudBody)}
-_ASKED_FOR = ("config", "config_name_to_load")  # what makes two submissions the same
-_LABELS = ("tracker_run_name",)
-_IGNORED = ("actor",)  # who acts is found out by the server
+_MEMBER_TYPES = {field.name: field.type for field in msgspec.structs.fields(CloudBody)}
+_INPUT_MEMBERS = ("config", "config_name_to_load")  # what makes two submissions the same
+_LABEL_MEMBERS = ("tracker_run_name",)
+_IGNORED_MEMBERS = ("actor",)  # who acts is found out by the server
 
 
 def checked_provider(name: str | None) -> str:
-    if name is None or not 1 <= len(name) <= PROVIDER_CHARS_MAX or UNFIT.search(name):
+    if name is None or not 1 <= len(name) <= PROVIDER_CHARS_MAX or FORBIDDEN_CHARACTERS.search(name):
         raise Invalid("provider", f"?provider= is 1 to {PROVIDER_CHARS_MAX} printable characters; name one")
     return name
 
 
-def submission_of(provider: str, members: Members, key: str | None) -> Submission:
+def build_cloud_submission(provider: str, members: RawMembers, key: str | None) -> Submission:
     # A null says nothing: clients send one for whatever they leave out.
     members = {name: raw for name, raw in members.items() if bytes(raw) != b"null"}
-    body = CloudBody(**{name: _read(name, raw) for name, raw in members.items() if name in _KNOWN})
-    asked = {name: members[name] for name in _ASKED_FOR if name in members}
+    body = CloudBody(
+        **{name: _decode_member(name, raw) for name, raw in members.items() if name in _MEMBER_TYPES}
+    )
+    asked = {name: members[name] for name in _INPUT_MEMBERS if name in members}
     if not asked:
         raise Invalid("config", "there is no configuration; send config or config_name_to_load")
     hours = body.idempotency_ttl_hours
     return Submission(
         type=f"cloud.{provider}",
         input=Raw(json.encode(asked)),
-        idempotency_key=one_key(key, body.idempotency_key, "idempotency_key"),
-        idempotency_ttl=None if hours is None else _window(hours),
-        labels=_labels(members) or None,
-        estimated_cost=_steps(body.estimated_cost),
+        idempotency_key=resolve_key(key, body.idempotency_key, "idempotency_key"),
+        idempotency_ttl=None if hours is None else _parse_ttl_hours(hours),
+        labels=_collect_labels(members) or None,
+        estimated_cost=_round_cost(body.estimated_cost),
     )
 
 
-def _read(name: str, raw: Raw) -> Any:
+def _decode_member(name: str, raw: Raw) -> Any:
     if name == "config":
         return None  # it is handed on as it came
     try:
-        return json.decode(raw, type=_KNOWN[name])
+        return json.decode(raw, type=_MEMBER_TYPES[name])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Invalid(name, f"{name} cannot be taken: {why(bytes(raw), error)}") from error
+        raise Invalid(name, f"{name} cannot be taken: {explain_decode_error(bytes(raw), error)}") from error
 
 
-def _labels(members: Mapping[str, Raw]) -> dict[str, str]:
+def _collect_labels(members: Mapping[str, Raw]) -> dict[str, str]:
     """Every member that the contract does not know; what is no text stands there as JSON."""
     kept = {
-        name: _text(bytes(raw))
+        name: _to_text(bytes(raw))
         for name, raw in members.items()
-        if name in _LABELS or (name not in _KNOWN and name not in _IGNORED)
+        if name in _LABEL_MEMBERS or (name not in _MEMBER_TYPES and name not in _IGNORED_MEMBERS)
     }
     if len(json.encode(kept)) > LABELS_BYTES_MAX:
         names = ", ".join(sorted(kept))[:200]
@@ -126,15 +128,15 @@ def _labels(members: Mapping[str, Raw]) -> dict[str, str]:
     return kept
 
 
-def _text(raw: bytes) -> str:
+def _to_text(raw: bytes) -> str:
     return json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode()
 
 
-def _steps(cost: float | str | None) -> float | str | None:
-    return micro_steps(cost) if isinstance(cost, float) else cost
+def _round_cost(cost: float | str | None) -> float | str | None:
+    return round_to_micro(cost) if isinstance(cost, float) else cost
 
 
-def _window(hours: float) -> timedelta:
+def _parse_ttl_hours(hours: float) -> timedelta:
     if not 0 < hours <= HOURS_MAX:
         raise Invalid(
             "idempotency_ttl_hours",

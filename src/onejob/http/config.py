@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.invalid import Invalid
-from onejob.engines import shared
+from onejob.engines import is_multi_process
 from onejob.opening import URL_DEFAULT
 
 # What may stand around an input: every other member at its longest, however it is escaped.
@@ -131,7 +131,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             )
         if self.workers != "auto" and not 1 <= self.workers <= WORKERS_MAX:
             raise Invalid("workers", f"workers is a number from 1 to {WORKERS_MAX}, or auto; choose one")
-        if self.workers not in (1, "auto") and not shared(self.engine):
+        if self.workers not in (1, "auto") and not is_multi_process(self.engine):
             raise Invalid(
                 "workers",
                 f"{self.engine} lives in one process; leave workers at 1, or choose an engine that processes share, "

@@ -18,18 +18,18 @@ from .config import ServiceConfig
 from .problems import Unauthorized
 from .request import LOCAL, Credential, Receive, Scope, Send
 
-PREFLIGHT_SECONDS = 600
-METHODS = b"GET, POST, PUT, DELETE"
-ADMITTED = b"Idempotency-Key, Authorization, Content-Type, X-Api-Key"
-EXPOSED = b"Idempotent-Replayed, Idempotency-Expires, Location, Retry-After, X-Request-Id"
+PREFLIGHT_MAX_AGE_SECONDS = 600
+ALLOWED_METHODS = b"GET, POST, PUT, DELETE"
+ALLOWED_HEADERS = b"Idempotency-Key, Authorization, Content-Type, X-Api-Key"
+EXPOSED_HEADERS = b"Idempotent-Replayed, Idempotency-Expires, Location, Retry-After, X-Request-Id"
 
 _ORIGIN = re.compile(r"https?://[^\s/?#@,*]+", re.IGNORECASE)
-_VARY: Header = (b"vary", b"Origin")
+_VARY_HEADER: Header = (b"vary", b"Origin")
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class Cors:
+class CorsMiddleware:
     """An application in front of an application. No cookies and the like: credentials are in headers here."""
 
     def __init__(self, app: Application, origins: tuple[str, ...]) -> None:
@@ -41,26 +41,31 @@ class Cors:
             await self._app(scope, receive, send)
             return
         asked = dict(scope["headers"])
-        admitted = self._admitted(asked.get(b"origin"))
+        admitted = self._allow_origin_headers(asked.get(b"origin"))
         if admitted and scope["method"] == "OPTIONS" and b"access-control-request-method" in asked:
-            await send({"type": "http.response.start", "status": 204, "headers": [*admitted, *_PREFLIGHT]})
+            await send(
+                {"type": "http.response.start", "status": 204, "headers": [*admitted, *_PREFLIGHT_HEADERS]}
+            )
             await send({"type": "http.response.body", "body": b""})
             return
 
         async def present(message: Scope) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], _VARY, *admitted]
+                message["headers"] = [*message["headers"], _VARY_HEADER, *admitted]
             await send(message)
 
         await self._app(scope, receive, present)
 
-    def _admitted(self, origin: bytes | None) -> tuple[Header, ...]:
+    def _allow_origin_headers(self, origin: bytes | None) -> tuple[Header, ...]:
         if origin is None:
             return ()
         if b"*" in self._origins:
-            return _ADMITTED_ALL
+            return _ALLOW_ANY_ORIGIN_HEADERS
         if origin in self._origins:
-            return ((b"access-control-allow-origin", origin), (b"access-control-expose-headers", EXPOSED))
+            return (
+                (b"access-control-allow-origin", origin),
+                (b"access-control-expose-headers", EXPOSED_HEADERS),
+            )
         return ()
 
 
@@ -75,7 +80,7 @@ def checked_origins(origins: tuple[str, ...]) -> frozenset[bytes]:
     return frozenset(origin.lower().encode() for origin in origins)
 
 
-def from_this_machine(config: ServiceConfig) -> Callable[[Scope], Awaitable[Credential]]:
+def loopback_authenticator(config: ServiceConfig) -> Callable[[Scope], Awaitable[Credential]]:
     """Everybody is let in who is on this machine, and whom no page of another site has sent."""
     origins = checked_origins(config.cors_origins)
     local = replace(LOCAL, caller=replace(LOCAL.caller, owns_keys=config.key_owner == "user"))
@@ -87,7 +92,7 @@ def from_this_machine(config: ServiceConfig) -> Callable[[Scope], Awaitable[Cred
                 host = value
             elif name == b"origin":
                 origin = value
-        if host and not _is_here(host):
+        if host and not _is_loopback_host(host):
             raise Unauthorized(
                 "without authentication this server answers only to localhost and loopback addresses; "
                 "ask it by one of these, or set up authentication"
@@ -102,7 +107,7 @@ def from_this_machine(config: ServiceConfig) -> Callable[[Scope], Awaitable[Cred
     return credential
 
 
-def loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     if host.lower() == "localhost":
         return True
     try:
@@ -112,18 +117,18 @@ def loopback(host: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _is_here(host: bytes) -> bool:
+def _is_loopback_host(host: bytes) -> bool:
     name = re.sub(r":[0-9]*$", "", host.decode("latin-1"))
-    return loopback(name.removeprefix("[").removesuffix("]"))
+    return is_loopback(name.removeprefix("[").removesuffix("]"))
 
 
-_ADMITTED_ALL: tuple[Header, ...] = (
+_ALLOW_ANY_ORIGIN_HEADERS: tuple[Header, ...] = (
     (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", EXPOSED),
+    (b"access-control-expose-headers", EXPOSED_HEADERS),
 )
-_PREFLIGHT: tuple[Header, ...] = (
-    _VARY,
-    (b"access-control-allow-methods", METHODS),
-    (b"access-control-allow-headers", ADMITTED),
-    (b"access-control-max-age", b"%d" % PREFLIGHT_SECONDS),
+_PREFLIGHT_HEADERS: tuple[Header, ...] = (
+    _VARY_HEADER,
+    (b"access-control-allow-methods", ALLOWED_METHODS),
+    (b"access-control-allow-headers", ALLOWED_HEADERS),
+    (b"access-control-max-age", b"%d" % PREFLIGHT_MAX_AGE_SECONDS),
 )

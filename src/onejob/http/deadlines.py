@@ -24,30 +24,30 @@ class Stage(Enum):
     IDLE = auto()  # a request
     HEAD = auto()
     BODY = auto()
-    ANSWER = auto()  # ours
-    PARTED = auto()  # the client, to read the last answer and go
+    RESPONSE = auto()  # ours
+    CLOSING = auto()  # the client, to read the last answer and go
 
 
-class Punctual(HttpToolsProtocol):
-    service: ClassVar[ServiceConfig] = ServiceConfig()
+class TimeoutProtocol(HttpToolsProtocol):
+    service_config: ClassVar[ServiceConfig] = ServiceConfig()
 
     stage = Stage.HEAD
     _deadline = _NEVER  # of the stage
     _write_deadline = _NEVER
     _timer: asyncio.TimerHandle | None = None
 
-    def enter(self, stage: Stage, seconds: float = _NEVER) -> None:
+    def enter_stage(self, stage: Stage, seconds: float = _NEVER) -> None:
         self.stage = stage
         self._deadline = _NEVER if seconds is _NEVER else self.loop.time() + seconds
 
-    def expire(self) -> None:
+    def on_stage_timeout(self) -> None:
         """The stage took too long."""
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         super().connection_made(transport)
-        self.enter(Stage.HEAD, self.service.head_seconds_max)
-        self._tick()
+        self.enter_stage(Stage.HEAD, self.service_config.head_seconds_max)
+        self._check_deadlines()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -56,21 +56,21 @@ class Punctual(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         # A client that does not read its answer is given as long as one that does not send its body.
-        self._write_deadline = self.loop.time() + self.service.body_seconds_max
+        self._write_deadline = self.loop.time() + self.service_config.body_seconds_max
         super().pause_writing()
 
     def resume_writing(self) -> None:
         self._write_deadline = _NEVER
         super().resume_writing()
 
-    def _tick(self) -> None:
+    def _check_deadlines(self) -> None:
         now = self.loop.time()
         if now >= self._write_deadline:
             self.transport.abort()
         elif now >= self._deadline:
             self._deadline = _NEVER
-            self.expire()
-        service = self.service
+            self.on_stage_timeout()
+        service = self.service_config
         shortest = min(service.head_seconds_max, service.body_seconds_max, service.idle_seconds_max)
         pause = min(shortest, LINGER_SECONDS) / TICKS_PER_DEADLINE
-        self._timer = self.loop.call_later(pause, self._tick)
+        self._timer = self.loop.call_later(pause, self._check_deadlines)

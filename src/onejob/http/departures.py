@@ -7,58 +7,58 @@ import asyncio
 import logging
 from typing import Any
 
-from .logs import trail
+from .logs import redacted_traceback
 
 log = logging.getLogger("onejob.http")
 
-HELD_BYTES_MAX = 16_384  # more than this leaves at once
+CORKED_BYTES_MAX = 16_384  # more than this leaves at once
 
 
-class Departures:
+class CorkedWrites:
     """The connections of one loop that have something to send."""
 
     def __init__(self) -> None:
-        self._waiting: list[Departing] = []
+        self._pending: list[CorkedTransport] = []
 
-    def add(self, one: "Departing") -> None:
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._leave)
-        self._waiting.append(one)
+    def add(self, transport: "CorkedTransport") -> None:
+        if not self._pending:
+            asyncio.get_running_loop().call_soon(self._flush_all)
+        self._pending.append(transport)
 
-    def _leave(self) -> None:
-        waiting, self._waiting = self._waiting, []
+    def _flush_all(self) -> None:
+        waiting, self._pending = self._pending, []
         for one in waiting:
             try:
                 one.flush()
             except Exception as error:  # noqa: BLE001 - one connection must not keep the answers of the others
-                log.warning("an answer could not be sent: %s", trail(error))
+                log.warning("an answer could not be sent: %s", redacted_traceback(error))
                 one.abort()
 
 
-class Departing(asyncio.Transport):
+class CorkedTransport(asyncio.Transport):
     """A transport that holds what is written until the turn ends, or until the order of things needs it out."""
 
-    __slots__ = ("_departures", "_ended", "_held", "_transport")
+    __slots__ = ("_buffer", "_corked_writes", "_eof_written", "_transport")
 
-    def __init__(self, transport: asyncio.Transport, departures: Departures) -> None:
+    def __init__(self, transport: asyncio.Transport, corked_writes: CorkedWrites) -> None:
         self._transport = transport
-        self._departures = departures
-        self._held = b""
-        self._ended = False
+        self._corked_writes = corked_writes
+        self._buffer = b""
+        self._eof_written = False
 
     def write(self, data: Any) -> None:
-        if self._ended:
+        if self._eof_written:
             return  # nobody would read it
-        if self._held:
-            self._held += data
+        if self._buffer:
+            self._buffer += data
         else:
-            self._held = data
-            self._departures.add(self)
-        if len(self._held) > HELD_BYTES_MAX:
+            self._buffer = data
+            self._corked_writes.add(self)
+        if len(self._buffer) > CORKED_BYTES_MAX:
             self.flush()
 
     def flush(self) -> None:
-        held, self._held = self._held, b""
+        held, self._buffer = self._buffer, b""
         if held and not self._transport.is_closing():
             self._transport.write(held)
 
@@ -73,7 +73,7 @@ class Departing(asyncio.Transport):
 
     def write_eof(self) -> None:
         self.flush()
-        self._ended = True
+        self._eof_written = True
         self._transport.write_eof()
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class Departing(asyncio.Transport):
         self._transport.close()
 
     def abort(self) -> None:
-        self._held = b""
+        self._buffer = b""
         self._transport.abort()
 
     def pause_reading(self) -> None:

@@ -13,26 +13,26 @@ from typing import NamedTuple
 from msgspec import Raw, json
 
 from onejob.clock import SystemClock
-from onejob.core.ids import parse_id
+from onejob.core.ids import parse_job_id
 from onejob.core.invalid import Invalid
-from onejob.core.moment import utc
-from onejob.core.roles import Act
-from onejob.core.states import ENDED, JobState
+from onejob.core.moment import to_utc
+from onejob.core.roles import Permission
+from onejob.core.states import ENDED_STATES, JobState
 from onejob.errors import NotFound
 from onejob.results import LogPage
-from onejob.tail import Tail, TooManyWatchers, Watched
+from onejob.tail import JobWatcher, TooManyWatchers, WatchedJob
 
-from .answers import Answer
+from .answers import Response
 from .problems import RateLimited
 from .request import Request
 from .routes import Parameter, Route
-from .wire import Body, EndOut, GapOut, event_out
-from .work_wire import LineOut, ProgressOut, StateOut
+from .wire import EventGapOut, ResponseBody, StreamEndOut, event_out
+from .work_wire import JobStateOut, LogLineOut, ProgressOut
 
 PING_SECONDS = 15.0
 # Then the client comes back by itself, perhaps to another process. Its credential is looked at before every piece.
 WATCH_SECONDS_MAX = 900.0
-COME_BACK_SECONDS = 10
+RETRY_AFTER_SECONDS = 10
 RECONNECT_MS = 1000
 CURSOR_MAX = 2**53
 
@@ -40,12 +40,12 @@ _HEADERS = (
     (b"content-type", b"text/event-stream"),
     (b"x-accel-buffering", b"no"),  # proxies must not wait for more
 )
-_ID = re.compile(r"[0-9]{1,16}(?:[.][0-9]{1,16})?")
+_EVENT_ID_PATTERN = re.compile(r"[0-9]{1,16}(?:[.][0-9]{1,16})?")
 _PING = b": ping\n\n"
 _encode = json.Encoder().encode
 
 
-class Seen(NamedTuple):
+class StreamPosition(NamedTuple):
     """How far a watcher is."""
 
     events: int = -1  # the index of the last one
@@ -59,107 +59,117 @@ class Seen(NamedTuple):
         return b"%d.%d" % (events, self.lines) if self.lines else b"%d" % events
 
 
-_NOTHING_SEEN = Seen()
+_STREAM_START = StreamPosition()
 
 
-async def events(request: Request) -> Answer:
+async def stream_events(request: Request) -> Response:
     asked = request.query("cursor")
-    job_id = parse_id(request.path[0])
+    job_id = parse_job_id(request.path_params[0])
     # A browser that comes back repeats its first query, and says in the header what it has seen since.
     last_seen = request.header(b"last-event-id")
     place = asked.get("cursor") if last_seen is None else last_seen
-    seen = _NOTHING_SEEN if place is None else _place(place)
+    seen = _STREAM_START if place is None else _parse_cursor(place)
     caller = request.credential.caller
     if not caller.oversees:
-        await request.ledger.job(request.path[0])  # whose job it is never changes
-    story = _story(request.ledger.tail, caller.tenant, job_id, seen)
+        await request.ledger.job(request.path_params[0])  # whose job it is never changes
+    story = _stream_job(request.ledger.job_watcher, caller.tenant, job_id, seen)
     try:
         something_left = await anext(story)
     except TooManyWatchers as error:
-        raise RateLimited(str(error), COME_BACK_SECONDS) from error
+        raise RateLimited(str(error), RETRY_AFTER_SECONDS) from error
     if last_seen is not None and not something_left:
         await story.aclose()
-        return Answer(204, b"", ())  # which tells a browser to stay away
-    return Answer(200, b"", _HEADERS, story)
+        return Response(204, b"", ())  # which tells a browser to stay away
+    return Response(200, b"", _HEADERS, story)
 
 
-async def _story(tail: Tail, tenant: str, job_id: bytes, seen: Seen) -> AsyncGenerator[bytes, None]:
+async def _stream_job(
+    watcher: JobWatcher, tenant: str, job_id: bytes, position: StreamPosition
+) -> AsyncGenerator[bytes, None]:
     """The pieces to send. The first is empty when there is nothing left to tell, and is not sent."""
-    async with tail.watching(tenant, job_id) as watched:
-        if seen.events > watched.last or seen.lines > watched.head.logs:
+    async with watcher.watch(tenant, job_id) as watched:
+        if position.events > watched.last_event_index or position.lines > watched.job_row.logs:
             raise NotFound("nothing so late has happened to this job; send the id of an event you saw")
-        yield b"" if watched.ended(seen.events, seen.lines) else _PING
+        yield b"" if watched.is_exhausted(position.events, position.lines) else _PING
         yield b"retry: %d\n\n" % RECONNECT_MS
-        async with aclosing(_told(tail, watched, seen)) as told:
+        async with aclosing(_stream_updates(watcher, watched, position)) as told:
             async for piece in told:
                 yield piece
 
 
-async def _told(tail: Tail, watched: Watched, seen: Seen) -> AsyncGenerator[bytes, None]:
+async def _stream_updates(
+    watcher: JobWatcher, watched_job: WatchedJob, position: StreamPosition
+) -> AsyncGenerator[bytes, None]:
     monotonic = SystemClock().monotonic
     until = monotonic() + WATCH_SECONDS_MAX
-    while not watched.closed and monotonic() < until:
-        news = watched.news
-        piece, seen = _since(watched, seen)
-        if watched.head.logs > seen.lines and not watched.gone:
-            page = await tail.lines(watched.head, seen.lines)
-            frames, seen = _lines(page, seen)
+    while not watched_job.closed and monotonic() < until:
+        news = watched_job.version
+        piece, position = _frames_since(watched_job, position)
+        if watched_job.job_row.logs > position.lines and not watched_job.deleted:
+            page = await watcher.load_log_lines(watched_job.job_row, position.lines)
+            frames, position = _log_frames(page, position)
             piece += frames
-        if watched.ended(seen.events, seen.lines):
-            yield piece + _frame("end", EndOut(None if watched.gone else watched.head.state))
+        if watched_job.is_exhausted(position.events, position.lines):
+            yield piece + _frame(
+                "end", StreamEndOut(None if watched_job.deleted else watched_job.job_row.state)
+            )
             return
         if piece:
             yield piece
-        elif not await watched.wait(news, PING_SECONDS):
+        elif not await watched_job.wait_for_change(news, PING_SECONDS):
             yield _PING
 
 
-def _since(watched: Watched, seen: Seen) -> tuple[bytes, Seen]:
+def _frames_since(watched_job: WatchedJob, position: StreamPosition) -> tuple[bytes, StreamPosition]:
     """Everything but log lines in one piece, and what was seen after it."""
     frames = []
-    for index, event in watched.since(seen.events):
-        if index > seen.events + 1:
-            before = seen._replace(events=index - 1)
-            frames.append(_frame("gap", GapOut(index - seen.events - 1), before))
-        seen = seen._replace(events=index)
-        frames.append(_frame(event.what, event_out(event), seen))
-    head = watched.head
+    for index, event in watched_job.events_after(position.events):
+        if index > position.events + 1:
+            before = position._replace(events=index - 1)
+            frames.append(_frame("gap", EventGapOut(index - position.events - 1), before))
+        position = position._replace(events=index)
+        frames.append(_frame(event.what, event_out(event), position))
+    head = watched_job.job_row
     now = (head.state, head.attempts)
     # Before the first attempt the events of the history say it all.
-    if now != seen.state and head.state not in ENDED and (head.attempts or seen.state[1]):
-        seen = seen._replace(state=now)
-        frames.append(_frame("state", StateOut(head.state, head.attempts, utc(head.changed_at)), seen))
-    if head.progress != seen.progress:
-        seen = seen._replace(progress=head.progress)
+    if now != position.state and head.state not in ENDED_STATES and (head.attempts or position.state[1]):
+        position = position._replace(state=now)
+        frames.append(
+            _frame("state", JobStateOut(head.state, head.attempts, to_utc(head.changed_at)), position)
+        )
+    if head.progress != position.progress:
+        position = position._replace(progress=head.progress)
         if head.progress:
-            frames.append(_frame("progress", ProgressOut(Raw(head.progress), utc(head.changed_at)), seen))
-    return b"".join(frames), seen
+            frames.append(
+                _frame("progress", ProgressOut(Raw(head.progress), to_utc(head.changed_at)), position)
+            )
+    return b"".join(frames), position
 
 
-def _lines(page: LogPage, seen: Seen) -> tuple[bytes, Seen]:
+def _log_frames(page: LogPage, position: StreamPosition) -> tuple[bytes, StreamPosition]:
     frames = []
     for index, line in enumerate(page.lines, start=page.offset):
-        seen = seen._replace(lines=index + 1)
-        frames.append(_frame("log", LineOut(index, line), seen))
+        position = position._replace(lines=index + 1)
+        frames.append(_frame("log", LogLineOut(index, line), position))
     # What is not kept any more will not come.
-    return b"".join(frames), seen._replace(lines=page.next)
+    return b"".join(frames), position._replace(lines=page.next)
 
 
-def _frame(what: str, data: Body, seen: Seen | None = None) -> bytes:
-    place = b"" if seen is None else b"id: %b\n" % seen.id
-    return b"%bevent: %b\ndata: %b\n\n" % (place, what.encode(), _encode(data))
+def _frame(event_type: str, data: ResponseBody, position: StreamPosition | None = None) -> bytes:
+    place = b"" if position is None else b"id: %b\n" % position.id
+    return b"%bevent: %b\ndata: %b\n\n" % (place, event_type.encode(), _encode(data))
 
 
-def _place(text: str) -> Seen:
+def _parse_cursor(text: str) -> StreamPosition:
     """From the id of an event: its index, and after a dot how many log lines were seen."""
-    if not _ID.fullmatch(text):
+    if not _EVENT_ID_PATTERN.fullmatch(text):
         raise Invalid(
             "cursor", "a cursor is the id of the last event that was seen; send it as it was received"
         )
     events, _, lines = text.partition(".")
     if max(int(events), int(lines or 0)) > CURSOR_MAX:
         raise Invalid("cursor", "there is no event so late; send the id of one that was seen")
-    return Seen(int(events), int(lines or 0))
+    return StreamPosition(int(events), int(lines or 0))
 
 
 _CURSOR = Parameter(
@@ -172,11 +182,11 @@ ROUTES = (
     Route(
         "GET",
         "/api/jobs/{id}/events",
-        events,
-        Act.READ,
+        stream_events,
+        Permission.READ,
         "Watch a job: its history, then what happens, as server-sent events until it has ended",
         query=(_CURSOR,),
         errors=("NOT_FOUND", "RATE_LIMITED"),
-        media="text/event-stream",
+        media_type="text/event-stream",
     ),
 )

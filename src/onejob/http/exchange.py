@@ -9,34 +9,34 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from onejob.ids import SystemIds
-from onejob.key_header import NAME as KEY_HEADER
+from onejob.key_header import HEADER_NAME as KEY_HEADER
 
-from .answers import Answer, Header, header_lines, refusal
-from .logs import trail
-from .problems import RETRY_AFTER_STORE, problem
+from .answers import Header, Response, encode_headers, problem_response
+from .logs import redacted_traceback
+from .problems import STORE_RETRY_AFTER_SECONDS, problem
 from .request import Scope
 
 log = logging.getLogger("onejob.http")
 
-_BODILESS = (204, 304)
+_BODILESS_STATUSES = (204, 304)
 
 
-class Exchange:
+class HttpExchange:
     """What uvicorn calls a cycle: `receive` and, by being called, `send` of an application."""
 
     more_body = True
     disconnected = False
     response_started = False
     response_complete = False
-    _bytes = 0  # of those pieces
-    _news = False  # something happened that nobody has received
+    _buffered_bytes = 0  # of those pieces
+    _has_event = False  # something happened that nobody has received
     _waiter: asyncio.Future[None] | None = None
-    _late = False
-    _heard_out = False  # the whole body was received
-    _hung_up = False  # the client sends no more
+    _body_timed_out = False
+    _body_received = False  # the whole body was received
+    _client_sent_eof = False  # the client sends no more
     _head = b""  # composed, and not yet written
-    _left: int | None = None  # bytes of the answer to come; None: it has no stated length
-    _stream: asyncio.Task[Any] | None = None
+    _body_bytes_left: int | None = None  # bytes of the answer to come; None: it has no stated length
+    _stream_task: asyncio.Task[Any] | None = None
     task: asyncio.Task[None] | None = None
 
     def __init__(
@@ -45,21 +45,21 @@ class Exchange:
         transport: asyncio.Transport,
         flow: FlowControl,
         *,
-        done: Callable[["Exchange"], None],
-        standing: Iterable[Header],
-        expects: bool,
+        on_complete: Callable[["HttpExchange"], None],
+        default_headers: Iterable[Header],
+        expects_continue: bool,
         keep_alive: bool,
-        read_on: Callable[[], None],
+        resume_reading: Callable[[], None],
     ) -> None:
         self.keep_alive = keep_alive
-        self._pieces: list[bytes] = []  # of the body, which nobody has received
+        self._chunks: list[bytes] = []  # of the body, which nobody has received
         self._scope = scope
         self._transport = transport
         self._flow = flow
-        self._done = done
-        self._standing = standing  # headers of every answer
-        self._expects = expects  # to be asked for the body
-        self._read_on = read_on
+        self._on_complete = on_complete
+        self._default_headers = default_headers  # headers of every answer
+        self._expects_continue = expects_continue  # to be asked for the body
+        self._resume_reading = resume_reading
 
     async def run(self, app: Any, tasks: set[asyncio.Task[None]]) -> None:
         """To the end; then its task leaves those that a server waits for when it stops."""
@@ -69,36 +69,36 @@ class Exchange:
                 log.error("an answer was left incomplete")
                 self._transport.close()
         except asyncio.CancelledError:
-            self._leave()
+            self._respond_shutting_down()
         except BaseException as error:
-            log.error("an answer could not be sent: %s", trail(error))
+            log.error("an answer could not be sent: %s", redacted_traceback(error))
             self._transport.close()
             if isinstance(error, (SystemExit, KeyboardInterrupt, GeneratorExit)):
                 raise
             # Of anything else there is nobody above to tell.
         finally:
-            self._done = _nothing
+            self._on_complete = _ignore_completion
             if self.task is not None:
                 tasks.discard(self.task)
 
     async def receive(self) -> Any:
-        if self._expects and not (self.disconnected or self._transport.is_closing()):
+        if self._expects_continue and not (self.disconnected or self._transport.is_closing()):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._expects = False
-        if not self._over():
+        self._expects_continue = False
+        if not self._is_over():
             # A complete request asks for no more bytes: whatever is piped behind it can wait for its answer.
-            if self.more_body or not self._news:
-                self._read_on()
-            if not self._news:
-                await self._wait()
-            self._news = False
-        if self._over():
+            if self.more_body or not self._has_event:
+                self._resume_reading()
+            if not self._has_event:
+                await self._wait_for_event()
+            self._has_event = False
+        if self._is_over():
             return {"type": "http.disconnect"}
-        if self._late:
+        if self._body_timed_out:
             raise TimeoutError
-        body = b"".join(self._pieces)
-        self._pieces, self._bytes = [], 0
-        self._heard_out = not self.more_body
+        body = b"".join(self._chunks)
+        self._chunks, self._buffered_bytes = [], 0
+        self._body_received = not self.more_body
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
     async def __call__(self, message: Any) -> None:
@@ -108,96 +108,102 @@ class Exchange:
             return
         if not self.response_started:
             headers = message["headers"]
-            self._begin(message["status"], header_lines(headers), _stated(headers))
+            self._start_response(message["status"], encode_headers(headers), _content_length(headers))
         elif not self.response_complete:
-            self._go_on(message.get("body", b""), more=message.get("more_body", False))
+            self._send_body(message.get("body", b""), more_body=message.get("more_body", False))
         else:
             raise RuntimeError("the answer is already complete")
 
-    async def give(self, given: Answer, request_id: str) -> None:
+    async def send_response(self, response: Response, request_id: str) -> None:
         """A whole answer without messages, as our own application gives it."""
         if self._flow.write_paused and not self.disconnected:
             await self._flow.drain()
         if self.disconnected:
             return
         assert not self.response_started
-        status, body = given.status, given.body
-        lines = given.lines or header_lines(given.headers)
+        status, body = response.status, response.body
+        lines = response.encoded_headers or encode_headers(response.headers)
         length = b"" if status == 204 else b"content-length: %d\r\n" % len(body)
         if self._scope["method"] == "HEAD":
             body = b""
         self.response_started = True
-        self._expects = False
-        parts = STATUS_LINE[status], _standing_lines(self._standing), lines, request_id.encode(), length
+        self._expects_continue = False
+        parts = (
+            STATUS_LINE[status],
+            _encode_default_headers(self._default_headers),
+            lines,
+            request_id.encode(),
+            length,
+        )
         head = b"%b%b%bcache-control: no-store\r\nx-request-id: %b\r\n%b" % parts
         self._transport.write(head + self._end_of_head() + body)
         self._complete()
 
-    def whole_body(self) -> bytes | None:
+    def buffered_body(self) -> bytes | None:
         """The body without messages, if all of it is here."""
-        if self.more_body or self._over() or self._late or self._heard_out:
+        if self.more_body or self._is_over() or self._body_timed_out or self._body_received:
             return None
-        self._expects = self._news = False
-        self._heard_out = True
-        pieces, self._pieces, self._bytes = self._pieces, [], 0
+        self._expects_continue = self._has_event = False
+        self._body_received = True
+        pieces, self._chunks, self._buffered_bytes = self._chunks, [], 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def take(self, piece: bytes) -> int:
+    def add_chunk(self, chunk: bytes) -> int:
         """A piece of the body came; returns how many bytes wait to be received."""
-        self._pieces.append(piece)
-        self._bytes += len(piece)
-        self.tell()
-        return self._bytes
+        self._chunks.append(chunk)
+        self._buffered_bytes += len(chunk)
+        self.notify()
+        return self._buffered_bytes
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Something happened: whoever waits to receive it goes on."""
-        self._news = True
+        self._has_event = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def overdue(self) -> None:
+    def time_out_body(self) -> None:
         """The body took too long."""
-        self._late = True
-        self.tell()
+        self._body_timed_out = True
+        self.notify()
 
-    def hang_up(self) -> None:
+    def mark_client_eof(self) -> None:
         """The client sends no more: one that waits for something to happen has most likely gone."""
-        self._hung_up = True
-        self.tell()
+        self._client_sent_eof = True
+        self.notify()
 
-    def abandon(self) -> None:
+    def mark_disconnected(self) -> None:
         """Nothing can be read from or said to the client any more."""
         self.disconnected = True
-        self.tell()
+        self.notify()
 
-    def end_stream(self) -> None:
+    def cancel_stream(self) -> None:
         """An answer without an end would hold up a server that wants to leave."""
-        if self._stream is not None:
-            self._stream.cancel()
+        if self._stream_task is not None:
+            self._stream_task.cancel()
 
-    def _over(self) -> bool:
-        waits = self._heard_out and not self.response_started
-        return self.disconnected or self.response_complete or (self._hung_up and waits)
+    def _is_over(self) -> bool:
+        waits = self._body_received and not self.response_started
+        return self.disconnected or self.response_complete or (self._client_sent_eof and waits)
 
-    async def _wait(self) -> None:
+    async def _wait_for_event(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
 
-    def _begin(self, status: int, lines: bytes, left: int | None) -> None:
+    def _start_response(self, status: int, encoded_headers: bytes, content_length: int | None) -> None:
         self.response_started = True
-        self._expects = False
-        if status in _BODILESS:
-            left = left or 0
-        if left is None:
-            self._stream = asyncio.current_task()
-            lines += b"transfer-encoding: chunked\r\n"
-        standing = _standing_lines(self._standing)
-        self._head = b"".join((STATUS_LINE[status], standing, lines, self._end_of_head()))
-        self._left = left
-        if left is None:
+        self._expects_continue = False
+        if status in _BODILESS_STATUSES:
+            content_length = content_length or 0
+        if content_length is None:
+            self._stream_task = asyncio.current_task()
+            encoded_headers += b"transfer-encoding: chunked\r\n"
+        standing = _encode_default_headers(self._default_headers)
+        self._head = b"".join((STATUS_LINE[status], standing, encoded_headers, self._end_of_head()))
+        self._body_bytes_left = content_length
+        if content_length is None:
             self._write(b"")
 
     def _end_of_head(self) -> bytes:
@@ -205,17 +211,17 @@ class Exchange:
             self.keep_alive = False  # the rest of the body would be taken for the next request
         return b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
 
-    def _go_on(self, body: bytes, *, more: bool) -> None:
+    def _send_body(self, body: bytes, *, more_body: bool) -> None:
         if self._scope["method"] == "HEAD":
-            body, self._left = b"", 0
-        elif self._left is None:
-            body = _chunk(body, last=not more)
+            body, self._body_bytes_left = b"", 0
+        elif self._body_bytes_left is None:
+            body = _chunk(body, last=not more_body)
         else:
-            self._left -= len(body)
-            if self._left < 0 or (self._left and not more):
+            self._body_bytes_left -= len(body)
+            if self._body_bytes_left < 0 or (self._body_bytes_left and not more_body):
                 raise RuntimeError("the answer has not the length that it states")
         self._write(body)
-        if not more:
+        if not more_body:
             self._complete()
 
     def _write(self, data: bytes) -> None:
@@ -225,10 +231,10 @@ class Exchange:
 
     def _complete(self) -> None:
         self.response_complete = True
-        self.tell()
-        self._done(self)
+        self.notify()
+        self._on_complete(self)
 
-    def _leave(self) -> None:
+    def _respond_shutting_down(self) -> None:
         """The server goes and cannot wait any longer: the caller hears so, and may repeat."""
         if self.disconnected or self.response_complete:
             return
@@ -236,55 +242,59 @@ class Exchange:
         if not self.response_started:
             self.response_started = True
             named = any(name == KEY_HEADER for name, _ in self._scope["headers"])
-            self._head = leaving(repeatable=named or self._scope["method"] in ("GET", "HEAD"))
+            self._head = encode_shutting_down_response(
+                repeatable=named or self._scope["method"] in ("GET", "HEAD")
+            )
             self._write(b"")
             self._complete()
-        elif self._left is None:
-            self._go_on(b"", more=False)
+        elif self._body_bytes_left is None:
+            self._send_body(b"", more_body=False)
         else:
             self._transport.close()
 
 
-class _Known:
+class _DefaultHeadersCache:
     """The headers of every answer, which change once in a second, as they are sent."""
 
     headers: Iterable[Header] = ()
-    lines = b""
+    encoded = b""
 
 
-def _standing_lines(headers: Iterable[Header]) -> bytes:
-    if headers is not _Known.headers:
-        _Known.headers, _Known.lines = headers, header_lines(headers)
-    return _Known.lines
+def _encode_default_headers(headers: Iterable[Header]) -> bytes:
+    if headers is not _DefaultHeadersCache.headers:
+        _DefaultHeadersCache.headers, _DefaultHeadersCache.encoded = headers, encode_headers(headers)
+    return _DefaultHeadersCache.encoded
 
 
-def leaving(*, repeatable: bool) -> bytes:
+def encode_shutting_down_response(*, repeatable: bool) -> bytes:
     request_id = SystemIds().request_id()
     if repeatable:
         found = problem(
-            "SERVICE_UNAVAILABLE", "this server is being stopped; repeat with the same key", RETRY_AFTER_STORE
+            "SERVICE_UNAVAILABLE",
+            "this server is being stopped; repeat with the same key",
+            STORE_RETRY_AFTER_SECONDS,
         )
     else:
         found = problem(
             "SERVICE_UNAVAILABLE", "this server is being stopped; it may be done, so look before you repeat"
         )
-    given = refusal(found, request_id)
-    return on_the_wire(given, request_id)
+    given = problem_response(found, request_id)
+    return encode_final_response(given, request_id)
 
 
-def on_the_wire(given: Answer, request_id: str) -> bytes:
+def encode_final_response(response: Response, request_id: str) -> bytes:
     """The last answer of a connection."""
     headers = (
-        *given.headers,
+        *response.headers,
         (b"cache-control", b"no-store"),
         (b"x-request-id", request_id.encode()),
-        (b"content-length", b"%d" % len(given.body)),
+        (b"content-length", b"%d" % len(response.body)),
         (b"connection", b"close"),
     )
-    return b"".join((STATUS_LINE[given.status], header_lines(headers), b"\r\n", given.body))
+    return b"".join((STATUS_LINE[response.status], encode_headers(headers), b"\r\n", response.body))
 
 
-def _stated(headers: Iterable[Header]) -> int | None:
+def _content_length(headers: Iterable[Header]) -> int | None:
     """The length that an answer states."""
     return next((int(value) for name, value in headers if name == b"content-length"), None)
 
@@ -294,5 +304,5 @@ def _chunk(body: bytes, *, last: bool) -> bytes:
     return data + b"0\r\n\r\n" if last else data
 
 
-def _nothing(exchange: Exchange) -> None:
+def _ignore_completion(exchange: HttpExchange) -> None:
     pass

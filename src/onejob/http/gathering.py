@@ -7,81 +7,85 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from onejob.host import Counts
+from onejob.host import TenantCounts
 
-from .channel import Ask, Gather, Report, Told
-from .child import Child
-from .metrics import Family, Sample
-from .sums import Sums
+from .channel import StatsReport, StatsRequest, TotalsReply, TotalsRequest
+from .child import ChildProcess
+from .metrics import MetricFamily, MetricSample
+from .sums import StatsTotals
 
 ROUND_SECONDS_MAX: Final = 1.0  # who is silent so long is told of by its last report
 
 
-class Gathering:
-    def __init__(self, living: Callable[[], Iterable[Child]]) -> None:
-        self._living = living
-        self._sums = Sums()
-        self._asked: list[tuple[Child, Ask]] = []
+class StatsAggregator:
+    def __init__(self, live_children: Callable[[], Iterable[ChildProcess]]) -> None:
+        self._live_children = live_children
+        self._totals = StatsTotals()
+        self._requests: list[tuple[ChildProcess, TotalsRequest]] = []
         self._round = 0
-        self._awaited: set[Child] = set()
-        self._all_heard = asyncio.Event()
-        self._tenants: dict[str, list[Counts]] = {}
-        self._rounds: asyncio.Task[None] | None = None
+        self._unreported: set[ChildProcess] = set()
+        self._all_reported = asyncio.Event()
+        self._tenants: dict[str, list[TenantCounts]] = {}
+        self._rounds_task: asyncio.Task[None] | None = None
         self.restarts = 0
 
-    def ask(self, child: Child, ask: Ask) -> None:
-        self._asked.append((child, ask))
-        if self._rounds is None or self._rounds.done():
-            self._rounds = asyncio.create_task(self._hold_rounds())
+    def add_request(self, child: ChildProcess, request: TotalsRequest) -> None:
+        self._requests.append((child, request))
+        if self._rounds_task is None or self._rounds_task.done():
+            self._rounds_task = asyncio.create_task(self._run_rounds())
 
-    def hear(self, child: Child, report: Report) -> None:
-        self._sums.hear(child, replace(report.counted, tenants={}))
-        if report.round == self._round and child in self._awaited:
-            for tenant, counts in report.counted.tenants.items():
+    def add_report(self, child: ChildProcess, report: StatsReport) -> None:
+        self._totals.update(child, replace(report.stats, tenants={}))
+        if report.round == self._round and child in self._unreported:
+            for tenant, counts in report.stats.tenants.items():
                 self._tenants.setdefault(tenant, []).append(counts)
-            self._heard(child)
+            self._mark_reported(child)
 
-    def end(self, child: Child) -> None:
-        self._sums.end(child)
-        self._heard(child)
+    def remove_child(self, child: ChildProcess) -> None:
+        self._totals.retire(child)
+        self._mark_reported(child)
 
-    def _heard(self, child: Child) -> None:
-        self._awaited.discard(child)
-        if not self._awaited:
-            self._all_heard.set()
+    def _mark_reported(self, child: ChildProcess) -> None:
+        self._unreported.discard(child)
+        if not self._unreported:
+            self._all_reported.set()
 
-    async def _hold_rounds(self) -> None:
-        while self._asked:
-            asked, self._asked = self._asked, []
+    async def _run_rounds(self) -> None:
+        while self._requests:
+            asked, self._requests = self._requests, []
             self._round += 1
             self._tenants = {}
             tenants = tuple({tenant for _, ask in asked for tenant in ask.tenants})
             # Who has not read the last question yet is not asked another one.
-            self._awaited = {child for child in self._living() if child.ready and child.channel.idle}
-            self._all_heard.clear()
-            for child in self._awaited:
-                child.channel.send(Gather(self._round, tenants))
+            self._unreported = {
+                child for child in self._live_children() if child.ready and child.channel.is_idle
+            }
+            self._all_reported.clear()
+            for child in self._unreported:
+                child.channel.send(StatsRequest(self._round, tenants))
             try:
                 async with asyncio.timeout(ROUND_SECONDS_MAX):
-                    await self._all_heard.wait()
+                    await self._all_reported.wait()
             except TimeoutError:
-                self._awaited = set()
-            self._answer(asked)
+                self._unreported = set()
+            self._reply(asked)
 
-    def _answer(self, asked: list[tuple[Child, Ask]]) -> None:
-        whole = self._sums.whole()
+    def _reply(self, requests: list[tuple[ChildProcess, TotalsRequest]]) -> None:
+        whole = self._totals.total()
         assert whole is not None, "every worker reports before it asks"
-        families = [*whole.families, *self._own()]
-        for child, ask in asked:
-            own = {tenant: _together(self._tenants.get(tenant, [])) for tenant in ask.tenants}
-            child.channel.send(Told(replace(whole, families=families, tenants=own)))
+        families = [*whole.families, *self._supervisor_families()]
+        for child, ask in requests:
+            own = {tenant: _sum_counts(self._tenants.get(tenant, [])) for tenant in ask.tenants}
+            child.channel.send(TotalsReply(replace(whole, families=families, tenants=own)))
 
-    def _own(self) -> list[Family]:
-        present = float(sum(child.present for child in self._living()))
-        restarts = Sample("onejob_worker_restarts_total", {}, float(self.restarts))
+    def _supervisor_families(self) -> list[MetricFamily]:
+        present = float(sum(child.is_accepting for child in self._live_children()))
+        restarts = MetricSample("onejob_worker_restarts_total", {}, float(self.restarts))
         return [
-            Family("onejob_workers", "Workers that serve", "gauge", [Sample("onejob_workers", {}, present)]),
-            Family(
+            MetricFamily(
+                "onejob_workers", "Workers that serve", "gauge", [MetricSample("onejob_workers", {}, present)]
+            ),
+            MetricFamily(
                 "onejob_worker_restarts",
                 "Workers that were started again after they ended",
                 "counter",
@@ -90,8 +94,8 @@ class Gathering:
         ]
 
 
-def _together(counts: list[Counts]) -> Counts:
+def _sum_counts(counts: list[TenantCounts]) -> TenantCounts:
     outcomes: Counter[str] = Counter()
     for one in counts:
         outcomes.update(one.outcomes)
-    return Counts(dict(outcomes), sum(one.waiting for one in counts))
+    return TenantCounts(dict(outcomes), sum(one.waiting for one in counts))

@@ -8,10 +8,10 @@ from onejob.settings import IdempotencyConfig
 
 from .config import ServiceConfig
 from .problems import TITLES
-from .wire import Body
+from .wire import ResponseBody
 
 
-class KeyRules(Body, frozen=True, rename="camel"):
+class KeyRules(ResponseBody, frozen=True, rename="camel"):
     header: str
     body_field: str
     required: bool
@@ -21,7 +21,7 @@ class KeyRules(Body, frozen=True, rename="camel"):
     advice: str
 
 
-class ScopeRules(Body, frozen=True, rename="camel"):
+class ScopeRules(ResponseBody, frozen=True, rename="camel"):
     default: str
     all_types: str
     chars_max: int
@@ -29,13 +29,13 @@ class ScopeRules(Body, frozen=True, rename="camel"):
     text: str
 
 
-class FingerprintRules(Body, frozen=True, rename="camel"):
+class FingerprintRules(ResponseBody, frozen=True, rename="camel"):
     algorithm: str
     covers: list[str]
     text: str
 
 
-class WindowRules(Body, frozen=True, rename="camel"):
+class WindowRules(ResponseBody, frozen=True, rename="camel"):
     body_field: str
     default_seconds: float
     min_seconds: float
@@ -43,39 +43,39 @@ class WindowRules(Body, frozen=True, rename="camel"):
     text: str
 
 
-class InProgressRules(Body, frozen=True, rename="camel"):
+class InProgressRules(ResponseBody, frozen=True, rename="camel"):
     wait_seconds_max: float
     status: int
     code: str
     text: str
 
 
-class MismatchRules(Body, frozen=True, rename="camel"):
+class MismatchRules(ResponseBody, frozen=True, rename="camel"):
     status: int
     code: str
     text: str
 
 
-class RejectedRules(Body, frozen=True, rename="camel"):
+class RejectedRules(ResponseBody, frozen=True, rename="camel"):
     remembered_seconds: float
     status: int
     code: str
     text: str
 
 
-class ReplayRules(Body, frozen=True, rename="camel"):
+class ReplayRules(ResponseBody, frozen=True, rename="camel"):
     status: int
     headers: dict[str, str]
     text: str
 
 
-class CodeOut(Body, frozen=True, rename="camel"):
+class ErrorCodeOut(ResponseBody, frozen=True, rename="camel"):
     code: str
     status: int
     title: str
 
 
-class IdempotencyPolicyOut(Body, frozen=True, rename="camel"):
+class IdempotencyPolicyOut(ResponseBody, frozen=True, rename="camel"):
     key: KeyRules
     scope: ScopeRules
     fingerprint: FingerprintRules
@@ -84,32 +84,32 @@ class IdempotencyPolicyOut(Body, frozen=True, rename="camel"):
     mismatch: MismatchRules
     rejected: RejectedRules
     replay: ReplayRules
-    errors: list[CodeOut]
+    errors: list[ErrorCodeOut]
     body_bytes_max: int
     input_bytes_max: int
 
 
-def idempotency_policy(service: ServiceConfig, gate: IdempotencyConfig) -> IdempotencyPolicyOut:
+def build_idempotency_policy(service: ServiceConfig, idempotency: IdempotencyConfig) -> IdempotencyPolicyOut:
     return IdempotencyPolicyOut(
         key=_KEY,
-        scope=_scope(service),
+        scope=_scope_rules(service),
         fingerprint=_FINGERPRINT,
         window=_WINDOW,
-        in_progress=_in_progress(gate),
+        in_progress=_in_progress_rules(idempotency),
         mismatch=MismatchRules(
             service.mismatch_status,
             "CONFLICT",
             "the key was used for another body; the answer names the paths that differ, and the first job stays",
         ),
         rejected=RejectedRules(
-            gate.rejected_ttl_seconds,
+            idempotency.rejected_ttl_seconds,
             TITLES["REJECTED"][0],
             "REJECTED",
             "a final verdict is remembered; what is refused (validation, quota, rate, trouble of the store) is "
             "not, and burns no key",
         ),
         replay=_REPLAY,
-        errors=[CodeOut(code, status_of(code, service), title) for code, (_, title) in TITLES.items()],
+        errors=[ErrorCodeOut(code, status_of(code, service), title) for code, (_, title) in TITLES.items()],
         body_bytes_max=service.body_bytes_max,
         input_bytes_max=min(service.body_bytes_max, INPUT_BYTES_MAX),
     )
@@ -158,7 +158,7 @@ _REPLAY = ReplayRules(
 )
 
 
-def _scope(service: ServiceConfig) -> ScopeRules:
+def _scope_rules(service: ServiceConfig) -> ScopeRules:
     return ScopeRules(
         default="the job's type",
         all_types=GLOBAL_SCOPE,
@@ -169,9 +169,9 @@ def _scope(service: ServiceConfig) -> ScopeRules:
     )
 
 
-def _in_progress(gate: IdempotencyConfig) -> InProgressRules:
+def _in_progress_rules(idempotency: IdempotencyConfig) -> InProgressRules:
     return InProgressRules(
-        wait_seconds_max=gate.pending_wait_timeout if gate.wait_for_pending else 0.0,
+        wait_seconds_max=idempotency.pending_wait_timeout if idempotency.wait_for_pending else 0.0,
         status=TITLES["IN_PROGRESS"][0],
         code="IN_PROGRESS",
         text="a duplicate waits for whoever holds the key, and is then told to come back after Retry-After; it "

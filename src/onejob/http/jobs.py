@@ -4,26 +4,34 @@ from datetime import timedelta
 
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.invalid import Invalid
-from onejob.core.roles import Act
+from onejob.core.roles import Permission
 from onejob.core.states import JobState
 from onejob.core.views import Receipt
 from onejob.engine import PAGE_MAX
 from onejob.errors import OnejobError
-from onejob.intake import Submission, worked_out
-from onejob.key_header import one_key
+from onejob.intake import Submission, with_prepared_input
+from onejob.key_header import resolve_key
 
-from .accepted import accepted
-from .answers import Answer, answer, error_out
-from .problems import presented
-from .request import BESIDE_BYTES, SMALL_BYTES, Request, TooLarge, beside, shaped, unbent_around
+from .accepted import submission_response
+from .answers import Response, error_out, json_response
+from .problems import to_public_problem
+from .request import (
+    DECODE_CACHE_BODY_BYTES_MAX,
+    INLINE_BYTES_MAX,
+    BodyTooLarge,
+    Request,
+    check_strict_json_except,
+    decode_struct,
+    run_in_thread_if_large,
+)
 from .routes import Parameter, Route
-from .shapes import BATCH_MAX, JOB_ID, micro_steps
+from .shapes import BATCH_MAX, JOB_ID, round_to_micro
 from .wire import (
     BatchBody,
     BatchOut,
-    BatchTexts,
     JobsOut,
-    OneJobOut,
+    RawBatchBody,
+    SingleJobOut,
     SubmitBody,
     SubmitOut,
     VerdictOut,
@@ -32,55 +40,61 @@ from .wire import (
 )
 
 
-async def submit(request: Request) -> Answer:
+async def submit(request: Request) -> Response:
     key = request.key()
     dry = request.query("dryRun").get("dryRun") if request.scope["query_string"] else None
-    body = await request.decoded(SubmitBody)
+    body = await request.decode_body(SubmitBody)
     size = memoryview(body.input).nbytes
     if size > INPUT_BYTES_MAX:
-        raise TooLarge(f"an input has at most {INPUT_BYTES_MAX} bytes; store it elsewhere, send a reference")
-    submission = submission_of(body, key, callbacks=request.limits.callbacks != "none")
-    if size > BESIDE_BYTES:
-        submission = await beside(size, worked_out, submission)
+        raise BodyTooLarge(
+            f"an input has at most {INPUT_BYTES_MAX} bytes; store it elsewhere, send a reference"
+        )
+    submission = build_submission(body, key, callbacks=request.limits.callbacks != "none")
+    if size > INLINE_BYTES_MAX:
+        submission = await run_in_thread_if_large(size, with_prepared_input, submission)
     if dry is not None:
-        return await _foreseen(request, submission, dry)
-    return accepted(await request.ledger.send(submission, request.warrant), request.id)
+        return await _dry_run(request, submission, dry)
+    return submission_response(
+        await request.ledger.submit_prepared(submission, request.precondition), request.id
+    )
 
 
-async def submit_batch(request: Request) -> Answer:
+async def submit_batch(request: Request) -> Response:
     """Independent items, each with its own key and a verdict of its own."""
     if request.key() is not None:
         raise Invalid("Idempotency-Key", "a batch has no key; give each of its jobs an idempotencyKey")
     request.query()
     data = await request.body()
-    items = await beside(len(data), batched, data, request.limits.callbacks != "none")
+    items = await run_in_thread_if_large(len(data), parse_batch, data, request.limits.callbacks != "none")
     sent = iter(await request.ledger.submit_many([one for one in items if isinstance(one, Submission)]))
     verdicts = [next(sent) if isinstance(one, Submission) else one for one in items]
     mismatch = request.limits.mismatch_status
-    return answer(200, BatchOut(request.id, [_verdict(verdict, mismatch) for verdict in verdicts]))
+    return json_response(200, BatchOut(request.id, [_verdict_out(verdict, mismatch) for verdict in verdicts]))
 
 
-async def jobs(request: Request) -> Answer:
+async def list_jobs(request: Request) -> Response:
     asked = request.query("state", "type", "user", "cursor", "limit")
     found = await request.ledger.jobs(
         state=asked.get("state"),
         type=asked.get("type"),
         user=asked.get("user"),
         before=asked.get("cursor"),
-        limit=limit_of(asked.get("limit", "100")),
+        limit=parse_limit(asked.get("limit", "100")),
     )
-    return answer(200, JobsOut(request.id, [job_out(one) for one in found], found.next))
+    return json_response(200, JobsOut(request.id, [job_out(one) for one in found], found.next))
 
 
-async def cancel(request: Request) -> Answer:
+async def cancel(request: Request) -> Response:
     """Idempotent by itself: a key is accepted and changes nothing."""
     request.key()
     request.query()
-    await request.no_body()
-    return answer(200, OneJobOut(request.id, job_out(await request.ledger.cancel(request.path[0]))))
+    await request.require_no_body()
+    return json_response(
+        200, SingleJobOut(request.id, job_out(await request.ledger.cancel(request.path_params[0])))
+    )
 
 
-def submission_of(body: SubmitBody, key: str | None, *, callbacks: bool = False) -> Submission:
+def build_submission(body: SubmitBody, key: str | None, *, callbacks: bool = False) -> Submission:
     if body.callback is not None and not callbacks:
         raise Invalid(
             "callback", "this service tells no URL of ends; leave it out, and wait for the job or watch it"
@@ -89,64 +103,64 @@ def submission_of(body: SubmitBody, key: str | None, *, callbacks: bool = False)
     return Submission(
         type=body.type,
         input=body.input,
-        idempotency_key=one_key(key, body.idempotency_key, "idempotencyKey"),
-        idempotency_ttl=None if ttl is None else seconds("idempotencyTtlSeconds", ttl),
+        idempotency_key=resolve_key(key, body.idempotency_key, "idempotencyKey"),
+        idempotency_ttl=None if ttl is None else to_timedelta("idempotencyTtlSeconds", ttl),
         scope=body.scope,
         delivery=body.delivery,
         priority=int(body.priority),
         run_at=body.run_at,
         max_attempts=int(body.max_attempts),
-        timeout=None if timeout is None else seconds("timeoutSeconds", timeout),
+        timeout=None if timeout is None else to_timedelta("timeoutSeconds", timeout),
         labels=body.labels,
-        estimated_cost=None if cost is None else micro_steps(cost),
+        estimated_cost=None if cost is None else round_to_micro(cost),
         reservation=body.reservation,
         callback=None if body.callback is None else body.callback.url,
     )
 
 
-def batched(data: bytes, callbacks: bool = False) -> list[Submission | Invalid]:
+def parse_batch(data: bytes, callbacks: bool = False) -> list[Submission | Invalid]:
     """The items of a batch. What the shape of the body allows and an item still cannot say is its own fault."""
-    bodies = shaped(data, BatchBody).jobs
-    texts = [bytes(text) for text in shaped(data, BatchTexts).jobs]
+    bodies = decode_struct(data, BatchBody).jobs
+    texts = [bytes(text) for text in decode_struct(data, RawBatchBody).jobs]
     if not 1 <= len(bodies) <= BATCH_MAX:
         raise Invalid("jobs", f"a batch has 1 to {BATCH_MAX} jobs; split it")
     # There is one member around them; the items of a second one would be missing here with their quotes.
     if data.count(b'"') != len('""') + sum(text.count(b'"') for text in texts):
         raise Invalid("body", "the body has two members of one name in an object; send each name once")
-    return [_item(body, text, callbacks) for body, text in zip(bodies, texts, strict=True)]
+    return [_parse_batch_item(body, text, callbacks) for body, text in zip(bodies, texts, strict=True)]
 
 
-def _item(body: SubmitBody, text: bytes, callbacks: bool) -> Submission | Invalid:
+def _parse_batch_item(body: SubmitBody, text: bytes, callbacks: bool) -> Submission | Invalid:
     try:
-        unbent_around("item", text, SubmitBody.apart)
-        submission = submission_of(body, None, callbacks=callbacks)
-        return worked_out(submission) if len(text) > SMALL_BYTES else submission
+        check_strict_json_except("item", text, SubmitBody.large_member)
+        submission = build_submission(body, None, callbacks=callbacks)
+        return with_prepared_input(submission) if len(text) > DECODE_CACHE_BODY_BYTES_MAX else submission
     except Invalid as error:
         return error
 
 
-async def _foreseen(request: Request, submission: Submission, dry: str) -> Answer:
-    if dry != "true":
+async def _dry_run(request: Request, submission: Submission, flag: str) -> Response:
+    if flag != "true":
         raise Invalid("dryRun", "dryRun is true or left out")
-    return answer(200, submit_out(await request.ledger.foresee(submission), request.id))
+    return json_response(200, submit_out(await request.ledger.dry_run_prepared(submission), request.id))
 
 
-def _verdict(verdict: Receipt | OnejobError, mismatch_status: int) -> VerdictOut:
+def _verdict_out(verdict: Receipt | OnejobError, mismatch_status: int) -> VerdictOut:
     if isinstance(verdict, Receipt):
         out = submit_out(verdict, "")
         return VerdictOut(202, out.job, out.idempotency, job_id=out.job_id, warnings=out.warnings)
-    found = presented(verdict, mismatch_status=mismatch_status)
+    found = to_public_problem(verdict, mismatch_status=mismatch_status)
     return VerdictOut(found.status, error=error_out(found))
 
 
-def seconds(what: str, seconds: float) -> timedelta:
+def to_timedelta(what: str, seconds: float) -> timedelta:
     try:
         return timedelta(seconds=seconds)
     except (OverflowError, ValueError) as error:
         raise Invalid(what, f"{what} is a number of seconds; choose a smaller one") from error
 
 
-def limit_of(text: str) -> int:
+def parse_limit(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= PAGE_MAX):
         raise Invalid("limit", f"limit is a whole number from 1 to {PAGE_MAX}")
     return int(text)
@@ -161,7 +175,7 @@ QUOTA_ERRORS = (
     "IDEMPOTENCY_KEY_REUSED",
 )
 LIMIT = Parameter("limit", "how many, at most", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX})
-_DRY = Parameter(
+_DRY_RUN = Parameter(
     "dryRun", "`true`: say what would happen, change nothing", {"type": "string", "enum": ["true"]}
 )
 
@@ -170,21 +184,21 @@ ROUTES = (
         "POST",
         "/api/jobs",
         submit,
-        Act.SUBMIT,
+        Permission.SUBMIT,
         "Submit a job, or get the one that this key already made",
         SubmitBody,
         SubmitOut,
         202,
-        (_DRY,),
+        (_DRY_RUN,),
         takes_key=True,
         errors=("CONFLICT", "IN_PROGRESS", "REJECTED", *QUOTA_ERRORS),
-        leans=True,
+        optimistic_auth=True,
     ),
     Route(
         "POST",
         "/api/jobs/batch",
         submit_batch,
-        Act.SUBMIT,
+        Permission.SUBMIT,
         "Submit independent jobs, each with its own key and its own verdict",
         BatchBody,
         BatchOut,
@@ -192,8 +206,8 @@ ROUTES = (
     Route(
         "GET",
         "/api/jobs",
-        jobs,
-        Act.READ,
+        list_jobs,
+        Permission.READ,
         "List jobs, newest first; with a filter a page may be short, go on while there is a next",
         None,
         JobsOut,
@@ -209,10 +223,10 @@ ROUTES = (
         "POST",
         "/api/jobs/{id}/cancel",
         cancel,
-        Act.CANCEL,
+        Permission.CANCEL,
         "Cancel a job that has not ended",
         None,
-        OneJobOut,
+        SingleJobOut,
         takes_key=True,
         errors=("NOT_FOUND",),
     ),

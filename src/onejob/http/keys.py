@@ -1,54 +1,56 @@
 """Keys over HTTP: tell their story, list them, forget them; and erase all that a tenant has."""
 
 from onejob.core.invalid import Invalid
-from onejob.core.roles import Act
+from onejob.core.roles import Permission
 
-from .answers import Answer, answer, refusal
-from .jobs import LIMIT, limit_of
+from .answers import Response, json_response, problem_response
+from .jobs import LIMIT, parse_limit
 from .problems import problem
 from .request import Request
 from .routes import Parameter, Route
 from .shapes import CURSOR, SCOPE
-from .wire import ForgottenOut, KeyOut, KeysOut, PurgedOut, key_line_out, key_out
+from .wire import KeyForgottenOut, KeyOut, KeysOut, TenantPurgedOut, key_out, key_summary_out
 
 
-async def key(request: Request) -> Answer:
-    scope, user = _whose(request)
-    story = await request.ledger.explain(request.path[0], scope=scope, user=user)
-    return answer(200, key_out(story, request.id))
+async def get_key(request: Request) -> Response:
+    scope, user = _parse_scope_and_user(request)
+    story = await request.ledger.explain(request.path_params[0], scope=scope, user=user)
+    return json_response(200, key_out(story, request.id))
 
 
-async def keys(request: Request) -> Answer:
+async def list_keys(request: Request) -> Response:
     asked = request.query("scope", "user", "cursor", "limit")
     page = await request.ledger.keys(
         scope=asked.get("scope"),
         user=asked.get("user"),
         cursor=asked.get("cursor"),
-        limit=limit_of(asked.get("limit", "100")),
+        limit=parse_limit(asked.get("limit", "100")),
     )
-    return answer(200, KeysOut(request.id, [key_line_out(story) for story in page.stories], page.next))
+    return json_response(
+        200, KeysOut(request.id, [key_summary_out(story) for story in page.histories], page.next)
+    )
 
 
-async def forget(request: Request) -> Answer:
+async def forget(request: Request) -> Response:
     """Idempotent by itself: a key in the header is accepted and changes nothing."""
     request.key()
-    scope, user = _whose(request)
-    await request.no_body()
-    usable_after = await request.ledger.forget(request.path[0], scope=scope, user=user)
-    return answer(200, ForgottenOut(request.id, usable_after))
+    scope, user = _parse_scope_and_user(request)
+    await request.require_no_body()
+    usable_after = await request.ledger.forget(request.path_params[0], scope=scope, user=user)
+    return json_response(200, KeyForgottenOut(request.id, usable_after))
 
 
-async def purge(request: Request) -> Answer:
+async def purge(request: Request) -> Response:
     """Only the own tenant; about another nothing is told, not even whether it exists."""
     request.key()
     request.query()
-    await request.no_body()
-    if request.path[0] != request.credential.caller.tenant:
-        return refusal(problem("FORBIDDEN", "you may erase your own tenant only"), request.id)
-    return answer(200, PurgedOut(request.id, await request.ledger.purge()))
+    await request.require_no_body()
+    if request.path_params[0] != request.credential.caller.tenant:
+        return problem_response(problem("FORBIDDEN", "you may erase your own tenant only"), request.id)
+    return json_response(200, TenantPurgedOut(request.id, await request.ledger.purge()))
 
 
-def _whose(request: Request) -> tuple[str, str | None]:
+def _parse_scope_and_user(request: Request) -> tuple[str, str | None]:
     """The scope of a key, and its user where that is somebody else."""
     asked = request.query("scope", "user")
     scope = asked.get("scope")
@@ -69,8 +71,8 @@ ROUTES = (
     Route(
         "GET",
         "/api/keys",
-        keys,
-        Act.READ,
+        list_keys,
+        Permission.READ,
         "List keys in the order of their scopes and names; a page may be short, go on while there is a next",
         None,
         KeysOut,
@@ -84,8 +86,8 @@ ROUTES = (
     Route(
         "GET",
         "/api/keys/{key}",
-        key,
-        Act.READ,
+        get_key,
+        Permission.READ,
         "Tell the story of a key: who used it first, how often it was met again, its job",
         None,
         KeyOut,
@@ -96,10 +98,10 @@ ROUTES = (
         "DELETE",
         "/api/keys/{key}",
         forget,
-        Act.FORGET,
+        Permission.FORGET,
         "Let a key expire early; its job stays",
         None,
-        ForgottenOut,
+        KeyForgottenOut,
         query=(_SCOPE, _USER),
         takes_key=True,
         errors=("NOT_FOUND", "IN_PROGRESS"),
@@ -108,10 +110,10 @@ ROUTES = (
         "DELETE",
         "/api/tenants/{tenant}",
         purge,
-        Act.ADMINISTER,
+        Permission.ADMINISTER,
         "Erase everything that the own tenant has; revoke its credentials first",
         None,
-        PurgedOut,
+        TenantPurgedOut,
         takes_key=True,
         errors=("FORBIDDEN",),
     ),

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from .serve import BACKLOG, bound
+from .serve import BACKLOG, bind_socket
 
 
 @contextmanager
-def listening(host: str, port: int, count: int) -> Iterator[Sequence[socket.socket]]:
+def open_listeners(host: str, port: int, count: int) -> Iterator[Sequence[socket.socket]]:
     # Others are found by a socket that shares with nobody: one that shares would join them without a word.
-    with bound(host, port) as alone:
+    with bind_socket(host, port) as alone:
         alone.listen()
         port = alone.getsockname()[1]
     # Elsewhere the option exists, but spreads nothing.
@@ -24,7 +24,7 @@ def listening(host: str, port: int, count: int) -> Iterator[Sequence[socket.sock
     opened: list[socket.socket] = []
     try:
         for _ in range(count if spread else 1):
-            opened.append(bound(host, port, spread=spread))  # noqa: PERF401 - what is opened is closed
+            opened.append(bind_socket(host, port, reuse_port=spread))  # noqa: PERF401 - what is opened is closed
         for listener in opened:
             listener.listen(BACKLOG)
         yield opened

@@ -16,18 +16,18 @@ from msgspec import DecodeError, Struct, json
 
 from onejob import audit
 from onejob.clock import Clock, SystemClock
-from onejob.core.moment import utc
+from onejob.core.moment import to_utc
 
-from .answers import Answer
+from .answers import Response
 from .routes import Route
 
-GATHER_SECONDS = 0.1
-GATHER_BYTES_MAX = 65_536
-PIECE_BYTES_MAX = 4096
-TRAIL_PLACES_MAX = 12
-TRAIL_CAUSES_MAX = 4
+FLUSH_SECONDS = 0.1
+BUFFER_BYTES_MAX = 65_536
+PIPE_WRITE_BYTES_MAX = 4096
+TRACEBACK_FRAMES_MAX = 12
+TRACEBACK_CAUSES_MAX = 4
 
-Format = Literal["text", "json"]
+LogFormat = Literal["text", "json"]
 
 _REPLAYED = (b"idempotent-replayed", b"true")
 _encode = json.Encoder().encode
@@ -44,9 +44,9 @@ class RequestLine(Struct, frozen=True, rename="camel", omit_defaults=True):
     outcome: str
     worker: int = 0  # 0: there is only this process
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         return (
-            f"{self.at} {self.level} {_named(self.worker)}{self.status} {self.method} {self.route} {self.outcome} "
+            f"{self.at} {self.level} {_worker_prefix(self.worker)}{self.status} {self.method} {self.route} {self.outcome} "
             f"{self.ms:.1f}ms {self.request_id}"
         )
 
@@ -57,8 +57,8 @@ class MessageLine(Struct, frozen=True, omit_defaults=True):
     message: str
     worker: int = 0
 
-    def text(self) -> str:
-        return f"{self.at} {self.level} {_named(self.worker)}{self.message}"
+    def to_text(self) -> str:
+        return f"{self.at} {self.level} {_worker_prefix(self.worker)}{self.message}"
 
 
 class AuditLine(Struct, frozen=True, omit_defaults=True):
@@ -67,9 +67,9 @@ class AuditLine(Struct, frozen=True, omit_defaults=True):
     audit: dict[str, Any]  # what, tenant, actor, and what it was done to
     worker: int = 0
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         told = " ".join(f"{name}={value!r}" for name, value in self.audit.items())
-        return f"{self.at} {self.level} {_named(self.worker)}audit {told}"
+        return f"{self.at} {self.level} {_worker_prefix(self.worker)}audit {told}"
 
 
 class Log:
@@ -77,77 +77,86 @@ class Log:
 
     def __init__(
         self,
-        form: Format,
+        log_format: LogFormat,
         *,
         write: Callable[[bytes], Any],
         clock: Clock | None = None,
         worker: int = 0,
     ) -> None:
         self._worker = worker
-        self._json = form == "json"
+        self._json = log_format == "json"
         self._write = write
         self._wall_ms = (clock or SystemClock()).wall_ms
-        self._last_ms, self._last = 0, ""
-        self._gathered = bytearray()
-        self._due: asyncio.TimerHandle | None = None
+        self._last_ms, self._last_timestamp = 0, ""
+        self._buffer = bytearray()
+        self._flush_timer: asyncio.TimerHandle | None = None
 
-    def request(
-        self, request_id: str, method: str, route: Route | None, given: Answer, seconds: float
+    def write_request(
+        self, request_id: str, method: str, route: Route | None, response: Response, seconds: float
     ) -> None:
-        self._told(request_id, method, route.path if route else "-", given.status, seconds, outcome_of(given))
+        self._write_request_line(
+            request_id,
+            method,
+            route.path if route else "-",
+            response.status,
+            seconds,
+            outcome_label(response),
+        )
 
-    def failure(
-        self, request_id: str, method: str, route: Route | None, given: Answer, seconds: float
+    def write_failed_request(
+        self, request_id: str, method: str, route: Route | None, response: Response, seconds: float
     ) -> None:
         """A line only for what failed: one for every request costs as much as a tenth of the answer."""
-        if given.status >= 400:
-            self.request(request_id, method, route, given, seconds)
+        if response.status >= 400:
+            self.write_request(request_id, method, route, response, seconds)
 
-    def refused(self, request_id: str, status: int) -> None:
+    def write_refusal(self, request_id: str, status: int) -> None:
         """A request that could not be read as far as its path."""
-        self._told(request_id, "-", "-", status, 0.0, "bad_request")
+        self._write_request_line(request_id, "-", "-", status, 0.0, "bad_request")
 
-    def message(self, level: str, message: str) -> None:
-        self._put(MessageLine(self._now(), level, message, self._worker))
+    def write_message(self, level: str, message: str) -> None:
+        self._append(MessageLine(self._timestamp(), level, message, self._worker))
         self.flush()
 
-    def audit(self, facts: dict[str, Any]) -> None:
-        self._put(AuditLine(self._now(), "info", facts, self._worker))
+    def write_audit(self, facts: dict[str, Any]) -> None:
+        self._append(AuditLine(self._timestamp(), "info", facts, self._worker))
         self.flush()
 
     def flush(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
-        gathered, self._gathered = self._gathered, bytearray()
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        gathered, self._buffer = self._buffer, bytearray()
         if gathered:
             with suppress(OSError, ValueError):  # nobody reads it any more: that must not stop the service
                 self._write(bytes(gathered))
 
-    def _told(
+    def _write_request_line(
         self, request_id: str, method: str, route: str, status: int, seconds: float, outcome: str
     ) -> None:
         level = "error" if status >= 500 else "info"
         ms = round(seconds * 1000, 3)
-        self._put(
-            RequestLine(self._now(), level, request_id, method, route, status, ms, outcome, self._worker)
+        self._append(
+            RequestLine(
+                self._timestamp(), level, request_id, method, route, status, ms, outcome, self._worker
+            )
         )
-        if len(self._gathered) > GATHER_BYTES_MAX:
+        if len(self._buffer) > BUFFER_BYTES_MAX:
             self.flush()
-        elif self._due is None:
-            self._due = asyncio.get_running_loop().call_later(GATHER_SECONDS, self.flush)
+        elif self._flush_timer is None:
+            self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
 
-    def _put(self, line: RequestLine | MessageLine | AuditLine) -> None:
-        self._gathered += (_encode(line) if self._json else _one_line(line.text())) + b"\n"
+    def _append(self, line: RequestLine | MessageLine | AuditLine) -> None:
+        self._buffer += (_encode(line) if self._json else _one_line(line.to_text())) + b"\n"
 
-    def _now(self) -> str:
+    def _timestamp(self) -> str:
         ms = self._wall_ms()
         if ms != self._last_ms:  # many requests are answered in one millisecond
-            self._last_ms, self._last = ms, utc(ms).isoformat(timespec="milliseconds")
-        return self._last
+            self._last_ms, self._last_timestamp = ms, to_utc(ms).isoformat(timespec="milliseconds")
+        return self._last_timestamp
 
 
-class Handler(logging.Handler):
+class LogHandler(logging.Handler):
     """Hands the records of `logging` to the log, with trails instead of tracebacks."""
 
     def __init__(self, log: Log) -> None:
@@ -156,67 +165,67 @@ class Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if (audited := getattr(record, "audit", None)) is not None:
-            self._log.audit(audited)
+            self._log.write_audit(audited)
             return
         message = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
-            message = f"{message}: {trail(record.exc_info[1])}"
-        self._log.message(record.levelname.lower(), message)
+            message = f"{message}: {redacted_traceback(record.exc_info[1])}"
+        self._log.write_message(record.levelname.lower(), message)
 
 
-def stderr_log(form: Format, worker: int = 0) -> Log:
+def open_stderr_log(log_format: LogFormat, worker: int = 0) -> Log:
     """A log on stderr, to which everything that uses `logging` goes as well."""
-    log = Log(form, write=_write_stderr, worker=worker)
-    logging.basicConfig(handlers=[Handler(log)], level=logging.WARNING, force=True)
-    audit.log.setLevel(logging.INFO)
+    log = Log(log_format, write=_write_stderr, worker=worker)
+    logging.basicConfig(handlers=[LogHandler(log)], level=logging.WARNING, force=True)
+    audit.audit_log.setLevel(logging.INFO)
     return log
 
 
-def take_care(caveat: str) -> None:
+def log_durability_warning(warning: str) -> None:
     """Say once what may go wrong, in the form of every other line."""
-    logging.getLogger("onejob.http").warning("take care: %s", caveat)
+    logging.getLogger("onejob.http").warning("take care: %s", warning)
 
 
-def unforeseen(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def log_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """For the loop: its own words would show what futures and tasks hold."""
     error = context.get("exception")
-    told = f": {trail(error)}" if isinstance(error, BaseException) else ""
+    told = f": {redacted_traceback(error)}" if isinstance(error, BaseException) else ""
     logging.getLogger("onejob.http").error("%s%s", context.get("message", "unforeseen"), told)
 
 
-def outcome_of(given: Answer) -> str:
+def outcome_label(response: Response) -> str:
     """What became of a request, in the words of receipts and codes."""
-    if given.status >= 400:
+    if response.status >= 400:
         try:
-            return json.decode(given.body, type=_Coded).error.code.lower()
+            return json.decode(response.body, type=_ProblemBody).error.code.lower()
         except DecodeError:
             return "failed"
-    if given.status == 202:
-        return "replayed" if _REPLAYED in given.headers else "created"
+    if response.status == 202:
+        return "replayed" if _REPLAYED in response.headers else "created"
     return "ok"
 
 
-def trail(error: BaseException) -> str:
+def redacted_traceback(error: BaseException) -> str:
     """What went wrong and where, without a word of what was being handled."""
     told: list[str] = []
     cause: BaseException | None = error
-    while cause is not None and len(told) < TRAIL_CAUSES_MAX:
-        places = list(traceback.walk_tb(cause.__traceback__))[-TRAIL_PLACES_MAX:]
+    while cause is not None and len(told) < TRACEBACK_CAUSES_MAX:
+        places = list(traceback.walk_tb(cause.__traceback__))[-TRACEBACK_FRAMES_MAX:]
         path = " > ".join(f"{frame.f_globals.get('__name__', '?')}:{line}" for frame, line in places)
         told.append(f"{type(cause).__name__} at {path or 'no place'}")
         cause = cause.__cause__ or cause.__context__
     return ", after ".join(told)
 
 
-class _Code(Struct):
+class _ErrorMember(Struct):
     code: str
 
 
-class _Coded(Struct):
-    error: _Code
+class _ProblemBody(Struct):
+    error: _ErrorMember
 
 
-def _named(worker: int) -> str:
+def _worker_prefix(worker: int) -> str:
     return f"worker {worker}: " if worker else ""
 
 
@@ -225,17 +234,19 @@ def _one_line(text: str) -> bytes:
 
 
 def _write_stderr(data: bytes) -> None:
-    for piece in pieces(data):
+    for piece in split_for_pipe(data):
         sys.stderr.buffer.write(piece)
         sys.stderr.buffer.flush()
 
 
-def pieces(data: bytes) -> Iterator[bytes]:
+def split_for_pipe(data: bytes) -> Iterator[bytes]:
     """Whole lines, as many as a pipe takes at once: what several processes write to it must not be mixed."""
     start = 0
-    while len(data) - start > PIECE_BYTES_MAX:
+    while len(data) - start > PIPE_WRITE_BYTES_MAX:
         end = (
-            data.rfind(b"\n", start, start + PIECE_BYTES_MAX) + 1 or data.find(b"\n", start) + 1 or len(data)
+            data.rfind(b"\n", start, start + PIPE_WRITE_BYTES_MAX) + 1
+            or data.find(b"\n", start) + 1
+            or len(data)
         )
         yield data[start:end]
         start = end

@@ -22,21 +22,37 @@ from prometheus_client.registry import Collector
 
 from onejob.core.receipt import Outcome, Reason
 from onejob.engines.combine import BATCH_MAX
-from onejob.engines.queues import Load
-from onejob.host import Vitals
+from onejob.engines.queues import QueueStats
+from onejob.host import Stats
 from onejob.ledger import Ledger
 
 from .routes import Route
 
 VERSION = version("onejob")
-MEDIA = b"text/plain; version=0.0.4; charset=utf-8"
-SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+METRICS_MEDIA_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+LATENCY_BUCKETS_SECONDS = (
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+)
 
 # What a connection refuses with: not well formed, too slow, too large a head.
-REFUSED_WITH = (400, 408, 431)
+CONNECTION_ERROR_STATUSES = (400, 408, 431)
 # Every outcome is there from the start: a rate needs a zero to rise from.
 OUTCOMES = (*Outcome, "reserved", "failed")
-REFUSALS = (
+REFUSAL_REASONS = (
     Reason.QUOTA_EXCEEDED,
     Reason.RATE_LIMITED,
     Reason.COST_LIMIT_EXCEEDED,
@@ -46,35 +62,35 @@ REFUSALS = (
 )
 
 
-class Latency:
+class LatencyHistogram:
     """How long the answers of one route and class of status took."""
 
-    __slots__ = ("_route", "counts", "labels", "total")
+    __slots__ = ("_route", "counts", "labels", "total_seconds")
 
     def __init__(self, route: Route | None, status: str) -> None:
         self._route = route  # kept, so that no other can have its identity
         self.labels = ("unmatched", "-", status) if route is None else (route.path, route.method, status)
-        self.counts = [0] * (len(SECONDS) + 1)
-        self.total = 0.0
+        self.counts = [0] * (len(LATENCY_BUCKETS_SECONDS) + 1)
+        self.total_seconds = 0.0
 
 
-class Sample(Struct, frozen=True, array_like=True):
+class MetricSample(Struct, frozen=True, array_like=True):
     name: str
     labels: dict[str, str]
     value: float
 
 
-class Family(Struct, frozen=True, array_like=True):
+class MetricFamily(Struct, frozen=True, array_like=True):
     """Samples of one kind, in a form that travels between processes."""
 
     name: str
     text: str
     kind: str
-    samples: list[Sample]
+    samples: list[MetricSample]
 
 
-class Page(Collector):
-    def __init__(self, families: Iterable[Family]) -> None:
+class FamilyCollector(Collector):
+    def __init__(self, families: Iterable[MetricFamily]) -> None:
         self._families = families
 
     def describe(self) -> Iterable[Metric]:
@@ -94,8 +110,8 @@ class Metrics(Collector):
     def __init__(self, ledger: Ledger, preparations: Sized = ()) -> None:
         self._ledger = ledger
         self._preparations = preparations
-        self._latencies: dict[tuple[int, int], Latency] = {}
-        self._refusals: Counter[str] = Counter({str(status): 0 for status in REFUSED_WITH})
+        self._latencies: dict[tuple[int, int], LatencyHistogram] = {}
+        self._refusals: Counter[str] = Counter({str(status): 0 for status in CONNECTION_ERROR_STATUSES})
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -107,20 +123,20 @@ class Metrics(Collector):
         key = (id(route), status // 100)
         latency = self._latencies.get(key)
         if latency is None:
-            latency = self._latencies[key] = Latency(route, f"{key[1]}xx")
-        latency.counts[bisect_left(SECONDS, seconds)] += 1
-        latency.total += seconds
+            latency = self._latencies[key] = LatencyHistogram(route, f"{key[1]}xx")
+        latency.counts[bisect_left(LATENCY_BUCKETS_SECONDS, seconds)] += 1
+        latency.total_seconds += seconds
 
-    def refuse(self, status: int) -> None:
+    def count_refusal(self, status: int) -> None:
         self._refusals[str(status)] += 1
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         return [
-            Family(
+            MetricFamily(
                 metric.name,
                 metric.documentation,
                 metric.type,
-                [Sample(sample.name, sample.labels, sample.value) for sample in metric.samples],
+                [MetricSample(sample.name, sample.labels, sample.value) for sample in metric.samples],
             )
             for metric in self._registry.collect()
         ]
@@ -129,52 +145,54 @@ class Metrics(Collector):
         return ()  # asked for at registration, to find clashes of names; these are all our own
 
     def collect(self) -> Iterator[Metric]:
-        vitals = self._ledger.vitals()
+        vitals = self._ledger.runtime_stats()
         yield InfoMetricFamily(
             "onejob",
             "What serves here",
             {"version": VERSION, "engine": vitals.engine, "durability": self._ledger.durability},
         )
         outcomes = {word: vitals.outcomes.get(word, 0) for word in OUTCOMES}
-        yield _counted("onejob_submissions", "Submissions by their answer", "outcome", outcomes)
-        refusals = {reason.value: vitals.refusals.get(reason, 0) for reason in REFUSALS}
-        yield _counted("onejob_refusals", "Submissions that were refused, by reason", "reason", refusals)
-        yield from _gate(vitals)
-        yield from _queues(vitals.queues)
-        yield from _upkeep(vitals)
+        yield _counter_family("onejob_submissions", "Submissions by their answer", "outcome", outcomes)
+        refusals = {reason.value: vitals.refusals.get(reason, 0) for reason in REFUSAL_REASONS}
+        yield _counter_family(
+            "onejob_refusals", "Submissions that were refused, by reason", "reason", refusals
+        )
+        yield from _gate_metrics(vitals)
+        yield from _queue_metrics(vitals.queues)
+        yield from _maintenance_metrics(vitals)
         yield GaugeMetricFamily(
             "onejob_preparations",
             "Jobs that are being prepared here, by uploads and the like",
             len(self._preparations),
         )
-        yield _counted(
+        yield _counter_family(
             "onejob_http_refusals",
             "Requests that connections refused before their path was read, by status",
             "status",
             self._refusals,
         )
-        yield self._requests()
+        yield self._request_latencies()
 
-    def _requests(self) -> Metric:
+    def _request_latencies(self) -> Metric:
         family = HistogramMetricFamily(
             "onejob_http_request_seconds",
             "Time until an answer was sent, by route and class of status",
             labels=("route", "method", "status"),
         )
         for latency in self._latencies.values():
-            buckets = _cumulative(map(str, SECONDS), latency.counts)
-            family.add_metric(latency.labels, buckets, latency.total)
+            buckets = _cumulative_buckets(map(str, LATENCY_BUCKETS_SECONDS), latency.counts)
+            family.add_metric(latency.labels, buckets, latency.total_seconds)
         return family
 
 
-def page(families: Iterable[Family]) -> bytes:
+def render_metrics(families: Iterable[MetricFamily]) -> bytes:
     registry = CollectorRegistry()
-    registry.register(Page(families))
+    registry.register(FamilyCollector(families))
     return generate_latest(registry)
 
 
-def _gate(vitals: Vitals) -> Iterator[Metric]:
-    gate = vitals.gate
+def _gate_metrics(stats: Stats) -> Iterator[Metric]:
+    gate = stats.gate
     held = GaugeMetricFamily("onejob_gate_entries", "What the gate holds, by kind", labels=("kind",))
     for kind in ("pending", "committed", "rejected"):
         held.add_metric((kind,), getattr(gate, kind))
@@ -185,7 +203,7 @@ def _gate(vitals: Vitals) -> Iterator[Metric]:
     yield GaugeMetricFamily("onejob_waiters", "Callers who wait for somebody else's submission", gate.waiters)
 
 
-def _queues(queues: Mapping[str, Load]) -> Iterator[Metric]:
+def _queue_metrics(queues: Mapping[str, QueueStats]) -> Iterator[Metric]:
     waiting = GaugeMetricFamily("onejob_queue_commands", "Commands that wait for a batch", labels=("queue",))
     sizes = HistogramMetricFamily(
         "onejob_batch_commands", "Commands executed together, by batch", labels=("queue",)
@@ -195,33 +213,33 @@ def _queues(queues: Mapping[str, Load]) -> Iterator[Metric]:
         waiting.add_metric((queue,), load.waiting)
         beyond = sum(load.batches[len(bounds) :])
         counts = [*load.batches[: len(bounds)], beyond]
-        sizes.add_metric((queue,), _cumulative(bounds, counts), load.commands)
+        sizes.add_metric((queue,), _cumulative_buckets(bounds, counts), load.commands)
     yield waiting
     yield sizes
 
 
-def _upkeep(vitals: Vitals) -> Iterator[Metric]:
-    done = vitals.swept
-    swept = {"record": done.records, "job": done.jobs, "stream": done.streams, "tally": done.tallies}
-    yield _counted("onejob_upkeep_swept", "Facts that upkeep tended, by kind", "kind", swept)
+def _maintenance_metrics(stats: Stats) -> Iterator[Metric]:
+    done = stats.sweep_totals
+    swept = {"record": done.records, "job": done.jobs, "stream": done.streams, "tally": done.usages}
+    yield _counter_family("onejob_upkeep_swept", "Facts that upkeep tended, by kind", "kind", swept)
     yield CounterMetricFamily(
-        "onejob_upkeep_failures", "Rounds of upkeep that were put off", vitals.upkeep_failures
+        "onejob_upkeep_failures", "Rounds of upkeep that were put off", stats.maintenance_failures
     )
     yield CounterMetricFamily(
         "onejob_quota_drift",
         "Slots that tallies had wrong when they were counted again; 0",
-        vitals.swept.drift,
+        stats.sweep_totals.drift,
     )
 
 
-def _counted(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
+def _counter_family(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
     family = CounterMetricFamily(name, text, labels=(label,))
     for word, count in counts.items():
         family.add_metric((word,), count)
     return family
 
 
-def _cumulative(bounds: Iterable[str], counts: Iterable[int]) -> list[tuple[str, float]]:
+def _cumulative_buckets(bounds: Iterable[str], counts: Iterable[int]) -> list[tuple[str, float]]:
     """As Prometheus wants its buckets: each holds all that is smaller, the last one everything."""
     total = 0
     buckets: list[tuple[str, float]] = []

@@ -7,28 +7,28 @@ from contextlib import asynccontextmanager, suppress
 
 from msgspec import json
 
-from onejob.claiming import Claims, Taken, Wanted
+from onejob.claiming import ClaimedJob, ClaimRequest, Claims
 from onejob.clock import SystemClock
 from onejob.core.facts import Job
-from onejob.core.finish import Ends, Finish
-from onejob.core.identity import NOTICE_TYPE
-from onejob.core.ids import text_of
+from onejob.core.finish import Finish, FinishOutcome
+from onejob.core.identity import CALLBACK_TYPE
+from onejob.core.ids import format_job_id
 from onejob.core.lookup import LookUpJob
-from onejob.core.notice import Notice
+from onejob.core.notice import CallbackInput
 from onejob.core.receipt import Found
 from onejob.core.views import JobView
 from onejob.engines.gate import Gate
 from onejob.errors import OnejobError
 from onejob.ids import Ids
 from onejob.ledger import Ledger
-from onejob.webhooks import DELIVERY_HEADER, SIGNATURE_HEADER, secrets_of, signature
+from onejob.webhooks import DELIVERY_HEADER, SIGNATURE_HEADER, load_secrets, sign
 
 from .config import ServiceConfig
 from .metrics import VERSION
-from .posting import NotPosted, post
-from .wire import Body, JobOut, job_out
+from .posting import PostFailed, post
+from .wire import JobOut, ResponseBody, job_out
 
-AT_ONCE_MAX = 20
+CALLBACKS_AT_ONCE_MAX = 20
 LEASE_MS = 60_000
 PAUSE_FIRST = 0.2
 PAUSE_MAX = 2.0
@@ -37,7 +37,7 @@ ACTOR = "system:notices"
 log = logging.getLogger("onejob.http")
 
 
-class NoticeOut(Body, frozen=True, rename="camel"):
+class CallbackOut(ResponseBody, frozen=True, rename="camel"):
     """What a submitter's URL is told."""
 
     delivery: str  # the same on every repetition
@@ -45,12 +45,14 @@ class NoticeOut(Body, frozen=True, rename="camel"):
 
 
 @asynccontextmanager
-async def noticing(ledger: Ledger, config: ServiceConfig) -> AsyncIterator[None]:
+async def callback_delivery(ledger: Ledger, config: ServiceConfig) -> AsyncIterator[None]:
     """Notices are run while somebody is inside, where the service sends any."""
     if config.callbacks == "none":
         yield
         return
-    notifier = Notifier(ledger._host.gate, ledger._host.ids, allow_private=config.callbacks == "any")
+    notifier = CallbackSender(
+        ledger._runtime.gate, ledger._runtime.ids, allow_private=config.callbacks == "any"
+    )
     task = asyncio.create_task(notifier.run())
     try:
         yield
@@ -60,9 +62,9 @@ async def noticing(ledger: Ledger, config: ServiceConfig) -> AsyncIterator[None]
             await task
 
 
-class Notifier:
+class CallbackSender:
     def __init__(self, gate: Gate, ids: Ids, *, allow_private: bool) -> None:
-        self._engine = gate
+        self._gate = gate
         self._claims = Claims(gate, ids)  # its own, so that tenants take their turns apart from other work
         self._ids = ids
         self._allow_private = allow_private
@@ -71,7 +73,7 @@ class Notifier:
         pause = PAUSE_FIRST
         while True:
             try:
-                pause = PAUSE_FIRST if await self.round() else min(pause * 2, PAUSE_MAX)
+                pause = PAUSE_FIRST if await self.deliver_ready() else min(pause * 2, PAUSE_MAX)
             except OnejobError as error:
                 log.warning("notices were put off: %s", error)
                 pause = PAUSE_MAX
@@ -80,37 +82,37 @@ class Notifier:
                 pause = PAUSE_MAX
             await asyncio.sleep(pause)
 
-    async def round(self) -> int:
+    async def deliver_ready(self) -> int:
         """Run the notices that are ready; how many there were."""
-        wanted = Wanted(
-            types=(NOTICE_TYPE,),
+        wanted = ClaimRequest(
+            types=(CALLBACK_TYPE,),
             holder=self._ids.holder(),
-            limit=AT_ONCE_MAX,
+            limit=CALLBACKS_AT_ONCE_MAX,
             lease_ms=LEASE_MS,
             start=True,
         )
         taken = await self._claims.claim(wanted)
-        await asyncio.gather(*map(self._tell, taken))
+        await asyncio.gather(*map(self._run_callback, taken))
         return len(taken)
 
-    async def _tell(self, taken: Taken) -> None:
-        notice = taken.job
+    async def _run_callback(self, claimed: ClaimedJob) -> None:
+        notice = claimed.job
         error, final = "", False
         try:
-            await self._deliver(notice, json.decode(taken.input, type=Notice))
-        except NotPosted as failed:
+            await self._deliver(notice, json.decode(claimed.input, type=CallbackInput))
+        except PostFailed as failed:
             error = str(failed)
         except OnejobError as failed:
             error, final = "the job is gone", not failed.retryable
-        ends = Ends.FAILED if error else Ends.SUCCESS
-        await self._engine.execute(
+        ends = FinishOutcome.FAILED if error else FinishOutcome.SUCCESS
+        await self._gate.execute(
             [
                 Finish(
                     tenant=notice.tenant,
                     job_id=notice.id,
                     token=notice.token,
                     holder=notice.holder,
-                    ends=ends,
+                    outcome=ends,
                     error=error,
                     final=final,
                     actor=ACTOR,
@@ -118,20 +120,20 @@ class Notifier:
             ]
         )
 
-    async def _deliver(self, notice: Job, said: Notice) -> None:
-        tenant = notice.tenant
-        (found,) = await self._engine.execute([LookUpJob(tenant=tenant, job_id=said.job_id)])
+    async def _deliver(self, callback_job: Job, callback: CallbackInput) -> None:
+        tenant = callback_job.tenant
+        (found,) = await self._gate.execute([LookUpJob(tenant=tenant, job_id=callback.job_id)])
         if not isinstance(found, Found) or found.job is None:
             raise OnejobError("the job is gone")
-        secrets = await secrets_of(self._engine, tenant)
+        secrets = await load_secrets(self._gate, tenant)
         if not secrets:
-            raise NotPosted("the tenant has no webhook secret; make one with `onejob webhook-secret create`")
-        body = json.encode(NoticeOut(text_of(notice.id), job_out(JobView(found.job))))
+            raise PostFailed("the tenant has no webhook secret; make one with `onejob webhook-secret create`")
+        body = json.encode(CallbackOut(format_job_id(callback_job.id), job_out(JobView(found.job))))
         headers = {
             "User-Agent": f"onejob/{VERSION}",
-            DELIVERY_HEADER: text_of(notice.id),
-            SIGNATURE_HEADER: signature(secrets, body, SystemClock().wall_ms() // 1000),
+            DELIVERY_HEADER: format_job_id(callback_job.id),
+            SIGNATURE_HEADER: sign(secrets, body, SystemClock().wall_ms() // 1000),
         }
-        status = await post(said.url, body, headers, allow_private=self._allow_private)
+        status = await post(callback.url, body, headers, allow_private=self._allow_private)
         if not 200 <= status < 300:
-            raise NotPosted(f"answered {status}")
+            raise PostFailed(f"answered {status}")

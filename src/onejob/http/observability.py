@@ -5,39 +5,39 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from onejob.core.roles import Act
+from onejob.core.roles import Permission
 from onejob.engine import Durability
 from onejob.errors import OnejobError
-from onejob.host import Counts
+from onejob.host import TenantCounts
 
-from .answers import Answer, answer, refusal, text
+from .answers import Response, json_response, problem_response, raw_response
 from .config import ServiceConfig
-from .idempotency_policy import IdempotencyPolicyOut, idempotency_policy
-from .metrics import MEDIA, VERSION, page
-from .problems import RETRY_AFTER_STORE, problem
+from .idempotency_policy import IdempotencyPolicyOut, build_idempotency_policy
+from .metrics import METRICS_MEDIA_TYPE, VERSION, render_metrics
+from .problems import STORE_RETRY_AFTER_SECONDS, problem
 from .request import Request
 from .routes import Route
-from .sums import Counted, ProcessOut, by_word
-from .wire import Body
+from .sums import ProcessOut, StatsSnapshot, outcomes_with_zeros
+from .wire import ResponseBody
 
 READY_SECONDS_MAX = 2.0
 
 log = logging.getLogger("onejob.http")
 
 
-class HealthOut(Body, frozen=True, rename="camel"):
+class HealthOut(ResponseBody, frozen=True, rename="camel"):
     status: str
     durability: Durability
 
 
-class ReadyOut(Body, frozen=True, rename="camel"):
+class ReadyOut(ResponseBody, frozen=True, rename="camel"):
     status: str
     durability: Durability
     engine: str
     caveat: str  # what the durability does not cover; empty: nothing
 
 
-class StatsOut(Body, frozen=True, rename="camel"):
+class StatsOut(ResponseBody, frozen=True, rename="camel"):
     """What the service counted for the caller's tenant since it started."""
 
     request_id: str
@@ -51,35 +51,41 @@ class StatsOut(Body, frozen=True, rename="camel"):
     process: ProcessOut | None  # for whoever may administer
 
 
-class Whole(Protocol):
+class StatsSource(Protocol):
     """Who can say what the whole service counted, and for this tenant."""
 
-    async def counted(self, tenant: str) -> Counted: ...
+    async def collect_stats(self, tenant: str) -> StatsSnapshot: ...
 
 
-class Observability:
+class StatusEndpoints:
     def __init__(
-        self, config: ServiceConfig, whole: Whole, monotonic: Callable[[], float], since: float
+        self,
+        config: ServiceConfig,
+        stats_source: StatsSource,
+        monotonic: Callable[[], float],
+        started_at: float,
     ) -> None:
         self._config = config
-        self._whole = whole
+        self._stats_source = stats_source
         self._monotonic = monotonic
-        self._since = since
+        self._started_at = started_at
 
-    async def healthz(self, request: Request) -> Answer:
-        return answer(200, HealthOut("ok", request.ledger.durability))
+    async def healthz(self, request: Request) -> Response:
+        return json_response(200, HealthOut("ok", request.ledger.durability))
 
-    async def metrics(self, request: Request) -> Answer:
-        return text(200, page((await self._whole.counted("")).families), MEDIA)
+    async def metrics(self, request: Request) -> Response:
+        return raw_response(
+            200, render_metrics((await self._stats_source.collect_stats("")).families), METRICS_MEDIA_TYPE
+        )
 
-    async def readyz(self, request: Request) -> Answer:
+    async def readyz(self, request: Request) -> Response:
         """Ready is who is answered by the engine in time, and whose last write it took."""
         ledger = request.ledger
-        vitals = ledger.vitals()
-        facts = ReadyOut("ready", ledger.durability, vitals.engine, vitals.caveat)
+        vitals = ledger.runtime_stats()
+        facts = ReadyOut("ready", ledger.durability, vitals.engine, vitals.durability_warning)
         try:
             async with asyncio.timeout(READY_SECONDS_MAX):
-                await ledger._host.readiness.check()
+                await ledger._runtime.readiness.check()
         except TimeoutError:
             reason = f"the engine did not answer within {READY_SECONDS_MAX:.0f} s"
         except OnejobError as error:
@@ -87,53 +93,70 @@ class Observability:
             # Whoever asks is a stranger where there are credentials: what ails the store is for the log.
             reason = "the store cannot be used now; the log says why" if self._config.auth else str(error)
         else:
-            return answer(200, facts)
+            return json_response(200, facts)
         found = problem(
             "SERVICE_UNAVAILABLE",
             reason,
-            RETRY_AFTER_STORE,
+            STORE_RETRY_AFTER_SECONDS,
             durability=facts.durability,
             engine=facts.engine,
         )
-        return refusal(found, request.id)
+        return problem_response(found, request.id)
 
-    async def stats(self, request: Request) -> Answer:
+    async def stats(self, request: Request) -> Response:
         request.query()
-        vitals = request.ledger.vitals()
+        vitals = request.ledger.runtime_stats()
         tenant = request.credential.caller.tenant
-        counted = await self._whole.counted(tenant)
-        own = counted.tenants.get(tenant, Counts({}, 0))
+        counted = await self._stats_source.collect_stats(tenant)
+        own = counted.tenants.get(tenant, TenantCounts({}, 0))
         out = StatsOut(
             request_id=request.id,
             version=VERSION,
             engine=vitals.engine,
             durability=request.ledger.durability,
-            uptime_seconds=round(self._monotonic() - self._since, 3),
+            uptime_seconds=round(self._monotonic() - self._started_at, 3),
             tenant=tenant,
-            outcomes=by_word(own.outcomes),
+            outcomes=outcomes_with_zeros(own.outcomes),
             waiting=own.waiting,
-            process=counted.process if request.credential.may(Act.ADMINISTER) else None,
+            process=counted.process if request.credential.may(Permission.ADMINISTER) else None,
         )
-        return answer(200, out)
+        return json_response(200, out)
 
-    async def policy(self, request: Request) -> Answer:
-        return answer(200, idempotency_policy(self._config, request.ledger.vitals().config))
+    async def policy(self, request: Request) -> Response:
+        return json_response(
+            200, build_idempotency_policy(self._config, request.ledger.runtime_stats().config)
+        )
 
 
-def observability(
-    config: ServiceConfig, whole: Whole, monotonic: Callable[[], float], since: float
+def status_routes(
+    config: ServiceConfig, stats_source: StatsSource, monotonic: Callable[[], float], started_at: float
 ) -> tuple[Route, ...]:
-    here = Observability(config, whole, monotonic, since)
-    scraper = None if config.metrics_open else Act.ADMINISTER
+    here = StatusEndpoints(config, stats_source, monotonic, started_at)
+    scraper = None if config.metrics_open else Permission.ADMINISTER
     return (
         Route("GET", "/healthz", here.healthz, None, "Say that this process lives", None, HealthOut),
         Route(
             "GET", "/readyz", here.readyz, None, "Say whether the engine answers and writes", None, ReadyOut
         ),
         Route(
-            "GET", "/metrics", here.metrics, scraper, "Counters for Prometheus", None, str, media="text/plain"
+            "GET",
+            "/metrics",
+            here.metrics,
+            scraper,
+            "Counters for Prometheus",
+            None,
+            str,
+            media_type="text/plain",
         ),
-        Route("GET", "/api/stats", here.stats, Act.READ, "What the service counted for you", None, StatsOut),
+        Route(
+            "GET",
+            "/api/stats",
+            here.stats,
+            Permission.READ,
+            "What the service counted for you",
+            None,
+            StatsOut,
+        ),
         Route(
             "GET",
             "/api/idempotency-policy",

@@ -8,35 +8,35 @@ from typing import Any
 from msgspec import json
 
 from onejob.core.key import KEY_CHARS_MAX
-from onejob.core.roles import ALLOWED, Act
+from onejob.core.roles import ROLE_PERMISSIONS, Permission
 
-from .answers import Answer, text
+from .answers import Response, raw_response
 from .config import ServiceConfig
 from .idempotency_policy import status_of
 from .metrics import VERSION
 from .problems import TITLES
 from .request import Request
 from .routes import Route
-from .shapes import CLIENT_ID, JOB_ID, KEY, NAME, RESERVATION, Schema
+from .shapes import CLIENT_ID, JOB_ID, KEY, NAME, RESERVATION_ID, Schema
 from .wire import ProblemOut
 
-REF = "#/components/schemas/{name}"
-ABOUT = (
+REF_TEMPLATE = "#/components/schemas/{name}"
+DESCRIPTION = (
     "One logical submission makes one job. Send one Idempotency-Key per intended job, the same on every retry: "
     "a repetition is answered with the same job, another body under the same key with a conflict."
 )
 # Whatever is asked for, these may be the answer.
-EVERYWHERE = ("BAD_REQUEST", "VALIDATION_ERROR", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE")
-RETRYABLE = {"IN_PROGRESS", "RATE_LIMITED", "SERVICE_UNAVAILABLE"}
+COMMON_ERROR_CODES = ("BAD_REQUEST", "VALIDATION_ERROR", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE")
+RETRYABLE_CODES = {"IN_PROGRESS", "RATE_LIMITED", "SERVICE_UNAVAILABLE"}
 
-_BARE = rf"[!#-+\--:<-~]{{1,{KEY_CHARS_MAX}}}"
-_QUOTED = rf'"(?:[ !#-\[\]-~]|\\["\\]){{1,{KEY_CHARS_MAX}}}"'
-_KEY_HEADER = {
+_BARE_KEY_PATTERN = rf"[!#-+\--:<-~]{{1,{KEY_CHARS_MAX}}}"
+_QUOTED_KEY_PATTERN = rf'"(?:[ !#-\[\]-~]|\\["\\]){{1,{KEY_CHARS_MAX}}}"'
+_KEY_HEADER_PARAMETER = {
     "name": "Idempotency-Key",
     "in": "header",
     "description": "Your name for this one submission, the same on every retry; in quotes or bare. "
     "Where the body names it too, it is the same there.",
-    "schema": {"type": "string", "pattern": f"^(?:{_BARE}|{_QUOTED})$"},
+    "schema": {"type": "string", "pattern": f"^(?:{_BARE_KEY_PATTERN}|{_QUOTED_KEY_PATTERN})$"},
 }
 _PLACEHOLDERS: dict[str, tuple[str, Schema]] = {
     "id": ("The id of a job", JOB_ID),
@@ -44,7 +44,7 @@ _PLACEHOLDERS: dict[str, tuple[str, Schema]] = {
     "client_id": ("The id of a client, percent-encoded", CLIENT_ID),
     "tenant": ("The name of a tenant", NAME),
     "user": ("The name of a user", NAME),
-    "reservation": ("The id of a reservation", RESERVATION),
+    "reservation": ("The id of a reservation", RESERVATION_ID),
 }
 _HEADERS: dict[str, Schema] = {
     "X-Request-Id": {"description": "The name of this request in the log", "schema": {"type": "string"}},
@@ -63,38 +63,38 @@ _HEADERS: dict[str, Schema] = {
     },
 }
 # What the body of an answer is made of, where no Struct says it: one of the events of a stream.
-_TOLD: dict[str, Schema] = {
+_SCHEMA_BY_MEDIA_TYPE: dict[str, Schema] = {
     "text/event-stream": {
         "type": "object",
         "properties": {word: {"type": "string"} for word in ("id", "event", "data")},
     }
 }
-_LIMITS = {"minimum", "maximum", "minLength", "maxLength", "not"}
-_OF_THE_SERVICE = {"stats", "idempotency-policy"}
-_SECURITY: Schema = {
+_LIMIT_KEYWORDS = {"minimum", "maximum", "minLength", "maxLength", "not"}
+_SERVICE_PATHS = {"stats", "idempotency-policy"}
+_SECURITY_SCHEMES: Schema = {
     "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
     "apiKey": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
 }
 
 
-def described(routes: tuple[Route, ...], config: ServiceConfig) -> tuple[Route, ...]:
+def with_openapi_route(routes: tuple[Route, ...], config: ServiceConfig) -> tuple[Route, ...]:
     """The routes, and one more that describes them all, itself included."""
 
     @cache
     def document() -> bytes:
-        return json.encode(openapi(table, config))
+        return json.encode(build_openapi(table, config))
 
-    async def openapi_json(request: Request) -> Answer:
-        return text(200, document(), b"application/json")
+    async def openapi_json(request: Request) -> Response:
+        return raw_response(200, document(), b"application/json")
 
     summary = "Describe every path of this server"
     table = (*routes, Route("GET", "/openapi.json", openapi_json, None, summary, None, dict[str, Any]))
     return table
 
 
-def openapi(routes: Iterable[Route], config: ServiceConfig) -> Schema:
+def build_openapi(routes: Iterable[Route], config: ServiceConfig) -> Schema:
     routes = tuple(routes)
-    schemas, components = _schemas(routes, config)
+    schemas, components = _build_schemas(routes, config)
     paths: Schema = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, config)
@@ -104,41 +104,48 @@ def openapi(routes: Iterable[Route], config: ServiceConfig) -> Schema:
             "title": "onejob",
             "version": VERSION,
             "summary": "You had one job.",
-            "description": ABOUT,
+            "description": DESCRIPTION,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
         "paths": paths,
-        "components": {"schemas": components, "headers": _HEADERS, "securitySchemes": _SECURITY},
+        "components": {"schemas": components, "headers": _HEADERS, "securitySchemes": _SECURITY_SCHEMES},
     }
 
 
-def _schemas(routes: tuple[Route, ...], config: ServiceConfig) -> tuple[dict[Any, Schema], Schema]:
+def _build_schemas(routes: tuple[Route, ...], config: ServiceConfig) -> tuple[dict[Any, Schema], Schema]:
     """The schema of everything that travels, and the named ones that they refer to."""
-    kinds = list({kind: None for route in routes for kind in (route.takes, route.gives) if kind is not None})
-    found, components = json.schema_components([*kinds, ProblemOut], ref_template=REF)
+    kinds = list(
+        {
+            kind: None
+            for route in routes
+            for kind in (route.body_type, route.response_type)
+            if kind is not None
+        }
+    )
+    found, components = json.schema_components([*kinds, ProblemOut], ref_template=REF_TEMPLATE)
     components["ErrorOut"]["properties"]["code"]["enum"] = list(TITLES)
     if config.callbacks == "none" and "SubmitBody" in components:
         del components["SubmitBody"]["properties"]["callback"]
         del components["CallbackBody"]
-    _tell_items_apart(components)
-    _tell_numbers_apart(components)
+    _split_batch_item_schema(components)
+    _split_sequence_schema(components)
     return dict(zip([*kinds, ProblemOut], found, strict=True)), components
 
 
-def _tell_items_apart(components: Schema) -> None:
+def _split_batch_item_schema(components: Schema) -> None:
     """Alone, a submission has its key in the header; in a batch it has it in itself."""
     alone = components.get("SubmitBody")
     if alone is None or "BatchBody" not in components:
         return
     # A value that cannot be taken is the verdict of that item; only its shape is a matter of the whole batch.
-    components["BatchItem"] = _unbounded(alone)
-    components["BatchBody"]["properties"]["jobs"]["items"] = {"$ref": REF.format(name="BatchItem")}
+    components["BatchItem"] = _without_limits(alone)
+    components["BatchBody"]["properties"]["jobs"]["items"] = {"$ref": REF_TEMPLATE.format(name="BatchItem")}
     shown = {name: schema for name, schema in alone["properties"].items() if name != "idempotencyKey"}
     components["SubmitBody"] = alone | {"properties": shown}
 
 
-def _tell_numbers_apart(components: Schema) -> None:
+def _split_sequence_schema(components: Schema) -> None:
     """A number brings one job or a batch, and has its key in itself: the header is for whoever prefers it."""
     both = components.get("SequenceBody")
     if both is None:
@@ -150,15 +157,15 @@ def _tell_numbers_apart(components: Schema) -> None:
     for name, properties, added in (("SequenceOfOne", one, "type"), ("SequenceOfMany", batch, "jobs")):
         components[name] = both | {"title": name, "properties": properties, "required": [*required, added]}
     names = ("SequenceOfOne", "SequenceOfMany")
-    components["SequenceBody"] = {"anyOf": [{"$ref": REF.format(name=name)} for name in names]}
+    components["SequenceBody"] = {"anyOf": [{"$ref": REF_TEMPLATE.format(name=name)} for name in names]}
 
 
-def _unbounded(schema: Any) -> Any:
+def _without_limits(schema: Any) -> Any:
     if isinstance(schema, dict):
         # The pattern of a moment is its shape; that of a text is a limit.
-        limits = _LIMITS if "format" in schema else {*_LIMITS, "pattern"}
-        return {word: _unbounded(value) for word, value in schema.items() if word not in limits}
-    return [_unbounded(value) for value in schema] if isinstance(schema, list) else schema
+        limits = _LIMIT_KEYWORDS if "format" in schema else {*_LIMIT_KEYWORDS, "pattern"}
+        return {word: _without_limits(value) for word, value in schema.items() if word not in limits}
+    return [_without_limits(value) for value in schema] if isinstance(schema, list) else schema
 
 
 def _operation(route: Route, schemas: dict[Any, Schema], config: ServiceConfig) -> Schema:
@@ -170,13 +177,13 @@ def _operation(route: Route, schemas: dict[Any, Schema], config: ServiceConfig) 
         "responses": _responses(route, schemas, config),
     }
     if route.act is not None:
-        made["description"] = _needs(route.act)
+        made["description"] = _required_roles(route.act)
         if config.auth:
-            made["security"] = [{name: []} for name in _SECURITY]
-    if route.takes is not None:
+            made["security"] = [{name: []} for name in _SECURITY_SCHEMES]
+    if route.body_type is not None:
         made["requestBody"] = {
-            "required": not getattr(route.takes, "may_be_left_out", False),
-            "content": {"application/json": {"schema": schemas[route.takes]}},
+            "required": not getattr(route.body_type, "is_optional", False),
+            "content": {"application/json": {"schema": schemas[route.body_type]}},
         }
     return made
 
@@ -189,11 +196,11 @@ def _operation_id(route: Route) -> str:
 def _tag(path: str) -> str:
     first, _, rest = path.lstrip("/").partition("/")
     word = rest.partition("/")[0] if first == "api" else ""
-    return word if word and word not in _OF_THE_SERVICE else "service"
+    return word if word and word not in _SERVICE_PATHS else "service"
 
 
-def _needs(act: Act) -> str:
-    roles = [role for role, acts in ALLOWED.items() if act in acts]
+def _required_roles(act: Permission) -> str:
+    roles = [role for role, acts in ROLE_PERMISSIONS.items() if act in acts]
     return f"For whoever may {act}: {', '.join(roles)}."
 
 
@@ -206,47 +213,53 @@ def _parameters(route: Route) -> Iterator[Schema]:
             "name": asked.name,
             "in": "query",
             "required": asked.required,
-            "description": asked.text,
+            "description": asked.description,
             "schema": asked.schema,
         }
     if route.takes_key:
-        yield _KEY_HEADER
+        yield _KEY_HEADER_PARAMETER
 
 
 def _responses(route: Route, schemas: dict[Any, Schema], config: ServiceConfig) -> Schema:
-    fine: Schema = {"description": "Done", "headers": _headers("X-Request-Id")}
+    fine: Schema = {"description": "Done", "headers": _header_refs("X-Request-Id")}
     if route.status != 204:
-        schema = _TOLD.get(route.media, {"type": "string"}) if route.gives is None else schemas[route.gives]
-        fine["content"] = {route.media: {"schema": schema}}
+        schema = (
+            _SCHEMA_BY_MEDIA_TYPE.get(route.media_type, {"type": "string"})
+            if route.response_type is None
+            else schemas[route.response_type]
+        )
+        fine["content"] = {route.media_type: {"schema": schema}}
     responses = {str(route.status): fine}
-    if route.media == "text/event-stream":
+    if route.media_type == "text/event-stream":
         responses["204"] = {"description": "With Last-Event-ID: nothing is left to tell"}
     if any(asked.name == "dryRun" for asked in route.query):
         responses["200"] = fine | {"description": "What would happen; nothing did"}
-    if route.act is Act.SUBMIT and route.status == 202:
-        told = _headers("X-Request-Id", "Location", "Idempotent-Replayed", "Idempotency-Expires")
+    if route.act is Permission.SUBMIT and route.status == 202:
+        told = _header_refs("X-Request-Id", "Location", "Idempotent-Replayed", "Idempotency-Expires")
         responses[str(route.status)] = fine | {"headers": told}
-    if route.again is not None:
+    if route.repeat_status is not None:
         done = responses[str(route.status)]
-        responses[str(route.again)] = done | {"description": "It was done before, and is not done again"}
-    for status, codes in _failures(route, config).items():
-        waits = ["Retry-After"] if RETRYABLE.intersection(codes) else []
+        responses[str(route.repeat_status)] = done | {
+            "description": "It was done before, and is not done again"
+        }
+    for status, codes in _error_codes_by_status(route, config).items():
+        waits = ["Retry-After"] if RETRYABLE_CODES.intersection(codes) else []
         responses[str(status)] = {
             "description": "; ".join(f"{code}: {TITLES[code][1]}" for code in codes),
-            "headers": _headers("X-Request-Id", *waits),
+            "headers": _header_refs("X-Request-Id", *waits),
             "content": {"application/problem+json": {"schema": schemas[ProblemOut]}},
         }
     return responses
 
 
-def _failures(route: Route, config: ServiceConfig) -> dict[int, list[str]]:
+def _error_codes_by_status(route: Route, config: ServiceConfig) -> dict[int, list[str]]:
     """What may go wrong, by status."""
-    codes = [*EVERYWHERE, *route.errors]
+    codes = [*COMMON_ERROR_CODES, *route.errors]
     if route.act is not None:
         codes += ["UNAUTHORIZED", "FORBIDDEN"] if config.auth else ["UNAUTHORIZED"]
     if route.method != "GET":
         codes.append("PAYLOAD_TOO_LARGE")
-    if route.act is Act.SUBMIT and config.rate_per_second is not None:
+    if route.act is Permission.SUBMIT and config.rate_per_second is not None:
         codes.append("RATE_LIMITED")
     found: dict[int, list[str]] = {}
     for code in dict.fromkeys(codes):
@@ -254,5 +267,5 @@ def _failures(route: Route, config: ServiceConfig) -> dict[int, list[str]]:
     return dict(sorted(found.items()))
 
 
-def _headers(*names: str) -> Schema:
+def _header_refs(*names: str) -> Schema:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}

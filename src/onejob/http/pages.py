@@ -4,23 +4,23 @@ from base64 import b64encode
 from hashlib import sha256
 from importlib.resources import files
 
-from .answers import Answer, text
+from .answers import Response, raw_response
 from .request import Request
-from .routes import Handler, Route
+from .routes import Route, RouteHandler
 
-_FOLDER = files("onejob.http") / "pages"
+_PAGES_FOLDER = files("onejob.http") / "pages"
 
 
-def page(name: str) -> Handler:
+def page_handler(name: str) -> RouteHandler:
     """A page with its style and script inside; the policy admits exactly these two and nothing from elsewhere."""
     style = _read("style.css")
     script = _read("common.js") + _read(f"{name}.js")
     body = _read(f"{name}.html").replace("{{style}}", style).replace("{{script}}", script).encode()
     policy = (
         "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
-        f"frame-ancestors 'none'; style-src {_digest(style)}; script-src {_digest(script)}"
+        f"frame-ancestors 'none'; style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
     )
-    shown = text(
+    shown = raw_response(
         200,
         body,
         b"text/html; charset=utf-8",
@@ -29,21 +29,32 @@ def page(name: str) -> Handler:
         (b"referrer-policy", b"no-referrer"),
     )
 
-    async def handler(request: Request) -> Answer:
+    async def handler(request: Request) -> Response:
         return shown
 
     return handler
 
 
 def _read(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")
+    return (_PAGES_FOLDER / name).read_text(encoding="utf-8")
 
 
-def _digest(source: str) -> str:
+def _csp_hash(source: str) -> str:
     return f"'sha256-{b64encode(sha256(source.encode()).digest()).decode()}'"
 
 
 PAGES = (
-    Route("GET", "/", page("home"), None, "See what this server does", None, str, media="text/html"),
-    Route("GET", "/docs", page("docs"), None, "Try every path of this server", None, str, media="text/html"),
+    Route(
+        "GET", "/", page_handler("home"), None, "See what this server does", None, str, media_type="text/html"
+    ),
+    Route(
+        "GET",
+        "/docs",
+        page_handler("docs"),
+        None,
+        "Try every path of this server",
+        None,
+        str,
+        media_type="text/html",
+    ),
 )

@@ -4,24 +4,27 @@ import asyncio
 from collections.abc import AsyncGenerator, MutableMapping
 from typing import Any
 
-from .answers import Allowed
+from .answers import AuthorizationCheck
 from .request import Receive, Send
 
-PIECE_SECONDS_MAX = 30.0  # a client that does not take a piece for so long is given up
+CHUNK_SECONDS_MAX = 30.0  # a client that does not take a piece for so long is given up
 
 
-async def pour(
+async def stream_response(
     head: MutableMapping[str, Any],
-    pieces: AsyncGenerator[bytes, None],
+    chunks: AsyncGenerator[bytes, None],
     receive: Receive,
     send: Send,
-    allowed: Allowed | None = None,
+    still_authorized: AuthorizationCheck | None = None,
 ) -> None:
     """Send what the client may still have. The pieces are closed when this returns, and all that they hold is free."""
     tasks: list[asyncio.Task[None]] = []
     try:
         await send(head)
-        tasks = [asyncio.create_task(_sent(pieces, send, allowed)), asyncio.create_task(_gone(receive))]
+        tasks = [
+            asyncio.create_task(_send_chunks(chunks, send, still_authorized)),
+            asyncio.create_task(_wait_for_disconnect(receive)),
+        ]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
@@ -29,18 +32,20 @@ async def pour(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await pieces.aclose()
+        await chunks.aclose()
 
 
-async def _sent(pieces: AsyncGenerator[bytes, None], send: Send, allowed: Allowed | None) -> None:
-    async for piece in pieces:
-        if allowed is not None and not await allowed():
+async def _send_chunks(
+    chunks: AsyncGenerator[bytes, None], send: Send, still_authorized: AuthorizationCheck | None
+) -> None:
+    async for piece in chunks:
+        if still_authorized is not None and not await still_authorized():
             break
-        async with asyncio.timeout(PIECE_SECONDS_MAX):
+        async with asyncio.timeout(CHUNK_SECONDS_MAX):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

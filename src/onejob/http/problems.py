@@ -22,7 +22,7 @@ from onejob.errors import (
     WorkRefused,
 )
 
-RETRY_AFTER_STORE = 1
+STORE_RETRY_AFTER_SECONDS = 1
 
 
 class Unauthorized(OnejobError):
@@ -33,7 +33,7 @@ class Forbidden(OnejobError):
     """The credential is known, and has not the right."""
 
 
-class Leaving(OnejobError):
+class ServerShuttingDown(OnejobError):
     """This server is being stopped; nothing was done."""
 
     retryable = True
@@ -83,7 +83,7 @@ TITLES = {
 }
 
 # What Python calls quite otherwise than the wire does; every other name is only spelled otherwise.
-_ON_THE_WIRE = {
+_WIRE_NAMES = {
     "idempotency_ttl": "idempotencyTtlSeconds",
     "moment": "runAt",
     "timeout": "timeoutSeconds",
@@ -91,13 +91,13 @@ _ON_THE_WIRE = {
 }
 
 # Reasons that have another name on the wire.
-_CODES = {
+_CODE_BY_REASON = {
     Reason.SLOT_LOST: "QUOTA_EXCEEDED",
     Reason.NOT_THE_OWNER: "FORBIDDEN",
     Reason.STALE: "ALREADY_SETTLED",
-    Reason.LAPSED: "UNAUTHORIZED",
+    Reason.CREDENTIAL_CHANGED: "UNAUTHORIZED",
 }
-_MONEY = ("allowed", "spent", "held")
+_AMOUNT_DETAILS = ("allowed", "spent", "held")
 
 
 def problem(code: str, message: str, retry_after: int | None = None, **details: Any) -> Problem:
@@ -105,13 +105,13 @@ def problem(code: str, message: str, retry_after: int | None = None, **details: 
     return Problem(code, status, title, message, details, retry_after)
 
 
-def problem_of(error: OnejobError) -> Problem:
+def to_problem(error: OnejobError) -> Problem:
     text = str(error)
     match error:
         case NotTheOwner():
             return problem("FORBIDDEN", text, what=error.what)
         case Invalid():
-            name = _ON_THE_WIRE.get(error.what) or _camel(error.what)
+            name = _WIRE_NAMES.get(error.what) or _to_camel_case(error.what)
             # A message names a field by its own name or not at all; "a timeout" is a word.
             told = text.replace(error.what, name) if "_" in error.what else text
             return problem("VALIDATION_ERROR", told, what=name)
@@ -122,13 +122,13 @@ def problem_of(error: OnejobError) -> Problem:
         case SubmissionRejected():
             return problem("REJECTED", text, jobId=error.job_id)
         case SubmissionRefused():
-            return _refused(error)
+            return _refusal_problem(error)
         case LeaseLost():
             return problem("STALE", text)._replace(details=error.details)
         case WorkRefused():
             return problem(error.reason.value, text)._replace(details=error.details)
-        case Leaving():
-            return problem("SERVICE_UNAVAILABLE", text, RETRY_AFTER_STORE)
+        case ServerShuttingDown():
+            return problem("SERVICE_UNAVAILABLE", text, STORE_RETRY_AFTER_SECONDS)
         case Forbidden():
             return problem("FORBIDDEN", text)
         case Unauthorized():
@@ -138,32 +138,34 @@ def problem_of(error: OnejobError) -> Problem:
         case NotFound():
             return problem("NOT_FOUND", text)
         case Unavailable() | Unknown():
-            return problem("SERVICE_UNAVAILABLE", text, RETRY_AFTER_STORE if error.retryable else None)
+            return problem(
+                "SERVICE_UNAVAILABLE", text, STORE_RETRY_AFTER_SECONDS if error.retryable else None
+            )
     return problem("INTERNAL_ERROR", text)
 
 
-def _refused(error: SubmissionRefused) -> Problem:
+def _refusal_problem(error: SubmissionRefused) -> Problem:
     wait = None if error.retry_after is None else max(1, ceil(error.retry_after))
     if error.reason is Reason.IN_PROGRESS:
         wait = wait or 1
-    details: dict[str, Any] = {_camel(name): value for name, value in error.details.items()}
+    details: dict[str, Any] = {_to_camel_case(name): value for name, value in error.details.items()}
     if error.reason is Reason.COST_LIMIT_EXCEEDED:  # amounts are numbers on the wire
-        details |= {name: float(details[name]) for name in _MONEY if name in details}
+        details |= {name: float(details[name]) for name in _AMOUNT_DETAILS if name in details}
     if error.reason is Reason.SLOT_LOST:
         details["slotLost"] = True
-    return problem(_CODES.get(error.reason, error.reason.value), str(error), wait, **details)
+    return problem(_CODE_BY_REASON.get(error.reason, error.reason.value), str(error), wait, **details)
 
 
-def _camel(name: str) -> str:
+def _to_camel_case(name: str) -> str:
     if not name.islower():
         return name  # a variable, or what the wire calls so already
     first, *rest = name.split("_")
     return first + "".join(word.title() for word in rest)
 
 
-def presented(error: OnejobError, *, mismatch_status: int) -> Problem:
+def to_public_problem(error: OnejobError, *, mismatch_status: int) -> Problem:
     """What a stranger is told: where the store lies and what ails it is for the log alone."""
-    found = problem_of(error)
+    found = to_problem(error)
     match error:
         case IdempotencyConflict():
             return found._replace(status=mismatch_status)

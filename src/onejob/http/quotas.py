@@ -1,10 +1,10 @@
 """Quotas over HTTP: limits of users and of the tenant for admins, what is used of them for everybody."""
 
 from onejob.core.limits import Limits, TenantLimits
-from onejob.core.roles import Act
+from onejob.core.roles import Permission
 from onejob.quotas import user_name
 
-from .answers import Answer, answer
+from .answers import Response, json_response
 from .problems import Forbidden
 from .quota_wire import (
     LimitsBody,
@@ -22,50 +22,54 @@ from .routes import Parameter, Route
 from .shapes import NAME
 
 
-async def quota(request: Request) -> Answer:
+async def get_quota(request: Request) -> Response:
     request.query()
-    return answer(200, quota_out(await request.ledger.quota(request.path[0]), request.id))
+    return json_response(200, quota_out(await request.ledger.quota(request.path_params[0]), request.id))
 
 
-async def set_quota(request: Request) -> Answer:
+async def set_quota(request: Request) -> Response:
     """Idempotent by itself: a key in the header is accepted and changes nothing."""
     request.key()
     request.query()
-    limits = limits_from(await request.decoded(LimitsBody))
-    return answer(200, quota_out(await request.ledger.set_quota(request.path[0], limits), request.id))
+    limits = limits_from(await request.decode_body(LimitsBody))
+    return json_response(
+        200, quota_out(await request.ledger.set_quota(request.path_params[0], limits), request.id)
+    )
 
 
-async def clear_quota(request: Request) -> Answer:
+async def clear_quota(request: Request) -> Response:
     request.key()
     request.query()
-    await request.no_body()
-    return answer(200, quota_out(await request.ledger.set_quota(request.path[0], Limits()), request.id))
+    await request.require_no_body()
+    return json_response(
+        200, quota_out(await request.ledger.set_quota(request.path_params[0], Limits()), request.id)
+    )
 
 
-async def tenant_quota(request: Request) -> Answer:
+async def get_tenant_quota(request: Request) -> Response:
     request.query()
-    return answer(200, tenant_quota_out(await request.ledger.tenant_quota(), request.id))
+    return json_response(200, tenant_quota_out(await request.ledger.tenant_quota(), request.id))
 
 
-async def set_tenant_quota(request: Request) -> Answer:
+async def set_tenant_quota(request: Request) -> Response:
     request.key()
     request.query()
-    body = await request.decoded(TenantLimitsBody)
+    body = await request.decode_body(TenantLimitsBody)
     limits = TenantLimits(limits_from(body.default), limits_from(body.ceiling))
-    return answer(200, tenant_quota_out(await request.ledger.set_tenant_quota(limits), request.id))
+    return json_response(200, tenant_quota_out(await request.ledger.set_tenant_quota(limits), request.id))
 
 
-async def usage(request: Request) -> Answer:
-    user = meant(request, request.query("user").get("user"))
-    return answer(200, usage_out(await request.ledger.usage(user), request.id))
+async def get_usage(request: Request) -> Response:
+    user = resolve_user(request, request.query("user").get("user"))
+    return json_response(200, usage_out(await request.ledger.usage(user), request.id))
 
 
-def meant(request: Request, user: str | None) -> str:
+def resolve_user(request: Request, user: str | None) -> str:
     """The user that is asked about: whoever asks, or another for those who oversee."""
     own = request.credential.caller.user
     if user is None or user_name(user) == own:
         return own
-    if not request.credential.may(Act.OVERSEE):
+    if not request.credential.may(Permission.OVERSEE):
         raise Forbidden("this is for yourself only; leave the user out, or ask an operator")
     return user
 
@@ -76,8 +80,8 @@ ROUTES = (
     Route(
         "GET",
         "/api/quotas",
-        tenant_quota,
-        Act.ADMINISTER,
+        get_tenant_quota,
+        Permission.ADMINISTER,
         "Look at the tenant's default and ceiling",
         None,
         TenantQuotaOut,
@@ -86,7 +90,7 @@ ROUTES = (
         "PUT",
         "/api/quotas",
         set_tenant_quota,
-        Act.ADMINISTER,
+        Permission.ADMINISTER,
         "Set the limits of users without their own, and the ceiling over all",
         TenantLimitsBody,
         TenantQuotaOut,
@@ -95,8 +99,8 @@ ROUTES = (
     Route(
         "GET",
         "/api/quotas/{user}",
-        quota,
-        Act.ADMINISTER,
+        get_quota,
+        Permission.ADMINISTER,
         "Look at the limits of a user",
         None,
         QuotaOut,
@@ -105,7 +109,7 @@ ROUTES = (
         "PUT",
         "/api/quotas/{user}",
         set_quota,
-        Act.ADMINISTER,
+        Permission.ADMINISTER,
         "Give a user limits of its own, instead of those before",
         LimitsBody,
         QuotaOut,
@@ -115,7 +119,7 @@ ROUTES = (
         "DELETE",
         "/api/quotas/{user}",
         clear_quota,
-        Act.ADMINISTER,
+        Permission.ADMINISTER,
         "Let the tenant's default hold for a user again",
         None,
         QuotaOut,
@@ -124,8 +128,8 @@ ROUTES = (
     Route(
         "GET",
         "/api/usage",
-        usage,
-        Act.READ,
+        get_usage,
+        Permission.READ,
         "See what you hold, spend and may",
         None,
         UsageOut,

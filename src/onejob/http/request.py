@@ -9,13 +9,14 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Raw, Struct, json
 
-from onejob.core.fingerprint import DEPTH_MAX, refuse_hidden
+from onejob.core.fingerprint import DEPTH_MAX
+from onejob.core.fingerprint import check_strict_json as check_strict_input
 from onejob.core.invalid import Invalid
-from onejob.core.malformed import why
-from onejob.core.roles import Act, Role, may
-from onejob.core.step import Warrant
+from onejob.core.malformed import explain_decode_error
+from onejob.core.roles import Permission, Role, has_permission
+from onejob.core.step import Precondition
 from onejob.intake import Caller
-from onejob.key_header import key_of
+from onejob.key_header import parse_key_header
 from onejob.ledger import Ledger
 
 from .config import ServiceConfig
@@ -24,28 +25,28 @@ from .problems import Unauthorized
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Allowed = Callable[[], Awaitable[bool]]
-WholeBody = Callable[[], bytes | None]
+AuthorizationCheck = Callable[[], Awaitable[bool]]
+BufferedBody = Callable[[], bytes | None]
 T = TypeVar("T")
 
 QUERY_FIELDS_MAX = 50
-SMALL_BYTES = 2048
-BESIDE_BYTES = 64 << 10
-REPEATED_MAX = 1024
+DECODE_CACHE_BODY_BYTES_MAX = 2048
+INLINE_BYTES_MAX = 64 << 10
+DECODE_CACHE_MAX = 1024
 
-_LIMITS = ServiceConfig()
-_MEMBERS = json.Decoder(dict[str, Raw])
+_DEFAULT_LIMITS = ServiceConfig()
+_MEMBERS_DECODER = json.Decoder(dict[str, Raw])
 
 
-async def _always() -> bool:
+async def _always_authorized() -> bool:
     return True
 
 
-def no_body() -> None:
+def no_buffered_body() -> None:
     return None
 
 
-class TooLarge(Exception):
+class BodyTooLarge(Exception):
     """The body, or the input in it, is beyond its limit."""
 
 
@@ -56,8 +57,8 @@ class Credential(Struct, frozen=True):
     roles: frozenset[Role]
     name: str  # of the API key or the token's subject; rate limits are counted by it
 
-    def may(self, act: Act) -> bool:
-        return may(self.roles, act)
+    def may(self, act: Permission) -> bool:
+        return has_permission(self.roles, act)
 
 
 # Nobody is authenticated: then there is only the machine itself, and it may do everything.
@@ -68,8 +69,17 @@ ANONYMOUS = Credential(Caller(tenant="", user="", actor=""), frozenset(), "anony
 
 class Request:
     __slots__ = (
-        "_receive", "allowed", "credential", "headers", "id", "ledger", "limits", "path", "scope", "warrant",
-        "whole",
+        "_receive",
+        "buffered_body",
+        "credential",
+        "headers",
+        "id",
+        "ledger",
+        "limits",
+        "path_params",
+        "precondition",
+        "scope",
+        "still_authorized",
     )  # fmt: skip
 
     def __init__(
@@ -80,22 +90,26 @@ class Request:
         id: str,
         credential: Credential,
         ledger: Ledger,
-        path: Sequence[str] = (),
-        limits: ServiceConfig = _LIMITS,
+        path_params: Sequence[str] = (),
+        limits: ServiceConfig = _DEFAULT_LIMITS,
     ) -> None:
         self.scope = scope
         self.headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
         self.id = id
         self.credential = credential
         self.ledger = ledger  # acting for the credential's caller
-        self.path = path  # what the pattern's placeholders stand for
+        self.path_params = path_params  # what the pattern's placeholders stand for
         self._receive = receive
-        self.whole: WholeBody = no_body  # the body, where all of it is here already
+        self.buffered_body: BufferedBody = no_buffered_body  # the body, where all of it is here already
         self.limits = limits
-        self.warrant: Warrant | None = None  # what a credential that was not looked at must be proved by
-        self.allowed: Allowed = _always  # whether the credential still opens, for whoever has waited
+        self.precondition: Precondition | None = (
+            None  # what a credential that was not looked at must be proved by
+        )
+        self.still_authorized: AuthorizationCheck = (
+            _always_authorized  # whether the credential still opens, for whoever has waited
+        )
 
-    async def gone(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Returns when the client has gone away; only for a request whose body was read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
@@ -108,7 +122,7 @@ class Request:
         return found[0].decode("latin-1") if found else None
 
     def key(self) -> str | None:
-        return key_of(self.headers)
+        return parse_key_header(self.headers)
 
     def query(self, *known: str) -> dict[str, str]:
         """The fields of the query; one that is unknown or given twice is refused."""
@@ -134,101 +148,101 @@ class Request:
 
     async def body(self) -> bytes:
         """The whole body, within the limits of size and time."""
-        body = self.whole()
+        body = self.buffered_body()
         if body is None:
-            body = await self._received()
+            body = await self._receive_body()
             # It may have taken its time, and the credential was looked at before it.
-            if not await self.allowed():
+            if not await self.still_authorized():
                 raise Unauthorized("the credential is not valid any more; get another one")
         if len(body) > self.limits.body_bytes_max:
-            raise TooLarge(f"a body has at most {self.limits.body_bytes_max} bytes; send less")
+            raise BodyTooLarge(f"a body has at most {self.limits.body_bytes_max} bytes; send less")
         return body
 
-    async def decoded(self, kind: type[T]) -> T:
+    async def decode_body(self, body_type: type[T]) -> T:
         """The body as this kind of Struct; two members of one name are refused anywhere in it."""
         data = await self.body()
-        if not data and getattr(kind, "may_be_left_out", False):
-            return kind()
-        if len(data) > SMALL_BYTES:
-            return await beside(len(data), _decoded, data, kind)
-        known: T = _decoded_again(data, kind)  # type: ignore[arg-type]  # a class can be hashed
+        if not data and getattr(body_type, "is_optional", False):
+            return body_type()
+        if len(data) > DECODE_CACHE_BODY_BYTES_MAX:
+            return await run_in_thread_if_large(len(data), _decode_strict, data, body_type)
+        known: T = _decode_cached(data, body_type)  # type: ignore[arg-type]  # a class can be hashed
         return known
 
-    async def no_body(self) -> None:
+    async def require_no_body(self) -> None:
         if await self.body():
             raise Invalid("body", "this path takes no body; leave it out")
 
-    async def _received(self) -> bytes:
+    async def _receive_body(self) -> bytes:
         try:
-            body, more = await self._piece()
+            body, more = await self._receive_chunk()
             # Most bodies come in one piece: the timer is for the others. Until the first, the connection has its own.
             if not more:
                 return body
             async with asyncio.timeout(self.limits.body_seconds_max):
-                return await self._rest(bytearray(body))
+                return await self._receive_rest(bytearray(body))
         except TimeoutError as error:
             seconds = self.limits.body_seconds_max
             raise Invalid("body", f"the body took longer than {seconds:g} s; send it faster") from error
 
-    async def _rest(self, body: bytearray) -> bytes:
+    async def _receive_rest(self, body: bytearray) -> bytes:
         more = True
         while more and len(body) <= self.limits.body_bytes_max:
-            piece, more = await self._piece()
+            piece, more = await self._receive_chunk()
             body += piece
         return bytes(body)
 
-    async def _piece(self) -> tuple[bytes, bool]:
+    async def _receive_chunk(self) -> tuple[bytes, bool]:
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise Invalid("body", "the connection closed before the body was complete; send it again")
         return message.get("body", b""), message.get("more_body", False)
 
 
-async def beside(size: int, work: Callable[..., T], *args: Any) -> T:
+async def run_in_thread_if_large(size: int, work: Callable[..., T], *args: Any) -> T:
     """Do what takes long for so many bytes in a thread, so that other requests go on meanwhile."""
-    if size <= BESIDE_BYTES:
+    if size <= INLINE_BYTES_MAX:
         return work(*args)
     return await asyncio.to_thread(work, *args)
 
 
-def shaped(data: bytes, kind: type[T]) -> T:
+def decode_struct(data: bytes, body_type: type[T]) -> T:
     """A body as this kind of Struct, which may still hide something."""
     try:
-        return json.decode(data, type=kind)
+        return json.decode(data, type=body_type)
     except RecursionError as error:
         raise Invalid("body", f"the body is nested deeper than {DEPTH_MAX} levels; flatten it") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Invalid("body", f"the body cannot be taken: {why(data, error)}") from error
+        raise Invalid("body", f"the body cannot be taken: {explain_decode_error(data, error)}") from error
 
 
-def unbent(what: str, data: bytes) -> None:
+def check_strict_json(what: str, data: bytes) -> None:
     """Refuse a JSON text of which a parser drops or bends something, wherever that is."""
     try:
-        refuse_hidden(data)
+        check_strict_input(data)
     except Invalid as error:
         raise Invalid(what, str(error).replace("the input", f"the {what}")) from error
 
 
-def unbent_around(what: str, data: bytes, apart: str) -> None:
+def check_strict_json_except(what: str, data: bytes, large_member: str) -> None:
     """The same for an object of known members, one of which is judged by itself and may be large."""
-    members = {name: bytes(text) for name, text in _MEMBERS.decode(data).items()}
+    members = {name: bytes(text) for name, text in _MEMBERS_DECODER.decode(data).items()}
     # A dropped member takes the two quotes of its name along. Known names have none inside.
     if data.count(b'"') != sum(len('""') + text.count(b'"') for text in members.values()):
         raise Invalid(what, f"the {what} has two members of one name in an object; send each name once")
     for name, text in members.items():
-        if name != apart and text[:1] in (b"{", b"["):
-            unbent(what, text)
+        if name != large_member and text[:1] in (b"{", b"["):
+            check_strict_json(what, text)
 
 
-def _decoded(data: bytes, kind: type[T]) -> T:
-    value = shaped(data, kind)
-    apart = getattr(kind, "apart", "")
+def _decode_strict(data: bytes, body_type: type[T]) -> T:
+    value = decode_struct(data, body_type)
+    apart = getattr(body_type, "large_member", "")
     if apart:
-        unbent_around("body", data, apart)
+        check_strict_json_except("body", data, apart)
     else:
-        unbent("body", data)
+        check_strict_json("body", data)
     return value
 
 
 # Retries send the very same bytes: what they say is worked out once.
-_decoded_again = lru_cache(REPEATED_MAX)(_decoded)
+_decode_cached = lru_cache(DECODE_CACHE_MAX)(_decode_strict)

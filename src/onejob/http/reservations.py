@@ -1,98 +1,99 @@
 """Reservations over HTTP: take a slot before the work, then submit with it, consume, renew or release it."""
 
-from onejob.core.identity import slot_tally, tally_id
-from onejob.core.roles import Act
+from onejob.core.identity import usage_id, usage_id_of_reservation
+from onejob.core.roles import Permission
 from onejob.core.states import SlotState
 
-from .answers import Answer, answer
+from .answers import Response, json_response
 from .problems import Forbidden
 from .quota_wire import (
     ConsumeBody,
-    HeldOut,
     RenewBody,
-    RenewedOut,
+    ReservationHeldOut,
+    ReservationRenewedOut,
+    ReservationSettledOut,
     ReservationsOut,
     ReserveBody,
-    SettledOut,
-    held_out,
+    reservation_held_out,
     reservation_out,
-    whole,
+    to_optional_integer,
 )
-from .quotas import USER, meant
+from .quotas import USER, resolve_user
 from .request import Request
 from .routes import Route
 
 
-async def reserve(request: Request) -> Answer:
+async def reserve(request: Request) -> Response:
     """With a key the same slot is given again while it is held."""
     key = request.key()
     request.query()
-    body = await request.decoded(ReserveBody)
-    user = meant(request, body.user)
-    most = whole("maxConcurrent", body.max_concurrent)
-    held = await request.ledger.hold(user, most, body.ttl_seconds, idempotency_key=key)
-    return answer(201, held_out(held, user, request.id))
+    body = await request.decode_body(ReserveBody)
+    user = resolve_user(request, body.user)
+    most = to_optional_integer("maxConcurrent", body.max_concurrent)
+    held = await request.ledger.reserve_job_slot_or_raise(user, most, body.ttl_seconds, idempotency_key=key)
+    return json_response(201, reservation_held_out(held, user, request.id))
 
 
-async def reservations(request: Request) -> Answer:
-    user = meant(request, request.query("user").get("user"))
+async def list_reservations(request: Request) -> Response:
+    user = resolve_user(request, request.query("user").get("user"))
     found = await request.ledger.reservations(user)
-    return answer(200, ReservationsOut(request.id, [reservation_out(slot) for slot in found]))
+    return json_response(200, ReservationsOut(request.id, [reservation_out(slot) for slot in found]))
 
 
-async def consume(request: Request) -> Answer:
-    id = _own(request)
-    body = await request.decoded(ConsumeBody)
+async def consume(request: Request) -> Response:
+    id = _checked_reservation_id(request)
+    body = await request.decode_body(ConsumeBody)
     await request.ledger.consume_reservation(id, body.job_id)
-    return answer(200, SettledOut(request.id, id, SlotState.CONSUMED))
+    return json_response(200, ReservationSettledOut(request.id, id, SlotState.CONSUMED))
 
 
-async def release(request: Request) -> Answer:
-    id = _own(request)
-    await request.no_body()
+async def release(request: Request) -> Response:
+    id = _checked_reservation_id(request)
+    await request.require_no_body()
     await request.ledger.release_reservation(id)
-    return answer(200, SettledOut(request.id, id, SlotState.RELEASED))
+    return json_response(200, ReservationSettledOut(request.id, id, SlotState.RELEASED))
 
 
-async def renew(request: Request) -> Answer:
-    id = _own(request)
-    body = await request.decoded(RenewBody)
-    return answer(
-        200, RenewedOut(request.id, id, await request.ledger.renew_reservation(id, body.ttl_seconds))
+async def renew(request: Request) -> Response:
+    id = _checked_reservation_id(request)
+    body = await request.decode_body(RenewBody)
+    return json_response(
+        200,
+        ReservationRenewedOut(request.id, id, await request.ledger.renew_reservation(id, body.ttl_seconds)),
     )
 
 
-def _own(request: Request) -> str:
+def _checked_reservation_id(request: Request) -> str:
     """The reservation that is named, if it is the caller's own or the caller oversees others."""
     request.key()  # each of these is idempotent by itself
     request.query()
-    id, caller = request.path[0], request.credential.caller
-    own = slot_tally(caller.tenant, id) == tally_id(caller.tenant, caller.user)
-    if not own and not request.credential.may(Act.OVERSEE):
+    id, caller = request.path_params[0], request.credential.caller
+    own = usage_id_of_reservation(caller.tenant, id) == usage_id(caller.tenant, caller.user)
+    if not own and not request.credential.may(Permission.OVERSEE):
         raise Forbidden("this reservation is another user's; use your own, or ask an operator")
     return id
 
 
-_LOST = ("FORBIDDEN", "QUOTA_EXCEEDED")
+_SLOT_ERRORS = ("FORBIDDEN", "QUOTA_EXCEEDED")
 
-ROUTES = (
+RESERVATION_ROUTES = (
     Route(
         "POST",
         "/api/reservations",
         reserve,
-        Act.SUBMIT,
+        Permission.SUBMIT,
         "Take a slot for a while",
         ReserveBody,
-        HeldOut,
+        ReservationHeldOut,
         201,
         takes_key=True,
-        errors=_LOST,
+        errors=_SLOT_ERRORS,
     ),
     Route(
         "GET",
         "/api/reservations",
-        reservations,
-        Act.READ,
+        list_reservations,
+        Permission.READ,
         "List reservations, oldest first",
         None,
         ReservationsOut,
@@ -103,21 +104,21 @@ ROUTES = (
         "POST",
         "/api/reservations/{reservation}/consume",
         consume,
-        Act.SUBMIT,
+        Permission.SUBMIT,
         "Turn a slot into that of a job; without one it ends, for the job is counted elsewhere",
         ConsumeBody,
-        SettledOut,
+        ReservationSettledOut,
         takes_key=True,
-        errors=(*_LOST, "NOT_FOUND"),
+        errors=(*_SLOT_ERRORS, "NOT_FOUND"),
     ),
     Route(
         "POST",
         "/api/reservations/{reservation}/release",
         release,
-        Act.SUBMIT,
+        Permission.SUBMIT,
         "Free a slot",
         None,
-        SettledOut,
+        ReservationSettledOut,
         takes_key=True,
         errors=("FORBIDDEN", "ALREADY_SETTLED"),
     ),
@@ -125,11 +126,11 @@ ROUTES = (
         "POST",
         "/api/reservations/{reservation}/renew",
         renew,
-        Act.SUBMIT,
+        Permission.SUBMIT,
         "Hold a slot for longer",
         RenewBody,
-        RenewedOut,
+        ReservationRenewedOut,
         takes_key=True,
-        errors=_LOST,
+        errors=_SLOT_ERRORS,
     ),
 )

@@ -6,19 +6,19 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 from onejob.core.invalid import Invalid
-from onejob.core.roles import Act
+from onejob.core.roles import Permission
 
-from .answers import Answer
+from .answers import Response
 from .request import Request, Scope
 
-Handler = Callable[[Request], Awaitable[Answer]]
+RouteHandler = Callable[[Request], Awaitable[Response]]
 
-_HALF_AN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class Parameter(NamedTuple):
     name: str
-    text: str
+    description: str
     schema: dict[str, Any] = {"type": "string"}  # noqa: RUF012 - never changed
     required: bool = False
 
@@ -26,22 +26,24 @@ class Parameter(NamedTuple):
 class Route(NamedTuple):
     method: str
     path: str  # with {placeholders}
-    handler: Handler
-    act: Act | None  # None: open to everybody
+    handler: RouteHandler
+    act: Permission | None  # None: open to everybody
     summary: str
-    takes: type[Any] | None = None
-    gives: type[Any] | None = None
+    body_type: type[Any] | None = None
+    response_type: type[Any] | None = None
     status: int = 200
     query: tuple[Parameter, ...] = ()
     takes_key: bool = False  # reads the Idempotency-Key header
     errors: tuple[str, ...] = ()  # codes, besides those that every path may answer with
-    again: int | None = None  # the status of what was done before, where it is another
-    media: str = "application/json"  # of the answer, when all is well
-    leans: bool = False  # without a query it acts only by a command that takes the warrant of the request
+    repeat_status: int | None = None  # the status of what was done before, where it is another
+    media_type: str = "application/json"  # of the answer, when all is well
+    optimistic_auth: bool = (
+        False  # without a query it acts only by a command that takes the warrant of the request
+    )
 
 
 # The methods of a path, and what stands in its placeholders, not decoded yet.
-Found = tuple[dict[str, Route], tuple[str, ...]]
+RouteMatch = tuple[dict[str, Route], tuple[str, ...]]
 
 
 class Routes:
@@ -64,7 +66,7 @@ class Routes:
             else:
                 self._exact[path] = methods
 
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> RouteMatch | None:
         """What is at a raw path."""
         methods = self._exact.get(path)
         if methods is not None:
@@ -75,12 +77,12 @@ class Routes:
         return None
 
 
-def route_of(methods: dict[str, Route], method: str) -> Route | None:
+def route_for_method(methods: dict[str, Route], method: str) -> Route | None:
     """Where there is something to get, its head alone may be asked for."""
     return methods.get("GET" if method == "HEAD" else method)
 
 
-def allowed_of(methods: dict[str, Route]) -> list[str]:
+def allowed_methods(methods: dict[str, Route]) -> list[str]:
     return [*methods, "HEAD"] if "GET" in methods else list(methods)
 
 
@@ -89,14 +91,14 @@ def raw_path(scope: Scope) -> str:
     return quote(scope["path"]) if raw is None else raw.decode("latin-1")
 
 
-def decoded(placeholders: Iterable[str]) -> tuple[str, ...]:
+def decode_placeholders(placeholders: Iterable[str]) -> tuple[str, ...]:
     """What placeholders stand for: each is decoded once, and must be whole and UTF-8."""
-    return tuple(map(_decoded, placeholders))
+    return tuple(map(_decode_placeholder, placeholders))
 
 
-def _decoded(text: str) -> str:
+def _decode_placeholder(text: str) -> str:
     try:
-        if not _HALF_AN_ESCAPE.search(text):
+        if not _BROKEN_ESCAPE.search(text):
             return unquote_to_bytes(text.encode("latin-1")).decode()
     except UnicodeDecodeError:
         pass

@@ -8,43 +8,56 @@ from onejob.core.client_views import ClientState, SequenceOutcome, SequenceRecei
 from onejob.core.states import Delivery
 from onejob.core.step import JOBS_MAX
 
-from .shapes import Attempts, Key, Labels, Moment, Money, Name, Number, Priority, Seconds, Utc, Window
-from .wire import Asked, Body, JobOut, WarningOut, job_out, warnings_out
+from .shapes import (
+    Key,
+    KeyTtlSeconds,
+    Labels,
+    MaxAttempts,
+    Money,
+    Name,
+    Priority,
+    SequenceNumber,
+    TimeoutSeconds,
+    Timestamp,
+    UtcTimestamp,
+)
+from .wire import JobOut, RequestBody, ResponseBody, WarningOut, job_out, warnings_out
 
 
-class OfAJob(Asked, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+class JobOptionsBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """What may be said of one job besides its type; UNSET where it is not."""
 
     input: Raw | UnsetType = UNSET
     delivery: Delivery | UnsetType = UNSET
     priority: Priority | UnsetType = UNSET
-    run_at: Moment | UnsetType = UNSET
-    max_attempts: Attempts | UnsetType = UNSET
-    timeout_seconds: Seconds | UnsetType = UNSET
+    run_at: Timestamp | UnsetType = UNSET
+    max_attempts: MaxAttempts | UnsetType = UNSET
+    timeout_seconds: TimeoutSeconds | UnsetType = UNSET
     labels: Labels | UnsetType = UNSET
     estimated_cost: Money | UnsetType = UNSET
 
 
-class ItemBody(OfAJob, frozen=True, rename="camel", forbid_unknown_fields=True):
+class SequenceItemBody(JobOptionsBody, frozen=True, rename="camel", forbid_unknown_fields=True):
     """One job of a batch."""
 
     type: Name
 
 
-class SequenceBody(OfAJob, frozen=True, rename="camel", forbid_unknown_fields=True):
+class SequenceBody(JobOptionsBody, frozen=True, rename="camel", forbid_unknown_fields=True):
     """One number of a sequence, with one job (`type`, `input`, its options) or a batch (`jobs`)."""
 
     scope: Name
-    sequence: Number
+    sequence: SequenceNumber
     idempotency_key: Key | UnsetType = UNSET
-    idempotency_ttl_seconds: Window | UnsetType = UNSET
+    idempotency_ttl_seconds: KeyTtlSeconds | UnsetType = UNSET
     jobs: (
-        Annotated[list[ItemBody], Meta(extra_json_schema={"minItems": 1, "maxItems": JOBS_MAX})] | UnsetType
+        Annotated[list[SequenceItemBody], Meta(extra_json_schema={"minItems": 1, "maxItems": JOBS_MAX})]
+        | UnsetType
     ) = UNSET
     type: Name | UnsetType = UNSET
 
 
-class SequenceOut(Body, frozen=True, rename="camel"):
+class SequenceOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     outcome: SequenceOutcome
     client_id: str
@@ -54,16 +67,16 @@ class SequenceOut(Body, frozen=True, rename="camel"):
     last_committed_sequence: int
     job: JobOut | None  # where there is exactly one
     jobs: list[JobOut]
-    expires_at: Utc | None
+    expires_at: UtcTimestamp | None
     warnings: list[WarningOut]
 
 
-class ClientStateOut(Body, frozen=True, rename="camel"):
+class ClientStateOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     client_id: str
     scope: str
     last_committed_sequence: int
-    last_seen: Utc | None
+    last_seen: UtcTimestamp | None
 
 
 def sequence_out(receipt: SequenceReceipt, request_id: str) -> SequenceOut:
@@ -83,7 +96,7 @@ def sequence_out(receipt: SequenceReceipt, request_id: str) -> SequenceOut:
     )
 
 
-def state_out(found: ClientState, request_id: str) -> ClientStateOut:
+def client_state_out(state: ClientState, request_id: str) -> ClientStateOut:
     return ClientStateOut(
-        request_id, found.client_id, found.scope, found.last_committed_sequence, found.last_seen
+        request_id, state.client_id, state.scope, state.last_committed_sequence, state.last_seen
     )

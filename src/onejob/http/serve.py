@@ -15,91 +15,93 @@ import uvicorn
 from msgspec import json
 
 from onejob.engine import Durability
-from onejob.engines import public, shared
+from onejob.engines import is_multi_process, redact_password
 from onejob.errors import Invalid
-from onejob.keeping import left_alone
+from onejob.keeping import orphaned_task_count
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 from onejob.worker import App as WorkApp
 from onejob.worker import Worker
 
-from .app import App, Observe, unobserved
+from .app import HttpApp, Observe, ignore_request
 from .config import WORKERS_MAX, ServiceConfig
-from .cors import Cors, loopback
-from .logs import Log, stderr_log, take_care, unforeseen
-from .notices import noticing
-from .protocol import guarded
+from .cors import CorsMiddleware, is_loopback
+from .logs import Log, log_durability_warning, log_loop_exception, open_stderr_log
+from .notices import callback_delivery
+from .protocol import connection_class
 
 BACKLOG = 2048
-FILES_WANTED = 65_536
-LAST_WORDS_SECONDS = 1.0
-PREPARATIONS_SHARE = 0.75
-COLLECT_AFTER = (20_000, 50, 100)
+OPEN_FILES_WANTED = 65_536
+CANCEL_GRACE_SECONDS = 1.0
+PREPARATION_DRAIN_SHARE = 0.75
+GC_THRESHOLDS = (20_000, 50, 100)
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """uvicorn, which says when it is ready, and when told to leave first releases those who wait."""
 
     def __init__(
         self,
         config: uvicorn.Config,
         *,
-        ready: Callable[[], None],
-        release: Callable[[], None],
-        leave: Callable[[], Coroutine[Any, Any, None]],
+        on_ready: Callable[[], None],
+        release_waiters: Callable[[], None],
+        on_shutdown: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         super().__init__(config)
-        self._ready = ready
-        self._release = release
-        self._leave = leave
-        self._leaving: asyncio.Task[None] | None = None
+        self._on_ready = on_ready
+        self._release_waiters = release_waiters
+        self._on_shutdown = on_shutdown
+        self._shutdown_task: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._ready()
+        self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._release()
-        self._leaving = asyncio.create_task(self._leave())
+        self._release_waiters()
+        self._shutdown_task = asyncio.create_task(self._on_shutdown())
         await super().shutdown(sockets)
         if self.server_state.tasks:  # their time is over, and they are saying so
-            await asyncio.wait(self.server_state.tasks, timeout=LAST_WORDS_SECONDS)
+            await asyncio.wait(self.server_state.tasks, timeout=CANCEL_GRACE_SECONDS)
         if not self.force_exit:
-            await asyncio.wait((self._leaving,))
+            await asyncio.wait((self._shutdown_task,))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """To be asked to leave is no failure; to be asked twice means at once."""
         if self.should_exit:
-            self.leave_at_once()
+            self.force_shutdown()
         self.should_exit = True
 
-    def leave_at_once(self) -> None:
+    def force_shutdown(self) -> None:
         self.force_exit = True
-        if self._leaving is not None:
-            self._leaving.get_loop().call_soon_threadsafe(self._leaving.cancel)
+        if self._shutdown_task is not None:
+            self._shutdown_task.get_loop().call_soon_threadsafe(self._shutdown_task.cancel)
 
 
 async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrency: int = 1) -> int:
     """Until a signal comes; how many handlers of the app would not stop."""
-    check(config)
-    log = stderr_log(config.log_format)
-    asyncio.get_running_loop().set_exception_handler(unforeseen)
+    check_bind_address(config)
+    log = open_stderr_log(config.log_format)
+    asyncio.get_running_loop().set_exception_handler(log_loop_exception)
     try:
-        with bound(config.host, config.port) as listener:
-            async with open_ledger(config.engine) as ledger, noticing(ledger, config):
+        with bind_socket(config.host, config.port) as listener:
+            async with open_ledger(config.engine) as ledger, callback_delivery(ledger, config):
                 if app is None:
-                    await _server(config, ledger, log, listener).serve(sockets=[listener])
+                    await _build_server(config, ledger, log, listener).serve(sockets=[listener])
                     return 0
                 drain = timedelta(seconds=config.drain_seconds_max)
                 worker = app.worker(ledger, concurrency=concurrency, drain=drain)
-                return await _beside(worker, _server(config, ledger, log, listener, worker), listener)
+                return await _serve_with_worker(
+                    worker, _build_server(config, ledger, log, listener, worker), listener
+                )
     finally:
         log.flush()
 
 
-def check(config: ServiceConfig) -> None:
+def check_bind_address(config: ServiceConfig) -> None:
     """Nobody who cannot be told apart is let in from outside."""
-    if not config.auth and not loopback(config.host):
+    if not config.auth and not is_loopback(config.host):
         raise Invalid(
             "host",
             f"nobody is authenticated here, so {config.host} would be open to all; bind to 127.0.0.1, "
@@ -107,7 +109,7 @@ def check(config: ServiceConfig) -> None:
         )
 
 
-async def _beside(worker: Worker, server: Server, listener: socket.socket) -> int:
+async def _serve_with_worker(worker: Worker, server: HttpServer, listener: socket.socket) -> int:
     """Serve and run jobs; both are told to leave by the same signal."""
     working = asyncio.create_task(worker.run())
     try:
@@ -120,13 +122,13 @@ async def _beside(worker: Worker, server: Server, listener: socket.socket) -> in
     return worker.running
 
 
-def bound(host: str, port: int, *, spread: bool = False) -> socket.socket:
+def bind_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     """A socket that does not listen yet; nobody else has it, unless connections are spread over several."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if spread:
+        if reuse_port:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
     except OSError as error:
@@ -135,22 +137,27 @@ def bound(host: str, port: int, *, spread: bool = False) -> socket.socket:
     return listener
 
 
-def address(listener: socket.socket) -> str:
+def listener_url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def say_ready(
-    config: ServiceConfig, address: str, durability: Durability, *, workers: int = 1, caveat: str = ""
+def announce_ready(
+    config: ServiceConfig,
+    address: str,
+    durability: Durability,
+    *,
+    workers: int = 1,
+    durability_warning: str = "",
 ) -> None:
     """The one line on stdout; and in the log what the durability does not cover."""
     print(ready_line(config, address, durability, workers), flush=True)
-    if caveat:
-        take_care(caveat)
+    if durability_warning:
+        log_durability_warning(durability_warning)
 
 
 def ready_line(config: ServiceConfig, address: str, durability: Durability, workers: int = 1) -> str:
-    engine = public(config.engine)
+    engine = redact_password(config.engine)
     if config.log_format == "json":
         told = {"address": address, "engine": engine, "durability": durability}
         return json.encode(told | ({"workers": workers} if workers > 1 else {})).decode()
@@ -160,8 +167,8 @@ def ready_line(config: ServiceConfig, address: str, durability: Durability, work
 
 def run(config: ServiceConfig, *, app: WorkApp | None = None, concurrency: int = 1) -> None:
     """Serve until a signal comes; with an app its jobs are run here, too."""
-    _make_room()
-    if (workers := workers_of(config)) == 1:
+    _raise_open_files_limit()
+    if (workers := worker_count(config)) == 1:
         run_loop(serve(config, app=app, concurrency=concurrency))
         return
     if app is not None:
@@ -176,83 +183,90 @@ def run(config: ServiceConfig, *, app: WorkApp | None = None, concurrency: int =
 def run_loop(main: Coroutine[Any, Any, int | None]) -> None:
     # What is loaded by now stays; and requests leave next to nothing that only the collector could find.
     gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         import uvloop
     except ImportError:
-        asyncio.run(_ended(main))
+        asyncio.run(_run_and_exit(main))
     else:
-        uvloop.run(_ended(main))
+        uvloop.run(_run_and_exit(main))
 
 
-async def _ended(main: Coroutine[Any, Any, int | None]) -> None:
-    if await main or left_alone():
+async def _run_and_exit(main: Coroutine[Any, Any, int | None]) -> None:
+    if await main or orphaned_task_count():
         # All is closed and said. The end of the loop would wait for hooks that hear no cancellation, for ever.
         sys.stdout.flush()
         os._exit(0)
 
 
-def workers_of(config: ServiceConfig) -> int:
+def worker_count(config: ServiceConfig) -> int:
     """How many processes serve."""
     if config.workers != "auto":
         return config.workers
-    if not shared(config.engine):
+    if not is_multi_process(config.engine):
         return 1
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return min(cores, WORKERS_MAX)
 
 
-def _make_room() -> None:
+def _raise_open_files_limit() -> None:
     """Every connection is an open file, and the usual allowance of these is small."""
     try:
         import resource
     except ImportError:
         return  # there is no such allowance here
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
+    wanted = OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(OPEN_FILES_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _server(
+def _build_server(
     config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket, worker: Worker | None = None
-) -> Server:
+) -> HttpServer:
     def release() -> None:
-        ledger._host.release_waiters()
+        ledger._runtime.release_waiters()
         if worker is not None:
             worker.stop()
 
     def ready() -> None:
-        say_ready(config, address(listener), ledger.durability, caveat=ledger.vitals().caveat)
+        announce_ready(
+            config,
+            listener_url(listener),
+            ledger.durability,
+            durability_warning=ledger.runtime_stats().durability_warning,
+        )
 
-    app = App(ledger, config=config, observe=observer(config, log))
-    return Server(
+    app = HttpApp(ledger, config=config, observe=observer(config, log))
+    return HttpServer(
         uvicorn_config(config, app, log),
-        ready=ready,
-        release=release,
-        leave=leaving(config, app),
+        on_ready=ready,
+        release_waiters=release,
+        on_shutdown=build_shutdown_callback(config, app),
     )
 
 
-def leaving(config: ServiceConfig, app: App) -> Callable[[], Coroutine[Any, Any, None]]:
+def build_shutdown_callback(config: ServiceConfig, app: HttpApp) -> Callable[[], Coroutine[Any, Any, None]]:
     """What preparations do when told to stop: before the drain ends, so that whoever waits hears of it."""
-    return lambda: app.preparations.leave(config.drain_seconds_max * PREPARATIONS_SHARE)
+    return lambda: app.preparations.shut_down(config.drain_seconds_max * PREPARATION_DRAIN_SHARE)
 
 
 def observer(config: ServiceConfig, log: Log) -> Observe:
-    return {"all": log.request, "failed": log.failure, "none": unobserved}[config.log_requests]
+    return {"all": log.write_request, "failed": log.write_failed_request, "none": ignore_request}[
+        config.log_requests
+    ]
 
 
-def uvicorn_config(config: ServiceConfig, app: App, log: Log) -> uvicorn.Config:
+def uvicorn_config(config: ServiceConfig, app: HttpApp, log: Log) -> uvicorn.Config:
     def refused(request_id: str, status: int) -> None:
         if config.log_requests != "none":
-            log.refused(request_id, status)
-        app.refused(status)
+            log.write_refusal(request_id, status)
+        app.count_refusal(status)
 
     return uvicorn.Config(
-        Cors(app, config.cors_origins) if config.cors_origins else app,
-        http=guarded(config, refused),
+        CorsMiddleware(app, config.cors_origins) if config.cors_origins else app,
+        http=connection_class(config, refused),
         ws="none",
         lifespan="off",
         interface="asgi3",

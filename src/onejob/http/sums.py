@@ -11,17 +11,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onejob.engines.cache import CacheStats
-from onejob.host import Counts, Vitals
+from onejob.host import Stats, TenantCounts
 
-from .metrics import OUTCOMES, Family
-from .wire import Body
+from .metrics import OUTCOMES, MetricFamily
+from .wire import ResponseBody
 
 B = TypeVar("B", bound=Struct)
 
 # Of what is only counted up; everything else is a state, and ends with its process.
-_LASTING: Final = ("counter", "histogram", "summary")
+_CUMULATIVE_TYPES: Final = ("counter", "histogram", "summary")
 # A sum of these would mean nothing.
-_NOT_ADDED: Final[Mapping[str, Callable[[float, float], float]]] = {
+_COMBINE_BY_METRIC: Final[Mapping[str, Callable[[float, float], float]]] = {
     "process_start_time_seconds": min,
     "process_max_fds": max,
     "python_info": max,
@@ -29,82 +29,85 @@ _NOT_ADDED: Final[Mapping[str, Callable[[float, float], float]]] = {
 }
 
 
-class QueueOut(Body, frozen=True, rename="camel"):
+class QueueOut(ResponseBody, frozen=True, rename="camel"):
     waiting: int
     commands: int  # executed since the start
     batches: int
 
 
-class UpkeepOut(Body, frozen=True, rename="camel"):
+class MaintenanceOut(ResponseBody, frozen=True, rename="camel"):
     records: int
     jobs: int
     failures: int
 
 
-class ProcessOut(Body, frozen=True, rename="camel"):
+class ProcessOut(ResponseBody, frozen=True, rename="camel"):
     """What the service counted over all tenants."""
 
     outcomes: dict[str, int]
     waiting: int
     gate: CacheStats
     queues: dict[str, QueueOut]
-    upkeep: UpkeepOut
+    upkeep: MaintenanceOut
 
 
-class Counted(Struct, frozen=True):
+class StatsSnapshot(Struct, frozen=True):
     """All that one process counted, or several: for the metrics, for the statistics, and for tenants who ask."""
 
-    families: list[Family]
+    families: list[MetricFamily]
     process: ProcessOut
-    tenants: dict[str, Counts]
+    tenants: dict[str, TenantCounts]
 
 
-class Sums:
+class StatsTotals:
     """The latest report of each process that lives, and what those that ended had counted."""
 
     def __init__(self) -> None:
-        self._latest: dict[object, Counted] = {}
-        self._ended: Counted | None = None
+        self._latest: dict[object, StatsSnapshot] = {}
+        self._exited: StatsSnapshot | None = None
 
-    def hear(self, who: object, report: Counted) -> None:
-        self._latest[who] = report
+    def update(self, process: object, snapshot: StatsSnapshot) -> None:
+        self._latest[process] = snapshot
 
-    def end(self, who: object) -> None:
-        if (last := self._latest.pop(who, None)) is not None:
-            self._ended = added([*([self._ended] if self._ended else []), lasting(last)])
+    def retire(self, process: object) -> None:
+        if (last := self._latest.pop(process, None)) is not None:
+            self._exited = sum_snapshots([*([self._exited] if self._exited else []), counters_only(last)])
 
-    def whole(self) -> Counted | None:
+    def total(self) -> StatsSnapshot | None:
         """None before anybody has reported."""
-        parts = [*([self._ended] if self._ended else []), *self._latest.values()]
-        return added(parts) if parts else None
+        parts = [*([self._exited] if self._exited else []), *self._latest.values()]
+        return sum_snapshots(parts) if parts else None
 
 
-def process_out(vitals: Vitals) -> ProcessOut:
+def process_out(stats: Stats) -> ProcessOut:
     return ProcessOut(
-        outcomes=by_word(vitals.outcomes),
-        waiting=vitals.gate.waiters,
-        gate=vitals.gate,
+        outcomes=outcomes_with_zeros(stats.outcomes),
+        waiting=stats.gate.waiters,
+        gate=stats.gate,
         queues={
             name: QueueOut(load.waiting, load.commands, sum(load.batches))
-            for name, load in vitals.queues.items()
+            for name, load in stats.queues.items()
         },
-        upkeep=UpkeepOut(vitals.swept.records, vitals.swept.jobs, vitals.upkeep_failures),
+        upkeep=MaintenanceOut(
+            stats.sweep_totals.records, stats.sweep_totals.jobs, stats.maintenance_failures
+        ),
     )
 
 
-def by_word(outcomes: Mapping[str, int]) -> dict[str, int]:
+def outcomes_with_zeros(outcomes: Mapping[str, int]) -> dict[str, int]:
     return {word: outcomes.get(word, 0) for word in OUTCOMES}
 
 
-def added(parts: Iterable[Counted]) -> Counted:
-    total, *others = parts
+def sum_snapshots(snapshots: Iterable[StatsSnapshot]) -> StatsSnapshot:
+    total, *others = snapshots
     for one in others:
-        total = Counted(
-            _families(total.families, one.families),
-            _numbers(total.process, one.process),
+        total = StatsSnapshot(
+            _sum_families(total.families, one.families),
+            _sum_structs(total.process, one.process),
             {
-                tenant: _numbers(
-                    total.tenants.get(tenant, Counts({}, 0)), one.tenants.get(tenant, Counts({}, 0))
+                tenant: _sum_structs(
+                    total.tenants.get(tenant, TenantCounts({}, 0)),
+                    one.tenants.get(tenant, TenantCounts({}, 0)),
                 )
                 for tenant in {**total.tenants, **one.tenants}
             },
@@ -112,11 +115,11 @@ def added(parts: Iterable[Counted]) -> Counted:
     return total
 
 
-def lasting(report: Counted) -> Counted:
+def counters_only(snapshot: StatsSnapshot) -> StatsSnapshot:
     """What remains of a report when its process has ended."""
-    process = report.process
-    return Counted(
-        [family for family in report.families if family.kind in _LASTING],
+    process = snapshot.process
+    return StatsSnapshot(
+        [family for family in snapshot.families if family.kind in _CUMULATIVE_TYPES],
         replace(
             process,
             waiting=0,
@@ -127,16 +130,16 @@ def lasting(report: Counted) -> Counted:
     )
 
 
-def _families(ours: list[Family], theirs: list[Family]) -> list[Family]:
+def _sum_families(ours: list[MetricFamily], theirs: list[MetricFamily]) -> list[MetricFamily]:
     found = {family.name: family for family in ours}
     for family in theirs:
         before = found.get(family.name)
-        found[family.name] = family if before is None else _samples(before, family)
+        found[family.name] = family if before is None else _sum_samples(before, family)
     return list(found.values())
 
 
-def _samples(ours: Family, theirs: Family) -> Family:
-    add = _NOT_ADDED.get(ours.name, float.__add__)
+def _sum_samples(ours: MetricFamily, theirs: MetricFamily) -> MetricFamily:
+    add = _COMBINE_BY_METRIC.get(ours.name, float.__add__)
     values = {(sample.name, *sample.labels.items()): sample for sample in ours.samples}
     for sample in theirs.samples:
         place = (sample.name, *sample.labels.items())
@@ -146,16 +149,16 @@ def _samples(ours: Family, theirs: Family) -> Family:
     return replace(ours, samples=list(values.values()))
 
 
-def _numbers(ours: B, theirs: B) -> B:
+def _sum_structs(ours: B, theirs: B) -> B:
     """Every number of one added to the same number of the other, however deep it stands."""
-    summed = _plus(msgspec.to_builtins(ours), msgspec.to_builtins(theirs))
+    summed = _sum_values(msgspec.to_builtins(ours), msgspec.to_builtins(theirs))
     return msgspec.convert(summed, type(ours))
 
 
-def _plus(ours: Any, theirs: Any) -> Any:
+def _sum_values(ours: Any, theirs: Any) -> Any:
     if isinstance(ours, dict):
         return {
-            name: _plus(ours[name], theirs[name])
+            name: _sum_values(ours[name], theirs[name])
             if name in ours and name in theirs
             else {**theirs, **ours}[name]
             for name in {**ours, **theirs}

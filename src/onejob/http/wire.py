@@ -7,81 +7,81 @@ from msgspec import Meta, Raw, Struct, field
 from msgspec.structs import asdict, force_setattr
 
 from onejob.core.history import Event
-from onejob.core.moment import utc
-from onejob.core.receipt import Caution, Limit, Outcome
+from onejob.core.moment import to_utc
+from onejob.core.receipt import LimitName, LimitWarning, Outcome
 from onejob.core.states import Delivery, IdempotencyStatus, JobState
-from onejob.core.views import JobView, Receipt, Story
+from onejob.core.views import JobView, KeyHistory, Receipt
 from onejob.intake import ATTEMPTS_DEFAULT
 
 from .shapes import (
     BATCH_MAX,
-    Attempts,
     CallbackBody,
     Key,
+    KeyTtlSeconds,
     Labels,
-    Moment,
+    MaxAttempts,
     Money,
     Name,
     Priority,
-    Reserved,
-    Seconds,
-    Utc,
-    Window,
+    ReservationId,
+    TimeoutSeconds,
+    Timestamp,
+    UtcTimestamp,
 )
 
 
-class Body(Struct, frozen=True, rename="camel"):
+class ResponseBody(Struct, frozen=True, rename="camel"):
     """An answer."""
 
 
-class Asked(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class RequestBody(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A request; a member that nobody knows is a mistake worth telling."""
 
 
 _NULL = Raw(b"null")
 
 
-def _whole(number: float) -> int:
+def _to_integer(number: float) -> int:
     if number != int(number):
         raise ValueError("Expected `int`, got `float`")
     return int(number)
 
 
-class SubmitBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
-    apart: ClassVar[str] = "input"  # judged by itself, by the same rules as through every other door
+class SubmitBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
+    large_member: ClassVar[str] = "input"  # judged by itself, by the same rules as through every other door
 
     type: Name
     input: Raw = field(default_factory=lambda: _NULL)
     scope: Name | None = None
-    idempotency_ttl_seconds: Window | None = None
+    idempotency_ttl_seconds: KeyTtlSeconds | None = None
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     priority: Priority = 0
-    run_at: Moment | None = None
-    max_attempts: Attempts = ATTEMPTS_DEFAULT
-    timeout_seconds: Seconds | None = None
+    run_at: Timestamp | None = None
+    max_attempts: MaxAttempts = ATTEMPTS_DEFAULT
+    timeout_seconds: TimeoutSeconds | None = None
     labels: Labels | None = None
     idempotency_key: Key | None = None
     estimated_cost: Money | None = None
-    reservation: Reserved | None = None
+    reservation: ReservationId | None = None
     callback: CallbackBody | None = None
 
     def __post_init__(self) -> None:
         if type(self.priority) is float or type(self.max_attempts) is float:
             for name in ("priority", "max_attempts"):
-                force_setattr(self, name, _whole(getattr(self, name)))
+                force_setattr(self, name, _to_integer(getattr(self, name)))
 
 
-class BatchBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
+class BatchBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
     jobs: Annotated[list[SubmitBody], Meta(extra_json_schema={"minItems": 1, "maxItems": BATCH_MAX})]
 
 
-class BatchTexts(Struct, frozen=True):
+class RawBatchBody(Struct, frozen=True):
     """The items of a batch as they were sent."""
 
     jobs: list[Raw]
 
 
-class JobOut(Body, frozen=True, rename="camel"):
+class JobOut(ResponseBody, frozen=True, rename="camel"):
     id: str
     type: str
     state: JobState
@@ -93,30 +93,30 @@ class JobOut(Body, frozen=True, rename="camel"):
     priority: int
     attempts: int
     labels: dict[str, str]
-    created_at: Utc
-    changed_at: Utc
-    run_at: Utc | None
-    started_at: Utc | None  # the latest attempt
-    ended_at: Utc | None
+    created_at: UtcTimestamp
+    changed_at: UtcTimestamp
+    run_at: UtcTimestamp | None
+    started_at: UtcTimestamp | None  # the latest attempt
+    ended_at: UtcTimestamp | None
     progress: Raw  # as the latest attempt told it; null: it told nothing
     error: str | None
 
 
-class IdempotencyOut(Body, frozen=True, rename="camel"):
+class IdempotencyOut(ResponseBody, frozen=True, rename="camel"):
     key: str | None
     scope: str
     outcome: Outcome
-    expires_at: Utc | None
+    expires_at: UtcTimestamp | None
 
 
-class WarningOut(Body, frozen=True, rename="camel"):
+class WarningOut(ResponseBody, frozen=True, rename="camel"):
     """A limit that is nearly reached, or quite where it only warns."""
 
-    limit: Limit
+    limit: LimitName
     message: str
 
 
-class SubmitOut(Body, frozen=True, rename="camel", omit_defaults=True):
+class SubmitOut(ResponseBody, frozen=True, rename="camel", omit_defaults=True):
     request_id: str
     job: JobOut | None
     idempotency: IdempotencyOut
@@ -124,14 +124,14 @@ class SubmitOut(Body, frozen=True, rename="camel", omit_defaults=True):
     warnings: list[WarningOut] = []
 
 
-class ErrorOut(Body, frozen=True, rename="camel"):
+class ErrorOut(ResponseBody, frozen=True, rename="camel"):
     code: str
     message: str
     retryable: bool
     details: dict[str, Any]
 
 
-class ProblemOut(Body, frozen=True, rename="camel"):
+class ProblemOut(ResponseBody, frozen=True, rename="camel"):
     """application/problem+json; `error.code` is authoritative."""
 
     type: str
@@ -142,7 +142,7 @@ class ProblemOut(Body, frozen=True, rename="camel"):
     error: ErrorOut
 
 
-class VerdictOut(Body, frozen=True, rename="camel", omit_defaults=True):
+class VerdictOut(ResponseBody, frozen=True, rename="camel", omit_defaults=True):
     """One item of a batch: a job, or the error it met."""
 
     status: int
@@ -153,57 +153,57 @@ class VerdictOut(Body, frozen=True, rename="camel", omit_defaults=True):
     warnings: list[WarningOut] = []
 
 
-class BatchOut(Body, frozen=True, rename="camel"):
+class BatchOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     verdicts: list[VerdictOut]
 
 
-class OneJobOut(Body, frozen=True, rename="camel"):
+class SingleJobOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     job: JobOut
 
 
-class JobsOut(Body, frozen=True, rename="camel"):
+class JobsOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     jobs: list[JobOut]
     next: str | None  # the cursor of the following page
 
 
-class EventOut(Body, frozen=True, rename="camel"):
-    at: Utc
+class EventOut(ResponseBody, frozen=True, rename="camel"):
+    at: UtcTimestamp
     what: str
     actor: str
     detail: str
 
 
-class GapOut(Body, frozen=True, rename="camel"):
+class EventGapOut(ResponseBody, frozen=True, rename="camel"):
     """Events that are no longer kept."""
 
     missing: int
 
 
-class EndOut(Body, frozen=True, rename="camel"):
+class StreamEndOut(ResponseBody, frozen=True, rename="camel"):
     """The job has ended, and no more events will follow."""
 
     state: JobState | None  # None: the job was erased
 
 
-class KeyLineOut(Body, frozen=True, rename="camel"):
+class KeySummaryOut(ResponseBody, frozen=True, rename="camel"):
     key: str
     scope: str
     status: IdempotencyStatus
     actor: str
     user: str
-    first_seen: Utc
-    expires_at: Utc
-    held_until: Utc | None
+    first_seen: UtcTimestamp
+    expires_at: UtcTimestamp
+    held_until: UtcTimestamp | None
     hits: int
     conflicts: int
-    last_hit_at: Utc | None
+    last_hit_at: UtcTimestamp | None
     job: JobOut | None
 
 
-class KeyOut(KeyLineOut, frozen=True, rename="camel"):
+class KeyOut(KeySummaryOut, frozen=True, rename="camel"):
     """A key, its record and its story."""
 
     request_id: str
@@ -211,24 +211,24 @@ class KeyOut(KeyLineOut, frozen=True, rename="camel"):
     events_total: int
 
 
-class KeysOut(Body, frozen=True, rename="camel"):
+class KeysOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
-    keys: list[KeyLineOut]
+    keys: list[KeySummaryOut]
     next: str | None  # the cursor of the following page
 
 
-class ForgottenOut(Body, frozen=True, rename="camel"):
+class KeyForgottenOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
-    usable_after: Utc
+    usable_after: UtcTimestamp
 
 
-class PurgedOut(Body, frozen=True, rename="camel"):
+class TenantPurgedOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     erased: int
 
 
 def job_out(job: JobView) -> JobOut:
-    head = job.head  # read directly: this is a good part of an answer to a new key
+    head = job.row  # read directly: this is a good part of an answer to a new key
     return JobOut(
         id=job.id,
         type=head.type,
@@ -241,8 +241,8 @@ def job_out(job: JobView) -> JobOut:
         priority=head.priority,
         attempts=head.attempts,
         labels=dict(job.labels) if head.labels else {},
-        created_at=utc(head.created_at),
-        changed_at=utc(head.changed_at),
+        created_at=to_utc(head.created_at),
+        changed_at=to_utc(head.changed_at),
         run_at=job.run_at if head.run_at else None,
         started_at=job.started_at if head.started_at else None,
         ended_at=job.ended_at if head.ended_at else None,
@@ -262,39 +262,39 @@ def submit_out(receipt: Receipt, request_id: str) -> SubmitOut:
     )
 
 
-def warnings_out(cautions: Iterable[Caution]) -> list[WarningOut]:
-    return [WarningOut(caution.limit, caution.message) for caution in cautions]
+def warnings_out(warnings: Iterable[LimitWarning]) -> list[WarningOut]:
+    return [WarningOut(caution.limit, caution.message) for caution in warnings]
 
 
 def idempotency_out(receipt: Receipt) -> IdempotencyOut:
     return IdempotencyOut(receipt.key, receipt.scope, receipt.outcome, receipt.expires_at)
 
 
-def key_line_out(story: Story) -> KeyLineOut:
-    return KeyLineOut(
-        key=story.key,
-        scope=story.scope,
-        status=story.status,
-        actor=story.actor,
-        user=story.user,
-        first_seen=story.first_seen,
-        expires_at=story.expires_at,
-        held_until=story.held_until,
-        hits=story.hits,
-        conflicts=story.conflicts,
-        last_hit_at=story.last_hit_at,
-        job=job_out(story.job) if story.job else None,
+def key_summary_out(history: KeyHistory) -> KeySummaryOut:
+    return KeySummaryOut(
+        key=history.key,
+        scope=history.scope,
+        status=history.status,
+        actor=history.actor,
+        user=history.user,
+        first_seen=history.first_seen,
+        expires_at=history.expires_at,
+        held_until=history.held_until,
+        hits=history.hits,
+        conflicts=history.conflicts,
+        last_hit_at=history.last_hit_at,
+        job=job_out(history.job) if history.job else None,
     )
 
 
-def key_out(story: Story, request_id: str) -> KeyOut:
+def key_out(history: KeyHistory, request_id: str) -> KeyOut:
     return KeyOut(
-        **asdict(key_line_out(story)),
+        **asdict(key_summary_out(history)),
         request_id=request_id,
-        events=[event_out(event) for event in story.events],
-        events_total=story.events_total,
+        events=[event_out(event) for event in history.events],
+        events_total=history.events_total,
     )
 
 
 def event_out(event: Event) -> EventOut:
-    return EventOut(utc(event.at), event.what, event.actor, event.detail)
+    return EventOut(to_utc(event.at), event.what, event.actor, event.detail)

@@ -8,24 +8,24 @@ from datetime import timedelta
 from msgspec import Raw, UnsetType, json
 from msgspec.structs import asdict
 
-from onejob.claiming import Taken, Wanted
+from onejob.claiming import ClaimedJob, ClaimRequest
 from onejob.core.attempts import DELAY_MS_MAX, Fence, checked_holder, checked_offset
 from onejob.core.finish import RESULT_BYTES_MAX
-from onejob.core.ids import parse_id
+from onejob.core.ids import parse_job_id
 from onejob.core.invalid import Invalid
-from onejob.core.roles import Act
+from onejob.core.roles import Permission
 from onejob.core.views import JobView
 from onejob.core.work import LEASE_MS_MAX, LEASE_MS_MIN
 from onejob.waiters import TooManyWaiters
-from onejob.working import attempt_of
+from onejob.working import build_attempt
 
-from .answers import Answer, answer
-from .patience import attended
-from .problems import Leaving, RateLimited, Unauthorized
-from .request import Request, TooLarge, beside, unbent
+from .answers import Response, json_response
+from .patience import wait_unless_disconnected
+from .problems import RateLimited, ServerShuttingDown, Unauthorized
+from .request import BodyTooLarge, Request, check_strict_json, run_in_thread_if_large
 from .routes import Route
-from .shapes import micro_steps
-from .wire import OneJobOut, job_out
+from .shapes import round_to_micro
+from .wire import SingleJobOut, job_out
 from .work_wire import (
     LEASE_SECONDS,
     WAIT_SECONDS_MAX,
@@ -39,174 +39,185 @@ from .work_wire import (
     ResolveBody,
     StartBody,
     StartOut,
-    claimed_out,
+    claimed_job_out,
 )
 
-COME_BACK_SECONDS = 5
+RETRY_AFTER_SECONDS = 5
 _MS = timedelta(milliseconds=1)
 
 
-async def claim(request: Request) -> Answer:
+async def claim(request: Request) -> Response:
     request.query()
-    body = await request.decoded(ClaimBody)
-    wait = _wait(body.wait)
-    wanted = request.ledger._wanted(
+    body = await request.decode_body(ClaimBody)
+    wait = _checked_wait(body.wait)
+    wanted = request.ledger._build_claim_request(
         body.types,
-        limit=whole("limit", body.limit),
-        lease=_span("leaseSeconds", body.lease_seconds, LEASE_MS_MIN, LEASE_MS_MAX),
-        holder=None if body.holder is None else _holder(body.holder),
-        worker=_named(body.worker),
+        limit=to_integer("limit", body.limit),
+        lease=_parse_duration("leaseSeconds", body.lease_seconds, LEASE_MS_MIN, LEASE_MS_MAX),
+        holder=None if body.holder is None else _parse_holder(body.holder),
+        worker=_checked_worker_name(body.worker),
         start=body.start,
     )
-    taken = await request.ledger._host.claims.claim(wanted)
+    taken = await request.ledger._runtime.claims.claim(wanted)
     if not taken and wait:
-        taken = await _awaited(request, wanted, wait)
-    jobs = [claimed_out(attempt_of(one, wanted.lease_ms)) for one in taken]
-    return answer(200, ClaimOut(request.id, jobs))
+        taken = await _claim_within(request, wanted, wait)
+    jobs = [claimed_job_out(build_attempt(one, wanted.lease_ms)) for one in taken]
+    return json_response(200, ClaimOut(request.id, jobs))
 
 
-async def start(request: Request) -> Answer:
+async def start(request: Request) -> Response:
     request.query()
-    body = await request.decoded(StartBody)
+    body = await request.decode_body(StartBody)
     if body.holder is None:
-        holder = request.ledger._new_holder(_named(body.worker))
+        holder = request.ledger._new_holder(_checked_worker_name(body.worker))
     else:
-        holder = _holder(body.holder)
+        holder = _parse_holder(body.holder)
     begun = await request.ledger.start(_fence(request, body.token, holder, body.lease_seconds))
-    return answer(200, StartOut(request_id=request.id, **asdict(claimed_out(begun))))
+    return json_response(200, StartOut(request_id=request.id, **asdict(claimed_job_out(begun))))
 
 
-async def extend(request: Request) -> Answer:
+async def extend(request: Request) -> Response:
     request.query()
-    body = await request.decoded(ExtendBody)
-    said = {} if isinstance(body.progress, UnsetType) else {"progress": _line(body.progress)}
+    body = await request.decode_body(ExtendBody)
+    said = {} if isinstance(body.progress, UnsetType) else {"progress": _to_single_line(body.progress)}
     extended = await request.ledger.extend(
-        _fence(request, body.token, _holder(body.holder), body.lease_seconds),
+        _fence(request, body.token, _parse_holder(body.holder), body.lease_seconds),
         logs=body.logs,
-        offset=checked_offset(whole("offset", body.offset)),
+        offset=checked_offset(to_integer("offset", body.offset)),
         **said,
     )
-    out = ExtendOut(request.id, job_out(extended.job), extended.lease_until, extended.head.logs)
-    return answer(200, out)
+    out = ExtendOut(request.id, job_out(extended.job), extended.lease_until, extended.job_row.logs)
+    return json_response(200, out)
 
 
-async def finish(request: Request) -> Answer:
+async def finish(request: Request) -> Response:
     request.query()
-    body = await request.decoded(FinishBody)
+    body = await request.decode_body(FinishBody)
     result = None if isinstance(body.result, UnsetType) else body.result
     size = 0 if result is None else len(bytes(result))
     if size > RESULT_BYTES_MAX:
-        raise TooLarge(f"a result has at most {RESULT_BYTES_MAX} bytes; store it elsewhere, send a reference")
-    await beside(size, unbent, "result", b"null" if result is None else bytes(result))
-    later = _span("retryAfterSeconds", body.retry_after_seconds or 0, 0, DELAY_MS_MAX)
-    return _shown(
+        raise BodyTooLarge(
+            f"a result has at most {RESULT_BYTES_MAX} bytes; store it elsewhere, send a reference"
+        )
+    await run_in_thread_if_large(
+        size, check_strict_json, "result", b"null" if result is None else bytes(result)
+    )
+    later = _parse_duration("retryAfterSeconds", body.retry_after_seconds or 0, 0, DELAY_MS_MAX)
+    return _job_response(
         request,
         await request.ledger.finish(
-            _fence(request, body.token, _holder(body.holder)),
+            _fence(request, body.token, _parse_holder(body.holder)),
             result,
             error=body.error,
             final=body.final,
             retry_after=later or None,
-            cost=None if body.cost is None else micro_steps(body.cost),
+            cost=None if body.cost is None else round_to_micro(body.cost),
         ),
     )
 
 
-async def release(request: Request) -> Answer:
+async def release(request: Request) -> Response:
     request.query()
-    body = await request.decoded(ReleaseBody)
-    delay = _span("delaySeconds", body.delay_seconds, 0, DELAY_MS_MAX)
-    fence = _fence(request, body.token, _holder(body.holder))
-    return _shown(request, await request.ledger.release(fence, delay=delay))
+    body = await request.decode_body(ReleaseBody)
+    delay = _parse_duration("delaySeconds", body.delay_seconds, 0, DELAY_MS_MAX)
+    fence = _fence(request, body.token, _parse_holder(body.holder))
+    return _job_response(request, await request.ledger.release(fence, delay=delay))
 
 
-async def resolve(request: Request) -> Answer:
+async def resolve(request: Request) -> Response:
     request.query()
-    body = await request.decoded(ResolveBody)
-    return _shown(request, await request.ledger.resolve(request.path[0], body.resolution, note=body.note))
-
-
-async def rerun(request: Request) -> Answer:
-    request.query()
-    body = await request.decoded(RerunBody)
-    return _shown(request, await request.ledger.rerun(request.path[0], note=body.note))
-
-
-async def _awaited(request: Request, wanted: Wanted, wait: float) -> list[Taken]:
-    """What can be had within the time. Whoever goes away meanwhile takes nothing along."""
-
-    async def allowed() -> None:
-        if not await request.allowed():
-            raise Unauthorized("the credential is not valid any more; get another one")
-
-    waiters = request.ledger.waiters
-    claims = request.ledger._host.claims
-    try:
-        with waiters.waiting(request.credential.caller.tenant):
-            taken = await attended(request, claims.claim_in_time(wanted, wait, again=allowed))
-    except TooManyWaiters as error:
-        raise RateLimited(str(error), COME_BACK_SECONDS) from error
-    if taken is None and waiters.leaving:
-        raise Leaving("this server is being stopped; repeat, with the same holder")
-    return taken or []
-
-
-def _shown(request: Request, job: JobView) -> Answer:
-    return answer(200, OneJobOut(request.id, job_out(job)))
-
-
-def _fence(request: Request, token: float, holder: bytes, lease_seconds: float = LEASE_SECONDS) -> Fence:
-    lease = _span("leaseSeconds", lease_seconds, LEASE_MS_MIN, LEASE_MS_MAX)
-    return Fence(
-        job_id=parse_id(request.path[0]), token=whole("token", token), holder=holder, lease_ms=lease // _MS
+    body = await request.decode_body(ResolveBody)
+    return _job_response(
+        request, await request.ledger.resolve(request.path_params[0], body.resolution, note=body.note)
     )
 
 
-def _holder(text: str) -> bytes:
+async def rerun(request: Request) -> Response:
+    request.query()
+    body = await request.decode_body(RerunBody)
+    return _job_response(request, await request.ledger.rerun(request.path_params[0], note=body.note))
+
+
+async def _claim_within(request: Request, claim_request: ClaimRequest, wait: float) -> list[ClaimedJob]:
+    """What can be had within the time. Whoever goes away meanwhile takes nothing along."""
+
+    async def allowed() -> None:
+        if not await request.still_authorized():
+            raise Unauthorized("the credential is not valid any more; get another one")
+
+    waiters = request.ledger.waiters
+    claims = request.ledger._runtime.claims
+    try:
+        with waiters.admit(request.credential.caller.tenant):
+            taken = await wait_unless_disconnected(
+                request, claims.claim_or_wait(claim_request, wait, before_retry=allowed)
+            )
+    except TooManyWaiters as error:
+        raise RateLimited(str(error), RETRY_AFTER_SECONDS) from error
+    if taken is None and waiters.is_shutting_down:
+        raise ServerShuttingDown("this server is being stopped; repeat, with the same holder")
+    return taken or []
+
+
+def _job_response(request: Request, job: JobView) -> Response:
+    return json_response(200, SingleJobOut(request.id, job_out(job)))
+
+
+def _fence(request: Request, token: float, holder: bytes, lease_seconds: float = LEASE_SECONDS) -> Fence:
+    lease = _parse_duration("leaseSeconds", lease_seconds, LEASE_MS_MIN, LEASE_MS_MAX)
+    return Fence(
+        job_id=parse_job_id(request.path_params[0]),
+        token=to_integer("token", token),
+        holder=holder,
+        lease_ms=lease // _MS,
+    )
+
+
+def _parse_holder(text: str) -> bytes:
     if not text.isprintable():
         raise Invalid("holder", "a holder is printable text; choose another")
     return checked_holder(text.encode())
 
 
-def _named(worker: str) -> str:
+def _checked_worker_name(worker: str) -> str:
     if not worker.isprintable():
         raise Invalid("worker", "a worker's name is printable text; choose another")
     return worker
 
 
-def _line(progress: Raw) -> Raw:
+def _to_single_line(progress: Raw) -> Raw:
     """As one line, for streams of events."""
     return Raw(json.format(bytes(progress), indent=-1))
 
 
-def _wait(seconds: float) -> float:
+def _checked_wait(seconds: float) -> float:
     if not 0 <= seconds <= WAIT_SECONDS_MAX:
         raise Invalid("wait", f"wait is a number of seconds from 0 to {WAIT_SECONDS_MAX}; choose one")
     return seconds
 
 
-def _span(what: str, seconds: float, least_ms: int, most_ms: int) -> timedelta:
+def _parse_duration(what: str, seconds: float, least_ms: int, most_ms: int) -> timedelta:
     if not least_ms <= seconds * 1000 <= most_ms:
         least, most = least_ms / 1000, most_ms // 1000
         raise Invalid(what, f"{what} is a number of seconds from {least:g} to {most}; choose one in between")
     return timedelta(milliseconds=round(seconds * 1000))
 
 
-def whole(what: str, number: float) -> int:
+def to_integer(what: str, number: float) -> int:
     """In JSON 3.0 is the whole number 3."""
     if number != int(number):
         raise Invalid(what, f"{what} is a whole number; send one")
     return int(number)
 
 
-_HELD = ("NOT_FOUND", "STALE")
+_LEASE_ERRORS = ("NOT_FOUND", "STALE")
 
 ROUTES = (
     Route(
         "POST",
         "/api/work/claim",
         claim,
-        Act.WORK,
+        Permission.WORK,
         "Take jobs to run, most urgent first; wait for them if you like",
         ClaimBody,
         ClaimOut,
@@ -216,60 +227,60 @@ ROUTES = (
         "POST",
         "/api/jobs/{id}/start",
         start,
-        Act.WORK,
+        Permission.WORK,
         "Begin to run a job; of several who try with one token, one does",
         StartBody,
         StartOut,
-        errors=_HELD,
+        errors=_LEASE_ERRORS,
     ),
     Route(
         "POST",
         "/api/jobs/{id}/extend",
         extend,
-        Act.WORK,
+        Permission.WORK,
         "Keep a job; tell of progress, append log lines at an offset",
         ExtendBody,
         ExtendOut,
-        errors=(*_HELD, "TIMED_OUT", "SEQUENCE_GAP", "NOT_ALLOWED"),
+        errors=(*_LEASE_ERRORS, "TIMED_OUT", "SEQUENCE_GAP", "NOT_ALLOWED"),
     ),
     Route(
         "POST",
         "/api/jobs/{id}/finish",
         finish,
-        Act.WORK,
+        Permission.WORK,
         "Say how an attempt ended: with a result, or with an error",
         FinishBody,
-        OneJobOut,
-        errors=_HELD,
+        SingleJobOut,
+        errors=_LEASE_ERRORS,
     ),
     Route(
         "POST",
         "/api/jobs/{id}/release",
         release,
-        Act.WORK,
+        Permission.WORK,
         "Hand a job back, for at once or for later",
         ReleaseBody,
-        OneJobOut,
-        errors=(*_HELD, "NOT_ALLOWED"),
+        SingleJobOut,
+        errors=(*_LEASE_ERRORS, "NOT_ALLOWED"),
     ),
     Route(
         "POST",
         "/api/jobs/{id}/resolve",
         resolve,
-        Act.RESOLVE,
+        Permission.RESOLVE,
         "Decide about a lost job",
         ResolveBody,
-        OneJobOut,
+        SingleJobOut,
         errors=("NOT_FOUND", "NOT_ALLOWED", "QUOTA_EXCEEDED", "COST_LIMIT_EXCEEDED", "RATE_LIMITED"),
     ),
     Route(
         "POST",
         "/api/jobs/{id}/rerun",
         rerun,
-        Act.RESOLVE,
+        Permission.RESOLVE,
         "Run a failed or lost job again: the same id, a new token",
         RerunBody,
-        OneJobOut,
+        SingleJobOut,
         errors=("NOT_FOUND", "NOT_ALLOWED", "QUOTA_EXCEEDED", "COST_LIMIT_EXCEEDED", "RATE_LIMITED"),
     ),
 )

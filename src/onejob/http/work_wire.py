@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType, field
 from onejob.claiming import CLAIM_MAX
 from onejob.core.attempts import DELAY_MS_MAX, HOLDER_BYTES_MAX, NOTE_CHARS_MAX, Attempt
 from onejob.core.finish import Resolution
-from onejob.core.moment import utc
+from onejob.core.moment import to_utc
 from onejob.core.states import JobState
 from onejob.core.work import (
     LEASE_MS_DEFAULT,
@@ -17,9 +17,9 @@ from onejob.core.work import (
 )
 from onejob.working import TYPES_MAX
 
-from .quota_wire import MaybeAsked
-from .shapes import Money, Name, Utc
-from .wire import Asked, Body, JobOut, job_out
+from .quota_wire import OptionalRequestBody
+from .shapes import Money, Name, UtcTimestamp
+from .wire import JobOut, RequestBody, ResponseBody, job_out
 
 WAIT_SECONDS_MAX = 30
 LEASE_SECONDS = LEASE_MS_DEFAULT / 1000
@@ -59,7 +59,7 @@ Holder = Annotated[
         extra_json_schema={"minLength": 1, "maxLength": HOLDER_BYTES_MAX, "pattern": _PRINTABLE},
     ),
 ]
-Worker = Annotated[
+WorkerName = Annotated[
     str,
     Meta(
         description="With what a drawn holder begins.",
@@ -69,24 +69,24 @@ Worker = Annotated[
 _Note = Annotated[str, Meta(extra_json_schema={"maxLength": NOTE_CHARS_MAX})]
 
 
-class ClaimBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
+class ClaimBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
     types: Annotated[list[Name], Meta(extra_json_schema={"minItems": 1, "maxItems": TYPES_MAX})]
     limit: _Limit = 1
     lease_seconds: _Lease = LEASE_SECONDS
     wait: _Wait = 0
     holder: Holder | None = None
-    worker: Worker = ""
+    worker: WorkerName = ""
     start: bool = False
 
 
-class StartBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
+class StartBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
     token: _Token
     holder: Holder | None = None
-    worker: Worker = ""
+    worker: WorkerName = ""
     lease_seconds: _Lease = LEASE_SECONDS
 
 
-class ExtendBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
+class ExtendBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
     token: _Token
     holder: Holder
     lease_seconds: _Lease = LEASE_SECONDS
@@ -95,10 +95,10 @@ class ExtendBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True)
     offset: _Offset = 0
 
 
-class FinishBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
+class FinishBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
     """With an error the attempt failed, and a result is kept if the job ends with it; else it succeeded."""
 
-    apart: ClassVar[str] = "result"  # judged by itself, for it may be large
+    large_member: ClassVar[str] = "result"  # judged by itself, for it may be large
 
     token: _Token
     holder: Holder
@@ -109,22 +109,22 @@ class FinishBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True)
     cost: Money | None = None
 
 
-class ReleaseBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
+class ReleaseBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
     token: _Token
     holder: Holder
     delay_seconds: _Delay = 0
 
 
-class ResolveBody(Asked, frozen=True, rename="camel", forbid_unknown_fields=True):
+class ResolveBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
     resolution: Resolution
     note: _Note = ""
 
 
-class RerunBody(MaybeAsked, frozen=True, rename="camel", forbid_unknown_fields=True):
+class RerunBody(OptionalRequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
     note: _Note = ""
 
 
-class ClaimedJobOut(Body, frozen=True, rename="camel"):
+class ClaimedJobOut(ResponseBody, frozen=True, rename="camel"):
     """A job in your hands: name it, its token and its holder in every word about it."""
 
     job: JobOut
@@ -132,11 +132,11 @@ class ClaimedJobOut(Body, frozen=True, rename="camel"):
     token: int
     holder: str
     attempt: int  # which one this is, or will be when it is started
-    lease_until: Utc  # not heard of by then, the job goes to somebody else
-    deadline: Utc | None  # by which the attempt must be over, whatever is heard of it
+    lease_until: UtcTimestamp  # not heard of by then, the job goes to somebody else
+    deadline: UtcTimestamp | None  # by which the attempt must be over, whatever is heard of it
 
 
-class ClaimOut(Body, frozen=True, rename="camel"):
+class ClaimOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     jobs: list[ClaimedJobOut]
 
@@ -145,14 +145,14 @@ class StartOut(ClaimedJobOut, frozen=True, rename="camel"):
     request_id: str
 
 
-class ExtendOut(Body, frozen=True, rename="camel"):
+class ExtendOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     job: JobOut
-    lease_until: Utc
+    lease_until: UtcTimestamp
     logs: int  # how many lines there are; where the next ones begin
 
 
-class LogsOut(Body, frozen=True, rename="camel"):
+class LogsOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     offset: int  # of the first line here; what came before it and is not here is no longer kept
     lines: list[str]
@@ -161,26 +161,26 @@ class LogsOut(Body, frozen=True, rename="camel"):
     state: JobState
 
 
-class StateOut(Body, frozen=True, rename="camel"):
+class JobStateOut(ResponseBody, frozen=True, rename="camel"):
     """The job began to run, or waits for another attempt."""
 
     state: JobState
     attempts: int
-    at: Utc
+    at: UtcTimestamp
 
 
-class ProgressOut(Body, frozen=True, rename="camel"):
+class ProgressOut(ResponseBody, frozen=True, rename="camel"):
     progress: Raw
-    at: Utc
+    at: UtcTimestamp
 
 
-class LineOut(Body, frozen=True, rename="camel"):
+class LogLineOut(ResponseBody, frozen=True, rename="camel"):
     index: int
     line: str
 
 
-def claimed_out(attempt: Attempt) -> ClaimedJobOut:
-    head = attempt.head
+def claimed_job_out(attempt: Attempt) -> ClaimedJobOut:
+    head = attempt.job_row
     running = head.state is JobState.RUNNING
     ends = running and head.timeout_ms
     return ClaimedJobOut(
@@ -190,5 +190,5 @@ def claimed_out(attempt: Attempt) -> ClaimedJobOut:
         head.holder.decode(errors="replace"),
         head.attempts if running else head.attempts + 1,
         attempt.lease_until,
-        utc(head.started_at + head.timeout_ms) if ends else None,
+        to_utc(head.started_at + head.timeout_ms) if ends else None,
     )

@@ -3,7 +3,7 @@
 from onejob.core.reservation import Verdict
 
 from .asgi import IdempotencyMiddleware
-from .function import NotRetained, idempotent
+from .function import ResultNotRetained, idempotent
 from .layer import HEADERS
 from .rules import VERDICTS, Need, Rule
 
@@ -12,7 +12,7 @@ __all__ = [
     "VERDICTS",
     "IdempotencyMiddleware",
     "Need",
-    "NotRetained",
+    "ResultNotRetained",
     "Rule",
     "Verdict",
     "idempotent",

@@ -4,14 +4,23 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from onejob.core.invalid import Invalid
-from onejob.key_header import key_of
+from onejob.key_header import parse_key_header
 from onejob.ledger import Ledger
 
-from .asked import printed
-from .exchange import App, Exchange, Receive, Scope, Send, body_of, plain, tell
-from .layer import Layer
-from .refusals import Told, refusal
-from .rules import RULES, SAFE, Need, Rule
+from .asked import compute_fingerprint
+from .exchange import (
+    AsgiApp,
+    MiddlewareExchange,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    send_response,
+    without_response_extensions,
+)
+from .layer import IdempotencyLayer
+from .refusals import LayerResponse, problem_response
+from .rules import DEFAULT_RULES, SAFE_METHODS, Need, Rule
 
 
 class IdempotencyMiddleware:
@@ -19,71 +28,71 @@ class IdempotencyMiddleware:
 
     def __init__(
         self,
-        app: App,
+        app: AsgiApp,
         ledger: Ledger | str,
         *,
         scope: Callable[[Scope], str | None],
-        rules: Iterable[Rule] = RULES,
+        rules: Iterable[Rule] = DEFAULT_RULES,
         **options: Any,
     ) -> None:
         self._app = app
         self._rules = tuple(rules)
-        self._layer = Layer(ledger, scope=scope, **options)
+        self._layer = IdempotencyLayer(ledger, scope=scope, **options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(scope, receive, send)
+            await self._run_lifespan(scope, receive, send)
             return
-        rule = self._rule(scope) if scope["type"] == "http" else None
+        rule = self._find_rule(scope) if scope["type"] == "http" else None
         if rule is None or rule.key is Need.OFF:
             await self._app(scope, receive, send)
             return
-        key = named_key(scope, required=rule.key is Need.REQUIRED)
+        key = read_key(scope, required=rule.key is Need.REQUIRED)
         if key is None:
             await self._app(scope, receive, send)
-        elif isinstance(key, Told):
-            await tell(send, key)
+        elif isinstance(key, LayerResponse):
+            await send_response(send, key)
         else:
-            await self._once(key, rule, scope, receive, send)
+            await self._handle_keyed(key, rule, scope, receive, send)
 
-    async def _once(self, key: str, rule: Rule, scope: Scope, receive: Receive, send: Send) -> None:
-        whose = self._layer.whose(scope)
-        if isinstance(whose, Told):
-            await tell(send, whose)
+    async def _handle_keyed(self, key: str, rule: Rule, scope: Scope, receive: Receive, send: Send) -> None:
+        whose = self._layer.resolve_scope(scope)
+        if isinstance(whose, LayerResponse):
+            await send_response(send, whose)
             return
-        body = await body_of(receive, scope["headers"], most=self._layer.body_bytes_max)
+        body = await read_body(receive, scope["headers"], bytes_max=self._layer.body_bytes_max)
         if body is None:
             return
-        if isinstance(body, Told):
-            await tell(send, body)
+        if isinstance(body, LayerResponse):
+            await send_response(send, body)
             return
-        mark = asked_of(scope, body)
+        mark = request_fingerprint(scope, body)
         if not isinstance(mark, bytes):
             mark = await mark
-        held = await self._layer.taken(key, whose, mark, rule.window)
-        if isinstance(held, Told):
-            await tell(send, held)
+        held = await self._layer.acquire_key(key, whose, mark, rule.window)
+        if isinstance(held, LayerResponse):
+            await send_response(send, held)
             return
-        exchange = Exchange(self._layer, receive, send, body)
+        exchange = MiddlewareExchange(self._layer, receive, send, body)
         exchange.hold(held)
-        await exchange.run(self._app, plain(scope))
+        await exchange.run(self._app, without_response_extensions(scope))
 
-    def _rule(self, scope: Scope) -> Rule | None:
+    def _find_rule(self, scope: Scope) -> Rule | None:
         method, path = scope["method"], scope["path"]
-        if method in SAFE:
+        if method in SAFE_METHODS:
             return None
         for rule in self._rules:
             if rule.covers(method, path):
                 return rule
         return None
 
-    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Open the store before the application starts, and close it when that has ended."""
 
         async def received() -> Any:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                await self._layer.opened()
+                await self._layer.ensure_open()
             return message
 
         try:
@@ -92,24 +101,24 @@ class IdempotencyMiddleware:
             await self._layer.aclose()
 
 
-def named_key(scope: Scope, *, required: bool) -> str | Told | None:
+def read_key(scope: Scope, *, required: bool) -> str | LayerResponse | None:
     """The key of a request, or why it has none that can be taken; None where none is needed."""
     try:
-        key = key_of(scope["headers"])
+        key = parse_key_header(scope["headers"])
     except Invalid as error:
-        return refusal("VALIDATION_ERROR", str(error))
+        return problem_response("VALIDATION_ERROR", str(error))
     if key is None and required:
-        return refusal(
+        return problem_response(
             "KEY_MISSING", "this path needs an Idempotency-Key: one for each intended act, kept on retries"
         )
     return key
 
 
-def asked_of(scope: Scope, body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
+def request_fingerprint(scope: Scope, body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
     """The fingerprint of a request; that of a large one is to be waited for."""
     kind = b""
     for name, value in scope["headers"]:
         if name == b"content-type":
             kind = value
             break
-    return printed(scope["method"], scope["path"], scope.get("query_string", b""), kind, body)
+    return compute_fingerprint(scope["method"], scope["path"], scope.get("query_string", b""), kind, body)

@@ -14,30 +14,30 @@ from starlette.types import Receive, Scope, Send
 from onejob.core.invalid import Invalid
 from onejob.ledger import Ledger
 
-from .asgi import asked_of, named_key
-from .exchange import Exchange, body_of, plain, tell
-from .layer import Layer
-from .refusals import Told
-from .rules import SAFE, Need, Rule
+from .asgi import read_key, request_fingerprint
+from .exchange import MiddlewareExchange, read_body, send_response, without_response_extensions
+from .layer import IdempotencyLayer
+from .refusals import LayerResponse
+from .rules import SAFE_METHODS, Need, Rule
 
 
-class _Asked(NamedTuple):
+class _KeyedRequest(NamedTuple):
     key: str
     scope: Scope
-    exchange: Exchange
+    exchange: MiddlewareExchange
 
 
-_asked: ContextVar[_Asked | None] = ContextVar("onejob_asked", default=None)
+_keyed_request: ContextVar[_KeyedRequest | None] = ContextVar("onejob_asked", default=None)
 
 
 class IdempotentRoute(APIRoute):
     """`APIRouter(route_class=IdempotentRoute.on(ledger, scope=…))`; `scope` is given the request."""
 
-    layer: ClassVar[Layer]
+    layer: ClassVar[IdempotencyLayer]
     rule: ClassVar[Rule]
 
     @classmethod
-    def on(
+    def for_ledger(
         cls,
         ledger: Ledger | str,
         *,
@@ -48,37 +48,37 @@ class IdempotentRoute(APIRoute):
     ) -> type["IdempotentRoute"]:
         """A class of routes that share a ledger and a rule."""
         members = {
-            "layer": Layer(ledger, scope=scope, **options),
+            "layer": IdempotencyLayer(ledger, scope=scope, **options),
             "rule": Rule("POST /**", Need(key), window),
         }
         return type("IdempotentRoute", (cls,), members)
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        super().__init__(path, self._once(endpoint), **options)
+        super().__init__(path, self._wrap_endpoint(endpoint), **options)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         key = None
-        if self.rule.key is not Need.OFF and scope["method"] not in SAFE:
-            key = named_key(scope, required=self.rule.key is Need.REQUIRED)
+        if self.rule.key is not Need.OFF and scope["method"] not in SAFE_METHODS:
+            key = read_key(scope, required=self.rule.key is Need.REQUIRED)
         if key is None:
             await super().handle(scope, receive, send)
             return
-        body = key if isinstance(key, Told) else await self._body(scope, receive)
-        if isinstance(body, Told):
-            await tell(send, body)
+        body = key if isinstance(key, LayerResponse) else await self._read_body(scope, receive)
+        if isinstance(body, LayerResponse):
+            await send_response(send, body)
         elif body is not None:
             assert isinstance(key, str)
-            exchange = Exchange(self.layer, receive, send, body)
-            token = _asked.set(_Asked(key, scope, exchange))
+            exchange = MiddlewareExchange(self.layer, receive, send, body)
+            token = _keyed_request.set(_KeyedRequest(key, scope, exchange))
             try:
-                await exchange.run(super().handle, plain(scope))
+                await exchange.run(super().handle, without_response_extensions(scope))
             finally:
-                _asked.reset(token)
+                _keyed_request.reset(token)
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | Told | None:
-        return await body_of(receive, scope["headers"], most=self.layer.body_bytes_max)
+    async def _read_body(self, scope: Scope, receive: Receive) -> bytes | LayerResponse | None:
+        return await read_body(receive, scope["headers"], bytes_max=self.layer.body_bytes_max)
 
-    def _once(self, endpoint: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    def _wrap_endpoint(self, endpoint: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
         """The endpoint, called only by whoever got the key; a duplicate is answered in its place."""
         if isasyncgenfunction(endpoint) or isgeneratorfunction(endpoint):
             raise Invalid("endpoint", "a generator cannot be answered once; return a StreamingResponse")
@@ -86,8 +86,8 @@ class IdempotentRoute(APIRoute):
 
         @wraps(endpoint)
         async def once(*args: Any, **kwargs: Any) -> Any:
-            asked = _asked.get()
-            if asked is not None and (told := await self._told(asked)) is not None:
+            asked = _keyed_request.get()
+            if asked is not None and (told := await self._acquire_or_respond(asked)) is not None:
                 return told
             if is_async:
                 return await endpoint(*args, **kwargs)
@@ -95,21 +95,21 @@ class IdempotentRoute(APIRoute):
 
         return once
 
-    async def _told(self, asked: _Asked) -> Response | None:
-        whose = self.layer.whose(Request(asked.scope))
-        if isinstance(whose, Told):
-            return _response(whose)
-        mark = asked_of(asked.scope, asked.exchange.body)
+    async def _acquire_or_respond(self, keyed_request: _KeyedRequest) -> Response | None:
+        whose = self.layer.resolve_scope(Request(keyed_request.scope))
+        if isinstance(whose, LayerResponse):
+            return _to_fastapi_response(whose)
+        mark = request_fingerprint(keyed_request.scope, keyed_request.exchange.body)
         if not isinstance(mark, bytes):
             mark = await mark
-        held = await self.layer.taken(asked.key, whose, mark, self.rule.window)
-        if isinstance(held, Told):
-            return _response(held)
-        asked.exchange.hold(held)
+        held = await self.layer.acquire_key(keyed_request.key, whose, mark, self.rule.window)
+        if isinstance(held, LayerResponse):
+            return _to_fastapi_response(held)
+        keyed_request.exchange.hold(held)
         return None
 
 
-def _response(told: Told) -> Response:
-    response = Response(told.body, told.status)
-    response.raw_headers = list(told.headers)
+def _to_fastapi_response(layer_response: LayerResponse) -> Response:
+    response = Response(layer_response.body, layer_response.status)
+    response.raw_headers = list(layer_response.headers)
     return response

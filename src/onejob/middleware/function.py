@@ -10,36 +10,36 @@ from msgspec import Struct, json
 
 from onejob.core.fingerprint import encode_input
 from onejob.core.invalid import Invalid
-from onejob.core.views import Reservation
+from onejob.core.views import HeldKey
 from onejob.errors import SubmissionError
 from onejob.intake import Submission
-from onejob.keeping import Final, Keeping, carried_out
+from onejob.keeping import FinalRejection, LeaseRenewal, run_under_lease
 from onejob.ledger import Ledger
-from onejob.sync import Ledger as SyncLedger
+from onejob.sync import SyncLedger as SyncLedger
 
 from .asked import scope_name
-from .retained import Retained, packed, unpacked
+from .retained import StoredResponse, pack_response, unpack_response
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-PREFIX = "call:"
-DONE = 200
+CALL_SCOPE_PREFIX = "call:"
+DONE_STATUS = 200
 NAME_CHARS_MAX = 90
 
 
-class NotRetained(SubmissionError):
+class ResultNotRetained(SubmissionError):
     """The call was done before, and its result could not be kept: no JSON, or too large."""
 
 
-class _Calls(Struct, frozen=True, kw_only=True):
+class _CallSpec(Struct, frozen=True, kw_only=True):
     """What is known of a function that is called once for a key."""
 
     name: str
     signature: inspect.Signature
     key: Callable[..., str]
     scope: Callable[..., str]
-    asks: Callable[..., Any] | None
+    fingerprint_input: Callable[..., Any] | None
     window: timedelta | None
     final: tuple[type[Exception], ...]
     returns: Any
@@ -50,27 +50,31 @@ class _Calls(Struct, frozen=True, kw_only=True):
             raise Invalid("scope", "nobody knows whose key this is: it was not called; give scope a text")
         return Submission(
             type=self.name,
-            input=self._asked(args, kwargs),
+            input=self._build_input(args, kwargs),
             idempotency_key=self.key(*args, **kwargs),
             idempotency_ttl=self.window,
-            scope=scope_name(whose, f"{PREFIX}{self.name}:"),
+            scope=scope_name(whose, f"{CALL_SCOPE_PREFIX}{self.name}:"),
         )
 
-    def _asked(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        if self.asks is not None:
-            return self.asks(*args, **kwargs)
+    def _build_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if self.fingerprint_input is not None:
+            return self.fingerprint_input(*args, **kwargs)
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def result(self, key: str, receipt: bytes) -> Any:
-        kept = unpacked(receipt)
+    def decode_result(self, key: str, receipt: bytes) -> Any:
+        kept = unpack_response(receipt)
         if kept.body is None:
-            raise NotRetained("this call was done, and its result was not kept; do not repeat it", key=key)
+            raise ResultNotRetained(
+                "this call was done, and its result was not kept; do not repeat it", key=key
+            )
         return json.decode(kept.body, type=self.returns)
 
-    def refused(self, error: Exception) -> Final:
-        return Final(packed(Retained(0, body=encode_input(f"{type(error).__name__}: {error}"))))
+    def rejection(self, error: Exception) -> FinalRejection:
+        return FinalRejection(
+            pack_response(StoredResponse(0, body=encode_input(f"{type(error).__name__}: {error}")))
+        )
 
 
 def idempotent(
@@ -79,7 +83,7 @@ def idempotent(
     key: Callable[..., str],
     scope: str | Callable[..., str],
     name: str = "",
-    asks: Callable[..., Any] | None = None,
+    fingerprint_input: Callable[..., Any] | None = None,
     window: timedelta | None = None,
     lease: timedelta | None = None,
     final: tuple[type[Exception], ...] = (),
@@ -91,12 +95,12 @@ def idempotent(
     """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
-        calls = _Calls(
+        calls = _CallSpec(
             name=name or f"{function.__module__}.{function.__qualname__}"[-NAME_CHARS_MAX:],
             signature=inspect.signature(function),
             key=key,
             scope=scope if callable(scope) else lambda *_, **__: scope,
-            asks=asks,
+            fingerprint_input=fingerprint_input,
             window=window,
             final=final,
             returns=returns,
@@ -104,73 +108,73 @@ def idempotent(
         if inspect.iscoroutinefunction(function):
             if not isinstance(ledger, Ledger):
                 raise Invalid("ledger", "a coroutine needs the ledger of onejob.open, not of onejob.sync")
-            return cast(Callable[P, R], _async(ledger, calls, function, lease))
+            return cast(Callable[P, R], _wrap_async(ledger, calls, function, lease))
         if not isinstance(ledger, SyncLedger):
             raise Invalid("ledger", "a plain function needs the ledger of onejob.sync.open")
-        return cast(Callable[P, R], _sync(ledger, calls, function, lease))
+        return cast(Callable[P, R], _wrap_sync(ledger, calls, function, lease))
 
     return decorated
 
 
-def _async(
-    ledger: Ledger, calls: _Calls, function: Callable[..., Any], lease: timedelta | None
+def _wrap_async(
+    ledger: Ledger, spec: _CallSpec, function: Callable[..., Any], lease: timedelta | None
 ) -> Callable[..., Any]:
     @wraps(function)
     async def once(*args: Any, **kwargs: Any) -> Any:
-        submission = calls.submission(args, kwargs)
+        submission = spec.submission(args, kwargs)
         found = await ledger.reserve(submission, lease=lease, job=False)
-        if not isinstance(found, Reservation):
-            return calls.result(submission.idempotency_key or "", found.receipt)
+        if not isinstance(found, HeldKey):
+            return spec.decode_result(submission.idempotency_key or "", found.receipt)
         result: Any = None
 
-        async def work(_: Keeping) -> bytes:
+        async def work(_: LeaseRenewal) -> bytes:
             nonlocal result
             try:
                 result = await function(*args, **kwargs)
-            except calls.final as error:
-                raise calls.refused(error) from error
-            return _kept(result)
+            except spec.final as error:
+                raise spec.rejection(error) from error
+            return _pack_result(result)
 
         try:
-            await carried_out(ledger, found, work)
-        except Final as verdict:
+            await run_under_lease(ledger, found, work)
+        except FinalRejection as verdict:
             raise cast(BaseException, verdict.__cause__) from None
         return result
 
     return once
 
 
-def _sync(
-    ledger: SyncLedger, calls: _Calls, function: Callable[..., Any], lease: timedelta | None
+def _wrap_sync(
+    ledger: SyncLedger, spec: _CallSpec, function: Callable[..., Any], lease: timedelta | None
 ) -> Callable[..., Any]:
     @wraps(function)
     def once(*args: Any, **kwargs: Any) -> Any:
-        submission = calls.submission(args, kwargs)
+        submission = spec.submission(args, kwargs)
         found = ledger.reserve(submission, lease=lease, job=False)
-        if not isinstance(found, Reservation):
-            return calls.result(submission.idempotency_key or "", found.receipt)
+        if not isinstance(found, HeldKey):
+            return spec.decode_result(submission.idempotency_key or "", found.receipt)
         result: Any = None
 
         def work() -> bytes:
             nonlocal result
             try:
                 result = function(*args, **kwargs)
-            except calls.final as error:
-                raise calls.refused(error) from error
-            return _kept(result)
+            except spec.final as error:
+                raise spec.rejection(error) from error
+            return _pack_result(result)
 
         try:
-            ledger.carry_out(found, work)
-        except Final as verdict:
+            ledger.run_under_lease(found, work)
+        except FinalRejection as verdict:
             raise cast(BaseException, verdict.__cause__) from None
         return result
 
     return once
 
 
-def _kept(result: Any) -> bytes:
+def _pack_result(result: Any) -> bytes:
     """The result as a receipt; what is no JSON leaves a tombstone, for the call was done."""
     try:
-        return packed(Retained(DONE, body=encode_input(result)))
+        return pack_response(StoredResponse(DONE_STATUS, body=encode_input(result)))
     except Invalid:
-        return packed(Retained(DONE))
+        return pack_response(StoredResponse(DONE_STATUS))

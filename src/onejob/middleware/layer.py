@@ -9,26 +9,26 @@ from typing import Any
 
 from onejob.core.invalid import Invalid
 from onejob.core.key import checked_key
-from onejob.core.moment import utc
-from onejob.core.receipt import Held
+from onejob.core.moment import to_utc
+from onejob.core.receipt import KeyHeld
 from onejob.core.reservation import Verdict
 from onejob.errors import OnejobError
-from onejob.intake import lease_ms as checked_lease
-from onejob.keeping import Renewals
+from onejob.intake import parse_lease_ms as checked_lease
+from onejob.keeping import RenewalTimer
 from onejob.ledger import Ledger
 from onejob.opening import open as open_ledger
 
-from .asked import TYPE, scope_name
-from .refusals import Told, refusal, refused, replay
-from .retained import RECEIPT_BYTES_MAX, Headers, unpacked
+from .asked import RECORD_TYPE, scope_name
+from .refusals import LayerResponse, error_response, problem_response, replay_response
+from .retained import RECEIPT_BYTES_MAX, Headers, unpack_response
 from .rules import checked_verdicts, window_ms
 
 BODY_BYTES_MAX = 1 << 20
-LEAVE_SECONDS = 10.0
+CLOSE_SECONDS = 10.0
 # Answers that were just replayed are at hand, ready to be sent, unless they are large.
-READY_MAX = 1024
-READY_BYTES_MAX = 1024
-MOMENTS_MAX = 64
+CACHED_REPLAYS_MAX = 1024
+CACHED_REPLAY_BYTES_MAX = 1024
+CACHED_TIMESTAMPS_MAX = 64
 # What a replay shows of the first answer's headers. A cookie is never kept: it may be a session.
 HEADERS = (
     "content-disposition",
@@ -45,7 +45,7 @@ HEADERS = (
 log = logging.getLogger("onejob.middleware")
 
 
-class Layer:
+class IdempotencyLayer:
     def __init__(
         self,
         ledger: Ledger | str,
@@ -64,13 +64,13 @@ class Layer:
                 "scope", "scope is a function that tells whose key it is; without one users share keys"
             )
         self._ledger = ledger if isinstance(ledger, Ledger) else None
-        self._renewals: Renewals | None = None
+        self._renewal_timer: RenewalTimer | None = None
         self._url = "" if isinstance(ledger, Ledger) else ledger
-        self._opening = asyncio.Lock()
-        self._scope = scope
+        self._open_lock = asyncio.Lock()
+        self._scope_of = scope
         self._lease_ms = 0 if lease is None else checked_lease(lease)  # 0: as long as the ledger says
-        self._headers = frozenset(name.lower().encode() for name in headers)
-        if b"set-cookie" in self._headers:
+        self._replayable_headers = frozenset(name.lower().encode() for name in headers)
+        if b"set-cookie" in self._replayable_headers:
             raise Invalid("headers", "a cookie may be a session and is never kept; strike set-cookie")
         self.body_bytes_max = body_bytes_max
         self.answer_bytes_max = min(answer_bytes_max, RECEIPT_BYTES_MAX)
@@ -78,9 +78,9 @@ class Layer:
         self.verdicts = checked_verdicts(verdicts or {})
         self.tasks: set[asyncio.Task[None]] = set()
 
-    async def opened(self) -> Ledger:
+    async def ensure_open(self) -> Ledger:
         if self._ledger is None:
-            async with self._opening:
+            async with self._open_lock:
                 if self._ledger is None:
                     self._ledger = await open_ledger(self._url)
         return self._ledger
@@ -88,14 +88,14 @@ class Layer:
     async def aclose(self) -> None:
         """Give what is still being done some time, then stop it, so that nobody need wait for a lease."""
         if self.tasks:
-            await asyncio.wait(tuple(self.tasks), timeout=LEAVE_SECONDS)
+            await asyncio.wait(tuple(self.tasks), timeout=CLOSE_SECONDS)
         for task in tuple(self.tasks):
             task.cancel()
         if self.tasks:
-            await asyncio.wait(tuple(self.tasks), timeout=LEAVE_SECONDS)
-        if self._renewals is not None:
-            self._renewals.aclose()
-            self._renewals = None
+            await asyncio.wait(tuple(self.tasks), timeout=CLOSE_SECONDS)
+        if self._renewal_timer is not None:
+            self._renewal_timer.close()
+            self._renewal_timer = None
         if self._url and self._ledger is not None:
             await self._ledger.aclose()
             self._ledger = None
@@ -107,69 +107,71 @@ class Layer:
         return self._ledger
 
     @property
-    def renewals(self) -> Renewals:
-        if self._renewals is None:
-            self._renewals = Renewals(self.ledger, self._lease_ms or self.ledger.lease_ms)
-        return self._renewals
+    def renewal_timer(self) -> RenewalTimer:
+        if self._renewal_timer is None:
+            self._renewal_timer = RenewalTimer(self.ledger, self._lease_ms or self.ledger.lease_ms)
+        return self._renewal_timer
 
-    def begun(
-        self, work: Coroutine[Any, Any, None], ended: "Callable[[asyncio.Task[None]], object] | None" = None
+    def start_task(
+        self, work: Coroutine[Any, Any, None], on_end: "Callable[[asyncio.Task[None]], object] | None" = None
     ) -> "asyncio.Task[None]":
         """Work that is the layer's own: a client that hangs up does not stop it. `ended` strikes it off at its end."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
-        task.add_done_callback(ended or self.tasks.discard)
+        task.add_done_callback(on_end or self.tasks.discard)
         return task
 
-    def whose(self, source: Any) -> str | Told:
+    def resolve_scope(self, source: Any) -> str | LayerResponse:
         """The scope of a request. Where it cannot be told, the request is refused and never done."""
         try:
-            given = self._scope(source)
+            given = self._scope_of(source)
         except Exception:
             log.exception("the scope of a request could not be told")
-            return refusal("INTERNAL_ERROR", "the request was not done")
+            return problem_response("INTERNAL_ERROR", "the request was not done")
         if given is not None and not isinstance(given, str):
             log.error("the scope of a request is a %s and no text", type(given).__name__)
-            return refusal("INTERNAL_ERROR", "the request was not done")
+            return problem_response("INTERNAL_ERROR", "the request was not done")
         if not given:
-            return refusal(
+            return problem_response(
                 "UNAUTHORIZED", "a key is taken only from a client that is known; the request was not done"
             )
         return given
 
-    async def taken(self, key: str, whose: str, mark: bytes, window: timedelta | None) -> Held | Told:
+    async def acquire_key(
+        self, key: str, scope: str, fingerprint: bytes, window: timedelta | None
+    ) -> KeyHeld | LayerResponse:
         """The key for the time of the request, or what its duplicate is told."""
         try:
-            ledger = self._ledger or await self.opened()
-            found = await ledger.take(
-                type=TYPE,
-                scope=scope_name(whose),
+            ledger = self._ledger or await self.ensure_open()
+            found = await ledger.reserve_prepared(
+                type=RECORD_TYPE,
+                scope=scope_name(scope),
                 key=checked_key(key),
-                mark=mark,
+                fingerprint=fingerprint,
                 ttl_ms=window_ms(window),
                 lease_ms=self._lease_ms or ledger.lease_ms,
             )
-            if isinstance(found, Held):
+            if isinstance(found, KeyHeld):
                 return found
-            ready = _ready if len(found.receipt) <= READY_BYTES_MAX else _replay
+            ready = _decode_replay_cached if len(found.receipt) <= CACHED_REPLAY_BYTES_MAX else _decode_replay
             return ready(found.receipt, found.expires_at)
         except OnejobError as error:
-            return refused(error, mismatch_status=self._mismatch_status)
+            return error_response(error, mismatch_status=self._mismatch_status)
 
-    def shown(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    def replayable_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
         """Of an answer's headers those that are kept."""
-        shown = self._headers
+        shown = self._replayable_headers
         return tuple([(lower, value) for name, value in headers if (lower := name.lower()) in shown])
 
 
-@lru_cache(MOMENTS_MAX)
-def moment(ms: int) -> bytes:
+@lru_cache(CACHED_TIMESTAMPS_MAX)
+def iso_timestamp(ms: int) -> bytes:
     """Answers that were committed together expire together."""
-    return utc(ms).isoformat().encode()
+    return to_utc(ms).isoformat().encode()
 
 
-def _replay(receipt: bytes, expires_at: int) -> Told:
-    return replay(unpacked(receipt), moment(expires_at))
+def _decode_replay(receipt: bytes, expires_at: int) -> LayerResponse:
+    return replay_response(unpack_response(receipt), iso_timestamp(expires_at))
 
 
-_ready = lru_cache(READY_MAX)(_replay)
+_decode_replay_cached = lru_cache(CACHED_REPLAYS_MAX)(_decode_replay)

@@ -14,17 +14,17 @@ from onejob.errors import (
     SubmissionInProgress,
 )
 
-from .retained import Headers, Retained
+from .retained import Headers, StoredResponse
 
 NO_STORE = (b"cache-control", b"no-store")
 REPLAYED = (b"idempotent-replayed", b"true")
 RETRY_AFTER_MAX = 5
-BODILESS = (204, 304)
+BODYLESS_STATUSES = (204, 304)
 
 log = logging.getLogger("onejob.middleware")
 
 
-class Told(NamedTuple):
+class LayerResponse(NamedTuple):
     """An answer that the layer gives instead of the application."""
 
     status: int
@@ -46,9 +46,9 @@ TITLES = {
 }
 
 
-def refusal(
+def problem_response(
     code: str, message: str, *, status: int = 0, retry_after: int | None = None, **details: Any
-) -> Told:
+) -> LayerResponse:
     """`Retry-After` is there exactly when the same request may be sent again."""
     usual, title = TITLES[code]
     error = {"code": code, "message": message, "retryable": retry_after is not None, "details": details}
@@ -62,41 +62,43 @@ def refusal(
         }
     )
     again = () if retry_after is None else ((b"retry-after", b"%d" % retry_after),)
-    return _told(status or usual, ((b"content-type", b"application/problem+json"), NO_STORE, *again), body)
+    return _build_response(
+        status or usual, ((b"content-type", b"application/problem+json"), NO_STORE, *again), body
+    )
 
 
-def refused(error: OnejobError, *, mismatch_status: int) -> Told:
+def error_response(error: OnejobError, *, mismatch_status: int) -> LayerResponse:
     """What a client is told when its key was not taken; what ails the store is for the log alone."""
     match error:
         case Invalid():
-            return refusal("VALIDATION_ERROR", str(error))
+            return problem_response("VALIDATION_ERROR", str(error))
         case IdempotencyConflict():
             message = "this key was used for another request; use a new key, or send the first request again"
-            return refusal("CONFLICT", message, status=mismatch_status)
+            return problem_response("CONFLICT", message, status=mismatch_status)
         case SubmissionInProgress():
             wait = max(1, min(RETRY_AFTER_MAX, ceil(error.retry_after)))
             message = "the first request with this key is still being done; repeat it as it is"
-            return refusal("IN_PROGRESS", message, retry_after=wait)
+            return problem_response("IN_PROGRESS", message, retry_after=wait)
     log.error("a key could not be taken: %s", error)
-    return unavailable(error)
+    return unavailable_response(error)
 
 
-def unavailable(error: BaseException) -> Told:
+def unavailable_response(error: BaseException) -> LayerResponse:
     wait = None if isinstance(error, StoreRefused) else 1
     message = "whether it was done cannot be said now; repeat with the same key"
-    return refusal("SERVICE_UNAVAILABLE", message, retry_after=wait)
+    return problem_response("SERVICE_UNAVAILABLE", message, retry_after=wait)
 
 
-def replay(answer: Retained, expires: bytes) -> Told:
+def replay_response(stored: StoredResponse, expires: bytes) -> LayerResponse:
     """The first answer once more, or that it was given and not kept."""
     until = (b"idempotency-expires", expires)
-    if answer.body is None:
+    if stored.body is None:
         message = "this request was done; its response was a stream or too large, and is not kept"
-        told = refusal("RESPONSE_NOT_RETAINED", message, originalStatus=answer.status)
+        told = problem_response("RESPONSE_NOT_RETAINED", message, originalStatus=stored.status)
         return told._replace(headers=(*told.headers, REPLAYED, until))
-    return _told(answer.status, (*answer.headers, NO_STORE, REPLAYED, until), answer.body)
+    return _build_response(stored.status, (*stored.headers, NO_STORE, REPLAYED, until), stored.body)
 
 
-def _told(status: int, headers: Headers, body: bytes) -> Told:
-    size = () if status in BODILESS else ((b"content-length", b"%d" % len(body)),)
-    return Told(status, (*headers, *size), body)
+def _build_response(status: int, headers: Headers, body: bytes) -> LayerResponse:
+    size = () if status in BODYLESS_STATUSES else ((b"content-length", b"%d" % len(body)),)
+    return LayerResponse(status, (*headers, *size), body)

@@ -5,14 +5,14 @@ from msgspec import DecodeError, Struct, msgpack
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.errors import Outdated
 
-VERSION = b"\x01"
+FORMAT_VERSION = b"\x01"
 # A receipt has no more; what stands around the body takes some of it.
 RECEIPT_BYTES_MAX = INPUT_BYTES_MAX
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
-class Retained(Struct, frozen=True, array_like=True):
+class StoredResponse(Struct, frozen=True, array_like=True):
     """An answer that is given again. Without a body it is a tombstone: it was done, and that is all we know."""
 
     status: int
@@ -21,17 +21,19 @@ class Retained(Struct, frozen=True, array_like=True):
 
 
 _encode = msgpack.Encoder().encode
-_decode = msgpack.Decoder(Retained).decode
+_decode = msgpack.Decoder(StoredResponse).decode
 
 
-def packed(answer: Retained) -> bytes:
+def pack_response(response: StoredResponse) -> bytes:
     """An answer as a receipt; one that is too large leaves a tombstone."""
-    data = VERSION + _encode(answer)
-    return data if len(data) <= RECEIPT_BYTES_MAX else VERSION + _encode(Retained(answer.status))
+    data = FORMAT_VERSION + _encode(response)
+    return (
+        data if len(data) <= RECEIPT_BYTES_MAX else FORMAT_VERSION + _encode(StoredResponse(response.status))
+    )
 
 
-def unpacked(receipt: bytes) -> Retained:
-    if receipt[:1] != VERSION:
+def unpack_response(receipt: bytes) -> StoredResponse:
+    if receipt[:1] != FORMAT_VERSION:
         raise Outdated("this answer was kept by a newer program; upgrade this one")
     try:
         return _decode(receipt[1:])

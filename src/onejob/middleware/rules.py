@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from onejob.core.invalid import Invalid
 from onejob.core.reservation import Verdict
-from onejob.intake import Submission, ttl_ms
+from onejob.intake import Submission, parse_ttl_ms
 
-SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 PATTERNS_MAX = 1024
 
 
@@ -33,8 +33,10 @@ class Rule(Struct, frozen=True):
         methods, _ = _pattern(self.where)
         if self.key not in set(Need):
             raise Invalid("key", f"a key is {', '.join(Need)}; choose one")
-        if self.key is not Need.OFF and methods & SAFE:
-            raise Invalid("where", f"{', '.join(sorted(methods & SAFE))} changes nothing and takes no key")
+        if self.key is not Need.OFF and methods & SAFE_METHODS:
+            raise Invalid(
+                "where", f"{', '.join(sorted(methods & SAFE_METHODS))} changes nothing and takes no key"
+            )
         window_ms(self.window)
 
     def covers(self, method: str, path: str) -> bool:
@@ -66,7 +68,7 @@ def checked_verdicts(verdicts: Mapping[int, Verdict]) -> Mapping[int, Verdict]:
 
 @lru_cache(PATTERNS_MAX)
 def window_ms(window: timedelta | None) -> int:
-    return ttl_ms(Submission(type="", idempotency_ttl=window))
+    return parse_ttl_ms(Submission(type="", idempotency_ttl=window))
 
 
 @lru_cache(PATTERNS_MAX)
@@ -81,4 +83,4 @@ def _pattern(where: str) -> tuple[frozenset[str], re.Pattern[str]]:
     return frozenset(methods.upper().split("|")), re.compile("".join(parts), re.DOTALL)
 
 
-RULES = (Rule("POST|PATCH /**"),)
+DEFAULT_RULES = (Rule("POST|PATCH /**"),)

@@ -28,7 +28,7 @@ class FaultyEngine:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._faults: deque[Fault] = deque()
-        self._waits: deque[float] = deque()
+        self._delays: deque[float] = deque()
         self.batches = 0
 
     @property
@@ -43,23 +43,23 @@ class FaultyEngine:
         """The next batches are committed, and then their answer is lost."""
         self._faults.extend([Fault.AFTER] * times)
 
-    def pass_by(self, times: int = 1) -> None:
+    def succeed(self, times: int = 1) -> None:
         """The next batches are let alone, before later faults come."""
         self._faults.extend([Fault.NONE] * times)
 
     def delay(self, seconds: float, times: int = 1) -> None:
         """The next batches take so much longer."""
-        self._waits.extend([seconds] * times)
+        self._delays.extend([seconds] * times)
 
-    def calm(self) -> None:
+    def clear_faults(self) -> None:
         """Forget every fault that has not come yet."""
         self._faults.clear()
-        self._waits.clear()
+        self._delays.clear()
 
     async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
         self.batches += 1
-        if self._waits:
-            await asyncio.sleep(self._waits.popleft())
+        if self._delays:
+            await asyncio.sleep(self._delays.popleft())
         fault = self._faults.popleft() if self._faults else Fault.NONE
         if fault is Fault.BEFORE:
             raise Unavailable("a test made the store fail: nothing was done; repeat")

@@ -4,7 +4,7 @@ from onejob.clock import Clock, FakeClock
 from onejob.core.actor import Actor
 from onejob.engine import Engine
 from onejob.engines.memory import MemoryEngine
-from onejob.host import Host
+from onejob.host import Runtime
 from onejob.ids import SystemIds
 from onejob.intake import Caller
 from onejob.ledger import Ledger
@@ -20,5 +20,5 @@ def open_ledger(
     clock = clock or FakeClock()
     engine = engine or FaultyEngine(MemoryEngine(clock))
     config = config or IdempotencyConfig(pending_wait_timeout=0)
-    host = Host(engine, config, clock=clock, ids=SystemIds())
+    host = Runtime(engine, config, clock=clock, ids=SystemIds())
     return Ledger(host, Caller(actor=str(Actor.client("local"))))

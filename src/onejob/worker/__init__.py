@@ -3,7 +3,7 @@
 from .app import App
 from .context import Context
 from .handlers import Handler
-from .verdicts import Fatal, Outdone, Retry
+from .verdicts import AttemptCancelled, Fatal, Retry
 from .worker import Worker
 
-__all__ = ["App", "Context", "Fatal", "Handler", "Outdone", "Retry", "Worker"]
+__all__ = ["App", "AttemptCancelled", "Context", "Fatal", "Handler", "Retry", "Worker"]

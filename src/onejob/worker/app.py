@@ -11,14 +11,14 @@ from onejob.errors import Invalid
 from onejob.intake import ATTEMPTS_DEFAULT
 from onejob.ledger import Ledger
 
-from .handlers import Handler, handler_of, told_of
+from .handlers import Handler, build_handler, describe_exception
 from .worker import Worker
 
 
 class App:
     """`describe` gives the words that are kept of a failure; by default its kind and place, never its message."""
 
-    def __init__(self, *, describe: Callable[[BaseException], str] = told_of) -> None:
+    def __init__(self, *, describe: Callable[[BaseException], str] = describe_exception) -> None:
         self.handlers: dict[str, Handler] = {}
         self.describe = describe
 
@@ -35,7 +35,7 @@ class App:
         def taken(function: Callable[..., Any]) -> Handler:
             if type in self.handlers:
                 raise Invalid("job", f"{type} has a handler already; give the other another type")
-            handler = handler_of(
+            handler = build_handler(
                 type, function, delivery=delivery, max_attempts=max_attempts, timeout=timeout
             )
             self.handlers[type] = handler
@@ -43,7 +43,7 @@ class App:
 
         return taken
 
-    def handlers_of(self, types: Sequence[str] | None) -> dict[str, Handler]:
+    def handlers_for(self, types: Sequence[str] | None) -> dict[str, Handler]:
         """The handlers of these types, or all."""
         unknown = [type for type in types or () if type not in self.handlers]
         if unknown or not self.handlers:
@@ -58,7 +58,7 @@ class App:
         return Worker(self, queue, **options)
 
     @asynccontextmanager
-    async def working(self, queue: Ledger, **options: Any) -> AsyncIterator[Worker]:
+    async def background_worker(self, queue: Ledger, **options: Any) -> AsyncIterator[Worker]:
         """A worker that runs beside what is inside, and leaves in order after it."""
         worker = self.worker(queue, **options)
         running = asyncio.create_task(worker.run())

@@ -6,21 +6,21 @@ from collections.abc import Callable, Generator, Mapping
 from datetime import datetime
 from typing import Any
 
-from onejob.core.attempts import Attempt, checked_progress, cut
+from onejob.core.attempts import Attempt, checked_progress, truncated_line
 from onejob.core.states import Delivery
 
-from .verdicts import Outdone
+from .verdicts import AttemptCancelled
 
-LINES_MAX = 1000  # waiting to be told: as many as are kept of a job
+PENDING_LINES_MAX = 1000  # waiting to be told: as many as are kept of a job
 
 
 class Context:
-    def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, stir: Callable[[], None]) -> None:
+    def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
         self._attempt = attempt
         self._loop = loop
-        self._stir = stir  # have what is new told soon
+        self._wake = wake  # have what is new told soon
         self._cancelled = asyncio.Event()
-        self.untold = Untold(attempt.head.logs)
+        self.pending_updates = PendingUpdates(attempt.job_row.logs)
 
     @property
     def job_id(self) -> str:
@@ -35,19 +35,19 @@ class Context:
     @property
     def attempt(self) -> int:
         """1 for the first."""
-        return self._attempt.head.attempts
+        return self._attempt.job_row.attempts
 
     @property
     def type(self) -> str:
-        return self._attempt.head.type
+        return self._attempt.job_row.type
 
     @property
     def tenant(self) -> str:
-        return self._attempt.head.tenant
+        return self._attempt.job_row.tenant
 
     @property
     def user(self) -> str:
-        return self._attempt.head.user
+        return self._attempt.job_row.user
 
     @property
     def key(self) -> str | None:
@@ -59,7 +59,7 @@ class Context:
 
     @property
     def delivery(self) -> Delivery:
-        return self._attempt.head.delivery
+        return self._attempt.job_row.delivery
 
     @property
     def deadline(self) -> datetime | None:
@@ -76,20 +76,20 @@ class Context:
 
     def log(self, line: str) -> None:
         """Append a line to the job's log; told within a second, and each line once."""
-        self._soon(lambda: self.untold.add(str(line)))
+        self._run_on_loop(lambda: self.pending_updates.add_line(str(line)))
 
-    def progress(self, value: object) -> "Told":
+    def progress(self, value: object) -> "ProgressAck":
         """Tell how far the job is: anything short that is JSON. Await it to know that it is stored."""
-        text = checked_progress(value, self._attempt.head)
+        text = checked_progress(value, self._attempt.job_row)
         told: asyncio.Future[None] = self._loop.create_future()
-        told.add_done_callback(_looked_at)
-        self._soon(lambda: self.untold.tell(text, told))
-        return Told(told)
+        told.add_done_callback(_consume_exception)
+        self._run_on_loop(lambda: self.pending_updates.set_progress(text, told))
+        return ProgressAck(told)
 
-    def _soon(self, act: Callable[[], None]) -> None:
+    def _run_on_loop(self, action: Callable[[], None]) -> None:
         def acted() -> None:
-            act()
-            self._stir()
+            action()
+            self._wake()
 
         try:
             near = asyncio.get_running_loop() is self._loop
@@ -103,58 +103,58 @@ class Context:
     def cancel(self) -> None:
         """For the worker: the handler should stop."""
         self._cancelled.set()
-        self.untold.give_up()
+        self.pending_updates.fail_waiters()
 
 
-class Told:
+class ProgressAck:
     """Of progress that is on its way; need not be awaited."""
 
-    def __init__(self, told: "asyncio.Future[None]") -> None:
-        self._told = told
+    def __init__(self, stored: "asyncio.Future[None]") -> None:
+        self._stored = stored
 
     def __await__(self) -> Generator[Any, None, None]:
-        yield from asyncio.shield(self._told).__await__()
+        yield from asyncio.shield(self._stored).__await__()
 
 
-class Untold:
+class PendingUpdates:
     """What a handler has said and the store has not heard."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset  # how many lines are stored
         self.lines: deque[str] = deque()
         self.progress = ""
-        self.waiting: list[asyncio.Future[None]] = []
+        self.progress_waiters: list[asyncio.Future[None]] = []
 
     def __bool__(self) -> bool:
         return bool(self.lines or self.progress)
 
-    def add(self, line: str) -> None:
-        if len(self.lines) < LINES_MAX:
-            self.lines.append(cut(line))
+    def add_line(self, line: str) -> None:
+        if len(self.lines) < PENDING_LINES_MAX:
+            self.lines.append(truncated_line(line))
 
-    def tell(self, progress: str, told: "asyncio.Future[None]") -> None:
+    def set_progress(self, progress: str, stored: "asyncio.Future[None]") -> None:
         self.progress = progress
-        self.waiting.append(told)
+        self.progress_waiters.append(stored)
 
-    def heard(self, lines: int, progress: str, waiting: "list[asyncio.Future[None]]") -> None:
+    def mark_stored(self, lines: int, progress: str, progress_waiters: "list[asyncio.Future[None]]") -> None:
         """The store has so many lines more, and this progress."""
         for _ in range(lines):
             self.lines.popleft()
         self.offset += lines
         if self.progress == progress:
             self.progress = ""
-        for told in waiting:
-            self.waiting.remove(told)
+        for told in progress_waiters:
+            self.progress_waiters.remove(told)
             if not told.done():
                 told.set_result(None)
 
-    def give_up(self) -> None:
-        for told in self.waiting:
+    def fail_waiters(self) -> None:
+        for told in self.progress_waiters:
             if not told.done():
-                told.set_exception(Outdone("the job is not this worker's any more; stop"))
-        self.waiting.clear()
+                told.set_exception(AttemptCancelled("the job is not this worker's any more; stop"))
+        self.progress_waiters.clear()
 
 
-def _looked_at(told: "asyncio.Future[None]") -> None:
-    if not told.cancelled():
-        told.exception()  # whoever did not wait for it does not want to know
+def _consume_exception(stored: "asyncio.Future[None]") -> None:
+    if not stored.cancelled():
+        stored.exception()  # whoever did not wait for it does not want to know

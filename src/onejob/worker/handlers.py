@@ -59,12 +59,12 @@ class Handler(Struct, frozen=True, kw_only=True):
         """What the function is called with."""
         given: dict[str, Any] = {}
         if self.input_name is not None:
-            given[self.input_name] = self._converted(input)
+            given[self.input_name] = self._decode_input(input)
         if self.context_name is not None:
             given[self.context_name] = context
         return given
 
-    def _converted(self, input: bytes) -> Any:
+    def _decode_input(self, input: bytes) -> Any:
         try:
             return msgspec.json.decode(input, type=self.input_type)
         except msgspec.ValidationError as error:
@@ -73,7 +73,7 @@ class Handler(Struct, frozen=True, kw_only=True):
             raise WrongInput(f"the input is not what {self.type} takes, at {place}") from None
 
 
-def handler_of(
+def build_handler(
     type: str,
     function: Callable[..., Any],
     *,
@@ -108,7 +108,7 @@ def handler_of(
     )
 
 
-def told_of(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """What is kept of an unforeseen failure: its kind and its place, for its words may repeat the input."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""

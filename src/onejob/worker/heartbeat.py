@@ -12,61 +12,65 @@ from onejob.core.receipt import AnyReply, Extended, Reason, Refused
 from onejob.core.work import Extend
 from onejob.engines.gate import Gate
 
-from .run import Run, Why
+from .run import RunningAttempt, StopReason
 
-BEATS = 3  # in the time of one lease
+BEATS_PER_LEASE = 3  # in the time of one lease
 # However long the lease: by its beats a worker sees that a job was cancelled.
-PAUSE_MAX = 5.0
-GATHER_SECONDS = 0.02
+INTERVAL_SECONDS_MAX = 5.0
+COALESCE_SECONDS = 0.02
 
 
 class Heartbeat:
-    def __init__(self, gate: Gate, runs: Collection[Run], *, lease: float) -> None:
+    def __init__(self, gate: Gate, runs: Collection[RunningAttempt], *, lease_seconds: float) -> None:
         self._gate = gate
         self._runs = runs
-        self._every = min(lease / BEATS, PAUSE_MAX)
-        self._stirred = asyncio.Event()
+        self._interval = min(lease_seconds / BEATS_PER_LEASE, INTERVAL_SECONDS_MAX)
+        self._wakeup = asyncio.Event()
 
-    def stir(self, _: Run) -> None:
+    def wake(self, _: RunningAttempt) -> None:
         """Somebody has something to tell."""
-        self._stirred.set()
+        self._wakeup.set()
 
     async def beat(self) -> None:
         """Until it is cancelled."""
         loop = asyncio.get_running_loop()
-        due = loop.time() + self._every
+        due = loop.time() + self._interval
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(due):
-                    await self._stirred.wait()
-                    await asyncio.sleep(GATHER_SECONDS)  # others may have something to tell, too
-            self._stirred.clear()
+                    await self._wakeup.wait()
+                    await asyncio.sleep(COALESCE_SECONDS)  # others may have something to tell, too
+            self._wakeup.clear()
             if loop.time() < due:
-                await self._tell([run for run in self._runs if run.context.untold and not run.settling])
+                await self._extend_leases(
+                    [run for run in self._runs if run.context.pending_updates and not run.is_finishing]
+                )
                 continue
-            well = await self._tell([run for run in self._runs if not run.settling])
-            due = loop.time() + (self._every if well else self._every / BEATS)
+            well = await self._extend_leases([run for run in self._runs if not run.is_finishing])
+            due = loop.time() + (self._interval if well else self._interval / BEATS_PER_LEASE)
 
-    async def _tell(self, runs: list[Run]) -> bool:
+    async def _extend_leases(self, runs: list[RunningAttempt]) -> bool:
         """Extend these leases; False where the store could not be asked."""
         if not runs:
             return True
         sent = asyncio.get_running_loop().time()
-        words: list[tuple[Run, Extend, Callable[[], None]]] = [(run, *run.news()) for run in runs]
-        replies = await self._gate.results([extend for _, extend, _ in words])
+        words: list[tuple[RunningAttempt, Extend, Callable[[], None]]] = [
+            (run, *run.build_extend()) for run in runs
+        ]
+        replies = await self._gate.execute_each([extend for _, extend, _ in words])
         for (run, _, heard), reply in zip(words, replies, strict=True):
             if isinstance(reply, Extended):
-                run.heard(sent)
+                run.set_lease_end(sent)
                 heard()
-                if run.context.untold:
-                    self._stirred.set()  # more than one word could carry
+                if run.context.pending_updates:
+                    self._wakeup.set()  # more than one word could carry
             else:
-                _take_badly(run, reply)
+                _on_extend_failed(run, reply)
         return not any(isinstance(reply, BaseException) for reply in replies)
 
 
-def _take_badly(run: Run, reply: AnyReply | BaseException) -> None:
+def _on_extend_failed(run: RunningAttempt, reply: AnyReply | BaseException) -> None:
     if isinstance(reply, Refused) and reply.reason is Reason.TIMED_OUT:
-        run.stop(Why.LATE)
+        run.stop(StopReason.TIMED_OUT)
     elif not isinstance(reply, BaseException) or asyncio.get_running_loop().time() > run.lease_end:
-        run.stop(Why.OUTDONE)
+        run.stop(StopReason.LEASE_LOST)

@@ -10,11 +10,11 @@ from onejob.errors import Invalid
 from .app import App
 
 
-def app_of(where: str) -> App:
+def load_app(import_path: str) -> App:
     """The app that `module:name` means; modules are also found where the command is given."""
-    module, colon, path = where.partition(":")
+    module, colon, path = import_path.partition(":")
     if not (module and colon and path):
-        raise Invalid("app", f"{where!r} names no app; write it as module:app")
+        raise Invalid("app", f"{import_path!r} names no app; write it as module:app")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)  # last, so that nothing there can stand in for what is installed
@@ -23,7 +23,7 @@ def app_of(where: str) -> App:
         for name in path.split("."):
             found = getattr(found, name)
     except Exception as error:  # a module may raise anything while it is imported
-        raise Invalid("app", f"{where} cannot be loaded ({error}); mend it") from error
+        raise Invalid("app", f"{import_path} cannot be loaded ({error}); mend it") from error
     if not isinstance(found, App):
-        raise Invalid("app", f"{where} is no onejob.App; name one")
+        raise Invalid("app", f"{import_path} is no onejob.App; name one")
     return found

@@ -15,7 +15,7 @@ PAUSE_FIRST = 0.02
 PAUSE_MAX = 1.0
 
 
-class Post:
+class AttemptReporter:
     def __init__(
         self,
         gate: Gate,
@@ -31,46 +31,48 @@ class Post:
         self.describe = describe
         self.counts: Counter[str] = Counter()
         self._threads_max = threads_max
-        self._threads: ThreadPoolExecutor | None = None
-        self._waiting: list[asyncio.Future[None]] = []
+        self._thread_pool: ThreadPoolExecutor | None = None
+        self._coalescing: list[asyncio.Future[None]] = []
 
-    def threads(self) -> ThreadPoolExecutor:
+    def thread_pool(self) -> ThreadPoolExecutor:
         """For plain functions; made when the first one runs."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._threads_max, "onejob-handler")
-        return self._threads
+        if self._thread_pool is None:
+            self._thread_pool = ThreadPoolExecutor(self._threads_max, "onejob-handler")
+        return self._thread_pool
 
-    def count(self, word: str) -> None:
-        self.counts[word] += 1
+    def count(self, outcome: str) -> None:
+        self.counts[outcome] += 1
 
-    async def insist(self, words: Sequence[Command[Any]], *, until: float) -> AnyReply | BaseException:
+    async def execute_with_retry(
+        self, commands: Sequence[Command[Any]], *, until: float
+    ) -> AnyReply | BaseException:
         """The reply to the last of these; they are repeated, all the same, until a moment of the loop's time."""
         loop = asyncio.get_running_loop()
         pause = PAUSE_FIRST
         while True:
-            await self._together()
-            reply = (await self.gate.results(words))[-1]
+            await self._coalesce()
+            reply = (await self.gate.execute_each(commands))[-1]
             if not isinstance(reply, (Unavailable, Unknown)) or loop.time() + pause > until:
                 return reply
             await asyncio.sleep(pause)
             pause = min(pause * 2, PAUSE_MAX)
 
-    def collect(self) -> None:
+    def flush(self) -> None:
         """Let everything that is to be said go out now: whoever claims in the same moment shares its commit."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._coalescing = self._coalescing, []
         for turn in waiting:
             if not turn.done():
                 turn.set_result(None)
 
-    async def _together(self) -> None:
+    async def _coalesce(self) -> None:
         """Until others that end in this moment are here as well."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
-        if not self._waiting:
-            loop.call_soon(loop.call_soon, self.collect)
-        self._waiting.append(turn)
+        if not self._coalescing:
+            loop.call_soon(loop.call_soon, self.flush)
+        self._coalescing.append(turn)
         await turn
 
     def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._thread_pool is not None:
+            self._thread_pool.shutdown(wait=False, cancel_futures=True)

@@ -19,5 +19,5 @@ class Retry(Exception):
         self.after = after
 
 
-class Outdone(Exception):
+class AttemptCancelled(Exception):
     """The job is not this worker's any more: it was cancelled, or its lease was lost. Stop."""

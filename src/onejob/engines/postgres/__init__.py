@@ -14,28 +14,28 @@ from onejob.core.step import Command
 from onejob.engine import Durability, Page, Query, Unavailable, Unknown
 
 from . import queries
-from .address import Address, address_of
-from .answering import answered, on_link
-from .attempt import Attempt
-from .checkup import caveat
-from .link import Link
-from .notices import Notices, Wake
-from .patience import GiveUp, Patience
-from .schema import known
+from .address import PostgresUrl, parse_postgres_url
+from .answering import execute_isolating_failures, run_with_reconnect
+from .attempt import CallState
+from .checkup import durability_warning
+from .link import Connector
+from .notices import NotificationListener, OnSettled
+from .patience import OnTimeout, TimeoutWatchdog
+from .schema import known_schema_version
 from .statements import Statements
-from .store import Store
-from .trouble import is_unwritable, trouble_of
+from .store import PostgresStore
+from .trouble import is_unstorable_text, to_engine_error
 
 T = TypeVar("T")
 
 OPEN_SECONDS = 5.0
 # Whoever waits longer is told the truth as far as it is known; what was sent goes on.
 ANSWER_SECONDS = 15.0
-LANES = 2
+WRITE_LANES = 2
 # What only makes something new is inserted in one statement; a single command beside it that changes something
 # would cost the whole batch its way.
-APART = 1
-_QUIET_PAUSE = 0.005
+UPDATE_LANES = 1
+_BARRIER_POLL_SECONDS = 0.005
 
 
 class PostgresEngine:
@@ -44,181 +44,193 @@ class PostgresEngine:
     A batch goes on without whoever waits for it: no caller that leaves, and no time-out, ends what may be committing.
     """
 
-    lanes = LANES
-    apart = APART
+    write_lanes = WRITE_LANES
+    update_lanes = UPDATE_LANES
     batch_max = 256
 
-    def __init__(self, address: Address, clock: Clock) -> None:
-        self._address = address
-        self._words = Statements(address.schema)
-        self._links = [Link(address, clock.monotonic) for _ in range(LANES + APART + 1)]
-        stores = [Store(link, self._words, address.durability) for link in self._links]
-        self._reader: asyncio.LifoQueue[Store] = asyncio.LifoQueue()
-        self._writers: asyncio.LifoQueue[Store] = asyncio.LifoQueue()
-        self._reader.put_nowait(stores[0])
+    def __init__(self, url: PostgresUrl, clock: Clock) -> None:
+        self._url = url
+        self._statements = Statements(url.schema)
+        self._connectors = [Connector(url, clock.monotonic) for _ in range(WRITE_LANES + UPDATE_LANES + 1)]
+        stores = [PostgresStore(link, self._statements, url.durability) for link in self._connectors]
+        self._idle_readers: asyncio.LifoQueue[PostgresStore] = asyncio.LifoQueue()
+        self._idle_writers: asyncio.LifoQueue[PostgresStore] = asyncio.LifoQueue()
+        self._idle_readers.put_nowait(stores[0])
         for store in reversed(stores[1:]):
-            self._writers.put_nowait(store)
-        self._notices = Notices(address, self._words.channel)
-        self._patience = Patience(self._given_up)
+            self._idle_writers.put_nowait(store)
+        self._listener = NotificationListener(url, self._statements.channel)
+        self._watchdog = TimeoutWatchdog(self._timeout_error)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @classmethod
     async def open(cls, url: str, *, clock: Clock | None = None) -> "PostgresEngine":
-        engine = cls(address_of(url), clock or SystemClock())
+        engine = cls(parse_postgres_url(url), clock or SystemClock())
         until = asyncio.get_running_loop().time() + OPEN_SECONDS
-        await engine._links[1].ready(until)
+        await engine._connectors[1].ensure_connected(until)
         return engine
 
     @classmethod
     async def migrate(cls, url: str) -> tuple[int, int]:
         """Bring the tables forward, whatever the URL says about it: the schema before and after."""
-        link = Link(replace(address_of(url), migrate=True), SystemClock().monotonic)
+        link = Connector(replace(parse_postgres_url(url), migrate=True), SystemClock().monotonic)
         try:
-            await link.ready(asyncio.get_running_loop().time() + OPEN_SECONDS)
-            return known() - link.applied, known()
+            await link.ensure_connected(asyncio.get_running_loop().time() + OPEN_SECONDS)
+            return known_schema_version() - link.migrations_applied, known_schema_version()
         finally:
             await link.aclose()
 
     @property
     def durability(self) -> Durability:
-        return self._address.durability or Durability.DISK
+        return self._url.durability or Durability.DISK
 
     @property
-    def caveat(self) -> str:
+    def durability_warning(self) -> str:
         """One line: what a failover may lose. Empty when that is nothing."""
-        seen = self._links[1].seen
-        return "" if seen is None else caveat(seen, self._address.durability)
+        seen = self._connectors[1].server_settings
+        return "" if seen is None else durability_warning(seen, self._url.durability)
 
     async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
-        return await self._waited_for(lambda give_up: self.carry(commands, give_up))
+        return await self._run_in_own_task(lambda give_up: self.execute_with_timeout(commands, give_up))
 
-    def carry(
-        self, commands: Sequence[Command[Any]], give_up: GiveUp, /
+    def execute_with_timeout(
+        self, commands: Sequence[Command[Any]], on_timeout: OnTimeout, /
     ) -> Coroutine[Any, Any, Sequence[AnyReply]]:
         """Execute in the task of whoever calls, which nobody cancels; if it takes too long, say so and go on."""
-        return self._timed(partial(self._execute, commands), give_up)
+        return self._run_with_timeout(partial(self._execute, commands), on_timeout)
 
     async def scan(self, query: Query[T], /) -> Page[T]:
-        return await self._waited_for(lambda give_up: self._timed(partial(self._scan, query), give_up))
+        return await self._run_in_own_task(
+            lambda give_up: self._run_with_timeout(partial(self._scan, query), give_up)
+        )
 
-    async def quiet(self) -> None:
+    async def barrier(self) -> None:
         """A statement locks its tables before it looks: who has no lock yet will see all that is committed by now."""
-        writers = await self._writing(None)
+        writers = await self._list_writers(None)
         until = asyncio.get_running_loop().time() + ANSWER_SECONDS
         while writers:
             if asyncio.get_running_loop().time() >= until:
-                raise Unavailable(f"others are still writing to {self._address.shown}; repeat")
-            await asyncio.sleep(_QUIET_PAUSE)
-            writers = await self._writing(writers)
+                raise Unavailable(f"others are still writing to {self._url.display_url}; repeat")
+            await asyncio.sleep(_BARRIER_POLL_SECONDS)
+            writers = await self._list_writers(writers)
 
-    def listen(self, wake: Wake) -> None:
+    def subscribe(self, on_settled: OnSettled) -> None:
         """Call with the identity of every record that is settled, here or in another process, as far as it is heard."""
         if not self._closed:
-            self._notices.listen(wake)
+            self._listener.subscribe(on_settled)
 
     async def aclose(self) -> None:
         self._closed = True
-        await self._notices.aclose()
-        await self._patience.over(ANSWER_SECONDS)
-        for link in self._links:
-            if self._patience:
-                link.drop()
+        await self._listener.aclose()
+        await self._watchdog.wait_until_idle(ANSWER_SECONDS)
+        for link in self._connectors:
+            if self._watchdog:
+                link.terminate()
             await link.aclose()
 
-    async def _timed(self, work: Callable[[Attempt], Awaitable[T]], give_up: GiveUp) -> T:
+    async def _run_with_timeout(self, work: Callable[[CallState], Awaitable[T]], on_timeout: OnTimeout) -> T:
         self._refuse_closed()
-        attempt = Attempt()
-        self._patience.begin(attempt, ANSWER_SECONDS, give_up)
+        attempt = CallState()
+        self._watchdog.begin(attempt, ANSWER_SECONDS, on_timeout)
         try:
             return await work(attempt)
         finally:
-            self._patience.end(attempt)
+            self._watchdog.end(attempt)
 
-    async def _execute(self, commands: Sequence[Command[Any]], attempt: Attempt) -> list[AnyReply]:
+    async def _execute(self, commands: Sequence[Command[Any]], call: CallState) -> list[AnyReply]:
         if not commands:
             return []
         writes = any(command.writes for command in commands)
-        lanes = self._writers if writes else self._reader
+        lanes = self._idle_writers if writes else self._idle_readers
         store = await lanes.get() if lanes.empty() else lanes.get_nowait()
         try:
-            attempt.begin()
-            return await answered(store.link, store.write if writes else store.read, commands, attempt)
+            call.raise_if_timed_out()
+            return await execute_isolating_failures(
+                store.connector, store.write if writes else store.read, commands, call
+            )
         finally:
             lanes.put_nowait(store)
 
-    async def _scan(self, query: Query[Any], attempt: Attempt) -> Page[Any]:
+    async def _scan(self, query: Query[Any], call: CallState) -> Page[Any]:
         least, rows = b"", []
-        async with self._reading(attempt) as store:
+        async with self._borrow_reader(call) as store:
             try:
-                if (bound := queries.bound(self._words, query)) is not None:
-                    found = await self._fetched(store, bound, attempt)
+                if (bound := queries.build_oldest_id_statement(self._statements, query)) is not None:
+                    found = await self._fetch_rows(store, bound, call)
                     least = found[0][0] if found else b""
-                rows = await self._fetched(store, queries.asked(self._words, query, least), attempt)
+                rows = await self._fetch_rows(
+                    store, queries.build_statement(self._statements, query, least), call
+                )
             except Exception as error:
-                if not is_unwritable(error):
+                if not is_unstorable_text(error):
                     raise
                 # A text that cannot be written was never written.
-        return queries.page(query, rows, least)
+        return queries.build_page(query, rows, least)
 
-    async def _writing(self, among: list[str] | None) -> list[str]:
+    async def _list_writers(self, only: list[str] | None) -> list[str]:
         """The transactions that write jobs; where some are named, those among them."""
-        return await self._waited_for(lambda give_up: self._timed(partial(self._writers_of, among), give_up))
+        return await self._run_in_own_task(
+            lambda give_up: self._run_with_timeout(partial(self._fetch_writers, only), give_up)
+        )
 
-    async def _writers_of(self, among: list[str] | None, attempt: Attempt) -> list[str]:
-        async with self._reading(attempt) as store:
-            rows = await self._fetched(store, (self._words.writers, [among]), attempt)
+    async def _fetch_writers(self, only: list[str] | None, call: CallState) -> list[str]:
+        async with self._borrow_reader(call) as store:
+            rows = await self._fetch_rows(store, (self._statements.writers_sql, [only]), call)
         return [row[0] for row in rows]
 
     @asynccontextmanager
-    async def _reading(self, attempt: Attempt) -> AsyncIterator[Store]:
+    async def _borrow_reader(self, call: CallState) -> AsyncIterator[PostgresStore]:
         """The reading connection, for what somebody still waits for; what goes wrong is told as ours."""
-        store = await self._reader.get()
+        store = await self._idle_readers.get()
         try:
-            attempt.begin()
+            call.raise_if_timed_out()
             yield store
         except (Unavailable, Unknown):
             raise
         except Exception as error:
-            raise trouble_of(self._address.shown, error) from error
+            raise to_engine_error(self._url.display_url, error) from error
         finally:
-            self._reader.put_nowait(store)
+            self._idle_readers.put_nowait(store)
 
-    async def _fetched(self, store: Store, asked: tuple[str, list[Any]], attempt: Attempt) -> list[Any]:
-        return await on_link(store.link, lambda connection: store.fetch(connection, *asked), attempt)
+    async def _fetch_rows(
+        self, store: PostgresStore, statement: tuple[str, list[Any]], call: CallState
+    ) -> list[Any]:
+        return await run_with_reconnect(
+            store.connector, lambda connection: store.fetch(connection, *statement), call
+        )
 
-    async def _waited_for(self, work: Callable[[GiveUp], Coroutine[Any, Any, T]]) -> T:
+    async def _run_in_own_task(self, work: Callable[[OnTimeout], Coroutine[Any, Any, T]]) -> T:
         """Done in a task of its own: whoever waits may leave."""
         loop = asyncio.get_running_loop()
         told: asyncio.Future[T] = loop.create_future()
-        task = loop.create_task(_done(work(partial(_fail, told)), told))
+        task = loop.create_task(_run_to_completion(work(partial(_fail_future, told)), told))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await told
 
-    def _given_up(self, attempt: Attempt) -> Exception:
+    def _timeout_error(self, call: CallState) -> Exception:
         """The truth for whoever waits. What was sent to commit goes on, what was not will not be."""
-        late = f"{self._address.shown} has not answered for {ANSWER_SECONDS:.0f} s"
-        if attempt.committing or attempt.done:
+        late = f"{self._url.display_url} has not answered for {ANSWER_SECONDS:.0f} s"
+        if call.committing or call.has_committed:
             return Unknown(f"{late}; repeat it")
         return Unavailable(f"{late}: nothing was done; repeat")
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise Unavailable(f"the engine on {self._address.shown} is closed; open another")
+            raise Unavailable(f"the engine on {self._url.display_url} is closed; open another")
 
 
-async def _done(work: Coroutine[Any, Any, T], told: "asyncio.Future[T]") -> None:
+async def _run_to_completion(work: Coroutine[Any, Any, T], future: "asyncio.Future[T]") -> None:
     """Do it to its end, whether or not somebody is still there to be told."""
     try:
         result = await work
     except Exception as error:  # noqa: BLE001 - it is told
-        _fail(told, error)
+        _fail_future(future, error)
     else:
-        if not told.done():
-            told.set_result(result)
+        if not future.done():
+            future.set_result(result)
 
 
-def _fail(told: "asyncio.Future[Any]", error: Exception) -> None:
-    if not told.done():
-        told.set_exception(error)
+def _fail_future(future: "asyncio.Future[Any]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -15,11 +15,11 @@ _SWITCH = {"on": True, "true": True, "1": True, "off": False, "false": False, "0
 _DURABILITIES = {"disk": Durability.DISK, "quorum": Durability.QUORUM}
 
 
-class Address(Struct, frozen=True, kw_only=True):
+class PostgresUrl(Struct, frozen=True, kw_only=True):
     """Where a store is, and how it is to be used."""
 
     dsn: str
-    shown: str  # without the password
+    display_url: str  # without the password
     schema: str = "public"
     durability: Durability | None = None  # None: undeclared
     migrate: bool = True
@@ -27,7 +27,7 @@ class Address(Struct, frozen=True, kw_only=True):
     listen_dsn: str = ""  # where notices are heard; empty: nowhere
 
 
-def address_of(url: str) -> Address:
+def parse_postgres_url(url: str) -> PostgresUrl:
     """Read `postgresql://…?schema=&durability=&migrate=&pooled=&direct=`; what else is asked goes to the driver."""
     parts = urlsplit(url)
     asked = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -37,17 +37,19 @@ def address_of(url: str) -> Address:
     declared = asked.pop("durability", "")
     if declared and declared not in _DURABILITIES:
         raise Invalid("durability", f"{declared!r} is no durability of PostgreSQL; declare disk or quorum")
-    migrate, pooled = (_switch(asked, name, usual=name == "migrate") for name in ("migrate", "pooled"))
-    direct = _direct(asked, pooled=pooled)
+    migrate, pooled = (
+        _parse_switch(asked, name, default=name == "migrate") for name in ("migrate", "pooled")
+    )
+    direct = _parse_direct_hosts(asked, pooled=pooled)
     # After a failover the old address may lead to a standby, which takes no writes. The driver asks for it outside of
     # a transaction: behind a pooler two halves of that question may meet two servers. There the checkup finds out.
     if not pooled:
         asked.setdefault("target_session_attrs", "read-write")
     dsn = urlunsplit(parts._replace(query=urlencode(asked)))
-    return Address(
+    return PostgresUrl(
         dsn=dsn,
-        listen_dsn=_past_the_pooler(parts, asked, direct) if pooled else dsn,
-        shown=_shown(parts.netloc, parts.path),
+        listen_dsn=_direct_dsn(parts, asked, direct) if pooled else dsn,
+        display_url=_display_url(parts.netloc, parts.path),
         schema=schema,
         durability=_DURABILITIES.get(declared),
         migrate=migrate,
@@ -55,16 +57,16 @@ def address_of(url: str) -> Address:
     )
 
 
-def _switch(asked: dict[str, str], name: str, *, usual: bool) -> bool:
-    word = asked.pop(name, "on" if usual else "off").lower()
+def _parse_switch(options: dict[str, str], name: str, *, default: bool) -> bool:
+    word = options.pop(name, "on" if default else "off").lower()
     if word not in _SWITCH:
         raise Invalid(name, f"{name} is {word!r}; set it to on or off")
     return _SWITCH[word]
 
 
-def _direct(asked: dict[str, str], *, pooled: bool) -> str:
+def _parse_direct_hosts(options: dict[str, str], *, pooled: bool) -> str:
     """The hosts behind a pooler; empty where none are named."""
-    hosts = asked.pop("direct", "")
+    hosts = options.pop("direct", "")
     if hosts and (not pooled or not _HOSTS.fullmatch(hosts)):
         raise Invalid(
             "direct", "direct names the servers behind a pooler, as db1:5432,db2:5432, beside pooled=on"
@@ -72,14 +74,14 @@ def _direct(asked: dict[str, str], *, pooled: bool) -> str:
     return hosts
 
 
-def _past_the_pooler(parts: SplitResult, asked: dict[str, str], direct: str) -> str:
+def _direct_dsn(parts: SplitResult, options: dict[str, str], hosts: str) -> str:
     """The same user and database on the servers themselves."""
-    if not direct:
+    if not hosts:
         return ""
     login, at, _ = parts.netloc.rpartition("@")
-    query = urlencode({**asked, "target_session_attrs": "read-write"})
-    return urlunsplit(parts._replace(netloc=f"{login}{at}{direct}", query=query))
+    query = urlencode({**options, "target_session_attrs": "read-write"})
+    return urlunsplit(parts._replace(netloc=f"{login}{at}{hosts}", query=query))
 
 
-def _shown(netloc: str, path: str) -> str:
+def _display_url(netloc: str, path: str) -> str:
     return f"postgresql://{netloc.rpartition('@')[2]}{path}"

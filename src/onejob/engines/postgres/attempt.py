@@ -3,18 +3,18 @@
 from onejob.errors import Unavailable
 
 
-class Attempt:
+class CallState:
     """After it was given up, nothing more is begun that cannot be taken back."""
 
     def __init__(self) -> None:
         self.committing = False  # sent, and not answered
-        self.done = False  # part of it is committed
-        self.given_up = False
+        self.has_committed = False  # part of it is committed
+        self.timed_out = False
 
-    def begin(self) -> None:
-        if self.given_up:
+    def raise_if_timed_out(self) -> None:
+        if self.timed_out:
             raise Unavailable("nobody waits for this any more: nothing was done")
 
-    def commit(self) -> None:
-        self.begin()
+    def begin_commit(self) -> None:
+        self.raise_if_timed_out()
         self.committing = True

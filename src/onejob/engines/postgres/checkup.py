@@ -8,49 +8,49 @@ from onejob.engine import Durability
 from onejob.errors import StoreRefused
 
 # One question for all of it, so that it can be asked after every connecting.
-_ASKED = """
+_SERVER_SETTINGS_QUERY = """
 SELECT current_setting('server_version'), current_setting('synchronous_commit'),
     current_setting('synchronous_standby_names'), current_setting('fsync'),
     current_setting('full_page_writes'), pg_is_in_recovery()
 """
-_WAITING = ("on", "remote_apply")
+_SYNCHRONOUS_LEVELS = ("on", "remote_apply")
 
 
-class Checkup(Struct, frozen=True):
+class ServerSettings(Struct, frozen=True):
     version: str
     synchronous_commit: str
     standby_names: str
     fsync: bool
     full_page_writes: bool
-    standby: bool
+    is_standby: bool
 
     @property
-    def replicated(self) -> bool:
+    def is_replicated(self) -> bool:
         """Whether a commit waits until a standby has it on its disk."""
-        return bool(self.standby_names) and self.synchronous_commit in _WAITING
+        return bool(self.standby_names) and self.synchronous_commit in _SYNCHRONOUS_LEVELS
 
     @property
-    def waits(self) -> bool:
+    def waits_for_standby(self) -> bool:
         """Whether a commit waits for a standby at all."""
         return bool(self.standby_names) and self.synchronous_commit not in ("off", "local")
 
 
-async def checkup(connection: Any) -> Checkup:
-    version, commit, names, fsync, pages, standby = await connection.fetchrow(_ASKED)
-    return Checkup(version, commit, names.strip(), fsync == "on", pages == "on", standby)
+async def read_server_settings(connection: Any) -> ServerSettings:
+    version, commit, names, fsync, pages, standby = await connection.fetchrow(_SERVER_SETTINGS_QUERY)
+    return ServerSettings(version, commit, names.strip(), fsync == "on", pages == "on", standby)
 
 
-def refuse_unless_kept(shown: str, seen: Checkup, declared: Durability | None) -> None:
+def refuse_unsafe_settings(display_url: str, settings: ServerSettings, declared: Durability | None) -> None:
     """Raise StoreRefused when the server does not honour what is declared, or not even what everybody is promised."""
-    for wrong, act in wrongs(seen, declared):
-        raise StoreRefused(f"{shown} does not keep its word: {wrong}; {act}, then repeat")
+    for wrong, act in find_violations(settings, declared):
+        raise StoreRefused(f"{display_url} does not keep its word: {wrong}; {act}, then repeat")
 
 
-def caveat(seen: Checkup, declared: Durability | None) -> str:
+def durability_warning(settings: ServerSettings, declared: Durability | None) -> str:
     """One line: what a failover may lose. Empty when it loses nothing that was answered."""
     if declared is Durability.QUORUM:
         return ""
-    if seen.replicated:
+    if settings.is_replicated:
         return (
             "a commit waits for a standby, but durability=quorum is not declared: if a server that does not wait "
             "takes over, later answers may be lost in the next failover; declare it in the URL"
@@ -62,23 +62,23 @@ def caveat(seen: Checkup, declared: Durability | None) -> str:
     )
 
 
-def wrongs(seen: Checkup, declared: Durability | None) -> list[tuple[str, str]]:
+def find_violations(settings: ServerSettings, declared: Durability | None) -> list[tuple[str, str]]:
     """Why such a server is refused, each with the next act."""
     found: list[tuple[str, str]] = []
-    if seen.standby:
+    if settings.is_standby:
         found.append(("it is a standby", "name all hosts in the URL"))
-    if not seen.fsync:
+    if not settings.fsync:
         found.append(("fsync is off", "set fsync = on"))
-    if seen.synchronous_commit == "off":
+    if settings.synchronous_commit == "off":
         found.append(("synchronous_commit is off", "set it to on for this role or database"))
-    if declared is Durability.QUORUM and not seen.standby_names:
+    if declared is Durability.QUORUM and not settings.standby_names:
         found.append(
             ("durability=quorum is declared, but synchronous_standby_names is empty", "set it on every node")
         )
-    if declared is Durability.QUORUM and seen.synchronous_commit not in _WAITING:
+    if declared is Durability.QUORUM and settings.synchronous_commit not in _SYNCHRONOUS_LEVELS:
         found.append(
             (
-                f"durability=quorum is declared, but synchronous_commit is {seen.synchronous_commit}",
+                f"durability=quorum is declared, but synchronous_commit is {settings.synchronous_commit}",
                 "set it to on or remote_apply",
             )
         )

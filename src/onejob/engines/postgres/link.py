@@ -10,11 +10,11 @@ import asyncpg
 
 from onejob.errors import StoreRefused, Unavailable
 
-from .address import Address
-from .checkup import Checkup, checkup, refuse_unless_kept
-from .schema import bring_forward
+from .address import PostgresUrl
+from .checkup import ServerSettings, read_server_settings, refuse_unsafe_settings
+from .schema import apply_migrations
 from .timing import ServerClock
-from .trouble import state_of, trouble_of
+from .trouble import sqlstate_of, to_engine_error
 
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 2.0
@@ -25,7 +25,7 @@ _STATEMENTS_MAX = 256
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
 # Time-outs of the server end a statement, never a commit: it puts them off before it commits. The plans of
 # statements are kept, so they must not be those that were best while the tables were still small.
-_SETTINGS = {
+_SESSION_SETTINGS = {
     "application_name": "onejob",
     "lock_timeout": "5s",
     "statement_timeout": "10s",
@@ -37,11 +37,11 @@ _SETTINGS = {
     "enable_mergejoin": "off",
 }
 # Behind a pooler the next transaction may be another session's.
-_SET_LOCAL = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in _SETTINGS.items())
-_HOPELESS = ("28", "3D", "42501")
+_SET_LOCAL = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in _SESSION_SETTINGS.items())
+_FATAL_SQLSTATES = ("28", "3D", "42501")
 
 
-class Uncancelled(asyncpg.Connection):  # type: ignore[misc]  # the driver is not typed
+class NonCancellingConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver is not typed
     """A cancelled COMMIT leaves a row that is visible but on no standby. So whoever gives up only goes away."""
 
     def _cancel_current_command(self, waiter: "asyncio.Future[None]", *_: object) -> None:
@@ -49,7 +49,7 @@ class Uncancelled(asyncpg.Connection):  # type: ignore[misc]  # the driver is no
             waiter.set_result(None)
         self.terminate()
 
-    def keep_alive(self) -> None:
+    def enable_keepalive(self) -> None:
         peer = self._transport.get_extra_info("socket")
         if peer is None or peer.family == socket.AF_UNIX:
             return
@@ -60,24 +60,24 @@ class Uncancelled(asyncpg.Connection):  # type: ignore[misc]  # the driver is no
                     peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-class Link:
-    def __init__(self, address: Address, monotonic: Callable[[], float]) -> None:
-        self._address = address
+class Connector:
+    def __init__(self, url: PostgresUrl, monotonic: Callable[[], float]) -> None:
+        self._url = url
         self._connection: Any = None
         self.clock = ServerClock(monotonic)
-        self.seen: Checkup | None = None
-        self.warnings = 0
-        self.applied = 0  # steps of the schema
+        self.server_settings: ServerSettings | None = None
+        self.warning_count = 0
+        self.migrations_applied = 0  # steps of the schema
 
     @property
-    def shown(self) -> str:
-        return self._address.shown
+    def display_url(self) -> str:
+        return self._url.display_url
 
     @property
     def pooled(self) -> bool:
-        return self._address.pooled
+        return self._url.pooled
 
-    def begin(self, mode: str = "") -> str:
+    def begin_sql(self, mode: str = "") -> str:
         return f"BEGIN {mode}" + (_SET_LOCAL if self.pooled else "")
 
     @property
@@ -86,7 +86,7 @@ class Link:
         connection = self._connection
         return None if connection is None or connection.is_closed() else connection
 
-    async def ready(self, until: float) -> Any:
+    async def ensure_connected(self, until: float) -> Any:
         """The connection; a lost one is made anew, as often as it takes, until then by the loop's clock."""
         if (connection := self.connection) is not None:
             return connection
@@ -94,7 +94,7 @@ class Link:
         pause = _PAUSE_FIRST
         while True:
             try:
-                return await self._connected(max(0.1, min(CONNECT_SECONDS, until - loop.time())))
+                return await self._connect(max(0.1, min(CONNECT_SECONDS, until - loop.time())))
             except StoreRefused:
                 raise
             except (
@@ -103,32 +103,34 @@ class Link:
                 asyncpg.InterfaceError,
                 OSError,
             ) as error:
-                if isinstance(error, ValueError) or state_of(error).startswith(_HOPELESS):
-                    raise StoreRefused(str(trouble_of(self.shown, error))) from error
+                if isinstance(error, ValueError) or sqlstate_of(error).startswith(_FATAL_SQLSTATES):
+                    raise StoreRefused(str(to_engine_error(self.display_url, error))) from error
                 if loop.time() + pause >= until:
-                    raise Unavailable(str(trouble_of(self.shown, error))) from error
+                    raise Unavailable(str(to_engine_error(self.display_url, error))) from error
             await asyncio.sleep(pause)
             pause = min(pause * 2, _PAUSE_MAX)
 
-    async def _connected(self, timeout: float) -> Any:
+    async def _connect(self, timeout: float) -> Any:
         connection = await asyncpg.connect(
-            self._address.dsn,
+            self._url.dsn,
             timeout=timeout,
-            connection_class=Uncancelled,
-            server_settings=None if self.pooled else _SETTINGS,
+            connection_class=NonCancellingConnection,
+            server_settings=None if self.pooled else _SESSION_SETTINGS,
             statement_cache_size=0 if self.pooled else _STATEMENTS_MAX,
             max_cached_statement_lifetime=0,
             max_cacheable_statement_size=0,
         )
         try:
-            connection.keep_alive()
+            connection.enable_keepalive()
             async with asyncio.timeout(timeout):
-                await connection.execute(self.begin())
-                self.seen = await checkup(connection)
-            refuse_unless_kept(self.shown, self.seen, self._address.durability)
-            self.applied += await bring_forward(connection, self._address, migrate=self._address.migrate)
+                await connection.execute(self.begin_sql())
+                self.server_settings = await read_server_settings(connection)
+            refuse_unsafe_settings(self.display_url, self.server_settings, self._url.durability)
+            self.migrations_applied += await apply_migrations(
+                connection, self._url, migrate=self._url.migrate
+            )
             await connection.execute("COMMIT")
-            connection.add_log_listener(self._listen)
+            connection.add_log_listener(self._count_warning)
         except BaseException:
             connection.terminate()
             raise
@@ -136,7 +138,7 @@ class Link:
         self._connection = connection
         return connection
 
-    def drop(self) -> None:
+    def terminate(self) -> None:
         """Go away without a word; the next one who asks gets a new connection."""
         if self._connection is not None:
             self._connection.terminate()
@@ -151,7 +153,7 @@ class Link:
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
             connection.terminate()
 
-    def _listen(self, _: object, message: Any) -> None:
+    def _count_warning(self, _: object, message: Any) -> None:
         # "canceling wait for synchronous replication": the server says so, and then that all is well.
         if message.severity_en == "WARNING" or message.severity == "WARNING":
-            self.warnings += 1
+            self.warning_count += 1

@@ -7,27 +7,27 @@ from typing import Any
 
 import asyncpg
 
-from .address import Address
-from .link import CONNECT_SECONDS, Uncancelled
+from .address import PostgresUrl
+from .link import CONNECT_SECONDS, NonCancellingConnection
 
 _PAUSE_FIRST = 0.5
 _PAUSE_MAX = 30.0
 _ID_CHARS_MAX = 1000
 
-Wake = Callable[[bytes], None]
+OnSettled = Callable[[bytes], None]
 
 
-class Notices:
+class NotificationListener:
     """A connection of its own, past any pooler: behind one, what a session listens to is lost."""
 
-    def __init__(self, address: Address, channel: str) -> None:
-        self._address = address
+    def __init__(self, url: PostgresUrl, channel: str) -> None:
+        self._url = url
         self._channel = channel
         self._task: asyncio.Task[None] | None = None
 
-    def listen(self, wake: Wake) -> None:
-        if self._task is None and self._address.listen_dsn:
-            self._task = asyncio.get_running_loop().create_task(self._keep_listening(wake))
+    def subscribe(self, on_settled: OnSettled) -> None:
+        if self._task is None and self._url.listen_dsn:
+            self._task = asyncio.get_running_loop().create_task(self._keep_listening(on_settled))
 
     async def aclose(self) -> None:
         if self._task is not None:
@@ -35,30 +35,30 @@ class Notices:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    async def _keep_listening(self, wake: Wake) -> None:
+    async def _keep_listening(self, on_settled: OnSettled) -> None:
         pause = _PAUSE_FIRST
         while True:
             with suppress(
                 asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError
             ):
-                await self._listened(wake)
+                await self._listen_until_lost(on_settled)
                 pause = _PAUSE_FIRST
             await asyncio.sleep(pause)
             pause = min(pause * 2, _PAUSE_MAX)
 
-    async def _listened(self, wake: Wake) -> None:
+    async def _listen_until_lost(self, on_settled: OnSettled) -> None:
         """Until the connection is lost."""
 
         def heard(_connection: object, _pid: int, _channel: str, payload: str) -> None:
             with suppress(ValueError):  # not one of ours
-                wake(bytes.fromhex(payload[:_ID_CHARS_MAX]))
+                on_settled(bytes.fromhex(payload[:_ID_CHARS_MAX]))
 
         lost = asyncio.Event()
         connection: Any = await asyncpg.connect(
-            self._address.listen_dsn, timeout=CONNECT_SECONDS, connection_class=Uncancelled
+            self._url.listen_dsn, timeout=CONNECT_SECONDS, connection_class=NonCancellingConnection
         )
         try:
-            connection.keep_alive()
+            connection.enable_keepalive()
             connection.add_termination_listener(lambda _: lost.set())
             await connection.add_listener(self._channel, heard)
             await lost.wait()

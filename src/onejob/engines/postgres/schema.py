@@ -7,82 +7,82 @@ import asyncpg
 
 from onejob.errors import StoreRefused
 
-from .address import Address
+from .address import PostgresUrl
 
-_VERSIONS = "onejob_schema"
-_THERE = """
+_VERSIONS_TABLE = "onejob_schema"
+_TABLE_EXISTS_QUERY = """
 SELECT count(*) FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_namespace AS n ON n.oid = t.relnamespace
 WHERE n.nspname = $1 AND t.relname = $2
 """
 # Any number that other programs are unlikely to lock.
-_LOCK = 0x6F6E656A
+_ADVISORY_LOCK_ID = 0x6F6E656A
 
 
-async def bring_forward(connection: Any, address: Address, *, migrate: bool) -> int:
+async def apply_migrations(connection: Any, url: PostgresUrl, *, migrate: bool) -> int:
     """Inside a transaction: apply the numbered steps that are missing, all of them or none; how many were."""
-    steps = _steps()
-    if await version_of(connection, address) == len(steps):
+    steps = _load_migrations()
+    if await read_schema_version(connection, url) == len(steps):
         return 0
     if migrate:
-        await _locked(connection, address)
-    version = await version_of(connection, address)  # somebody else may have been at it
+        await _lock_schema(connection, url)
+    version = await read_schema_version(connection, url)  # somebody else may have been at it
     if version > len(steps):
         raise StoreRefused(
-            f"{address.shown} has schema {version}, this program knows {len(steps)}; upgrade the program"
+            f"{url.display_url} has schema {version}, this program knows {len(steps)}; upgrade the program"
         )
     if version < len(steps) and not migrate:
         raise StoreRefused(
-            f"{address.shown} has schema {version}, this program needs {len(steps)}; run `onejob migrate`"
+            f"{url.display_url} has schema {version}, this program needs {len(steps)}; run `onejob migrate`"
         )
     try:
-        await _apply(connection, address, version, steps)
+        await _apply_steps(connection, url, version, steps)
     except asyncpg.DuplicateTableError as error:
         raise StoreRefused(
-            f"{address.shown} has another program's tables ({error}); choose another schema with ?schema="
+            f"{url.display_url} has another program's tables ({error}); choose another schema with ?schema="
         ) from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise StoreRefused(
-            f"{address.shown} does not let this role make its tables ({error}); run `onejob migrate` as their owner"
+            f"{url.display_url} does not let this role make its tables ({error}); run `onejob migrate` as their owner"
         ) from error
     return len(steps) - version
 
 
-def known() -> int:
-    return len(_steps())
+def known_schema_version() -> int:
+    return len(_load_migrations())
 
 
-async def _locked(connection: Any, address: Address) -> None:
+async def _lock_schema(connection: Any, url: PostgresUrl) -> None:
     await connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '60s'")
-    await connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", _LOCK, address.schema)
+    await connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", _ADVISORY_LOCK_ID, url.schema)
 
 
-async def version_of(connection: Any, address: Address) -> int:
+async def read_schema_version(connection: Any, url: PostgresUrl) -> int:
     """The number of the last step that was applied; 0 where there are no tables."""
     # Asked as a question, for the server remembers that a name was not there, and looks again only now and then.
-    if not await connection.fetchval(_THERE, address.schema, _VERSIONS):
+    if not await connection.fetchval(_TABLE_EXISTS_QUERY, url.schema, _VERSIONS_TABLE):
         return 0
-    table = f'"{address.schema}".{_VERSIONS}'
+    table = f'"{url.schema}".{_VERSIONS_TABLE}'
     return int(await connection.fetchval(f"SELECT coalesce(max(version), 0) FROM {table}"))
 
 
-async def _apply(connection: Any, address: Address, version: int, steps: list[str]) -> None:
+async def _apply_steps(connection: Any, url: PostgresUrl, version: int, steps: list[str]) -> None:
     if not await connection.fetchval(
-        "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1", address.schema
+        "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1", url.schema
     ):
-        await connection.execute(f'CREATE SCHEMA "{address.schema}"')
+        await connection.execute(f'CREATE SCHEMA "{url.schema}"')
     before = await connection.fetchval("SELECT current_setting('search_path')")
-    await connection.execute(f'SET LOCAL search_path = "{address.schema}"')
+    await connection.execute(f'SET LOCAL search_path = "{url.schema}"')
     if not version:
         await connection.execute(
-            f"CREATE TABLE {_VERSIONS} (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+            f"CREATE TABLE {_VERSIONS_TABLE} (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
         )
     for number, step in enumerate(steps[version:], start=version + 1):
         await connection.execute(step)
-        await connection.execute(f"INSERT INTO {_VERSIONS} (version) VALUES ({number})")
+        await connection.execute(f"INSERT INTO {_VERSIONS_TABLE} (version) VALUES ({number})")
     await connection.execute("SELECT set_config('search_path', $1, true)", before)
 
 
-def _steps() -> list[str]:
+def _load_migrations() -> list[str]:
     """The migrations 0001_….sql, 0002_….sql, …"""
     folder = resources.files(__package__)
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))

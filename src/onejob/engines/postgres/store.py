@@ -12,64 +12,78 @@ from typing import Any
 import asyncpg
 
 from onejob.core.facts import Kind
-from onejob.core.fold import Changes, Trespass, fold
+from onejob.core.fold import Changes, FootprintViolation, decide_batch
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command, Footprint
 from onejob.engine import Durability
 from onejob.errors import StoreRefused, Unavailable, Unknown
 
-from .anew import Anew, decided_anew
-from .attempt import Attempt
-from .link import Link
-from .loading import Loaded, load
-from .saving import Pieces, additions, cleared, removals, single, with_more, written_out
+from .anew import OptimisticInsert, decide_optimistic_insert
+from .attempt import CallState
+from .link import Connector
+from .loading import LoadedBatch, load_batch
+from .saving import (
+    BoundParts,
+    attachment_deletions,
+    deletions,
+    inline_inserts,
+    inserts_and_updates,
+    single_row_inserts,
+    with_checks_and_notifications,
+)
 from .statements import Statements
-from .trouble import LATE, THERE, ends_in_doubt, is_clash, state_of
+from .trouble import (
+    SQLSTATE_ASSUMPTION_FAILED,
+    SQLSTATE_STAMP_TOO_OLD,
+    is_outcome_unknown,
+    is_write_conflict,
+    sqlstate_of,
+)
 
 # How far a batch that was decided before it was sent may lie behind the clock; and how long a batch that
 # deletes waits before it commits, so that nobody is dated before a deletion that he follows.
-LATE_MS = 40
-CLASHES_MAX = 20
+STAMP_LAG_MS_MAX = 40
+WRITE_CONFLICTS_MAX = 20
 # After a clash others are at work on the same keys: look first for a while.
-WARY_BATCHES = 8
+FAST_PATH_PAUSE_BATCHES = 8
 # Up to so many rows have a statement of their own number; more are sent as arrays.
-WRITTEN_OUT_MAX = 32
+INLINE_ROWS_MAX = 32
 _SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ"
-_WRITE_AND_WAIT = "SELECT pg_logical_emit_message(true, 'onejob', '')"
+_EMIT_WAL_MESSAGE = "SELECT pg_logical_emit_message(true, 'onejob', '')"
 
 
-class Clash(Exception):
+class WriteConflict(Exception):
     """The facts changed while they were loaded, or must be held more firmly."""
 
 
-class Store:
+class PostgresStore:
     """Used by one batch at a time."""
 
-    def __init__(self, link: Link, words: Statements, declared: Durability | None) -> None:
-        self.link = link
-        self._words = words
-        self._declared = declared
-        self._wary = 0
+    def __init__(self, connector: Connector, statements: Statements, declared: Durability | None) -> None:
+        self.connector = connector
+        self._statements = statements
+        self._declared_durability = declared
+        self._fast_path_pause = 0
 
     async def write(
         self,
         connection: Any,
         commands: Sequence[Command[Any]],
         footprints: Sequence[Footprint],
-        attempt: Attempt,
+        call: CallState,
     ) -> list[AnyReply]:
         """Execute a batch durably."""
-        replies = await self._inserted(connection, commands, footprints, attempt)
+        replies = await self._insert_fast(connection, commands, footprints, call)
         if replies is not None:
             return replies
         firmly = False
-        for left in reversed(range(CLASHES_MAX)):
+        for left in reversed(range(WRITE_CONFLICTS_MAX)):
             try:
-                return await self._stored(connection, commands, footprints, attempt, firmly=firmly)
-            except Clash:
+                return await self._execute_locked(connection, commands, footprints, call, exclusive=firmly)
+            except WriteConflict:
                 firmly = True
             except asyncpg.PostgresError as error:
-                if not is_clash(error) or not left:
+                if not is_write_conflict(error) or not left:
                     raise
         raise Unavailable("others keep changing the same facts: nothing was done; repeat")
 
@@ -78,189 +92,215 @@ class Store:
         connection: Any,
         commands: Sequence[Command[Any]],
         footprints: Sequence[Footprint],
-        attempt: Attempt,
+        call: CallState,
     ) -> list[AnyReply]:
         """Decide commands that change nothing, on one snapshot of what is committed."""
-        assert self.link.seen is not None
-        if not self.link.seen.waits and not self.link.pooled and _of_one_kind(footprints):
-            loaded = await load(connection, self.link.clock, self._words, footprints)
-            return fold(commands, footprints, loaded.working, loaded.begun_at)
-        await connection.execute(self.link.begin(_SNAPSHOT))
+        assert self.connector.server_settings is not None
+        if (
+            not self.connector.server_settings.waits_for_standby
+            and not self.connector.pooled
+            and _is_single_kind(footprints)
+        ):
+            loaded = await load_batch(connection, self.connector.clock, self._statements, footprints)
+            return decide_batch(commands, footprints, loaded.working_set, loaded.first_read_at)
+        await connection.execute(self.connector.begin_sql(_SNAPSHOT))
         try:
-            loaded = await load(connection, self.link.clock, self._words, footprints)
-            replies = fold(commands, footprints, loaded.working, loaded.begun_at)
-            assert not loaded.working.changes()
-            if self._waits(loaded):
-                await self._write_and_wait(connection, attempt)
+            loaded = await load_batch(connection, self.connector.clock, self._statements, footprints)
+            replies = decide_batch(commands, footprints, loaded.working_set, loaded.first_read_at)
+            assert not loaded.working_set.changes()
+            if self._must_wait_for_standby(loaded):
+                await self._wait_for_standby(connection, call)
             return replies
         finally:
-            await self._rolled_back(connection)
+            await self._roll_back(connection)
 
     async def fetch(self, connection: Any, sql: str, values: list[Any]) -> list[Any]:
         """One bounded page."""
-        if not self.link.pooled:
+        if not self.connector.pooled:
             return list(await connection.fetch(sql, *values))
-        await connection.execute(self.link.begin())
+        await connection.execute(self.connector.begin_sql())
         try:
             return list(await connection.fetch(sql, *values))
         finally:
-            await self._rolled_back(connection)
+            await self._roll_back(connection)
 
-    async def _inserted(
+    async def _insert_fast(
         self,
         connection: Any,
         commands: Sequence[Command[Any]],
         footprints: Sequence[Footprint],
-        attempt: Attempt,
+        call: CallState,
     ) -> list[AnyReply] | None:
         """The replies, if all that the batch names is new; its date is what the server's clock can be by now."""
-        now = self.link.clock.latest()
-        if now is None or self._wary or not all(command.makes for command in commands):
-            self._wary = max(0, self._wary - 1)
+        now = self.connector.clock.latest_ms()
+        if now is None or self._fast_path_pause or not all(command.creates for command in commands):
+            self._fast_path_pause = max(0, self._fast_path_pause - 1)
             return None
-        decided = decided_anew(commands, footprints, now)
+        decided = decide_optimistic_insert(commands, footprints, now)
         if decided is None:
             return None
-        sql, values = self._insertion(decided)
-        sent, warnings = self.link.clock.monotonic(), self.link.warnings
-        attempt.commit()
+        sql, values = self._build_insert(decided)
+        sent, warnings = self.connector.clock.monotonic(), self.connector.warning_count
+        call.begin_commit()
         try:
-            clock, standbys = await self._alone(connection, sql, (now, LATE_MS, *values))
+            clock, standbys = await self._execute_autocommit(
+                connection, sql, (now, STAMP_LAG_MS_MAX, *values)
+            )
         except asyncpg.PostgresError as error:
-            if ends_in_doubt(error) or not (is_clash(error) or state_of(error) in (LATE, THERE)):
+            if is_outcome_unknown(error) or not (
+                is_write_conflict(error)
+                or sqlstate_of(error) in (SQLSTATE_STAMP_TOO_OLD, SQLSTATE_ASSUMPTION_FAILED)
+            ):
                 raise
-            attempt.committing = False
-            self._wary = 0 if state_of(error) == LATE else WARY_BATCHES
-            self.link.clock.forget()
+            call.committing = False
+            self._fast_path_pause = (
+                0 if sqlstate_of(error) == SQLSTATE_STAMP_TOO_OLD else FAST_PATH_PAUSE_BATCHES
+            )
+            self.connector.clock.forget()
             return None
-        attempt.committing, attempt.done = False, True
-        self.link.clock.heard(clock, sent)
-        self._refuse_in_doubt(warnings, standbys)
+        call.committing, call.has_committed = False, True
+        self.connector.clock.observe(clock, sent)
+        self._raise_if_outcome_unknown(warnings, standbys)
         return decided.replies
 
-    def _insertion(self, decided: Anew) -> tuple[str, Sequence[Any]]:
-        changes, absent, warrants = decided.changes, decided.absent, decided.warrants
-        lone = single(changes, absent, warrants)
+    def _build_insert(self, decided: OptimisticInsert) -> tuple[str, Sequence[Any]]:
+        changes, absent, warrants = decided.changes, decided.absent, decided.preconditions
+        lone = single_row_inserts(changes, absent, warrants)
         if lone is not None:
-            return self._words.single(lone[0], tuple(absent), warranted=bool(warrants)), lone[1]
-        most = max(len(changes.adds), *map(len, changes.inserts.values()))
+            return self._statements.single_row_inserts_sql(
+                lone[0], tuple(absent), has_preconditions=bool(warrants)
+            ), lone[1]
+        most = max(len(changes.attachments), *map(len, changes.inserts.values()))
         rows: tuple[int, ...] = ()
         values: Sequence[Any]
-        if most <= WRITTEN_OUT_MAX:
-            parts, rows, values = written_out(changes)
+        if most <= INLINE_ROWS_MAX:
+            parts, rows, values = inline_inserts(changes)
         else:
-            parts, values, _ = additions(changes)
-        sql = self._words.inserting(parts, tuple(absent), rows, warranted=bool(warrants))
+            parts, values, _ = inserts_and_updates(changes)
+        sql = self._statements.inserts_sql(parts, tuple(absent), rows, has_preconditions=bool(warrants))
         return sql, (*absent.values(), *warrants, *values)
 
-    async def _alone(self, connection: Any, sql: str, values: Sequence[Any]) -> tuple[float, str]:
-        if not self.link.pooled:
+    async def _execute_autocommit(
+        self, connection: Any, sql: str, values: Sequence[Any]
+    ) -> tuple[float, str]:
+        if not self.connector.pooled:
             (row,) = await connection.fetch(sql, *values)
             return row[0], row[1]
         # A statement that is not kept takes two steps, and both must meet the same server.
-        await connection.execute(self.link.begin())
+        await connection.execute(self.connector.begin_sql())
         try:
             (row,) = await connection.fetch(sql, *values)
             await connection.execute("COMMIT")
             return row[0], row[1]
         finally:
-            await self._rolled_back(connection)
+            await self._roll_back(connection)
 
-    async def _stored(
+    async def _execute_locked(
         self,
         connection: Any,
         commands: Sequence[Command[Any]],
         footprints: Sequence[Footprint],
-        attempt: Attempt,
+        call: CallState,
         *,
-        firmly: bool,
+        exclusive: bool,
     ) -> list[AnyReply]:
         """Lock, load, decide, store, commit."""
-        await connection.execute(self.link.begin())
+        await connection.execute(self.connector.begin_sql())
         try:
-            loaded = await load(
-                connection, self.link.clock, self._words, footprints, locking=True, firmly=firmly
+            loaded = await load_batch(
+                connection,
+                self.connector.clock,
+                self._statements,
+                footprints,
+                locking=True,
+                exclusive=exclusive,
             )
-            self._refuse_unkept(loaded.standbys)
-            replies = fold(commands, footprints, loaded.working, loaded.held_at)
-            changes = loaded.working.changes()
-            if not firmly and (Kind.POLICY in changes.updates or Kind.POLICY in changes.deletes):
-                raise Clash("it is held by others too")
+            self._refuse_without_standby(loaded.standbys)
+            replies = decide_batch(commands, footprints, loaded.working_set, loaded.locked_at)
+            changes = loaded.working_set.changes()
+            if not exclusive and (Kind.POLICY in changes.updates or Kind.POLICY in changes.deletes):
+                raise WriteConflict("it is held by others too")
             await self._save(connection, changes, loaded)
             if changes:
-                await self._commit(connection, attempt)
-            elif self._waits(loaded):
-                await self._write_and_wait(connection, attempt)
+                await self._commit(connection, call)
+            elif self._must_wait_for_standby(loaded):
+                await self._wait_for_standby(connection, call)
             return replies
         finally:
-            await self._rolled_back(connection)
+            await self._roll_back(connection)
 
-    async def _save(self, connection: Any, changes: Changes, loaded: Loaded) -> None:
-        made = with_more(additions(changes), loaded.absent(changes), changes.settled)
-        for pieces in (cleared(changes), made, removals(changes)):
+    async def _save(self, connection: Any, changes: Changes, loaded: LoadedBatch) -> None:
+        made = with_checks_and_notifications(
+            inserts_and_updates(changes), loaded.ids_to_recheck(changes), changes.settled_records
+        )
+        for pieces in (attachment_deletions(changes), made, deletions(changes)):
             if pieces.parts:
-                await self._change(connection, pieces)
+                await self._change_exactly(connection, pieces)
         if changes.deletes:
-            wait = f"SELECT pg_sleep(greatest(0, $1::float8 + $2::float8 - {self._words.now}) / 1000)"
-            await connection.execute(wait, loaded.held_at, LATE_MS)
+            wait = f"SELECT pg_sleep(greatest(0, $1::float8 + $2::float8 - {self._statements.now}) / 1000)"
+            await connection.execute(wait, loaded.locked_at, STAMP_LAG_MS_MAX)
 
-    async def _change(self, connection: Any, pieces: Pieces) -> None:
+    async def _change_exactly(self, connection: Any, bound: BoundParts) -> None:
         """Change exactly these rows: one that is missing was changed by somebody else."""
-        (counts,) = await connection.fetch(self._words.storing(pieces.parts), *pieces.values)
-        for part, count, expected in zip(pieces.parts, counts, pieces.expected, strict=True):
+        (counts,) = await connection.fetch(self._statements.changes_sql(bound.parts), *bound.values)
+        for part, count, expected in zip(bound.parts, counts, bound.expected, strict=True):
             if expected is not None and count != expected:
-                if part.act == "absent":
-                    raise Clash("it was made in the meantime")
-                raise Trespass("a fact was changed by somebody else in the middle of a transaction")
+                if part.action == "absent":
+                    raise WriteConflict("it was made in the meantime")
+                raise FootprintViolation("a fact was changed by somebody else in the middle of a transaction")
 
-    async def _write_and_wait(self, connection: Any, attempt: Attempt) -> None:
+    async def _wait_for_standby(self, connection: Any, call: CallState) -> None:
         """What was read may be on no standby yet: this goes after it, and is waited for."""
-        await connection.execute(_WRITE_AND_WAIT)
-        await self._commit(connection, attempt)
+        await connection.execute(_EMIT_WAL_MESSAGE)
+        await self._commit(connection, call)
 
-    async def _commit(self, connection: Any, attempt: Attempt) -> None:
-        warnings = self.link.warnings
-        attempt.commit()
+    async def _commit(self, connection: Any, call: CallState) -> None:
+        warnings = self.connector.warning_count
+        call.begin_commit()
         tag = await connection.execute("COMMIT")
-        attempt.committing = False
+        call.committing = False
         if tag != "COMMIT":
-            raise Unavailable(f"{self.link.shown} rolled a batch back: nothing was done; repeat")
-        attempt.done = True
-        self._refuse_in_doubt(warnings, None)
+            raise Unavailable(f"{self.connector.display_url} rolled a batch back: nothing was done; repeat")
+        call.has_committed = True
+        self._raise_if_outcome_unknown(warnings, None)
 
-    async def _rolled_back(self, connection: Any) -> None:
+    async def _roll_back(self, connection: Any) -> None:
         if connection.is_closed() or not connection.is_in_transaction():
             return
         try:
             await connection.execute("ROLLBACK")
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-            self.link.drop()  # the first trouble is the one to tell
+            self.connector.terminate()  # the first trouble is the one to tell
 
-    def _waits(self, loaded: Loaded) -> bool:
-        assert self.link.seen is not None
-        return bool(loaded.standbys) and self.link.seen.waits
+    def _must_wait_for_standby(self, loaded: LoadedBatch) -> bool:
+        assert self.connector.server_settings is not None
+        return bool(loaded.standbys) and self.connector.server_settings.waits_for_standby
 
-    def _refuse_unkept(self, standbys: str) -> None:
-        if self._declared is Durability.QUORUM and not standbys:
-            self.link.drop()
-            raise StoreRefused(f"{self.link.shown} waits for no standby any more: nothing was done")
+    def _refuse_without_standby(self, standbys: str) -> None:
+        if self._declared_durability is Durability.QUORUM and not standbys:
+            self.connector.terminate()
+            raise StoreRefused(
+                f"{self.connector.display_url} waits for no standby any more: nothing was done"
+            )
 
-    def _refuse_in_doubt(self, warnings: int, standbys: str | None) -> None:
+    def _raise_if_outcome_unknown(self, warnings: int, standbys: str | None) -> None:
         """A commit that was told to be done, and is not all that it should be."""
-        if self.link.warnings != warnings:
-            raise Unknown(f"{self.link.shown} committed with a warning: it may be on no standby; repeat it")
-        if standbys == "" and self._declared is Durability.QUORUM:
-            self.link.drop()
-            raise Unknown(f"{self.link.shown} waits for no standby any more; repeat it")
+        if self.connector.warning_count != warnings:
+            raise Unknown(
+                f"{self.connector.display_url} committed with a warning: it may be on no standby; repeat it"
+            )
+        if standbys == "" and self._declared_durability is Durability.QUORUM:
+            self.connector.terminate()
+            raise Unknown(f"{self.connector.display_url} waits for no standby any more; repeat it")
 
 
-def _of_one_kind(footprints: Sequence[Footprint]) -> bool:
+def _is_single_kind(footprints: Sequence[Footprint]) -> bool:
     """Whether one statement loads it all, so that it needs no transaction."""
     kinds: set[Kind] = set()
     for f in footprints:
-        if f.record or f.follow_tally:
+        if f.record or f.follow_usage:
             return False
-        policies = f.policy or f.warrant
-        named = ((Kind.JOB, f.jobs), (Kind.STREAM, f.stream), (Kind.TALLY, f.tally), (Kind.POLICY, policies))
+        policies = f.policy or f.precondition
+        named = ((Kind.JOB, f.jobs), (Kind.STREAM, f.stream), (Kind.USAGE, f.usage), (Kind.POLICY, policies))
         kinds.update(kind for kind, ids in named if ids)
     return len(kinds) == 1

@@ -15,27 +15,27 @@ _KEEP_SECONDS = 1.0
 _DRIFT = 0.0005
 
 
-class Sample(NamedTuple):
-    taken: float  # seconds of our clock
-    latest: float  # the server's milliseconds less ours: no more than this, and no less than that
-    earliest: float
+class ClockSample(NamedTuple):
+    taken_at: float  # seconds of our clock
+    offset_max_ms: float  # the server's milliseconds less ours: no more than this, and no less than that
+    offset_min_ms: float
 
 
 class ServerClock:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self.monotonic = monotonic
-        self._sample: Sample | None = None
+        self._sample: ClockSample | None = None
 
-    def heard(self, clock: float, sent: float) -> None:
+    def observe(self, server_ms: float, sent_at: float) -> None:
         """The server said its time in answer to what was sent then."""
         now = self.monotonic()
-        new = Sample(now, clock - sent * 1000, clock - now * 1000)
+        new = ClockSample(now, server_ms - sent_at * 1000, server_ms - now * 1000)
         old = self._sample
         if (
             old is None
-            or now - old.taken > _KEEP_SECONDS
-            or new.latest <= _by_now(old, now)
-            or not _agree(old, new)
+            or now - old.taken_at > _KEEP_SECONDS
+            or new.offset_max_ms <= _offset_max_at(old, now)
+            or not _are_consistent(old, new)
         ):
             self._sample = new
 
@@ -43,22 +43,22 @@ class ServerClock:
         """Another server has another clock."""
         self._sample = None
 
-    def latest(self) -> int | None:
+    def latest_ms(self) -> int | None:
         """The latest that it can be there; None when it was not heard of lately."""
         if self._sample is None:
             return None
         now = self.monotonic()
-        age = now - self._sample.taken
+        age = now - self._sample.taken_at
         if not 0 <= age < SAMPLE_SECONDS_MAX:
             return None
-        return int(now * 1000 + _by_now(self._sample, now))
+        return int(now * 1000 + _offset_max_at(self._sample, now))
 
 
-def _by_now(sample: Sample, now: float) -> float:
+def _offset_max_at(sample: ClockSample, now: float) -> float:
     """What a sample says of the latest, after what the clocks may have drifted apart since it was taken."""
-    return sample.latest + (now - sample.taken) * 1000 * _DRIFT
+    return sample.offset_max_ms + (now - sample.taken_at) * 1000 * _DRIFT
 
 
-def _agree(old: Sample, new: Sample) -> bool:
+def _are_consistent(old: ClockSample, new: ClockSample) -> bool:
     """Whether both can be true: if not, a clock was set."""
-    return old.earliest <= new.latest + 1 and new.earliest <= old.latest + 1
+    return old.offset_min_ms <= new.offset_max_ms + 1 and new.offset_min_ms <= old.offset_max_ms + 1

@@ -6,23 +6,23 @@ from typing import Any, TypeVar
 
 import apsw
 
-from onejob.clock import Clock, SystemClock, tied
+from onejob.clock import Clock, SystemClock, make_engine_clock
 from onejob.core.facts import NewerFormat
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
 from onejob.engine import Durability, Page, Query, Unavailable, Unknown
-from onejob.engines.lane import Lane
+from onejob.engines.lane import WorkerThread
 from onejob.errors import Outdated
 
 from . import queries, schema
-from .store import Store
-from .trouble import trouble_of
-from .turn import Turn
+from .store import SqliteStore
+from .trouble import to_engine_error
+from .turn import FairFileLock
 
 T = TypeVar("T")
-_TURN_TIMEOUT = 30.0
-_NEAR_MAX = 256
-_NO_FILE = (0, 0)
+_WRITE_LOCK_TIMEOUT_SECONDS = 30.0
+_READ_NOW_MAX = 256
+_NO_FILE_ID = (0, 0)
 
 
 class SqliteEngine:
@@ -38,13 +38,13 @@ class SqliteEngine:
         self._path = os.path.abspath(path)  # wherever the process goes later
         self._clock = clock
         self._synchronous = synchronous
-        self._writer = Lane("onejob-writer")
-        self._reader = Lane("onejob-reader")
-        self._turn: Turn | None = None
-        self._write_store: Store | None = None
-        self._read_store: Store | None = None
-        self._near_store: Store | None = None  # opened by the reader, used on the loop
-        self._file = self._read_file = _NO_FILE
+        self._writer = WorkerThread("onejob-writer")
+        self._reader = WorkerThread("onejob-reader")
+        self._write_lock: FairFileLock | None = None
+        self._write_store: SqliteStore | None = None
+        self._read_store: SqliteStore | None = None
+        self._read_now_store: SqliteStore | None = None  # opened by the reader, used on the loop
+        self._write_file_id = self._read_file_id = _NO_FILE_ID
         self._now: Callable[[], int] = clock.wall_ms  # until the file is open
         self._closed = False
 
@@ -54,7 +54,7 @@ class SqliteEngine:
     ) -> "SqliteEngine":
         engine = cls(path, clock or SystemClock(), synchronous)
         try:
-            await engine._writer.call(engine._guarded, engine._open_writer)
+            await engine._writer.call(engine._translate_errors, engine._open_writer)
         except BaseException:
             await engine.aclose()
             raise
@@ -64,104 +64,104 @@ class SqliteEngine:
         if self._closed:
             raise Unavailable(f"the engine on {self._path} is closed; open another")
         if any(command.writes for command in commands):
-            return await self._writer.call(self._guarded, self._write, commands)
+            return await self._writer.call(self._translate_errors, self._write, commands)
         near = self.read_now(commands)
         if near is not None:
             return near
-        return await self._reader.call(self._guarded, self._read, commands)
+        return await self._reader.call(self._translate_errors, self._read, commands)
 
     async def scan(self, query: Query[T], /) -> Page[T]:
         if self._closed:
             raise Unavailable(f"the engine on {self._path} is closed; open another")
-        return await self._reader.call(self._guarded, self._scan, query)
+        return await self._reader.call(self._translate_errors, self._scan, query)
 
     async def aclose(self) -> None:
         if self._closed:
             return
         self._closed = True
         await self._reader.call(self._close_reader)
-        self._close_near()  # after the last read that might open it
+        self._close_read_now()  # after the last read that might open it
         await self._writer.call(self._close_writer)
         await self._reader.aclose()
         await self._writer.aclose()
 
     def _write(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         store = self._write_store or self._open_writer()
-        assert self._turn is not None
-        with self._turn.taken():
-            _check_in_place(self._path, self._file)
+        assert self._write_lock is not None
+        with self._write_lock.acquire():
+            _check_not_replaced(self._path, self._write_file_id)
             return store.write(commands)
 
     def read_now(self, commands: Sequence[Command[Any]], /) -> list[AnyReply] | None:
         """The replies, if they can be had without waiting."""
-        store = self._near_store
-        if store is None or self._closed or len(commands) > _NEAR_MAX:
+        store = self._read_now_store
+        if store is None or self._closed or len(commands) > _READ_NOW_MAX:
             return None
         try:
-            _check_in_place(self._path, self._read_file)
+            _check_not_replaced(self._path, self._read_file_id)
             return store.read(commands)
         except (apsw.Error, OSError):
-            self._close_near()  # the reader tries again, and says what is wrong
+            self._close_read_now()  # the reader tries again, and says what is wrong
             return None
 
     def _read(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         store = self._read_store or self._open_reader()
-        _check_in_place(self._path, self._read_file)
+        _check_not_replaced(self._path, self._read_file_id)
         replies = store.read(commands)
-        if self._near_store is None:
+        if self._read_now_store is None:
             near = schema.connect(self._path)
             near.set_busy_timeout(0)
-            self._near_store = Store(near, self._now)
+            self._read_now_store = SqliteStore(near, self._now)
         return replies
 
     def _scan(self, query: Query[T]) -> Page[T]:
         store = self._read_store or self._open_reader()
-        _check_in_place(self._path, self._read_file)
-        return queries.answered(store.db, query, store.now())
+        _check_not_replaced(self._path, self._read_file_id)
+        return queries.run_query(store.db, query, store.now())
 
-    def _open_writer(self) -> Store:
+    def _open_writer(self) -> SqliteStore:
         # A file that was there and is gone took answers with it: only an operator may start anew.
-        schema.prepare(self._path, make=self._file == _NO_FILE)
+        schema.prepare_file(self._path, create=self._write_file_id == _NO_FILE_ID)
         db = schema.connect(self._path, synchronous=self._synchronous)
         try:
-            if self._turn is None:
-                self._turn = Turn(self._path, timeout=_TURN_TIMEOUT)
-            with self._turn.taken():
+            if self._write_lock is None:
+                self._write_lock = FairFileLock(self._path, timeout=_WRITE_LOCK_TIMEOUT_SECONDS)
+            with self._write_lock.acquire():
                 schema.migrate(db, self._path)
-                schema.whole(db, self._path)
-                offset = schema.offset(db, self._clock)
+                schema.check_not_truncated(db, self._path)
+                offset = schema.load_clock_offset_ms(db, self._clock)
         except BaseException:
             db.close()
             raise
-        self._file = _identity(self._path)
-        self._now = tied(self._clock, offset)
-        self._write_store = Store(db, self._now)
+        self._write_file_id = _file_id(self._path)
+        self._now = make_engine_clock(self._clock, offset)
+        self._write_store = SqliteStore(db, self._now)
         return self._write_store
 
-    def _open_reader(self) -> Store:
-        self._read_store = Store(schema.connect(self._path), self._now)
-        self._read_file = _identity(self._path)
+    def _open_reader(self) -> SqliteStore:
+        self._read_store = SqliteStore(schema.connect(self._path), self._now)
+        self._read_file_id = _file_id(self._path)
         return self._read_store
 
     def _close_writer(self) -> None:
         if self._write_store is not None:
             self._write_store.db.close()
             self._write_store = None
-        if self._turn is not None:
-            self._turn.close()
-            self._turn = None
+        if self._write_lock is not None:
+            self._write_lock.close()
+            self._write_lock = None
 
     def _close_reader(self) -> None:
         if self._read_store is not None:
             self._read_store.db.close()
             self._read_store = None
 
-    def _close_near(self) -> None:
-        if self._near_store is not None:
-            self._near_store.db.close()
-            self._near_store = None
+    def _close_read_now(self) -> None:
+        if self._read_now_store is not None:
+            self._read_now_store.db.close()
+            self._read_now_store = None
 
-    def _guarded(self, work: Callable[..., T], *args: Any) -> T:
+    def _translate_errors(self, work: Callable[..., T], *args: Any) -> T:
         """Turn the store's troubles into the two failures of the seam, and begin anew after one."""
         try:
             return work(*args)
@@ -171,7 +171,7 @@ class SqliteEngine:
         except NewerFormat as error:
             raise Outdated(str(error)) from error
         except (apsw.Error, OSError) as error:
-            trouble = trouble_of(self._path, error)
+            trouble = to_engine_error(self._path, error)
             if work == self._write:
                 self._close_writer()
             elif work != self._open_writer:
@@ -179,12 +179,12 @@ class SqliteEngine:
             raise trouble from error
 
 
-def _check_in_place(path: str, file: tuple[int, int]) -> None:
+def _check_not_replaced(path: str, file_id: tuple[int, int]) -> None:
     # SQLite would go on with a file that has no name any more.
-    if _identity(path) != file:
+    if _file_id(path) != file_id:
         raise FileNotFoundError("it was moved, replaced or removed")
 
 
-def _identity(path: str) -> tuple[int, int]:
+def _file_id(path: str) -> tuple[int, int]:
     status = os.stat(path)
     return status.st_dev, status.st_ino

@@ -9,11 +9,11 @@ from typing import Any
 import apsw
 import apsw.sqlite_extra
 
-from onejob.clock import Clock, boot_id, tie, tied
+from onejob.clock import Clock, boot_id, make_engine_clock, wall_offset_ms
 from onejob.errors import StoreRefused
 
 APPLICATION_ID = 0x6F6E656A  # "onej"
-_BUSY_MS = 30_000
+_BUSY_TIMEOUT_MS = 30_000
 _CACHE_KIB = 64 * 1024
 _CHECKPOINT_PAGES = 1000
 _STATEMENTS_MAX = 512
@@ -30,7 +30,7 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
         )
     # Without the flag that creates: a missing file is somebody's trouble, not a new store.
     db = apsw.Connection(
-        path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=checksums(), statementcachesize=_STATEMENTS_MAX
+        path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=load_checksum_vfs(), statementcachesize=_STATEMENTS_MAX
     )
     try:
         if not os.stat(path).st_size:
@@ -38,7 +38,7 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
         if db.readonly("main"):
             # Its hold on the shared memory would be read-only for the whole process, even after all is mended.
             raise PermissionError("it may only be read")
-        db.set_busy_timeout(_BUSY_MS)
+        db.set_busy_timeout(_BUSY_TIMEOUT_MS)
         for pragma in (
             f"synchronous = {synchronous}",
             f"cache_size = -{_CACHE_KIB}",
@@ -55,7 +55,7 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
 
 
 @cache
-def checksums() -> str:
+def load_checksum_vfs() -> str:
     """The file layer that checks every page it reads, loaded once; SQLite by itself believes a flipped bit."""
     usual = apsw.vfs_names()[0]
     with apsw.Connection(":memory:") as db:
@@ -76,7 +76,7 @@ def _sync_journal(path: str) -> None:
         os.close(journal)
 
 
-def prepare(path: str, *, make: bool) -> None:
+def prepare_file(path: str, *, create: bool) -> None:
     """Make the file if there is none, readable by its owner alone; refuse remains that would corrupt it."""
     size = os.stat(path).st_size if os.path.exists(path) else 0
     wal = path + "-wal"
@@ -85,7 +85,7 @@ def prepare(path: str, *, make: bool) -> None:
             f"{path} is empty or missing, but its journal {wal} is not: the answers in it would be lost. "
             "Restore the database file, or remove both to start anew"
         )
-    if not size and not make:
+    if not size and not create:
         raise StoreRefused(f"{path} is empty or missing, but was not: the answers in it are lost; restore it")
     # A file that is there is not opened: to close any descriptor of it drops the locks SQLite holds in this process.
     if not os.path.exists(path):
@@ -95,14 +95,14 @@ def prepare(path: str, *, make: bool) -> None:
 
 def migrate(db: apsw.Connection, path: str) -> None:
     """Apply the numbered steps that are missing, all of them or none."""
-    _refuse_foreign(db, path)  # before its journal mode is touched
-    if _value(db, "PRAGMA journal_mode = WAL") != "wal":
+    _refuse_other_application(db, path)  # before its journal mode is touched
+    if _fetch_value(db, "PRAGMA journal_mode = WAL") != "wal":
         raise StoreRefused(f"{path} cannot be put into WAL mode here; use a local disk")
-    steps = _steps()
-    with _Writing(db):
-        _refuse_foreign(db, path)
+    steps = _load_migrations()
+    with _WriteTransaction(db):
+        _refuse_other_application(db, path)
         refuse_newer(db)
-        version = _value(db, "PRAGMA user_version")
+        version = _fetch_value(db, "PRAGMA user_version")
         for number, step in enumerate(steps[version:], start=version + 1):
             db.execute(step)
             db.execute(f"PRAGMA user_version = {number}")
@@ -112,48 +112,48 @@ def migrate(db: apsw.Connection, path: str) -> None:
 
 def refuse_newer(db: apsw.Connection) -> None:
     """A newer program may bring the schema forward while an older one has the file open."""
-    version, known = _value(db, "PRAGMA user_version"), len(_steps())
+    version, known = _fetch_value(db, "PRAGMA user_version"), len(_load_migrations())
     if version > known:
         raise StoreRefused(
             f"{db.filename} has schema {version}, this program knows {known}; upgrade the program"
         )
 
 
-def whole(db: apsw.Connection, path: str) -> None:
+def check_not_truncated(db: apsw.Connection, path: str) -> None:
     """Refuse a main file that was cut short: its missing pages may hold keys that were answered."""
     wal = path + "-wal"
     if os.path.exists(wal) and os.stat(wal).st_size:
         return  # the newest pages are still in the journal, so the main file may be shorter
-    pages, page_bytes = _value(db, "PRAGMA page_count"), _value(db, "PRAGMA page_size")
+    pages, page_bytes = _fetch_value(db, "PRAGMA page_count"), _fetch_value(db, "PRAGMA page_size")
     if os.stat(path).st_size < pages * page_bytes:
         raise StoreRefused(
             f"{path} was cut short: it has not all of its {pages} pages; restore it from a backup"
         )
 
 
-def offset(db: apsw.Connection, clock: Clock) -> int:
+def load_clock_offset_ms(db: apsw.Connection, clock: Clock) -> int:
     """The tie of wall time to the machine's clock, which all processes of this boot share.
 
     Time never restarts below what is stored, even if the wall clock was set back while nobody was here.
     """
     boot = boot_id()
-    with _Writing(db):
+    with _WriteTransaction(db):
         if boot is not None:
-            known = _value(db, "SELECT offset_ms FROM clock WHERE boot_id = ?", boot)
+            known = _fetch_value(db, "SELECT offset_ms FROM clock WHERE boot_id = ?", boot)
             if known is not None:
                 return int(known)
-        newest = _value(
+        newest = _fetch_value(
             db, "SELECT max(changed_at) FROM (SELECT changed_at FROM record ORDER BY rowid DESC LIMIT 100)"
         )
-        mine = tie(clock)
-        behind = (newest or 0) - tied(clock, mine)()
+        mine = wall_offset_ms(clock)
+        behind = (newest or 0) - make_engine_clock(clock, mine)()
         mine += max(behind, 0)
         db.execute("DELETE FROM clock")
         db.execute("INSERT INTO clock VALUES (?, ?)", (boot or "", mine))
         return mine
 
 
-class _Writing:
+class _WriteTransaction:
     """One transaction, whole or not at all."""
 
     def __init__(self, db: apsw.Connection) -> None:
@@ -171,20 +171,20 @@ class _Writing:
                 self._db.execute("ROLLBACK")
 
 
-def _value(db: apsw.Connection, sql: str, *values: Any) -> Any:
+def _fetch_value(db: apsw.Connection, sql: str, *values: Any) -> Any:
     row = db.execute(sql, values).fetchone()
     return None if row is None else row[0]
 
 
-def _refuse_foreign(db: apsw.Connection, path: str) -> None:
-    if _value(db, "PRAGMA application_id") == APPLICATION_ID:
+def _refuse_other_application(db: apsw.Connection, path: str) -> None:
+    if _fetch_value(db, "PRAGMA application_id") == APPLICATION_ID:
         return
-    if _value(db, "SELECT count(*) FROM sqlite_master"):
+    if _fetch_value(db, "SELECT count(*) FROM sqlite_master"):
         raise StoreRefused(f"{path} is another program's database; choose another file")
 
 
 @cache
-def _steps() -> list[str]:
+def _load_migrations() -> list[str]:
     """The migrations 0001_….sql, 0002_….sql, …"""
     folder = resources.files(__package__)
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))

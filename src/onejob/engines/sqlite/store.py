@@ -9,48 +9,56 @@ from typing import Any
 import apsw
 
 from onejob.core.facts import Kind
-from onejob.core.fold import Changes, Trespass, Wanted, defect_of, fold, gathered
+from onejob.core.fold import (
+    Changes,
+    FootprintViolation,
+    LoadRequest,
+    decide_batch,
+    load_facts_sync,
+    to_defect,
+)
 from onejob.core.receipt import AnyReply
 from onejob.core.step import Command
-from onejob.engines.codec import columns, fact_of, fold_u64, row_of
+from onejob.engines.codec import TABLES, columns, fact_from_row, fact_to_row, u64_to_signed
 from onejob.errors import Unavailable, Unknown
 
 from . import schema
 
-_TABLES = {kind: kind.name.lower() for kind in Kind}
-_SELECT = {kind: f"SELECT {', '.join(columns(kind))} FROM {_TABLES[kind]} WHERE id IN " for kind in Kind}
-_INSERT = {kind: f"INSERT INTO {_TABLES[kind]} ({', '.join(columns(kind))}) VALUES " for kind in Kind}
+_SELECT = {kind: f"SELECT {', '.join(columns(kind))} FROM {TABLES[kind]} WHERE id IN " for kind in Kind}
+_INSERT = {kind: f"INSERT INTO {TABLES[kind]} ({', '.join(columns(kind))}) VALUES " for kind in Kind}
 _UPDATE = {
-    kind: f"UPDATE {_TABLES[kind]} SET {', '.join(f'{name} = ?' for name in columns(kind))} "
+    kind: f"UPDATE {TABLES[kind]} SET {', '.join(f'{name} = ?' for name in columns(kind))} "
     "WHERE id = ? AND version = ?"
     for kind in Kind
 }
-_DELETE = {kind: f"DELETE FROM {_TABLES[kind]} WHERE id = ? AND version = ?" for kind in Kind}
-_ADD = 'INSERT INTO attachment (job_id, beside, "index", data) VALUES '
-_CUT = 'DELETE FROM attachment WHERE job_id = ? AND beside = ? AND "index" = ?'
-_CUT_ALL = "DELETE FROM attachment WHERE job_id = ?"
+_DELETE = {kind: f"DELETE FROM {TABLES[kind]} WHERE id = ? AND version = ?" for kind in Kind}
+_INSERT_ATTACHMENT = 'INSERT INTO attachment (job_id, beside, "index", data) VALUES '
+_DELETE_ATTACHMENT = 'DELETE FROM attachment WHERE job_id = ? AND beside = ? AND "index" = ?'
+_DELETE_ATTACHMENTS_OF_JOB = "DELETE FROM attachment WHERE job_id = ?"
 _IDS_MAX = 4096
 _ROWS_MAX = 64
 _ROWS_STEP = 8
-_COMMANDS_FAULT = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
+_COMMAND_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
 
-Work = Callable[[Sequence[Command[Any]]], list[AnyReply]]
+BatchFunction = Callable[[Sequence[Command[Any]]], list[AnyReply]]
 
 
-class Store:
+class SqliteStore:
     def __init__(self, db: apsw.Connection, now: Callable[[], int]) -> None:
         self.db = db
         self.now = now
 
     def write(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         """Execute a batch durably."""
-        return self._answered(self._attempt, commands)
+        return self._execute_isolating_failures(self._write_batch, commands)
 
     def read(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         """Decide commands that change nothing, on what is committed; visible here means synced."""
-        return self._answered(self._glance, commands)
+        return self._execute_isolating_failures(self._read_batch, commands)
 
-    def _answered(self, work: Work, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+    def _execute_isolating_failures(
+        self, work: BatchFunction, commands: Sequence[Command[Any]]
+    ) -> list[AnyReply]:
         """If a command breaks its batch, each is executed alone and only that one fails."""
         try:
             return work(commands)
@@ -60,40 +68,40 @@ class Store:
             if isinstance(error, apsw.Error):
                 with suppress(apsw.Error):  # the first trouble is the one to tell
                     schema.refuse_newer(self.db)  # else a column that it added would be this command's fault
-                if not isinstance(error, _COMMANDS_FAULT):
+                if not isinstance(error, _COMMAND_ERRORS):
                     raise
             if len(commands) > 1:
-                return self._one_by_one(work, commands)
-            return [defect_of(commands[0], error)]
+                return self._execute_one_by_one(work, commands)
+            return [to_defect(commands[0], error)]
 
-    def _one_by_one(self, work: Work, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+    def _execute_one_by_one(self, work: BatchFunction, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         replies: list[AnyReply] = []
         for command in commands:
             try:
-                replies += self._answered(work, [command])
+                replies += self._execute_isolating_failures(work, [command])
             except (apsw.Error, Unavailable) as error:
                 if not replies:
                     raise
                 raise Unknown(f"the store failed in the middle of a batch ({error}); repeat it") from error
         return replies
 
-    def _glance(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+    def _read_batch(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         footprints = [command.footprint for command in commands]
         self.db.execute("BEGIN")
         try:
-            working = gathered(footprints, self._fetch)
-            replies = fold(commands, footprints, working, self.now())
+            working = load_facts_sync(footprints, self._fetch)
+            replies = decide_batch(commands, footprints, working, self.now())
             assert not working.changes()
             return replies
         finally:
             self._rollback()
 
-    def _attempt(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+    def _write_batch(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         footprints = [command.footprint for command in commands]
         self.db.execute("BEGIN IMMEDIATE")
         try:
-            working = gathered(footprints, self._fetch)
-            replies = fold(commands, footprints, working, self.now())
+            working = load_facts_sync(footprints, self._fetch)
+            replies = decide_batch(commands, footprints, working, self.now())
             changes = working.changes()
             if not changes:
                 return replies
@@ -116,11 +124,11 @@ class Store:
             with suppress(apsw.Error):
                 self.db.execute("ROLLBACK")
 
-    def _fetch(self, wanted: Wanted) -> list[Any]:
+    def _fetch(self, request: LoadRequest) -> list[Any]:
         return [
-            fact_of(wanted.kind, row)
-            for start in range(0, len(wanted.ids), _IDS_MAX)
-            for row in self._select(wanted.kind, wanted.ids[start : start + _IDS_MAX])
+            fact_from_row(request.kind, row)
+            for start in range(0, len(request.ids), _IDS_MAX)
+            for row in self._select(request.kind, request.ids[start : start + _IDS_MAX])
         ]
 
     def _select(self, kind: Kind, ids: list[bytes]) -> list[Any]:
@@ -132,21 +140,30 @@ class Store:
     def _save(self, changes: Changes) -> None:
         db = self.db
         for kind, deletes in changes.deletes.items():
-            self._change(_DELETE[kind], [(fact.id, version) for fact, version in deletes])
+            self._change_exactly(_DELETE[kind], [(fact.id, version) for fact, version in deletes])
             if kind is Kind.JOB:
-                db.executemany(_CUT_ALL, [(fact.id,) for fact, _ in deletes])
+                db.executemany(_DELETE_ATTACHMENTS_OF_JOB, [(fact.id,) for fact, _ in deletes])
         for kind, inserts in changes.inserts.items():
-            self._insert(_INSERT[kind], [row_of(fact) for fact in inserts])
+            self._insert(_INSERT[kind], [fact_to_row(fact) for fact in inserts])
         for kind, updates in changes.updates.items():
-            self._change(_UPDATE[kind], [(*row_of(fact), fact.id, version) for fact, version in updates])
-        if changes.adds:
-            self._insert(
-                _ADD, [(add.job_id, int(add.beside), fold_u64(add.index), add.data) for add in changes.adds]
+            self._change_exactly(
+                _UPDATE[kind], [(*fact_to_row(fact), fact.id, version) for fact, version in updates]
             )
-        if changes.cuts:
-            db.executemany(_CUT, [(cut.job_id, int(cut.beside), fold_u64(cut.index)) for cut in changes.cuts])
+        if changes.attachments:
+            self._insert(
+                _INSERT_ATTACHMENT,
+                [
+                    (add.job_id, int(add.kind), u64_to_signed(add.index), add.data)
+                    for add in changes.attachments
+                ],
+            )
+        if changes.trims:
+            db.executemany(
+                _DELETE_ATTACHMENT,
+                [(cut.job_id, int(cut.kind), u64_to_signed(cut.index)) for cut in changes.trims],
+            )
 
-    def _insert(self, head: str, rows: Sequence[Sequence[Any]]) -> None:
+    def _insert(self, prefix: str, rows: Sequence[Sequence[Any]]) -> None:
         """Insert rows with a few statements: each gives up the interpreter's lock once and must win it back."""
         start = 0
         while start < len(rows):
@@ -154,18 +171,18 @@ class Store:
             left = min(_ROWS_MAX, len(rows) - start)
             size = left - left % _ROWS_STEP or left
             part = rows[start : start + size]
-            self.db.execute(_with_marks(head, len(part[0]), size), list(chain.from_iterable(part)))
+            self.db.execute(_with_placeholders(prefix, len(part[0]), size), list(chain.from_iterable(part)))
             start += size
 
-    def _change(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
+    def _change_exactly(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
         """Change exactly these rows: one that is missing was changed by somebody else."""
         before = self.db.total_changes()
         self.db.executemany(sql, rows)
         if self.db.total_changes() - before != len(rows):
-            raise Trespass("a fact was changed by somebody else in the middle of a transaction")
+            raise FootprintViolation("a fact was changed by somebody else in the middle of a transaction")
 
 
 @cache
-def _with_marks(head: str, columns: int, rows: int) -> str:
+def _with_placeholders(prefix: str, columns: int, rows: int) -> str:
     row = f"({','.join('?' * columns)})"
-    return head + ",".join([row] * rows)
+    return prefix + ",".join([row] * rows)

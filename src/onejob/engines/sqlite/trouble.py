@@ -5,7 +5,7 @@ import apsw
 from onejob.errors import StoreRefused, Unavailable
 
 
-def trouble_of(path: str, error: Exception) -> Unavailable | StoreRefused:
+def to_engine_error(path: str, error: Exception) -> Unavailable | StoreRefused:
     if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
         return StoreRefused(
             f"{path} is damaged, or another program wrote it: a page has a wrong checksum; "

@@ -14,53 +14,53 @@ from contextlib import contextmanager
 from onejob.clock import SystemClock
 from onejob.errors import Unavailable
 
-_WAIT_FIRST = 0.0002
-_WAIT_MAX = 0.002
+_LOCK_POLL_SECONDS_FIRST = 0.0002
+_LOCK_POLL_SECONDS_MAX = 0.002
 
 
-class Turn:
+class FairFileLock:
     def __init__(self, path: str, *, timeout: float) -> None:
         self._timeout = timeout
-        self._next = _opened(path + "-next")
-        self._turn = _opened(path + "-turn")
+        self._queue_fd = _open_lock_file(path + "-next")
+        self._lock_fd = _open_lock_file(path + "-turn")
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
-        self._lock(self._next)
+    def acquire(self) -> Iterator[None]:
+        self._lock(self._queue_fd)
         try:
-            self._lock(self._turn)
+            self._lock(self._lock_fd)
         finally:
-            fcntl.flock(self._next, fcntl.LOCK_UN)
+            fcntl.flock(self._queue_fd, fcntl.LOCK_UN)
         try:
             yield
         finally:
-            fcntl.flock(self._turn, fcntl.LOCK_UN)
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        os.close(self._next)
-        os.close(self._turn)
+        os.close(self._queue_fd)
+        os.close(self._lock_fd)
 
     def _lock(self, file: int) -> None:
-        if _try(file):
+        if _try_lock(file):
             return
         clock = SystemClock()
         until = clock.monotonic() + self._timeout
-        pause = _WAIT_FIRST
-        while not _try(file):
+        pause = _LOCK_POLL_SECONDS_FIRST
+        while not _try_lock(file):
             if clock.monotonic() > until:
                 raise Unavailable(
                     f"another process has held the store's turn for {self._timeout:.0f} s; "
                     "see whether it hangs, then repeat"
                 )
             clock.sleep(pause)
-            pause = min(pause * 2, _WAIT_MAX)
+            pause = min(pause * 2, _LOCK_POLL_SECONDS_MAX)
 
 
-def _opened(path: str) -> int:
+def _open_lock_file(path: str) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _try(file: int) -> bool:
+def _try_lock(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -9,29 +9,31 @@ from typing import Any
 import apsw
 
 from onejob.core.facts import Job, Kind
-from onejob.core.states import CLAIMABLE
-from onejob.engine import Backlog, Page, Ready, Waiting
-from onejob.engines.codec import columns, fact_of
+from onejob.core.states import CLAIMABLE_STATES
+from onejob.engine import Backlog, ListBacklogs, ListReadyJobs, Page
+from onejob.engines.codec import columns, fact_from_row
 
 # Spelled as in the index job_ready, which serves this test only.
-CLAIMABLE_TEST = f"state IN ({', '.join(repr(str(state)) for state in sorted(CLAIMABLE))})"
-_LINE = f"FROM job WHERE type = ? AND tenant = ? AND {CLAIMABLE_TEST}"
+CLAIMABLE_CONDITION = f"state IN ({', '.join(repr(str(state)) for state in sorted(CLAIMABLE_STATES))})"
+_FROM_CLAIMABLE = f"FROM job WHERE type = ? AND tenant = ? AND {CLAIMABLE_CONDITION}"
 # The next lower priority that a tenant has waiting, and the earliest time among its jobs.
-NEXT_PRIORITY = f"SELECT priority, run_at {_LINE} AND priority < ? ORDER BY priority DESC, run_at LIMIT 1"
-AT_PRIORITY = (
-    f"SELECT {', '.join(columns(Kind.JOB))} {_LINE} "
+NEXT_PRIORITY = (
+    f"SELECT priority, run_at {_FROM_CLAIMABLE} AND priority < ? ORDER BY priority DESC, run_at LIMIT 1"
+)
+READY_AT_PRIORITY = (
+    f"SELECT {', '.join(columns(Kind.JOB))} {_FROM_CLAIMABLE} "
     "AND priority = ? AND run_at <= ? AND lease_until < ? ORDER BY run_at, id LIMIT ?"
 )
 NEXT_TENANT = (
-    f"SELECT tenant FROM job WHERE type = ? AND tenant > ? AND {CLAIMABLE_TEST} ORDER BY tenant LIMIT 1"
+    f"SELECT tenant FROM job WHERE type = ? AND tenant > ? AND {CLAIMABLE_CONDITION} ORDER BY tenant LIMIT 1"
 )
-_ABOVE_ALL = 2**63 - 1
+_INT64_MAX = 2**63 - 1
 
 
-def ready(db: apsw.Connection, query: Ready, tenant: str, now: int) -> Page[Job]:
+def list_ready_jobs(db: apsw.Connection, query: ListReadyJobs, tenant: str, now: int) -> Page[Job]:
     """The most urgent jobs, priority by priority."""
     found: list[Job] = []
-    tops = {type: _next_priority(db, type, tenant, _ABOVE_ALL) for type in query.types}
+    tops = {type: _next_priority(db, type, tenant, _INT64_MAX) for type in query.types}
     wanted = query.limit + 1
     while len(found) < wanted:
         top = max((head[0] for head in tops.values() if head is not None), default=None)
@@ -42,23 +44,23 @@ def ready(db: apsw.Connection, query: Ready, tenant: str, now: int) -> Page[Job]
             if head is not None and head[0] == top:
                 if head[1] <= now:
                     values = (type, tenant, top, now, now, wanted - len(found))
-                    same += (fact_of(Kind.JOB, row) for row in db.execute(AT_PRIORITY, values))
+                    same += (fact_from_row(Kind.JOB, row) for row in db.execute(READY_AT_PRIORITY, values))
                 tops[type] = _next_priority(db, type, tenant, top)
         found += sorted(same, key=lambda job: (job.run_at, job.id))
     return Page(found[: query.limit], len(found) > query.limit)
 
 
-def backlogs(db: apsw.Connection, query: Waiting, now: int) -> Page[Backlog]:
+def list_backlogs(db: apsw.Connection, query: ListBacklogs, now: int) -> Page[Backlog]:
     types = tuple(dict.fromkeys(query.types))
     found: list[Backlog] = []
-    for tenant in _tenants(db, query, types):
-        earliest = min(_earliest(db, type, tenant, now) for type in types)
-        if earliest < _ABOVE_ALL:
+    for tenant in _tenants_with_backlog(db, query, types):
+        earliest = min(_earliest_run_at(db, type, tenant, now) for type in types)
+        if earliest < _INT64_MAX:
             found.append(Backlog(tenant, max(earliest - now, 0)))
     return Page(found[: query.limit], len(found) > query.limit)
 
 
-def _tenants(db: apsw.Connection, query: Waiting, types: tuple[str, ...]) -> list[str]:
+def _tenants_with_backlog(db: apsw.Connection, query: ListBacklogs, types: tuple[str, ...]) -> list[str]:
     """The first few that have something waiting, one more than the page may have."""
     if query.tenant is not None:
         return [query.tenant] if query.tenant > query.after and types else []
@@ -74,10 +76,10 @@ def _tenants(db: apsw.Connection, query: Waiting, types: tuple[str, ...]) -> lis
     return sorted(tenants)[: query.limit + 1]
 
 
-def _earliest(db: apsw.Connection, type: str, tenant: str, now: int) -> int:
+def _earliest_run_at(db: apsw.Connection, type: str, tenant: str, now: int) -> int:
     """When the first job of a type may run; whatever is past is the same."""
-    earliest = _ABOVE_ALL
-    head = _next_priority(db, type, tenant, _ABOVE_ALL)
+    earliest = _INT64_MAX
+    head = _next_priority(db, type, tenant, _INT64_MAX)
     while head is not None and earliest > now:
         earliest = min(earliest, head[1])
         head = _next_priority(db, type, tenant, head[0])
