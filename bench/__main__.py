@@ -24,9 +24,7 @@ from .work import work
 
 async def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="fewer rounds, 100,000 keys instead of 1,000,000"
-    )
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, 100,000 keys instead of 1,000,000")
     parser.add_argument("--folder", type=Path, help="where the databases are made (default: a temporary one)")
     parser.add_argument(
         "--only",

@@ -4,6 +4,4 @@ from tests.postgres_server import Server
 
 
 def database_server() -> Server:
-    return Server(
-        shared_buffers="128MB", max_wal_size="4GB", checkpoint_timeout="30min", autovacuum_naptime="1min"
-    )
+    return Server(shared_buffers="128MB", max_wal_size="4GB", checkpoint_timeout="30min", autovacuum_naptime="1min")

@@ -9,9 +9,9 @@ from statistics import median
 from time import perf_counter
 
 from onejob.clock import SystemClock
-from onejob.core.receipt import Created, Replayed
-from onejob.core.step import Facts
-from onejob.engines.cache import GateIdempotencyCache
+from onejob.core.command import Facts
+from onejob.core.replies import Created, Replayed
+from onejob.engines.receipts import GateIdempotencyCache
 from onejob.engines.sqlite import SqliteEngine
 from onejob.settings import IdempotencyConfig
 
@@ -70,8 +70,6 @@ async def memory(report: Report, many: int) -> None:
         at.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     stats = cache.stats(waiters=0)
     report.row("entries kept", f"{stats.total:,}")
-    report.row(
-        "peak memory of this process after the first and the last 100,000", f"{at[0]:.0f} → {at[-1]:.0f} MiB"
-    )
+    report.row("peak memory of this process after the first and the last 100,000", f"{at[0]:.0f} → {at[-1]:.0f} MiB")
     report.bar("entries kept / limit", stats.total / config.max_entries, most=1)
     report.bar("peak memory, last / first", at[-1] / at[0], most=1.5)

@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from onejob.core.roles import Role
-from onejob.credentials import ApiKeys
-from onejob.opening import open as open_ledger
+from onejob.core.credentials import Role
+from onejob.ledger.api_keys import ApiKeys
+from onejob.ledger.opening import open as open_ledger
 
 from .measure import Report
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import apsw
 
 from onejob.core.facts import AttachmentKind, Kind
-from onejob.core.submission import Submit
+from onejob.core.submit import Submit
 from onejob.engines.codec import columns
 from onejob.engines.sqlite import schema
 from onejob.ids import new_job_id
-from onejob.intake import Caller, Submission, build_submit
+from onejob.ledger.parse import Caller, Submission, build_submit
 
 CALLER = Caller()
 _numbers = count()

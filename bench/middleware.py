@@ -20,9 +20,7 @@ BARS = {"new": 3.0, "replayed": 2.0}
 
 
 async def middleware(folder: Path, report: Report, rounds: int) -> None:
-    report.title(
-        "A Starlette application behind the middleware; ours durable before the answer, Redis in memory"
-    )
+    report.title("A Starlette application behind the middleware; ours durable before the answer, Redis in memory")
     if shutil.which("wrk") is None or find_spec("starlette") is None:
         report.row("skipped: wrk or starlette is not installed", "-")
         return
@@ -48,9 +46,7 @@ async def middleware(folder: Path, report: Report, rounds: int) -> None:
             await _compare(folder, report, rounds, callers, sides)
 
 
-async def _compare(
-    folder: Path, report: Report, rounds: int, callers: int, sides: dict[str, Started]
-) -> None:
+async def _compare(folder: Path, report: Report, rounds: int, callers: int, sides: dict[str, Started]) -> None:
     seen: dict[tuple[str, str], list[Run]] = {}
     for number in range(rounds):
         for name, side in sides.items():

@@ -8,15 +8,15 @@ from time import perf_counter
 from typing import Any
 
 from onejob.clock import SystemClock
-from onejob.core.fold import decide_batch, load_facts_sync
-from onejob.core.receipt import AnyReply
-from onejob.core.step import Command, Facts
-from onejob.engines.combine import Batcher
+from onejob.core.batch import decide_batch, load_facts_sync
+from onejob.core.command import Command, Facts
+from onejob.core.replies import AnyReply
+from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
-from onejob.engines.lane import WorkerThread
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.sqlite import SqliteEngine
 from onejob.engines.sqlite.store import SqliteStore
+from onejob.engines.sqlite.threads import WorkerThread
 from onejob.settings import IdempotencyConfig
 
 from .made import by_hand, commands, insert_by_hand, random_keys
@@ -80,9 +80,7 @@ class _Deciding(MemoryEngine):
 
 
 async def seam(folder: Path, report: Report, rounds: int) -> None:
-    report.title(
-        f"The engine through the seam against the same rows written by hand ({BATCH} in a transaction)"
-    )
+    report.title(f"The engine through the seam against the same rows written by hand ({BATCH} in a transaction)")
     engine = await SqliteEngine.open(str(folder / "seam.db"))
     db = by_hand(folder / "hand.db")
     lane = WorkerThread("hand")

@@ -7,19 +7,19 @@ from itertools import islice
 from pathlib import Path
 
 from onejob.clock import SystemClock
-from onejob.core.fold import decide_batch, load_facts_sync
+from onejob.core.batch import decide_batch, load_facts_sync
+from onejob.core.command import Footprint
 from onejob.core.identity import policy_id, usage_id
 from onejob.core.limits import QUOTA_POLICY_NAME, CostLimit, Limits, Period, encode_limits
-from onejob.core.receipt import Created, UsageFound
+from onejob.core.replies import Created, UsageFound
 from onejob.core.slots import SetLimits
-from onejob.core.step import Footprint
 from onejob.engine import Engine
 from onejob.engines import open_engine
-from onejob.engines.combine import Batcher
+from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
 from onejob.engines.sqlite import SqliteEngine
 from onejob.ids import new_job_id
-from onejob.intake import Caller, build_submit
+from onejob.ledger.parse import Caller, build_submit
 from onejob.settings import IdempotencyConfig
 
 from .database import database_server

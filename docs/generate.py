@@ -9,7 +9,7 @@ import msgspec
 
 from onejob import settings as environment
 from onejob.cli import parser as command_line
-from onejob.cli.trouble import EXIT_CODE_MEANINGS as EXIT_CODES
+from onejob.cli.exit_codes import EXIT_CODE_MEANINGS as EXIT_CODES
 from onejob.core.states import (
     ENDED_STATES,
     IMMUTABLE_STATES,
@@ -202,9 +202,7 @@ def _acts(parser: ArgumentParser) -> Iterator[ArgumentParser]:
 
 
 def _group(parser: ArgumentParser, title: str) -> list[Action]:
-    return [
-        action for group in parser._action_groups if group.title == title for action in group._group_actions
-    ]
+    return [action for group in parser._action_groups if group.title == title for action in group._group_actions]
 
 
 def _arguments(actions: list[Action]) -> Iterator[str]:

@@ -48,9 +48,7 @@ api = FastAPI(lifespan=lifespan)
 async def place(order: str, amount: int) -> dict[str, Any]:
     """However often it is sent, the order is charged once."""
     try:
-        receipt = await charge_customer.submit(
-            api.state.queue, Order(order, amount), idempotency_key=f"charge-{order}"
-        )
+        receipt = await charge_customer.submit(api.state.queue, Order(order, amount), idempotency_key=f"charge-{order}")
     except onejob.IdempotencyConflict as conflict:
         raise HTTPException(409, str(conflict)) from conflict
     return {"job": receipt.job_id, "outcome": receipt.outcome}

@@ -39,9 +39,7 @@ class Pooler:
         users.write_text(f'"{SUPERUSER}" ""\n')
         settings = self.folder / "pgbouncer.ini"
         settings.write_text(
-            _SETTINGS.format(
-                server_port=server.port, port=self.port, users=users, log=self.log, pool_size=pool_size
-            )
+            _SETTINGS.format(server_port=server.port, port=self.port, users=users, log=self.log, pool_size=pool_size)
         )
         if server.user is not None:
             for path in (self.folder, users, settings):

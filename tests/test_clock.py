@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from onejob import clock as clock_module
 from onejob.clock import Clock, FakeClock, SystemClock, boot_id, make_engine_clock, wall_offset_ms
-from onejob.core.invalid import Invalid
-from onejob.core.moment import to_ms, to_utc
+from onejob.core.errors import Invalid
+from onejob.core.timestamps import to_ms, to_utc
 
 
 def test_both_clocks_fit_the_protocol() -> None:

@@ -31,9 +31,7 @@ def test_the_python_of_the_readme_runs_again_and_again(tmp_path: Path) -> None:
     programs = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     assert programs
     for program in [*programs, *programs]:
-        ran = subprocess.run(
-            [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+        ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr
 
 

@@ -27,7 +27,7 @@ MAY_IMPORT = {
 MAY_NOT_IMPORT = {
     "onejob.ledger": {"onejob.http", "onejob.cli"},
     "onejob.sync": {"onejob.http", "onejob.cli"},
-    "onejob.sweep": {"onejob.http", "onejob.cli"},
+    "onejob.ledger.maintenance": {"onejob.http", "onejob.cli"},
     "onejob": {"tests", "bench"},
 }
 
@@ -69,7 +69,7 @@ def test_a_wrong_arrow_is_seen() -> None:
     assert seen("onejob.core.key", "from ..engines import sqlite")
     assert seen("onejob.core.__init__", "from .. import ledger")
     assert seen("onejob.engine", "from onejob.engines.sqlite import Sqlite")
-    assert seen("onejob.engines.sqlite", "import onejob.sweep")
+    assert seen("onejob.engines.sqlite", "import onejob.ledger.maintenance")
     assert seen("onejob.ledger", "from onejob.http.app import app")
     assert seen("onejob.client.flow", "from onejob.core.facts import Record")
     assert seen("onejob.cli", "from tests import walks")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from onejob import ids
 from onejob.clock import SystemClock
-from onejob.core.ids import format_job_id, parse_job_id
-from onejob.core.invalid import Invalid
+from onejob.core.errors import Invalid
+from onejob.core.identity import format_job_id, parse_job_id
 from onejob.core.key import SEQUENCE_MAX, IdempotencyKey
 from onejob.ids import (
     Ids,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from onejob.core.invalid import Invalid
+from onejob.core.errors import Invalid
 from onejob.http.config import JwtConfig, ServiceConfig
 from onejob.settings import load_service_config
 

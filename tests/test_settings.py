@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from onejob.core.invalid import Invalid
+from onejob.core.errors import Invalid
 from onejob.settings import ENTRIES_MAX, SECONDS_MAX, CliSettings, IdempotencyConfig
 
 SECONDS = [

@@ -21,9 +21,7 @@ async def test_a_lost_answer_of_the_store_makes_one_job(
     assert (await assert_submitted_once(onejob_ledger, "k", scope="t")).id == receipt.job_id
 
 
-async def test_a_store_that_is_away_makes_none(
-    onejob_ledger: onejob.Ledger, onejob_faults: FaultyEngine
-) -> None:
+async def test_a_store_that_is_away_makes_none(onejob_ledger: onejob.Ledger, onejob_faults: FaultyEngine) -> None:
     onejob_faults.fail_before(10)
     with pytest.raises(onejob.Unavailable):
         await onejob_ledger.submit("t", 1, idempotency_key="k")
@@ -40,9 +38,7 @@ async def test_a_slow_store_is_waited_for(onejob_ledger: onejob.Ledger, onejob_f
     assert not (await onejob_ledger.submit("t", 1, idempotency_key="k")).created
 
 
-async def test_the_window_ends_when_the_clock_is_told(
-    onejob_ledger: onejob.Ledger, onejob_clock: FakeClock
-) -> None:
+async def test_the_window_ends_when_the_clock_is_told(onejob_ledger: onejob.Ledger, onejob_clock: FakeClock) -> None:
     first = await onejob_ledger.submit("t", 1, idempotency_key="k")
     onejob_clock.advance(86_400 + 1)
     second = await onejob_ledger.submit("t", 1, idempotency_key="k")

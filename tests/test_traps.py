@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from onejob.http.answers import problem_response
 from onejob.http.app import _response_headers
 from onejob.http.problems import TITLES, problem
+from onejob.http.responses import problem_response
 
 HERE = Path(__file__).parent
 CONFORMANCE = HERE.parent / "src" / "onejob"
@@ -17,9 +17,7 @@ CONFORMANCE = HERE.parent / "src" / "onejob"
 KNOWN = {"R": 11, "L": 12, "C": 18, "K": 11}
 REASONS = {"durable steps belong to workflow engines"}
 
-ROWS = re.findall(
-    r"^\| ([A-Z]-\d\d) \|[^|]+\| ([^|]+) \|$", (HERE / "traps.md").read_text(), flags=re.MULTILINE
-)
+ROWS = re.findall(r"^\| ([A-Z]-\d\d) \|[^|]+\| ([^|]+) \|$", (HERE / "traps.md").read_text(), flags=re.MULTILINE)
 
 
 def test_every_trap_is_in_the_table_once() -> None:

@@ -2,17 +2,24 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .core.actor import Actor
-from .core.attempts import Attempt
-from .core.client_views import ClientState, SequenceOutcome, SequenceReceipt
+from .core.errors import Invalid, NotTheOwner
 from .core.fingerprint import fingerprint
-from .core.invalid import Invalid, NotTheOwner
+from .core.identity import Actor
 from .core.key import IdempotencyKey
 from .core.limits import CostAction, CostLimit, Limits, Period, TenantLimits
-from .core.receipt import Outcome
+from .core.replies import Outcome
 from .core.states import Delivery, IdempotencyStatus, JobState
-from .core.usage import Quota, SlotReservation, UsageView
-from .core.views import HeldKey, KeyHistory, Receipt
+from .core.views import (
+    ClientState,
+    HeldKey,
+    KeyHistory,
+    Quota,
+    Receipt,
+    SequenceOutcome,
+    SequenceReceipt,
+    SlotReservation,
+    UsageView,
+)
 from .core.views import JobView as Job
 from .errors import (
     AmbiguousOutcome,
@@ -36,17 +43,17 @@ from .errors import (
     WorkRefused,
 )
 from .ids import KeyGenerator
-from .intake import Submission
 from .ledger import Ledger
-from .opening import open
-from .sequences import SequencedSubmission
+from .ledger.opening import open
+from .ledger.parse import Submission
+from .ledger.sequences import SequencedSubmission
+from .ledger.work import Attempt
 from .settings import IdempotencyConfig
 from .webhooks import verify_webhook
 from .worker import App, Context, Fatal, Retry, Worker
 
 if TYPE_CHECKING:
-    from .client.async_client import AsyncClient
-    from .client.client import Client
+    from .client.client import AsyncClient, Client
     from .client.flow import RetryPolicy
 
 __all__ = [
@@ -112,7 +119,7 @@ __all__ = [
 ]
 
 # Loaded when they are asked for: they need httpx (`onejob[client]`), and a ledger does not.
-_CLIENTS = {"AsyncClient": "async_client", "Client": "client", "RetryPolicy": "flow"}
+_CLIENTS = {"AsyncClient": "client", "Client": "client", "RetryPolicy": "flow"}
 
 
 def __getattr__(name: str) -> Any:
@@ -125,6 +132,4 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "httpx":
             raise
-        raise ModuleNotFoundError(
-            f"onejob.{name} needs httpx; install onejob[client]", name="httpx"
-        ) from error
+        raise ModuleNotFoundError(f"onejob.{name} needs httpx; install onejob[client]", name="httpx") from error

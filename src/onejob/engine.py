@@ -6,12 +6,12 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
+from .core.command import Command
+from .core.errors import Invalid
 from .core.facts import Attachment, AttachmentKind, Fact, Job, Kind
-from .core.invalid import Invalid
-from .core.receipt import AnyReply
+from .core.maintenance import MaintenanceItem
+from .core.replies import AnyReply
 from .core.states import JobState
-from .core.step import Command
-from .core.upkeep import MaintenanceItem
 from .errors import StoreRefused, Unavailable, Unknown
 
 __all__ = [

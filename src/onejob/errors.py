@@ -25,8 +25,8 @@ OnejobError
 
 from collections.abc import Mapping
 
-from .core.invalid import Invalid, NotTheOwner, OnejobError
-from .core.receipt import Reason
+from .core.errors import Invalid, NotTheOwner, OnejobError
+from .core.replies import Reason
 
 __all__ = [
     "AmbiguousOutcome",
@@ -88,9 +88,7 @@ class SubmissionInProgress(SubmissionError):
 
 class SubmissionRejected(SubmissionError):
     def __init__(self, *, key: str, job_id: str, receipt: bytes) -> None:
-        super().__init__(
-            "this submission was rejected for good; correct it and submit it under a new key", key=key
-        )
+        super().__init__("this submission was rejected for good; correct it and submit it under a new key", key=key)
         self.job_id = job_id
         self.receipt = receipt
 

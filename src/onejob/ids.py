@@ -8,9 +8,10 @@ from threading import Lock
 from typing import Final, NoReturn, Protocol, final
 
 from onejob.clock import SystemClock
-from onejob.core import base64url
-from onejob.core.ids import ID_BYTES
 from onejob.core.key import NONCE_CHARS, SEQUENCE_MAX, IdempotencyKey
+
+from .core import identity
+from .core.identity import ID_BYTES
 
 SECRET_BYTES: Final = 32
 REQUEST_IDS_PER_DRAW: Final = 256
@@ -78,7 +79,7 @@ class SeededIds:
         return self._rng.randbytes(NONCE_CHARS // 2).hex()
 
     def secret(self) -> str:
-        return base64url.encode_base64url(self._rng.randbytes(SECRET_BYTES))
+        return identity.encode_base64url(self._rng.randbytes(SECRET_BYTES))
 
     def request_id(self) -> str:
         return self.nonce()
@@ -154,7 +155,7 @@ def new_holder() -> bytes:
 
 def new_secret() -> str:
     """Draw what only its owner may know: 256 bits, as 43 base64url characters."""
-    return base64url.encode_base64url(os.urandom(SECRET_BYTES))
+    return identity.encode_base64url(os.urandom(SECRET_BYTES))
 
 
 def _uuid7(stamp: int, tail: int) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 from msgspec import Struct
 
-from onejob.core.invalid import Invalid
+from .core.errors import Invalid
 
 if TYPE_CHECKING:
     from onejob.http.config import ServiceConfig
@@ -179,11 +179,7 @@ def _unknown_setting_message(shown: str, known: Iterable[str], name: str | None 
 def _reject_misspelled(source: Mapping[str, str], prefix: str, known: Set[str]) -> None:
     """A name close to one of ours was meant to be it; what else begins so may be somebody else's."""
     for variable in source:
-        if (
-            not variable.startswith(prefix)
-            or variable in known
-            or _is_ignored_variable(variable, source[variable])
-        ):
+        if not variable.startswith(prefix) or variable in known or _is_ignored_variable(variable, source[variable]):
             continue
         if near := _nearest(variable, known):
             raise Invalid(variable, f"{variable} is no setting; did you mean {near}? Else rename it")

@@ -14,16 +14,16 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from . import credentials, opening
-from .core.actor import Actor
-from .core.roles import Role
+from .core.credentials import Role
+from .core.identity import Actor
 from .core.views import HeldKey, Receipt
-from .credentials import ApiKeyView, NewKey
 from .engine import Durability
 from .errors import OnejobError, Unavailable
-from .host import Stats
-from .keeping import FinalRejection, LeaseRenewal, run_under_lease
 from .ledger import Ledger as AsyncLedger
+from .ledger import api_keys, opening
+from .ledger.api_keys import ApiKeyView, NewKey
+from .ledger.leases import FinalRejection, LeaseRenewal, run_under_lease
+from .ledger.runtime import Stats
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -150,18 +150,16 @@ class SyncLedger:
     def _wait(self, work: Coroutine[Any, Any, R]) -> R:
         if os.getpid() != self._pid:
             work.close()
-            raise Unavailable(
-                "this ledger was opened before a fork: nothing was done; open one in this process"
-            )
+            raise Unavailable("this ledger was opened before a fork: nothing was done; open one in this process")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 class SyncApiKeys:
-    """The API keys of a ledger's tenant; see onejob.credentials."""
+    """The API keys of a ledger's tenant; see onejob.ledger.api_keys."""
 
     def __init__(self, ledger: SyncLedger) -> None:
         self._ledger = ledger
-        self._keys = credentials.ApiKeys(ledger._ledger)
+        self._keys = api_keys.ApiKeys(ledger._ledger)
 
     def create(self, name: str, *, roles: Iterable[Role | str], user: str = "") -> NewKey:
         return self._ledger._wait(self._keys.create(name, roles=roles, user=user))
@@ -169,7 +167,7 @@ class SyncApiKeys:
     def list(self) -> Sequence[ApiKeyView]:
         return self._ledger._wait(self._keys.list())
 
-    def rotate(self, key_id: str, *, overlap: timedelta = credentials.OVERLAP_DEFAULT) -> NewKey:
+    def rotate(self, key_id: str, *, overlap: timedelta = api_keys.OVERLAP_DEFAULT) -> NewKey:
         return self._ledger._wait(self._keys.rotate(key_id, overlap=overlap))
 
     def revoke(self, key_id: str) -> ApiKeyView:

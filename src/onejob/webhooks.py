@@ -14,12 +14,12 @@ from msgspec import Struct, json
 
 from . import audit
 from .clock import SystemClock
+from .core.credentials import LookUpPolicy, SetPolicy
 from .core.identity import policy_id
-from .core.policy import LookUpPolicy, SetPolicy
-from .core.receipt import Missing, PolicyFound
+from .core.replies import Missing, PolicyFound
 from .engine import Engine
-from .front import LedgerBase
-from .outcome import to_exception
+from .ledger.base import LedgerBase
+from .ledger.present import to_exception
 
 DELIVERY_HEADER: Final = "Onejob-Delivery"
 SIGNATURE_HEADER: Final = "Onejob-Signature"

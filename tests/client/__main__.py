@@ -14,11 +14,7 @@ if __name__ == "__main__":
     choose = chosen(seed, faults_max=6, answer_bytes=ANSWER_BYTES, delay_seconds=0.6)
     with tempfile.TemporaryDirectory() as folder:
         told = campaign(Path(folder), submissions, choose, callers=32)
-    print(
-        f"seed {seed}: {told.submissions} submissions, one job each, in {told.attempts} attempts: {told.fates}"
-    )
+    print(f"seed {seed}: {told.submissions} submissions, one job each, in {told.attempts} attempts: {told.fates}")
     with tempfile.TemporaryDirectory() as folder:
-        cuts = campaign(
-            Path(folder), ANSWER_BYTES, lambda key, attempt: PASS if attempt else cut(int(key[-6:]))
-        )
+        cuts = campaign(Path(folder), ANSWER_BYTES, lambda key, attempt: PASS if attempt else cut(int(key[-6:])))
     print(f"cut at every byte: {cuts.submissions} submissions, one job each, in {cuts.attempts} attempts")

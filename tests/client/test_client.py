@@ -11,8 +11,8 @@ import pytest
 from msgspec import Raw
 
 import onejob
-from onejob.client.calls import derived_key
 from onejob.client.flow import RetryPolicy
+from onejob.client.requests import derived_key
 from onejob.core.key import IdempotencyKey
 from tests.client.proxy import DROP, ECHO, LOSE, PASS, Fate, proxied
 from tests.edges.command_line import Scripted, problem, said
@@ -262,7 +262,7 @@ def test_an_input_that_json_would_bend_is_refused_before_anything_is_sent(client
 def test_without_httpx_only_the_clients_are_missed_and_the_extra_is_named() -> None:
     program = (
         "import sys; sys.modules['httpx'] = None\n"
-        "import onejob, onejob.cli.calls\n"
+        "import onejob, onejob.cli.backend\n"
         "onejob.RetryPolicy()\n"
         "try:\n    onejob.Client\n"
         "except ModuleNotFoundError as error:\n    print(error)\n"

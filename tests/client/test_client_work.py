@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import onejob
-from onejob.client import wire
+from onejob.client import models
 from onejob.client.flow import RetryPolicy
 from tests.client.proxy import LOSE, PASS, proxied
 from tests.edges.process import Process
@@ -57,7 +57,7 @@ def test_a_submission_uses_the_slot_that_was_reserved_for_it(client: onejob.Clie
 def test_limits_are_set_as_the_ledger_has_them_and_told_in_units(client: onejob.Client) -> None:
     cost = onejob.CostLimit.of("12.5", "month", "warn")
     told = client.set_quota(7, onejob.Limits(max_concurrent=3, cost_limit=cost))
-    assert told.limits == wire.LimitsModel(3, cost_limit=wire.CostLimitModel(12.5, "month", "warn"))
+    assert told.limits == models.LimitsModel(3, cost_limit=models.CostLimitModel(12.5, "month", "warn"))
     assert client.set_quota(7, told.limits) == client.quota(7) == told
     both = client.set_tenant_quota(onejob.TenantLimits(ceiling=onejob.Limits(max_concurrent=2)))
     assert client.tenant_quota() == both

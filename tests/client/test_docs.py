@@ -15,7 +15,5 @@ def test_the_programs_of_the_page_run_again_and_again(server: Process, tmp_path:
     assert len(programs) == 3
     for program in [*programs, *programs]:
         here = program.replace("http://127.0.0.1:8001", server.address)
-        ran = subprocess.run(
-            [sys.executable, "-c", here], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+        ran = subprocess.run([sys.executable, "-c", here], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr

@@ -6,20 +6,25 @@ import pytest
 from msgspec import json
 
 import onejob
-from onejob.client.calls import Call
-from onejob.client.flow import CallOutcome, RetryPolicy, Send, Sleep, StepResult, send_with_retries
-from onejob.client.judged import (
+from onejob.client.errors import decode_or_raise
+from onejob.client.flow import (
     DEFINITIVE_CODES,
     NEXT_ACTIONS,
+    CallOutcome,
     NextAction,
     NoResponse,
+    RetryPolicy,
+    Send,
     ServerResponse,
+    Sleep,
+    StepResult,
     classify,
     retry_after,
+    send_with_retries,
 )
-from onejob.client.refusals import decode_or_raise
-from onejob.client.wire import SubmitResponseModel
-from onejob.core.receipt import Reason
+from onejob.client.models import SubmitResponseModel
+from onejob.client.requests import Call
+from onejob.core.replies import Reason
 from onejob.http.problems import TITLES
 
 CUT, UNSENT = NoResponse("cut", sent=True), NoResponse("refused", sent=False)
@@ -99,10 +104,7 @@ def test_pauses_are_spread_over_their_whole_length_and_capped() -> None:
         (told("CONFLICT", 409, retry_after="1"), NextAction.FIX),
         (told("A_NEWER_ONE", 418), NextAction.GIVE_UP),
         (told("A_NEWER_ONE", 418, retryable=True), NextAction.RETRY),
-        *(
-            (ServerResponse(status, {}, b"<html>"), NextAction.RETRY)
-            for status in (408, 425, 500, 502, 503, 504)
-        ),
+        *((ServerResponse(status, {}, b"<html>"), NextAction.RETRY) for status in (408, 425, 500, 502, 503, 504)),
         (ServerResponse(429, {}, b""), NextAction.WAIT),
         (ServerResponse(409, {"retry-after": "1"}, b""), NextAction.WAIT),
         *(

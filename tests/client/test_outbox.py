@@ -17,10 +17,10 @@ import httpx
 import pytest
 
 import onejob
-from onejob.client.calls import submit_call
 from onejob.client.flow import RetryPolicy
+from onejob.client.operations import ClientSubmission
 from onejob.client.outbox import LEASE_MS, Outbox
-from onejob.client.said import ClientSubmission
+from onejob.client.requests import submit_call
 from onejob.clock import FakeClock
 from tests.client.proxy import LOSE, PASS, Fate, proxied
 from tests.edges.command_line import Scripted, problem
@@ -117,9 +117,7 @@ def test_a_server_that_is_away_leaves_the_intent_in_the_outbox(path: Path) -> No
         (problem(503, "SERVICE_UNAVAILABLE", "Retry-After: 9", retryable=True), 1),
     ],
 )
-def test_only_a_definite_answer_ends_an_intent(
-    path: Path, answer: bytes, left: int, quick: RetryPolicy
-) -> None:
+def test_only_a_definite_answer_ends_an_intent(path: Path, answer: bytes, left: int, quick: RetryPolicy) -> None:
     with closing(Scripted(answer)) as server, onejob.Client(server.url, retry=quick, outbox=path) as client:
         with pytest.raises(onejob.OnejobError):
             client.submit("t", 1, idempotency_key="k")
@@ -193,8 +191,8 @@ def test_what_one_process_holds_another_leaves_alone_until_the_lease_ends(path: 
 
 def test_what_a_dead_process_held_is_free_at_once(path: Path) -> None:
     program = (
-        "import os, sys; from onejob.client.outbox import Outbox; from onejob.client.calls import submit_call;"
-        "from onejob.client.said import ClientSubmission;"
+        "import os, sys; from onejob.client.outbox import Outbox; from onejob.client.requests import submit_call;"
+        "from onejob.client.operations import ClientSubmission;"
         f"outbox = Outbox(sys.argv[1], server={URL!r}); outbox.write(submit_call(ClientSubmission(type='t'), 'k'), 't');"
         "os._exit(9)"
     )
@@ -225,9 +223,7 @@ def test_several_who_begin_one_file_at_once_share_it(path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(begun, range(16)))) == 1
-    assert [
-        file.name for file in path.parent.iterdir() if "outbox.db." in file.name and "-" not in file.name
-    ] == []
+    assert [file.name for file in path.parent.iterdir() if "outbox.db." in file.name and "-" not in file.name] == []
 
 
 def test_resumed_by_many_at_once_each_intent_is_one_job(
@@ -235,9 +231,7 @@ def test_resumed_by_many_at_once_each_intent_is_one_job(
 ) -> None:
     with closing(Outbox(path, server=server.address)) as outbox:
         for n in range(20):
-            outbox.release(
-                outbox.write(submit_call(ClientSubmission(type=scope, input=n), f"{scope}-{n}"), scope)
-            )
+            outbox.release(outbox.write(submit_call(ClientSubmission(type=scope, input=n), f"{scope}-{n}"), scope))
 
     def resumed(_: int) -> int:
         with onejob.Client(server.address, retry=quick, outbox=path) as client:

@@ -66,9 +66,7 @@ def submit(client: onejob.Client, n: int) -> None:
     if n % 2:
         client.submit("victim", n, labels={"n": str(n)})
     else:
-        client.submit_next(
-            scope="victims", jobs=[onejob.Submission(type="victim", input=n, labels={"n": str(n)})]
-        )
+        client.submit_next(scope="victims", jobs=[onejob.Submission(type="victim", input=n, labels={"n": str(n)})])
 
 
 def died(url: str, path: str, first: int, points: KillPoints, told: int) -> None:
@@ -137,9 +135,7 @@ def main(url: str, path: str, how: str, seed: int) -> None:
                 assert resumed.error is None, resumed.error
             assert not client.outbox.pending()
             judge(client, begun, answered, told["w"])
-    print(
-        f"{deaths} deaths, {len(begun)} submissions begun, {len(answered)} answered, none lost, none doubled"
-    )
+    print(f"{deaths} deaths, {len(begun)} submissions begun, {len(answered)} answered, none lost, none doubled")
 
 
 if __name__ == "__main__":

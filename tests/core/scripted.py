@@ -4,11 +4,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from onejob.core.command import CommandData
+from onejob.core.command import CommandData, Facts, Footprint, Step
 from onejob.core.facts import U64, Fact, Policy, Stream
 from onejob.core.identity import policy_id, stream_id
-from onejob.core.receipt import Maintained
-from onejob.core.step import Facts, Footprint, Step
+from onejob.core.replies import Maintained
 from tests.core.world import HOUR, JOB2, NOW, RECORD_ID, SCOPE, TENANT, USER
 
 STREAM_ID, POLICY_ID = stream_id(TENANT, SCOPE, "c"), policy_id(TENANT, "limits")
@@ -56,6 +55,4 @@ def a_policy(**changes: Any) -> Policy:
     return replace(Policy(POLICY_ID, TENANT, "limits", b"{}", NOW - HOUR), **changes)
 
 
-EVERYTHING = Footprint(
-    TENANT, RECORD_ID, (JOB2,), STREAM_ID, policy=POLICY_ID, follow_jobs=True, follow_usage=True
-)
+EVERYTHING = Footprint(TENANT, RECORD_ID, (JOB2,), STREAM_ID, policy=POLICY_ID, follow_jobs=True, follow_usage=True)

@@ -4,15 +4,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from onejob.core.command import Command
+from onejob.core.credentials import DropPolicy, LookUpPolicy, SetPolicy
 from onejob.core.facts import U64, Job, Policy, Record
 from onejob.core.identity import policy_id
 from onejob.core.lookup import DryRun
-from onejob.core.policy import DropPolicy, LookUpPolicy, SetPolicy
-from onejob.core.receipt import KeyHeld
-from onejob.core.reservation import Verdict
+from onejob.core.maintenance import CountHits
+from onejob.core.replies import KeyHeld
+from onejob.core.reserve import Verdict
 from onejob.core.states import IdempotencyStatus, JobState
-from onejob.core.step import Command
-from onejob.core.upkeep import CountHits
 from tests.core.world import (
     BOB,
     JOB,

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from onejob.core.actor import Actor, ActorKind
-from onejob.core.invalid import Invalid
+from onejob.core.errors import Invalid
+from onejob.core.identity import Actor, ActorKind
 
 
 def test_an_actor_is_read_as_it_is_written() -> None:

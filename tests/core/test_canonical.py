@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from onejob.core.errors import Invalid
 from onejob.core.fingerprint import DEPTH_MAX, DIGITS_MAX, INPUT_BYTES_MAX, canonical_json
-from onejob.core.invalid import Invalid
 
 # RFC 8785, appendix B: the bits of a double, and how it is printed.
 RFC_NUMBERS = {

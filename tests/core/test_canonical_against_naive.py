@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from onejob.core.errors import Invalid
 from onejob.core.fingerprint import canonical_json
-from onejob.core.invalid import Invalid
 
 # Few names, many spellings, odd spacing.
 NAMES = ["", "a", "b", ":", '":', '"', "\\", "é", "\ue000", "\uffff", "😀", "a\n", "0", "ab"]
@@ -21,9 +21,7 @@ numbers = st.one_of(
     st.integers(-(2**70), 2**70).map(str),
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.floats(allow_nan=False, allow_infinity=False).map(lambda number: f"{number:.3E}"),
-    st.sampled_from(
-        ["-0", "1.0", "1e0", "1e20", "1e21", "123456789012345680000", "9007199254740993.0", "1e400"]
-    ),
+    st.sampled_from(["-0", "1.0", "1e0", "1e20", "1e21", "123456789012345680000", "9007199254740993.0", "1e400"]),
 )
 
 
@@ -103,9 +101,7 @@ def naive(text: bytes) -> bytes:
     def members(pairs: list[tuple[str, str]]) -> str:
         if len(dict(pairs)) < len(pairs):
             raise ValueError("duplicate")
-        pairs = sorted(
-            pairs, key=lambda pair: list(struct.unpack(f">{len(utf16(pair[0])) // 2}H", utf16(pair[0])))
-        )
+        pairs = sorted(pairs, key=lambda pair: list(struct.unpack(f">{len(utf16(pair[0])) // 2}H", utf16(pair[0]))))
         return "{" + ",".join(quoted(name) + ":" + written(value) for name, value in pairs) + "}"
 
     class Done(str):
@@ -140,9 +136,7 @@ def utf16(text: str) -> bytes:
 def quoted(text: str) -> str:
     text.encode()
     short = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
-    return (
-        '"' + "".join(short.get(char, f"\\u{ord(char):04x}" if char < " " else char) for char in text) + '"'
-    )
+    return '"' + "".join(short.get(char, f"\\u{ord(char):04x}" if char < " " else char) for char in text) + '"'
 
 
 def ecmascript(number: float) -> str:

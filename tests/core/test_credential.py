@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from onejob.core import credential
-from onejob.core.actor import FORBIDDEN_CHARACTERS
-from onejob.core.credential import (
+from onejob.core import credentials
+from onejob.core.credentials import (
     ApiKey,
     ParsedApiKey,
+    Role,
     api_key_policy_name,
     is_valid_secret,
     new_api_key,
@@ -19,9 +19,8 @@ from onejob.core.credential import (
     revoked_api_key,
     rotated_api_key,
 )
-from onejob.core.identity import TYPE_QUEUE_SCOPE
-from onejob.core.invalid import Invalid
-from onejob.core.roles import Role
+from onejob.core.errors import Invalid
+from onejob.core.identity import FORBIDDEN_CHARACTERS, TYPE_QUEUE_SCOPE
 
 NOW, HOUR = 1_000_000_000_000, 3_600_000
 OLD, NEW, NEWEST = "o" * 43, "n" * 43, "N" * 43
@@ -43,7 +42,7 @@ tenants = st.text(min_size=1, max_size=100).filter(
 @given(tenant=tenants, id=st.from_regex(r"[0-9a-f]{12}", fullmatch=True))
 def test_a_text_is_read_as_it_was_written(tenant: str, id: str) -> None:
     text = ParsedApiKey(tenant, id, NEW)
-    assert len(str(text)) <= credential.API_KEY_CHARS_MAX
+    assert len(str(text)) <= credentials.API_KEY_CHARS_MAX
     assert str(text).isascii()
     assert parse_api_key(str(text)) == text
 
@@ -87,8 +86,8 @@ def test_only_its_own_secret_opens_a_key_and_nothing_opens_none() -> None:
 
 
 def test_a_stored_key_has_nothing_of_its_secret() -> None:
-    assert OLD.encode() not in credential.encode_api_key(a_key())
-    assert credential.decode_api_key(credential.encode_api_key(a_key())) == a_key()
+    assert OLD.encode() not in credentials.encode_api_key(a_key())
+    assert credentials.decode_api_key(credentials.encode_api_key(a_key())) == a_key()
 
 
 def test_after_a_rotation_the_old_secret_opens_for_the_overlap_and_the_key_stays_who_it_is() -> None:
@@ -106,19 +105,15 @@ def test_a_rotation_without_overlap_shuts_the_old_secret_at_once() -> None:
     assert is_valid_secret(key, NEW, NOW)
     assert not is_valid_secret(key, OLD, NOW)
     assert not is_valid_secret(
-        rotated_api_key(
-            rotated_api_key(a_key(), NEW, overlap_ms=HOUR, now=NOW), NEWEST, overlap_ms=0, now=NOW
-        ),
+        rotated_api_key(rotated_api_key(a_key(), NEW, overlap_ms=HOUR, now=NOW), NEWEST, overlap_ms=0, now=NOW),
         OLD,
         NOW,
     )
 
 
 def test_a_key_has_two_secrets_at_most() -> None:
-    key = rotated_api_key(
-        rotated_api_key(a_key(), NEW, overlap_ms=HOUR, now=NOW), NEWEST, overlap_ms=HOUR, now=NOW
-    )
-    assert len(key.secrets) == credential.SECRETS_MAX
+    key = rotated_api_key(rotated_api_key(a_key(), NEW, overlap_ms=HOUR, now=NOW), NEWEST, overlap_ms=HOUR, now=NOW)
+    assert len(key.secrets) == credentials.SECRETS_MAX
     assert [is_valid_secret(key, secret, NOW) for secret in (OLD, NEW, NEWEST)] == [False, True, True]
 
 
@@ -131,7 +126,7 @@ def test_a_revoked_key_is_shut_for_good() -> None:
         rotated_api_key(key, NEWEST, overlap_ms=0, now=NOW)
 
 
-@pytest.mark.parametrize("overlap_ms", [-1, credential.ROTATION_OVERLAP_MS_MAX + 1])
+@pytest.mark.parametrize("overlap_ms", [-1, credentials.ROTATION_OVERLAP_MS_MAX + 1])
 def test_an_overlap_is_bounded(overlap_ms: int) -> None:
     with pytest.raises(Invalid, match="90 days"):
         rotated_api_key(a_key(), NEW, overlap_ms=overlap_ms, now=NOW)
@@ -150,4 +145,4 @@ def test_a_key_that_cannot_be_meant_is_not_made(changes: dict[str, Any]) -> None
 def test_the_id_of_a_key_has_one_form(id: str) -> None:
     with pytest.raises(Invalid, match="12 hex"):
         api_key_policy_name(id)
-    assert credential.is_api_key_policy(api_key_policy_name(ID))
+    assert credentials.is_api_key_policy(api_key_policy_name(ID))

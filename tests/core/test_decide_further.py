@@ -7,18 +7,25 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from onejob.core.command import CommandData
+from onejob.core.command import Command, CommandData
+from onejob.core.credentials import DropPolicy, LookUpPolicy, PolicyCommand, SetPolicy
 from onejob.core.facts import FORMAT, KINDS, U64, Fact, Kind, Policy, Record, Reservation, Stream
-from onejob.core.foreign import StoreKey
-from onejob.core.ids import format_job_id
+from onejob.core.identity import format_job_id
 from onejob.core.limits import CostLimit, Limits, Period, TenantLimits, encode_limits
-from onejob.core.policy import DropPolicy, LookUpPolicy, PolicyCommand, SetPolicy
-from onejob.core.receipt import AnyReply, Defect, Maintained, Refused
-from onejob.core.recount import Backfill, Reconcile
+from onejob.core.replies import AnyReply, Defect, Maintained, Refused
 from onejob.core.sequence import Evict, LookUpStream, SubmitSequence
-from onejob.core.slots import ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
+from onejob.core.slots import (
+    Backfill,
+    ConsumeSlot,
+    LookUpUsage,
+    Reconcile,
+    ReleaseSlot,
+    RenewSlot,
+    ReserveSlot,
+    SetLimits,
+)
 from onejob.core.states import JobState, SlotState
-from onejob.core.step import Command
+from onejob.core.submit import StoreKey
 from tests.core.shapes import (
     ABSENT,
     ENDED_JOBS,
@@ -58,9 +65,7 @@ ROOMS = (
 
 
 def slot(state: SlotState = SlotState.ACTIVE, until: int = NOW + SECOND, job: bytes = b"") -> dict[str, Any]:
-    return {
-        "reservations": {SLOT: Reservation(NOW - SECOND, until, state, 0, format_job_id(job) if job else "")}
-    }
+    return {"reservations": {SLOT: Reservation(NOW - SECOND, until, state, 0, format_job_id(job) if job else "")}}
 
 
 def own(**limits: Any) -> dict[str, Any]:
@@ -334,9 +339,7 @@ def numbered_world(numbered: str, stream: str) -> World:
 
 
 def a_stream(**changes: Any) -> Stream:
-    plain = Stream(
-        STREAM_ID, TENANT, FIVE.scope, CLIENT, U64(4), NOW - HOUR, FIVE.owner, NOW - HOUR, NOW + HOUR
-    )
+    plain = Stream(STREAM_ID, TENANT, FIVE.scope, CLIENT, U64(4), NOW - HOUR, FIVE.owner, NOW - HOUR, NOW + HOUR)
     return replace(plain, **changes)
 
 

@@ -6,15 +6,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from onejob.core.command import Command, Step
+from onejob.core.credentials import DropPolicy, LookUpPolicy, SetPolicy
 from onejob.core.facts import FORMAT, KINDS, Job, Kind, is_live
 from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
-from onejob.core.policy import DropPolicy, LookUpPolicy, SetPolicy
-from onejob.core.receipt import AnyReply, Cancelled, Defect, DryRunReply, Maintained, Refused
-from onejob.core.reservation import Renew, Reserve, Settle, TakeOver
+from onejob.core.maintenance import CountHits, Expire, Forget, Maintain, Purge
+from onejob.core.replies import AnyReply, Cancelled, Defect, DryRunReply, Maintained, Refused
+from onejob.core.reserve import Renew, Reserve, Settle, TakeOver
 from onejob.core.states import IdempotencyStatus
-from onejob.core.step import Command, Step
-from onejob.core.submission import Submit
-from onejob.core.upkeep import CountHits, Expire, Forget, Maintain, Purge
+from onejob.core.submit import Submit
 from onejob.core.work import Cancel
 from tests.core.shapes import (
     ABSENT,

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onejob.core.errors import Invalid
 from onejob.core.fingerprint import (
     DEPTH_MAX,
     DIGITS_MAX,
@@ -28,7 +29,6 @@ from onejob.core.fingerprint import (
     encode_input,
     fingerprint,
 )
-from onejob.core.invalid import Invalid
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -84,10 +84,7 @@ def test_bytes_are_a_value_and_not_json_text() -> None:
 
 
 def test_a_set_is_encoded_in_one_order_in_every_process() -> None:
-    assert (
-        encode_input({"tags": {"c", "a", "b"}, "n": frozenset({3, 1, 2})})
-        == b'{"n":[1,2,3],"tags":["a","b","c"]}'
-    )
+    assert encode_input({"tags": {"c", "a", "b"}, "n": frozenset({3, 1, 2})}) == b'{"n":[1,2,3],"tags":["a","b","c"]}'
     script = "from onejob.core.fingerprint import encode_input as e; print(e({str(n) for n in range(50)}))"
     printed = {
         subprocess.run(
@@ -162,9 +159,7 @@ def test_a_fingerprint_is_a_version_and_the_digest_of_type_and_input() -> None:
 
 
 def test_type_and_input_both_count() -> None:
-    assert (
-        len({fingerprint(type, text) for type in ["a", "b"] for text in [b"1", b"2", b'"1"', b"null"]}) == 8
-    )
+    assert len({fingerprint(type, text) for type in ["a", "b"] for text in [b"1", b"2", b'"1"', b"null"]}) == 8
 
 
 def test_fingerprints_are_the_same_in_every_release() -> None:

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from onejob.core.command import Command, Facts, Footprint, Trim
 from onejob.core.facts import FORMAT, U64, Attachment, AttachmentKind, Fact, Job, Kind, Stream
-from onejob.core.receipt import (
+from onejob.core.maintenance import Purge
+from onejob.core.replies import (
     AnyReply,
     Cancelled,
     Created,
@@ -20,8 +22,6 @@ from onejob.core.receipt import (
     Refused,
     Replayed,
 )
-from onejob.core.step import Command, Facts, Footprint, Trim
-from onejob.core.upkeep import Purge
 from tests.core.scripted import EVERYTHING, POLICY_ID, STREAM_ID, Scripted, Seen, a_policy, a_stream, scripted
 from tests.core.world import (
     BOB,

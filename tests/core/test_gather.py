@@ -1,13 +1,10 @@
 """Rules of gathering: what a batch loads, in which order, and what following adds."""
 
+from onejob.core.batch import LoadRequest, empty_working_set, load_facts_sync
+from onejob.core.command import JOBS_MAX, Facts, Footprint
 from onejob.core.facts import Kind, Usage
-from onejob.core.fold import LoadRequest, empty_working_set, load_facts_sync
 from onejob.core.identity import usage_id
-from onejob.core.receipt import (
-    Defect,
-    Maintained,
-)
-from onejob.core.step import JOBS_MAX, Facts, Footprint
+from onejob.core.replies import Defect, Maintained
 from tests.core.scripted import EVERYTHING, POLICY_ID, STREAM_ID, Seen, a_policy, a_stream, scripted
 from tests.core.world import (
     JOB,

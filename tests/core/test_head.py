@@ -6,20 +6,18 @@ import msgspec
 import pytest
 from msgspec.structs import astuple, replace
 
-from onejob.core.actor import ACTOR_NAME_CHARS_MAX as ACTOR_CHARS_MAX
-from onejob.core.actor import Actor
-from onejob.core.attempts import HOLDER_BYTES_MAX
-from onejob.core.ending import end_job
+from onejob.core.command import Facts
+from onejob.core.errors import Invalid
 from onejob.core.facts import JOB_ROW_BYTES_MAX, Job
-from onejob.core.identity import CALLER_TEXT_BYTES_MAX, NAME_CHARS_MAX, check_caller_text_size
-from onejob.core.invalid import Invalid
+from onejob.core.identity import ACTOR_NAME_CHARS_MAX as ACTOR_CHARS_MAX
+from onejob.core.identity import CALLER_TEXT_BYTES_MAX, NAME_CHARS_MAX, Actor, check_caller_text_size
 from onejob.core.key import KEY_CHARS_MAX
-from onejob.core.receipt import Extended, Reason, Refused
+from onejob.core.replies import Extended, Reason, Refused
 from onejob.core.states import JobState, Move
-from onejob.core.step import Facts
-from onejob.core.submission import Submit
-from onejob.core.work import PROGRESS_BYTES_MAX, Extend, progress_bytes_max
-from onejob.intake import LABELS_BYTES_MAX, Caller, Submission, build_submit
+from onejob.core.submit import Submit
+from onejob.core.work import PROGRESS_BYTES_MAX, Extend, end_job, progress_bytes_max
+from onejob.ledger.parse import LABELS_BYTES_MAX, Caller, Submission, build_submit
+from onejob.ledger.work import HOLDER_BYTES_MAX
 
 LATE = 253_402_300_799_999  # the last millisecond that can be shown
 JOB_ID = b"0123456789abcdef"
@@ -113,9 +111,7 @@ def test_progress_takes_no_more_than_the_head_has_left(names: int, labels: int, 
     assert 0 < progress_bytes_max(running) <= room
 
     def told(size: int) -> object:
-        extend = Extend(
-            tenant=job.tenant, job_id=job.id, token=1, holder=b"h", progress=f'"{"p" * (size - 2)}"'
-        )
+        extend = Extend(tenant=job.tenant, job_id=job.id, token=1, holder=b"h", progress=f'"{"p" * (size - 2)}"')
         return extend.decide(Facts(jobs={job.id: running}), 5).reply
 
     assert isinstance(told(progress_bytes_max(running)), Extended)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onejob.core.errors import Invalid
 from onejob.core.identity import (
     GLOBAL_SCOPE,
     NAME_CHARS_MAX,
@@ -18,7 +19,6 @@ from onejob.core.identity import (
     tenant_prefix,
     usage_id,
 )
-from onejob.core.invalid import Invalid
 
 # Whatever could be taken for a frame: separators, the bytes of the frames, parts that continue each other.
 PARTS = st.lists(
@@ -100,17 +100,13 @@ def test_ordered_keys_give_ordered_identities(keys: list[str]) -> None:
 def test_the_scope_is_the_type_unless_said_and_both_are_one_namespace() -> None:
     assert resolve_scope("charge", None) == "charge"
     assert resolve_scope("refund", "charge") == "charge"
-    assert record_id("t", resolve_scope("charge", None), "k") == record_id(
-        "t", resolve_scope("x", "charge"), "k"
-    )
+    assert record_id("t", resolve_scope("charge", None), "k") == record_id("t", resolve_scope("x", "charge"), "k")
 
 
 def test_the_global_scope_is_shared_by_all_types_and_a_type_of_its_name_is_kept_apart() -> None:
     assert resolve_scope("charge", "queue") == resolve_scope("queue", "queue") == GLOBAL_SCOPE == "queue"
     assert resolve_scope("queue", None) == TYPE_QUEUE_SCOPE
-    assert record_id("t", resolve_scope("queue", None), "k") != record_id(
-        "t", resolve_scope("charge", "queue"), "k"
-    )
+    assert record_id("t", resolve_scope("queue", None), "k") != record_id("t", resolve_scope("charge", "queue"), "k")
 
 
 @pytest.mark.parametrize("what", ["tenant", "user", "type", "scope"])

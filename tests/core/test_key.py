@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.core.invalid import Invalid
+from onejob.core.errors import Invalid
 from onejob.core.key import KEY_CHARS_MAX, SEQUENCE_MAX, IdempotencyKey, checked_key
 
 UUID = "0190163d-8694-739b-aea5-966c26f8ad91"

@@ -4,16 +4,15 @@ from typing import Any
 
 import pytest
 
+from onejob.core.callback import callback_job_id, checked_callback_url
+from onejob.core.errors import Invalid
 from onejob.core.facts import Kind
-from onejob.core.finish import Finish, FinishOutcome, Resolution, Resolve
 from onejob.core.identity import CALLBACK_TYPE
-from onejob.core.invalid import Invalid
-from onejob.core.notice import callback_job_id, checked_callback_url
-from onejob.core.receipt import Created, Refused
+from onejob.core.maintenance import Maintain
+from onejob.core.replies import Created, Refused
 from onejob.core.states import Delivery, JobState
-from onejob.core.submission import Submit
-from onejob.core.upkeep import Maintain
-from onejob.core.work import Cancel, Claim
+from onejob.core.submit import Submit
+from onejob.core.work import Cancel, Claim, Finish, FinishOutcome, Resolution, Resolve
 from tests.core.world import World
 
 TENANT, JOB = "acme", b"0123456789abcdef"

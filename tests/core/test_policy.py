@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from onejob.core.command import Command
+from onejob.core.credentials import ABSENT, POLICY_BODY_BYTES_MAX, DropPolicy, LookUpPolicy, SetPolicy
+from onejob.core.errors import Invalid
 from onejob.core.facts import FORMAT, Kind, Policy
 from onejob.core.identity import policy_id
-from onejob.core.invalid import Invalid
-from onejob.core.policy import ABSENT, POLICY_BODY_BYTES_MAX, DropPolicy, LookUpPolicy, SetPolicy
-from onejob.core.receipt import AnyReply, Defect, Maintained, Missing, PolicyFound, Reason, Refused
-from onejob.core.step import Command
+from onejob.core.replies import AnyReply, Defect, Maintained, Missing, PolicyFound, Reason, Refused
 from tests.core.world import NOW, SECOND, TENANT, World, the
 
 NAME = "limits"

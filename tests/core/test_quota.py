@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from onejob.core import money
+from onejob.core import limits as money
+from onejob.core.errors import Invalid
 from onejob.core.facts import Job, Kind, NewerFormat, Policy, Usage
 from onejob.core.identity import policy_id, record_id
-from onejob.core.invalid import Invalid
 from onejob.core.limits import (
     QUOTA_POLICY_NAME,
     CostAction,
@@ -18,11 +18,11 @@ from onejob.core.limits import (
     effective_limits,
     encode_limits,
 )
-from onejob.core.receipt import Created, KeyHeld, KeySettled, LimitName, Reason, Refused, Replayed
-from onejob.core.reservation import Verdict
+from onejob.core.quota import current_counts
+from onejob.core.replies import Created, KeyHeld, KeySettled, LimitName, Reason, Refused, Replayed
+from onejob.core.reserve import Verdict
 from onejob.core.states import JobState
-from onejob.core.submission import Submit
-from onejob.core.tally import current_counts
+from onejob.core.submit import Submit
 from tests.core.world import (
     ANN,
     BOB,
@@ -54,9 +54,7 @@ def limited(**limits: Any) -> Usage:
 
 
 def tenant(default: Limits = Limits(), ceiling: Limits = Limits()) -> Policy:  # noqa: B008 - frozen
-    return Policy(
-        POLICY_ID, TENANT, QUOTA_POLICY_NAME, encode_limits(TenantLimits(default, ceiling)), NOW - DAY
-    )
+    return Policy(POLICY_ID, TENANT, QUOTA_POLICY_NAME, encode_limits(TenantLimits(default, ceiling)), NOW - DAY)
 
 
 def nth(n: int, **changes: Any) -> Submit:
@@ -138,12 +136,11 @@ def test_a_tenants_default_holds_for_users_without_limits_and_its_ceiling_caps_a
 def test_of_two_cost_limits_each_holds_for_its_own_period() -> None:
     day, month = CostLimit(10, Period.DAY), CostLimit(100, Period.MONTH, CostAction.WARN)
     own = encode_limits(Limits(cost_limit=day))
-    assert effective_limits(
-        own, encode_limits(TenantLimits(ceiling=Limits(cost_limit=month)))
-    ).cost_limits == (day, month)
-    assert effective_limits(
-        own, encode_limits(TenantLimits(default=Limits(cost_limit=month)))
-    ).cost_limits == (day,)
+    assert effective_limits(own, encode_limits(TenantLimits(ceiling=Limits(cost_limit=month)))).cost_limits == (
+        day,
+        month,
+    )
+    assert effective_limits(own, encode_limits(TenantLimits(default=Limits(cost_limit=month)))).cost_limits == (day,)
 
 
 @pytest.mark.parametrize("limit", [-1, 1.5, True, "5", 10**10])
@@ -238,9 +235,7 @@ def test_money_is_read_by_its_text(amount: Any, micro: int) -> None:
     assert money.to_micros("cost", amount) == micro
 
 
-@pytest.mark.parametrize(
-    "amount", [-1, 0.0000001, -1e-9, -5e-324, "x", "NaN", float("inf"), True, None, 10**10]
-)
+@pytest.mark.parametrize("amount", [-1, 0.0000001, -1e-9, -5e-324, "x", "NaN", float("inf"), True, None, 10**10])
 def test_money_that_is_no_amount_is_refused(amount: Any) -> None:
     with pytest.raises(Invalid):
         money.to_micros("cost", amount)

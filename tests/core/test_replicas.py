@@ -10,16 +10,15 @@ import pytest
 from msgspec import msgpack
 
 from onejob.clock import FakeClock
+from onejob.core.command import Command
 from onejob.core.facts import U64, Kind
 from onejob.core.identity import encode_reservation_id, policy_id, record_id, stream_id, usage_id
 from onejob.core.limits import QUOTA_POLICY_NAME, Limits, encode_limits
-from onejob.core.receipt import AnyReply, Created, Defect, Refused, SequenceCommitted
-from onejob.core.recount import Backfill, Reconcile
+from onejob.core.maintenance import CountHits, Expire, Forget, Maintain, Purge
+from onejob.core.replies import AnyReply, Created, Defect, Refused, SequenceCommitted
 from onejob.core.sequence import Evict, SequenceItem, SubmitSequence
-from onejob.core.slots import ConsumeSlot, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
-from onejob.core.step import Command
-from onejob.core.submission import Submit
-from onejob.core.upkeep import CountHits, Expire, Forget, Maintain, Purge
+from onejob.core.slots import Backfill, ConsumeSlot, Reconcile, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
+from onejob.core.submit import Submit
 from onejob.core.work import Cancel
 from onejob.engines.memory import MemoryEngine
 
@@ -63,13 +62,7 @@ class Script:
         return sorted(self.chance.sample(range(1, length), self.chance.randrange(length)))
 
     def _command(self) -> Command[Any]:
-        kinds = (
-            [self._sequence] * 8
-            + [self._plain] * 3
-            + [self._cancel] * 3
-            + [self._upkeep] * 6
-            + [self._slot] * 3
-        )
+        kinds = [self._sequence] * 8 + [self._plain] * 3 + [self._cancel] * 3 + [self._upkeep] * 6 + [self._slot] * 3
         tenant = self._pick(TENANTS)
         return self._pick(kinds)(tenant, self._pick(USERS))
 

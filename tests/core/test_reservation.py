@@ -5,20 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from onejob.core.command import Command, Footprint
 from onejob.core.facts import AttachmentKind
-from onejob.core.receipt import (
-    Conflict,
-    InProgress,
-    KeyHeld,
-    KeySettled,
-    Missing,
-    Reason,
-    Refused,
-    Replayed,
-)
-from onejob.core.reservation import Verdict
+from onejob.core.replies import Conflict, InProgress, KeyHeld, KeySettled, Missing, Reason, Refused, Replayed
+from onejob.core.reserve import Verdict
 from onejob.core.states import IdempotencyStatus, JobState
-from onejob.core.step import Command, Footprint
 from tests.core.world import (
     ANN,
     BOB,
@@ -209,9 +200,7 @@ def test_a_recreated_record_with_an_equal_token_is_no_fence_passed() -> None:
     assert the(world.do(settle(fresh, Verdict.COMMIT), end), KeySettled).job == world.job(JOB2)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"job_id": JOB2}, {"token": 2}, {"token": 0}, {"holder": EVE}, {"holder": b""}]
-)
+@pytest.mark.parametrize("wrong", [{"job_id": JOB2}, {"token": 2}, {"token": 0}, {"holder": EVE}, {"holder": b""}])
 def test_job_id_token_and_holder_must_all_be_right(wrong: dict[str, object]) -> None:
     world, held = reserved()
     other = replace(held, **wrong)

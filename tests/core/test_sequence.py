@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from onejob.core.errors import Invalid
 from onejob.core.facts import U64, Kind, Stream
 from onejob.core.identity import record_id, stream_id
-from onejob.core.invalid import Invalid
-from onejob.core.receipt import (
+from onejob.core.replies import (
     Maintained,
     Missing,
     Reason,
@@ -37,9 +37,7 @@ STREAM_ID = stream_id(TENANT, SCOPE, CLIENT)
 
 def send(sequence: int, *, key: str = "", copy: int = 0, jobs: int = 1, **changes: Any) -> SubmitSequence:
     key = key or f"key-{sequence}"
-    items = tuple(
-        SequenceItem(f"{sequence:06}-{copy:03}-{n:05}".encode(), "write", b"{}") for n in range(jobs)
-    )
+    items = tuple(SequenceItem(f"{sequence:06}-{copy:03}-{n:05}".encode(), "write", b"{}") for n in range(jobs))
     plain = SubmitSequence(
         tenant=TENANT,
         stream_id=STREAM_ID,

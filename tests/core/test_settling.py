@@ -4,21 +4,11 @@ from typing import Any
 
 import pytest
 
-from onejob.core.ending import RETENTION_MS
-from onejob.core.receipt import (
-    Conflict,
-    Created,
-    InProgress,
-    KeyHeld,
-    KeySettled,
-    Reason,
-    Refused,
-    Rejected,
-    Replayed,
-)
-from onejob.core.reservation import Verdict
+from onejob.core.command import Command
+from onejob.core.replies import Conflict, Created, InProgress, KeyHeld, KeySettled, Reason, Refused, Rejected, Replayed
+from onejob.core.reserve import Verdict
 from onejob.core.states import IdempotencyStatus, JobState
-from onejob.core.step import Command
+from onejob.core.work import RETENTION_MS
 from tests.core.world import (
     BOB,
     DAY,

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from onejob.core import money
+from onejob.core import limits
 from onejob.core.facts import Job, Kind, Reservation, Usage
 from onejob.core.identity import encode_reservation_id, policy_id
 from onejob.core.limits import QUOTA_POLICY_NAME, Limits, encode_limits
-from onejob.core.receipt import (
+from onejob.core.quota import current_counts
+from onejob.core.replies import (
     Created,
     Maintained,
     Missing,
@@ -20,10 +21,17 @@ from onejob.core.receipt import (
     SlotSettled,
     UsageFound,
 )
-from onejob.core.recount import Backfill, Reconcile
-from onejob.core.slots import ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
+from onejob.core.slots import (
+    Backfill,
+    ConsumeSlot,
+    LookUpUsage,
+    Reconcile,
+    ReleaseSlot,
+    RenewSlot,
+    ReserveSlot,
+    SetLimits,
+)
 from onejob.core.states import IdempotencyStatus, JobState, SlotState
-from onejob.core.tally import current_counts
 from tests.core.test_quota import limited, nth, tenant
 from tests.core.world import (
     DAY,
@@ -69,9 +77,7 @@ def consume(slot: str = SLOT, job_id: bytes = b"") -> ConsumeSlot:
 
 
 def recount(world: World, live: int, cost_held: int = 0, **changes: Any) -> Reconcile:
-    return Reconcile(
-        **NAMED, expected_version=world.tally().version, live=live, cost_held=cost_held, **changes
-    )
+    return Reconcile(**NAMED, expected_version=world.tally().version, live=live, cost_held=cost_held, **changes)
 
 
 def used(world: World, at: int = NOW) -> int:
@@ -125,9 +131,7 @@ def test_a_released_slot_is_free_at_once_and_stays_so() -> None:
 def test_two_jobs_cannot_consume_one_reservation() -> None:
     world = World(limited(max_concurrent=1), a_job(), a_job(id=b"another-job-0001", key=""))
     world.do(reserve())
-    first, again, second = world.batch(
-        consume(job_id=JOB), consume(job_id=JOB), consume(job_id=b"another-job-0001")
-    )
+    first, again, second = world.batch(consume(job_id=JOB), consume(job_id=JOB), consume(job_id=b"another-job-0001"))
     assert (type(first), type(again), the(second, Refused).reason) == (
         SlotSettled, SlotSettled, Reason.SLOT_LOST,
     )  # fmt: skip
@@ -261,8 +265,6 @@ def test_settled_reservations_make_room_for_new_ones() -> None:
     assert the(World(a_tally(reservations=active)).do(reserve()), Refused).details["limit"] == "reservations"
 
 
-@pytest.mark.parametrize(
-    ("sum", "micro"), [(0.1 + 0.2, 300_000), (1.1 * 3, 3_300_000), (1e9 - 1e-6, 10**15 - 1)]
-)
+@pytest.mark.parametrize(("sum", "micro"), [(0.1 + 0.2, 300_000), (1.1 * 3, 3_300_000), (1e9 - 1e-6, 10**15 - 1)])
 def test_a_sum_of_floats_is_taken_without_its_noise(sum: float, micro: int) -> None:
-    assert money.to_micros("cost", sum) == micro
+    assert limits.to_micros("cost", sum) == micro

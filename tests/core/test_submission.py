@@ -2,10 +2,10 @@
 
 import pytest
 
-from onejob.core.arrival import TTL_MS_DEFAULT
+from onejob.core.command import Facts
 from onejob.core.facts import AttachmentKind, Kind
 from onejob.core.lookup import DryRun
-from onejob.core.receipt import (
+from onejob.core.replies import (
     Conflict,
     Created,
     DryRunReply,
@@ -19,7 +19,7 @@ from onejob.core.receipt import (
     Replayed,
 )
 from onejob.core.states import IdempotencyStatus, JobState
-from onejob.core.step import Facts
+from onejob.core.submit import TTL_MS_DEFAULT
 from tests.core.world import (
     ACTOR,
     ANN,
@@ -239,9 +239,7 @@ def test_a_probe_foresees_the_answer_and_changes_nothing() -> None:
         assert isinstance(foreseen.reply, kind)
         assert not world.changes
     world.do(submit())
-    foreseen = the(
-        world.do(DryRun(tenant=TENANT, command=submit(JOB2, fingerprint=OTHER_PRINT))), DryRunReply
-    )
+    foreseen = the(world.do(DryRun(tenant=TENANT, command=submit(JOB2, fingerprint=OTHER_PRINT))), DryRunReply)
     assert isinstance(foreseen.reply, Conflict)
     assert foreseen.reply == submit(JOB2, fingerprint=OTHER_PRINT).decide(Facts(world.record()), NOW).reply
 

@@ -5,11 +5,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from onejob.core.facts import Kind
-from onejob.core.receipt import Created, KeyHeld, KeySettled, Reconciled, Refused, SlotHeld, SlotSettled
-from onejob.core.recount import Reconcile
-from onejob.core.reservation import Verdict
-from onejob.core.slots import ConsumeSlot, ReserveSlot, SetLimits
-from onejob.core.tally import current_counts
+from onejob.core.quota import current_counts
+from onejob.core.replies import Created, KeyHeld, KeySettled, Reconciled, Refused, SlotHeld, SlotSettled
+from onejob.core.reserve import Verdict
+from onejob.core.slots import ConsumeSlot, Reconcile, ReserveSlot, SetLimits
 from tests.core.test_quota import POLICY_ID, limited, nth
 from tests.core.world import (
     BOB,
@@ -35,9 +34,7 @@ SLOT, OTHER = "slot-one", "slot-two"
 
 
 def take(name: str = SLOT, **changes: Any) -> ReserveSlot:
-    return replace(
-        ReserveSlot(tenant=TENANT, usage_id=TALLY_ID, user=USER, reservation=name, ttl_ms=SECOND), **changes
-    )
+    return replace(ReserveSlot(tenant=TENANT, usage_id=TALLY_ID, user=USER, reservation=name, ttl_ms=SECOND), **changes)
 
 
 def recount(world: World, at: int) -> Reconciled:

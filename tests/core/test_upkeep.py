@@ -3,10 +3,9 @@
 import pytest
 from msgspec import json
 
-from onejob.core.ending import RETENTION_MS
 from onejob.core.facts import AttachmentKind
-from onejob.core.history import FIRST_EVENTS_MAX, LAST_EVENTS_MAX, Event, first_event
-from onejob.core.receipt import (
+from onejob.core.maintenance import CountHits, Purge
+from onejob.core.replies import (
     Cancelled,
     Created,
     Forgotten,
@@ -19,9 +18,9 @@ from onejob.core.receipt import (
     Refused,
     Replayed,
 )
-from onejob.core.reservation import Verdict
+from onejob.core.reserve import Verdict
 from onejob.core.states import Delivery, IdempotencyStatus, JobState
-from onejob.core.upkeep import CountHits, Purge
+from onejob.core.work import FIRST_EVENTS_MAX, LAST_EVENTS_MAX, RETENTION_MS, Event, first_event
 from tests.core.world import (
     BOB,
     DAY,

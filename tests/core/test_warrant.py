@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
+from onejob.core.batch import decide_batch, load_facts_sync
+from onejob.core.command import Footprint, Precondition
 from onejob.core.facts import Kind
-from onejob.core.fold import decide_batch, load_facts_sync
 from onejob.core.lookup import DryRun
-from onejob.core.receipt import Created, DryRunReply, Reason, Refused
-from onejob.core.step import Footprint, Precondition
+from onejob.core.replies import Created, DryRunReply, Reason, Refused
 from tests.core.scripted import POLICY_ID, a_policy, scripted
 from tests.core.world import JOB, JOB2, NOW, TENANT, World, submit, the
 

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from onejob.core.facts import AttachmentKind, Job
-from onejob.core.finish import BACKOFF_MS_MAX, Finish, FinishOutcome, Resolution, Resolve, backoff_ms
 from onejob.core.limits import CostLimit, Period
-from onejob.core.receipt import (
+from onejob.core.replies import (
     AnyReply,
     Cancelled,
     Claimed,
@@ -22,7 +21,19 @@ from onejob.core.receipt import (
     Started,
 )
 from onejob.core.states import Delivery, JobState
-from onejob.core.work import LOG_LINES_MAX, Claim, Extend, Release, Start
+from onejob.core.work import (
+    BACKOFF_MS_MAX,
+    LOG_LINES_MAX,
+    Claim,
+    Extend,
+    Finish,
+    FinishOutcome,
+    Release,
+    Resolution,
+    Resolve,
+    Start,
+    backoff_ms,
+)
 from tests.core.test_quota import POLICY_ID, limited, nth
 from tests.core.world import (
     ACTOR,
@@ -74,9 +85,7 @@ def extend(token: int = 1, holder: bytes = ANN, **changes: Any) -> Extend:
     return Extend(**given | changes)
 
 
-def finish(
-    token: int = 1, holder: bytes = ANN, ends: FinishOutcome = FinishOutcome.SUCCESS, **changes: Any
-) -> Finish:
+def finish(token: int = 1, holder: bytes = ANN, ends: FinishOutcome = FinishOutcome.SUCCESS, **changes: Any) -> Finish:
     given: dict[str, Any] = {
         "tenant": TENANT,
         "job_id": JOB,
@@ -259,9 +268,7 @@ def test_a_failure_is_tried_again_later_while_attempts_are_left() -> None:
     assert last.state is JobState.FAILED
 
 
-@pytest.mark.parametrize(
-    "changes", [{"final": True}, {"delivery": Delivery.AT_MOST_ONCE}, {"attempts_max": 1}]
-)
+@pytest.mark.parametrize("changes", [{"final": True}, {"delivery": Delivery.AT_MOST_ONCE}, {"attempts_max": 1}])
 def test_a_final_failure_ends_the_job(changes: dict[str, Any]) -> None:
     final = changes.pop("final", False)
     given: dict[str, Any] = {"attempts_max": 5}

@@ -5,16 +5,16 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from onejob.core.batch import Changes, LoadRequest, WorkingSet, decide_batch, load_facts
+from onejob.core.command import Command, Footprint
 from onejob.core.facts import FORMAT, KINDS, Attachment, AttachmentKind, Fact, Job, Kind, Record, Usage
-from onejob.core.fold import Changes, LoadRequest, WorkingSet, decide_batch, load_facts
 from onejob.core.identity import record_id, usage_id
 from onejob.core.lookup import LookUpJob, LookUpKey
-from onejob.core.receipt import AnyReply, KeyHeld
-from onejob.core.reservation import Renew, Reserve, Settle, TakeOver, Verdict
+from onejob.core.maintenance import Expire, Forget, Maintain, Purge
+from onejob.core.replies import AnyReply, KeyHeld
+from onejob.core.reserve import Renew, Reserve, Settle, TakeOver, Verdict
 from onejob.core.states import IdempotencyStatus, JobState
-from onejob.core.step import Command, Footprint
-from onejob.core.submission import Submit
-from onejob.core.upkeep import Expire, Forget, Maintain, Purge
+from onejob.core.submit import Submit
 from onejob.core.work import Cancel
 
 TENANT, SCOPE, KEY, USER, ACTOR = "acme", "charge", "order-1", "ann", "user:ann"

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from onejob.core.ids import format_job_id
+from onejob.core.identity import format_job_id
 
 from .victim import BRIEF
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import onejob
 from onejob.clock import SystemClock
 from onejob.engines.sqlite import SqliteEngine
-from onejob.host import Runtime
 from onejob.ids import SystemIds
-from onejob.intake import Caller
+from onejob.ledger.parse import Caller
+from onejob.ledger.runtime import Runtime
 
 from .judge import told
 from .victim import Acks
@@ -78,9 +78,7 @@ async def main(path: str, acks_path: str, name: str, synchronous: str, *known: s
     lost = await asked_again(ledger, answers)
     print(f"held {len(answers) - lost} lost {lost}", flush=True)
     chance = random.Random(name)
-    callers = (
-        call(ledger, f"{name}.{n}", acks, random.Random(chance.getrandbits(64))) for n in range(CALLERS)
-    )
+    callers = (call(ledger, f"{name}.{n}", acks, random.Random(chance.getrandbits(64))) for n in range(CALLERS))
     await asyncio.gather(*callers)
 
 

@@ -53,9 +53,7 @@ def test_a_journal_cut_anywhere_keeps_every_answer_whose_frames_are_whole(tmp_pa
     chance = random.Random(seed)
     ends = [one.journal for one in answers.values()]
     # Around every commit, and anywhere.
-    cuts = {end + by for end in ends for by in (-1, 0, 1)} | {
-        chance.randrange(len(journal)) for _ in range(TEARS)
-    }
+    cuts = {end + by for end in ends for by in (-1, 0, 1)} | {chance.randrange(len(journal)) for _ in range(TEARS)}
     held = 0
     for cut in sorted(cut for cut in cuts if cut <= len(journal)):
         path = placed(tmp_path, data, journal[:cut])
@@ -101,9 +99,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_refused_with_the_next_act_and_right_again_once_restored(
-    damage: str, tmp_path: Path
-) -> None:
+def test_a_damaged_file_is_refused_with_the_next_act_and_right_again_once_restored(damage: str, tmp_path: Path) -> None:
     data, answers = closed_store()
     path = placed(tmp_path, DAMAGES[damage](data))
     verdict = asyncio.run(judged(path, answers))
@@ -156,9 +152,7 @@ def test_a_bit_flipped_in_the_file_never_makes_a_second_job(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("main", ["empty", "missing"])
-def test_a_journal_without_its_file_is_refused_and_right_again_once_the_file_is_back(
-    main: str, tmp_path: Path
-) -> None:
+def test_a_journal_without_its_file_is_refused_and_right_again_once_the_file_is_back(main: str, tmp_path: Path) -> None:
     data, journal, answers = left_store()
     path = placed(tmp_path, b"", journal)
     if main == "missing":

@@ -27,16 +27,12 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("call", "error"), FAULTS)
-def test_a_call_that_fails_once_is_made_good_in_the_same_process(
-    call: str, error: str, tmp_path: Path
-) -> None:
+def test_a_call_that_fails_once_is_made_good_in_the_same_process(call: str, error: str, tmp_path: Path) -> None:
     every_call(tmp_path, call, f"{call}:error={error}:when={{0}}", must_end=0)
 
 
 @pytest.mark.parametrize(("call", "error"), FAULTS)
-def test_a_disk_that_fails_for_a_while_is_used_again_by_the_same_process(
-    call: str, error: str, tmp_path: Path
-) -> None:
+def test_a_disk_that_fails_for_a_while_is_used_again_by_the_same_process(call: str, error: str, tmp_path: Path) -> None:
     every_call(tmp_path, call, f"{call}:error={error}:when={{0}}..{{1}}", must_end=0)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import onejob
-from onejob import readiness
+from onejob.ledger import runtime
 
 from . import judge, mount
 from .load import asked, asked_again, opened
@@ -77,7 +77,7 @@ async def test_a_store_restarted_on_a_full_disk_loses_no_answer(tmp_path: Path) 
 async def test_a_disk_turned_read_only_is_said_and_the_same_process_goes_on_once_it_is_not(
     reading: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readiness, "PROBE_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(runtime, "PROBE_INTERVAL_SECONDS", 0.0)
     mount.needed()
     with mount.mounted(tmp_path) as fs:
         path = fs.path / "j.db"

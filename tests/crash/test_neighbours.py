@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import onejob
-from onejob.core.ids import parse_job_id
+from onejob.core.identity import parse_job_id
 from onejob.engines.sqlite import schema
 
 from .load import asked, opened

@@ -55,12 +55,8 @@ def test_a_process_killed_while_it_opens_an_old_file_loses_no_answer(call: str, 
     print(f"{call}: {len(crashed)} crash points, {held} answers held")
 
 
-@pytest.mark.parametrize(
-    ("first", "call"), [(40, "pwrite64"), (111, "pwrite64"), (203, "pwrite64"), (20, "fdatasync")]
-)
-def test_a_process_killed_while_it_recovers_from_a_crash_loses_no_answer(
-    first: int, call: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("first", "call"), [(40, "pwrite64"), (111, "pwrite64"), (203, "pwrite64"), (20, "fdatasync")])
+def test_a_process_killed_while_it_recovers_from_a_crash_loses_no_answer(first: int, call: str, tmp_path: Path) -> None:
     tracing.needed()
     ruin = tmp_path / "ruin"
     ruin.mkdir()

@@ -24,9 +24,7 @@ GAVE_UP = 3
 # So small that commits of this life copy the journal into the file and begin it anew.
 CHECKPOINT_PAGES = 24
 _LEASE = timedelta(seconds=1)
-_CONFIG = onejob.IdempotencyConfig(
-    rejected_ttl_seconds=3600.0, wait_for_pending=False, pending_wait_timeout=0.0
-)
+_CONFIG = onejob.IdempotencyConfig(rejected_ttl_seconds=3600.0, wait_for_pending=False, pending_wait_timeout=0.0)
 
 
 class Acks:
@@ -130,9 +128,7 @@ class Life:
         asked = submission(key)
         receipt = await self.persist(
             key,
-            lambda: ledger.submit(
-                asked.type, asked.input, idempotency_key=key, idempotency_ttl=asked.idempotency_ttl
-            ),
+            lambda: ledger.submit(asked.type, asked.input, idempotency_key=key, idempotency_ttl=asked.idempotency_ttl),
         )
         self.acks.got(key, receipt.job_id)
         return receipt.job_id

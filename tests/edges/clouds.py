@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import onejob
 from onejob.core.identity import policy_id, usage_id
 from onejob.core.limits import QUOTA_POLICY_NAME, Limits, encode_limits
-from onejob.core.receipt import UsageFound
+from onejob.core.quota import UsageCounts, current_counts
+from onejob.core.replies import UsageFound
 from onejob.core.slots import LookUpUsage, SetLimits
-from onejob.core.tally import UsageCounts, current_counts
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.preparing import Preparation
+from onejob.http.endpoints.preparation import Preparation
 
 from .serving import Client, served
 
@@ -62,9 +62,7 @@ class Cloud:
         await limit(self.ledger, **limits)
 
     async def standing(self) -> UsageCounts:
-        reply = await self.ledger._execute(
-            LookUpUsage(tenant="default", usage_id=usage_id("default", "local"))
-        )
+        reply = await self.ledger._execute(LookUpUsage(tenant="default", usage_id=usage_id("default", "local")))
         assert isinstance(reply, UsageFound)
         assert reply.usage is not None
         return current_counts(reply.usage, reply.at)

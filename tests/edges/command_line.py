@@ -50,9 +50,7 @@ class Command:
 @contextmanager
 def service(folder: Path, *words: str) -> Iterator[str]:
     """A real server on folder/onejob.db; its URL."""
-    process = subprocess.Popen(
-        [*ONEJOB, "serve", "--port", "0", *words], cwd=folder, stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([*ONEJOB, "serve", "--port", "0", *words], cwd=folder, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())

@@ -56,9 +56,7 @@ class Crowd:
     @cached_property
     def _headers(self) -> dict[str, dict[str, str]]:
         names = {name: ["submitter", "operator", "admin"] for name in (*USERS, *self.numbers)}
-        return {
-            name: {"authorization": f"Bearer {token(sub=name, roles=roles)}"} for name, roles in names.items()
-        }
+        return {name: {"authorization": f"Bearer {token(sub=name, roles=roles)}"} for name, roles in names.items()}
 
     async def limit(self, server: Server) -> None:
         client = await Client.of(server.port)
@@ -211,9 +209,7 @@ def main() -> int:
         assert "deadlock" not in (server.folder / "log").read_text()
     finally:
         server.remove()
-    print(
-        f"{len(crowd.jobs)} keys, {sum(crowd.numbers.values())} numbers; answers {dict(crowd.counts)}; no deadlock"
-    )
+    print(f"{len(crowd.jobs)} keys, {sum(crowd.numbers.values())} numbers; answers {dict(crowd.counts)}; no deadlock")
     return 0
 
 

@@ -13,14 +13,14 @@ import uvicorn
 
 import onejob
 from onejob import sync
-from onejob.core import base64url
-from onejob.core.actor import Actor
-from onejob.core.roles import Permission, Role
-from onejob.http.answers import Response, json_response
+from onejob.core import identity
+from onejob.core.credentials import Permission, Role
+from onejob.core.identity import Actor
 from onejob.http.app import HttpApp
 from onejob.http.config import JwtConfig, ServiceConfig
 from onejob.http.request import Request
-from onejob.http.routes import Route
+from onejob.http.responses import Response, json_response
+from onejob.http.routing import Route
 
 SECRET = "a-secret-that-two-parties-share-and-nobody-else"
 JWT = JwtConfig(algorithms=("HS256",), secret=SECRET, issuer="https://issuer", audience="onejob")
@@ -126,7 +126,7 @@ def token(key: Any = SECRET, algorithm: str = "HS256", **changes: Any) -> str:
 
 
 def unsigned() -> str:
-    return f"{base64url.encode_base64url(NO_ALGORITHM)}.{token().split('.')[1]}."
+    return f"{identity.encode_base64url(NO_ALGORITHM)}.{token().split('.')[1]}."
 
 
 def housed(url: str, **options: Any) -> Iterator[House]:

@@ -50,9 +50,7 @@ class Process:
 def process(folder: Path, *words: str) -> Iterator[Process]:
     """Serve on a port that was free."""
     command = [sys.executable, "-m", "onejob.cli", "serve", "--port", "0", *words]
-    with subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as running:
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as running:
         try:
             assert running.stdout is not None
             found = re.search(r"http://127\.0\.0\.1:(\d+)", running.stdout.readline())

@@ -11,7 +11,7 @@ import uvicorn
 
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.protocol import connection_class
+from onejob.http.server.connection import connection_class
 
 
 class Answer(NamedTuple):
@@ -90,9 +90,7 @@ class Client:
     async def post(self, target: str, body: object, *headers: bytes) -> Answer:
         return await self.ask("POST", target, json.dumps(body).encode(), *headers)
 
-    async def watch(
-        self, target: str | bytes, *headers: bytes, method: str = "GET", body: bytes = b""
-    ) -> Watching:
+    async def watch(self, target: str | bytes, *headers: bytes, method: str = "GET", body: bytes = b"") -> Watching:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         self._opened.append(writer)
         where = target if isinstance(target, bytes) else target.encode()

@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 import pytest
 
 import onejob
-from onejob.claiming import ClaimRequest
 from onejob.core.facts import Job
-from onejob.worker.ahead import PREFETCH_AGE_SECONDS_MAX, PREFETCH_MAX, Prefetcher
+from onejob.ledger.claims import ClaimRequest
+from onejob.worker.prefetch import PREFETCH_AGE_SECONDS_MAX, PREFETCH_MAX, Prefetcher
 
 MANY = 300
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import onejob
-from onejob.core.actor import Actor
-from onejob.credentials import ApiKeys
+from onejob.core.identity import Actor
+from onejob.ledger.api_keys import ApiKeys
 from tests.edges.sockets import serving
 
 KEY = "canary-key-4711"
@@ -37,15 +37,11 @@ async def test_forgetting_a_key_is_told_also_where_it_has_no_job(
     with pytest.raises(onejob.NotFound):
         await ledger.forget("another", scope="t")
     await ledger.forget(KEY, scope="t")
-    assert audited(heard) == [
-        {"what": "forget", "tenant": "acme", "actor": "user:ann", "scope": "t", "key": HIDDEN}
-    ]
+    assert audited(heard) == [{"what": "forget", "tenant": "acme", "actor": "user:ann", "scope": "t", "key": HIDDEN}]
     assert KEY not in heard.text
 
 
-async def test_a_purge_is_told_with_what_it_erased(
-    queue: onejob.Ledger, heard: pytest.LogCaptureFixture
-) -> None:
+async def test_a_purge_is_told_with_what_it_erased(queue: onejob.Ledger, heard: pytest.LogCaptureFixture) -> None:
     ledger = queue.acting_as(tenant="acme", user="ann", actor=Actor.client("cleaner"))
     await ledger.submit("t", idempotency_key=KEY)
     assert await ledger.purge() == 1

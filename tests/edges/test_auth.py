@@ -11,13 +11,13 @@ import pytest
 import onejob
 from onejob import sync
 from onejob.clock import FakeClock
-from onejob.core.actor import Actor
-from onejob.core.roles import Role
-from onejob.credentials import ApiKeys, NewKey
+from onejob.core.credentials import Role
+from onejob.core.identity import Actor
 from onejob.http.app import HttpApp
 from onejob.http.auth import TOKEN_CHARS_MAX, Authenticator
 from onejob.http.config import ServiceConfig
 from onejob.http.problems import Unauthorized
+from onejob.ledger.api_keys import ApiKeys, NewKey
 from tests.edges.house import (
     BODY,
     SECRET,
@@ -260,9 +260,7 @@ async def test_a_known_key_is_let_in_by_one_read_and_by_none_once_it_is_revoked(
                 await door(scope)
 
 
-async def test_an_old_secret_that_is_known_opens_no_longer_than_its_overlap(
-    url: str, clock: FakeClock
-) -> None:
+async def test_an_old_secret_that_is_known_opens_no_longer_than_its_overlap(url: str, clock: FakeClock) -> None:
     async with onejob.open(url, sweep=False, clock=clock) as ledger:
         keys = ApiKeys(ledger)
         made = await keys.create("ci", roles=[Role.SUBMITTER])
@@ -295,9 +293,7 @@ async def test_a_key_that_is_revoked_while_its_body_is_on_the_way_opens_nothing(
         async with served(HttpApp(ledger, config=ServiceConfig(auth=True))) as client:
             reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
             body = b'{"type": "charge"}'
-            head = (
-                f"POST /api/jobs HTTP/1.1\r\nHost: x\r\nIdempotency-Key: late\r\nX-Api-Key: {made.text}\r\n"
-            )
+            head = f"POST /api/jobs HTTP/1.1\r\nHost: x\r\nIdempotency-Key: late\r\nX-Api-Key: {made.text}\r\n"
             writer.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body[:-3])
             reads = ledger.runtime_stats().queues["read"]
             while ledger.runtime_stats().queues["read"] == reads:  # it is let in by what is known now

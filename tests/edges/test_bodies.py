@@ -56,9 +56,7 @@ async def test_the_deepest_input_is_the_same_through_every_door(queue: onejob.Le
     assert "nested deeper" in refused["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    "text", [r'"\ud800"', r'"\udc00 and more"', r'{"a": "\uD800\u0041"}', r'{"\ud800": 1}']
-)
+@pytest.mark.parametrize("text", [r'"\ud800"', r'"\udc00 and more"', r'{"a": "\uD800\u0041"}', r'{"\ud800": 1}'])
 async def test_a_lone_surrogate_is_called_so(queue: onejob.Ledger, client: Client, text: str) -> None:
     body = b'{"type": "t", "input": %b}' % text.encode()
     for data, path in (
@@ -74,9 +72,7 @@ async def test_a_lone_surrogate_is_called_so(queue: onejob.Ledger, client: Clien
         await queue.submit("t", Raw(text.encode()))
 
 
-async def test_the_largest_input_of_python_is_replayed_over_http(
-    queue: onejob.Ledger, client: Client
-) -> None:
+async def test_the_largest_input_of_python_is_replayed_over_http(queue: onejob.Ledger, client: Client) -> None:
     largest = "x" * (INPUT_BYTES_MAX - 2)
     key, scope = '"' * 255, "\x7e" * 100
     made = await queue.submit("t", largest, idempotency_key=key, scope=scope)
@@ -86,9 +82,7 @@ async def test_the_largest_input_of_python_is_replayed_over_http(
     assert answer.body["job"]["id"] == made.job_id
 
 
-async def test_an_input_beyond_the_limit_is_413_and_burns_no_key(
-    queue: onejob.Ledger, client: Client
-) -> None:
+async def test_an_input_beyond_the_limit_is_413_and_burns_no_key(queue: onejob.Ledger, client: Client) -> None:
     beyond = "x" * (INPUT_BYTES_MAX - 1)
     answer = await sent(client, json.dumps({"type": "t", "input": beyond}).encode(), "k")
     assert (answer.status, answer.code) == (413, "PAYLOAD_TOO_LARGE")

@@ -12,7 +12,7 @@ import pytest
 import onejob
 from onejob import sync
 from onejob.cli import main
-from onejob.cli.trouble import EXIT_CODE_MEANINGS, EXIT_CODES
+from onejob.cli.exit_codes import EXIT_CODE_MEANINGS, EXIT_CODES
 from onejob.core.states import JobState
 from onejob.http.problems import TITLES
 from tests.edges.command_line import ONEJOB, Command
@@ -89,9 +89,7 @@ def test_exit_codes_are_the_same_on_an_engine_and_against_a_server(
         ("apikey", "list", "--url", "http://127.0.0.1:1"),
     ],
 )
-def test_wrong_usage_is_told_with_2_and_touches_nothing(
-    run: Command, words: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_wrong_usage_is_told_with_2_and_touches_nothing(run: Command, words: tuple[str, ...], tmp_path: Path) -> None:
     ran = run(*words)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err
@@ -210,9 +208,7 @@ def test_a_server_says_in_json_that_it_is_ready_and_why_it_is_not(tmp_path: Path
     assert ready["address"].startswith("http://127.0.0.1:")
     assert (ready["engine"], ready["durability"]) == ("sqlite:///onejob.db", "disk")
     for words in (("--host", "0.0.0.0"), ("--host", "203.0.113.1"), ("--engine", "mysql://x")):
-        ran = subprocess.run(
-            [*serve, *words], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
-        )
+        ran = subprocess.run([*serve, *words], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
         assert ran.returncode == 2
         assert json.loads(ran.stdout)["error"]["code"] == "VALIDATION_ERROR"
     (tmp_path / "diary.db").write_bytes(b"dear diary, " * 1000)

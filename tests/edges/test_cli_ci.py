@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from onejob import sync
-from onejob.cli import ci, waiting
+from onejob.cli import jobs
 from onejob.core.key import checked_key
 from onejob.settings import CI_SYSTEMS, CiEnvironment
 from tests.edges.command_line import ONEJOB, Command
@@ -58,9 +58,7 @@ def test_a_rerun_of_the_same_commit_gets_the_same_job(
 ) -> None:
     around(monkeypatch, variables | {"GITHUB_RUN_ID": "1", "CI_JOB_ID": "1", "BUILD_NUMBER": "1"})
     first = run(*SUBMIT)
-    around(
-        monkeypatch, {"GITHUB_RUN_ID": "2", "GITHUB_RUN_ATTEMPT": "2", "CI_JOB_ID": "2", "BUILD_NUMBER": "2"}
-    )
+    around(monkeypatch, {"GITHUB_RUN_ID": "2", "GITHUB_RUN_ATTEMPT": "2", "CI_JOB_ID": "2", "BUILD_NUMBER": "2"})
     again = run(*SUBMIT)
     assert first.code == again.code == 0
     assert first.out.startswith("created")
@@ -78,9 +76,7 @@ def test_parts_tell_submissions_of_one_ci_job_apart(run: Command, monkeypatch: p
     assert run(*SUBMIT, "--key", "x").code == 2
 
 
-def test_what_is_missing_is_named_and_no_key_is_made_of_less(
-    run: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_missing_is_named_and_no_key_is_made_of_less(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     around(monkeypatch, {name: value for name, value in GITHUB.items() if name != "GITHUB_SHA"})
     ran = run(*SUBMIT)
     assert ran.code == 2
@@ -100,14 +96,12 @@ def test_outside_of_ci_the_commit_is_the_key(run: Command, tmp_path: Path) -> No
 
 def test_a_long_key_is_a_digest_that_still_fits() -> None:
     parts = ["x" * 200, "y" * 200]
-    assert ci._join_key_parts("github", parts) != ci._join_key_parts("github", ["x" * 200, "y" * 201])
-    assert checked_key(ci._join_key_parts("github", parts)).startswith("github:sha256:")
-    assert ci._join_key_parts("a", ["b:c", "d"]) != ci._join_key_parts("a", ["b", "c:d"])
+    assert jobs._join_key_parts("github", parts) != jobs._join_key_parts("github", ["x" * 200, "y" * 201])
+    assert checked_key(jobs._join_key_parts("github", parts)).startswith("github:sha256:")
+    assert jobs._join_key_parts("a", ["b:c", "d"]) != jobs._join_key_parts("a", ["b", "c:d"])
 
 
-def test_github_is_told_in_its_own_words(
-    run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_github_is_told_in_its_own_words(run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     output = tmp_path / "output"
     around(monkeypatch, GITHUB | {"GITHUB_OUTPUT": str(output)})
     ran = run(*SUBMIT, "--json")
@@ -134,7 +128,7 @@ def test_a_place_that_cannot_be_written_does_not_undo_the_job(
 
 
 def test_annotations_cannot_be_forged(capsys: pytest.CaptureFixture[str]) -> None:
-    ci.annotate("error", "100%\n::notice::forged")
+    jobs.annotate("error", "100%\n::notice::forged")
     assert capsys.readouterr().err == "::error::100%25%0A::notice::forged\n"
 
 
@@ -157,8 +151,8 @@ def test_a_number_of_a_sequence_is_not_waited_for(run: Command) -> None:
 
 
 def test_a_terminal_shows_a_bar() -> None:
-    bars = {waiting._bar_text(tenths / 10) for tenths in range(200)}
-    assert {len(bar) for bar in bars} == {waiting.BAR_WIDTH}
+    bars = {jobs._bar_text(tenths / 10) for tenths in range(200)}
+    assert {len(bar) for bar in bars} == {jobs.BAR_WIDTH}
     assert len(bars) > 10
 
 
@@ -171,7 +165,7 @@ def test_the_bar_is_erased_at_the_end(tmp_path: Path) -> None:
     shown = os.read(main, 65536).decode()
     os.close(main)
     assert "] pending for " in shown
-    assert shown.endswith(waiting.ERASE_LINE)
+    assert shown.endswith(jobs.ERASE_LINE)
 
 
 def test_no_known_ci_is_none() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from onejob.cli import doctor, doctor_files, doctor_server
-from onejob.cli.calls import ServerReply
+from onejob.cli import doctor, doctor_sqlite
+from onejob.cli import doctor as doctor_server
+from onejob.cli.backend import ServerReply
 from onejob.cli.findings import CheckStatus
 from tests.edges.command_line import Command, Scripted, said
 from tests.engines.sqlite_files import Direct
@@ -68,9 +69,7 @@ def test_a_folder_that_is_not_there_is_a_failure(run: Command) -> None:
     assert found["folder"]["verdict"] == "fail"
 
 
-@pytest.mark.parametrize(
-    ("mode", "verdict"), [(0o600, "ok"), (0o640, "warn"), (0o644, "warn"), (0o666, "fail")]
-)
+@pytest.mark.parametrize(("mode", "verdict"), [(0o600, "ok"), (0o640, "warn"), (0o644, "warn"), (0o666, "fail")])
 def test_only_the_owner_reads_and_writes(run: Command, store: Path, mode: int, verdict: str) -> None:
     store.chmod(mode)
     code, found = findings(run)
@@ -146,7 +145,7 @@ def test_an_engine_that_nobody_knows_is_a_failure(run: Command) -> None:
     [(0.001, CheckStatus.WARN), (0.3, CheckStatus.OK), (8.0, CheckStatus.OK), (90.0, CheckStatus.WARN)],
 )
 def test_a_sync_that_is_too_fast_or_too_slow_is_a_warning(ms: float, verdict: CheckStatus) -> None:
-    assert doctor_files.fsync_finding(ms).verdict is verdict
+    assert doctor_sqlite.fsync_finding(ms).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -160,7 +159,7 @@ def test_a_clock_that_was_set_is_a_warning(ms: int, verdict: CheckStatus) -> Non
     ("free", "verdict"), [(1 << 20, CheckStatus.FAIL), (1 << 28, CheckStatus.WARN), (1 << 40, CheckStatus.OK)]
 )
 def test_little_room_is_told_in_time(free: int, verdict: CheckStatus) -> None:
-    assert doctor_files.check_free_space(free).verdict is verdict
+    assert doctor_sqlite.check_free_space(free).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -168,11 +167,11 @@ def test_little_room_is_told_in_time(free: int, verdict: CheckStatus) -> None:
     [("nfs4", CheckStatus.FAIL), ("tmpfs", CheckStatus.WARN), ("ext4", CheckStatus.OK), ("", CheckStatus.OK)],
 )
 def test_a_store_belongs_on_a_local_disk(kind: str, verdict: CheckStatus) -> None:
-    assert doctor_files.check_file_system(kind).verdict is verdict
+    assert doctor_sqlite.check_file_system(kind).verdict is verdict
 
 
 def test_the_root_has_a_file_system_where_the_kernel_tells() -> None:
-    assert doctor_files.mount_type(Path("/proc")) in ("proc", "")
+    assert doctor_sqlite.mount_type(Path("/proc")) in ("proc", "")
 
 
 @pytest.fixture

@@ -15,9 +15,7 @@ ESCAPE = "\x1b"
 pytestmark = pytest.mark.usefixtures("bare_surroundings")
 
 
-def test_a_held_key_is_refused_for_now(
-    on_engine: Command, lasting_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_held_key_is_refused_for_now(on_engine: Command, lasting_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with sync.open(lasting_url, sweep=False) as ledger:
         ledger.check_or_reserve("t", idempotency_key="k")
     monkeypatch.setenv("IDEMPOTENCY_PENDING_WAIT_TIMEOUT", "0")
@@ -54,9 +52,7 @@ def test_to_look_makes_no_store(run: Command, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_store_that_must_be_mended_is_a_failure_and_not_to_be_repeated(
-    run: Command, tmp_path: Path
-) -> None:
+def test_a_store_that_must_be_mended_is_a_failure_and_not_to_be_repeated(run: Command, tmp_path: Path) -> None:
     (tmp_path / "onejob.db").write_bytes(b"this is not a database, whatever its name says" * 100)
     ran = run("submit", "t", "--json")
     assert ran.code == 1

@@ -30,9 +30,7 @@ def test_a_file_is_brought_forward_too(tmp_path: object, capsys: pytest.CaptureF
     assert json.loads(text)["before"] == json.loads(text)["schema"]
 
 
-def test_the_doctor_says_what_a_failover_may_lose(
-    postgres_url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_doctor_says_what_a_failover_may_lose(postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = run(capsys, "doctor", "--engine", postgres_url, "--json")
     findings = {one["check"]: one for one in json.loads(text)["findings"]}
     assert code == 0
@@ -46,9 +44,7 @@ def examined(capsys: pytest.CaptureFixture[str], url: str) -> tuple[int, dict[st
     return code, {one["check"]: one for one in json.loads(text)["findings"]}
 
 
-def test_the_doctor_looks_at_what_the_promise_needs(
-    postgres_url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_doctor_looks_at_what_the_promise_needs(postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = examined(capsys, postgres_url)
     assert code == 0
     assert {name: one["verdict"] for name, one in found.items()} == {
@@ -58,9 +54,7 @@ def test_the_doctor_looks_at_what_the_promise_needs(
     assert "superuser" in found["role"]["found"]
 
 
-def test_the_doctor_says_which_setting_breaks_a_promise(
-    postgres: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_doctor_says_which_setting_breaks_a_promise(postgres: Server, capsys: pytest.CaptureFixture[str]) -> None:
     url = postgres.database()
     assert run(capsys, "migrate", "--engine", url)[0] == 0
     name = url.rpartition("/")[2]
@@ -100,9 +94,7 @@ def test_a_role_with_the_grants_of_the_production_page_can_serve(
 
 
 def psql(postgres: Server, sql: str, database: str = "postgres") -> None:
-    postgres.run(
-        "psql", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres", "-d", database, "-c", sql
-    )
+    postgres.run("psql", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres", "-d", database, "-c", sql)
 
 
 def test_the_doctor_makes_no_tables(postgres: Server, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,7 @@ pytestmark = pytest.mark.usefixtures("bare_surroundings", "emptied")
 
 
 def test_limits_of_a_user_are_set_shown_and_cleared(door: Command) -> None:
-    told = door(
-        "quota", "set", "local", "--max-concurrent", "1", "--cost", "12.50", "--action", "warn", "--json"
-    )
+    told = door("quota", "set", "local", "--max-concurrent", "1", "--cost", "12.50", "--action", "warn", "--json")
     assert told.json["limits"] == {
         "maxConcurrent": 1,
         "costLimit": {"amount": 12.5, "period": "month", "action": "warn"},
@@ -43,9 +41,7 @@ def test_reservations_are_listed_and_released(door: Command, store: tuple[str, s
     assert slot in door("reservations", "list", "--user", "42").out
     assert door("reservations", "list").out == "no reservations\n"
     assert door("reservations", "release", slot).out == f"released {slot}\n"
-    assert (
-        door("reservations", "list", "--user", "42", "--json").json["reservations"][0]["state"] == "released"
-    )
+    assert door("reservations", "list", "--user", "42", "--json").json["reservations"][0]["state"] == "released"
     assert door("reservations", "release", "x").code == 2
 
 

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from onejob.cli import calls
+from onejob.cli import backend
 from tests.edges.command_line import Command, Scripted, problem, said
 
 CLIENT, SCOPE = "host1:billing/7", "acme/vault-1"
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("bare_surroundings", "emptied")
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "_PAUSE_MAX", 0.001)
+    monkeypatch.setattr(backend, "_PAUSE_MAX", 0.001)
 
 
 def test_numbers_are_sent_and_shown(door: Command) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pytest
 
-from onejob.cli import calls
+from onejob.cli import backend
 from tests.edges.command_line import Command, Scripted, problem, said, service
 
 JOB_ID = "01a1e305-b1fa-7420-b68b-a05f87952eb0"
@@ -37,7 +37,7 @@ def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("ONEJOB_API_KEY", "GITHUB_ACTIONS", "GITHUB_OUTPUT"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(calls, "_PAUSE_MAX", 0.001)
+    monkeypatch.setattr(backend, "_PAUSE_MAX", 0.001)
 
 
 @pytest.fixture
@@ -55,9 +55,7 @@ def script() -> Iterator[Script]:
     "trouble",
     [AWAY, HUNG_UP, said(502, "<html>"), *(ACCEPTED[:cut] for cut in (5, 17, 27, 40, -60, -1))],
 )
-def test_a_submission_with_a_key_is_repeated_with_the_same_bytes(
-    run: Command, script: Script, trouble: bytes
-) -> None:
+def test_a_submission_with_a_key_is_repeated_with_the_same_bytes(run: Command, script: Script, trouble: bytes) -> None:
     server = script(trouble, trouble, ACCEPTED)
     ran = run(*KEYED, "--url", server.url, "--json")
     assert ran.code == 0
@@ -77,12 +75,12 @@ def test_a_submission_without_a_key_is_sent_once(run: Command, script: Script, t
 
 @pytest.mark.parametrize("words", [KEYED, ("jobs",), ("job", JOB_ID), ("cancel", JOB_ID)])
 def test_repetitions_end(run: Command, script: Script, words: tuple[str, ...]) -> None:
-    server = script(*[AWAY] * (calls.ATTEMPTS_MAX + 1))
+    server = script(*[AWAY] * (backend.ATTEMPTS_MAX + 1))
     ran = run(*words, "--url", server.url, "--json")
     assert ran.code == 4
     assert ran.json["error"]["code"] == "SERVICE_UNAVAILABLE"
     assert ran.json["error"]["retryable"]
-    assert len(server.asked) == calls.ATTEMPTS_MAX
+    assert len(server.asked) == backend.ATTEMPTS_MAX
 
 
 def test_a_server_that_is_not_there_is_unavailable(run: Command, script: Script) -> None:
@@ -113,9 +111,7 @@ def test_a_server_that_is_not_there_is_unavailable(run: Command, script: Script)
         (said(202, {"job": {}}), 1),
     ],
 )
-def test_the_code_of_a_problem_decides_the_exit(
-    run: Command, script: Script, answer: bytes, code: int
-) -> None:
+def test_the_code_of_a_problem_decides_the_exit(run: Command, script: Script, answer: bytes, code: int) -> None:
     server = script(answer)
     ran = run(*KEYED, "--url", server.url)
     assert ran.code == code
@@ -124,18 +120,14 @@ def test_the_code_of_a_problem_decides_the_exit(
 
 
 @pytest.mark.parametrize("answer", [problem(500, "INTERNAL_ERROR"), said(500, "<html>")])
-def test_a_bug_of_the_server_is_met_a_few_times_before_it_fails(
-    run: Command, script: Script, answer: bytes
-) -> None:
-    server = script(*[answer] * calls.ATTEMPTS_MAX)
+def test_a_bug_of_the_server_is_met_a_few_times_before_it_fails(run: Command, script: Script, answer: bytes) -> None:
+    server = script(*[answer] * backend.ATTEMPTS_MAX)
     assert run(*KEYED, "--url", server.url).code == 1
-    assert len(server.asked) == calls.ATTEMPTS_MAX
+    assert len(server.asked) == backend.ATTEMPTS_MAX
     assert len(set(server.asked)) == 1
 
 
-def test_after_a_lost_answer_a_refusal_that_tells_nothing_of_it_is_no_verdict(
-    run: Command, script: Script
-) -> None:
+def test_after_a_lost_answer_a_refusal_that_tells_nothing_of_it_is_no_verdict(run: Command, script: Script) -> None:
     server = script(HUNG_UP, problem(401, "UNAUTHORIZED"))
     ran = run(*KEYED, "--url", server.url)
     assert ran.code == 4

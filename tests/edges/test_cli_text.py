@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import onejob
-from onejob.cli import show
-from onejob.cli.screen import Screen, format_duration, sanitize
-from onejob.cli.trouble import EXIT_CODE_MEANINGS
+from onejob.cli import render
+from onejob.cli.exit_codes import EXIT_CODE_MEANINGS
+from onejob.cli.render import Screen, format_duration, sanitize
 from onejob.cli.values import parse_duration
-from onejob.http.wire import EventOut, KeyOut
+from onejob.http.schemas.jobs import EventOut, KeyOut
 from tests.edges.command_line import ONEJOB, Command
 
 NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
@@ -138,12 +138,12 @@ def test_what_others_wrote_cannot_move_the_cursor() -> None:
 
 
 def test_marks_are_plain_where_the_terminal_has_no_others() -> None:
-    told = "\n".join(show.timeline_lines(Screen(unicode=False, now=NOW), long_story()))
+    told = "\n".join(render.timeline_lines(Screen(unicode=False, now=NOW), long_story()))
     assert told.isascii()
 
 
 def test_a_long_story_says_how_much_is_not_kept() -> None:
-    lines = show.timeline_lines(Screen(now=NOW), long_story())
+    lines = render.timeline_lines(Screen(now=NOW), long_story())
     assert len(lines) == 32 + 1 + 1
     assert lines[8].endswith("… 8 more events, not kept")
     assert "○" in lines[-1]
@@ -167,16 +167,14 @@ def long_story() -> KeyOut:
         last_hit_at=None,
         job=None,
         request_id="",
-        events=[
-            EventOut(NOW - timedelta(minutes=40 - n), "lease lapsed", "system:sweep", "") for n in range(32)
-        ],
+        events=[EventOut(NOW - timedelta(minutes=40 - n), "lease lapsed", "system:sweep", "") for n in range(32)],
         events_total=40,
     )
 
 
 def test_the_last_column_ends_where_the_terminal_does() -> None:
     screen = Screen(width=40)
-    lines = show.table_lines(screen, ("A", "B"), [("x" * 10, "y" * 100)])
+    lines = render.table_lines(screen, ("A", "B"), [("x" * 10, "y" * 100)])
     assert max(map(len, lines)) == 40
     assert lines[1].endswith("y…")
 

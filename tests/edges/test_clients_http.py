@@ -9,15 +9,15 @@ from urllib.parse import quote
 import pytest
 
 import onejob
+from onejob.core.command import Facts, Step
+from onejob.core.credentials import Role
 from onejob.core.facts import U64, next_version
 from onejob.core.identity import stream_id
-from onejob.core.receipt import Maintained
-from onejob.core.roles import Role
+from onejob.core.replies import Maintained
 from onejob.core.sequence import StreamCommand
-from onejob.core.step import Facts, Step
-from onejob.credentials import ApiKeys
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
+from onejob.ledger.api_keys import ApiKeys
 from tests.edges.serving import Answer, Client, served
 from tests.edges.sockets import serving
 
@@ -170,9 +170,7 @@ async def test_a_batch_is_all_or_nothing_under_one_number(client: Client) -> Non
     assert told(first) == (202, "COMMITTED", 1, 1)
     assert first.body["job"] is None
     assert "location" not in first.headers
-    assert [(job["type"], job["priority"]) for job in first.body["jobs"]] == [
-        (f"t{n}", n) for n in range(100)
-    ]
+    assert [(job["type"], job["priority"]) for job in first.body["jobs"]] == [(f"t{n}", n) for n in range(100)]
     again = await send(client, 1, jobs=jobs)
     assert told(again) == (200, "ALREADY_COMMITTED", 1, 1)
     assert again.body["jobs"] == first.body["jobs"]

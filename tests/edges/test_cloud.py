@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 
 import onejob
-from onejob.core.foreign import StoreKey
-from onejob.core.limits import CostAction, CostLimit, Period
-from onejob.core.money import MICROS_PER_UNIT
+from onejob.core.limits import MICROS_PER_UNIT, CostAction, CostLimit, Period
 from onejob.core.states import JobState
+from onejob.core.submit import StoreKey
 from onejob.errors import Invalid, Unavailable, Unknown
 from onejob.http.app import HttpApp
-from onejob.http.cloud_wire import CLOUD_STATUS_BY_STATE, CloudStatus
 from onejob.http.config import ProviderConfig, ServiceConfig
 from onejob.http.problems import Unauthorized
 from onejob.http.request import Scope
-from onejob.intake import Caller, lookup_record_id
+from onejob.http.schemas.cloud import CLOUD_STATUS_BY_STATE, CloudStatus
+from onejob.ledger.parse import Caller, lookup_record_id
 from onejob.settings import load_service_config
 
 from . import clouds
@@ -54,12 +53,8 @@ async def test_a_rerun_under_another_run_name_hits_and_the_first_labels_stay(las
         assert (await service.job(first)).labels == {"tracker_run_name": "gh-1"}
 
 
-@pytest.mark.parametrize(
-    "other", [{"config_name_to_load": "other"}, {"config": {"steps": 1}}, {"config": [1]}]
-)
-async def test_another_configuration_under_the_key_is_no_success(
-    lasting_url: str, other: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("other", [{"config_name_to_load": "other"}, {"config": {"steps": 1}}, {"config": [1]}])
+async def test_another_configuration_under_the_key_is_no_success(lasting_url: str, other: dict[str, Any]) -> None:
     async with cloud(lasting_url) as service:
         first = await service.submit("k")
         told = await service.submit("k", **other)
@@ -143,9 +138,7 @@ async def test_a_configuration_keeps_every_digit(lasting_url: str) -> None:
         (b'{"config": "%b"}' % (b"c" * (1 << 20)), "bytes"),
     ],
 )
-async def test_what_cannot_be_taken_is_said_and_makes_no_job(
-    lasting_url: str, body: bytes, says: str
-) -> None:
+async def test_what_cannot_be_taken_is_said_and_makes_no_job(lasting_url: str, body: bytes, says: str) -> None:
     async with cloud(lasting_url) as service:
         told = await service.raw(body)
         assert told == Told(False, None, None, False, False, told.error, [], None)
@@ -382,9 +375,7 @@ class _Yields:
     [_yields, _yields_too, _Yields(), partial(_yields)],
     ids=["generator", "async generator", "object", "partial"],
 )
-async def test_a_hook_that_would_never_run_stops_the_start(
-    hook: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hook_that_would_never_run_stops_the_start(hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clouds, "hook", hook, raising=False)
     config = ServiceConfig(providers={"p": ProviderConfig(prepare=f"{clouds.__name__}:hook")})
     async with onejob.open("memory://", sweep=False) as ledger:
@@ -394,9 +385,7 @@ async def test_a_hook_that_would_never_run_stops_the_start(
 
 
 @pytest.mark.parametrize("hook", [_yields, _yields_too])
-async def test_a_hook_that_turns_out_to_be_a_generator_has_uploaded_nothing(
-    lasting_url: str, hook: Any
-) -> None:
+async def test_a_hook_that_turns_out_to_be_a_generator_has_uploaded_nothing(lasting_url: str, hook: Any) -> None:
     def decorated(preparation: Any) -> Any:
         return hook(preparation)
 

@@ -7,7 +7,7 @@ import pytest
 
 from onejob.core.states import JobState
 from onejob.http.config import ServiceConfig
-from onejob.http.preparing import Preparation
+from onejob.http.endpoints.preparation import Preparation
 
 from .clouds import CONFIG, PATH, Blocking, Told, Upload, begin, cloud, until
 
@@ -95,9 +95,7 @@ async def test_a_mismatch_is_told_during_a_preparation_too(lasting_url: str) -> 
 @pytest.mark.parametrize(
     "fails", [RuntimeError("the bucket\nis gone"), StopIteration("over"), KeyError("config"), ValueError()]
 )
-async def test_a_failure_frees_the_slot_and_the_key_may_try_again_with_the_same_job(
-    url: str, fails: Exception
-) -> None:
+async def test_a_failure_frees_the_slot_and_the_key_may_try_again_with_the_same_job(url: str, fails: Exception) -> None:
     upload = Upload()
     upload.fails = fails
     upload.go.set()
@@ -155,9 +153,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: type(end).__name__)
-async def test_whatever_ends_a_hook_is_told_and_the_key_may_try_again(
-    lasting_url: str, end: BaseException
-) -> None:
+async def test_whatever_ends_a_hook_is_told_and_the_key_may_try_again(lasting_url: str, end: BaseException) -> None:
     async def upload(preparation: Preparation) -> None:
         if preparation.token == 1:
             raise end
@@ -180,9 +176,7 @@ async def test_whatever_ends_a_hook_is_told_and_the_key_may_try_again(
 
 async def test_a_request_waits_only_so_long_and_the_preparation_goes_on(lasting_url: str) -> None:
     upload = Upload()
-    async with cloud(
-        lasting_url, config=ServiceConfig(preparation_wait_seconds=0.05), replicate=upload
-    ) as service:
+    async with cloud(lasting_url, config=ServiceConfig(preparation_wait_seconds=0.05), replicate=upload) as service:
         await service.limit(max_concurrent=1)
         told = await service.submit("k")
         assert (told.status, told.data_uploaded, told.idempotent_hit) == ("uploading", False, False)
@@ -197,9 +191,7 @@ async def test_a_request_waits_only_so_long_and_the_preparation_goes_on(lasting_
 async def test_a_client_that_hangs_up_stops_nothing(lasting_url: str) -> None:
     upload = Upload()
     async with cloud(lasting_url, replicate=upload) as service:
-        asking = asyncio.create_task(
-            service.client.post(PATH + "replicate", {**CONFIG, "idempotency_key": "k"})
-        )
+        asking = asyncio.create_task(service.client.post(PATH + "replicate", {**CONFIG, "idempotency_key": "k"}))
         await upload.begun.wait()
         await service.client.close()
         asking.cancel()
@@ -241,9 +233,7 @@ class Deaf:
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-async def test_a_hook_that_hears_nothing_is_left_alone_and_changes_nothing(
-    lasting_url: str, kind: str
-) -> None:
+async def test_a_hook_that_hears_nothing_is_left_alone_and_changes_nothing(lasting_url: str, kind: str) -> None:
     deaf, blocking = Deaf(), Blocking()
     config = ServiceConfig(preparation_seconds_max=0.2, preparations_max=1)
     async with cloud(lasting_url, config=config, replicate=deaf if kind == "async" else blocking) as service:

@@ -102,9 +102,7 @@ class House:
 def house(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[House]:
     here = f"sqlite:///{tmp_path / 'onejob.db'}"
     with ExitStack() as stack:
-        yield House(
-            tmp_path, here if request.param == "sqlite" else request.getfixturevalue("postgres_url"), stack
-        )
+        yield House(tmp_path, here if request.param == "sqlite" else request.getfixturevalue("postgres_url"), stack)
 
 
 def ask(server: Server, key: str = "k", provider: str = "replicate") -> Any:
@@ -187,9 +185,7 @@ async def test_a_server_that_is_stopped_frees_key_and_slot(house: House) -> None
 
 
 @pytest.mark.parametrize("provider", ["deaf", "deafer"])
-async def test_a_hook_that_hears_nothing_does_not_keep_a_server_from_leaving(
-    house: House, provider: str
-) -> None:
+async def test_a_hook_that_hears_nothing_does_not_keep_a_server_from_leaving(house: House, provider: str) -> None:
     server = house.server()
     first = asking(server, provider=provider)
     await until(house.begun)

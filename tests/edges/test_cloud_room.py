@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 import onejob
-from onejob.core.limits import CostAction, CostLimit, Period
-from onejob.core.money import MICROS_PER_UNIT
+from onejob.core.limits import MICROS_PER_UNIT, CostAction, CostLimit, Period
 from onejob.core.states import JobState
 from onejob.http.config import ServiceConfig
 
@@ -109,9 +108,7 @@ async def test_a_lost_slot_is_told_before_the_job_can_run(url: str, monkeypatch:
         assert (await service.submit("k")).job_id == seen.job_id
 
 
-async def test_a_renewal_without_a_slot_stops_the_upload(
-    lasting_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_renewal_without_a_slot_stops_the_upload(lasting_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     upload = Upload()
     async with cloud(lasting_url, lease=0.3, replicate=upload) as service:
         await service.limit(max_concurrent=2)

@@ -13,9 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from onejob.http.config import ServiceConfig
-from onejob.http.heads import HeadReader
-from onejob.http.protocol import Connection, connection_class
-from onejob.http.reading import RequestReader
+from onejob.http.server.connection import Connection, HeadReader, RequestReader, connection_class
 
 from .sockets import replies
 

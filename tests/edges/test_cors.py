@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from onejob.core.invalid import Invalid
-from onejob.http.cors import checked_origins
+from onejob.core.errors import Invalid
+from onejob.http.origins import checked_origins
 
 from .sockets import Reply, Server, serving
 

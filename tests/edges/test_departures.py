@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from onejob.http.departures import CORKED_BYTES_MAX, CorkedTransport, CorkedWrites
+from onejob.http.server.corked import CORKED_BYTES_MAX, CorkedTransport, CorkedWrites
 
 
 class Below(asyncio.Transport):
@@ -96,9 +96,7 @@ async def test_nothing_is_said_after_the_end(
     assert told == ["a 4", f"a {word}"]
 
 
-async def test_after_the_end_nothing_is_written(
-    pair: tuple[CorkedTransport, CorkedTransport], told: list[str]
-) -> None:
+async def test_after_the_end_nothing_is_written(pair: tuple[CorkedTransport, CorkedTransport], told: list[str]) -> None:
     pair[0].write_eof()
     pair[0].write(b"100 Continue")
     await asyncio.sleep(0)

@@ -6,17 +6,18 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import pytest
 
 import onejob
-from onejob.core.ids import parse_job_id
+from onejob.core.credentials import Permission
+from onejob.core.identity import parse_job_id
 from onejob.core.lookup import LookUpJob
-from onejob.core.roles import Permission
-from onejob.credentials import ApiKeys
-from onejob.http import events, pour
-from onejob.http.answers import Response
+from onejob.http import streaming
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
+from onejob.http.endpoints import events
 from onejob.http.request import Request
-from onejob.http.routes import Route
-from onejob.tail import JobWatcher
+from onejob.http.responses import Response
+from onejob.http.routing import Route
+from onejob.ledger.api_keys import ApiKeys
+from onejob.ledger.watch import JobWatcher
 from tests.edges.serving import Client, Frame, Watching, served
 
 CREATED = Frame(0, "submitted", None)
@@ -93,9 +94,7 @@ async def test_whoever_comes_back_goes_on_where_it_was(
     assert names(await answer.all()) == missed[1 if header else 0 :]
 
 
-async def test_a_browser_that_has_seen_the_end_is_told_to_stay_away(
-    queue: onejob.Ledger, client: Client
-) -> None:
+async def test_a_browser_that_has_seen_the_end_is_told_to_stay_away(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     await queue.cancel(job_id)
     answer = await client.get(f"/api/jobs/{job_id}/events", b"last-event-id: 1")
@@ -150,9 +149,7 @@ async def test_a_cursor_of_what_has_not_happened_is_not_found(queue: onejob.Ledg
     assert (answer.status, answer.code) == (404, "NOT_FOUND")
 
 
-async def test_a_job_that_is_not_there_or_not_yours_is_not_found(
-    queue: onejob.Ledger, client: Client
-) -> None:
+async def test_a_job_that_is_not_there_or_not_yours_is_not_found(queue: onejob.Ledger, client: Client) -> None:
     other = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
     theirs = (await other.submit("t")).job_id
     for job_id in (NOBODY, theirs):
@@ -196,9 +193,7 @@ async def test_there_is_room_for_so_many_and_half_of_it_for_one_tenant(queue: on
         assert (await watched(client, job_id)).status == 200
 
 
-async def test_a_silent_job_is_pinged(
-    queue: onejob.Ledger, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_job_is_pinged(queue: onejob.Ledger, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "PING_SECONDS", 0.01)
     job_id = (await queue.submit("t")).job_id
     answer = await watched(client, job_id, query="?cursor=0")
@@ -274,9 +269,7 @@ async def test_trouble_with_the_store_is_waited_out(
     assert failures == 0
 
 
-async def test_a_closed_tail_lets_its_watchers_go_without_an_end(
-    queue: onejob.Ledger, client: Client
-) -> None:
+async def test_a_closed_tail_lets_its_watchers_go_without_an_end(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     answer = await watched(client, job_id)
     await anext(answer)
@@ -295,10 +288,8 @@ async def test_a_server_that_leaves_waits_for_no_watcher(queue: onejob.Ledger, c
     await until_nobody_watches(queue.job_watcher)
 
 
-async def test_a_client_that_takes_nothing_is_given_up(
-    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pour, "CHUNK_SECONDS_MAX", 0.1)
+async def test_a_client_that_takes_nothing_is_given_up(queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "CHUNK_SECONDS_MAX", 0.1)
     closed = asyncio.Event()
 
     async def pieces() -> AsyncGenerator[bytes, None]:

@@ -10,13 +10,13 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 import onejob
-from onejob.core.roles import Permission
-from onejob.http.answers import Response
+from onejob.core.credentials import Permission
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.protocol import Connection, connection_class
 from onejob.http.request import Request
-from onejob.http.routes import Route
+from onejob.http.responses import Response
+from onejob.http.routing import Route
+from onejob.http.server.connection import Connection, connection_class
 
 BODY = b'{"type": "t", "input": {"n": 1}}'
 Application = Callable[[Any, Any, Any], Awaitable[None]]
@@ -174,9 +174,7 @@ def _same(piece: bytes) -> bytes:
     return re.sub(rb'(x-request-id: |"requestId":")[0-9a-f]{16}', rb"\1", piece)
 
 
-@pytest.mark.parametrize(
-    "end", [BaseException(), BaseExceptionGroup("g", [ValueError()]), SystemExit(1)], ids=repr
-)
+@pytest.mark.parametrize("end", [BaseException(), BaseExceptionGroup("g", [ValueError()]), SystemExit(1)], ids=repr)
 async def test_whatever_a_handler_raises_is_answered(queue: onejob.Ledger, end: BaseException) -> None:
     async def handler(request: Request) -> Response:
         raise end

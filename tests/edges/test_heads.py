@@ -70,9 +70,7 @@ def test_a_head_has_no_body_and_the_connection_goes_on(server: Server) -> None:
     assert b"content-length: 0" not in answers
 
 
-@pytest.mark.parametrize(
-    ("path", "status"), [(f"/api/jobs/{NOBODY}", 404), ("/nowhere", 404), ("/api/jobs/x", 400)]
-)
+@pytest.mark.parametrize(("path", "status"), [(f"/api/jobs/{NOBODY}", 404), ("/nowhere", 404), ("/api/jobs/x", 400)])
 def test_the_head_of_a_problem_has_its_status(server: Server, path: str, status: int) -> None:
     with server.connect() as connection:
         connection.sendall(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())

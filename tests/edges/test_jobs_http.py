@@ -12,10 +12,10 @@ from onejob.clock import FakeClock
 from onejob.conformance.samples import TYPE, a_record
 from onejob.core.facts import Kind
 from onejob.engines.memory import MemoryEngine
-from onejob.host import Runtime
 from onejob.http.app import HttpApp
 from onejob.ids import SystemIds
-from onejob.intake import Caller
+from onejob.ledger.parse import Caller
+from onejob.ledger.runtime import Runtime
 from tests.edges.serving import Client, served
 
 NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
@@ -41,9 +41,7 @@ async def test_an_absurd_list_is_refused(client: Client, query: str) -> None:
     assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
 
 
-@pytest.mark.parametrize(
-    "query", ["type=%00", "type=" + "x" * 5000, "user=%F0%9F%98%80", "type=", "user=' OR 1=1 --"]
-)
+@pytest.mark.parametrize("query", ["type=%00", "type=" + "x" * 5000, "user=%F0%9F%98%80", "type=", "user=' OR 1=1 --"])
 async def test_a_list_of_what_cannot_exist_is_empty(queue: onejob.Ledger, client: Client, query: str) -> None:
     await queue.submit("t")
     answer = await client.get(f"/api/jobs?{query.replace(' ', '%20')}")
@@ -85,9 +83,7 @@ async def test_a_job_id_is_read_in_any_case_and_with_escapes(queue: onejob.Ledge
         assert (await client.get(f"/api/jobs/{written}")).body["job"]["id"] == job_id
 
 
-async def test_a_query_that_nobody_reads_is_refused_and_nothing_is_done(
-    queue: onejob.Ledger, client: Client
-) -> None:
+async def test_a_query_that_nobody_reads_is_refused_and_nothing_is_done(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     for method, path in (
         ("GET", f"/api/jobs/{job_id}"),
@@ -99,17 +95,13 @@ async def test_a_query_that_nobody_reads_is_refused_and_nothing_is_done(
     assert [job.state for job in await queue.jobs()] == [onejob.JobState.PENDING]
 
 
-@pytest.mark.parametrize(
-    "query", ["dryRun=false", "dryRun=", "dryRun=1", "dryRun=true&dryRun=true", "dryrun=true"]
-)
+@pytest.mark.parametrize("query", ["dryRun=false", "dryRun=", "dryRun=1", "dryRun=true&dryRun=true", "dryrun=true"])
 async def test_an_unclear_dry_run_does_nothing(queue: onejob.Ledger, client: Client, query: str) -> None:
     assert (await client.post(f"/api/jobs?{query}", {"type": "t"})).status == 400
     assert await queue.jobs() == []
 
 
-async def test_cancelling_takes_a_key_and_is_idempotent_by_itself(
-    queue: onejob.Ledger, client: Client
-) -> None:
+async def test_cancelling_takes_a_key_and_is_idempotent_by_itself(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     first = await client.ask("POST", f"/api/jobs/{job_id}/cancel", b"", b"idempotency-key: c-1")
     again = await client.ask("POST", f"/api/jobs/{job_id}/cancel", b"", b"idempotency-key: c-2")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import onejob
-from onejob.core.receipt import Reason
+from onejob.core.replies import Reason
 from onejob.core.states import JobState
 from onejob.errors import LeaseLost, SubmissionRefused, Unavailable, Unknown
-from onejob.keeping import LeaseRenewal, run_under_lease, run_while_renewing
+from onejob.ledger.leases import LeaseRenewal, run_under_lease, run_while_renewing
 
 from .clouds import until
 
@@ -168,10 +168,7 @@ async def test_renewals_come_in_time_and_not_all_at_the_same_moments() -> None:
         return "done"
 
     begin = loop.time()
-    assert (
-        await run_while_renewing(work(), renew, interval_seconds=0.1, jitter_seed=b"\x00\xff\x00\xff")
-        == "done"
-    )
+    assert await run_while_renewing(work(), renew, interval_seconds=0.1, jitter_seed=b"\x00\xff\x00\xff") == "done"
     pauses = [after - before for before, after in zip([begin, *moments], moments, strict=False)]
     assert all(pause >= 0.079 for pause in pauses)
     assert all(pauses[n] >= 0.099 for n in (0, 2))

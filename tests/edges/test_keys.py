@@ -8,10 +8,10 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
-from onejob.core.roles import Role
+from onejob.core.credentials import Role
 from onejob.http.app import HttpApp
 from onejob.http.request import Credential, Scope
-from onejob.intake import Caller
+from onejob.ledger.parse import Caller
 from tests.edges.serving import Answer, Client, served
 
 ODD = [

@@ -59,9 +59,7 @@ async def test_scopes_keep_keys_apart(queue: onejob.Ledger) -> None:
     assert (await queue.submit("a", idempotency_key="k", scope="a")).job_id == ids[0]
 
 
-async def test_a_key_lives_until_the_last_millisecond_of_its_window(
-    queue: onejob.Ledger, clock: FakeClock
-) -> None:
+async def test_a_key_lives_until_the_last_millisecond_of_its_window(queue: onejob.Ledger, clock: FakeClock) -> None:
     first = await queue.submit("t", idempotency_key="k", idempotency_ttl=timedelta(seconds=2))
     clock.advance(2)
     assert (await queue.submit("t", idempotency_key="k")).job_id == first.job_id
@@ -102,17 +100,13 @@ async def test_windows_can_be_given_in_days(queue: onejob.Ledger) -> None:
         {"delivery": "exactly_once"},
     ],
 )
-async def test_a_wrong_option_is_refused_and_burns_no_key(
-    queue: onejob.Ledger, options: dict[str, object]
-) -> None:
+async def test_a_wrong_option_is_refused_and_burns_no_key(queue: onejob.Ledger, options: dict[str, object]) -> None:
     with pytest.raises(onejob.Invalid):
         await queue.submit("t", **({"idempotency_key": "k"} | options))  # type: ignore[arg-type]
     assert (await queue.submit("t", idempotency_key="k")).created
 
 
-@pytest.mark.parametrize(
-    "wrong", [float("nan"), float("inf"), "\ud800", object(), {1: 2, "1": 3}, [[]] * 200_000]
-)
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), "\ud800", object(), {1: 2, "1": 3}, [[]] * 200_000])
 async def test_a_value_that_json_cannot_carry_is_refused(queue: onejob.Ledger, wrong: object) -> None:
     deep = wrong
     with pytest.raises(onejob.Invalid):

@@ -86,11 +86,7 @@ def test_what_follows_a_body_is_the_next_request(server: Server) -> None:
 def test_framing_that_can_be_read_in_two_ways_is_refused(server: Server, lines: bytes) -> None:
     key, other = f"framing-{crc32(lines)}", f"smuggled-{crc32(lines)}"
     found = server.say(
-        POST
-        + b"Idempotency-Key: %b\r\n%b\r\n" % (key.encode(), lines)
-        + DATA
-        + b"0\r\n\r\n"
-        + submission(other)
+        POST + b"Idempotency-Key: %b\r\n%b\r\n" % (key.encode(), lines) + DATA + b"0\r\n\r\n" + submission(other)
     )
     assert [reply.status for reply in found] == [400]
     assert fresh(server, key)
@@ -172,9 +168,7 @@ def test_a_trailer_is_not_a_header(server: Server) -> None:
         ("wrong-end", b"1\r\nabc\r\n", 400),
     ],
 )
-def test_chunks_beyond_the_limit_or_reason_are_refused(
-    server: Server, name: str, body: bytes, status: int
-) -> None:
+def test_chunks_beyond_the_limit_or_reason_are_refused(server: Server, name: str, body: bytes, status: int) -> None:
     head = POST + b"Transfer-Encoding: chunked\r\nIdempotency-Key: chunks-%b\r\n\r\n" % name.encode()
     assert [reply.status for reply in server.say(head + body)] == [status]
     assert fresh(server, f"chunks-{name}")

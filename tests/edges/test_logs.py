@@ -11,12 +11,12 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
-from onejob.core.roles import Permission
-from onejob.http.answers import Response
+from onejob.core.credentials import Permission
 from onejob.http.app import HttpApp
 from onejob.http.logs import BUFFER_BYTES_MAX, Log, LogHandler, log_loop_exception, redacted_traceback
 from onejob.http.request import Request
-from onejob.http.routes import Route
+from onejob.http.responses import Response
+from onejob.http.routing import Route
 
 from .sockets import ONEJOB, Server, engine_line, serving
 
@@ -53,9 +53,7 @@ def everything_asked(server: Server, credential: str) -> None:
 
 
 @pytest.fixture(scope="module", params=["text", "json"])
-def told(
-    request: pytest.FixtureRequest, shared_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, str]:
+def told(request: pytest.FixtureRequest, shared_url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What a server tells about all that was asked."""
     credential = made_key("--engine", shared_url, "--tenant", request.param)
     asked = f'{engine_line(shared_url)}auth = true\nlog_requests = "all"\nlog_format = "{request.param}"'

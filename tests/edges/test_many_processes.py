@@ -23,9 +23,7 @@ async def asked(server: Server, key: str) -> tuple[int, str]:
     return reply.status, reply.body["job"]["id"] if reply.status == 202 else reply.code
 
 
-async def test_a_thousand_callers_of_three_servers_with_one_key_get_one_job(
-    tmp_path: Path, settings: str
-) -> None:
+async def test_a_thousand_callers_of_three_servers_with_one_key_get_one_job(tmp_path: Path, settings: str) -> None:
     with ExitStack() as stack:
         servers = [stack.enter_context(serving(tmp_path, settings)) for _ in range(SERVERS)]
         async with asyncio.timeout(120):
@@ -83,9 +81,7 @@ class Campaign:
 
 
 @pytest.mark.timeout(240)
-async def test_killed_under_load_it_keeps_every_answer_and_makes_no_second_job(
-    tmp_path: Path, settings: str
-) -> None:
+async def test_killed_under_load_it_keeps_every_answer_and_makes_no_second_job(tmp_path: Path, settings: str) -> None:
     campaign = Campaign(seed := random.randrange(1 << 32))
     print("seed", seed)
     for _ in range(CYCLES):

@@ -9,18 +9,18 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock, SystemClock
+from onejob.core.command import Command
 from onejob.core.facts import Kind
-from onejob.core.receipt import AnyReply
-from onejob.core.step import Command
+from onejob.core.replies import AnyReply
 from onejob.engine import ListFacts
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.sqlite import queries
-from onejob.host import Runtime
 from onejob.http.app import HttpApp
 from onejob.http.problems import to_problem, to_public_problem
 from onejob.ids import SystemIds
-from onejob.intake import Caller
 from onejob.ledger import Ledger
+from onejob.ledger.parse import Caller
+from onejob.ledger.runtime import Runtime
 from onejob.settings import load_service_config
 from tests.edges.serving import served
 from tests.engines.sqlite_files import Direct
@@ -157,12 +157,7 @@ async def test_a_batch_of_conflicts_compares_only_some_of_them(url: str) -> None
         others = [onejob.Submission(type="t", input=n, idempotency_key="k") for n in range(1, 31)]
         verdicts = await queue.submit_many(others)
         assert all(isinstance(verdict, onejob.IdempotencyConflict) for verdict in verdicts)
-        assert (
-            sum(
-                bool(verdict.paths) for verdict in verdicts if isinstance(verdict, onejob.IdempotencyConflict)
-            )
-            == 20
-        )
+        assert sum(bool(verdict.paths) for verdict in verdicts if isinstance(verdict, onejob.IdempotencyConflict)) == 20
 
 
 async def test_large_bodies_conflict_without_their_paths(url: str) -> None:

@@ -8,26 +8,24 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import onejob
-from onejob import readiness
 from onejob.clock import FakeClock, SystemClock
-from onejob.core.arrival import TTL_MS_DEFAULT
+from onejob.core.credentials import DropPolicy, Role, SetPolicy
 from onejob.core.facts import Kind
 from onejob.core.key import KEY_CHARS_MAX
-from onejob.core.policy import DropPolicy, SetPolicy
-from onejob.core.roles import Role
-from onejob.engines import outcomes
+from onejob.core.submit import TTL_MS_DEFAULT
+from onejob.engines import counters
 from onejob.errors import Unavailable, Unknown
-from onejob.host import Runtime
-from onejob.http import observability
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
+from onejob.http.endpoints import status as observability
 from onejob.http.metrics import LATENCY_BUCKETS_SECONDS, Metrics, render_metrics
 from onejob.http.problems import TITLES, Unauthorized
 from onejob.http.request import ANONYMOUS, Credential, Scope
-from onejob.http.routes import Route
+from onejob.http.routing import Route
 from onejob.ids import SystemIds
-from onejob.intake import Caller
-from onejob.ledger import Ledger
+from onejob.ledger import Ledger, runtime
+from onejob.ledger.parse import Caller
+from onejob.ledger.runtime import Runtime
 from tests.edges.process import Process, process
 from tests.edges.serving import served
 from tests.engines.watched import Watched
@@ -72,10 +70,7 @@ async def held_up() -> AsyncIterator[tuple[Watched, Ledger]]:
 def test_submissions_are_counted_by_their_answer(service: Process) -> None:
     def counted() -> list[float]:
         found = scraped(service)
-        return [
-            found["onejob_submissions_total", (("outcome", word),)]
-            for word in ("created", "replayed", "conflict")
-        ]
+        return [found["onejob_submissions_total", (("outcome", word),)] for word in ("created", "replayed", "conflict")]
 
     before = counted()
     for amount in (1, 1, 1, 2):
@@ -164,8 +159,8 @@ async def test_a_tenant_sees_its_own_counts_and_administrators_see_all(queue: on
 
 
 def test_the_counts_of_tenants_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcomes, "TENANTS_MAX", 3)
-    counted = outcomes.OutcomeCounter()
+    monkeypatch.setattr(counters, "TENANTS_MAX", 3)
+    counted = counters.OutcomeCounter()
     for n in range(10):
         counted.count(f"tenant {n}", "created")
     assert (counted.total(), len(counted._tenants)) == ({"created": 10}, 3)
@@ -180,12 +175,8 @@ async def test_each_app_counts_for_itself(queue: onejob.Ledger) -> None:
     labels = (("method", "GET"), ("route", "/x"), ("status", "2xx"))
     found = samples(render_metrics(one.families()).decode())
     assert found["onejob_http_request_seconds_count", labels] == 2
-    assert (
-        found["onejob_http_request_seconds_bucket", (("le", str(LATENCY_BUCKETS_SECONDS[0])), *labels)] == 1
-    )
-    assert ("onejob_http_request_seconds_count", labels) not in samples(
-        render_metrics(other.families()).decode()
-    )
+    assert found["onejob_http_request_seconds_bucket", (("le", str(LATENCY_BUCKETS_SECONDS[0])), *labels)] == 1
+    assert ("onejob_http_request_seconds_count", labels) not in samples(render_metrics(other.families()).decode())
 
 
 def test_it_is_ready_when_the_engine_answers(service: Process, shared_url: str) -> None:
@@ -238,7 +229,7 @@ async def test_an_idle_server_finds_out_by_itself_that_it_is_ready_again(
     held_up: tuple[Watched, Ledger], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, ledger = held_up
-    monkeypatch.setattr(readiness, "PROBE_INTERVAL_SECONDS", 3600.0)
+    monkeypatch.setattr(runtime, "PROBE_INTERVAL_SECONDS", 3600.0)
     async with served(HttpApp(ledger)) as client:
         engine.before.append(Unavailable("no room is left"))
         with pytest.raises(Unavailable):

@@ -13,12 +13,11 @@ from msgspec import json
 
 import onejob
 from onejob.clock import FakeClock
-from onejob.core.ids import format_job_id, parse_job_id
-from onejob.core.notice import callback_job_id
+from onejob.core.callback import callback_job_id
+from onejob.core.identity import format_job_id, parse_job_id
 from onejob.http.app import HttpApp
+from onejob.http.callbacks import CallbackSender, is_public
 from onejob.http.config import ServiceConfig
-from onejob.http.notices import CallbackSender
-from onejob.http.posting import is_public
 from onejob.webhooks import WebhookSecret, sign
 from tests.edges.command_line import Command
 from tests.edges.serving import Client, served
@@ -109,9 +108,7 @@ async def test_a_stranger_checks_the_signature_by_what_the_page_says(
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-async def test_no_redirection_is_followed(
-    queue: onejob.Ledger, client: Client, secret: str, status: int
-) -> None:
+async def test_no_redirection_is_followed(queue: onejob.Ledger, client: Client, secret: str, status: int) -> None:
     async with receiving(status) as receiver:  # it names itself as the place to go to
         await queue.cancel(job_id := await submitted(client, receiver.url))
         await notifier(queue).deliver_ready()
@@ -184,9 +181,7 @@ async def _never(callback_job: object, callback: object) -> None:
     await asyncio.Event().wait()
 
 
-async def test_addresses_that_are_not_public_are_refused(
-    queue: onejob.Ledger, client: Client, secret: str
-) -> None:
+async def test_addresses_that_are_not_public_are_refused(queue: onejob.Ledger, client: Client, secret: str) -> None:
     async with receiving(200) as receiver:
         port = receiver.url.split(":")[2].split("/")[0]
         hosts = (
@@ -243,9 +238,7 @@ async def test_without_a_secret_nothing_is_sent(queue: onejob.Ledger, client: Cl
     assert "webhook-secret create" in ((await queue.job(notice_of(job_id))).error or "")
 
 
-async def test_callbacks_are_refused_unless_the_service_allows_them(
-    queue: onejob.Ledger, client: Client
-) -> None:
+async def test_callbacks_are_refused_unless_the_service_allows_them(queue: onejob.Ledger, client: Client) -> None:
     body = {"type": "t", "callback": {"url": "https://a.example/"}}
     async with served(HttpApp(queue)) as closed:
         answer = await closed.post("/api/jobs", body)

@@ -37,9 +37,7 @@ def seen(address: str, folder: Path) -> str:
         "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
         "--disable-sync", "--no-first-run", f"--user-data-dir={folder}", "--virtual-time-budget=4000", "--dump-dom",
     ]  # fmt: skip
-    found = subprocess.run(
-        [CHROMIUM, *flags, address], capture_output=True, text=True, check=True, timeout=90
-    )
+    found = subprocess.run([CHROMIUM, *flags, address], capture_output=True, text=True, check=True, timeout=90)
     return found.stdout
 
 
@@ -87,9 +85,7 @@ def test_a_page_finds_every_element_it_looks_for(service: Process, path: str) ->
 
 
 @needs_chromium
-def test_the_first_page_shows_counters_the_latest_job_and_the_story_of_a_key(
-    service: Process, tmp_path: Path
-) -> None:
+def test_the_first_page_shows_counters_the_latest_job_and_the_story_of_a_key(service: Process, tmp_path: Path) -> None:
     for amount in (1, 1, 2):
         service.submit(HOSTILE, {"amount": amount}, key="orders/7")
     stats = service.get("/api/stats").json["outcomes"]
@@ -108,9 +104,7 @@ def test_the_first_page_shows_counters_the_latest_job_and_the_story_of_a_key(
 
 
 @needs_chromium
-def test_the_docs_list_every_operation_and_open_the_one_that_is_linked(
-    service: Process, tmp_path: Path
-) -> None:
+def test_the_docs_list_every_operation_and_open_the_one_that_is_linked(service: Process, tmp_path: Path) -> None:
     dom = seen(f"{service.address}/docs#postApiJobs", tmp_path)
     described = service.get("/openapi.json").json["paths"]
     for path, methods in described.items():
@@ -122,9 +116,7 @@ def test_the_docs_list_every_operation_and_open_the_one_that_is_linked(
 
 
 @needs_chromium
-def test_where_a_credential_is_needed_the_page_asks_for_it_and_shows_nothing(
-    tmp_path: Path, settings: str
-) -> None:
+def test_where_a_credential_is_needed_the_page_asks_for_it_and_shows_nothing(tmp_path: Path, settings: str) -> None:
     config = tmp_path / "onejob.toml"
     config.write_text(f"{settings}auth = true\n", encoding="utf-8")
     with process(tmp_path, "--config", str(config)) as locked:

@@ -69,9 +69,7 @@ async def test_many_clients_through_few_connections_make_one_job_for_each_key(se
     assert {job["id"] for job in listed} == set.union(*made.values())
 
 
-async def test_who_waits_hears_past_the_pooler_that_a_key_is_settled(
-    server: Server, urls: tuple[str, str]
-) -> None:
+async def test_who_waits_hears_past_the_pooler_that_a_key_is_settled(server: Server, urls: tuple[str, str]) -> None:
     async with onejob.open(urls[1], sweep=False) as ledger:
         held = await ledger.check_or_reserve("charge", BODY["input"], idempotency_key="held")
         assert isinstance(held, onejob.HeldKey)
@@ -102,9 +100,7 @@ async def test_jobs_are_claimed_and_finished_through_it(server: Server) -> None:
 async def listening(url: str) -> None:
     """Whoever has somebody waiting listens."""
     watcher = await asyncpg.connect(url)
-    there = (
-        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"
-    )
+    there = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"
     async with asyncio.timeout(20):
         while not await watcher.fetchval(there):
             await asyncio.sleep(0.02)

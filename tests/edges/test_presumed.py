@@ -9,10 +9,10 @@ from typing import NamedTuple
 import pytest
 
 import onejob
-from onejob.core.roles import Role
-from onejob.credentials import ApiKeys, NewKey
+from onejob.core.credentials import Role
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
+from onejob.ledger.api_keys import ApiKeys, NewKey
 from tests.edges.serving import Answer, Client, served
 
 BODY = b'{"type": "charge", "input": {"amount": 42}}'

@@ -37,9 +37,7 @@ async def watch(server: Server, most: list[int], stop: asyncio.Event) -> None:
     client.close()
 
 
-async def test_fifty_racers_for_five_slots_over_several_servers_make_five_jobs(
-    tmp_path: Path, settings: str
-) -> None:
+async def test_fifty_racers_for_five_slots_over_several_servers_make_five_jobs(tmp_path: Path, settings: str) -> None:
     with ExitStack() as stack:
         servers = [stack.enter_context(serving(tmp_path, settings)) for _ in range(SERVERS)]
         assert servers[0].ask("PUT", "/api/quotas/local", {"maxConcurrent": SLOTS}).status == 200
@@ -47,9 +45,7 @@ async def test_fifty_racers_for_five_slots_over_several_servers_make_five_jobs(
         stop = asyncio.Event()
         watching = asyncio.create_task(watch(servers[0], used, stop))
         body = b'{"type":"charge"}'
-        replies = await race(
-            servers, [("/api/jobs", body, {"idempotency_key": f"k{n}"}) for n in range(RACERS)]
-        )
+        replies = await race(servers, [("/api/jobs", body, {"idempotency_key": f"k{n}"}) for n in range(RACERS)])
         stop.set()
         await watching
         refused = [reply for reply in replies if reply.status != 202]
@@ -60,12 +56,8 @@ async def test_fifty_racers_for_five_slots_over_several_servers_make_five_jobs(
         jobs = servers[1].ask("GET", "/api/jobs").body["jobs"]
         assert len(jobs) == SLOTS
         servers[2].ask("POST", f"/api/jobs/{jobs[0]['id']}/cancel")
-        again = await race(
-            servers, [("/api/jobs", body, {"idempotency_key": f"k{n}"}) for n in range(RACERS)]
-        )
-        created = [
-            reply for reply in again if reply.status == 202 and "idempotent-replayed" not in reply.headers
-        ]
+        again = await race(servers, [("/api/jobs", body, {"idempotency_key": f"k{n}"}) for n in range(RACERS)])
+        created = [reply for reply in again if reply.status == 202 and "idempotent-replayed" not in reply.headers]
         assert len(created) == 1
 
 

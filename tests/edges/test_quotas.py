@@ -8,10 +8,10 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
-from onejob.core.roles import Role
+from onejob.core.credentials import Role
 from onejob.http.app import HttpApp
 from onejob.http.request import Credential, Scope
-from onejob.intake import Caller
+from onejob.ledger.parse import Caller
 from tests.edges.serving import Answer, Client, served
 
 ROLES = {"ann": Role.SUBMITTER, "bob": Role.SUBMITTER, "op": Role.OPERATOR, "root": Role.ADMIN}
@@ -54,9 +54,7 @@ async def reserve(client: Client, who: str = "ann", **body: object) -> Answer:
 
 async def act(client: Client, slot: str, what: str, body: object = None, who: str = "ann") -> Answer:
     path = f"/api/reservations/{slot}/{what}"
-    return await (
-        client.ask("POST", path, b"", by(who)) if body is None else client.post(path, body, by(who))
-    )
+    return await (client.ask("POST", path, b"", by(who)) if body is None else client.post(path, body, by(who)))
 
 
 async def usage(client: Client, who: str = "ann", query: str = "") -> Any:
@@ -145,9 +143,7 @@ async def test_a_default_holds_for_users_without_limits_and_a_ceiling_over_all(c
     tenants = {"default": {"maxConcurrent": 1}, "ceiling": {"maxConcurrent": 2}}
     assert (await put(client, "/api/quotas", tenants)).body.items() >= tenants.items()
     await limit(client, "ann", maxConcurrent=9)
-    counts = {
-        who: [(await submit(client, who=who)).status for _ in range(3)].count(202) for who in ("ann", "bob")
-    }
+    counts = {who: [(await submit(client, who=who)).status for _ in range(3)].count(202) for who in ("ann", "bob")}
     assert counts == {"ann": 2, "bob": 1}
     quota = (await client.get("/api/quotas/ann", by("root"))).body
     assert (quota["limits"], quota["effective"]) == ({"maxConcurrent": 9}, {"maxConcurrent": 2})
@@ -262,9 +258,7 @@ async def test_the_life_of_a_reservation(client: Client, clock: FakeClock) -> No
     assert {"used": 1, "live": 1, "reserved": 0}.items() <= (await usage(client)).items()
 
 
-async def test_an_expired_reservation_never_counts_and_cannot_be_renewed(
-    client: Client, clock: FakeClock
-) -> None:
+async def test_an_expired_reservation_never_counts_and_cannot_be_renewed(client: Client, clock: FakeClock) -> None:
     await limit(client, maxConcurrent=1)
     slot = (await reserve(client, ttlSeconds=10)).body["id"]
     clock.advance(10.001)
@@ -305,9 +299,7 @@ async def test_a_reservation_is_the_users_own_unless_an_operator_made_it(client:
 
 async def test_a_reservation_with_a_key_is_the_same_when_repeated(client: Client) -> None:
     key = b"idempotency-key: upload-1"
-    ids = [
-        (await client.post("/api/reservations", {}, by(who), key)).body["id"] for who in ("ann", "ann", "bob")
-    ]
+    ids = [(await client.post("/api/reservations", {}, by(who), key)).body["id"] for who in ("ann", "ann", "bob")]
     assert (ids[0] == ids[1], ids[1] == ids[2]) == (True, False)
     assert (await usage(client))["reserved"] == 1
 

@@ -10,13 +10,12 @@ import pytest
 import onejob
 from onejob.clock import FakeClock
 from onejob.conformance.commands import write_facts
-from onejob.core.actor import Actor
+from onejob.core.credentials import Role
 from onejob.core.facts import next_version
-from onejob.core.identity import usage_id
-from onejob.core.receipt import UsageFound
-from onejob.core.roles import Role
+from onejob.core.identity import Actor, usage_id
+from onejob.core.quota import RECONCILE_DELAY_MS
+from onejob.core.replies import UsageFound
 from onejob.core.slots import LookUpUsage
-from onejob.core.tally import RECONCILE_DELAY_MS
 from onejob.errors import SubmissionRefused
 
 ROLES = {"ann": Role.SUBMITTER, "bob": Role.SUBMITTER, "op": Role.OPERATOR, "root": Role.ADMIN}
@@ -71,9 +70,7 @@ async def test_limits_and_reservations_are_a_named_users(queue: onejob.Ledger) -
 
 async def test_a_stored_key_answers_with_the_foreign_job(queue: onejob.Ledger, clock: FakeClock) -> None:
     for _ in range(2):
-        await queue.store_idempotency_key(
-            key="ci-build-abc123", job_id="job-xyz789", user_id=42, ttl_hours=24
-        )
+        await queue.store_idempotency_key(key="ci-build-abc123", job_id="job-xyz789", user_id=42, ttl_hours=24)
     receipt = await queue.submit("any", {"n": 1}, idempotency_key="ci-build-abc123", scope="queue")
     assert (receipt.outcome, receipt.job_id, receipt.job) == (onejob.Outcome.REPLAYED, "job-xyz789", None)
     with pytest.raises(SubmissionRefused) as refused:
@@ -96,9 +93,7 @@ async def test_a_refusal_says_how_long_to_wait(queue: onejob.Ledger) -> None:
     assert 3600 <= refused.value.retry_after <= 3660
 
 
-async def test_a_preparing_job_holds_a_slot_that_ends_with_its_lease(
-    queue: onejob.Ledger, clock: FakeClock
-) -> None:
+async def test_a_preparing_job_holds_a_slot_that_ends_with_its_lease(queue: onejob.Ledger, clock: FakeClock) -> None:
     await queue.set_quota("local", onejob.Limits(max_concurrent=1))
     held = await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
     assert isinstance(held, onejob.HeldKey)

@@ -3,9 +3,9 @@
 from typing import Any
 
 from onejob.clock import FakeClock
-from onejob.core.actor import Actor
-from onejob.core.roles import Role
-from onejob.http.rates import RateLimiter
+from onejob.core.credentials import Role
+from onejob.core.identity import Actor
+from onejob.http.rate_limit import RateLimiter
 from tests.edges.house import BODY, House, bearer, token
 
 

@@ -146,9 +146,7 @@ async def test_a_holder_shows_that_it_lives_by_renewing(url: str) -> None:
 async def test_whoever_waits_is_answered_when_the_holder_settles(url: str) -> None:
     async with onejob.open(url, sweep=False) as queue:
         held = await reserved(queue)
-        waiting = [
-            asyncio.ensure_future(queue.submit("train", {"n": 1}, idempotency_key="k")) for _ in range(20)
-        ]
+        waiting = [asyncio.ensure_future(queue.submit("train", {"n": 1}, idempotency_key="k")) for _ in range(20)]
         while queue.cache_stats().waiters < 20:
             await asyncio.sleep(0.001)
         await queue.commit(held)

@@ -11,7 +11,7 @@ import pytest
 
 import onejob
 from onejob.cli import parser
-from onejob.core.credential import api_key_policy_name
+from onejob.core.credentials import api_key_policy_name
 from onejob.http.app import HttpApp
 
 from .serving import Client, served

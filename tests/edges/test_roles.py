@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import onejob
-from onejob.core.roles import ROLE_PERMISSIONS, Permission, Role
-from onejob.intake import Caller
+from onejob.core.credentials import ROLE_PERMISSIONS, Permission, Role
+from onejob.ledger.parse import Caller
 from tests.edges.house import House, bearer, housed, token
 
 MAY = """
@@ -149,9 +149,7 @@ def test_where_keys_are_shared_all_is_seen_whoever_is_named(house: House) -> Non
     for user in ("ann", "bob", "nobody"):
         told = house.service.ask("GET", f"/api/keys/of-us?scope=charge&user={user}", bob)
         assert told.body["job"]["id"] == anns
-    assert {one["user"] for one in house.service.ask("GET", "/api/keys?user=ann", bob).body["keys"]} == {
-        "ann"
-    }
+    assert {one["user"] for one in house.service.ask("GET", "/api/keys?user=ann", bob).body["keys"]} == {"ann"}
     assert not house.service.ask("GET", "/api/keys?user=nobody", bob).body["keys"]
 
 

@@ -229,9 +229,7 @@ class TestAiohttp:
             f"Matched existing job: {job['id']}",
         ]
 
-    async def test_a_lost_answer_is_told_and_the_same_key_finds_the_job(
-        self, server: Server, lossy: Lossy
-    ) -> None:
+    async def test_a_lost_answer_is_told_and_the_same_key_finds_the_job(self, server: Server, lossy: Lossy) -> None:
         submit = program("with_aiohttp.py")["submit_cloud_job"]
         url = f"http://127.0.0.1:{lossy.port}"
         # aiohttp itself sends nothing twice that is not idempotent by its method.
@@ -248,9 +246,7 @@ class TestAiohttp:
         assert not told.success
         assert "Quota exceeded" in told.error
 
-    async def test_it_waits_for_an_upload_and_a_second_one_does_not(
-        self, tmp_path: Path, settings: str
-    ) -> None:
+    async def test_it_waits_for_an_upload_and_a_second_one_does_not(self, tmp_path: Path, settings: str) -> None:
         (tmp_path / "uploads.py").write_text(UPLOADS)
         with serving(tmp_path, settings + UPLOADING) as server:
             submit = program("with_aiohttp.py")["submit_cloud_job"]

@@ -9,12 +9,11 @@ from msgspec import Raw
 
 import onejob
 from onejob.clock import FakeClock
-from onejob.core.actor import Actor
 from onejob.core.facts import Kind
 from onejob.core.fingerprint import INPUT_BYTES_MAX
-from onejob.core.identity import stream_scope, usage_id
+from onejob.core.identity import Actor, stream_scope, usage_id
 from onejob.core.limits import Limits, encode_limits
-from onejob.core.receipt import Reason
+from onejob.core.replies import Reason
 from onejob.core.sequence import Evict
 from onejob.core.slots import SetLimits
 from onejob.engine import ListDueFacts
@@ -60,9 +59,7 @@ async def evict(queue: onejob.Ledger) -> int:
 
 async def limit(queue: onejob.Ledger, **limits: Any) -> None:
     id = usage_id("default", "local")
-    await queue._execute(
-        SetLimits(tenant="default", usage_id=id, user="local", limits=encode_limits(Limits(**limits)))
-    )
+    await queue._execute(SetLimits(tenant="default", usage_id=id, user="local", limits=encode_limits(Limits(**limits))))
 
 
 async def test_the_next_number_is_executed_and_an_unknown_client_is_at_zero(queue: onejob.Ledger) -> None:
@@ -83,9 +80,7 @@ async def test_the_next_number_is_executed_and_an_unknown_client_is_at_zero(queu
 
 
 @pytest.mark.parametrize("sequence", [1, 2, 3])
-async def test_a_repeated_number_gets_its_whole_receipt_with_live_jobs(
-    queue: onejob.Ledger, sequence: int
-) -> None:
+async def test_a_repeated_number_gets_its_whole_receipt_with_live_jobs(queue: onejob.Ledger, sequence: int) -> None:
     first = {n: await send(queue, n) for n in (1, 2, 3)}[sequence]
     await queue.cancel(ids(first)[0])
     again = await send(queue, sequence)
@@ -110,9 +105,7 @@ async def test_a_past_number_under_another_key_is_told_its_number_and_no_more(qu
     assert len(await queue.jobs()) == 1
 
 
-async def test_a_past_number_whose_window_is_over_never_runs_again(
-    queue: onejob.Ledger, clock: FakeClock
-) -> None:
+async def test_a_past_number_whose_window_is_over_never_runs_again(queue: onejob.Ledger, clock: FakeClock) -> None:
     await send(queue, 1, idempotency_ttl=timedelta(seconds=1))
     clock.advance(2)
     late = await send(queue, 1)
@@ -320,9 +313,7 @@ async def test_an_idle_client_goes_on_after_three_windows(queue: onejob.Ledger, 
     assert (await send(queue, 3)).committed
 
 
-async def test_a_high_water_mark_is_gone_after_four_hundred_days(
-    queue: onejob.Ledger, clock: FakeClock
-) -> None:
+async def test_a_high_water_mark_is_gone_after_four_hundred_days(queue: onejob.Ledger, clock: FakeClock) -> None:
     await send(queue, 1)
     clock.advance(DAY + 1)
     assert await evict(queue) == 1
@@ -350,9 +341,7 @@ async def test_a_client_id_belongs_to_the_credential_that_used_it_first(queue: o
 
 
 async def test_two_tenants_with_equal_clients_scopes_and_keys_never_meet(queue: onejob.Ledger) -> None:
-    tenants = [
-        queue.acting_as(tenant=name, user="ann", actor=Actor.client("same")) for name in ("acme", "zeta")
-    ]
+    tenants = [queue.acting_as(tenant=name, user="ann", actor=Actor.client("same")) for name in ("acme", "zeta")]
     for sequence in (1, 2):
         receipts = [await send(one, sequence) for one in tenants]
         assert [receipt.outcome for receipt in receipts] == [COMMITTED, COMMITTED]
@@ -366,9 +355,7 @@ async def test_two_tenants_with_equal_clients_scopes_and_keys_never_meet(queue: 
 
 async def test_everything_is_there_after_a_restart(lasting_url: str) -> None:
     async with onejob.open(lasting_url, sweep=False) as queue:
-        first = [
-            await send(queue, n, jobs=[Job(type="w", input=[n, m]) for m in range(n)]) for n in (1, 2, 3)
-        ]
+        first = [await send(queue, n, jobs=[Job(type="w", input=[n, m]) for m in range(n)]) for n in (1, 2, 3)]
     async with onejob.open(lasting_url, sweep=False) as queue:
         for n, before in enumerate(first, 1):
             again = await send(queue, n, jobs=[Job(type="w", input=[n, m]) for m in range(n)])

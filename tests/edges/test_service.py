@@ -37,9 +37,7 @@ class Service:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.ask("POST", "/api/jobs", data, headers)
 
-    def ask(
-        self, method: str, path: str, data: bytes = b"", headers: tuple[tuple[str, str], ...] = ()
-    ) -> Answer:
+    def ask(self, method: str, path: str, data: bytes = b"", headers: tuple[tuple[str, str], ...] = ()) -> Answer:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.putrequest(method, path)
@@ -47,9 +45,7 @@ class Service:
                 connection.putheader(name, value)
             connection.endheaders(data)
             response = connection.getresponse()
-            return Answer(
-                response.status, {k.lower(): v for k, v in response.getheaders()}, json.load(response)
-            )
+            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, json.load(response))
         finally:
             connection.close()
 

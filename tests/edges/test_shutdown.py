@@ -63,9 +63,7 @@ async def test_on_sigterm_every_request_is_answered_and_no_acknowledged_job_is_l
         client.close()
 
 
-async def test_whoever_waits_for_a_key_is_released_with_a_retryable_answer(
-    lasting_url: str, server: Server
-) -> None:
+async def test_whoever_waits_for_a_key_is_released_with_a_retryable_answer(lasting_url: str, server: Server) -> None:
     async with onejob.open(lasting_url) as ledger:
         held = await ledger.check_or_reserve("charge", BODY["input"], idempotency_key="held")
         assert isinstance(held, onejob.HeldKey)
@@ -98,9 +96,7 @@ async def until_waiting(server: Server, count: int) -> None:
     client.close()
 
 
-def test_a_request_that_outlasts_the_drain_hears_that_it_may_be_repeated(
-    tmp_path: Path, settings: str
-) -> None:
+def test_a_request_that_outlasts_the_drain_hears_that_it_may_be_repeated(tmp_path: Path, settings: str) -> None:
     with serving(tmp_path, f"{settings}drain_seconds_max = 0.5") as server, server.connect() as connection:
         connection.sendall(submission("slow")[:-3])
         server.ask("GET", "/healthz")  # by now the other request has been read as far as it goes
@@ -154,9 +150,7 @@ def test_an_interrupt_is_as_good_and_a_second_one_means_at_once(tmp_path: Path, 
         assert server.process.wait(SOON) == 0
 
 
-def test_it_says_one_line_when_it_is_ready_and_nothing_else(
-    tmp_path: Path, lasting_url: str, settings: str
-) -> None:
+def test_it_says_one_line_when_it_is_ready_and_nothing_else(tmp_path: Path, lasting_url: str, settings: str) -> None:
     with serving(tmp_path, settings) as server:
         assert server.line.startswith(f"onejob serves {redact_password(lasting_url)} at http://127.0.0.1:")
         assert server.submit("k").status == 202  # at once

@@ -61,9 +61,7 @@ async def test_json_is_kept_whatever_its_texts_hold(client: Client, queue: onejo
         ("POST", "/api/work/claim", {"types": [NUL], "start": True, "leaseSeconds": 60}),
     ],
 )
-async def test_names_and_keys_with_a_nul_are_refused(
-    client: Client, method: str, path: str, body: object
-) -> None:
+async def test_names_and_keys_with_a_nul_are_refused(client: Client, method: str, path: str, body: object) -> None:
     told = await (client.get(path) if body is None else client.ask(method, path, json.dumps(body).encode()))
     assert (told.status, told.body["error"]["retryable"]) == (400, False), told
     assert not (await client.get("/api/jobs")).body["jobs"]
@@ -78,9 +76,7 @@ async def test_to_look_for_what_cannot_be_there_finds_nothing(client: Client, as
 
 
 @pytest.mark.parametrize("final", [False, True])
-async def test_an_attempt_ends_whatever_its_error_contains(
-    client: Client, queue: onejob.Ledger, final: bool
-) -> None:
+async def test_an_attempt_ends_whatever_its_error_contains(client: Client, queue: onejob.Ledger, final: bool) -> None:
     made = await submit(client)
     (attempt,) = await queue.claim("t", start=True)
     said = {"token": attempt.token, "holder": attempt.holder.decode(), "error": NUL, "final": final}

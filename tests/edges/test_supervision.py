@@ -11,26 +11,31 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock, SystemClock
-from onejob.core.invalid import Invalid
-from onejob.core.upkeep import CountHits, Expire
+from onejob.core.errors import Invalid
+from onejob.core.maintenance import CountHits, Expire
 from onejob.engine import Durability
 from onejob.errors import Unavailable
-from onejob.host import Runtime
-from onejob.http import logs, restarts
+from onejob.http import logs
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.listeners import open_listeners
 from onejob.http.logs import split_for_pipe
 from onejob.http.metrics import MetricFamily, MetricSample
-from onejob.http.rates import RateLimiter
-from onejob.http.restarts import BACKOFF_SECONDS_MAX, STABLE_UPTIME_SECONDS, RestartBackoff
+from onejob.http.processes import supervisor as restarts
+from onejob.http.processes.shared_rates import SharedRateLimiter, open_buckets_file
+from onejob.http.processes.stats import StatsSnapshot, StatsTotals, counters_only, sum_snapshots
+from onejob.http.processes.supervisor import (
+    BACKOFF_SECONDS_MAX,
+    STABLE_UPTIME_SECONDS,
+    RestartBackoff,
+    Supervisor,
+    open_listeners,
+)
+from onejob.http.rate_limit import RateLimiter
 from onejob.http.serve import worker_count
-from onejob.http.shelf import SharedRateLimiter, open_buckets_file
-from onejob.http.sums import StatsSnapshot, StatsTotals, counters_only, sum_snapshots
-from onejob.http.supervisor import Supervisor
 from onejob.ids import SystemIds
-from onejob.intake import Caller
 from onejob.ledger import Ledger
+from onejob.ledger.parse import Caller
+from onejob.ledger.runtime import Runtime
 from tests.engines.watched import Watched
 
 ANN, BOB = ("acme", "user:ann"), ("acme", "user:bob")
@@ -151,9 +156,7 @@ def shelf() -> Iterator[int]:
 
 def test_processes_share_a_bucket(shelf: int) -> None:
     clock = FakeClock()
-    one, other = (
-        SharedRateLimiter(shelf, per_second=2, burst=4, monotonic=clock.monotonic) for _ in range(2)
-    )
+    one, other = (SharedRateLimiter(shelf, per_second=2, burst=4, monotonic=clock.monotonic) for _ in range(2))
     assert [one.take(ANN, 3), other.take(ANN, 3), one.take(ANN, 1)] == [3, 1, 0]
     assert other.take(BOB, 9) == 4
     assert other.retry_after(ANN) == one.retry_after(ANN) == 1

@@ -22,9 +22,7 @@ def test_every_name_of_the_ledger_is_there() -> None:
 
 def test_threads_share_one_ledger(lasting_url: str) -> None:
     with onejob.sync.open(lasting_url) as queue, ThreadPoolExecutor(32) as threads:
-        receipts = list(
-            threads.map(lambda n: queue.submit("t", n % 10, idempotency_key=str(n % 10)), range(200))
-        )
+        receipts = list(threads.map(lambda n: queue.submit("t", n % 10, idempotency_key=str(n % 10)), range(200)))
         assert len({receipt.job_id for receipt in receipts}) == 10
         assert len(queue.jobs()) == 10
         assert sum(receipt.created for receipt in receipts) == 10

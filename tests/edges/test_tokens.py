@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import onejob
-from onejob.core import base64url
-from onejob.core.roles import Role
+from onejob.core import identity
+from onejob.core.credentials import Role
 from onejob.http.auth import JwtVerifier
 from onejob.http.config import JwtConfig
 from onejob.http.problems import Unauthorized
@@ -110,7 +110,7 @@ def test_a_public_key_verifies_its_own_algorithm_only(tmp_path: Path, algorithm:
     # The classic: the public key, which everybody has, as the secret of an HMAC.
     head, body, _ = token(algorithm="HS256").split(".")
     mac = jwt.get_algorithm_by_name("HS256").sign(f"{head}.{body}".encode(), pem(private))
-    assert not told_by(tokens, f"{head}.{body}.{base64url.encode_base64url(mac)}")
+    assert not told_by(tokens, f"{head}.{body}.{identity.encode_base64url(mac)}")
 
 
 def test_settings_that_cannot_be_meant_stop_the_start(tmp_path: Path) -> None:
@@ -148,10 +148,10 @@ TOKENS = JwtVerifier(JWT)
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.text(st.characters(max_codepoint=255), max_size=300)
-    | st.lists(st.binary(max_size=200).map(base64url.encode_base64url)).map(".".join)
-    | st.recursive(
-        st.none() | st.text() | st.integers(), lambda inner: st.dictionaries(st.text(), inner)
-    ).map(lambda head: base64url.encode_base64url(json.dumps(head).encode()) + ".e30.x")
+    | st.lists(st.binary(max_size=200).map(identity.encode_base64url)).map(".".join)
+    | st.recursive(st.none() | st.text() | st.integers(), lambda inner: st.dictionaries(st.text(), inner)).map(
+        lambda head: identity.encode_base64url(json.dumps(head).encode()) + ".e30.x"
+    )
 )
 def test_no_text_of_a_stranger_is_more_than_unknown(text: str) -> None:
     assert not told_by(TOKENS, text)
@@ -165,4 +165,4 @@ def test_a_deep_header_is_no_token() -> None:
         b'{"alg":{}}',
         b"1e999",
     ):
-        assert not told_by(TOKENS, base64url.encode_base64url(deep) + ".e30.e30")
+        assert not told_by(TOKENS, identity.encode_base64url(deep) + ".e30.e30")

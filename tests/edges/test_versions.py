@@ -7,15 +7,15 @@ import msgspec
 import pytest
 
 import onejob
-from onejob.core import credential
+from onejob.core import credentials
+from onejob.core.credentials import SetPolicy
 from onejob.core.identity import policy_id, usage_id
 from onejob.core.limits import QUOTA_POLICY_NAME
-from onejob.core.policy import SetPolicy
-from onejob.core.receipt import Missing
+from onejob.core.replies import Missing
 from onejob.core.slots import SetLimits
-from onejob.credentials import ApiKeys
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
+from onejob.ledger.api_keys import ApiKeys
 from tests.edges.serving import served
 from tests.engines.sqlite_files import Direct
 
@@ -44,7 +44,7 @@ async def test_a_state_of_a_newer_program_is_503_and_says_to_upgrade(tmp_path: P
 async def test_a_role_of_a_newer_program_is_no_verdict_about_a_key(queue: onejob.Ledger) -> None:
     keys = ApiKeys(queue)
     made = await keys.create("ci", roles=["submitter"])
-    name = credential.api_key_policy_name(made.key.id)
+    name = credentials.api_key_policy_name(made.key.id)
     stored = msgspec.json.decode(await _body(keys, made.key.id))
     body = msgspec.json.encode(stored | {"roles": ["submitter", "auditor"]})
     set_policy = SetPolicy(tenant="default", policy_id=policy_id("default", name), name=name, body=body)
@@ -59,9 +59,7 @@ async def test_a_role_of_a_newer_program_is_no_verdict_about_a_key(queue: onejob
 async def test_limits_of_a_newer_program_admit_nobody_until_they_are_set_anew(queue: onejob.Ledger) -> None:
     body = b'{"jobs_per_week":5}'
     tally, policy = usage_id("default", "local"), policy_id("default", QUOTA_POLICY_NAME)
-    await queue._execute(
-        SetLimits(tenant="default", usage_id=tally, policy_id=policy, user="local", limits=body)
-    )
+    await queue._execute(SetLimits(tenant="default", usage_id=tally, policy_id=policy, user="local", limits=body))
     await queue._execute(SetPolicy(tenant="default", policy_id=policy, name=QUOTA_POLICY_NAME, body=body))
     for whose, calls in (
         ("the tenant", (queue.tenant_quota, partial(queue.quota, "ann"))),

@@ -64,9 +64,7 @@ async def test_absurd_claims_are_refused(queue: onejob.Ledger, client: Client, w
         ("release", {"delaySeconds": 1e12}),
     ],
 )
-async def test_absurd_words_are_refused(
-    queue: onejob.Ledger, client: Client, verb: str, wrong: dict[str, Any]
-) -> None:
+async def test_absurd_words_are_refused(queue: onejob.Ledger, client: Client, verb: str, wrong: dict[str, Any]) -> None:
     await queue.submit("t")
     taken = await running(client)
     answer = await say(client, taken, verb, **wrong)

@@ -8,10 +8,10 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
-from onejob.core.roles import Role
-from onejob.credentials import ApiKeys
+from onejob.core.credentials import Role
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
+from onejob.ledger.api_keys import ApiKeys
 from tests.edges.serving import Client, served
 from tests.edges.work_wire import claimed, fence, one, running, say
 
@@ -77,9 +77,7 @@ async def test_a_claim_that_starts_is_repeated_like_any_other(queue: onejob.Ledg
     assert (await say(client, again, "finish")).status == 200
 
 
-async def test_a_job_that_its_holder_started_is_not_claimed_again(
-    queue: onejob.Ledger, client: Client
-) -> None:
+async def test_a_job_that_its_holder_started_is_not_claimed_again(queue: onejob.Ledger, client: Client) -> None:
     await queue.submit("t", 1)
     await queue.submit("t", 2)
     assert (await running(client, holder="w"))["input"] == 1
@@ -168,9 +166,7 @@ async def test_a_worker_hears_that_its_job_was_cancelled(queue: onejob.Ledger, c
         assert (answer.code, answer.body["error"]["details"]["state"]) == ("STALE", "cancelled")
 
 
-async def test_a_released_job_is_ready_at_once_or_later(
-    queue: onejob.Ledger, client: Client, clock: FakeClock
-) -> None:
+async def test_a_released_job_is_ready_at_once_or_later(queue: onejob.Ledger, client: Client, clock: FakeClock) -> None:
     await queue.submit("t")
     taken = await running(client)
     for _ in range(2):
@@ -200,9 +196,7 @@ async def test_an_at_most_once_job_that_was_started_is_not_handed_back(
     assert (again["job"]["id"], again["token"], again["attempt"]) == (job_id, 2, 1)
 
 
-@pytest.mark.parametrize(
-    ("word", "state"), [("succeeded", "success"), ("failed", "failed"), ("rerun", "pending")]
-)
+@pytest.mark.parametrize(("word", "state"), [("succeeded", "success"), ("failed", "failed"), ("rerun", "pending")])
 async def test_an_operator_decides_about_a_lost_job(
     queue: onejob.Ledger, client: Client, clock: FakeClock, word: str, state: str
 ) -> None:
@@ -237,10 +231,7 @@ async def test_jobs_of_other_tenants_are_not_there(queue: onejob.Ledger, client:
         keys[tenant] = b"authorization: Bearer " + made.text.encode()
     async with served(HttpApp(queue, config=ServiceConfig(auth=True))) as guarded:
         ask = {"types": ["t"], "limit": 10, "holder": "same"}
-        taken = {
-            tenant: (await guarded.post("/api/work/claim", ask, key)).body["jobs"]
-            for tenant, key in keys.items()
-        }
+        taken = {tenant: (await guarded.post("/api/work/claim", ask, key)).body["jobs"] for tenant, key in keys.items()}
         assert [job["input"] for job in taken["acme"]] == ["acme"]
         assert [job["input"] for job in taken["rival"]] == ["rival"]
         (foreign,) = taken["rival"]

@@ -10,11 +10,11 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
-from onejob.core.roles import Role, has_permission
-from onejob.credentials import ApiKeys
+from onejob.core.credentials import Role, has_permission
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.work import ROUTES
+from onejob.http.endpoints.work import ROUTES
+from onejob.ledger.api_keys import ApiKeys
 from tests.edges.serving import Client, served
 from tests.edges.work_wire import claimed, fence, one, running, say
 
@@ -99,9 +99,7 @@ async def test_each_verb_is_for_its_role_and_its_tenant(queue: onejob.Ledger) ->
                     assert foreign.code == "NOT_FOUND"
                 else:
                     assert foreign.body["jobs"] == []
-        done = await guarded.post(
-            f"/api/jobs/{taken['job']['id']}/finish", fence(taken), keys["acme", Role.WORKER]
-        )
+        done = await guarded.post(f"/api/jobs/{taken['job']['id']}/finish", fence(taken), keys["acme", Role.WORKER])
         assert done.body["job"]["state"] == "success"
 
 
@@ -124,9 +122,7 @@ async def test_nothing_that_a_stranger_sends_is_the_servers_fault(
     path = f"/api/jobs/{taken['job']['id']}"
     for _ in range(150):
         verb = chance.choice(("start", "extend", "finish", "release", "resolve", "rerun", "claim"))
-        body: dict[str, Any] = {
-            name: chance.choice(ODD) for name in chance.sample(FIELDS, chance.randint(0, 4))
-        }
+        body: dict[str, Any] = {name: chance.choice(ODD) for name in chance.sample(FIELDS, chance.randint(0, 4))}
         if chance.random() < 0.7:
             body = ({"types": ["none"]} if verb == "claim" else fence(taken)) | body
         data = json.dumps(body).encode()

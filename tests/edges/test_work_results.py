@@ -19,9 +19,7 @@ async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_a_result_is_kept_as_it_was_sent_and_hides_nothing(
-    queue: onejob.Ledger, client: Client
-) -> None:
+async def test_a_result_is_kept_as_it_was_sent_and_hides_nothing(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     taken = await running(client)
     path = f"/api/jobs/{job_id}"
@@ -43,9 +41,7 @@ async def test_a_success_without_a_result_has_null(queue: onejob.Ledger, client:
     assert (await client.get(f"/api/jobs/{NOBODY}/result")).status == 404
 
 
-async def test_ten_thousand_log_lines_are_taken_once_and_the_newest_kept(
-    queue: onejob.Ledger, client: Client
-) -> None:
+async def test_ten_thousand_log_lines_are_taken_once_and_the_newest_kept(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     taken = await running(client)
     for offset in range(0, 10_000, 100):
@@ -64,9 +60,7 @@ async def test_ten_thousand_log_lines_are_taken_once_and_the_newest_kept(
     assert len((await client.get(f"{path}?offset=10000")).body["lines"][0]) == 2000
 
 
-async def test_a_watcher_is_told_of_state_progress_and_log_lines(
-    queue: onejob.Ledger, client: Client
-) -> None:
+async def test_a_watcher_is_told_of_state_progress_and_log_lines(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     watching = await client.watch(f"/api/jobs/{job_id}/events")
     taken = await running(client)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import onejob
-from onejob.core.roles import Role
-from onejob.credentials import ApiKeys
+from onejob.core.credentials import Role
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
+from onejob.ledger.api_keys import ApiKeys
 from tests.edges.serving import Client, served
 from tests.edges.sockets import Client as SocketClient
 from tests.edges.sockets import request, serving
@@ -34,9 +34,7 @@ async def test_whoever_waits_gets_a_job_when_there_is_one(queue: onejob.Ledger, 
     assert await claimed(client, wait=0.1) == []
 
 
-async def test_many_who_wait_share_one_look_and_get_each_job_once(
-    queue: onejob.Ledger, client: Client
-) -> None:
+async def test_many_who_wait_share_one_look_and_get_each_job_once(queue: onejob.Ledger, client: Client) -> None:
     waiting = [asyncio.create_task(claimed(client, wait=3)) for _ in range(20)]
     await until_waiting(queue.waiters, 20)
     async with asyncio.timeout(5):
@@ -53,8 +51,7 @@ async def test_whoever_goes_away_while_waiting_takes_no_job(queue: onejob.Ledger
     body = b'{"types": ["t"], "wait": 30}'
     reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
     writer.write(
-        b"POST /api/work/claim HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n%b"
-        % (len(body), body)
+        b"POST /api/work/claim HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
     )
     await until_waiting(queue.waiters, 1)
     writer.transport.abort()
@@ -64,9 +61,7 @@ async def test_whoever_goes_away_while_waiting_takes_no_job(queue: onejob.Ledger
     assert (await one(client))["token"] == 1
 
 
-async def test_whoever_waits_is_released_with_a_retryable_answer(
-    queue: onejob.Ledger, client: Client
-) -> None:
+async def test_whoever_waits_is_released_with_a_retryable_answer(queue: onejob.Ledger, client: Client) -> None:
     waiting = asyncio.create_task(client.post("/api/work/claim", {"types": ["t"], "wait": 30, "holder": "w"}))
     await until_waiting(queue.waiters, 1)
     queue._runtime.release_waiters()

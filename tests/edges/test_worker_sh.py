@@ -46,9 +46,7 @@ class Lossy:
             while b"\r\n\r\n" not in data:
                 data += client.recv(65_536)
             head, _, body = data.partition(b"\r\n\r\n")
-            length = next(
-                int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")
-            )
+            length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
             while len(body) < length:
                 body += client.recv(65_536)
             server.sendall(head + b"\r\nConnection: close\r\n\r\n" + body)
@@ -87,13 +85,9 @@ def written(path: Path, text: str) -> Path:
 
 def test_every_job_runs_once_although_answers_are_lost(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
-    script = written(
-        tmp_path / "double.sh", f'echo "$ONEJOB_JOB_ID $ONEJOB_TOKEN" >> {ran}; jq "{{twice: (.n * 2)}}"'
-    )
+    script = written(tmp_path / "double.sh", f'echo "$ONEJOB_JOB_ID $ONEJOB_TOKEN" >> {ran}; jq "{{twice: (.n * 2)}}"')
     with serving(tmp_path) as server, lossy(server) as network:
-        jobs = [
-            server.submit(f"k{n}", {"type": "double", "input": {"n": n}}).body["job"]["id"] for n in range(4)
-        ]
+        jobs = [server.submit(f"k{n}", {"type": "double", "input": {"n": n}}).body["job"]["id"] for n in range(4)]
         done = work(network.address, "double", script, ONEJOB_JOBS="4")
         assert done.returncode == 0, done.stderr
         assert network.lost >= 4

@@ -9,10 +9,9 @@ import pytest
 
 import onejob
 from onejob import App, Context, JobState
-from onejob.core.finish import Finish
-from onejob.core.receipt import AnyReply
-from onejob.core.step import Command
-from onejob.core.work import Claim, Extend
+from onejob.core.command import Command
+from onejob.core.replies import AnyReply
+from onejob.core.work import Claim, Extend, Finish
 
 LEASE = timedelta(milliseconds=600)
 Trouble = Callable[[Sequence[Command[Any]]], BaseException | None]
@@ -62,9 +61,7 @@ def some(kind: type[Any], times: int, error: type[Exception]) -> Trouble:
     ("when", "error"),
     [("before", onejob.Unavailable), ("before", onejob.Unknown), ("after", onejob.Unknown)],
 )
-async def test_a_finish_is_repeated_until_it_is_heard(
-    troubled: Troubled, when: str, error: type[Exception]
-) -> None:
+async def test_a_finish_is_repeated_until_it_is_heard(troubled: Troubled, when: str, error: type[Exception]) -> None:
     app = App()
 
     @app.job("t")

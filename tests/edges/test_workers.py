@@ -259,9 +259,7 @@ async def test_on_sigterm_under_load_nothing_that_was_asked_is_lost(tmp_path: Pa
         assert jobs_of(server) == set(answers.values())
 
 
-def test_a_killed_supervisor_takes_its_workers_along_and_frees_the_port(
-    tmp_path: Path, settings: str
-) -> None:
+def test_a_killed_supervisor_takes_its_workers_along_and_frees_the_port(tmp_path: Path, settings: str) -> None:
     with serving(tmp_path, settings) as server:
         workers = workers_of(server)
         with begun(server) as slow:
@@ -332,9 +330,7 @@ def test_a_second_signal_means_at_once(tmp_path: Path, settings: str) -> None:
         assert not any(map(alive, workers))
 
 
-def test_a_request_that_outlasts_the_drain_hears_that_it_may_be_repeated(
-    tmp_path: Path, settings: str
-) -> None:
+def test_a_request_that_outlasts_the_drain_hears_that_it_may_be_repeated(tmp_path: Path, settings: str) -> None:
     with serving(tmp_path, settings + "drain_seconds_max = 0.5") as server, begun(server) as connection:
         assert server.stop() == 0
         assert connection.recv(65_536).startswith(b"HTTP/1.1 503 ")

@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 import onejob
-from onejob.claiming import ClaimedJob, ClaimRequest, Claims
 from onejob.clock import FakeClock, SystemClock
 from onejob.conformance.samples import submit
-from onejob.core.actor import Actor
+from onejob.core.identity import Actor
 from onejob.engine import ListBacklogs, Page, Query
-from onejob.engines.combine import Batcher
+from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
+from onejob.ledger.claims import ClaimedJob, ClaimRequest, Claims
 
 LEASE = timedelta(seconds=60)
 
@@ -55,9 +55,7 @@ async def test_the_most_urgent_jobs_are_claimed_first(queue: onejob.Ledger) -> N
     assert [attempt.job_id for attempt in claimed] == [made[n].job_id for n in expected]
 
 
-async def test_a_failure_is_tried_again_after_a_while_until_it_is_final(
-    queue: onejob.Ledger, clock: FakeClock
-) -> None:
+async def test_a_failure_is_tried_again_after_a_while_until_it_is_final(queue: onejob.Ledger, clock: FakeClock) -> None:
     made = await queue.submit("t")
     (attempt,) = await queue.claim("t", start=True)
     job = await queue.finish(attempt, error="no such luck", retry_after=timedelta(seconds=9))

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import onejob
-from onejob.waiters import Waiters
+from onejob.ledger.wakeups import Waiters
 from tests.edges.serving import Answer, Client
 
 

@@ -52,9 +52,7 @@ class Relay:
             # The first message of a client has no letter.
             size = await reader.readexactly(4)
             to.write(size + await reader.readexactly(int.from_bytes(size, "big") - 4))
-            await asyncio.gather(
-                self._pass("query", reader, to, ends), self._pass("answer", there, writer, ends)
-            )
+            await asyncio.gather(self._pass("query", reader, to, ends), self._pass("answer", there, writer, ends))
         except (OSError, EOFError):
             pass
         finally:

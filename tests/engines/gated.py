@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 from onejob.clock import FakeClock
 from onejob.conformance.samples import ACTOR, TENANT
 from onejob.conformance.world import expect
-from onejob.core.receipt import AnyReply, Cancelled, Reply
-from onejob.core.step import Command
+from onejob.core.command import Command
+from onejob.core.replies import AnyReply, Cancelled, Reply
 from onejob.core.work import Cancel
-from onejob.engines.combine import Batcher
+from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
 from onejob.settings import IdempotencyConfig
 from tests.engines.watched import Watched, settle_down

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from onejob.core.arrival import SubmissionCommand
+from onejob.core.command import Command
+from onejob.core.credentials import SetPolicy
 from onejob.core.facts import U64
-from onejob.core.foreign import StoreKey
 from onejob.core.identity import encode_reservation_id, policy_id, record_id, stream_id, usage_id
 from onejob.core.limits import (
     QUOTA_POLICY_NAME,
@@ -18,15 +18,12 @@ from onejob.core.limits import (
     TenantLimits,
     encode_limits,
 )
-from onejob.core.policy import SetPolicy
-from onejob.core.receipt import AnyReply, KeyHeld, SlotHeld
-from onejob.core.recount import Backfill
-from onejob.core.reservation import Renew, Reserve, Settle, TakeOver, Verdict
+from onejob.core.maintenance import Expire, Maintain
+from onejob.core.replies import AnyReply, KeyHeld, SlotHeld
+from onejob.core.reserve import Renew, Reserve, Settle, TakeOver, Verdict
 from onejob.core.sequence import Evict, LookUpStream, SequenceItem, SubmitSequence
-from onejob.core.slots import ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
-from onejob.core.step import Command
-from onejob.core.submission import Submit
-from onejob.core.upkeep import Expire, Maintain
+from onejob.core.slots import Backfill, ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
+from onejob.core.submit import StoreKey, SubmissionCommand, Submit
 from onejob.core.work import Cancel
 from onejob.ids import SeededIds
 from tests.walks.model import Model
@@ -62,9 +59,7 @@ class Making:
             self.slots = [*self.slots, (command.user, reply.reservation)][-KEPT_MAX:]
         if isinstance(reply, KeyHeld):
             self.held = [*self.held, reply][-KEPT_MAX:]
-        if isinstance(
-            command, (SubmissionCommand, SubmitSequence, ReserveSlot, ConsumeSlot, Settle, StoreKey)
-        ):
+        if isinstance(command, (SubmissionCommand, SubmitSequence, ReserveSlot, ConsumeSlot, Settle, StoreKey)):
             self.asked = [*self.asked, command][-3:]
 
     def job(self, n: int, *states: str) -> bytes:
@@ -167,9 +162,7 @@ class Making:
 
     def cancel(self, a: int, b: int, c: int) -> list[Command[Any]]:
         job_id = self.job(a, "preparing", "pending", "running", "lost")
-        return (
-            [Cancel(tenant=TENANT, job_id=job_id, actor="client:paces", retention_ms=1000)] if job_id else []
-        )
+        return [Cancel(tenant=TENANT, job_id=job_id, actor="client:paces", retention_ms=1000)] if job_id else []
 
     def limits(self, a: int, b: int, c: int) -> list[Command[Any]]:
         body = encode_limits(_limits(b, c)) if c % 4 else b""

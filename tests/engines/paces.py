@@ -13,14 +13,13 @@ from random import Random
 from typing import Any, NamedTuple
 
 from onejob.clock import FakeClock
-from onejob.core.command import CommandData
-from onejob.core.ending import end_job
+from onejob.core.command import Command, CommandData, Facts, Footprint, Step
 from onejob.core.facts import Kind, Policy, Usage, next_version
 from onejob.core.limits import effective_limits
-from onejob.core.receipt import AnyReply, Defect, Maintained, Missing
-from onejob.core.recount import Reconcile, slots_and_cost_held
+from onejob.core.replies import AnyReply, Defect, Maintained, Missing
+from onejob.core.slots import Reconcile, slots_and_cost_held
 from onejob.core.states import JobState, Move, is_allowed, state_after
-from onejob.core.step import Command, Facts, Footprint, Step
+from onejob.core.work import end_job
 from onejob.engine import PAGE_MAX, Engine, ListFacts
 from onejob.engines.memory import MemoryEngine
 from onejob.ids import SeededIds
@@ -72,9 +71,7 @@ class Play(CommandData, frozen=True, kw_only=True):
         if self.move is Move.START:
             state, attempts = state_after(job.state, self.move), job.attempts + 1
             return Step(Maintained(True, now), (next_version(job, now, state=state, attempts=attempts),))
-        end = end_job(
-            job, facts.usage, now, move=self.move, actor="client:w", retention_ms=1000, cost=self.cost
-        )
+        end = end_job(job, facts.usage, now, move=self.move, actor="client:w", retention_ms=1000, cost=self.cost)
         return Step(Maintained(True, now), end.puts, attachments=end.attachments, trims=end.trims)
 
 
@@ -108,9 +105,7 @@ class Walker:
         if isinstance(reply, Defect):
             raise Differs(f"{type(command).__name__}: {reply.message}")
         now = self.clock.wall_ms()
-        right = (
-            self._play(command, now) if isinstance(command, Play) else self.model.expect(command, now, reply)
-        )
+        right = self._play(command, now) if isinstance(command, Play) else self.model.expect(command, now, reply)
         self.counts[right[1] if right[0] == "refused" else right[0]] += 1
         if said(reply) != right:
             raise Differs(f"{type(command).__name__}: {said(reply)}, not {right}")

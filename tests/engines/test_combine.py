@@ -9,14 +9,14 @@ import pytest
 from onejob.clock import FakeClock
 from onejob.conformance.commands import IncrementCounter
 from onejob.conformance.samples import OTHER, TENANT, submit
+from onejob.core.command import Command
 from onejob.core.lookup import LookUpJob
-from onejob.core.receipt import AnyReply, Created, Missing, Replayed
-from onejob.core.step import Command
-from onejob.core.submission import Submit
-from onejob.core.upkeep import Forget
+from onejob.core.maintenance import Forget
+from onejob.core.replies import AnyReply, Created, Missing, Replayed
+from onejob.core.submit import Submit
 from onejob.engine import ListJobs, Unavailable, Unknown
-from onejob.engines import combine, queues
-from onejob.engines.combine import UNKNOWN_ATTEMPTS_MAX, Batcher
+from onejob.engines import batcher
+from onejob.engines.batcher import UNKNOWN_ATTEMPTS_MAX, Batcher
 from onejob.ids import new_job_id
 from tests.engines.watched import Watched, called, settle_down
 
@@ -98,7 +98,7 @@ async def test_what_makes_nothing_new_goes_apart_where_the_engine_likes_it(engin
 async def test_whoever_waits_behind_a_store_that_does_not_answer_is_told_with_it(
     engine: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(combine, "STALL_SECONDS", 0.0)
+    monkeypatch.setattr(batcher, "STALL_SECONDS", 0.0)
     combined = Batcher(engine)
     first = await held_up(engine, combined)
     waiting = [called(combined, submit(f"k{n}", tenant=tenant)) for n, tenant in enumerate((TENANT, OTHER))]
@@ -121,7 +121,7 @@ async def test_a_batch_is_bounded(engine: Watched, monkeypatch: pytest.MonkeyPat
     assert [len(batch) for batch in engine.batches] == [4, 4, 2]
 
     engine.batches.clear()
-    monkeypatch.setattr(queues, "BATCH_BYTES_MAX", 25)
+    monkeypatch.setattr(batcher, "BATCH_BYTES_MAX", 25)
     combined = Batcher(engine)
     await asyncio.gather(*(combined.execute([submit(f"b{n}", input=b"x" * 10)]) for n in range(7)))
     assert [len(batch) for batch in engine.batches] == [3, 3, 1]
@@ -166,7 +166,7 @@ async def test_the_queue_is_bounded_and_half_of_it_is_the_most_for_one_tenant(en
 
 
 async def test_the_queue_is_bounded_in_bytes(engine: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "QUEUE_BYTES_MAX", 100)
+    monkeypatch.setattr(batcher, "QUEUE_BYTES_MAX", 100)
     combined = Batcher(engine)
     first = await held_up(engine, combined)
     waiting = [called(combined, submit(f"k{n}", tenant=f"t{n}", input=b"x" * 60)) for n in range(3)]
@@ -185,7 +185,7 @@ async def test_the_queue_is_bounded_in_bytes(engine: Watched, monkeypatch: pytes
 
 
 async def test_half_of_the_bytes_are_for_one_tenant(engine: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "QUEUE_BYTES_MAX", 100)
+    monkeypatch.setattr(batcher, "QUEUE_BYTES_MAX", 100)
     combined = Batcher(engine)
     first = await held_up(engine, combined)
     mine = [called(combined, submit(f"k{n}", input=b"x" * 60)) for n in range(2)]
@@ -249,9 +249,7 @@ async def test_nothing_done_after_perhaps_done_is_still_perhaps_done(engine: Wat
 async def test_what_is_certainly_not_done_is_told_once_to_each(engine: Watched) -> None:
     engine.before.append(Unavailable("no disk"))
     combined = Batcher(engine)
-    failures = await asyncio.gather(
-        *(combined.execute([submit(f"k{n}")]) for n in range(3)), return_exceptions=True
-    )
+    failures = await asyncio.gather(*(combined.execute([submit(f"k{n}")]) for n in range(3)), return_exceptions=True)
     assert [(type(failure), str(failure)) for failure in failures] == [(Unavailable, "no disk")] * 3
     assert len({id(failure) for failure in failures}) == 3
     assert len(engine.batches) == 1

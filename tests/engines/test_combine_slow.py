@@ -8,10 +8,10 @@ import pytest
 
 from onejob.clock import FakeClock
 from onejob.conformance.samples import submit
-from onejob.core.receipt import AnyReply, Created, Replayed
-from onejob.core.step import Command
+from onejob.core.command import Command
+from onejob.core.replies import AnyReply, Created, Replayed
 from onejob.engine import Unavailable, Unknown
-from onejob.engines.combine import Batcher
+from onejob.engines.batcher import Batcher
 from tests.engines.watched import Watched, called, settle_down
 
 Call = asyncio.Task[Sequence[AnyReply]]

@@ -11,10 +11,10 @@ from onejob.conformance import EngineContract, World
 from onejob.conformance.commands import FactsRead, IncrementCounter
 from onejob.conformance.samples import TENANT
 from onejob.conformance.world import expect
+from onejob.core.errors import Invalid
 from onejob.core.facts import Kind
-from onejob.core.invalid import Invalid
 from onejob.engine import PAGE_MAX, Durability, Engine, ListFacts
-from onejob.engines.combine import batcher_for
+from onejob.engines.batcher import batcher_for
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.postgres import PostgresEngine

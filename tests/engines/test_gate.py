@@ -12,7 +12,8 @@ from onejob.conformance.samples import OTHER, TENANT, a_record, key_id, reserve,
 from onejob.conformance.world import count_replies, expect, list_facts
 from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpJob
-from onejob.core.receipt import (
+from onejob.core.maintenance import Purge
+from onejob.core.replies import (
     Conflict,
     Created,
     InProgress,
@@ -23,10 +24,9 @@ from onejob.core.receipt import (
     Rejected,
     Replayed,
 )
-from onejob.core.reservation import Verdict
+from onejob.core.reserve import Verdict
 from onejob.core.states import JobState
-from onejob.core.submission import Submit
-from onejob.core.upkeep import Purge
+from onejob.core.submit import Submit
 from onejob.engine import Unavailable, Unknown
 from tests.engines.gated import Gated
 from tests.engines.watched import settle_down
@@ -245,9 +245,7 @@ async def test_a_repeated_candidate_in_flight_hears_what_the_leader_hears(gate: 
 async def test_a_settled_answer_without_a_job_is_remembered_for_its_own_kind_alone(gate: Gated) -> None:
     wrapped = reserve(job_id=b"", ttl_ms=HOUR_MS)
     held = await gate.ask(wrapped, KeyHeld)
-    assert (
-        await gate.ask(settle(held, Verdict.COMMIT, receipt=b"answer"), KeySettled)
-    ).record.receipt == b"answer"
+    assert (await gate.ask(settle(held, Verdict.COMMIT, receipt=b"answer"), KeySettled)).record.receipt == b"answer"
     asked = [replace(wrapped, holder=bytes([n]) * 16) for n in range(3)]
     assert [(await gate.ask(one, Replayed)).receipt for one in asked] == [b"answer"] * 3
     assert len(gate.engine.of(type(wrapped))) == 2  # the first, and the first of its duplicates

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from onejob.clock import FakeClock
 from onejob.conformance.samples import ACTOR, TENANT, key_id, reserve, settle, submit
 from onejob.conformance.world import count_replies, expect
-from onejob.core.receipt import Created, Forgotten, KeyHeld, KeySettled, Rejected, Replayed
-from onejob.core.reservation import Verdict
-from onejob.core.submission import Submit
-from onejob.core.upkeep import Forget
-from onejob.engines import hits as hits_module
-from onejob.engines.cache import GateIdempotencyCache
+from onejob.core.maintenance import Forget
+from onejob.core.replies import Created, Forgotten, KeyHeld, KeySettled, Rejected, Replayed
+from onejob.core.reserve import Verdict
+from onejob.core.submit import Submit
+from onejob.engines import counters as hits_module
+from onejob.engines.receipts import GateIdempotencyCache
 from onejob.settings import IdempotencyConfig
 from tests.engines.gated import Gated
 

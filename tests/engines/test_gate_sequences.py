@@ -5,10 +5,10 @@ import pytest
 from onejob.clock import FakeClock
 from onejob.core.facts import U64
 from onejob.core.identity import record_id, stream_id
-from onejob.core.receipt import SequenceAlreadyCommitted, SequenceCommitted
+from onejob.core.replies import SequenceAlreadyCommitted, SequenceCommitted
 from onejob.core.sequence import SequenceItem, SubmitSequence
 from onejob.engine import Unavailable, Unknown
-from onejob.engines.combine import UNKNOWN_ATTEMPTS_MAX
+from onejob.engines.batcher import UNKNOWN_ATTEMPTS_MAX
 from tests.engines.gated import Gated
 from tests.engines.virtual import virtual
 

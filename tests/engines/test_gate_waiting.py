@@ -11,9 +11,9 @@ from onejob.conformance.samples import TENANT, key_id, reserve, settle, submit
 from onejob.conformance.world import count_replies, expect, list_facts
 from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpKey
-from onejob.core.receipt import Conflict, Created, InProgress, KeyHeld, KeySettled, Rejected, Replayed
-from onejob.core.reservation import TakeOver, Verdict
-from onejob.core.submission import Submit
+from onejob.core.replies import Conflict, Created, InProgress, KeyHeld, KeySettled, Rejected, Replayed
+from onejob.core.reserve import TakeOver, Verdict
+from onejob.core.submit import Submit
 from onejob.engine import Unavailable, Unknown
 from onejob.ids import new_holder
 from tests.engines.gated import Gated
@@ -30,9 +30,7 @@ async def held_by_another(gate: Gated, lease_ms: int = 3_600_000) -> KeyHeld:
 def polls(gate: Gated) -> list[float]:
     """When the awaited key was looked at, in seconds since the clock's beginning."""
     return [
-        at
-        for batch, at in zip(gate.engine.batches, gate.engine.times, strict=True)
-        if isinstance(batch[0], LookUpKey)
+        at for batch, at in zip(gate.engine.batches, gate.engine.times, strict=True) if isinstance(batch[0], LookUpKey)
     ]
 
 

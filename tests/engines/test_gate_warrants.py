@@ -3,13 +3,13 @@
 import pytest
 
 from onejob.clock import FakeClock
+from onejob.conformance.preconditions import CHANGED_BODY, PRECONDITION, set_credential, submit_with_precondition
 from onejob.conformance.samples import TENANT
-from onejob.conformance.warrants import CHANGED_BODY, PRECONDITION, set_credential, submit_with_precondition
 from onejob.conformance.world import expect, list_facts
+from onejob.core.credentials import LookUpPolicy
 from onejob.core.facts import Kind
-from onejob.core.policy import LookUpPolicy
-from onejob.core.receipt import AnyReply, Created, PolicyFound, Reason, Refused, Replayed
-from onejob.core.submission import Submit
+from onejob.core.replies import AnyReply, Created, PolicyFound, Reason, Refused, Replayed
+from onejob.core.submit import Submit
 from onejob.engine import Unavailable, Unknown
 from onejob.ids import new_job_id
 from tests.engines.gated import Gated

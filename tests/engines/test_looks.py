@@ -6,14 +6,14 @@ from pathlib import Path
 from onejob.clock import FakeClock
 from onejob.conformance.samples import TENANT, submit
 from onejob.conformance.world import expect
+from onejob.core.credentials import LookUpPolicy, SetPolicy
 from onejob.core.identity import policy_id
 from onejob.core.lookup import LookUpJob
-from onejob.core.policy import LookUpPolicy, SetPolicy
-from onejob.core.receipt import Created, Found, PolicyFound, Replayed
+from onejob.core.replies import Created, Found, PolicyFound, Replayed
 from onejob.core.states import JobState
 from onejob.engine import Unavailable
-from onejob.engines.combine import Batcher
-from onejob.engines.looks import CoalescedReads
+from onejob.engines.batcher import Batcher
+from onejob.engines.gate import CoalescedReads
 from onejob.engines.sqlite import SqliteEngine
 from tests.engines.gated import Gated
 
@@ -119,9 +119,7 @@ async def test_duplicates_of_one_turn_share_the_look_at_their_job() -> None:
     await gate.cancel(made.job.id)
     replies = await gate.execute([submit("k") for _ in range(5)])
     assert all(isinstance(reply, Replayed) and reply.job for reply in replies)
-    assert {reply.job.state for reply in replies if isinstance(reply, Replayed) and reply.job} == {
-        JobState.CANCELLED
-    }
+    assert {reply.job.state for reply in replies if isinstance(reply, Replayed) and reply.job} == {JobState.CANCELLED}
     assert len(gate.engine.of(LookUpJob)) == 1
     found = await gate.dispatch(LookUpJob(tenant=TENANT, job_id=made.job.id))
     assert isinstance(found, Found)

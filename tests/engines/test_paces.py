@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from onejob.clock import FakeClock
-from onejob.core import ending
+from onejob.core import work
 from onejob.engines.sqlite import SqliteEngine
 from tests.engines.paces import STEPS, Differs, drawn, fails, in_memory, smallest, walked
 
@@ -41,7 +41,7 @@ async def test_steps_on_sqlite_never_differ_from_the_model(seed: int, tmp_path: 
 
 
 async def test_a_difference_is_found_and_cut_down() -> None:
-    with patch.object(ending, "_usage_without_job", lambda *_: ()):
+    with patch.object(work, "_usage_without_job", lambda *_: ()):
         seed, *_ = [seed for seed in range(4) if await fails(seed, drawn(seed))]
         small = await smallest(seed, drawn(seed))
         assert len(small) <= 4

@@ -22,16 +22,17 @@ from onejob.conformance.samples import (
     submit,
 )  # fmt: skip
 from onejob.conformance.world import expect, list_facts
+from onejob.core.errors import Invalid
 from onejob.core.facts import Kind
-from onejob.core.invalid import Invalid
 from onejob.core.lookup import LookUpKey
-from onejob.core.receipt import Created, Defect, Found, KeyHeld, KeySettled, Maintained, Missing, Replayed
-from onejob.core.upkeep import Expire, Purge
+from onejob.core.maintenance import Expire, Purge
+from onejob.core.replies import Created, Defect, Found, KeyHeld, KeySettled, Maintained, Missing, Replayed
 from onejob.engine import StoreRefused, Unavailable
 from onejob.engines import open_engine
 from onejob.engines import postgres as module
-from onejob.engines.postgres import PostgresEngine, schema, store, timing
-from onejob.engines.postgres.address import parse_postgres_url
+from onejob.engines.postgres import PostgresEngine, schema, store
+from onejob.engines.postgres import clock as timing
+from onejob.engines.postgres.url import parse_postgres_url
 from tests.postgres_server import Server
 
 DAY_MS = 86_400_000
@@ -96,9 +97,7 @@ SIZES = pytest.mark.parametrize("size", [1, 3, 50])
 
 
 @SIZES
-async def test_new_keys_take_one_statement(
-    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
+async def test_new_keys_take_one_statement(engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     await expect(engine, submit("first"), Created)
 
     def forbidden(*_: Any, **__: Any) -> Any:
@@ -189,9 +188,7 @@ async def test_a_batch_that_counted_on_what_is_there_by_now_is_decided_anew(
     loaded: list[int] = []
     stored = store.PostgresStore._execute_locked
 
-    async def watched(
-        self: store.PostgresStore, connection: Any, commands: Any, *rest: Any, **more: Any
-    ) -> Any:
+    async def watched(self: store.PostgresStore, connection: Any, commands: Any, *rest: Any, **more: Any) -> Any:
         loaded.append(len(commands))
         return await stored(self, connection, commands, *rest, **more)
 
@@ -233,9 +230,7 @@ async def test_who_deletes_waits_until_nobody_can_be_dated_before_it(engine: Pos
 async def test_two_who_open_an_empty_database_make_one_schema(postgres: Server) -> None:
     url = postgres.database()
     engines = await asyncio.gather(*(PostgresEngine.open(url) for _ in range(4)))
-    assert {type(await expect(engine, submit(f"k{n}"), Created)) for n, engine in enumerate(engines)} == {
-        Created
-    }
+    assert {type(await expect(engine, submit(f"k{n}"), Created)) for n, engine in enumerate(engines)} == {Created}
     await asyncio.gather(*(engine.aclose() for engine in engines))
     assert await PostgresEngine.migrate(url) == (schema.known_schema_version(), schema.known_schema_version())
 
@@ -336,14 +331,10 @@ def test_what_a_url_cannot_mean_is_refused(url: str) -> None:
 
 
 def test_behind_a_pooler_the_servers_themselves_are_listened_to() -> None:
-    plain, deaf = (
-        parse_postgres_url(f"postgresql://h/d?{said}") for said in ("sslmode=require", "pooled=on")
-    )
+    plain, deaf = (parse_postgres_url(f"postgresql://h/d?{said}") for said in ("sslmode=require", "pooled=on"))
     assert plain.listen_dsn == plain.dsn
     assert (deaf.listen_dsn, deaf.dsn) == ("", "postgresql://h/d")
-    pooled = parse_postgres_url(
-        "postgresql://me:secret@pool:6432/d?pooled=on&sslmode=require&direct=db1:5432,db2:5432"
-    )
+    pooled = parse_postgres_url("postgresql://me:secret@pool:6432/d?pooled=on&sslmode=require&direct=db1:5432,db2:5432")
     assert pooled.dsn == "postgresql://me:secret@pool:6432/d?sslmode=require"
     there = "postgresql://me:secret@db1:5432,db2:5432/d?sslmode=require&target_session_attrs=read-write"
     assert pooled.listen_dsn == there
@@ -356,9 +347,7 @@ def test_a_password_is_not_shown() -> None:
     assert address.dsn.endswith("?sslmode=require&target_session_attrs=read-write")
 
 
-@pytest.mark.parametrize(
-    "wrong", ["postgresql://nobody_here@127.0.0.1:{port}/none", "postgresql://127.0.0.1:1/x"]
-)
+@pytest.mark.parametrize("wrong", ["postgresql://nobody_here@127.0.0.1:{port}/none", "postgresql://127.0.0.1:1/x"])
 async def test_a_server_that_is_not_there_is_said_so(
     postgres: Server, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,9 +356,7 @@ async def test_a_server_that_is_not_there_is_said_so(
         await open_engine(wrong.format(port=postgres.port))
 
 
-async def test_the_last_slot_is_never_denied_to_its_own_key(
-    engine: PostgresEngine, other: PostgresEngine
-) -> None:
+async def test_the_last_slot_is_never_denied_to_its_own_key(engine: PostgresEngine, other: PostgresEngine) -> None:
     """A fact that was seen not to be there is looked for again once the later ones are held."""
     tally = a_usage(live=0)
     await expect(engine, write_facts(tally), FactsRead)

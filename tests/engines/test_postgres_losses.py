@@ -12,12 +12,12 @@ from onejob.conformance.samples import TENANT, a_policy, key_id, reserve, settle
 from onejob.conformance.world import expect, list_facts
 from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpKey
-from onejob.core.receipt import Created, Found, KeyHeld, KeySettled, Replayed
+from onejob.core.replies import Created, Found, KeyHeld, KeySettled, Replayed
 from onejob.engine import ListJobs, Unavailable, Unknown
-from onejob.engines import combine
+from onejob.engines import batcher, postgres
 from onejob.engines import postgres as module
-from onejob.engines.postgres import PostgresEngine, answering
-from onejob.engines.postgres.link import NonCancellingConnection
+from onejob.engines.postgres import PostgresEngine
+from onejob.engines.postgres.connection import NonCancellingConnection
 from onejob.engines.postgres.store import PostgresStore
 
 from .cutting import Cut, Relay, relayed
@@ -121,10 +121,8 @@ async def test_a_line_cut_while_reading_is_mended_unseen(cable: Cable) -> None:
         assert len(page.items) == 1
 
 
-async def test_a_server_that_stays_away_is_unavailable_in_time(
-    cable: Cable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(answering, "RECONNECT_SECONDS", 0.3)
+async def test_a_server_that_stays_away_is_unavailable_in_time(cable: Cable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.3)
     cable.relay.down = True
     cable.relay.cut_all()
     async with asyncio.timeout(5):
@@ -140,9 +138,7 @@ async def test_a_server_that_stays_away_is_unavailable_in_time(
 
 
 @pytest.mark.parametrize("kind", ["terminate", "kill"])
-async def test_a_session_that_is_ended_at_any_time_loses_nothing(
-    cable: Cable, postgres_url: str, kind: str
-) -> None:
+async def test_a_session_that_is_ended_at_any_time_loses_nothing(cable: Cable, postgres_url: str, kind: str) -> None:
     """Sessions are ended while batches are under way; whoever repeats ends with one job for a key."""
     admin = await asyncpg.connect(postgres_url)
     stop = False
@@ -281,7 +277,7 @@ async def test_behind_a_combiner_who_waits_too_long_is_told_and_closing_ends_too
     cable: Cable, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.5)
-    combined = combine.batcher_for(cable.engine)
+    combined = batcher.batcher_for(cable.engine)
     blocker = await asyncpg.connect(postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
     with pytest.raises(Unknown):

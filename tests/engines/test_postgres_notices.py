@@ -9,16 +9,14 @@ import pytest
 import onejob
 from onejob.conformance.samples import reserve, settle, submit
 from onejob.conformance.world import expect
-from onejob.core.receipt import Created, KeyHeld, KeySettled
-from onejob.engines import awaited
+from onejob.core.replies import Created, KeyHeld, KeySettled
+from onejob.engines import gate
 from onejob.engines.postgres import PostgresEngine
 
 
-async def test_a_waiter_is_woken_by_another_process(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_waiter_is_woken_by_another_process(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long before it would have looked again."""
-    monkeypatch.setattr(awaited, "POLL_SECONDS_FIRST", 60.0)
+    monkeypatch.setattr(gate, "POLL_SECONDS_FIRST", 60.0)
     async with onejob.open(postgres_url) as mine, onejob.open(postgres_url) as theirs:
         held = await theirs.check_or_reserve("train", 1, idempotency_key="k")
         assert isinstance(held, onejob.HeldKey)

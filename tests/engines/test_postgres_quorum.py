@@ -12,7 +12,7 @@ import pytest
 from onejob.conformance.samples import TENANT, key_id, submit
 from onejob.conformance.world import expect
 from onejob.core.lookup import LookUpKey
-from onejob.core.receipt import Created, Found, Replayed
+from onejob.core.replies import Created, Found, Replayed
 from onejob.engine import Durability, StoreRefused, Unavailable, Unknown
 from onejob.engines import postgres as module
 from onejob.engines.postgres import PostgresEngine
@@ -81,9 +81,7 @@ async def standbys(admin: Any, names: str) -> None:
     async with asyncio.timeout(10):
         while await admin.fetchval("SHOW synchronous_standby_names") != names:
             await asyncio.sleep(0.01)
-        while names and not await admin.fetchval(
-            "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
-        ):
+        while names and not await admin.fetchval("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"):
             await asyncio.sleep(0.02)
 
 
@@ -201,9 +199,7 @@ async def test_undeclared_it_says_what_a_failover_may_lose(cluster: Cluster, adm
 
 
 async def test_a_standby_is_not_written_to(cluster: Cluster, admin: Any) -> None:
-    await admin.execute(
-        f"ALTER DATABASE {cluster.url.rpartition('/')[2]} SET default_transaction_read_only = on"
-    )
+    await admin.execute(f"ALTER DATABASE {cluster.url.rpartition('/')[2]} SET default_transaction_read_only = on")
     try:
         with pytest.raises(Unavailable):
             await PostgresEngine.open(cluster.url)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from onejob.engines.postgres.timing import SAMPLE_SECONDS_MAX, ServerClock
+from onejob.engines.postgres.clock import SAMPLE_SECONDS_MAX, ServerClock
 
 OFFSET_MS = 86_400_000.0  # a day: only the speed of our own clock matters
 

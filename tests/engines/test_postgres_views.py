@@ -11,11 +11,11 @@ from onejob.conformance.commands import FactsRead, write_facts
 from onejob.conformance.samples import OTHER, TENANT, TYPE, a_record, a_usage, reserve, settle, submit
 from onejob.conformance.world import expect
 from onejob.core.facts import Reservation
-from onejob.core.ids import format_job_id
-from onejob.core.moment import to_utc
-from onejob.core.receipt import Created, KeyHeld, KeySettled
-from onejob.core.reservation import Verdict
+from onejob.core.identity import format_job_id
+from onejob.core.replies import Created, KeyHeld, KeySettled
+from onejob.core.reserve import Verdict
 from onejob.core.states import SlotState
+from onejob.core.timestamps import to_utc
 from onejob.engines.postgres import PostgresEngine
 
 HOUR_MS = 3_600_000
@@ -80,9 +80,7 @@ async def test_pending_and_rejected_keys_show_their_status(engine: PostgresEngin
     await expect(engine, reserve("held", lease_ms=HOUR_MS), KeyHeld)
     held = await expect(engine, reserve("no", lease_ms=HOUR_MS), KeyHeld)
     await expect(engine, settle(held, Verdict.REJECT, ttl_ms=HOUR_MS), KeySettled)
-    rows = await operator.fetch(
-        "SELECT idempotency_key, status, tenant, scope FROM idempotency_keys ORDER BY 1"
-    )
+    rows = await operator.fetch("SELECT idempotency_key, status, tenant, scope FROM idempotency_keys ORDER BY 1")
     assert [tuple(row) for row in rows] == [
         ("held", "pending", TENANT, TYPE),
         ("no", "rejected", TENANT, TYPE),
@@ -106,9 +104,7 @@ async def test_only_what_is_held_counts_as_a_reservation(engine: PostgresEngine,
 
 
 async def test_the_views_begin_with_the_seeds_columns(engine: PostgresEngine, operator: Any) -> None:
-    columns = (
-        "SELECT column_name FROM information_schema.columns WHERE table_name = $1 ORDER BY ordinal_position"
-    )
+    columns = "SELECT column_name FROM information_schema.columns WHERE table_name = $1 ORDER BY ordinal_position"
     for view, first in (
         ("idempotency_keys", ["idempotency_key", "job_id", "user_id", "created_at", "expires_at"]),
         ("job_reservations", ["reservation_id", "user_id", "created_at", "expires_at", "consumed"]),

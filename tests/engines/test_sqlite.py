@@ -15,10 +15,10 @@ from onejob.clock import FakeClock
 from onejob.conformance.commands import FactsRead, IncrementCounter, read_facts, write_facts
 from onejob.conformance.samples import TENANT, a_policy, a_stream, submit
 from onejob.conformance.world import dump_store, expect, list_facts
+from onejob.core.batch import Changes, FootprintViolation
 from onejob.core.facts import U64, Kind
-from onejob.core.fold import Changes, FootprintViolation
 from onejob.core.lookup import LookUpJob
-from onejob.core.receipt import Created, Defect, Found, Missing, Replayed
+from onejob.core.replies import Created, Defect, Found, Missing, Replayed
 from onejob.engine import ListJobs, StoreRefused, Unavailable
 from onejob.engines.sqlite import SqliteEngine, schema
 from onejob.errors import Outdated
@@ -98,9 +98,7 @@ async def test_a_word_of_a_newer_program_harms_only_whoever_needs_it(
 async def test_a_column_of_a_newer_program_is_no_fault_of_a_command(engine: SqliteEngine, path: str) -> None:
     await expect(engine, submit(), Created)
     with Direct(path) as db:
-        db.execute(
-            "CREATE TRIGGER must_have_a_colour BEFORE INSERT ON job BEGIN SELECT RAISE(ABORT, 'colour'); END"
-        )
+        db.execute("CREATE TRIGGER must_have_a_colour BEFORE INSERT ON job BEGIN SELECT RAISE(ABORT, 'colour'); END")
     (reply,) = await engine.execute([submit("before")])
     assert isinstance(reply, Defect), "of the same schema, it is a fault"
     with Direct(path) as db:
@@ -131,9 +129,7 @@ async def test_a_place_without_a_file_is_refused_in_plain_words(tmp_path: Path, 
         await SqliteEngine.open(str(tmp_path / where))
 
 
-async def test_a_migration_that_fails_leaves_nothing_half_done(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_migration_that_fails_leaves_nothing_half_done(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = schema._load_migrations()
     broken = "CREATE TABLE half (x); INSERT INTO half VALUES (1); CREATE TABLE half (x);"
     monkeypatch.setattr(schema, "_load_migrations", lambda: [*steps, broken])

@@ -12,7 +12,7 @@ from onejob.conformance.samples import TENANT, submit
 from onejob.conformance.world import expect, list_facts
 from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpJob
-from onejob.core.receipt import Created, Found, Missing, Replayed
+from onejob.core.replies import Created, Found, Missing, Replayed
 from onejob.engine import StoreRefused, Unavailable
 from onejob.engines.sqlite import SqliteEngine
 from tests.engines.sqlite_files import Direct, content, exists, fill
@@ -64,9 +64,7 @@ async def test_while_the_file_is_away_nothing_is_answered(engine: SqliteEngine, 
     await expect(engine, submit("new"), Created)
 
 
-async def test_an_empty_file_in_its_place_is_not_taken_for_a_new_store(
-    engine: SqliteEngine, path: str
-) -> None:
+async def test_an_empty_file_in_its_place_is_not_taken_for_a_new_store(engine: SqliteEngine, path: str) -> None:
     await expect(engine, submit(), Created)
     os.rename(path, path + ".away")
     for suffix in ("-wal", "-shm"):
@@ -78,9 +76,7 @@ async def test_an_empty_file_in_its_place_is_not_taken_for_a_new_store(
     assert content(path) == b""
 
 
-async def test_a_restored_file_is_read_and_written_in_place_of_the_old(
-    engine: SqliteEngine, path: str
-) -> None:
+async def test_a_restored_file_is_read_and_written_in_place_of_the_old(engine: SqliteEngine, path: str) -> None:
     created = await expect(engine, submit(), Created)
     with Direct(path) as db:
         db.execute("VACUUM INTO ?", (path + ".backup",))

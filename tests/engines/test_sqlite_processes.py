@@ -13,10 +13,10 @@ import pytest
 
 from onejob.conformance.samples import submit
 from onejob.conformance.world import expect
-from onejob.core.receipt import Created, Replayed
+from onejob.core.replies import Created, Replayed
 from onejob.engine import Unavailable
 from onejob.engines.sqlite import SqliteEngine
-from onejob.engines.sqlite.turn import FairFileLock
+from onejob.engines.sqlite.threads import FairFileLock
 
 PROCESSES = 4
 SECONDS = 2.0
@@ -27,7 +27,7 @@ UNFAIR = 4
 SUBMITTER = """
 import asyncio, json, sys, time
 from onejob.conformance.samples import submit
-from onejob.core.receipt import Created, Replayed
+from onejob.core.replies import Created, Replayed
 from onejob.engines.sqlite import SqliteEngine
 
 async def main(path, name, seconds):
@@ -52,7 +52,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3])))
 # Takes the turn and keeps it.
 HOLDER = """
 import sys, time
-from onejob.engines.sqlite.turn import FairFileLock
+from onejob.engines.sqlite.threads import FairFileLock
 with FairFileLock(sys.argv[1], timeout=30).acquire():
     print("held", flush=True)
     time.sleep(60)
@@ -64,7 +64,7 @@ import asyncio, sys
 from onejob.conformance.commands import IncrementCounter
 from onejob.conformance.samples import ACTOR, TENANT, key_id, submit
 from onejob.core.lookup import LookUp
-from onejob.core.upkeep import Purge
+from onejob.core.maintenance import Purge
 from onejob.core.work import Cancel
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.sqlite import SqliteEngine
@@ -163,10 +163,10 @@ def test_a_turn_ends_with_its_process_and_a_hanging_one_is_named(tmp_path: Path)
 
 
 def test_an_optimised_program_stores_the_same(tmp_path: Path) -> None:
-    told = subprocess.check_output(
-        [sys.executable, "-O", "-c", OPTIMISED, str(tmp_path / "onejob.db")], text=True
+    told = subprocess.check_output([sys.executable, "-O", "-c", OPTIMISED, str(tmp_path / "onejob.db")], text=True)
+    line = (
+        "False, Created pending, Cancelled cancelled, Replayed cancelled, FactsRead1, FactsRead2, Maintained, Missing"
     )
-    line = "False, Created pending, Cancelled cancelled, Replayed cancelled, FactsRead1, FactsRead2, Maintained, Missing"
     assert told.splitlines() == [line, line]
 
 

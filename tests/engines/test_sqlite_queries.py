@@ -12,8 +12,9 @@ from onejob.conformance.samples import OTHER, TENANT, a_job
 from onejob.core.facts import Job, Kind
 from onejob.core.states import JobState
 from onejob.engine import Engine, ListDueFacts, ListInputs, ListJobs, ListLeasedJobs, ListReadyJobs, Query
-from onejob.engines.sqlite import SqliteEngine, queries, waiting
-from onejob.listing import to_job_list
+from onejob.engines.sqlite import SqliteEngine, queries
+from onejob.engines.sqlite import queries as waiting
+from onejob.ledger.reads import to_job_list
 from tests.engines.sqlite_files import Direct
 
 EXAMINED = 4
@@ -39,9 +40,7 @@ async def engine(path: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sq
 
 @pytest.mark.parametrize("rare", RARE.values(), ids=RARE)
 @pytest.mark.parametrize("many", [0, 1, EXAMINED - 1, EXAMINED, EXAMINED + 1, 3 * EXAMINED])
-async def test_a_rare_filter_finds_all_page_by_page(
-    engine: SqliteEngine, rare: dict[str, Any], many: int
-) -> None:
+async def test_a_rare_filter_finds_all_page_by_page(engine: SqliteEngine, rare: dict[str, Any], many: int) -> None:
     jobs = [a_job(**(rare if n % 5 == 2 else {})) for n in range(many)]
     await store_facts(engine, [*jobs, a_job(OTHER, **rare)])
     expected = [job for n, job in enumerate(jobs) if n % 5 == 2][::-1]

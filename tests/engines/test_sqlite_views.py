@@ -15,11 +15,11 @@ from onejob.conformance.commands import FactsRead, write_facts
 from onejob.conformance.samples import OTHER, TENANT, TYPE, a_record, a_usage, reserve, settle, submit
 from onejob.conformance.world import expect
 from onejob.core.facts import Reservation
-from onejob.core.ids import format_job_id
-from onejob.core.moment import to_utc
-from onejob.core.receipt import Created, KeyHeld, KeySettled
-from onejob.core.reservation import Verdict
+from onejob.core.identity import format_job_id
+from onejob.core.replies import Created, KeyHeld, KeySettled
+from onejob.core.reserve import Verdict
 from onejob.core.states import SlotState
+from onejob.core.timestamps import to_utc
 from onejob.engines.sqlite import SqliteEngine
 
 HOUR_MS = 3_600_000
@@ -76,9 +76,7 @@ async def test_a_key_is_found_with_its_job_and_its_window(engine: SqliteEngine, 
 
 async def test_an_expired_key_is_not_found_although_it_was_not_swept(engine: SqliteEngine, path: str) -> None:
     now = SystemClock().wall_ms()
-    await expect(
-        engine, write_facts(a_record("your-key-here", job_ids=bytes(16), expires_at=now - 1)), FactsRead
-    )
+    await expect(engine, write_facts(a_record("your-key-here", job_ids=bytes(16), expires_at=now - 1)), FactsRead)
     assert await answers(engine, path, KEY_EXISTS) == []
 
 
@@ -88,9 +86,7 @@ async def test_the_active_keys_are_listed_newest_first(engine: SqliteEngine, pat
         a_record("old", job_ids=bytes(16), created_at=now - HOUR_MS, expires_at=now + 60_000),
         # Expired today: as a text it is greater than datetime('now') for its T, so it may not be there at all.
         a_record("expired", job_ids=bytes(16), created_at=now - HOUR_MS, expires_at=now - 1),
-        a_record(
-            "leased", job_ids=bytes(16), created_at=now - 3, expires_at=now - 1, lease_until=now + 60_000
-        ),
+        a_record("leased", job_ids=bytes(16), created_at=now - 3, expires_at=now - 1, lease_until=now + 60_000),
         a_record("new", job_ids=bytes(16), created_at=now - 2, expires_at=now + 60_000, user=str(USER_ID)),
         a_record("foreign", foreign_id="job-7", created_at=now - 1, expires_at=now + 60_000),
         a_record("wraps a response", created_at=now, expires_at=now + 60_000),
@@ -119,9 +115,7 @@ async def test_pending_and_rejected_keys_show_their_status(engine: SqliteEngine,
     await expect(engine, reserve("held", lease_ms=HOUR_MS), KeyHeld)
     held = await expect(engine, reserve("no", lease_ms=HOUR_MS), KeyHeld)
     await expect(engine, settle(held, Verdict.REJECT, ttl_ms=HOUR_MS), KeySettled)
-    rows = await answers(
-        engine, path, "SELECT idempotency_key, status, tenant, scope FROM idempotency_keys ORDER BY 1"
-    )
+    rows = await answers(engine, path, "SELECT idempotency_key, status, tenant, scope FROM idempotency_keys ORDER BY 1")
     assert rows == [("held", "pending", TENANT, TYPE), ("no", "rejected", TENANT, TYPE)]
 
 
@@ -145,9 +139,7 @@ def moments(now: datetime) -> Iterator[tuple[datetime, int]]:
     yield now + timedelta(days=40), 0
 
 
-async def test_the_slots_of_an_integer_user_are_counted_by_an_iso_time(
-    engine: SqliteEngine, path: str
-) -> None:
+async def test_the_slots_of_an_integer_user_are_counted_by_an_iso_time(engine: SqliteEngine, path: str) -> None:
     now = to_utc(await reserved(engine))
     await engine.aclose()
     with closing(sqlite3.connect(path)) as conn:

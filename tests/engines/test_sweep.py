@@ -2,7 +2,6 @@
 
 import pytest
 
-from onejob import sweep
 from onejob.clock import FakeClock
 from onejob.conformance.queries import store_facts
 from onejob.conformance.samples import TENANT, a_job, a_record
@@ -10,7 +9,8 @@ from onejob.core.facts import FORMAT, Kind
 from onejob.core.states import JobState
 from onejob.engine import ListFacts
 from onejob.engines.memory import MemoryEngine
-from onejob.sweep import Sweeper, SweepResult
+from onejob.ledger import maintenance
+from onejob.ledger.maintenance import Sweeper, SweepResult
 
 PAGE = 3
 BLOCKED = 2 * PAGE + 1
@@ -19,13 +19,11 @@ BLOCKED = 2 * PAGE + 1
 @pytest.fixture
 async def engine(monkeypatch: pytest.MonkeyPatch) -> MemoryEngine:
     """A store that begins with what only a newer program may judge."""
-    monkeypatch.setattr(sweep, "SWEEP_PAGE_SIZE", PAGE)
+    monkeypatch.setattr(maintenance, "SWEEP_PAGE_SIZE", PAGE)
     engine = MemoryEngine(FakeClock())
     newer = FORMAT + 1
     await store_facts(engine, [a_record(f"n{n}", expires_at=n + 1, format=newer) for n in range(BLOCKED)])
-    await store_facts(
-        engine, [a_job(state=JobState.SUCCESS, due_at=n + 1, format=newer) for n in range(BLOCKED)]
-    )
+    await store_facts(engine, [a_job(state=JobState.SUCCESS, due_at=n + 1, format=newer) for n in range(BLOCKED)])
     return engine
 
 
@@ -43,7 +41,7 @@ async def test_what_must_stay_does_not_block_what_is_due_behind_it(engine: Memor
 async def test_a_sweep_that_ended_early_goes_on_the_next_time(
     engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "SWEEP_ROUNDS_MAX", 1)
+    monkeypatch.setattr(maintenance, "SWEEP_ROUNDS_MAX", 1)
     await store_facts(engine, [a_record("behind", expires_at=1000)])
     sweeper = Sweeper(engine)
     assert [(await sweeper.sweep()).records for _ in range(4)] == [0, 0, 1, 0]

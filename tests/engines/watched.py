@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from onejob.clock import FakeClock
-from onejob.core.receipt import AnyReply
-from onejob.core.step import Command
+from onejob.core.command import Command
+from onejob.core.replies import AnyReply
 from onejob.engine import Durability, Page, Query
-from onejob.engines.combine import Batcher
+from onejob.engines.batcher import Batcher
 from onejob.engines.memory import MemoryEngine
 
 T = TypeVar("T")

@@ -17,9 +17,7 @@ ANSWERS = 1500
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.failover", description=__doc__)
     parser.add_argument("--failovers", type=int, default=FAILOVERS)
-    parser.add_argument(
-        "--seed", type=int, default=None, help="of what the callers ask for, and of who dies when"
-    )
+    parser.add_argument("--seed", type=int, default=None, help="of what the callers ask for, and of who dies when")
     parser.add_argument("--answers", type=int, default=ANSWERS, help="between two failovers")
     parser.add_argument(
         "--asynchronous", action="store_true", help="without a quorum: see that what is lost is noticed"

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import onejob
-from onejob.core.ids import format_job_id
+from onejob.core.identity import format_job_id
 from tests.edges import sockets
 
 from .callers import Told, by_http, by_ledger
@@ -115,9 +115,7 @@ class Campaign:
 
     async def _judge(self) -> None:
         """Jobs are as many as keys; what was answered is there; nobody was left without an answer."""
-        records = await asyncio.to_thread(
-            self.cluster.ask, "SELECT key, job_ids FROM record WHERE key LIKE 'key-%'"
-        )
+        records = await asyncio.to_thread(self.cluster.ask, "SELECT key, job_ids FROM record WHERE key LIKE 'key-%'")
         jobs = await asyncio.to_thread(self.cluster.ask, "SELECT key, id FROM job WHERE key LIKE 'key-%'")
         kept = {row[0]: format_job_id(row[1]) for row in records}
         assert len(kept) == len(records) == len(jobs)

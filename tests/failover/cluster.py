@@ -70,9 +70,7 @@ class Cluster:
             self.primary.make()
             self.primary.start()
             self.attach()
-            self.primary.run(
-                "createdb", "-h", "127.0.0.1", "-p", str(self.primary.port), "-U", SUPERUSER, DATABASE
-            )
+            self.primary.run("createdb", "-h", "127.0.0.1", "-p", str(self.primary.port), "-U", SUPERUSER, DATABASE)
         except BaseException:
             self.remove()
             raise

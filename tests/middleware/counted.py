@@ -163,9 +163,7 @@ async def known(request: Request, authorization: Annotated[str, Header()] = "") 
 
 
 router = APIRouter(
-    route_class=IdempotentRoute.for_ledger(
-        STORE, scope=lambda request: request.state.user, key=Need.REQUIRED
-    ),
+    route_class=IdempotentRoute.for_ledger(STORE, scope=lambda request: request.state.user, key=Need.REQUIRED),
     dependencies=[Depends(known)],
 )
 

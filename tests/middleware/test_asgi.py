@@ -22,9 +22,7 @@ async def at_once(server: Server, path: str, key: str, many: int = 20) -> list[A
 
 
 @pytest.mark.parametrize("name", ["plain", "slow", "empty", "charset", "split/"])
-async def test_duplicates_at_once_run_the_handler_once_and_all_get_its_answer(
-    server: Server, name: str
-) -> None:
+async def test_duplicates_at_once_run_the_handler_once_and_all_get_its_answer(server: Server, name: str) -> None:
     before = server.runs(name.strip("/"))
     answers = await at_once(server, f"/{name}", f"once-{name.strip('/')}")
     assert server.runs(name.strip("/")) == before + 1
@@ -152,12 +150,8 @@ async def test_another_request_under_the_key_is_a_mismatch_and_the_first_stays(s
     assert not {"x-private", "set-cookie"} & set(again.headers)
 
 
-@pytest.mark.parametrize(
-    ("body", "other"), [(b'{"a":1,"a":2}', b'{"a":2}'), (b"\xff", b"\xfe"), (b"[NaN]", b"")]
-)
-async def test_what_is_no_proper_json_is_compared_as_it_was_sent(
-    server: Server, body: bytes, other: bytes
-) -> None:
+@pytest.mark.parametrize(("body", "other"), [(b'{"a":1,"a":2}', b'{"a":2}'), (b"\xff", b"\xfe"), (b"[NaN]", b"")])
+async def test_what_is_no_proper_json_is_compared_as_it_was_sent(server: Server, body: bytes, other: bytes) -> None:
     key = f"odd-{body.hex()}"
     await server.ask("/empty", key, body)
     assert (await server.ask("/empty", key, body)).replayed

@@ -83,9 +83,7 @@ async def test_an_answer_that_is_cut_anywhere_is_replayed_whole(queue: onejob.Le
 
 
 @pytest.mark.parametrize("stated", [True, False])
-async def test_a_stream_or_a_large_answer_is_passed_on_and_never_done_again(
-    queue: onejob.Ledger, stated: bool
-) -> None:
+async def test_a_stream_or_a_large_answer_is_passed_on_and_never_done_again(queue: onejob.Ledger, stated: bool) -> None:
     parts = [b"%07d\n" % n * 128 for n in range(32)]
     size = b"%d" % sum(map(len, parts))
     app = Answering(200, [(b"content-length", size)] if stated else [], *parts)

@@ -9,7 +9,7 @@ import pytest
 
 import onejob
 from onejob.middleware import IdempotencyMiddleware, Rule, Verdict
-from onejob.middleware.retained import StoredResponse, pack_response, unpack_response
+from onejob.middleware.stored_response import StoredResponse, pack_response, unpack_response
 
 Send = Callable[[Any], Any]
 
@@ -34,9 +34,7 @@ class Handler:
         await send({"type": "http.response.body", "body": b"done"})
 
 
-async def ask(
-    app: Any, *headers: tuple[bytes, bytes], extensions: Any = None, key: bytes = b"k"
-) -> list[Any]:
+async def ask(app: Any, *headers: tuple[bytes, bytes], extensions: Any = None, key: bytes = b"k") -> list[Any]:
     scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "query_string": b""}
     scope["headers"] = [(b"idempotency-key", key), *headers]
     scope["extensions"] = extensions or {}

@@ -44,9 +44,7 @@ async def test_a_refusal_by_the_endpoint_is_kept_and_an_error_is_not(server: Ser
         assert (answer.status, answer.json) == (404, {"detail": "there is no such item"})
     assert server.runs("orders") == before + 1
     for _ in range(2):
-        assert (
-            await server.ask("/api/orders", "err", b'{"item": "broken"}', authorization="ann")
-        ).status == 500
+        assert (await server.ask("/api/orders", "err", b'{"item": "broken"}', authorization="ann")).status == 500
     assert server.runs("orders") == before + 3
 
 

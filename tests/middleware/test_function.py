@@ -55,8 +55,7 @@ async def test_calls_at_once_are_one_call(queue: onejob.Ledger) -> None:
     value=st.recursive(
         st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(codec="utf-8")),
         lambda child: (
-            st.lists(child, max_size=3)
-            | st.dictionaries(st.text(st.characters(codec="utf-8")), child, max_size=3)
+            st.lists(child, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8")), child, max_size=3)
         ),
         max_leaves=5,
     )

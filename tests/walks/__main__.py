@@ -13,9 +13,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.walks", description=__doc__)
     parser.add_argument("--seeds", type=int, default=0, help="how many; 0: as many as the steps take")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
-    parser.add_argument(
-        "--steps", type=int, help=f"stop after so many ({STEPS_DEFAULT:,} unless seeds are given)"
-    )
+    parser.add_argument("--steps", type=int, help=f"stop after so many ({STEPS_DEFAULT:,} unless seeds are given)")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--replay", type=int, metavar="SEED", help="print the history of one walk")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="print the smallest plan that still fails")

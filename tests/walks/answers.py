@@ -5,11 +5,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from onejob.core.arrival import SubmissionCommand
-from onejob.core.receipt import AnyReply, Created, Defect, KeyHeld, Rejected, Replayed
+from onejob.core.command import Command
+from onejob.core.replies import AnyReply, Created, Defect, KeyHeld, Rejected, Replayed
 from onejob.core.states import IMMUTABLE_STATES, JobState
-from onejob.core.step import Command
-from onejob.core.submission import Submit
+from onejob.core.submit import SubmissionCommand, Submit
 from onejob.engine import Unavailable
 
 from .checks import Watch, Window

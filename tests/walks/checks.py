@@ -7,11 +7,11 @@ from typing import Any
 from msgspec import Struct
 
 from onejob.core.facts import JOB_ID_BYTES, AttachmentKind, Job, Kind, Record
-from onejob.core.receipt import AnyReply, Created
-from onejob.core.reservation import Settle
+from onejob.core.maintenance import Purge
+from onejob.core.replies import AnyReply, Created
+from onejob.core.reserve import Settle
 from onejob.core.states import ENDED_STATES, IMMUTABLE_STATES, IdempotencyStatus, JobState
-from onejob.core.submission import Submit
-from onejob.core.upkeep import Purge
+from onejob.core.submit import Submit
 
 from .laws import moved_further
 from .loop import VirtualLoop
@@ -165,9 +165,7 @@ class Watch:
         if new.token != old.token and now <= old.lease_until and not settling:
             self.violated("a lease holds", f"{old.key!r} taken at {now}, held until {old.lease_until}")
 
-    def _job_moved(
-        self, old: Job | None, new: Job | None, now: int, *, erased: set[str], going: set[bytes]
-    ) -> None:
+    def _job_moved(self, old: Job | None, new: Job | None, now: int, *, erased: set[str], going: set[bytes]) -> None:
         if new is not None and (old is None or old.state is not new.state):
             self.states.setdefault(new.id, []).append((self._now(), new.state))
         if old is None and new is not None:

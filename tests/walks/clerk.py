@@ -3,12 +3,20 @@
 from collections.abc import Callable
 from typing import Any
 
-from onejob.core.foreign import StoreKey
+from onejob.core.credentials import SetPolicy
 from onejob.core.identity import usage_id
-from onejob.core.policy import SetPolicy
-from onejob.core.recount import Backfill, Reconcile
 from onejob.core.sequence import Evict, LookUpStream, SubmitSequence
-from onejob.core.slots import ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
+from onejob.core.slots import (
+    Backfill,
+    ConsumeSlot,
+    LookUpUsage,
+    Reconcile,
+    ReleaseSlot,
+    RenewSlot,
+    ReserveSlot,
+    SetLimits,
+)
+from onejob.core.submit import StoreKey
 
 from .purse import HOLDING, LIVE, Need, Purse, Purses, Rules, text
 from .shelf import Key, Row
@@ -113,9 +121,7 @@ class Clerk(Purses):
         if (c.live, c.cost_held) != (self.live(c.usage_id), sum(job.cost for job in marked)):
             return ("recounted", 0, False)
         unexpired = [slot for slot in purse.slots.values() if now <= slot.expires]
-        if not (purse.limits or unexpired or c.jobs_counted) and not _says_something(
-            self.standing(c.usage_id, now)
-        ):
+        if not (purse.limits or unexpired or c.jobs_counted) and not _says_something(self.standing(c.usage_id, now)):
             del self.purses[c.usage_id]
         else:
             purse.stamp = now

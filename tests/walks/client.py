@@ -5,20 +5,18 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from onejob.core import identity
-from onejob.core.arrival import SubmissionCommand
+from onejob.core.command import Command
 from onejob.core.limits import QUOTA_POLICY_NAME
 from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
-from onejob.core.receipt import AnyReply, Created, InProgress, KeyHeld, Replayed
-from onejob.core.reservation import Renew, Reserve, Settle, TakeOver
+from onejob.core.maintenance import Forget
+from onejob.core.replies import AnyReply, Created, InProgress, KeyHeld, Replayed
+from onejob.core.reserve import Renew, Reserve, Settle, TakeOver
 from onejob.core.states import Delivery
-from onejob.core.step import Command
-from onejob.core.submission import Submit
-from onejob.core.upkeep import Forget
+from onejob.core.submit import SubmissionCommand, Submit
 from onejob.core.work import Cancel
 from onejob.engine import Unavailable, Unknown
 from onejob.engines.gate import Gate
-from onejob.erasure import PurgeProgress, purge_tenant
-from onejob.sweep import Sweeper
+from onejob.ledger.maintenance import PurgeProgress, Sweeper, purge_tenant
 
 from .answers import Ask
 from .hand import Hand
@@ -85,9 +83,7 @@ class Client(Holder, Sender, Hand):
             await asyncio.sleep(_BACKOFF * attempt)
         return None
 
-    async def _send(
-        self, work: Callable[[Gate], Awaitable[Results]], process: Process | None = None
-    ) -> Results | None:
+    async def _send(self, work: Callable[[Gate], Awaitable[Results]], process: Process | None = None) -> Results | None:
         world = self.world
         reply: Reply = world.loop.create_future()
         process = process or world.any_process()
@@ -244,9 +240,7 @@ class Client(Holder, Sender, Hand):
                 return
             await asyncio.sleep(_BACKOFF * attempt)
 
-    def _submit(
-        self, op: Op, *, key: int | None = None, body: int | None = None, keyless: bool = False
-    ) -> Submit:
+    def _submit(self, op: Op, *, key: int | None = None, body: int | None = None, keyless: bool = False) -> Submit:
         fields = self._arrival(op, key=key, body=body)
         if keyless:
             fields |= {"key": "", "record_id": b""}

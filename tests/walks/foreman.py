@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from onejob.core.finish import Finish, FinishOutcome, Resolve
-from onejob.core.work import Claim, Extend, Release, Start
+from onejob.core.work import Claim, Extend, Finish, FinishOutcome, Release, Resolve, Start
 
 from .clerk import Clerk
 from .shelf import Work

@@ -4,10 +4,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from onejob.core.facts import Job
-from onejob.core.finish import Finish, FinishOutcome
-from onejob.core.receipt import Claimed, Started
-from onejob.core.reservation import Verdict
-from onejob.core.work import Claim, Extend, Release, Start
+from onejob.core.replies import Claimed, Started
+from onejob.core.reserve import Verdict
+from onejob.core.work import Claim, Extend, Finish, FinishOutcome, Release, Start
 from onejob.engine import ListReadyJobs
 from onejob.engines.gate import Gate
 
@@ -36,9 +35,7 @@ class Hand(Person):
             return
         job = found[op.key % len(found)]
         holder = self.world.ids.holder()
-        claim = Claim(
-            tenant=self.tenant, job_id=job.id, holder=holder, lease_ms=op.lease_ms, start=op.body % 2 == 1
-        )
+        claim = Claim(tenant=self.tenant, job_id=job.id, holder=holder, lease_ms=op.lease_ms, start=op.body % 2 == 1)
         reply = await self.insist(claim)
         if isinstance(reply, Claimed) and op.verdict is not None:
             reply = await self._start(op, reply.job)

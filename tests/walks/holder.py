@@ -8,10 +8,18 @@ from msgspec.structs import replace
 from onejob.core.facts import Kind
 from onejob.core.identity import encode_reservation_id
 from onejob.core.limits import Limits, encode_limits
-from onejob.core.receipt import SlotHeld, UsageFound
-from onejob.core.recount import Reconcile, slots_and_cost_held
-from onejob.core.reservation import Verdict
-from onejob.core.slots import ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
+from onejob.core.replies import SlotHeld, UsageFound
+from onejob.core.reserve import Verdict
+from onejob.core.slots import (
+    ConsumeSlot,
+    LookUpUsage,
+    Reconcile,
+    ReleaseSlot,
+    RenewSlot,
+    ReserveSlot,
+    SetLimits,
+    slots_and_cost_held,
+)
 from onejob.engine import PAGE_MAX, ListFacts
 from onejob.engines.gate import Gate
 

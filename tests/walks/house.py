@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from onejob.core.arrival import SubmissionCommand
-from onejob.core.receipt import AnyReply, Created, Rejected, Replayed
-from onejob.engines.cache import GateIdempotencyCache
-from onejob.engines.combine import Batcher
-from onejob.engines.flights import InFlightCaller
-from onejob.engines.gate import Gate
+from onejob.core.replies import AnyReply, Created, Rejected, Replayed
+from onejob.core.submit import SubmissionCommand
+from onejob.engines.batcher import Batcher
+from onejob.engines.gate import Gate, InFlightCaller
+from onejob.engines.receipts import GateIdempotencyCache
 from onejob.settings import IdempotencyConfig
 
 from .loop import Owner
@@ -91,9 +90,7 @@ class CountedCache(GateIdempotencyCache[InFlightCaller]):
 
     count: Callable[[], None]
 
-    def remember(
-        self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float
-    ) -> None:
+    def remember(self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float) -> None:
         fresh = command.record_id not in self._receipts
         full = len(self._receipts) >= self._config.max_entries
         super().remember(command, reply, sent_at)

@@ -5,18 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 from onejob.core.facts import Job, Kind, Record, Stream, Usage
 from onejob.core.limits import effective_limits
-from onejob.core.recount import slots_and_cost_held
 from onejob.core.sequence import STREAM_IDLE_MS
-from onejob.core.slots import SetLimits
+from onejob.core.slots import SetLimits, slots_and_cost_held
 from onejob.core.states import ENDED_STATES, IMMUTABLE_STATES, Delivery, JobState
 
 if TYPE_CHECKING:
     from .store import Move, Proposal, SimStore
 
 
-def moved_further(
-    proposal: "Proposal", moves: "list[Move]", store: "SimStore | None"
-) -> Iterator[tuple[str, str]]:
+def moved_further(proposal: "Proposal", moves: "list[Move]", store: "SimStore | None") -> Iterator[tuple[str, str]]:
     """The laws that a commit breaks, each with what broke it."""
     assert store is not None
     # What was admitted before may be above a limit that was lowered later in the same batch.

@@ -44,9 +44,7 @@ class Turn(asyncio.TimerHandle):
 
     __slots__ = ("home", "words", "work")
 
-    def __init__(
-        self, when: float, work: Callable[..., object], words: tuple[Any, ...], home: Context | None
-    ) -> None:
+    def __init__(self, when: float, work: Callable[..., object], words: tuple[Any, ...], home: Context | None) -> None:
         self._when = when
         self._cancelled = False
         self.work = work
@@ -109,9 +107,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._put(when, turn)
         return turn
 
-    def create_task(
-        self, coro: Any, *, name: Any = None, context: Context | None = None
-    ) -> asyncio.Task[Any]:
+    def create_task(self, coro: Any, *, name: Any = None, context: Context | None = None) -> asyncio.Task[Any]:
         task = asyncio.Task(coro, loop=self, name=name or "walk", context=context)
         self._tasks.append(task)
         if len(self._tasks) > _TASKS_PRUNED_FROM:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
-from onejob.core.receipt import AnyReply, Maintained
-from onejob.core.reservation import Renew, Reserve, Settle, TakeOver, Verdict
-from onejob.core.submission import Submit
-from onejob.core.upkeep import CountHits, Expire, Forget, Maintain, Purge
+from onejob.core.maintenance import CountHits, Expire, Forget, Maintain, Purge
+from onejob.core.replies import AnyReply, Maintained
+from onejob.core.reserve import Renew, Reserve, Settle, TakeOver, Verdict
+from onejob.core.submit import Submit
 from onejob.core.work import Cancel
 
 from .clerk import RULES

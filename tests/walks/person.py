@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onejob.core.receipt import AnyReply
-from onejob.core.step import Command
-from onejob.core.submission import Submit
+from onejob.core.command import Command
+from onejob.core.replies import AnyReply
+from onejob.core.submit import Submit
 from onejob.engines.gate import Gate
 
 from .house import Results

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from onejob.core.reservation import Verdict
+from onejob.core.reserve import Verdict
 
 
 class Verb(StrEnum):
@@ -141,10 +141,7 @@ def draw(seed: int) -> Plan:
     # Drawn apart, so that the walks of seeds without an erasure stay what they were.
     verbs[Verb.PURGE] = Random(f"purge {seed}").choice([0, 0, 0, 6])
     clients = tuple(
-        tuple(
-            _op(chance, verbs, keys + sequenced, bodies, windows, leases)
-            for _ in range(chance.randint(3, 14))
-        )
+        tuple(_op(chance, verbs, keys + sequenced, bodies, windows, leases) for _ in range(chance.randint(3, 14)))
         for _ in range(crowd)
     )
     # Whoever erases a tenant erases its counts and marks too, piece by piece: no law holds of them meanwhile.
@@ -179,17 +176,14 @@ def draw(seed: int) -> Plan:
     )
 
 
-def _more(
-    seed: int, keys: int, windows: list[int], leases: list[int]
-) -> tuple[int | None, list[tuple[Op, ...]]]:
+def _more(seed: int, keys: int, windows: list[int], leases: list[int]) -> tuple[int | None, list[tuple[Op, ...]]]:
     """In some walks users are counted, in some there are sequenced clients; drawn apart from the rest."""
     chance = Random(f"more {seed}")
     quota = chance.choice([1, 2, 3, 5, 8, 12]) if chance.random() < 0.3 else None
     crowds = [HOLDERS] * chance.randint(1, 2) if quota is not None else []
     crowds += [SENDERS] * chance.randint(1, 3) if chance.random() < 0.3 else []
     return quota, [
-        tuple(_op(chance, verbs, keys, 4, windows, leases) for _ in range(chance.randint(3, 10)))
-        for verbs in crowds
+        tuple(_op(chance, verbs, keys, 4, windows, leases) for _ in range(chance.randint(3, 10))) for verbs in crowds
     ]
 
 
@@ -221,9 +215,7 @@ def _faults(chance: Random) -> Faults:
     return Faults(**drawn)
 
 
-def _op(
-    chance: Random, verbs: dict[Verb, int], keys: int, bodies: int, windows: list[int], leases: list[int]
-) -> Op:
+def _op(chance: Random, verbs: dict[Verb, int], keys: int, bodies: int, windows: list[int], leases: list[int]) -> Op:
     verb = chance.choices(list(verbs), list(verbs.values()))[0]
     return Op(
         verb,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from onejob.core import identity
 from onejob.core.facts import U64
-from onejob.core.receipt import (
+from onejob.core.replies import (
     AnyReply,
     Missing,
     Reason,
@@ -66,8 +66,7 @@ class Sender(Person):
         # Two instances of one client have the same keys, or each its own.
         key = f"{client_id}:{number}" if op.wait_ms % 20 else f"{client_id}:{number}:{self.number}"
         items = tuple(
-            SequenceItem(self.world.new_candidate(), "walk", b"{}", cost=self.number % 3)
-            for _ in range(1 + op.beats)
+            SequenceItem(self.world.new_candidate(), "walk", b"{}", cost=self.number % 3) for _ in range(1 + op.beats)
         )
         return SubmitSequence(
             tenant=self.tenant,

@@ -95,9 +95,7 @@ class Shelf:
         self.keys[c.record_id] = key
         return key
 
-    def make_job(
-        self, job_id: bytes, state: str, until: int, now: int, *, user: str, slot: bytes, cost: int
-    ) -> None:
+    def make_job(self, job_id: bytes, state: str, until: int, now: int, *, user: str, slot: bytes, cost: int) -> None:
         self.jobs[job_id] = Work(job_id, state, until, now, slot=slot, cost=cost, user=user)
 
     def tie(self, job: Work | None, key: Key, now: int) -> None:

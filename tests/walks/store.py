@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import asdict
 
+from onejob.core.batch import Changes, WorkingSet, decide_batch, load_facts
+from onejob.core.command import Command, Footprint
 from onejob.core.facts import Attachment, AttachmentKind, Fact, Kind
-from onejob.core.fold import Changes, WorkingSet, decide_batch, load_facts
-from onejob.core.receipt import AnyReply
+from onejob.core.replies import AnyReply
 from onejob.core.sequence import SubmitSequence
-from onejob.core.step import Command, Footprint
 from onejob.engine import Durability, Page, Query, Unavailable, Unknown
 from onejob.engines.memory import MemoryEngine
 

@@ -64,9 +64,7 @@ def test_one_seed_is_one_walk() -> None:
 
 
 def test_a_walk_is_the_same_in_every_process() -> None:
-    code = (
-        "from tests.walks.plan import draw; from tests.walks.world import walk; print(walk(draw(3)).digest)"
-    )
+    code = "from tests.walks.plan import draw; from tests.walks.world import walk; print(walk(draw(3)).digest)"
     digests = {
         subprocess.run(
             [sys.executable, "-c", code],

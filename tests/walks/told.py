@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from onejob.core.facts import Job, Kind, Policy, Record, Stream, Usage
-from onejob.core.receipt import (
+from onejob.core.quota import current_counts
+from onejob.core.replies import (
     AnyReply,
     Cancelled,
     Claimed,
@@ -35,7 +36,6 @@ from onejob.core.receipt import (
     StreamFound,
     UsageFound,
 )
-from onejob.core.tally import current_counts
 
 from .model import Model, Said
 

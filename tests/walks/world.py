@@ -11,12 +11,11 @@ from msgspec import Struct
 
 from onejob.core import identity
 from onejob.core.facts import Job, Kind, Policy, Record
-from onejob.core.finish import Resolution, Resolve
 from onejob.core.limits import QUOTA_POLICY_NAME, Limits, TenantLimits, encode_limits
-from onejob.core.receipt import AnyReply, InProgress
+from onejob.core.replies import AnyReply, InProgress
 from onejob.core.slots import SLOT_TTL_MS_MAX
 from onejob.core.states import ENDED_STATES, IMMUTABLE_STATES, IdempotencyStatus, JobState
-from onejob.core.work import Cancel
+from onejob.core.work import Cancel, Resolution, Resolve
 from onejob.ids import SeededIds
 
 from .answers import Answers
@@ -150,9 +149,7 @@ class World:
             1, 0, now, now, until, 100_000, "client:seq", "seq", client_id=PLANTED,
         )  # fmt: skip
         self.store.tables[Kind.RECORD][id] = record
-        self.watch.model.keys[id] = Key(
-            b"\x02", "committed", b"", b"seq", 1, 0, until, 100_000, now, client=PLANTED
-        )
+        self.watch.model.keys[id] = Key(b"\x02", "committed", b"", b"seq", 1, 0, until, 100_000, now, client=PLANTED)
 
     def _plant_policies(self, quota: int) -> None:
         """The tenants' limits for users who have none of their own."""
@@ -216,8 +213,7 @@ class World:
         """A record whose job has gone after both had ended; a clock set back so far has nothing right to say."""
         records, jobs = self.store.tables[Kind.RECORD], self.store.tables[Kind.JOB]
         return any(
-            record.job_ids and record.job_id not in jobs and record.expires_at >= clock
-            for record in records.values()
+            record.job_ids and record.job_id not in jobs and record.expires_at >= clock for record in records.values()
         )
 
     def _step_forward(self, _: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
 
-from onejob.core.reservation import Verdict
+from onejob.core.reserve import Verdict
 
 from . import zoo_decisions, zoo_gate, zoo_quotas, zoo_store, zoo_work
 from .cage import CAGE
@@ -98,9 +98,7 @@ _SCENES: dict[str, Callable[[int], Plan]] = {
         _scene, [Verb.SUBMIT, Verb.KEYLESS], 3000, Faults(unavailable=0.2, reply_lost=0.25)
     ),
     "purge_leaves_the_job": partial(_scene, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults()),
-    "purge_takes_the_job_of_a_living_key": partial(
-        _scene, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults(slow=0.3)
-    ),
+    "purge_takes_the_job_of_a_living_key": partial(_scene, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults(slow=0.3)),
     **dict.fromkeys(WORK_BUGS, _shift),
     "echo_lost_in_a_flight": partial(_scene, [Verb.SUBMIT], 1000, Faults(slow=0.3)),
     "join_a_look_that_has_set_out": partial(

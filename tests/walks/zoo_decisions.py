@@ -6,14 +6,13 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from onejob.core import arrival, identity, lookup, reservation, submission, upkeep
-from onejob.core.arrival import SubmissionCommand
+from onejob.core import identity, lookup, maintenance, reserve, submit
+from onejob.core.command import Facts, Step
 from onejob.core.facts import Job, Record, is_live, next_version
-from onejob.core.receipt import KeySettled, Maintained
-from onejob.core.reservation import KeyHolderCommand, Settle
-from onejob.core.step import Facts, Step
-from onejob.core.submission import Submit
-from onejob.core.upkeep import Expire, Purge
+from onejob.core.maintenance import Expire, Purge
+from onejob.core.replies import KeySettled, Maintained
+from onejob.core.reserve import KeyHolderCommand, Settle
+from onejob.core.submit import SubmissionCommand, Submit
 
 from .cage import bug
 from .house import Parts
@@ -87,12 +86,12 @@ def take_over_with_a_new_job() -> Iterator[Parts]:
 
 @bug
 def take_over_with_the_old_token() -> Iterator[Parts]:
-    taken_over = reservation._take_over_step
+    taken_over = reserve._take_over_step
 
     def same(record: Record, *args: Any, **more: Any) -> Any:
         return taken_over(replace(record, token=record.token - 1), *args, **more)
 
-    with patch.object(reservation, "_take_over_step", same):
+    with patch.object(reserve, "_take_over_step", same):
         yield Parts()
 
 
@@ -102,10 +101,10 @@ def expired_one_millisecond_early() -> Iterator[Parts]:
         return now < record.expires_at or now < record.lease_until
 
     with (
-        patch.object(submission, "is_live", early),
-        patch.object(reservation, "is_live", early),
+        patch.object(submit, "is_live", early),
+        patch.object(reserve, "is_live", early),
         patch.object(lookup, "is_live", early),
-        patch.object(upkeep, "is_live", early),
+        patch.object(maintenance, "is_live", early),
     ):
         yield Parts()
 
@@ -128,7 +127,7 @@ def pending_expires_under_its_lease() -> Iterator[Parts]:
     def strict(record: Record, now: int) -> bool:
         return now <= record.created_at + record.ttl_ms if record.lease_until else now <= record.expires_at
 
-    with patch.object(submission, "is_live", strict), patch.object(reservation, "is_live", strict):
+    with patch.object(submit, "is_live", strict), patch.object(reserve, "is_live", strict):
         yield Parts()
 
 
@@ -200,12 +199,10 @@ def job_goes_before_its_record() -> Iterator[Parts]:
 
     def kept(job: Job, now: int, *, keep_until: int) -> Job:
         return (
-            next_version(job, now)
-            if job.ended_at
-            else next_version(job, now, keep_until=keep_until, due_at=keep_until)
+            next_version(job, now) if job.ended_at else next_version(job, now, keep_until=keep_until, due_at=keep_until)
         )
 
-    with patch.object(arrival, "retained_job", kept), patch.object(reservation, "retained_job", kept):
+    with patch.object(submit, "retained_job", kept), patch.object(reserve, "retained_job", kept):
         yield Parts()
 
 

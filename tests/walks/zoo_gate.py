@@ -6,16 +6,14 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from onejob.core.arrival import SubmissionCommand
-from onejob.core.receipt import AnyReply, Created, InProgress, Refused, Rejected, Replayed
-from onejob.core.reservation import TakeOver
-from onejob.core.step import Command
-from onejob.core.submission import Submit
-from onejob.engines import flights, gate
-from onejob.engines.combine import deliver_to
-from onejob.engines.gate import Gate
-from onejob.engines.looks import CoalescedReads
-from onejob.engines.queues import Deliver
+from onejob.core.command import Command
+from onejob.core.replies import AnyReply, Created, InProgress, Refused, Rejected, Replayed
+from onejob.core.reserve import TakeOver
+from onejob.core.submit import SubmissionCommand, Submit
+from onejob.engines import gate
+from onejob.engines import gate as flights
+from onejob.engines.batcher import Deliver, deliver_to
+from onejob.engines.gate import CoalescedReads, Gate
 
 from .cage import bug, with_parts
 from .house import CountedCache, Parts
@@ -137,9 +135,7 @@ def remember_beyond_the_window() -> Iterator[Parts]:
 @bug
 def remember_from_the_answer_on() -> Iterator[Parts]:
     class Late(CountedCache):
-        def remember(
-            self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float
-        ) -> None:
+        def remember(self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float) -> None:
             super().remember(command, reply, self._monotonic())
 
     yield with_parts(cache=Late)
@@ -168,9 +164,7 @@ def recall_without_the_fingerprint() -> Iterator[Parts]:
     class Lax(CountedCache):
         def recall(self, command: SubmissionCommand) -> Any:
             known = self._receipts.get(command.record_id)
-            return super().recall(
-                command if known is None else replace(command, fingerprint=known.fingerprint)
-            )
+            return super().recall(command if known is None else replace(command, fingerprint=known.fingerprint))
 
     yield with_parts(cache=Lax)
 
@@ -182,9 +176,7 @@ def share_after_the_window() -> Iterator[Parts]:
     class Late(CountedCache):
         keeping = False
 
-        def remember(
-            self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float
-        ) -> None:
+        def remember(self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float) -> None:
             self.keeping = True
             super().remember(command, reply, sent_at)
             self.keeping = False

@@ -6,16 +6,18 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from onejob.core import charging, ending, quota, reservation, sequence, slots, tally
+from onejob.core import quota, reserve, sequence, slots, work
+from onejob.core import quota as charging
+from onejob.core import quota as tally
+from onejob.core.command import Facts, Step
 from onejob.core.facts import Job, Reservation, Usage, next_version
 from onejob.core.limits import EffectiveLimits
-from onejob.core.receipt import Refused, Replayed, SequenceAlreadyCommitted
+from onejob.core.quota import updated_usage
+from onejob.core.replies import Refused, Replayed, SequenceAlreadyCommitted
 from onejob.core.sequence import SequencePosition, SubmitSequence
 from onejob.core.slots import ConsumeSlot
 from onejob.core.states import IdempotencyStatus, SlotState
-from onejob.core.step import Facts, Step
-from onejob.core.submission import Submit
-from onejob.core.tally import updated_usage
+from onejob.core.submit import Submit
 
 from .cage import bug
 from .house import Parts
@@ -23,24 +25,24 @@ from .house import Parts
 
 @bug
 def slot_freed_twice() -> Iterator[Parts]:
-    freed = ending._usage_without_job
+    freed = work._usage_without_job
 
     def twice(job: Job, *rest: Any) -> Any:
         return tuple(replace(one, live=max(one.live - 1, 0)) for one in freed(job, *rest))
 
-    with patch.object(ending, "_usage_without_job", twice):
+    with patch.object(work, "_usage_without_job", twice):
         yield Parts()
 
 
 @bug
 def slot_kept_by_a_cancelled_job() -> Iterator[Parts]:
-    with patch.object(ending, "_usage_without_job", lambda *_: ()):
+    with patch.object(work, "_usage_without_job", lambda *_: ()):
         yield Parts()
 
 
 @bug
 def slot_kept_by_a_failed_preparation() -> Iterator[Parts]:
-    with patch.object(reservation, "release_job_slot", lambda *_: ()):
+    with patch.object(reserve, "release_job_slot", lambda *_: ()):
         yield Parts()
 
 
@@ -114,7 +116,7 @@ def lost_slot_goes_unnoticed() -> Iterator[Parts]:
         held = reheld(job, facts, now, until=until)
         return () if isinstance(held, Refused) else held
 
-    with patch.object(charging, "renew_job_slot", blind), patch.object(reservation, "renew_job_slot", blind):
+    with patch.object(charging, "renew_job_slot", blind), patch.object(reserve, "renew_job_slot", blind):
         yield Parts()
 
 

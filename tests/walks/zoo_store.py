@@ -7,11 +7,11 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from onejob.core import fold
+from onejob.core import batch as fold
 from onejob.core.facts import Kind
-from onejob.core.submission import Submit
+from onejob.core.submit import Submit
 from onejob.engine import Unavailable, Unknown
-from onejob.engines.combine import Batcher
+from onejob.engines.batcher import Batcher
 from onejob.ids import SeededIds
 
 from .cage import bug, with_parts
@@ -33,12 +33,7 @@ def check_only_what_is_written() -> Iterator[Parts]:
     class Careless(SimStore):
         def stands(self, proposal: Proposal) -> bool:
             changes = proposal.changes
-            pairs = [
-                pair
-                for kind in (changes.updates, changes.deletes)
-                for pairs in kind.values()
-                for pair in pairs
-            ]
+            pairs = [pair for kind in (changes.updates, changes.deletes) for pairs in kind.values() for pair in pairs]
             written = {fact.id for fact, _ in pairs}
             written |= {fact.id for facts in changes.inserts.values() for fact in facts}
             seen = [entry for entry in proposal.seen if entry[1] in written]

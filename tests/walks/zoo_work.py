@@ -7,13 +7,12 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from onejob.core import work
+from onejob.core.command import Facts, Step
 from onejob.core.facts import Job, next_version
-from onejob.core.finish import Finish
-from onejob.core.receipt import Maintained, Released
+from onejob.core.maintenance import Maintain
+from onejob.core.replies import Maintained, Released
 from onejob.core.states import CLAIMABLE_STATES, JobState
-from onejob.core.step import Facts, Step
-from onejob.core.upkeep import Maintain
-from onejob.core.work import Extend, Release, Start
+from onejob.core.work import Extend, Finish, Release, Start
 
 from .cage import bug
 from .house import Parts

@@ -49,9 +49,7 @@ def campaign(url: str, folder: Path, *, jobs: int, workers: int, seed: int, seco
         ids = _submitted(queue, jobs)
         pool = _Pool(url, evidence, workers, chance)
         try:
-            _torment(
-                pool, chance, lambda: len(_lines(evidence, "said")) > jobs * 0.5, begin + seconds_max / 2
-            )
+            _torment(pool, chance, lambda: len(_lines(evidence, "said")) > jobs * 0.5, begin + seconds_max / 2)
             _all_end(queue, ids, begin + seconds_max)
         finally:
             pool.close()
@@ -86,9 +84,7 @@ class _Pool:
             self.killed.add(worker.pid)
 
     def _born(self) -> BaseProcess:
-        worker = _FORKS.Process(
-            target=victim.main, args=(*self._args, self._chance.getrandbits(32)), daemon=True
-        )
+        worker = _FORKS.Process(target=victim.main, args=(*self._args, self._chance.getrandbits(32)), daemon=True)
         worker.start()
         return worker
 

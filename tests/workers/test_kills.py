@@ -62,9 +62,7 @@ def test_the_finish_of_a_zombie_is_refused(url: str) -> None:
     config = IdempotencyConfig(cleanup_interval_seconds=0.1)
     with sync.open(url, config=config) as queue:
         made = queue.submit("t")
-        with subprocess.Popen(
-            [sys.executable, "-c", ZOMBIE, url], stdout=subprocess.PIPE, text=True
-        ) as zombie:
+        with subprocess.Popen([sys.executable, "-c", ZOMBIE, url], stdout=subprocess.PIPE, text=True) as zombie:
             until = time.monotonic() + 30
             while not queue.job(made.job_id).attempts:
                 assert time.monotonic() < until

@@ -9,7 +9,7 @@ from typing import Any
 
 import onejob
 from onejob.settings import IdempotencyConfig
-from onejob.worker import run
+from onejob.worker import attempt
 
 LEASE = timedelta(milliseconds=800)
 CONCURRENCY = 4
@@ -45,13 +45,13 @@ def app_of(evidence: Evidence, chance: Random) -> onejob.App:
 def main(url: str, path: Path, seed: int) -> None:
     """Until it is killed."""
     evidence = Evidence(path)
-    say = run.RunningAttempt._report
+    say = attempt.RunningAttempt._report
 
-    async def said(self: run.RunningAttempt, command: Any) -> None:
+    async def said(self: attempt.RunningAttempt, command: Any) -> None:
         await say(self, command)
         evidence.leave("said", self.attempt.job_id, self.attempt.token)
 
-    run.RunningAttempt._report = said  # type: ignore[method-assign]  # to know what was acknowledged
+    attempt.RunningAttempt._report = said  # type: ignore[method-assign]  # to know what was acknowledged
     asyncio.run(_work(url, app_of(evidence, Random(seed))))
 
 

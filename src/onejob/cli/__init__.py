@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from onejob.errors import Invalid, OnejobError
-from onejob.http.answers import error_out
+from onejob.http.responses import error_out
 from onejob.settings import CiEnvironment, CliSettings
 
-from . import ci, commands, demo, parser, serving, working
-from .screen import Screen, print_error, to_json, write
-from .trouble import FAILED, INTERRUPTED, exit_code, problem_from_error
+from . import demo, jobs, parser, serve
+from .exit_codes import FAILED, INTERRUPTED, exit_code, problem_from_error
+from .render import Screen, print_error, to_json, write
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,25 +43,25 @@ def _run(words: list[str]) -> int:
         _check_utf8(words)
         options = parser.build_parser().parse_args(words)
         if options.command == "serve":
-            return serving.serve(options)
+            return serve.serve(options)
         if options.command == "worker":
-            return working.run_worker(options)
+            return serve.run_worker(options)
         if options.command == "demo":
             return demo.run_demo(options)
         settings = CliSettings.from_env()
         around = CiEnvironment.from_env()
-        answer = commands.run_command(options, settings, around)
+        answer = jobs.run_command(options, settings, around)
         screen = Screen.from_stdout(color=settings.color)
         text = to_json(answer.value) if options.json else answer.render(screen, answer.value)
         if text:
             write(text)
-        if left := ci.report_to_ci(options, around, answer.value):
+        if left := jobs.report_to_ci(options, around, answer.value):
             write(left)
         return answer.exit_code
     except OnejobError as error:
         problem = problem_from_error(error)
         if CiEnvironment.from_env().annotates:
-            ci.annotate("error", f"onejob: {problem.message}")
+            jobs.annotate("error", f"onejob: {problem.message}")
         if getattr(options, "json", False):
             write(to_json({"error": error_out(problem)}))
         print_error(problem.message)

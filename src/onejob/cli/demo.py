@@ -14,11 +14,11 @@ from onejob.core.views import Receipt
 from onejob.errors import Invalid
 from onejob.ids import new_holder
 from onejob.ledger import Ledger
-from onejob.opening import open as open_ledger
+from onejob.ledger.opening import open as open_ledger
 from onejob.worker import App, Context
 
-from .screen import to_json, write
-from .trouble import DONE, FAILED
+from .exit_codes import DONE, FAILED
+from .render import to_json, write
 
 T = TypeVar("T")
 JOBS_DEFAULT = 40

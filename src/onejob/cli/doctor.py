@@ -3,25 +3,81 @@
 import asyncio
 from argparse import Namespace
 from collections.abc import Iterator
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 from onejob.clock import SystemClock
 from onejob.core.lookup import LookUpJob
-from onejob.core.receipt import AnyReply
+from onejob.core.replies import AnyReply
+from onejob.core.timestamps import to_ms
 from onejob.engine import Durability, get_durability_warning
 from onejob.engines import is_postgres, open_engine, redact_password
 from onejob.errors import OnejobError
 from onejob.ids import new_job_id
 from onejob.settings import CliSettings
 
-from .doctor_files import check_file, check_folder
+from .backend import TENANT_DEFAULT, ServerClient, ServerReply, build_server_client, engine_url, sqlite_file
 from .doctor_postgres import check_postgres
-from .doctor_server import check_server
+from .doctor_sqlite import check_file, check_folder
 from .findings import CheckStatus, Examination, Finding, build_examination, fail, ok, render_examination, warn
-from .reach import TENANT_DEFAULT, build_server_client, engine_url
-from .stores import sqlite_file
 
 __all__ = ["examine", "render_examination"]
+
+# Examining a server from here: does it live, is it ready, does it know us, is it on time.
+
+
+_SERVER_OFFSET_SECONDS_MAX = 5
+_LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
+
+
+def check_server(server: ServerClient) -> Iterator[Finding]:
+    try:
+        said = server.send_once("GET", "/healthz")
+    except OnejobError as error:
+        yield fail("server", str(error))
+        return
+    if said.status != 200:
+        yield fail("server", f"/healthz answered {said.status}", "see whether the URL is that of a onejob server")
+        return
+    yield ok("server", "lives")
+    yield _check_readiness(server)
+    yield _check_credential(server)
+    yield check_server_clock(said)
+    if not server.secure and server.host not in _LOOPBACK_HOSTS:
+        yield warn("transport", "http: API keys and inputs travel in clear", "put TLS in front, use https")
+
+
+def _check_readiness(server: ServerClient) -> Finding:
+    try:
+        said = server.send_once("GET", "/readyz")
+    except OnejobError as error:
+        return fail("ready", str(error))
+    if said.status == 200:
+        return ok("ready", "its engine answers")
+    return fail("ready", f"/readyz answered {said.status}", "run `onejob doctor` on its engine, read its log")
+
+
+def _check_credential(server: ServerClient) -> Finding:
+    try:
+        server.send("GET", "/api/jobs?limit=1", repeat=True)
+    except OnejobError as error:
+        return fail("credential", str(error))
+    return ok("credential", "may read jobs")
+
+
+def check_server_clock(response: ServerReply) -> Finding:
+    try:
+        theirs = parsedate_to_datetime(response.headers["date"])
+    except (KeyError, ValueError):
+        return warn("clock", "the server tells no time", "see whether a proxy removes the Date header")
+    if theirs.tzinfo is None:
+        theirs = theirs.replace(tzinfo=UTC)
+    seconds = (SystemClock().wall_ms() - to_ms(theirs)) / 1000
+    if abs(seconds) <= _SERVER_OFFSET_SECONDS_MAX:
+        return ok("clock", "agrees with the clock here")
+    return warn("clock", f"the clock here differs by {seconds:+.0f} s", "set both by NTP; jobs follow the server's")
+
 
 _ENGINE_OFFSET_MS_MAX = 2000
 
@@ -76,9 +132,7 @@ async def _probe_engine(url: str) -> tuple[Durability, int, str]:
     # To look makes no tables.
     engine = await open_engine(f"{url}{'&' if '?' in url else '?'}migrate=off" if is_postgres(url) else url)
     try:
-        replies: list[AnyReply] = list(
-            await engine.execute([LookUpJob(tenant=TENANT_DEFAULT, job_id=new_job_id())])
-        )
+        replies: list[AnyReply] = list(await engine.execute([LookUpJob(tenant=TENANT_DEFAULT, job_id=new_job_id())]))
         return engine.durability, getattr(replies[0], "at", 0), get_durability_warning(engine)
     finally:
         await engine.aclose()

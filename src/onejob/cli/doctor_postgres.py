@@ -9,14 +9,14 @@ from onejob.errors import OnejobError
 from .findings import Finding, fail, ok, warn
 
 if TYPE_CHECKING:  # the driver is optional
-    from onejob.engines.postgres.condition import PostgresDiagnostics
+    from onejob.engines.postgres.diagnostics import PostgresDiagnostics
 
 _VERSION_MIN = 140_000
 _GRANT_MONITOR = "grant pg_monitor to the role that examines"
 
 
 def check_postgres(url: str) -> Iterator[Finding]:
-    from onejob.engines.postgres.condition import diagnose
+    from onejob.engines.postgres.diagnostics import diagnose
 
     try:
         seen = asyncio.run(diagnose(url))
@@ -30,9 +30,7 @@ def check_postgres(url: str) -> Iterator[Finding]:
     yield _check_connections(seen)
     yield from _check_pooler(seen)
     if not seen.autovacuum:
-        yield warn(
-            "autovacuum", "off: expired keys are deleted, but their room is not used again", "set it to on"
-        )
+        yield warn("autovacuum", "off: expired keys are deleted, but their room is not used again", "set it to on")
 
 
 def _check_version(diagnostics: "PostgresDiagnostics") -> Finding:
@@ -57,9 +55,7 @@ def _check_durability_settings(diagnostics: "PostgresDiagnostics") -> Iterator[F
 
 def _check_standbys(diagnostics: "PostgresDiagnostics") -> Iterator[Finding]:
     if diagnostics.wal_level == "minimal":
-        yield warn(
-            "journal", "wal_level is minimal: no standby and no archive can follow", "set it to replica"
-        )
+        yield warn("journal", "wal_level is minimal: no standby and no archive can follow", "set it to replica")
     if not diagnostics.settings.waits_for_standby:
         return  # what a failover may lose is said for every engine
     names = diagnostics.settings.standby_names
@@ -70,13 +66,9 @@ def _check_standbys(diagnostics: "PostgresDiagnostics") -> Iterator[Finding]:
             _GRANT_MONITOR,
         )
     elif not diagnostics.standbys:
-        yield fail(
-            "standby", f"a commit waits for {names}, and none is attached: no answer is given", "attach one"
-        )
+        yield fail("standby", f"a commit waits for {names}, and none is attached: no answer is given", "attach one")
     else:
-        yield ok(
-            "standby", f"a commit waits for {names}; attached: {diagnostics.standbys}. Set it on every node"
-        )
+        yield ok("standby", f"a commit waits for {names}; attached: {diagnostics.standbys}. Set it on every node")
 
 
 def _check_schema(diagnostics: "PostgresDiagnostics") -> Finding:
@@ -112,7 +104,7 @@ def _check_role(diagnostics: "PostgresDiagnostics") -> Finding:
 
 
 def _check_connections(diagnostics: "PostgresDiagnostics") -> Finding:
-    from onejob.engines.postgres.condition import CONNECTIONS_PER_PROCESS
+    from onejob.engines.postgres.diagnostics import CONNECTIONS_PER_PROCESS
 
     room = max(0, diagnostics.connections_max - diagnostics.connections_used) // CONNECTIONS_PER_PROCESS
     found = (

@@ -5,8 +5,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from .screen import Screen, sanitize
-from .trouble import DONE, FAILED
+from .exit_codes import DONE, FAILED
+from .render import Screen, sanitize
 
 
 class CheckStatus(StrEnum):

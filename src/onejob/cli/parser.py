@@ -1,18 +1,112 @@
 """The words of the command: every argument, its help, an example for each command."""
 
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from collections.abc import Callable
 from enum import StrEnum
 from importlib.metadata import version
 from typing import Any, Protocol
 
-from onejob.core.roles import Role
+from onejob.core.credentials import Role
+from onejob.core.limits import LIMIT_MAX, CostAction, Period
 from onejob.core.states import Delivery, JobState
 from onejob.engine import PAGE_MAX
-from onejob.opening import URL_DEFAULT
+from onejob.ledger.opening import URL_DEFAULT
 
-from . import ci, demo, quota_words, serving, working, works
-from .trouble import EXIT_CODE_MEANINGS
+from . import demo, jobs, serve
+from .exit_codes import EXIT_CODE_MEANINGS
 from .values import parse_duration, parse_label, parse_time
+
+# The words of `quota`, `usage` and `reservations`.
+
+
+MakeCommand = Callable[[Any, str, str, str], ArgumentParser]
+
+
+def add_quota_commands(commands: Any, make_command: MakeCommand, add_target: Callable[[ArgumentParser], None]) -> None:
+    _add_quota(commands, make_command, add_target)
+    command = make_command(commands, "usage", "Show what a user holds, spends and may.", "onejob usage --user 42")
+    command.add_argument("--user", metavar="NAME", help="whose; default: the own")
+    add_target(command)
+    _add_reservations(commands, make_command, add_target)
+
+
+def _add_quota(commands: Any, make_command: MakeCommand, add_target: Callable[[ArgumentParser], None]) -> None:
+    group = make_command(
+        commands,
+        "quota",
+        "Set, show and clear the limits of a user, or of a tenant's users.",
+        "onejob quota set 42 --max-concurrent 5",
+    )
+    acts = group.add_subparsers(dest="act", required=True, metavar="ACT", title="acts")
+    texts = {
+        "set": (
+            "Set limits, instead of those before: what is not named is not limited.",
+            "--max-concurrent 5",
+        ),
+        "show": ("Show limits, and what follows from them.", ""),
+        "clear": ("Take limits away.", ""),
+    }
+    for act, (text, words) in texts.items():
+        command = make_command(acts, act, text, f"onejob quota {act} 42 {words}".rstrip())
+        _add_quota_owner(command)
+        if act == "set":
+            _add_limit_arguments(command)
+        add_target(command)
+
+
+def _add_quota_owner(command: ArgumentParser) -> None:
+    command.add_argument("user", nargs="?", metavar="USER", help="the user; or one of the next two")
+    one = command.add_mutually_exclusive_group()
+    one.add_argument("--default", dest="half", action="store_const", const="default", help="of users without their own")
+    one.add_argument("--ceiling", dest="half", action="store_const", const="ceiling", help="above which nobody's reach")
+
+
+def _add_limit_arguments(command: ArgumentParser) -> None:
+    counts = {
+        "--max-concurrent": "live jobs and reservations at a time; 0: none",
+        "--per-hour": "new jobs in any hour",
+        "--per-day": "new jobs in any day",
+    }
+    for name, text in counts.items():
+        command.add_argument(name, type=_parse_count, metavar="N", help=text)
+    command.add_argument("--cost", metavar="AMOUNT", help="money in a period, as 100 or 12.50")
+    command.add_argument(
+        "--period",
+        choices=list(Period),
+        default=Period.MONTH.value,
+        metavar="WORD",
+        help=f"of --cost: {', '.join(Period)}; default: %(default)s",
+    )
+    command.add_argument(
+        "--action",
+        choices=list(CostAction),
+        default=CostAction.BLOCK.value,
+        metavar="WORD",
+        help=f"beyond --cost: {' or '.join(CostAction)}; default: %(default)s",
+    )
+
+
+def _add_reservations(commands: Any, make_command: MakeCommand, add_target: Callable[[ArgumentParser], None]) -> None:
+    group = make_command(
+        commands,
+        "reservations",
+        "List reservations, and release them.",
+        "onejob reservations list --user 42",
+    )
+    acts = group.add_subparsers(dest="act", required=True, metavar="ACT", title="acts")
+    listing = make_command(acts, "list", "List reservations, oldest first.", "onejob reservations list --user 42")
+    listing.add_argument("--user", metavar="NAME", help="whose; default: the own")
+    add_target(listing)
+    release = make_command(acts, "release", "Free a slot.", "onejob reservations release ID")
+    release.add_argument("id", metavar="ID", help="as `onejob reservations list` shows it")
+    add_target(release)
+
+
+def _parse_count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text[:11]) <= LIMIT_MAX):
+        raise ArgumentTypeError(f"{text!r} is no limit; write a whole number from 0 to {LIMIT_MAX}")
+    return int(text)
+
 
 PAGE_DEFAULT = 20
 TARGET_GROUP = "where and how"
@@ -42,10 +136,10 @@ def build_parser() -> ArgumentParser:
     _add_worker_and_demo(commands)
     _add_submit(commands)
     _add_job_commands(commands)
-    works.add_outcome_commands(commands, _add_command, _add_target_arguments)
+    jobs.add_outcome_commands(commands, _add_command, _add_target_arguments)
     _add_key_commands(commands)
     _add_client_commands(commands)
-    quota_words.add_quota_commands(commands, _add_command, _add_target_arguments)
+    add_quota_commands(commands, _add_command, _add_target_arguments)
     _add_api_key_commands(commands)
     _add_webhook_secret_commands(commands)
     _add_doctor(commands)
@@ -60,8 +154,8 @@ def _add_serve(commands: Subparsers) -> None:
         "Serve the HTTP interface.",
         "onejob serve --port 8001 --engine sqlite:///onejob.db",
     )
-    serving.add_serve_arguments(command)
-    working.add_embedded_worker_arguments(command)
+    serve.add_serve_arguments(command)
+    serve.add_embedded_worker_arguments(command)
 
 
 def _add_worker_and_demo(commands: Subparsers) -> None:
@@ -71,7 +165,7 @@ def _add_worker_and_demo(commands: Subparsers) -> None:
         "Run jobs with the handlers of an app.",
         "onejob worker shop.jobs:app --concurrency 20",
     )
-    working.add_worker_arguments(command)
+    serve.add_worker_arguments(command)
     command = _add_command(
         commands,
         "demo",
@@ -95,18 +189,10 @@ def _add_submit(commands: Subparsers) -> None:
     command.add_argument("--key", help="one key per intended job, the same on every retry")
     command.add_argument("--scope", help="the namespace of the key; default: the job type")
     command.add_argument("--client", metavar="ID", help="whose sequence this is the next number of")
-    command.add_argument(
-        "--sequence", type=int, metavar="N", help="the number; with --client, --scope and --key"
-    )
-    command.add_argument(
-        "--ttl", type=parse_duration, metavar="LENGTH", help="the window of the key; default: 24h"
-    )
-    command.add_argument(
-        "--priority", type=int, default=0, metavar="N", help="higher runs earlier; default: 0"
-    )
-    command.add_argument(
-        "--run-at", type=parse_time, metavar="TIME", help="not before, as 2030-01-31T12:00:00Z"
-    )
+    command.add_argument("--sequence", type=int, metavar="N", help="the number; with --client, --scope and --key")
+    command.add_argument("--ttl", type=parse_duration, metavar="LENGTH", help="the window of the key; default: 24h")
+    command.add_argument("--priority", type=int, default=0, metavar="N", help="higher runs earlier; default: 0")
+    command.add_argument("--run-at", type=parse_time, metavar="TIME", help="not before, as 2030-01-31T12:00:00Z")
     command.add_argument(
         "--label", type=parse_label, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
     )
@@ -119,7 +205,7 @@ def _add_submit(commands: Subparsers) -> None:
     )
     command.add_argument("--cost", metavar="AMOUNT", help="what it is estimated to cost, as 12.50")
     command.add_argument("--reservation", metavar="ID", help="a slot that was reserved for it")
-    ci.add_ci_arguments(command)
+    jobs.add_ci_arguments(command)
     _add_target_arguments(command)
 
 
@@ -131,12 +217,8 @@ def _add_job_commands(commands: Subparsers) -> None:
         if name == "job":
             command.add_argument("--wait", action="store_true", help="until it has ended")
         _add_target_arguments(command)
-    command = _add_command(
-        commands, "jobs", "List jobs, newest first.", "onejob jobs --state failed --limit 50"
-    )
-    command.add_argument(
-        "--state", choices=_choices(JobState), metavar="STATE", help=f"one of {', '.join(JobState)}"
-    )
+    command = _add_command(commands, "jobs", "List jobs, newest first.", "onejob jobs --state failed --limit 50")
+    command.add_argument("--state", choices=_choices(JobState), metavar="STATE", help=f"one of {', '.join(JobState)}")
     command.add_argument("--type", metavar="TYPE", help="only jobs of this type")
     command.add_argument("--user", metavar="NAME", help="only jobs of this user")
     _add_paging_arguments(command)
@@ -151,14 +233,10 @@ def _add_key_commands(commands: Subparsers) -> None:
         "onejob explain charge-ORD-123 --scope charge",
     )
     command.add_argument("key", metavar="KEY", help="as it was submitted")
-    command.add_argument(
-        "--scope", required=True, help="the job type, unless the submission named another scope"
-    )
+    command.add_argument("--scope", required=True, help="the job type, unless the submission named another scope")
     command.add_argument("--user", metavar="NAME", help="whose key, where each user has its own")
     _add_target_arguments(command)
-    command = _add_command(
-        commands, "keys", "List the keys that are remembered.", "onejob keys --scope charge"
-    )
+    command = _add_command(commands, "keys", "List the keys that are remembered.", "onejob keys --scope charge")
     command.add_argument("--scope", help="only keys of this scope")
     command.add_argument("--user", metavar="NAME", help="only keys that this user was the first to use")
     _add_paging_arguments(command)
@@ -219,9 +297,7 @@ def _add_api_key_commands(commands: Subparsers) -> None:
 
 def _add_webhook_secret_commands(commands: Subparsers) -> None:
     example = "onejob webhook-secret create --tenant acme"
-    group = _add_command(
-        commands, "webhook-secret", "Make or change what a tenant's notices are signed with.", example
-    )
+    group = _add_command(commands, "webhook-secret", "Make or change what a tenant's notices are signed with.", example)
     acts = group.add_subparsers(dest="act", required=True, metavar="ACT", title="acts")
     _add_engine_arguments(_add_command(acts, "create", "Make the secret. It is printed once.", example))
     text = "Make a new secret; the one before signs as well, until the next time."
@@ -295,14 +371,10 @@ def _add_engine_arguments(command: ArgumentParser) -> None:
 
 
 def _add_command(commands: Subparsers, name: str, text: str, example: str) -> ArgumentParser:
-    return _make_parser(
-        commands.add_parser, name, help=text, description=text, epilog=f"example:\n  {example}"
-    )
+    return _make_parser(commands.add_parser, name, help=text, description=text, epilog=f"example:\n  {example}")
 
 
 def _make_parser(make: Any, *names: str, **options: Any) -> ArgumentParser:
     # An abbreviation that works today would be another option tomorrow.
-    made: ArgumentParser = make(
-        *names, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False, **options
-    )
+    made: ArgumentParser = make(*names, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False, **options)
     return made

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from msgspec import Raw
 
+from onejob.core.errors import Invalid
 from onejob.core.fingerprint import INPUT_BYTES_MAX, canonical_json
-from onejob.core.invalid import Invalid
 
 _DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d)")
 _DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

@@ -1,13 +1,5 @@
 """Durable intent: key, number and bytes are on the disk before the first byte is sent; a crash loses none of them."""
 
-# The rules of this file:
-# 1. A row is synced before its call is sent, and leaves only after a definite answer.
-# 2. A row never changes what it says. Whoever sends it sends the same bytes, so two who do make one job, and the
-#    lease of a row only keeps them from working twice.
-# 3. Of a sequence one number at a time is under way. The next is taken when the server has spoken about the last.
-# 4. A file that is damaged, or of another client or server, is refused. It is made whole or not at all, so an
-#    empty one is damaged too: to begin again at 1 would be to number other submissions alike.
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,9 +16,175 @@ from onejob.core.key import IdempotencyKey, checked_key
 from onejob.errors import IdempotencyConflict, StoreRefused, Unavailable
 from onejob.ids import new_holder, new_nonce
 
-from . import shelf
-from .calls import Call
-from .life import LivenessLock, is_holder_dead
+from .requests import Call
+
+# The file of an outbox: made whole or not at all, and proved to be ours before anything is read from it.
+
+
+APPLICATION_ID: Final = 0x6F6E656F  # "oneo"
+FORMAT_VERSION: Final = 1
+BUSY_MS: Final = 30_000
+SCHEMA: Final = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE counter (name TEXT PRIMARY KEY, last TEXT NOT NULL) STRICT;
+CREATE TABLE intent (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    path TEXT NOT NULL,
+    body BLOB NOT NULL,
+    window_ms INTEGER NOT NULL,
+    mark BLOB NOT NULL,
+    holder BLOB NOT NULL,
+    held_until INTEGER NOT NULL,
+    sent_wall INTEGER NOT NULL,
+    sent_boot TEXT NOT NULL,
+    sent_tick INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX intent_key ON intent (scope, key);
+CREATE UNIQUE INDEX intent_number ON intent (scope) WHERE sequence > 0;
+"""
+
+
+def create_outbox_file(path: Path, *, server: str, client_id: str) -> None:
+    """Make the file beside its place and link it there: of several who do so at once, one wins."""
+    made = path.with_name(f".{path.name}.{new_nonce()}")
+    try:
+        db = apsw.Connection(str(made))
+        try:
+            db.execute("PRAGMA synchronous = EXTRA")
+            db.execute("BEGIN")
+            db.execute(SCHEMA)
+            db.execute("INSERT INTO meta VALUES ('server', ?), ('client_id', ?)", (server, client_id))
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+            db.execute("COMMIT")
+        finally:
+            db.close()
+        with suppress(FileExistsError):
+            os.link(made, path)
+        _fsync_folder(path)
+    except (OSError, apsw.Error) as error:
+        raise Unavailable(f"{path} cannot be made ({error}): nothing was sent; mend it") from error
+    finally:
+        with suppress(OSError):
+            made.unlink()
+
+
+def open_outbox_file(path: Path) -> apsw.Connection:
+    """Open a file that exists; refused where it is not wholly ours."""
+    try:
+        if not path.stat().st_size:
+            raise StoreRefused(f"{path} is empty: it was cut; restore it, or remove it to begin anew")
+        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            db.set_busy_timeout(BUSY_MS)
+            db.execute("PRAGMA synchronous = FULL")
+            _check_format(db, path)
+            db.execute("PRAGMA journal_mode = WAL").fetchall()
+        except BaseException:
+            db.close()
+            raise
+        return db
+    except (apsw.NotADBError, apsw.CorruptError) as error:
+        raise StoreRefused(f"{path} is damaged or no outbox ({error}); restore it") from error
+    except (apsw.Error, OSError) as error:
+        raise Unavailable(f"{path} cannot be opened ({error}): nothing was sent; mend it") from error
+
+
+def checked_owner(db: apsw.Connection, path: Path, *, server: str, client_id: str | None) -> str:
+    """Whose file it is; refused where it was begun by another client or for another server."""
+    meta = {str(name): str(value) for name, value in db.execute("SELECT name, value FROM meta")}
+    if meta.get("server") != server:
+        raise StoreRefused(
+            f"{path} was begun for {meta.get('server')}, and sending it to {server} could make second jobs; "
+            "use its own server, or another file"
+        )
+    owner = str(meta.get("client_id") or "")
+    if not owner or client_id not in (None, owner):
+        raise StoreRefused(f"{path} belongs to client {owner}; use that client id, or another file")
+    return owner
+
+
+def _check_format(db: apsw.Connection, path: Path) -> None:
+    application = db.execute("PRAGMA application_id").fetchone()
+    version = db.execute("PRAGMA user_version").fetchone()
+    if application != (APPLICATION_ID,):
+        raise StoreRefused(f"{path} is no outbox; name another file")
+    if version != (FORMAT_VERSION,):
+        raise StoreRefused(f"{path} was written by a newer program; upgrade this one")
+    if db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+        raise StoreRefused(f"{path} is damaged; restore it")
+
+
+def _fsync_folder(path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+# Whether a holder still lives, told by the system: a lock on a file, which ends with the process that has it.
+
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: there a lease must run out
+    fcntl = None  # type: ignore[assignment]  # the one word for "not here"
+
+
+class LivenessLock:
+    """A file beside an outbox, locked for as long as its process lives."""
+
+    def __init__(self, path: Path, holder: bytes) -> None:
+        self._path = _lock_path(path, holder)
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if fcntl is not None:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        with suppress(OSError):
+            self._path.unlink()
+        os.close(self._file)
+
+
+def is_holder_dead(path: Path, holder: bytes) -> bool:
+    """Whether this holder has surely ended; its file is removed then."""
+    if fcntl is None:
+        return False
+    place = _lock_path(path, holder)
+    try:
+        file = os.open(place, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        with suppress(OSError):
+            place.unlink()
+        return True
+    finally:
+        os.close(file)
+
+
+def _lock_path(path: Path, holder: bytes) -> Path:
+    return path.with_name(f"{path.name}-{holder.hex()}.life")
+
+
+# The rules of this file:
+# 1. A row is synced before its call is sent, and leaves only after a definite answer.
+# 2. A row never changes what it says. Whoever sends it sends the same bytes, so two who do make one job, and the
+#    lease of a row only keeps them from working twice.
+# 3. Of a sequence one number at a time is under way. The next is taken when the server has spoken about the last.
+# 4. A file that is damaged, or of another client or server, is refused. It is made whole or not at all, so an
+#    empty one is damaged too: to begin again at 1 would be to number other submissions alike.
+
 
 LEASE_MS: Final = 180_000
 GENERATED_KEYS_COUNTER: Final = (
@@ -76,12 +234,10 @@ class Outbox:
         self._nonce = new_nonce()
         self._lock = RLock()
         if not self._path.exists():
-            shelf.create_outbox_file(
-                self._path, server=server, client_id=client_id or f"outbox-{self._nonce}"
-            )
-        self._db = shelf.open_outbox_file(self._path)
+            create_outbox_file(self._path, server=server, client_id=client_id or f"outbox-{self._nonce}")
+        self._db = open_outbox_file(self._path)
         try:
-            self.client_id = shelf.checked_owner(self._db, self._path, server=server, client_id=client_id)
+            self.client_id = checked_owner(self._db, self._path, server=server, client_id=client_id)
             self._liveness_lock = LivenessLock(self._path, self._holder)
         except BaseException:
             self._db.close()
@@ -91,9 +247,7 @@ class Outbox:
         """Keep a submission whose key was given; the same one twice is one row."""
         assert call.key is not None
         with self._write_transaction():
-            found = self._find_intent(
-                "scope = ? AND key = ? AND sequence = 0", (scope, checked_key(call.key))
-            )
+            found = self._find_intent("scope = ? AND key = ? AND sequence = 0", (scope, checked_key(call.key)))
             if found is None:
                 return self._insert(call, scope, 0)
             if found.body != call.body:
@@ -125,12 +279,8 @@ class Outbox:
         """Take the next row that nobody is at, in the order they were written."""
         self._reclaim_dead_leases()
         with self._write_transaction():
-            now = (
-                self._clock.wall_ms()
-            )  # read once the turn is ours: what was held meanwhile is not of the future
-            found = self._find_intent(
-                "id > ? AND (held_until < ? OR held_until > ?)", (after, now, now + LEASE_MS)
-            )
+            now = self._clock.wall_ms()  # read once the turn is ours: what was held meanwhile is not of the future
+            found = self._find_intent("id > ? AND (held_until < ? OR held_until > ?)", (after, now, now + LEASE_MS))
             if found is not None:
                 self._lease(found.id)
             return found
@@ -146,9 +296,7 @@ class Outbox:
     def release(self, intent: Intent) -> None:
         """Nothing is known yet: whoever resumes may have it."""
         with self._write_transaction():
-            self._db.execute(
-                "UPDATE intent SET held_until = 0 WHERE id = ? AND holder = ?", (intent.id, self._holder)
-            )
+            self._db.execute("UPDATE intent SET held_until = 0 WHERE id = ? AND holder = ?", (intent.id, self._holder))
 
     def pending(self) -> list[str]:
         """The keys of everything that has no definite answer yet."""
@@ -188,9 +336,7 @@ class Outbox:
         )
         for id, *said, mark, held_until, wall, boot, tick in rows:
             if _row_digest(*said) != mark:
-                raise StoreRefused(
-                    f"{self._path} is damaged: an intent is not as it was written; restore the file"
-                )
+                raise StoreRefused(f"{self._path} is damaged: an intent is not as it was written; restore the file")
             now = self._clock.wall_ms()
             held = now <= held_until <= now + LEASE_MS
             known: tuple[Any, ...] = (*said, self._elapsed(wall, boot, tick), False, held)
@@ -214,9 +360,7 @@ class Outbox:
 
     def _lease(self, id: int) -> None:
         until = self._clock.wall_ms() + LEASE_MS
-        self._db.execute(
-            "UPDATE intent SET holder = ?, held_until = ? WHERE id = ?", (self._holder, until, id)
-        )
+        self._db.execute("UPDATE intent SET holder = ?, held_until = ? WHERE id = ?", (self._holder, until, id))
 
     def _read_counter(self, name: str) -> int:
         for (last,) in self._db.execute("SELECT last FROM counter WHERE name = ?", (name,)):
@@ -248,9 +392,7 @@ class Outbox:
             except (apsw.CorruptError, apsw.NotADBError) as error:
                 raise StoreRefused(f"{self._path} is damaged ({error}); restore the file") from error
             except apsw.Error as error:
-                raise Unavailable(
-                    f"{self._path} cannot be written ({error}): nothing was sent; mend it"
-                ) from error
+                raise Unavailable(f"{self._path} cannot be written ({error}): nothing was sent; mend it") from error
 
 
 def _row_digest(*said: Any) -> bytes:

@@ -18,9 +18,18 @@ from onejob.core.key import checked_key
 from onejob.errors import AmbiguousOutcome, Invalid
 from onejob.ids import new_nonce, random_fraction
 
-from .driving import UNSENT_ERRORS, add_retry_note, to_no_response
-from .flow import CallOutcome, RetryFlow, RetryPolicy, Send, Sleep, StepResult, send_with_retries
-from .judged import NoResponse, ServerResponse
+from .client import UNSENT_ERRORS, add_retry_note, to_no_response
+from .flow import (
+    CallOutcome,
+    NoResponse,
+    RetryFlow,
+    RetryPolicy,
+    Send,
+    ServerResponse,
+    Sleep,
+    StepResult,
+    send_with_retries,
+)
 
 HEADER: Final = "idempotency-key"
 METHODS: Final = ("POST", "PATCH")
@@ -191,10 +200,7 @@ def request_with_timeouts(send: Send) -> httpx.Request:
     """The same request, with no more time for any step than the attempt has; a shorter time of the caller's stays."""
     request: httpx.Request = send.call
     own = request.extensions.get("timeout") or {}
-    limits = {
-        step: min(own.get(step) or send.timeout, send.timeout)
-        for step in ("connect", "read", "write", "pool")
-    }
+    limits = {step: min(own.get(step) or send.timeout, send.timeout) for step in ("connect", "read", "write", "pool")}
     request.extensions = {**request.extensions, "timeout": limits}
     return request
 

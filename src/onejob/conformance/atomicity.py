@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from onejob.core.command import Footprint, Trim
 from onejob.core.facts import U64, AttachmentKind, Fact, Kind
-from onejob.core.receipt import Cancelled, Created, Defect, Maintained
+from onejob.core.maintenance import Purge
+from onejob.core.replies import Cancelled, Created, Defect, Maintained
 from onejob.core.states import JobState
-from onejob.core.step import Footprint, Trim
-from onejob.core.upkeep import Purge
 from onejob.core.work import Cancel
 
 from .commands import FactsRead, WriteFacts, read_facts, write_facts
@@ -31,9 +31,7 @@ class AtomicityRules:
             assert await read_attachments(engine, facts[1].id) == [b"input"]
 
     @each_kind
-    async def test_an_update_replaces_what_it_changes_and_leaves_the_rest(
-        self, world: World, kind: Kind
-    ) -> None:
+    async def test_an_update_replaces_what_it_changes_and_leaves_the_rest(self, world: World, kind: Kind) -> None:
         facts = one_of_each()
         await expect(world.engine, write_facts(*facts), FactsRead)
         for version in (2, 3):
@@ -102,9 +100,7 @@ class AtomicityRules:
 
     async def test_an_attachment_is_written_once(self, world: World) -> None:
         job, record = a_job(), a_record()
-        await expect(
-            world.engine, write_facts(job, attachments=(an_attachment(job.id, b"first"),)), FactsRead
-        )
+        await expect(world.engine, write_facts(job, attachments=(an_attachment(job.id, b"first"),)), FactsRead)
         again = WriteFacts(tenant=TENANT, record=record, attachments=(an_attachment(job.id, b"second"),))
         await expect(world.engine, again, Defect)
         assert await dump_store(world.engine) == [job, an_attachment(job.id, b"first")]
@@ -116,9 +112,7 @@ class AtomicityRules:
             await expect(world.engine, write_facts(job, attachments=adds), FactsRead)
         await expect(world.engine, Purge(tenant=TENANT, job_ids=(jobs[0].id,)), Maintained)
         # A job of the same name starts with nothing beside it.
-        await expect(
-            world.engine, write_facts(jobs[0], attachments=(an_attachment(jobs[0].id, b"new"),)), FactsRead
-        )
+        await expect(world.engine, write_facts(jobs[0], attachments=(an_attachment(jobs[0].id, b"new"),)), FactsRead)
         stored = [await read_attachments(world.engine, jobs[0].id, beside) for beside in AttachmentKind]
         assert stored == [[b"new"], [], [], [], []]
         kept = [await read_attachments(world.engine, jobs[1].id, beside) for beside in AttachmentKind]
@@ -153,9 +147,7 @@ class AtomicityRules:
         jobs = tuple(a_job() for _ in range(100))
         record = a_record(job_ids=b"".join(job.id for job in jobs))
         await expect(world.engine, write_facts(record, *jobs), FactsRead)
-        followed = WriteFacts(
-            tenant=TENANT, footprint_override=Footprint(TENANT, record.id, follow_jobs=True)
-        )
+        followed = WriteFacts(tenant=TENANT, footprint_override=Footprint(TENANT, record.id, follow_jobs=True))
         assert (await expect(await world.open_another(), followed, FactsRead)).facts == (record, *jobs)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from onejob.core.facts import AttachmentKind, Kind
 from onejob.core.lookup import LookUpJob, LookUpKey
-from onejob.core.receipt import Cancelled, Created, Replayed
+from onejob.core.replies import Cancelled, Created, Replayed
 from onejob.core.work import Cancel
 from onejob.engine import (
     Durability,

@@ -2,11 +2,10 @@
 
 from typing import ClassVar
 
-from onejob.core.command import CommandData
+from onejob.core.command import CommandData, Facts, Footprint, Step, Trim
 from onejob.core.facts import Attachment, Fact, Job, Policy, Record, Stream, Usage, next_version
 from onejob.core.identity import policy_id
-from onejob.core.receipt import Reply
-from onejob.core.step import Facts, Footprint, Step, Trim
+from onejob.core.replies import Reply
 
 
 class FactsRead(Reply, frozen=True):

@@ -4,12 +4,13 @@ import pytest
 
 from .atomicity import AtomicityRules
 from .closing import ClosingRules
-from .culprit import FailingCommandRules
 from .echo import RetryRules
+from .failing_command import FailingCommandRules
 from .fences import FencingRules
 from .following import FootprintRules
 from .mixed import MixedBatchRules
 from .order import OrderingRules
+from .preconditions import PreconditionRules
 from .queries import QueryRules
 from .quotas import QuotaRules
 from .races import RaceRules
@@ -17,7 +18,6 @@ from .sequences import SequenceRules
 from .tenants import TenantRules
 from .time import TimeRules
 from .values import ValueRules
-from .warrants import PreconditionRules
 from .work import WorkRules
 
 

@@ -1,7 +1,8 @@
 """Echo: a command that was done and whose answer was lost gets the same answer when it is executed again."""
 
 from onejob.core.facts import Kind
-from onejob.core.receipt import (
+from onejob.core.maintenance import Expire, Forget
+from onejob.core.replies import (
     Cancelled,
     Created,
     Forgotten,
@@ -13,8 +14,7 @@ from onejob.core.receipt import (
     Refused,
     Replayed,
 )
-from onejob.core.reservation import TakeOver, Verdict
-from onejob.core.upkeep import Expire, Forget
+from onejob.core.reserve import TakeOver, Verdict
 from onejob.core.work import Cancel
 from onejob.ids import new_holder
 
@@ -23,9 +23,7 @@ from .world import World, dump_store, expect, list_facts
 
 
 class RetryRules:
-    async def test_a_repeated_submission_is_created_again_and_a_duplicate_replayed(
-        self, world: World
-    ) -> None:
+    async def test_a_repeated_submission_is_created_again_and_a_duplicate_replayed(self, world: World) -> None:
         engine, other = world.engine, await world.open_another()
         command = submit()
         first = await expect(engine, command, Created)
@@ -35,9 +33,7 @@ class RetryRules:
             assert (await expect(place, submit(), Replayed)).job == first.job
         assert await dump_store(engine) == stored
 
-    async def test_a_repeated_submission_in_one_batch_is_created_twice_and_stored_once(
-        self, world: World
-    ) -> None:
+    async def test_a_repeated_submission_in_one_batch_is_created_twice_and_stored_once(self, world: World) -> None:
         command = submit()
         for reply in await world.engine.execute([command, command]):
             assert isinstance(reply, Created)
@@ -98,9 +94,7 @@ class RetryRules:
                 assert (again.record, again.job) == (first.record, first.job)
             assert await dump_store(world.engine) == stored
 
-    async def test_a_repeated_write_of_a_policy_succeeds_and_an_overtaken_one_does_not(
-        self, world: World
-    ) -> None:
+    async def test_a_repeated_write_of_a_policy_succeeds_and_an_overtaken_one_does_not(self, world: World) -> None:
         first, second = set_policy(expected=0), set_policy(body=b"{}", expected=1)
         made = await expect(world.engine, first, PolicyFound)
         for engine in (world.engine, await world.open_another()):

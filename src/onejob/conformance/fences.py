@@ -4,18 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from onejob.core.facts import Kind
-from onejob.core.receipt import (
-    Conflict,
-    Created,
-    InProgress,
-    KeyHeld,
-    KeySettled,
-    Reason,
-    Refused,
-    Rejected,
-    Replayed,
-)
-from onejob.core.reservation import Renew, TakeOver, Verdict
+from onejob.core.replies import Conflict, Created, InProgress, KeyHeld, KeySettled, Reason, Refused, Rejected, Replayed
+from onejob.core.reserve import Renew, TakeOver, Verdict
 from onejob.core.states import IdempotencyStatus, JobState
 from onejob.ids import new_holder
 
@@ -53,9 +43,7 @@ class FencingRules:
         await expect(world.engine, settle(held), KeySettled)
 
     @each_verdict
-    async def test_a_key_that_started_over_refuses_its_old_holder(
-        self, world: World, verdict: Verdict
-    ) -> None:
+    async def test_a_key_that_started_over_refuses_its_old_holder(self, world: World, verdict: Verdict) -> None:
         old = await expect(world.engine, reserve(), KeyHeld)
         await world.advance(LEASE_MS + TTL_MS + 1)
         new = await expect(world.engine, reserve(), KeyHeld)

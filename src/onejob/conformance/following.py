@@ -2,29 +2,15 @@
 
 from msgspec.structs import replace
 
+from onejob.core.command import Footprint
 from onejob.core.facts import Kind, Reservation
-from onejob.core.receipt import (
-    KeyHeld,
-    KeySettled,
-)
-from onejob.core.reservation import Verdict
+from onejob.core.replies import KeyHeld, KeySettled
+from onejob.core.reserve import Verdict
 from onejob.core.states import SlotState
-from onejob.core.step import Footprint
 from onejob.ids import new_job_id
 
 from .commands import FactsRead, ReadFacts, write_facts
-from .samples import (
-    OTHER,
-    TENANT,
-    a_job,
-    a_policy,
-    a_record,
-    a_usage,
-    key_id,
-    one_of_each,
-    reserve,
-    settle,
-)
+from .samples import OTHER, TENANT, a_job, a_policy, a_record, a_usage, key_id, one_of_each, reserve, settle
 from .world import World, expect, list_facts
 
 
@@ -41,9 +27,7 @@ class FootprintRules:
         ):
             where = Footprint(TENANT, record.id, follow_jobs=follow_jobs, follow_usage=follow_tally)
             for engine in (world.engine, await world.open_another()):
-                assert (
-                    await expect(engine, ReadFacts(tenant=TENANT, footprint=where), FactsRead)
-                ).facts == found
+                assert (await expect(engine, ReadFacts(tenant=TENANT, footprint=where), FactsRead)).facts == found
 
     async def test_without_a_record_the_named_job_is_loaded(self, world: World) -> None:
         tally = a_usage()
@@ -59,9 +43,7 @@ class FootprintRules:
         job = a_job()
         await expect(world.engine, write_facts(job, a_usage()), FactsRead)
         where = Footprint(TENANT, jobs=(job.id,), follow_usage=True)
-        assert (await expect(world.engine, ReadFacts(tenant=TENANT, footprint=where), FactsRead)).facts == (
-            job,
-        )
+        assert (await expect(world.engine, ReadFacts(tenant=TENANT, footprint=where), FactsRead)).facts == (job,)
 
     async def test_following_stays_inside_the_tenant(self, world: World) -> None:
         foreign_tally = a_usage(tenant=OTHER)
@@ -82,9 +64,7 @@ class FootprintRules:
         (job,) = await list_facts(world.engine, Kind.JOB)
         slot = Reservation(1, held.lease_until, SlotState.ACTIVE)
         tally = a_usage(reservations={job.id.hex(): slot})
-        await expect(
-            world.engine, write_facts(replace(job, version=job.version + 1, slot=tally.id), tally), FactsRead
-        )
+        await expect(world.engine, write_facts(replace(job, version=job.version + 1, slot=tally.id), tally), FactsRead)
         settled = await expect(world.engine, settle(held, Verdict.REJECT), KeySettled)
         assert settled.job is not None
         assert settled.job.slot == b""

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from onejob.core.command import Command
+from onejob.core.credentials import DropPolicy, LookUpPolicy
 from onejob.core.facts import Job
 from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
-from onejob.core.policy import DropPolicy, LookUpPolicy
-from onejob.core.receipt import (
+from onejob.core.maintenance import CountHits, Expire, Forget, Maintain, Purge
+from onejob.core.replies import (
     Cancelled,
     Conflict,
     Created,
@@ -23,9 +25,7 @@ from onejob.core.receipt import (
     Replayed,
     Reply,
 )
-from onejob.core.reservation import Renew, TakeOver, Verdict
-from onejob.core.step import Command
-from onejob.core.upkeep import CountHits, Expire, Forget, Maintain, Purge
+from onejob.core.reserve import Renew, TakeOver, Verdict
 from onejob.core.work import Cancel
 from onejob.engine import Engine
 from onejob.ids import new_holder, new_job_id

@@ -5,7 +5,7 @@ from typing import Any
 
 from onejob.core.facts import AttachmentKind, Kind
 from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
-from onejob.core.receipt import Created, DryRunReply, Found, Missing, Replayed
+from onejob.core.replies import Created, DryRunReply, Found, Missing, Replayed
 from onejob.engine import (
     Engine,
     ListAttachments,
@@ -72,9 +72,7 @@ class OrderingRules:
             assert replayed.job == created.job
 
     async def test_replies_come_in_the_order_of_the_commands(self, world: World) -> None:
-        commands = [
-            submit(f"k{n}", tenant=(TENANT, OTHER, "third")[n % 3], type=f"type{n % 5}") for n in range(60)
-        ]
+        commands = [submit(f"k{n}", tenant=(TENANT, OTHER, "third")[n % 3], type=f"type{n % 5}") for n in range(60)]
         replies = await world.engine.execute(commands)
         for command, reply in zip(commands, replies, strict=True):
             assert isinstance(reply, Created)

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from onejob.core.facts import AttachmentKind, Fact, Job, Kind
+from onejob.core.maintenance import due_sort_key
 from onejob.core.states import CLAIMABLE_STATES, JobState
-from onejob.core.upkeep import due_sort_key
 from onejob.engine import (
     Engine,
     ListAttachments,
@@ -21,17 +21,7 @@ from onejob.engine import (
 )
 
 from .commands import FactsRead, read_facts, write_facts
-from .samples import (
-    OTHER,
-    TENANT,
-    TYPE,
-    a_job,
-    a_policy,
-    a_record,
-    a_stream,
-    a_usage,
-    an_attachment,
-)
+from .samples import OTHER, TENANT, TYPE, a_job, a_policy, a_record, a_stream, a_usage, an_attachment
 from .world import World, expect
 
 FEW = 5
@@ -50,10 +40,7 @@ class QueryRules:
 
     async def test_jobs_are_filtered_by_state_type_and_user(self, world: World) -> None:
         jobs = [
-            a_job(state=state, type=type, user=user)
-            for state in JobState
-            for type in ("a", "b")
-            for user in ("x", "y")
+            a_job(state=state, type=type, user=user) for state in JobState for type in ("a", "b") for user in ("x", "y")
         ]
         await store_facts(world.engine, jobs)
         for state in (None, *JobState):
@@ -64,9 +51,7 @@ class QueryRules:
                     assert found == [
                         job
                         for job in jobs[::-1]
-                        if state in (None, job.state)
-                        and type in (None, job.type)
-                        and user in (None, job.user)
+                        if state in (None, job.state) and type in (None, job.type) and user in (None, job.user)
                     ]
         query = ListJobs(tenant=TENANT, state=JobState.PENDING, type="a", user="x", before=jobs[-1].id)
         assert len((await world.engine.scan(query)).items) == 1
@@ -178,9 +163,7 @@ class QueryRules:
 
     async def test_only_a_job_that_could_be_claimed_is_ready(self, world: World) -> None:
         now = await self.read_time(world)
-        await store_facts(
-            world.engine, [a_job(state=state) for state in sorted(set(JobState) - CLAIMABLE_STATES)]
-        )
+        await store_facts(world.engine, [a_job(state=state) for state in sorted(set(JobState) - CLAIMABLE_STATES)])
         waiting = [
             a_job(run_at=now + 40),
             a_job(run_at=now + 41),

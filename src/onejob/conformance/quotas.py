@@ -4,11 +4,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from onejob.core.credentials import SetPolicy
 from onejob.core.facts import Kind
 from onejob.core.identity import encode_reservation_id
 from onejob.core.limits import QUOTA_POLICY_NAME, Limits, TenantLimits, encode_limits
-from onejob.core.policy import SetPolicy
-from onejob.core.receipt import (
+from onejob.core.replies import (
     Cancelled,
     Created,
     KeyHeld,
@@ -23,9 +23,17 @@ from onejob.core.receipt import (
     SlotSettled,
     UsageFound,
 )
-from onejob.core.recount import Backfill, Reconcile, slots_and_cost_held
-from onejob.core.reservation import Verdict
-from onejob.core.slots import ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot
+from onejob.core.reserve import Verdict
+from onejob.core.slots import (
+    Backfill,
+    ConsumeSlot,
+    LookUpUsage,
+    Reconcile,
+    ReleaseSlot,
+    RenewSlot,
+    ReserveSlot,
+    slots_and_cost_held,
+)
 from onejob.core.work import Cancel
 from onejob.ids import new_job_id
 
@@ -72,9 +80,7 @@ class QuotaRules:
         other = await world.open_another()
         for most, answer in ((1, Created), (1, Refused), (2, Created), (0, Refused)):
             body = encode_limits(TenantLimits(default=Limits(max_concurrent=most)))
-            policy = SetPolicy(
-                tenant=TENANT, policy_id=quota_ids()["policy_id"], name=QUOTA_POLICY_NAME, body=body
-            )
+            policy = SetPolicy(tenant=TENANT, policy_id=quota_ids()["policy_id"], name=QUOTA_POLICY_NAME, body=body)
             await expect(world.engine, policy, PolicyFound)
             await expect(other, submit_counted(""), answer)
         await self.assert_usage(world, live=2)
@@ -185,16 +191,11 @@ class QuotaRules:
         """The tally says so, its jobs say so, and counting again finds nothing to mend."""
         found = await expect(world.engine, LookUpUsage(**quota_ids(tenant)), UsageFound)
         assert found.usage is not None
-        held = [
-            slots_and_cost_held(job, found.usage.id)
-            for job in await list_facts(world.engine, Kind.JOB, tenant)
-        ]
+        held = [slots_and_cost_held(job, found.usage.id) for job in await list_facts(world.engine, Kind.JOB, tenant)]
         jobs, money = sum(slots for slots, _ in held), sum(cost for _, cost in held)
         assert (found.usage.live, found.usage.cost_held) == (jobs, money)
         assert jobs == live
-        recount = Reconcile(
-            **quota_ids(tenant), expected_version=found.usage.version, live=jobs, cost_held=money
-        )
+        recount = Reconcile(**quota_ids(tenant), expected_version=found.usage.version, live=jobs, cost_held=money)
         assert (await expect(world.engine, recount, Reconciled)).drift == 0
 
 

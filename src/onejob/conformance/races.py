@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from onejob.core.command import Command
 from onejob.core.facts import Kind
-from onejob.core.receipt import AnyReply, Conflict, Created, InProgress, KeyHeld, KeySettled, Replayed
-from onejob.core.reservation import TakeOver
-from onejob.core.step import Command
+from onejob.core.replies import AnyReply, Conflict, Created, InProgress, KeyHeld, KeySettled, Replayed
+from onejob.core.reserve import TakeOver
 from onejob.engine import Engine
 from onejob.ids import new_holder
 
@@ -95,8 +95,7 @@ class RaceRules:
         held = await expect(world.engine, reserve(), KeyHeld)
         await world.advance(LEASE_MS + 1)
         commands = [
-            TakeOver(tenant=TENANT, record_id=held.record_id, holder=new_holder(), lease_ms=60_000)
-            for _ in range(100)
+            TakeOver(tenant=TENANT, record_id=held.record_id, holder=new_holder(), lease_ms=60_000) for _ in range(100)
         ]
         replies = await race([world.engine, other], commands)
         (winner,) = [reply for reply in replies if isinstance(reply, KeyHeld)]

@@ -3,6 +3,7 @@
 from hashlib import sha256
 from typing import Any
 
+from onejob.core.credentials import SetPolicy
 from onejob.core.facts import (
     U64,
     Attachment,
@@ -17,13 +18,12 @@ from onejob.core.facts import (
 )
 from onejob.core.identity import policy_id, record_id, stream_id, usage_id
 from onejob.core.limits import QUOTA_POLICY_NAME, Limits, encode_limits
-from onejob.core.policy import SetPolicy
-from onejob.core.receipt import KeyHeld
-from onejob.core.reservation import Reserve, Settle, Verdict
+from onejob.core.replies import KeyHeld
+from onejob.core.reserve import Reserve, Settle, Verdict
 from onejob.core.sequence import SequenceItem, SubmitSequence
 from onejob.core.slots import SetLimits
 from onejob.core.states import IdempotencyStatus, JobState, SlotState
-from onejob.core.submission import Submit
+from onejob.core.submit import Submit
 from onejob.ids import new_holder, new_job_id
 
 TENANT = "acme"
@@ -60,9 +60,7 @@ def reserve(
     return Reserve(**given, lease_ms=lease_ms)
 
 
-def settle(
-    held: KeyHeld, verdict: Verdict = Verdict.COMMIT, *, tenant: str = TENANT, **options: Any
-) -> Settle:
+def settle(held: KeyHeld, verdict: Verdict = Verdict.COMMIT, *, tenant: str = TENANT, **options: Any) -> Settle:
     return Settle(**fence(held, tenant), verdict=verdict, actor=ACTOR, **options)
 
 
@@ -81,9 +79,7 @@ def submit_counted(key: str = "k", *, tenant: str = TENANT, **options: Any) -> S
 
 
 def set_limit(max_concurrent: int, tenant: str = TENANT) -> SetLimits:
-    return SetLimits(
-        **quota_ids(tenant), user=USER, limits=encode_limits(Limits(max_concurrent=max_concurrent))
-    )
+    return SetLimits(**quota_ids(tenant), user=USER, limits=encode_limits(Limits(max_concurrent=max_concurrent)))
 
 
 def submit_sequence(

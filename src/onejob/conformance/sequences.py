@@ -1,9 +1,8 @@
 """Sequences: a number of a client is executed once, in order, a batch as a whole; and keys of foreign jobs."""
 
 from onejob.core.facts import Kind
-from onejob.core.foreign import StoreKey
 from onejob.core.identity import stream_id
-from onejob.core.receipt import (
+from onejob.core.replies import (
     Created,
     KeySettled,
     Missing,
@@ -16,21 +15,10 @@ from onejob.core.receipt import (
     UsageFound,
 )
 from onejob.core.sequence import LookUpStream
+from onejob.core.submit import StoreKey
 
 from .races import race
-from .samples import (
-    ACTOR,
-    CLIENT,
-    OTHER,
-    TENANT,
-    TTL_MS,
-    TYPE,
-    USER,
-    key_id,
-    set_limit,
-    submit,
-    submit_sequence,
-)
+from .samples import ACTOR, CLIENT, OTHER, TENANT, TTL_MS, TYPE, USER, key_id, set_limit, submit, submit_sequence
 from .world import World, count_replies, dump_store, expect, list_facts, read_attachments
 
 COPIES = 100
@@ -69,9 +57,7 @@ class SequenceRules:
         stored = await dump_store(world.engine)
         for engine in (world.engine, await world.open_another()):
             assert (await expect(engine, command, SequenceCommitted)).jobs == first.jobs
-            assert (
-                await expect(engine, submit_sequence(1, jobs=3), SequenceAlreadyCommitted)
-            ).jobs == first.jobs
+            assert (await expect(engine, submit_sequence(1, jobs=3), SequenceAlreadyCommitted)).jobs == first.jobs
         assert await dump_store(world.engine) == stored
 
     async def test_a_batch_is_stored_as_a_whole_or_not_at_all(self, world: World) -> None:
@@ -81,18 +67,14 @@ class SequenceRules:
         assert await list_facts(world.engine, Kind.JOB) == []
         assert await last_sequence(world) == 0
         # Its number is free for another payload.
-        done = await expect(
-            await world.open_another(), submit_sequence(1, jobs=2, input=b"[2]"), SequenceCommitted
-        )
+        done = await expect(await world.open_another(), submit_sequence(1, jobs=2, input=b"[2]"), SequenceCommitted)
         assert [await read_attachments(world.engine, job.id) for job in done.jobs] == [[b"[2]"]] * 2
         assert await last_sequence(world) == 1
 
     async def test_a_batch_of_a_hundred_jobs_is_one_number(self, world: World) -> None:
         done = await expect(world.engine, submit_sequence(1, jobs=100), SequenceCommitted)
         assert len({job.id for job in done.jobs}) == 100
-        again = await expect(
-            await world.open_another(), submit_sequence(1, jobs=100), SequenceAlreadyCommitted
-        )
+        again = await expect(await world.open_another(), submit_sequence(1, jobs=100), SequenceAlreadyCommitted)
         assert again.jobs == done.jobs
 
     async def test_a_number_is_never_executed_again_even_when_its_record_has_gone(self, world: World) -> None:

@@ -4,9 +4,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from onejob.core.command import Command
 from onejob.core.facts import AttachmentKind, Kind
 from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
-from onejob.core.receipt import (
+from onejob.core.maintenance import CountHits, Expire, Forget, Maintain, Purge
+from onejob.core.replies import (
     Cancelled,
     Created,
     Defect,
@@ -18,9 +20,7 @@ from onejob.core.receipt import (
     Refused,
     Replayed,
 )
-from onejob.core.reservation import Renew, TakeOver
-from onejob.core.step import Command
-from onejob.core.upkeep import CountHits, Expire, Forget, Maintain, Purge
+from onejob.core.reserve import Renew, TakeOver
 from onejob.core.work import Cancel
 from onejob.engine import ListAttachments, ListFacts, ListJobs
 from onejob.ids import new_holder

@@ -6,9 +6,11 @@ Each answer is judged by its own `at`; where the world's time stands still, that
 import pytest
 from msgspec.structs import replace
 
+from onejob.core.command import Command
 from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpKey
-from onejob.core.receipt import (
+from onejob.core.maintenance import Expire, Forget, Maintain
+from onejob.core.replies import (
     AnyReply,
     Cancelled,
     Created,
@@ -24,10 +26,8 @@ from onejob.core.receipt import (
     Replayed,
     Reply,
 )
-from onejob.core.reservation import Verdict
+from onejob.core.reserve import Verdict
 from onejob.core.states import IdempotencyStatus
-from onejob.core.step import Command
-from onejob.core.upkeep import Expire, Forget, Maintain
 from onejob.core.work import Cancel
 
 from .commands import FactsRead, read_facts, write_facts

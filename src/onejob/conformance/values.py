@@ -5,22 +5,11 @@ from msgspec.structs import replace
 
 from onejob.core.facts import U64, AttachmentKind, Kind
 from onejob.core.lookup import LookUpKey
-from onejob.core.receipt import Created, Found, KeyHeld, KeySettled, Replayed
+from onejob.core.replies import Created, Found, KeyHeld, KeySettled, Replayed
 from onejob.core.states import Delivery
 
 from .commands import FactsRead, read_facts, write_facts
-from .samples import (
-    TENANT,
-    a_job,
-    a_policy,
-    a_record,
-    a_stream,
-    an_attachment,
-    key_id,
-    reserve,
-    settle,
-    submit,
-)
+from .samples import TENANT, a_job, a_policy, a_record, a_stream, an_attachment, key_id, reserve, settle, submit
 from .world import World, expect, list_facts, read_attachments
 
 PAYLOADS = {

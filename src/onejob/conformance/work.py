@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from onejob.core.command import Command
 from onejob.core.facts import Job
-from onejob.core.finish import Finish, FinishOutcome
-from onejob.core.receipt import AnyReply, Claimed, Created, Finished, Reason, Refused, Started
+from onejob.core.replies import AnyReply, Claimed, Created, Finished, Reason, Refused, Started
 from onejob.core.states import CLAIMABLE_STATES, JobState
-from onejob.core.step import Command
-from onejob.core.work import Claim, Start
+from onejob.core.work import Claim, Finish, FinishOutcome, Start
 from onejob.engine import Backlog, Engine, ListBacklogs, ListInputs, ListReadyJobs
 from onejob.ids import new_holder, new_job_id
 
@@ -37,9 +36,7 @@ class WorkRules:
 
     async def test_of_a_tenant_only_what_could_be_claimed_is_ready(self, world: World) -> None:
         now = await _read_time(world)
-        await store_facts(
-            world.engine, [a_job(state=state) for state in sorted(set(JobState) - CLAIMABLE_STATES)]
-        )
+        await store_facts(world.engine, [a_job(state=state) for state in sorted(set(JobState) - CLAIMABLE_STATES)])
         ready = a_job(priority=-5)
         await store_facts(
             world.engine,
@@ -65,9 +62,7 @@ class WorkRules:
     async def test_a_backlog_says_how_long_the_first_of_a_tenants_jobs_must_wait(self, world: World) -> None:
         now = await _read_time(world)
         for priority, wait in ((5, 900_000), (0, 600_000), (-5, 700_000)):
-            await store_facts(
-                world.engine, [a_job(priority=priority, run_at=now + wait, type="xy"[priority == 0])]
-            )
+            await store_facts(world.engine, [a_job(priority=priority, run_at=now + wait, type="xy"[priority == 0])])
         await store_facts(world.engine, [a_job(OTHER, run_at=now + 900_000), a_job(OTHER, run_at=now - 1)])
         items = (await world.engine.scan(ListBacklogs(types=("x", "y", TYPE)))).items
         assert [one.tenant for one in items] == [TENANT, OTHER]
@@ -75,9 +70,7 @@ class WorkRules:
         assert items[1].wait_ms == 0
 
     async def test_inputs_of_many_jobs_come_at_once(self, world: World) -> None:
-        commands = [
-            submit(f"k{n}", tenant=(TENANT, OTHER)[n % 2], input=b'{"n":%d}' % n, type=TYPE) for n in range(5)
-        ]
+        commands = [submit(f"k{n}", tenant=(TENANT, OTHER)[n % 2], input=b'{"n":%d}' % n, type=TYPE) for n in range(5)]
         made = [await expect(world.engine, command, Created) for command in commands]
         inputs = {one.job.id: command.input for one, command in zip(made, commands, strict=True)}
         asked = (*inputs, new_job_id(), next(iter(inputs)))

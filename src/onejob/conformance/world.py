@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from onejob.core.command import Command
 from onejob.core.facts import Attachment, AttachmentKind, Fact, Kind
-from onejob.core.receipt import Reply
-from onejob.core.step import Command
+from onejob.core.replies import Reply
 from onejob.engine import PAGE_MAX, Engine, ListAttachments, ListFacts
 
 from .samples import OTHER, TENANT

@@ -1,12 +1,5 @@
 """Fingerprints: what was asked for, in one form, as one digest, the same through every door."""
 
-# The rules of this file:
-# 1. Two texts that mean the same have one canonical form (RFC 8785), and so one fingerprint.
-# 2. Two texts that mean different things never share one: integer literals keep all their digits, and what
-#    a parser would silently drop or bend (duplicate members, NaN, 1e400, lone surrogates) is refused.
-# 3. Messages and paths never contain values: inputs are the caller's secret.
-# 4. Every submission passes here. The common text takes a few calls into C; what is rare may be slow.
-
 import json
 import math
 import re
@@ -18,8 +11,37 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.core.invalid import Invalid
-from onejob.core.malformed import explain_decode_error
+from .errors import Invalid
+
+# Why a JSON text cannot be read, where the decoder's own words lead astray.
+
+
+LONE_SURROGATE = "it has a lone surrogate; send only whole characters"
+
+
+def explain_decode_error(data: bytes, error: Exception) -> str:
+    """What the decoder said; of a lone surrogate it says that the text was cut short."""
+    return LONE_SURROGATE if b"\\u" in data and _has_lone_surrogate(data) else str(error)
+
+
+def _has_lone_surrogate(data: bytes) -> bool:
+    try:
+        # This parser takes one, and only then its text has no UTF-8 form.
+        json.dumps(json.loads(data), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        pass
+    return False
+
+
+# The rules of this file:
+# 1. Two texts that mean the same have one canonical form (RFC 8785), and so one fingerprint.
+# 2. Two texts that mean different things never share one: integer literals keep all their digits, and what
+#    a parser would silently drop or bend (duplicate members, NaN, 1e400, lone surrogates) is refused.
+# 3. Messages and paths never contain values: inputs are the caller's secret.
+# 4. Every submission passes here. The common text takes a few calls into C; what is rare may be slow.
+
 
 INPUT_BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 128

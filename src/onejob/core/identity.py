@@ -7,11 +7,112 @@ key's own bytes stand in the identity: ordered keys make ordered index pages, wh
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
+from typing import Final, Self, final
 
-from .actor import FORBIDDEN_CHARACTERS
-from .invalid import Invalid
+from msgspec import Struct
+
+from .errors import Invalid
+
+# Job ids as text and bytes; drawing them is the business of onejob.ids.
+
+
+ID_BYTES: Final = 16
+
+UUID_CHARS: Final = 36
+UUID_PATTERN: Final = (
+    "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"  # as a pattern; other languages read it too
+)
+
+_UUID_REGEX = re.compile(UUID_PATTERN)
+
+
+def format_job_id(job_id: bytes) -> str:
+    """Write an id in its dashed, lower-case form."""
+    assert len(job_id) == ID_BYTES
+    digits = job_id.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def parse_job_id(text: str) -> bytes:
+    """Read an id in its dashed form, in any case."""
+    if not isinstance(text, str) or not _UUID_REGEX.fullmatch(text):
+        raise Invalid("job id", "a job id has the form 8-4-4-4-12 hex characters; send it as it was received")
+    return bytes.fromhex(text.replace("-", ""))
+
+
+# Actors: who did it, as the server derived it from the credential.
+
+
+ACTOR_NAME_CHARS_MAX: Final = 200
+
+# Controls, line and paragraph separators, direction overrides, lone surrogates: whatever could forge a line
+# of a log. Spelled out rather than asked of str.isprintable, whose answer changes with Python's Unicode
+# tables: an actor that one process has stored must be readable by all.
+FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class ActorKind(StrEnum):
+    USER = "user"
+    CLIENT = "client"
+    SYSTEM = "system"
+
+
+@final
+class Actor(Struct, frozen=True):
+    """Who acted: `user:42`, `client:api_key_abc`, `system:sweep`."""
+
+    kind: ActorKind
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, ActorKind):
+            raise Invalid("actor", "the kind of an actor is user, client or system; choose one")
+        if not isinstance(self.name, str) or not 0 < len(self.name) <= ACTOR_NAME_CHARS_MAX:
+            raise Invalid("actor", f"the name of an actor has 1 to {ACTOR_NAME_CHARS_MAX} characters; give one")
+        if FORBIDDEN_CHARACTERS.search(self.name):
+            raise Invalid("actor", "the name of an actor has only printable characters; clean it")
+
+    @classmethod
+    def user(cls, name: str) -> Self:
+        return cls(ActorKind.USER, name)
+
+    @classmethod
+    def client(cls, name: str) -> Self:
+        return cls(ActorKind.CLIENT, name)
+
+    @classmethod
+    def system(cls, name: str) -> Self:
+        return cls(ActorKind.SYSTEM, name)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `kind:name`; the name may contain colons."""
+        written, _, name = text.partition(":")
+        try:
+            kind = ActorKind(written)
+        except ValueError as error:
+            next_act = "an actor is user:NAME, client:NAME or system:NAME; write one of these"
+            raise Invalid("actor", next_act) from error
+        return cls(kind, name)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+# Base64 for names and paths, without its padding (RFC 4648, section 5).
+
+
+def encode_base64url(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def decode_base64url(text: str) -> bytes:
+    """The bytes; ValueError where a text cannot be any. Several texts may mean the same bytes."""
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
 
 NAME_CHARS_MAX = 100
 # Of the 2 KiB of a job's head, this is for what callers choose. Plain ASCII at its longest fits in.
@@ -76,11 +177,7 @@ def stream_scope(scope: str | tuple[str, str]) -> str:
 
 def checked_client_id(text: str) -> str:
     """Who counts a sequence: 1 to 200 printable characters, colons and all."""
-    if (
-        not isinstance(text, str)
-        or not 1 <= len(text) <= CLIENT_ID_CHARS_MAX
-        or FORBIDDEN_CHARACTERS.search(text)
-    ):
+    if not isinstance(text, str) or not 1 <= len(text) <= CLIENT_ID_CHARS_MAX or FORBIDDEN_CHARACTERS.search(text):
         message = f"a client id is 1 to {CLIENT_ID_CHARS_MAX} printable characters; shorten or clean it"
         raise Invalid("client id", message)
     return text

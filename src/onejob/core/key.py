@@ -6,8 +6,8 @@ from typing import Final, Self, final
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from onejob.core.ids import UUID_CHARS, UUID_PATTERN
-from onejob.core.invalid import Invalid
+from .errors import Invalid
+from .identity import UUID_CHARS, UUID_PATTERN
 
 KEY_CHARS_MAX: Final = 255
 SEQUENCE_MAX: Final = 2**64 - 1

@@ -3,15 +3,60 @@
 A limit of 0 admits nothing, an absent one everything. A ceiling caps each user's limit, not their sum.
 """
 
+import math
+from decimal import Context, Decimal
 from enum import StrEnum
 from functools import lru_cache
 from typing import Self, TypeVar
 
 from msgspec import MsgspecError, Struct, json
 
+from .errors import Invalid
 from .facts import NewerFormat
-from .invalid import Invalid
-from .money import MICROS_PER_UNIT, UNITS_MAX, Amount, to_micros
+
+# Money: whole micro-units inside, decimal numbers outside. Never a float in between that could round.
+
+
+MICROS_PER_UNIT = 1_000_000
+UNITS_MAX = 1_000_000_000
+
+_MICRO_UNIT = Decimal(1) / MICROS_PER_UNIT
+_DECIMAL_CONTEXT = Context(prec=40)  # whatever context the caller's thread has
+
+Amount = int | float | str | Decimal  # in units
+
+
+def to_micros(what: str, amount: Amount) -> int:
+    """The micro-units of an amount, which is not negative and has at most six decimals."""
+    wrong = Invalid(what, f"{what} is a number from 0 to {UNITS_MAX} with at most six decimals; give one")
+    if isinstance(amount, bool) or not isinstance(amount, (int, float, str, Decimal)):
+        raise wrong
+    try:
+        # By its text: 0.1 means a tenth, not the double that is nearest to it.
+        exact = Decimal(str(_without_float_noise(amount) if isinstance(amount, float) else amount), _DECIMAL_CONTEXT)
+        # Compared as it is: to calculate with 1e999999 overflows, with 1e-999999 gives 0.
+        if not 0 <= exact <= UNITS_MAX or exact != exact.quantize(_MICRO_UNIT, context=_DECIMAL_CONTEXT):
+            raise wrong
+    except (ArithmeticError, ValueError):
+        raise wrong from None
+    return int(_DECIMAL_CONTEXT.multiply(exact, MICROS_PER_UNIT))
+
+
+def _without_float_noise(amount: float) -> float:
+    """A sum of floats without the noise of adding them: 0.1 + 0.2 means 0.3."""
+    plain = round(amount, 6)
+    return plain if math.isfinite(amount) and amount >= 0 and abs(amount - plain) <= 4 * math.ulp(amount) else amount
+
+
+def to_units(micros: int) -> Decimal:
+    return Decimal(micros) / MICROS_PER_UNIT
+
+
+def format_units(micros: int) -> str:
+    """As people write it: two decimals, more only where they say something."""
+    whole, part = divmod(micros, MICROS_PER_UNIT)
+    return f"{whole}.{f'{part:06d}'.rstrip('0').ljust(2, '0')}"
+
 
 QUOTA_POLICY_NAME = "quota"  # the tenant's defaults and ceilings
 LIMIT_MAX = 1_000_000_000
@@ -68,9 +113,7 @@ class Limits(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_f
         for what in ("max_concurrent", "jobs_per_hour", "jobs_per_day"):
             limit = getattr(self, what)
             if limit is not None and (type(limit) is not int or not 0 <= limit <= LIMIT_MAX):
-                raise Invalid(
-                    what, f"{what} is a whole number from 0 to {LIMIT_MAX}, or left out for no limit"
-                )
+                raise Invalid(what, f"{what} is a whole number from 0 to {LIMIT_MAX}, or left out for no limit")
         if self.cost_limit is not None and type(self.cost_limit) is not CostLimit:
             raise Invalid("cost_limit", "cost_limit is a CostLimit, such as CostLimit.of(250, 'month')")
 
@@ -109,9 +152,7 @@ def encode_limits(limits: Limits | TenantLimits) -> bytes:
 def checked_limits(limits: Limits) -> Limits:
     """A user's limits. What cannot be read again would stop every submission of the user."""
     if type(limits) is not Limits:
-        raise Invalid(
-            "limits", "a user's limits are Limits(...); Limits() clears them, and the tenant's defaults hold"
-        )
+        raise Invalid("limits", "a user's limits are Limits(...); Limits() clears them, and the tenant's defaults hold")
     return limits
 
 
@@ -157,8 +198,7 @@ def _decode_as(body: bytes, kind: type[L]) -> L:
     except (MsgspecError, UnicodeDecodeError):
         whose = "a user" if kind is Limits else "the tenant"
         raise NewerFormat(
-            f"the limits of {whose} are stored in a way that this program does not know; "
-            "upgrade it, or set them anew"
+            f"the limits of {whose} are stored in a way that this program does not know; upgrade it, or set them anew"
         ) from None
 
 

@@ -2,13 +2,12 @@
 
 from typing import ClassVar
 
-from .command import CommandData
+from .command import CommandData, Facts, Footprint, Step
 from .facts import is_live
-from .receipt import DryRunReply, Found, Missing
-from .reservation import Reserve
+from .replies import DryRunReply, Found, Missing
+from .reserve import Reserve
 from .sequence import SubmitSequence
-from .step import Facts, Footprint, Step
-from .submission import Submit
+from .submit import Submit
 
 
 class LookUpKey(CommandData, frozen=True, gc=False, kw_only=True):

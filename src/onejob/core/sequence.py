@@ -8,34 +8,13 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from .arrival import ready_state
-from .charging import charge
-from .command import CommandData
-from .facts import (
-    JOB_ID_BYTES,
-    U64,
-    Attachment,
-    AttachmentKind,
-    Fact,
-    Job,
-    Record,
-    Stream,
-    is_live,
-    next_version,
-)
-from .invalid import Invalid
-from .quota import QuotaRequest
-from .receipt import (
-    Maintained,
-    Missing,
-    Reason,
-    Refused,
-    SequenceAlreadyCommitted,
-    SequenceCommitted,
-    StreamFound,
-)
+from .command import CommandData, Facts, Footprint, Step
+from .errors import Invalid
+from .facts import JOB_ID_BYTES, U64, Attachment, AttachmentKind, Fact, Job, Record, Stream, is_live, next_version
+from .quota import QuotaRequest, charge
+from .replies import Maintained, Missing, Reason, Refused, SequenceAlreadyCommitted, SequenceCommitted, StreamFound
 from .states import Delivery, IdempotencyStatus
-from .step import Facts, Footprint, Step
+from .submit import ready_state
 
 STREAM_IDLE_MS = 24 * 3600 * 1000  # then only the high-water mark of a stream is left
 HIGH_WATER_MARK_TTL_MS = 400 * 24 * 3600 * 1000
@@ -152,9 +131,7 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
             return SequenceCommitted(jobs, record.sequence, record.expires_at, now)
         return SequenceAlreadyCommitted(jobs, record.sequence, last, record.expires_at, now)
 
-    def _advance(
-        self, facts: Facts, now: int
-    ) -> Step[SequenceCommitted | SequenceAlreadyCommitted | Refused]:
+    def _advance(self, facts: Facts, now: int) -> Step[SequenceCommitted | SequenceAlreadyCommitted | Refused]:
         ask = QuotaRequest(jobs=len(self.items), cost=sum(item.cost for item in self.items))
         taken = charge(facts, ask, now, tenant=self.tenant, user=self.user, usage_id=self.usage_id)
         if isinstance(taken, Refused):
@@ -175,9 +152,7 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
 
     def _advanced_stream(self, old: Stream | None, now: int) -> Stream:
         if old is not None:
-            return next_version(
-                old, now, last=self.sequence, last_seen=now, expires_at=now + STREAM_IDLE_MS, evicted=0
-            )
+            return next_version(old, now, last=self.sequence, last_seen=now, expires_at=now + STREAM_IDLE_MS, evicted=0)
         return Stream(
             self.stream_id,
             self.tenant,

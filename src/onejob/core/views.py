@@ -1,17 +1,105 @@
 """How facts look from outside: text ids, UTC times, decoded labels."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct, json
 
-from .facts import Job, Record
-from .history import Event
-from .ids import format_job_id
-from .moment import to_utc
-from .receipt import LimitWarning, Outcome
-from .states import Delivery, IdempotencyStatus, JobState
+from .command import Facts
+from .facts import Job, Record, Reservation
+from .identity import format_job_id
+from .limits import EffectiveLimits, Limits, Period, TenantLimits, decode_limits, decode_tenant_limits, to_units
+from .quota import current_counts, limits_from_facts, new_usage, unexpired_reservations
+from .replies import LimitWarning, Outcome, UsageFound
+from .states import Delivery, IdempotencyStatus, JobState, SlotState
+from .timestamps import to_utc
+from .work import Event
+
+# What a user holds and may hold, as it looks from outside.
+
+
+class Quota(Struct, frozen=True):
+    """A user's own limits, the tenant's, and what follows from both."""
+
+    user: str
+    limits: Limits
+    tenant: TenantLimits
+    effective: EffectiveLimits
+
+
+class UsageView(Struct, frozen=True):
+    """What counts now. Money is in units."""
+
+    user: str
+    live: int
+    reserved: int
+    last_hour: int
+    last_day: int
+    money_held: Decimal
+    spent: Mapping[Period, Decimal]
+    limits: EffectiveLimits
+
+    @property
+    def used(self) -> int:
+        return self.live + self.reserved
+
+
+class SlotReservation(Struct, frozen=True):
+    """A reservation. One that belongs to a job being prepared bears the job's id, and ends with it."""
+
+    id: str
+    user: str
+    state: SlotState
+    created_at: datetime
+    expires_at: datetime
+    job_id: str | None
+
+
+def to_quota(user: str, reply: UsageFound) -> Quota:
+    own = b"" if reply.usage is None else reply.usage.limits
+    tenants = b"" if reply.policy is None else reply.policy.body
+    return Quota(user, decode_limits(own), decode_tenant_limits(tenants), _limits_from_reply(reply))
+
+
+def to_usage_view(user: str, reply: UsageFound) -> UsageView:
+    tally = reply.usage or new_usage(b"", "", user, reply.at)
+    count = current_counts(tally, reply.at)
+    return UsageView(
+        user,
+        count.live,
+        count.reserved,
+        count.last_hour,
+        count.last_day,
+        to_units(count.money_held),
+        {period: to_units(amount) for period, amount in count.spent.items()},
+        _limits_from_reply(reply),
+    )
+
+
+def to_slot_reservations(user: str, reply: UsageFound) -> Sequence[SlotReservation]:
+    """The reservations that still say something, oldest first; an expired one says nothing."""
+    if reply.usage is None:
+        return []
+    held = sorted(unexpired_reservations(reply.usage, reply.at).items(), key=lambda item: (item[1].created_at, item[0]))
+    return [to_slot_reservation(id, user, one) for id, one in held]
+
+
+def to_slot_reservation(id: str, user: str, reservation: Reservation) -> SlotReservation:
+    return SlotReservation(
+        id,
+        user,
+        reservation.state,
+        to_utc(reservation.created_at),
+        to_utc(reservation.expires_at),
+        reservation.job_id or None,
+    )
+
+
+def _limits_from_reply(reply: UsageFound) -> EffectiveLimits:
+    return limits_from_facts(Facts(usage=reply.usage, policy=reply.policy))
 
 
 class JobView:
@@ -117,9 +205,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
     expires_ms: int = 0
     receipt: bytes = b""
     paths: tuple[str, ...] = ()  # where a conflicting body differs; only in a forecast
-    warnings: tuple[
-        LimitWarning, ...
-    ] = ()  # limits that are nearly reached; in a forecast also the one that refuses
+    warnings: tuple[LimitWarning, ...] = ()  # limits that are nearly reached; in a forecast also the one that refuses
     taken_over: bool = False  # the key and the job's id were there before; this submission made the job ready
 
     def __repr__(self) -> str:
@@ -200,3 +286,50 @@ def to_key_history(record: Record, job: Job | None, events: tuple[Event, ...]) -
 
 def _to_utc_or_none(ms: int) -> datetime | None:
     return to_utc(ms) if ms else None
+
+
+# How a sequenced client sees its submissions and itself.
+
+
+class SequenceOutcome(StrEnum):
+    """The words of a sequenced receipt."""
+
+    COMMITTED = "COMMITTED"
+    ALREADY_COMMITTED = "ALREADY_COMMITTED"
+
+
+class SequenceReceipt(Struct, frozen=True, kw_only=True):
+    """What a number of a sequence is answered with."""
+
+    outcome: SequenceOutcome
+    client_id: str
+    scope: str
+    key: str
+    assigned_sequence: int  # under which it was executed: not the one that was sent, where the key is an older one
+    last_committed_sequence: int
+    job_rows: tuple[Job, ...] = ()
+    expires_ms: int = 0
+    warnings: tuple[LimitWarning, ...] = ()
+
+    @property
+    def committed(self) -> bool:
+        return self.outcome is SequenceOutcome.COMMITTED
+
+    @property
+    def jobs(self) -> tuple[JobView, ...]:
+        """Its jobs in their order; none when only the number is remembered."""
+        return tuple(map(JobView, self.job_rows))
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """Until then the key is answered with these jobs; None when only the number is remembered."""
+        return to_utc(self.expires_ms) if self.expires_ms else None
+
+
+class ClientState(Struct, frozen=True):
+    """How far a client's sequence is; it goes on with the next number."""
+
+    client_id: str
+    scope: str
+    last_committed_sequence: int = 0
+    last_seen: datetime | None = None  # None: never

@@ -3,7 +3,7 @@
 from urllib.parse import urlsplit
 
 from onejob.clock import Clock
-from onejob.core.invalid import Invalid
+from onejob.core.errors import Invalid
 from onejob.engine import Engine
 
 _POSTGRES_SCHEMES = ("postgresql://", "postgres://")
@@ -44,7 +44,7 @@ async def migrate(url: str) -> tuple[int, int]:
         return await PostgresEngine.migrate(url)
     if not url.startswith("sqlite:///"):
         return 0, 0
-    from .sqlite.checkup import read_schema_version
+    from .sqlite.schema import read_schema_version
 
     before = read_schema_version(url.removeprefix("sqlite:///"))
     await (await open_engine(url)).aclose()

@@ -7,44 +7,230 @@ replayed. A refusal, a failure, a conflict, an in-progress is never passed on; e
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from msgspec.structs import replace
 
-from onejob.core.arrival import SubmissionCommand
+from onejob.core.command import Command, Precondition, is_precondition_failure, precondition_failed
+from onejob.core.credentials import LookUpPolicy
 from onejob.core.facts import Job
 from onejob.core.identity import tenant_prefix
-from onejob.core.lookup import LookUpJob
-from onejob.core.policy import LookUpPolicy
-from onejob.core.receipt import (
-    AnyReply,
-    Created,
-    Found,
-    InProgress,
-    Missing,
-    PolicyFound,
-    Refused,
-    Rejected,
-    Replayed,
-)
-from onejob.core.reservation import Reserve, Settle
+from onejob.core.lookup import LookUpJob, LookUpKey
+from onejob.core.maintenance import Forget, Purge
+from onejob.core.replies import AnyReply, Created, Found, InProgress, Missing, PolicyFound, Refused, Rejected, Replayed
+from onejob.core.reserve import Reserve, Settle
 from onejob.core.sequence import SubmitSequence
-from onejob.core.states import IMMUTABLE_STATES
-from onejob.core.step import Command, Precondition, is_precondition_failure, precondition_failed
-from onejob.core.submission import Submit
-from onejob.core.upkeep import Forget, Purge
+from onejob.core.states import IMMUTABLE_STATES, IdempotencyStatus
+from onejob.core.submit import SubmissionCommand, Submit
 from onejob.engine import Durability, Page, Query
+from onejob.errors import Unavailable, Unknown
 from onejob.settings import IdempotencyConfig
 
-from .awaited import PendingKeyWaiters
-from .cache import CacheStats, GateIdempotencyCache, InFlightKey
-from .combine import Batcher, deliver_to
-from .flights import Completion, InFlightCaller, is_replay_without_job, shareable_reply
-from .hits import HitCounter
-from .looks import CoalescedReads
-from .outcomes import OUTCOME_NAMES, OutcomeCounter
-from .queues import Deliver, QueueStats
-from .replies import collect_results, replies_or_raise
+from .batcher import Batcher, Deliver, QueueStats, collect_results, deliver_to, replies_or_raise
+from .counters import OUTCOME_NAMES, HitCounter, OutcomeCounter
+from .receipts import CacheStats, GateIdempotencyCache, InFlightKey
+
+# Who waits for a question on its way, and which answers may be given to others than who asked.
+
+
+class InFlightCaller(NamedTuple):
+    """A caller of a flight; the first of them is the one that asked."""
+
+    submit: Submit
+    reply: "asyncio.Future[AnyReply]"
+    arrived_at: float
+
+
+class Completion:
+    """Where an answer lands: it is noted, then given to whoever asked.
+
+    One object instead of a function with its cells: there is one for every question on its way, and each is looked at
+    whenever garbage is collected.
+    """
+
+    __slots__ = ("command", "on_reply", "reply", "sent_at")
+
+    def __init__(
+        self,
+        on_reply: Callable[[Any, AnyReply | Exception, float], None],
+        command: Command[Any],
+        reply: "asyncio.Future[AnyReply]",
+        sent_at: float,
+    ) -> None:
+        self.on_reply = on_reply
+        self.command = command
+        self.reply = reply
+        self.sent_at = sent_at
+
+    def __call__(self, result: AnyReply | Exception) -> None:
+        self.on_reply(self.command, result, self.sent_at)
+        if self.reply.done():
+            return
+        if isinstance(result, Exception):
+            self.reply.set_exception(result)
+        else:
+            self.reply.set_result(result)
+
+
+def shareable_reply(
+    result: AnyReply | Exception, leader: InFlightCaller, follower: InFlightCaller
+) -> Created | Replayed | None:
+    """What a follower may be told: created and replayed, nothing else."""
+    if not isinstance(result, (Created, Replayed)):
+        return None
+    # The same candidate is the same submission: it hears "created", however it joined.
+    if result.job is not None and follower.submit.job_id == result.job.id:
+        return Created(result.job, result.expires_at, result.at)
+    if isinstance(result, Replayed) or follower.submit.job_id == leader.submit.job_id:
+        return result
+    return Replayed(result.job, result.expires_at, result.at)
+
+
+def is_replay_without_job(result: AnyReply | Exception) -> TypeGuard[Replayed]:
+    """Whether it is the settled answer of a key without a job."""
+    return isinstance(result, Replayed) and result.job is None and not result.external_id
+
+
+# Point reads on their way: equal questions that wait for the same batch are asked once.
+
+
+class CoalescedReads:
+    """A question sets out after the last of its askers came, so that each hears what was true after it asked."""
+
+    def __init__(self, inner: Batcher) -> None:
+        self._inner = inner
+        self._pending: dict[Command[Any], list[Deliver]] = {}
+        inner.on_read_batch = self._pending.clear  # what has set out is joined by nobody
+        self._replies_this_iteration: dict[Command[Any], AnyReply] = {}
+
+    def read_now(self, command: Command[Any]) -> AnyReply | None:
+        """The reply at once, where the engine has it at hand; read once in a turn of the loop.
+
+        Whoever asks in a turn was heard of before it began: what is read in it is not older than the question. The
+        next turn forgets it before anybody who was heard of since can ask.
+        """
+        reply = self._replies_this_iteration.get(command)
+        if reply is None:
+            reply = self._inner.read_now(command)
+            if reply is not None:
+                if not self._replies_this_iteration:
+                    asyncio.get_running_loop().call_soon(self._replies_this_iteration.clear)
+                self._replies_this_iteration[command] = reply
+        return reply
+
+    def enqueue(self, command: Command[Any], deliver: Deliver) -> None:
+        assert not command.writes
+        askers = self._pending.get(command)
+        if askers is not None:
+            askers.append(deliver)
+            return
+        self._pending[command] = askers = [deliver]
+        self._inner.enqueue(command, self._completion_for(command, askers))
+
+    def _completion_for(self, command: Command[Any], callers: list[Deliver]) -> Deliver:
+        def land(result: AnyReply | Exception) -> None:
+            if self._pending.get(command) is callers:
+                del self._pending[command]  # it was turned away, and never set out
+            first, *others = callers
+            first(result)
+            for deliver in others:
+                # A failure is never passed on: each asks for itself.
+                if isinstance(result, Exception):
+                    self._inner.enqueue(command, deliver)
+                else:
+                    deliver(result)
+
+        return land
+
+
+# Keys that somebody waits for: each is polled once for all its waiters, and a settling here wakes them early.
+
+
+POLL_SECONDS_FIRST = 0.02
+POLL_SECONDS_MAX = 0.5
+
+
+class _Poll:
+    __slots__ = ("event", "task", "waiters")
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.waiters = 0
+        self.task: asyncio.Task[None] | None = None
+
+
+class PendingKeyWaiters:
+    def __init__(self, inner: Batcher) -> None:
+        self._inner = inner
+        self._polls: dict[bytes, _Poll] = {}
+        self._closed = False
+
+    @property
+    def waiters(self) -> int:
+        return sum(poll.waiters for poll in self._polls.values())
+
+    def count_waiters(self, id_prefix: bytes) -> int:
+        """The waiters for keys whose identities begin so."""
+        return sum(poll.waiters for id, poll in self._polls.items() if id.startswith(id_prefix))
+
+    async def wait_until_settled(self, command: SubmissionCommand, timeout: float) -> bool:
+        """Wait until the key is no longer held; False when time is up."""
+        if self._closed:
+            return False
+        poll = self._polls.get(command.record_id)
+        if poll is None:
+            poll = self._polls[command.record_id] = _Poll()
+            look = LookUpKey(tenant=command.tenant, record_id=command.record_id)
+            poll.task = asyncio.get_running_loop().create_task(self._poll_until_settled(look, poll))
+        poll.waiters += 1
+        try:
+            async with asyncio.timeout(timeout):
+                await poll.event.wait()
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            poll.waiters -= 1
+            if not poll.waiters:
+                self._stop_poll(command.record_id, poll)
+
+    def wake(self, record_id: bytes) -> None:
+        poll = self._polls.get(record_id)
+        if poll is not None:
+            self._stop_poll(record_id, poll)
+
+    def close(self) -> None:
+        self._closed = True
+        for record_id, poll in list(self._polls.items()):
+            self._stop_poll(record_id, poll)
+
+    def _stop_poll(self, record_id: bytes, poll: _Poll) -> None:
+        """Whoever comes from now on starts a poll of its own."""
+        poll.event.set()
+        if poll.task is not None:
+            poll.task.cancel()
+        if self._polls.get(record_id) is poll:
+            del self._polls[record_id]
+
+    async def _poll_until_settled(self, lookup: LookUpKey, poll: _Poll) -> None:
+        pause = POLL_SECONDS_FIRST
+        while True:
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, POLL_SECONDS_MAX)
+            try:
+                (reply,) = await self._inner.execute([lookup])
+            except (Unavailable, Unknown):
+                continue  # not known is not settled
+            if not (isinstance(reply, Found) and reply.record is not None and _is_pending(reply)):
+                self._stop_poll(lookup.record_id, poll)
+                return
+
+
+def _is_pending(reply: Found) -> bool:
+    record = reply.record
+    assert record is not None
+    return record.status is IdempotencyStatus.PENDING and reply.at <= record.lease_until
+
 
 T = TypeVar("T")
 ReplyFuture = asyncio.Future[AnyReply]
@@ -144,11 +330,7 @@ class Gate:
             result = await self._dispatch(command)
         except Exception as error:  # noqa: BLE001 - it is the result
             result = error
-        if (
-            type(result) is InProgress
-            and isinstance(command, SubmissionCommand)
-            and self._config.wait_for_pending
-        ):
+        if type(result) is InProgress and isinstance(command, SubmissionCommand) and self._config.wait_for_pending:
             result = await self._wait_while_pending(command, result)
         if isinstance(command, (SubmissionCommand, SubmitSequence)):
             self._count_outcome(command, result)
@@ -173,9 +355,7 @@ class Gate:
         self.cache.forget(command.record_id)
         self._inner.enqueue(command, Completion(self._on_key_changed, command, reply, 0.0))
 
-    def _on_key_changed(
-        self, command: Settle | Forget | Purge, result: AnyReply | Exception, sent_at: float
-    ) -> None:
+    def _on_key_changed(self, command: Settle | Forget | Purge, result: AnyReply | Exception, sent_at: float) -> None:
         # Once more, since a flight may have landed in between.
         self.cache.forget(command.record_id)
         self._pending_waiters.wake(command.record_id)
@@ -184,9 +364,7 @@ class Gate:
         known = self.cache.recall(submit)
         # What a key without a job is remembered for is no answer to who wants one: that is for the engine to judge.
         if known is not None and not is_replay_without_job(known):
-            warrant = (
-                None if type(known) is Created else submit.precondition
-            )  # its own answer it may hear again
+            warrant = None if type(known) is Created else submit.precondition  # its own answer it may hear again
             if warrant is None:
                 self._replay(submit, known, reply)
             else:
@@ -209,13 +387,9 @@ class Gate:
             if isinstance(result, PolicyFound) and precondition.is_met(result.policy, result.at):
                 self._submit(replace(submit, precondition=None), reply)
                 return
-            deliver_to(reply)(
-                precondition_failed(result.at) if isinstance(result, (PolicyFound, Missing)) else result
-            )
+            deliver_to(reply)(precondition_failed(result.at) if isinstance(result, (PolicyFound, Missing)) else result)
 
-        self._coalesced_reads.enqueue(
-            LookUpPolicy(tenant=submit.tenant, policy_id=precondition.policy_id), land
-        )
+        self._coalesced_reads.enqueue(LookUpPolicy(tenant=submit.tenant, policy_id=precondition.policy_id), land)
 
     def _reserve(self, reserve: Reserve, reply: ReplyFuture) -> None:
         """A key without a job: what it was settled with cannot change, and is remembered unless it is large."""
@@ -267,9 +441,7 @@ class Gate:
         look = LookUpJob(tenant=submit.tenant, job_id=known.job.id)
         self._coalesced_reads.enqueue(look, self._completion_of_job_read(submit, known, reply))
 
-    def _completion_of_job_read(
-        self, submit: Submit, known: Created | Replayed, reply: ReplyFuture
-    ) -> Deliver:
+    def _completion_of_job_read(self, submit: Submit, known: Created | Replayed, reply: ReplyFuture) -> Deliver:
         def land(result: AnyReply | Exception) -> None:
             match result:
                 case Found(None, Job() as job, at):
@@ -301,9 +473,7 @@ class Gate:
             (reply,) = await collect_results([self._dispatch(command)])
         return reply
 
-    def _count_outcome(
-        self, command: SubmissionCommand | SubmitSequence, result: AnyReply | BaseException
-    ) -> None:
+    def _count_outcome(self, command: SubmissionCommand | SubmitSequence, result: AnyReply | BaseException) -> None:
         word = OUTCOME_NAMES.get(type(result), "failed")
         if isinstance(result, Refused):
             if is_precondition_failure(result):

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from onejob.clock import Clock, SystemClock, make_engine_clock, wall_offset_ms
+from onejob.core.batch import Changes, LoadRequest, decide_batch, load_facts_sync, to_defect
+from onejob.core.command import Command
 from onejob.core.facts import Attachment, AttachmentKind, Fact, Job, Kind
-from onejob.core.fold import Changes, LoadRequest, decide_batch, load_facts_sync, to_defect
-from onejob.core.receipt import AnyReply
+from onejob.core.maintenance import due_sort_key, is_due
+from onejob.core.replies import AnyReply
 from onejob.core.states import CLAIMABLE_STATES
-from onejob.core.step import Command
-from onejob.core.upkeep import due_sort_key, is_due
 from onejob.core.work import is_ready
 from onejob.engine import (
     Backlog,
@@ -70,9 +70,7 @@ class MemoryEngine:
             self._check(changes)
         except Exception as error:  # noqa: BLE001 - it is the culprit's answer
             if len(commands) > 1:
-                return [
-                    reply for command in commands for reply in self._execute_isolating_failures([command])
-                ]
+                return [reply for command in commands for reply in self._execute_isolating_failures([command])]
             return [to_defect(commands[0], error)]
         self._apply(changes)
         return replies
@@ -131,9 +129,7 @@ class MemoryEngine:
             case ListDueFacts():
                 now = self._now()
                 waiting = (fact for fact in self.facts[query.kind].values() if is_due(fact, now))
-                return sorted(
-                    (fact for fact in waiting if due_sort_key(fact) > query.after), key=due_sort_key
-                )
+                return sorted((fact for fact in waiting if due_sort_key(fact) > query.after), key=due_sort_key)
             case ListReadyJobs():
                 now = self._now()
                 ready = (job for job in self._claimable_jobs(query) if is_ready(job, now))
@@ -141,9 +137,7 @@ class MemoryEngine:
             case ListBacklogs():
                 return self._backlogs(query)
             case ListInputs():
-                own = (
-                    self.attachments.get((id, AttachmentKind.INPUT, 0)) for id in sorted(set(query.job_ids))
-                )
+                own = (self.attachments.get((id, AttachmentKind.INPUT, 0)) for id in sorted(set(query.job_ids)))
                 return [add for add in own if add is not None]
             case ListLeasedJobs():
                 now = self._now()
@@ -160,9 +154,7 @@ class MemoryEngine:
         return (
             job
             for job in self._jobs()
-            if job.type in query.types
-            and job.state in CLAIMABLE_STATES
-            and query.tenant in (None, job.tenant)
+            if job.type in query.types and job.state in CLAIMABLE_STATES and query.tenant in (None, job.tenant)
         )
 
     def _backlogs(self, query: ListBacklogs) -> Iterable[Backlog]:
@@ -171,9 +163,7 @@ class MemoryEngine:
             earliest[job.tenant] = min(job.run_at, earliest.get(job.tenant, job.run_at))
         now = self._now()
         return [
-            Backlog(tenant, max(run_at - now, 0))
-            for tenant, run_at in sorted(earliest.items())
-            if tenant > query.after
+            Backlog(tenant, max(run_at - now, 0)) for tenant, run_at in sorted(earliest.items()) if tenant > query.after
         ]
 
     def _facts_of_tenant(self, query: ListFacts) -> Iterable[Fact]:

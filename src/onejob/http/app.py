@@ -6,55 +6,38 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
 from onejob.clock import SystemClock
-from onejob.core.roles import Permission
+from onejob.core.credentials import Permission
 from onejob.errors import OnejobError, Reason, SubmissionRefused, Unavailable, Unknown
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
 
-from . import clients, events, jobs, keys, quotas, reservations, results, work
-from .answers import AuthorizationCheck, Header, Response, problem_response
 from .auth import Authenticator, OptimisticAuth
-from .cloud import CloudEndpoints
 from .config import ServiceConfig
-from .cors import loopback_authenticator
-from .exchange import HttpExchange
-from .hooks import Hook
+from .endpoints import events, jobs, keys, quotas, sequences, work
+from .endpoints import jobs as results
+from .endpoints import quotas as reservations
+from .endpoints.cloud import CloudEndpoints
+from .endpoints.pages import PAGES
+from .endpoints.preparation import Hook, Preparations
+from .endpoints.status import StatsSource, status_routes
 from .logs import redacted_traceback
 from .metrics import Metrics
-from .observability import StatsSource, status_routes
 from .openapi import with_openapi_route
-from .pages import PAGES
-from .pour import stream_response
-from .preparing import Preparations
+from .origins import loopback_authenticator
 from .problems import Unauthorized, problem, to_public_problem
-from .rates import RateLimiter
-from .request import (
-    ANONYMOUS,
-    BodyTooLarge,
-    BufferedBody,
-    Credential,
-    Receive,
-    Request,
-    Scope,
-    Send,
-    no_buffered_body,
-)
-from .routes import (
-    Route,
-    RouteMatch,
-    Routes,
-    allowed_methods,
-    decode_placeholders,
-    raw_path,
-    route_for_method,
-)
-from .sums import StatsSnapshot, process_out
+from .processes.stats import StatsSnapshot, process_out
+from .rate_limit import RateLimiter
+from .request import ANONYMOUS, BodyTooLarge, BufferedBody, Credential, Receive, Request, Scope, Send, no_buffered_body
+from .responses import AuthorizationCheck, Header, Response, problem_response
+from .routing import Route, RouteMatch, Routes, allowed_methods, decode_placeholders, raw_path, route_for_method
+from .server.exchange import HttpExchange
+from .streaming import stream_response
 
 log = logging.getLogger("onejob.http")
 
 BASE_ROUTES = (
     *jobs.ROUTES,
-    *clients.ROUTES,
+    *sequences.ROUTES,
     *events.ROUTES,
     *results.RESULT_ROUTES,
     *work.ROUTES,
@@ -73,9 +56,7 @@ Authenticate = Callable[[Scope], Awaitable[Credential]]
 Observe = Callable[[str, str, Route | None, Response, float], None]
 
 
-def ignore_request(
-    request_id: str, method: str, route: Route | None, response: Response, seconds: float
-) -> None:
+def ignore_request(request_id: str, method: str, route: Route | None, response: Response, seconds: float) -> None:
     pass
 
 
@@ -111,9 +92,7 @@ class HttpApp:
         self._metrics = Metrics(ledger, self.preparations)
         cloud = CloudEndpoints(self._config, prepare or {}, self.preparations, self._ids).routes()
         started_at = self._monotonic() if started_at is None else started_at
-        watched = status_routes(
-            self._config, stats_source or _SingleProcessStats(self), self._monotonic, started_at
-        )
+        watched = status_routes(self._config, stats_source or _SingleProcessStats(self), self._monotonic, started_at)
         served = (*BASE_ROUTES, *cloud, *extra_routes, *watched)
         self.routes = Routes(with_openapi_route(served, self._config))
 
@@ -152,9 +131,7 @@ class HttpApp:
         route = route_for_method(methods, method)
         if route is None:
             allowed = ", ".join(allowed_methods(methods))
-            refused = problem_response(
-                problem("METHOD_NOT_ALLOWED", f"this path takes {allowed}"), request_id
-            )
+            refused = problem_response(problem("METHOD_NOT_ALLOWED", f"this path takes {allowed}"), request_id)
             return refused._replace(headers=(*refused.headers, (b"allow", allowed.encode())))
         whole: BufferedBody = no_buffered_body
         here = False
@@ -189,9 +166,7 @@ class HttpApp:
             request.still_authorized = self._build_authorization_check(scope, credential, route.act)
         given = await route.handler(request)
         if given.stream is not None and route.act is not None:
-            return given._replace(
-                still_authorized=self._build_authorization_check(scope, credential, route.act)
-            )
+            return given._replace(still_authorized=self._build_authorization_check(scope, credential, route.act))
         return given
 
     async def _respond_optimistically(self, route: Route, request: Request) -> Response | None:
@@ -214,17 +189,13 @@ class HttpApp:
         request.buffered_body = buffered_body
         return request
 
-    def _build_authorization_check(
-        self, scope: Scope, credential: Credential, act: Permission
-    ) -> AuthorizationCheck:
+    def _build_authorization_check(self, scope: Scope, credential: Credential, act: Permission) -> AuthorizationCheck:
         """An answer without an end must not outlive the credential that it was given to."""
 
         async def allowed() -> bool:
             try:
                 now = await self._authenticate(scope)
-            except (
-                OnejobError
-            ):  # revoked; or nobody can tell, and then the client may come back and ask again
+            except OnejobError:  # revoked; or nobody can tell, and then the client may come back and ask again
                 return False
             return now.caller == credential.caller and now.may(act)
 

@@ -10,20 +10,18 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onejob.core.actor import Actor
-from onejob.core.credential import API_KEY_PREFIX
-from onejob.core.identity import checked_name
-from onejob.core.invalid import Invalid
-from onejob.core.roles import Permission, Role, has_permission
-from onejob.core.step import Precondition
-from onejob.credentials import ApiKeys, VerifiedKey
-from onejob.intake import Caller
+from onejob.core.command import Precondition
+from onejob.core.credentials import API_KEY_PREFIX, Permission, Role, has_permission
+from onejob.core.errors import Invalid
+from onejob.core.identity import Actor, checked_name
 from onejob.ledger import Ledger
+from onejob.ledger.api_keys import ApiKeys, VerifiedKey
+from onejob.ledger.parse import Caller
 
-from .answers import Header
 from .config import JwtConfig, ServiceConfig
 from .problems import Unauthorized
 from .request import Credential, Scope
+from .responses import Header
 
 TOKEN_CHARS_MAX = 8192
 CACHED_CREDENTIALS_MAX = 1024
@@ -31,9 +29,9 @@ KEY_FILE_BYTES_MAX = 65_536
 RSA_BITS_MIN = 2048
 # A shared secret has at least the bytes of the digest (RFC 7518, 3.2).
 SECRET_BYTES_MIN = {"HS256": 32, "HS384": 48, "HS512": 64}
-PUBLIC_KEY_ALGORITHMS = frozenset(
-    f"{family}{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)
-) | {"EdDSA"}
+PUBLIC_KEY_ALGORITHMS = frozenset(f"{family}{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)) | {
+    "EdDSA"
+}
 
 _ROLE_BY_NAME = {role.value: role for role in Role}
 
@@ -159,9 +157,7 @@ def _credential_header(headers: Iterable[Header]) -> Header | None:
     """The header with the credential; two of them are a mistake that must not be guessed at."""
     found = [pair for pair in headers if pair[0] in (b"authorization", b"x-api-key")]
     if len(found) > 1:
-        raise Invalid(
-            "Authorization", "there are two credentials; send one Authorization or one X-Api-Key header"
-        )
+        raise Invalid("Authorization", "there are two credentials; send one Authorization or one X-Api-Key header")
     return found[0] if found else None
 
 
@@ -237,7 +233,5 @@ def _load_public_key(file: str, names: set[str]) -> Any:
             f"the file has no public key in PEM form for {', '.join(sorted(names))} ({error}); put one there",
         ) from error
     if isinstance(key, RSAPublicKey) and key.key_size < RSA_BITS_MIN:
-        raise Invalid(
-            "jwt.public_key_file", f"an RSA key has at least {RSA_BITS_MIN} bits; make a longer one"
-        )
+        raise Invalid("jwt.public_key_file", f"an RSA key has at least {RSA_BITS_MIN} bits; make a longer one")
     return key

@@ -4,10 +4,10 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from onejob.core.errors import Invalid
 from onejob.core.fingerprint import INPUT_BYTES_MAX
-from onejob.core.invalid import Invalid
 from onejob.engines import is_multi_process
-from onejob.opening import URL_DEFAULT
+from onejob.ledger.opening import URL_DEFAULT
 
 # What may stand around an input: every other member at its longest, however it is escaped.
 ENVELOPE_BYTES_MAX: Final = 8192
@@ -126,9 +126,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             if not 1 <= getattr(self, name) <= most:
                 raise Invalid(name, f"{name} is a whole number from 1 to {most}; choose one")
         if self.rate_per_second is not None and not 0 < self.rate_per_second <= 1e9:
-            raise Invalid(
-                "rate_per_second", "rate_per_second is a number above 0; choose one, or leave it out"
-            )
+            raise Invalid("rate_per_second", "rate_per_second is a number above 0; choose one, or leave it out")
         if self.workers != "auto" and not 1 <= self.workers <= WORKERS_MAX:
             raise Invalid("workers", f"workers is a number from 1 to {WORKERS_MAX}, or auto; choose one")
         if self.workers not in (1, "auto") and not is_multi_process(self.engine):

@@ -16,10 +16,10 @@ from msgspec import DecodeError, Struct, json
 
 from onejob import audit
 from onejob.clock import Clock, SystemClock
-from onejob.core.moment import to_utc
+from onejob.core.timestamps import to_utc
 
-from .answers import Response
-from .routes import Route
+from .responses import Response
+from .routing import Route
 
 FLUSH_SECONDS = 0.1
 BUFFER_BYTES_MAX = 65_536
@@ -137,9 +137,7 @@ class Log:
         level = "error" if status >= 500 else "info"
         ms = round(seconds * 1000, 3)
         self._append(
-            RequestLine(
-                self._timestamp(), level, request_id, method, route, status, ms, outcome, self._worker
-            )
+            RequestLine(self._timestamp(), level, request_id, method, route, status, ms, outcome, self._worker)
         )
         if len(self._buffer) > BUFFER_BYTES_MAX:
             self.flush()
@@ -243,11 +241,7 @@ def split_for_pipe(data: bytes) -> Iterator[bytes]:
     """Whole lines, as many as a pipe takes at once: what several processes write to it must not be mixed."""
     start = 0
     while len(data) - start > PIPE_WRITE_BYTES_MAX:
-        end = (
-            data.rfind(b"\n", start, start + PIPE_WRITE_BYTES_MAX) + 1
-            or data.find(b"\n", start) + 1
-            or len(data)
-        )
+        end = data.rfind(b"\n", start, start + PIPE_WRITE_BYTES_MAX) + 1 or data.find(b"\n", start) + 1 or len(data)
         yield data[start:end]
         start = end
     yield data[start:]

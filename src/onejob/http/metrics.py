@@ -20,13 +20,12 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from onejob.core.receipt import Outcome, Reason
-from onejob.engines.combine import BATCH_MAX
-from onejob.engines.queues import QueueStats
-from onejob.host import Stats
+from onejob.core.replies import Outcome, Reason
+from onejob.engines.batcher import BATCH_MAX, QueueStats
 from onejob.ledger import Ledger
+from onejob.ledger.runtime import Stats
 
-from .routes import Route
+from .routing import Route
 
 VERSION = version("onejob")
 METRICS_MEDIA_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
@@ -154,9 +153,7 @@ class Metrics(Collector):
         outcomes = {word: vitals.outcomes.get(word, 0) for word in OUTCOMES}
         yield _counter_family("onejob_submissions", "Submissions by their answer", "outcome", outcomes)
         refusals = {reason.value: vitals.refusals.get(reason, 0) for reason in REFUSAL_REASONS}
-        yield _counter_family(
-            "onejob_refusals", "Submissions that were refused, by reason", "reason", refusals
-        )
+        yield _counter_family("onejob_refusals", "Submissions that were refused, by reason", "reason", refusals)
         yield from _gate_metrics(vitals)
         yield from _queue_metrics(vitals.queues)
         yield from _maintenance_metrics(vitals)
@@ -197,17 +194,13 @@ def _gate_metrics(stats: Stats) -> Iterator[Metric]:
     for kind in ("pending", "committed", "rejected"):
         held.add_metric((kind,), getattr(gate, kind))
     yield held
-    yield GaugeMetricFamily(
-        "onejob_gate_entries_limit", "Settled receipts that the gate may hold", gate.limit
-    )
+    yield GaugeMetricFamily("onejob_gate_entries_limit", "Settled receipts that the gate may hold", gate.limit)
     yield GaugeMetricFamily("onejob_waiters", "Callers who wait for somebody else's submission", gate.waiters)
 
 
 def _queue_metrics(queues: Mapping[str, QueueStats]) -> Iterator[Metric]:
     waiting = GaugeMetricFamily("onejob_queue_commands", "Commands that wait for a batch", labels=("queue",))
-    sizes = HistogramMetricFamily(
-        "onejob_batch_commands", "Commands executed together, by batch", labels=("queue",)
-    )
+    sizes = HistogramMetricFamily("onejob_batch_commands", "Commands executed together, by batch", labels=("queue",))
     bounds = [str(float(1 << n)) for n in range(BATCH_MAX.bit_length())]
     for queue, load in queues.items():
         waiting.add_metric((queue,), load.waiting)

@@ -7,18 +7,18 @@ from typing import Any
 
 from msgspec import json
 
+from onejob.core.credentials import ROLE_PERMISSIONS, Permission
 from onejob.core.key import KEY_CHARS_MAX
-from onejob.core.roles import ROLE_PERMISSIONS, Permission
 
-from .answers import Response, raw_response
 from .config import ServiceConfig
-from .idempotency_policy import status_of
 from .metrics import VERSION
 from .problems import TITLES
 from .request import Request
-from .routes import Route
-from .shapes import CLIENT_ID, JOB_ID, KEY, NAME, RESERVATION_ID, Schema
-from .wire import ProblemOut
+from .responses import Response, raw_response
+from .routing import Route
+from .schemas.jobs import ProblemOut
+from .schemas.policy import status_of
+from .schemas.types import CLIENT_ID, JOB_ID, KEY, NAME, RESERVATION_ID, Schema
 
 REF_TEMPLATE = "#/components/schemas/{name}"
 DESCRIPTION = (
@@ -116,12 +116,7 @@ def build_openapi(routes: Iterable[Route], config: ServiceConfig) -> Schema:
 def _build_schemas(routes: tuple[Route, ...], config: ServiceConfig) -> tuple[dict[Any, Schema], Schema]:
     """The schema of everything that travels, and the named ones that they refer to."""
     kinds = list(
-        {
-            kind: None
-            for route in routes
-            for kind in (route.body_type, route.response_type)
-            if kind is not None
-        }
+        {kind: None for route in routes for kind in (route.body_type, route.response_type) if kind is not None}
     )
     found, components = json.schema_components([*kinds, ProblemOut], ref_template=REF_TEMPLATE)
     components["ErrorOut"]["properties"]["code"]["enum"] = list(TITLES)
@@ -239,9 +234,7 @@ def _responses(route: Route, schemas: dict[Any, Schema], config: ServiceConfig) 
         responses[str(route.status)] = fine | {"headers": told}
     if route.repeat_status is not None:
         done = responses[str(route.status)]
-        responses[str(route.repeat_status)] = done | {
-            "description": "It was done before, and is not done again"
-        }
+        responses[str(route.repeat_status)] = done | {"description": "It was done before, and is not done again"}
     for status, codes in _error_codes_by_status(route, config).items():
         waits = ["Retry-After"] if RETRYABLE_CODES.intersection(codes) else []
         responses[str(status)] = {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any, NamedTuple
 
-from onejob.core.receipt import Reason
+from onejob.core.replies import Reason
 from onejob.errors import (
     IdempotencyConflict,
     Invalid,
@@ -138,9 +138,7 @@ def to_problem(error: OnejobError) -> Problem:
         case NotFound():
             return problem("NOT_FOUND", text)
         case Unavailable() | Unknown():
-            return problem(
-                "SERVICE_UNAVAILABLE", text, STORE_RETRY_AFTER_SECONDS if error.retryable else None
-            )
+            return problem("SERVICE_UNAVAILABLE", text, STORE_RETRY_AFTER_SECONDS if error.retryable else None)
     return problem("INTERNAL_ERROR", text)
 
 
@@ -174,9 +172,7 @@ def to_public_problem(error: OnejobError, *, mismatch_status: int) -> Problem:
         case Unknown():
             return found._replace(message="it may be done; repeat with the same key")
         case Unavailable():
-            return found._replace(
-                message="the store cannot be used now: nothing was done; repeat with the same key"
-            )
+            return found._replace(message="the store cannot be used now: nothing was done; repeat with the same key")
     if found.code == "INTERNAL_ERROR":
         return found._replace(message="something unforeseen happened; the log has it under the request id")
     return found

@@ -9,15 +9,14 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Raw, Struct, json
 
-from onejob.core.fingerprint import DEPTH_MAX
+from onejob.core.command import Precondition
+from onejob.core.credentials import Permission, Role, has_permission
+from onejob.core.errors import Invalid
+from onejob.core.fingerprint import DEPTH_MAX, explain_decode_error
 from onejob.core.fingerprint import check_strict_json as check_strict_input
-from onejob.core.invalid import Invalid
-from onejob.core.malformed import explain_decode_error
-from onejob.core.roles import Permission, Role, has_permission
-from onejob.core.step import Precondition
-from onejob.intake import Caller
-from onejob.key_header import parse_key_header
+from onejob.idempotency_key_header import parse_key_header
 from onejob.ledger import Ledger
+from onejob.ledger.parse import Caller
 
 from .config import ServiceConfig
 from .problems import Unauthorized
@@ -102,9 +101,7 @@ class Request:
         self._receive = receive
         self.buffered_body: BufferedBody = no_buffered_body  # the body, where all of it is here already
         self.limits = limits
-        self.precondition: Precondition | None = (
-            None  # what a credential that was not looked at must be proved by
-        )
+        self.precondition: Precondition | None = None  # what a credential that was not looked at must be proved by
         self.still_authorized: AuthorizationCheck = (
             _always_authorized  # whether the credential still opens, for whoever has waited
         )
@@ -141,9 +138,7 @@ class Request:
             raise Invalid("query", "a field of the query is given twice; send each once")
         for name in fields:
             if name not in known:
-                raise Invalid(
-                    "query", f"this path takes only {', '.join(known) or 'no query'}; leave the rest out"
-                )
+                raise Invalid("query", f"this path takes only {', '.join(known) or 'no query'}; leave the rest out")
         return fields
 
     async def body(self) -> bytes:

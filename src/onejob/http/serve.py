@@ -17,18 +17,18 @@ from msgspec import json
 from onejob.engine import Durability
 from onejob.engines import is_multi_process, redact_password
 from onejob.errors import Invalid
-from onejob.keeping import orphaned_task_count
 from onejob.ledger import Ledger
-from onejob.opening import open as open_ledger
+from onejob.ledger.leases import orphaned_task_count
+from onejob.ledger.opening import open as open_ledger
 from onejob.worker import App as WorkApp
 from onejob.worker import Worker
 
 from .app import HttpApp, Observe, ignore_request
+from .callbacks import callback_delivery
 from .config import WORKERS_MAX, ServiceConfig
-from .cors import CorsMiddleware, is_loopback
 from .logs import Log, log_durability_warning, log_loop_exception, open_stderr_log
-from .notices import callback_delivery
-from .protocol import connection_class
+from .origins import CorsMiddleware, is_loopback
+from .server.connection import connection_class
 
 BACKLOG = 2048
 OPEN_FILES_WANTED = 65_536
@@ -92,9 +92,7 @@ async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrenc
                     return 0
                 drain = timedelta(seconds=config.drain_seconds_max)
                 worker = app.worker(ledger, concurrency=concurrency, drain=drain)
-                return await _serve_with_worker(
-                    worker, _build_server(config, ledger, log, listener, worker), listener
-                )
+                return await _serve_with_worker(worker, _build_server(config, ledger, log, listener, worker), listener)
     finally:
         log.flush()
 
@@ -172,10 +170,8 @@ def run(config: ServiceConfig, *, app: WorkApp | None = None, concurrency: int =
         run_loop(serve(config, app=app, concurrency=concurrency))
         return
     if app is not None:
-        raise Invalid(
-            "workers", "several processes serve here: run the app's jobs with `onejob worker` beside"
-        )
-    from .supervisor import supervise  # which is made of what is here
+        raise Invalid("workers", "several processes serve here: run the app's jobs with `onejob worker` beside")
+    from .processes.supervisor import supervise  # which is made of what is here
 
     asyncio.run(supervise(config, workers))
 
@@ -253,9 +249,7 @@ def build_shutdown_callback(config: ServiceConfig, app: HttpApp) -> Callable[[],
 
 
 def observer(config: ServiceConfig, log: Log) -> Observe:
-    return {"all": log.write_request, "failed": log.write_failed_request, "none": ignore_request}[
-        config.log_requests
-    ]
+    return {"all": log.write_request, "failed": log.write_failed_request, "none": ignore_request}[config.log_requests]
 
 
 def uvicorn_config(config: ServiceConfig, app: HttpApp, log: Log) -> uvicorn.Config:

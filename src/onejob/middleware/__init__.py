@@ -1,6 +1,6 @@
 """Idempotency for what is not a job: any ASGI application, FastAPI routes (`.fastapi`), plain functions."""
 
-from onejob.core.reservation import Verdict
+from onejob.core.reserve import Verdict
 
 from .asgi import IdempotencyMiddleware
 from .function import ResultNotRetained, idempotent

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from onejob.core.invalid import Invalid
-from onejob.key_header import parse_key_header
+from onejob.core.errors import Invalid
+from onejob.idempotency_key_header import parse_key_header
 from onejob.ledger import Ledger
 
-from .asked import compute_fingerprint
 from .exchange import (
     AsgiApp,
     MiddlewareExchange,
@@ -19,7 +18,8 @@ from .exchange import (
     without_response_extensions,
 )
 from .layer import IdempotencyLayer
-from .refusals import LayerResponse, problem_response
+from .problems import LayerResponse, problem_response
+from .request_fingerprint import compute_fingerprint
 from .rules import DEFAULT_RULES, SAFE_METHODS, Need, Rule
 
 

@@ -12,16 +12,16 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
-from onejob.core.receipt import KeyHeld
-from onejob.core.reservation import Verdict
+from onejob.core.replies import KeyHeld
+from onejob.core.reserve import Verdict
 from onejob.errors import OnejobError
-from onejob.keeping import RenewalTimer, settle_with_retries
 from onejob.ledger import Ledger
+from onejob.ledger.leases import RenewalTimer, settle_with_retries
 
 from .layer import IdempotencyLayer, iso_timestamp
-from .refusals import LayerResponse, problem_response, unavailable_response
-from .retained import Headers, StoredResponse, pack_response
+from .problems import LayerResponse, problem_response, unavailable_response
 from .rules import verdict_of
+from .stored_response import Headers, StoredResponse, pack_response
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -229,9 +229,7 @@ class MiddlewareExchange:
         await send_response(self._send, response)
 
 
-async def _retry_commit(
-    ledger: Ledger, held_key: KeyHeld, receipt: bytes, renewal_timer: RenewalTimer
-) -> None:
+async def _retry_commit(ledger: Ledger, held_key: KeyHeld, receipt: bytes, renewal_timer: RenewalTimer) -> None:
     """It was done, and only the store does not know: as long as the key is ours it can be told."""
     try:
         for _ in range(COMMIT_RETRIES_MAX):
@@ -275,9 +273,7 @@ async def read_body(
 
 
 def _too_large(bytes_max: int) -> LayerResponse:
-    return problem_response(
-        "PAYLOAD_TOO_LARGE", f"a request with a key has at most {bytes_max} bytes; send less"
-    )
+    return problem_response("PAYLOAD_TOO_LARGE", f"a request with a key has at most {bytes_max} bytes; send less")
 
 
 def without_response_extensions(scope: Scope) -> Scope:

@@ -11,13 +11,13 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
-from onejob.core.invalid import Invalid
+from onejob.core.errors import Invalid
 from onejob.ledger import Ledger
 
 from .asgi import read_key, request_fingerprint
 from .exchange import MiddlewareExchange, read_body, send_response, without_response_extensions
 from .layer import IdempotencyLayer
-from .refusals import LayerResponse
+from .problems import LayerResponse
 from .rules import SAFE_METHODS, Need, Rule
 
 

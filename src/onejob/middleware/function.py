@@ -8,17 +8,17 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from msgspec import Struct, json
 
+from onejob.core.errors import Invalid
 from onejob.core.fingerprint import encode_input
-from onejob.core.invalid import Invalid
 from onejob.core.views import HeldKey
 from onejob.errors import SubmissionError
-from onejob.intake import Submission
-from onejob.keeping import FinalRejection, LeaseRenewal, run_under_lease
 from onejob.ledger import Ledger
+from onejob.ledger.leases import FinalRejection, LeaseRenewal, run_under_lease
+from onejob.ledger.parse import Submission
 from onejob.sync import SyncLedger as SyncLedger
 
-from .asked import scope_name
-from .retained import StoredResponse, pack_response, unpack_response
+from .request_fingerprint import scope_name
+from .stored_response import StoredResponse, pack_response, unpack_response
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,15 +66,11 @@ class _CallSpec(Struct, frozen=True, kw_only=True):
     def decode_result(self, key: str, receipt: bytes) -> Any:
         kept = unpack_response(receipt)
         if kept.body is None:
-            raise ResultNotRetained(
-                "this call was done, and its result was not kept; do not repeat it", key=key
-            )
+            raise ResultNotRetained("this call was done, and its result was not kept; do not repeat it", key=key)
         return json.decode(kept.body, type=self.returns)
 
     def rejection(self, error: Exception) -> FinalRejection:
-        return FinalRejection(
-            pack_response(StoredResponse(0, body=encode_input(f"{type(error).__name__}: {error}")))
-        )
+        return FinalRejection(pack_response(StoredResponse(0, body=encode_input(f"{type(error).__name__}: {error}"))))
 
 
 def idempotent(

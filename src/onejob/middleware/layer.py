@@ -7,21 +7,21 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from onejob.core.invalid import Invalid
+from onejob.core.errors import Invalid
 from onejob.core.key import checked_key
-from onejob.core.moment import to_utc
-from onejob.core.receipt import KeyHeld
-from onejob.core.reservation import Verdict
+from onejob.core.replies import KeyHeld
+from onejob.core.reserve import Verdict
+from onejob.core.timestamps import to_utc
 from onejob.errors import OnejobError
-from onejob.intake import parse_lease_ms as checked_lease
-from onejob.keeping import RenewalTimer
 from onejob.ledger import Ledger
-from onejob.opening import open as open_ledger
+from onejob.ledger.leases import RenewalTimer
+from onejob.ledger.opening import open as open_ledger
+from onejob.ledger.parse import parse_lease_ms as checked_lease
 
-from .asked import RECORD_TYPE, scope_name
-from .refusals import LayerResponse, error_response, problem_response, replay_response
-from .retained import RECEIPT_BYTES_MAX, Headers, unpack_response
+from .problems import LayerResponse, error_response, problem_response, replay_response
+from .request_fingerprint import RECORD_TYPE, scope_name
 from .rules import checked_verdicts, window_ms
+from .stored_response import RECEIPT_BYTES_MAX, Headers, unpack_response
 
 BODY_BYTES_MAX = 1 << 20
 CLOSE_SECONDS = 10.0
@@ -60,9 +60,7 @@ class IdempotencyLayer:
     ) -> None:
         """`scope` says whose keys these are, such as the user that was authenticated; None refuses the request."""
         if not callable(scope):
-            raise Invalid(
-                "scope", "scope is a function that tells whose key it is; without one users share keys"
-            )
+            raise Invalid("scope", "scope is a function that tells whose key it is; without one users share keys")
         self._ledger = ledger if isinstance(ledger, Ledger) else None
         self._renewal_timer: RenewalTimer | None = None
         self._url = "" if isinstance(ledger, Ledger) else ledger

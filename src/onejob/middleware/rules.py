@@ -8,9 +8,9 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from onejob.core.invalid import Invalid
-from onejob.core.reservation import Verdict
-from onejob.intake import Submission, parse_ttl_ms
+from onejob.core.errors import Invalid
+from onejob.core.reserve import Verdict
+from onejob.ledger.parse import Submission, parse_ttl_ms
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 PATTERNS_MAX = 1024
@@ -34,9 +34,7 @@ class Rule(Struct, frozen=True):
         if self.key not in set(Need):
             raise Invalid("key", f"a key is {', '.join(Need)}; choose one")
         if self.key is not Need.OFF and methods & SAFE_METHODS:
-            raise Invalid(
-                "where", f"{', '.join(sorted(methods & SAFE_METHODS))} changes nothing and takes no key"
-            )
+            raise Invalid("where", f"{', '.join(sorted(methods & SAFE_METHODS))} changes nothing and takes no key")
         window_ms(self.window)
 
     def covers(self, method: str, path: str) -> bool:
@@ -75,9 +73,7 @@ def window_ms(window: timedelta | None) -> int:
 def _pattern(where: str) -> tuple[frozenset[str], re.Pattern[str]]:
     methods, space, path = where.partition(" ")
     if not space or not methods.replace("|", "").isalpha() or not path.startswith("/"):
-        raise Invalid(
-            "where", f"{where!r} is no rule; write methods and a path, such as 'POST|PATCH /orders/*'"
-        )
+        raise Invalid("where", f"{where!r} is no rule; write methods and a path, such as 'POST|PATCH /orders/*'")
     words = {"**": ".*", "*": "[^/]+"}
     parts = (words.get(part, re.escape(part)) for part in re.split(r"(\*\*|\*)", path))
     return frozenset(methods.upper().split("|")), re.compile("".join(parts), re.DOTALL)

@@ -6,8 +6,7 @@ from onejob.clock import FakeClock
 from onejob.engines.memory import MemoryEngine
 from onejob.ledger import Ledger
 
-from .faulty import FaultyEngine
-from .opening import open_ledger
+from . import FaultyEngine, open_ledger
 
 
 @pytest.fixture

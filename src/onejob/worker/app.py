@@ -1,15 +1,18 @@
 """`onejob.App`: handlers by the type of their jobs, and workers that run them."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from onejob.core.states import Delivery
 from onejob.errors import Invalid
-from onejob.intake import ATTEMPTS_DEFAULT
 from onejob.ledger import Ledger
+from onejob.ledger.parse import ATTEMPTS_DEFAULT
 
 from .handlers import Handler, build_handler, describe_exception
 from .worker import Worker
@@ -35,9 +38,7 @@ class App:
         def taken(function: Callable[..., Any]) -> Handler:
             if type in self.handlers:
                 raise Invalid("job", f"{type} has a handler already; give the other another type")
-            handler = build_handler(
-                type, function, delivery=delivery, max_attempts=max_attempts, timeout=timeout
-            )
+            handler = build_handler(type, function, delivery=delivery, max_attempts=max_attempts, timeout=timeout)
             self.handlers[type] = handler
             return handler
 
@@ -67,3 +68,25 @@ class App:
         finally:
             worker.stop()
             await running
+
+
+# An app by its name, as the command line says it.
+
+
+def load_app(import_path: str) -> App:
+    """The app that `module:name` means; modules are also found where the command is given."""
+    module, colon, path = import_path.partition(":")
+    if not (module and colon and path):
+        raise Invalid("app", f"{import_path!r} names no app; write it as module:app")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # last, so that nothing there can stand in for what is installed
+    try:
+        found: Any = import_module(module)
+        for name in path.split("."):
+            found = getattr(found, name)
+    except Exception as error:  # a module may raise anything while it is imported
+        raise Invalid("app", f"{import_path} cannot be loaded ({error}); mend it") from error
+    if not isinstance(found, App):
+        raise Invalid("app", f"{import_path} is no onejob.App; name one")
+    return found

@@ -3,13 +3,34 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from onejob.core.attempts import Attempt, checked_progress, truncated_line
 from onejob.core.states import Delivery
+from onejob.ledger.work import Attempt, checked_progress, truncated_line
 
-from .verdicts import AttemptCancelled
+# What a handler may raise to say more than that it failed.
+
+
+class Fatal(Exception):
+    """The job has failed, and no further attempt would help. The message is kept with the job."""
+
+
+class Retry(Exception):
+    """This attempt has failed; try again after so long, if attempts are left. The message is kept with the job."""
+
+    def __init__(self, message: str = "", *, after: timedelta | float | None = None) -> None:
+        super().__init__(message)
+        if isinstance(after, (int, float)):
+            after = timedelta(seconds=after)
+        if after is not None and after < timedelta(0):
+            raise ValueError("a job is not tried again in the past; give a length of time from now on")
+        self.after = after
+
+
+class AttemptCancelled(Exception):
+    """The job is not this worker's any more: it was cancelled, or its lease was lost. Stop."""
+
 
 PENDING_LINES_MAX = 1000  # waiting to be told: as many as are kept of a job
 

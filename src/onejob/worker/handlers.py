@@ -15,11 +15,10 @@ from onejob.core.identity import checked_name
 from onejob.core.states import Delivery
 from onejob.core.views import Receipt
 from onejob.errors import Invalid
-from onejob.intake import ATTEMPTS_DEFAULT
 from onejob.ledger import Ledger
+from onejob.ledger.parse import ATTEMPTS_DEFAULT
 
-from .context import Context
-from .verdicts import Fatal
+from .context import Context, Fatal
 
 _CONTEXT_NAME = "ctx"
 _ERROR_CHARS_MAX = 300
@@ -92,9 +91,7 @@ def build_handler(
         elif input_name is None:
             input_name = name
         elif parameter.default is parameter.empty:
-            raise Invalid(
-                "job", f"{type}: a handler takes one input; put {input_name} and {name} into a Struct"
-            )
+            raise Invalid("job", f"{type}: a handler takes one input; put {input_name} and {name} into a Struct")
     return Handler(
         type=checked_name("type", type),
         function=function,

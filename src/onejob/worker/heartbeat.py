@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
-from onejob.core.receipt import AnyReply, Extended, Reason, Refused
+from onejob.core.replies import AnyReply, Extended, Reason, Refused
 from onejob.core.work import Extend
 from onejob.engines.gate import Gate
 
-from .run import RunningAttempt, StopReason
+from .attempt import RunningAttempt, StopReason
 
 BEATS_PER_LEASE = 3  # in the time of one lease
 # However long the lease: by its beats a worker sees that a job was cancelled.
@@ -54,9 +54,7 @@ class Heartbeat:
         if not runs:
             return True
         sent = asyncio.get_running_loop().time()
-        words: list[tuple[RunningAttempt, Extend, Callable[[], None]]] = [
-            (run, *run.build_extend()) for run in runs
-        ]
+        words: list[tuple[RunningAttempt, Extend, Callable[[], None]]] = [(run, *run.build_extend()) for run in runs]
         replies = await self._gate.execute_each([extend for _, extend, _ in words])
         for (run, _, heard), reply in zip(words, replies, strict=True):
             if isinstance(reply, Extended):

@@ -7,17 +7,15 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from onejob.claiming import CLAIM_MAX, ClaimedJob, ClaimRequest
-from onejob.core.actor import Actor
-from onejob.core.attempts import checked_lease
+from onejob.core.identity import Actor
 from onejob.errors import Invalid, OnejobError
 from onejob.ledger import Ledger
-from onejob.working import LEASE_DEFAULT, build_attempt, checked_types
+from onejob.ledger.claims import CLAIM_MAX, ClaimedJob, ClaimRequest
+from onejob.ledger.work import LEASE_DEFAULT, build_attempt, checked_lease, checked_types
 
-from .ahead import Candidate, Prefetcher
+from .attempt import AttemptReporter, RunningAttempt, StopReason
 from .heartbeat import Heartbeat
-from .post import AttemptReporter
-from .run import RunningAttempt, StopReason
+from .prefetch import Candidate, Prefetcher
 
 if TYPE_CHECKING:
     from .app import App
@@ -66,9 +64,7 @@ class Worker:
             describe=app.describe,
             threads_max=concurrency,
         )
-        self._heartbeat = Heartbeat(
-            self._runtime.gate, self._runs.values(), lease_seconds=self._lease_ms / 1000
-        )
+        self._heartbeat = Heartbeat(self._runtime.gate, self._runs.values(), lease_seconds=self._lease_ms / 1000)
         self._prefetcher = Prefetcher(self._runtime.claims)
         self._capacity_freed = asyncio.Event()
         self._stopping = False

@@ -9,24 +9,140 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from onejob.clock import Clock, SystemClock
-from onejob.core.receipt import AnyReply
-from onejob.core.step import Command
-from onejob.engine import Durability, Page, Query, Unavailable, Unknown
+from onejob.core.batch import to_defect
+from onejob.core.command import Command, Footprint
+from onejob.core.replies import AnyReply
+from onejob.engine import Durability, Page, Query
+from onejob.errors import Unavailable, Unknown
 
 from . import queries
-from .address import PostgresUrl, parse_postgres_url
-from .answering import execute_isolating_failures, run_with_reconnect
-from .attempt import CallState
-from .checkup import durability_warning
-from .link import Connector
-from .notices import NotificationListener, OnSettled
-from .patience import OnTimeout, TimeoutWatchdog
+from .connection import Connector, durability_warning
+from .errors import is_command_error, is_connection_loss, is_outcome_unknown, is_unstorable_text, to_engine_error
+from .listener import NotificationListener, OnSettled
 from .schema import known_schema_version
 from .statements import Statements
-from .store import PostgresStore
-from .trouble import is_unstorable_text, to_engine_error
+from .store import CallState, PostgresStore
+from .url import PostgresUrl, parse_postgres_url
+
+# How long whoever waits is kept waiting: one timer for all that is under way, which goes on when it has run out.
+
+
+_IDLE_POLL_SECONDS = 0.01
+OnTimeout = Callable[[Exception], None]
+
+
+class TimeoutWatchdog:
+    """The work under way, each with until when it is waited for and how to tell who waits."""
+
+    def __init__(self, timeout_error: Callable[[CallState], Exception]) -> None:
+        self._timeout_error = timeout_error
+        self._calls: dict[CallState, tuple[float, OnTimeout]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0  # when the timer runs out
+
+    def begin(self, call: CallState, seconds: float, on_timeout: OnTimeout) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        self._calls[call] = until, on_timeout
+        if self._timer is None or until < self._timer_due:
+            self._set_timer(loop, until)
+
+    def end(self, call: CallState) -> None:
+        del self._calls[call]
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    async def wait_until_idle(self, seconds: float) -> None:
+        """Wait until nothing is under way that somebody waits for, but no longer than that."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while not all(one.timed_out for one in self._calls) and loop.time() < until:  # noqa: ASYNC110 - once
+            await asyncio.sleep(_IDLE_POLL_SECONDS)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The timer has run out for the first that it was set for; most often that has ended long ago."""
+        now, self._timer = max(loop.time(), self._timer_due), None  # a timer may run out a little early
+        late = [one for one, (until, _) in self._calls.items() if until <= now and not one.timed_out]
+        for attempt in late:
+            attempt.timed_out = True
+            self._calls[attempt][1](self._timeout_error(attempt))
+        next_one = min((until for until, _ in self._calls.values() if until > now), default=None)
+        if next_one is not None:
+            self._set_timer(loop, next_one)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_due = loop.call_at(until, self._on_timer, loop), until
+
+
+# Answering one call on a connection that may be lost, over and over, and beside commands that may be faulty.
+
 
 T = TypeVar("T")
+
+RECONNECT_SECONDS = 10.0
+
+BatchFunction = Callable[[Any, Sequence[Command[Any]], Sequence[Footprint], CallState], Awaitable[list[AnyReply]]]
+
+
+async def execute_isolating_failures(
+    connector: Connector, execute: BatchFunction, commands: Sequence[Command[Any]], call: CallState
+) -> list[AnyReply]:
+    """If a command breaks its batch, each is executed alone and only that one fails."""
+    try:
+        footprints = [command.footprint for command in commands]
+        return await run_with_reconnect(
+            connector, lambda connection: execute(connection, commands, footprints, call), call
+        )
+    except (Unavailable, Unknown):
+        raise
+    except Exception as error:
+        if not is_command_error(error):
+            raise to_engine_error(connector.display_url, error) from error
+        if len(commands) == 1:
+            return [to_defect(commands[0], error)]
+    return await _execute_one_by_one(connector, execute, commands, call)
+
+
+async def run_with_reconnect(connector: Connector, work: Callable[[Any], Awaitable[T]], call: CallState) -> T:
+    """Do it; after a loss of the connection do it again on a new one, unless it may be done already."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + RECONNECT_SECONDS
+    while True:
+        connection = connector.connection or await connector.ensure_connected(until)
+        call.committing = False
+        try:
+            return await work(connection)
+        except (Unavailable, Unknown):
+            raise
+        except Exception as error:
+            if call.committing and is_outcome_unknown(error):
+                connector.terminate()
+                raise Unknown(f"{connector.display_url} was lost during a commit ({error}); repeat it") from error
+            if not is_connection_loss(error):
+                raise
+            connector.terminate()
+            if loop.time() >= until:
+                raise to_engine_error(connector.display_url, error) from error
+
+
+async def _execute_one_by_one(
+    connector: Connector, execute: BatchFunction, commands: Sequence[Command[Any]], call: CallState
+) -> list[AnyReply]:
+    replies: list[AnyReply] = []
+    for command in commands:
+        try:
+            replies += await execute_isolating_failures(connector, execute, [command], call)
+        except Unavailable as error:
+            if not call.has_committed:
+                raise
+            raise Unknown(f"the store failed in the middle of a batch ({error}); repeat it") from error
+    return replies
+
 
 OPEN_SECONDS = 5.0
 # Whoever waits longer is told the truth as far as it is known; what was sent goes on.
@@ -100,9 +216,7 @@ class PostgresEngine:
         return self._run_with_timeout(partial(self._execute, commands), on_timeout)
 
     async def scan(self, query: Query[T], /) -> Page[T]:
-        return await self._run_in_own_task(
-            lambda give_up: self._run_with_timeout(partial(self._scan, query), give_up)
-        )
+        return await self._run_in_own_task(lambda give_up: self._run_with_timeout(partial(self._scan, query), give_up))
 
     async def barrier(self) -> None:
         """A statement locks its tables before it looks: who has no lock yet will see all that is committed by now."""
@@ -158,9 +272,7 @@ class PostgresEngine:
                 if (bound := queries.build_oldest_id_statement(self._statements, query)) is not None:
                     found = await self._fetch_rows(store, bound, call)
                     least = found[0][0] if found else b""
-                rows = await self._fetch_rows(
-                    store, queries.build_statement(self._statements, query, least), call
-                )
+                rows = await self._fetch_rows(store, queries.build_statement(self._statements, query, least), call)
             except Exception as error:
                 if not is_unstorable_text(error):
                     raise
@@ -192,12 +304,8 @@ class PostgresEngine:
         finally:
             self._idle_readers.put_nowait(store)
 
-    async def _fetch_rows(
-        self, store: PostgresStore, statement: tuple[str, list[Any]], call: CallState
-    ) -> list[Any]:
-        return await run_with_reconnect(
-            store.connector, lambda connection: store.fetch(connection, *statement), call
-        )
+    async def _fetch_rows(self, store: PostgresStore, statement: tuple[str, list[Any]], call: CallState) -> list[Any]:
+        return await run_with_reconnect(store.connector, lambda connection: store.fetch(connection, *statement), call)
 
     async def _run_in_own_task(self, work: Callable[[OnTimeout], Coroutine[Any, Any, T]]) -> T:
         """Done in a task of its own: whoever waits may leave."""

@@ -7,7 +7,7 @@ import asyncpg
 
 from onejob.errors import StoreRefused
 
-from .address import PostgresUrl
+from .url import PostgresUrl
 
 _VERSIONS_TABLE = "onejob_schema"
 _TABLE_EXISTS_QUERY = """
@@ -66,9 +66,7 @@ async def read_schema_version(connection: Any, url: PostgresUrl) -> int:
 
 
 async def _apply_steps(connection: Any, url: PostgresUrl, version: int, steps: list[str]) -> None:
-    if not await connection.fetchval(
-        "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1", url.schema
-    ):
+    if not await connection.fetchval("SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1", url.schema):
         await connection.execute(f'CREATE SCHEMA "{url.schema}"')
     before = await connection.fetchval("SELECT current_setting('search_path')")
     await connection.execute(f'SET LOCAL search_path = "{url.schema}"')

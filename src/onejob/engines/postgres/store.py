@@ -7,23 +7,38 @@ it is not there looks once more, after all locks are held. Either way the batch 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 
+from onejob.core.batch import (
+    Changes,
+    FootprintViolation,
+    LoadRequest,
+    WorkingSet,
+    decide_batch,
+    empty_working_set,
+    load_facts,
+)
+from onejob.core.command import Command, Footprint
 from onejob.core.facts import Kind
-from onejob.core.fold import Changes, FootprintViolation, decide_batch
-from onejob.core.receipt import AnyReply
-from onejob.core.step import Command, Footprint
+from onejob.core.replies import AnyReply
 from onejob.engine import Durability
+from onejob.engines.codec import fact_from_row
 from onejob.errors import StoreRefused, Unavailable, Unknown
 
-from .anew import OptimisticInsert, decide_optimistic_insert
-from .attempt import CallState
-from .link import Connector
-from .loading import LoadedBatch, load_batch
-from .saving import (
+from .clock import ServerClock
+from .connection import Connector
+from .errors import (
+    SQLSTATE_ASSUMPTION_FAILED,
+    SQLSTATE_STAMP_TOO_OLD,
+    is_outcome_unknown,
+    is_write_conflict,
+    sqlstate_of,
+)
+from .statements import (
     BoundParts,
+    Statements,
     attachment_deletions,
     deletions,
     inline_inserts,
@@ -31,14 +46,151 @@ from .saving import (
     single_row_inserts,
     with_checks_and_notifications,
 )
-from .statements import Statements
-from .trouble import (
-    SQLSTATE_ASSUMPTION_FAILED,
-    SQLSTATE_STAMP_TOO_OLD,
-    is_outcome_unknown,
-    is_write_conflict,
-    sqlstate_of,
-)
+
+# One call and what became of it, for whoever stops waiting for it.
+
+
+class CallState:
+    """After it was given up, nothing more is begun that cannot be taken back."""
+
+    def __init__(self) -> None:
+        self.committing = False  # sent, and not answered
+        self.has_committed = False  # part of it is committed
+        self.timed_out = False
+
+    def raise_if_timed_out(self) -> None:
+        if self.timed_out:
+            raise Unavailable("nobody waits for this any more: nothing was done")
+
+    def begin_commit(self) -> None:
+        self.raise_if_timed_out()
+        self.committing = True
+
+
+# Loading the facts of a batch, kind by kind: each sees what was committed while the one before was waited for.
+
+
+# Read by every command of a tenant and written rarely: readers do not wait for each other.
+_SHARED_LOCK_KIND = Kind.POLICY
+_LEADING_COLUMNS = 2  # the clock and the standbys come before the columns of a fact
+
+
+class LoadedBatch:
+    """The facts of a batch, when they were loaded, and what was looked for and is not there."""
+
+    def __init__(self) -> None:
+        self.working_set = WorkingSet()
+        self.first_read_at = 0
+        self.locked_at = 0
+        self.standbys = ""
+        self._missing: list[tuple[Kind, list[bytes]]] = []
+        self._last_kind: Kind | None = None
+
+    def add_rows(self, request: LoadRequest, rows: Sequence[Any]) -> list[Any]:
+        found = [
+            fact_from_row(request.kind, row[_LEADING_COLUMNS:]) for row in rows if row[_LEADING_COLUMNS] is not None
+        ]
+        if len(found) < len(request.ids):
+            there = {fact.id for fact in found}
+            self._missing.append((request.kind, [id for id in request.ids if id not in there]))
+        self.update_clock(rows)
+        self._last_kind = request.kind
+        return found
+
+    def update_clock(self, rows: Sequence[Any]) -> None:
+        self.locked_at = int(rows[-1][0])
+        self.first_read_at = self.first_read_at or int(rows[0][0])
+        self.standbys = rows[0][1]
+
+    def ids_to_recheck(self, changes: Changes) -> dict[Kind, list[bytes]]:
+        """What was seen not to be there, is not made, and was not looked for last: it must be looked for again."""
+        absent: dict[Kind, list[bytes]] = {}
+        for kind, ids in self._missing:
+            if kind is self._last_kind:
+                continue
+            made = {fact.id for fact in changes.inserts.get(kind, ())}
+            left = [id for id in ids if id not in made]
+            if left:
+                absent[kind] = left
+        return absent
+
+
+async def load_batch(
+    connection: Any,
+    clock: ServerClock,
+    statements: Statements,
+    footprints: Sequence[Footprint],
+    *,
+    locking: bool = False,
+    exclusive: bool = False,
+) -> LoadedBatch:
+    loaded = LoadedBatch()
+    loading = load_facts(footprints)
+    try:
+        wanted = next(loading)
+        while True:
+            lock = ""
+            if locking:
+                lock = "FOR UPDATE" if exclusive or wanted.kind is not _SHARED_LOCK_KIND else "FOR SHARE"
+            sent = clock.monotonic()
+            rows = await connection.fetch(statements.load_sql(wanted.kind, lock), wanted.ids)
+            clock.observe(rows[-1][0], sent)
+            wanted = loading.send(loaded.add_rows(wanted, rows))
+    except StopIteration as done:
+        loaded.working_set = done.value
+    if not loaded.locked_at:  # nothing is asked for, but the time is
+        sent = clock.monotonic()
+        rows = await connection.fetch(statements.clock_sql)
+        clock.observe(rows[-1][0], sent)
+        loaded.update_clock(rows)
+    return loaded
+
+
+# A batch decided as if nothing of it were there, and what storing it has to prove for that to be true.
+
+
+class OptimisticInsert(NamedTuple):
+    """What is decided where nothing is there yet."""
+
+    replies: list[AnyReply]
+    changes: Changes
+    absent: dict[Kind, list[bytes]]
+    preconditions: tuple[list[Any], ...]  # policies, their tenants and bodies, which must be there; empty: none
+
+
+def decide_optimistic_insert(
+    commands: Sequence[Command[Any]], footprints: Sequence[Footprint], now: int
+) -> OptimisticInsert | None:
+    """The decisions if nothing is there yet, provided that storing them proves that nothing was."""
+    working = empty_working_set(footprints)
+    replies = decide_batch(commands, footprints, working, now, preconditions_checked_later=True)
+    changes = working.changes()
+    made = {fact.id for inserts in changes.inserts.values() for fact in inserts}
+    named = {id for f in footprints for id in (f.record, *f.jobs) if id}
+    if not made or not named <= made or changes.updates or changes.deletes or changes.trims:
+        return None
+    return OptimisticInsert(replies, changes, _ids_assumed_absent(footprints, made), _expected_policies(footprints))
+
+
+def _ids_assumed_absent(footprints: Sequence[Footprint], created: set[bytes]) -> dict[Kind, list[bytes]]:
+    """What the decisions saw not to be there, and do not make: it must not be there when they are stored."""
+    named: dict[Kind, set[bytes]] = {Kind.STREAM: set(), Kind.USAGE: set(), Kind.POLICY: set()}
+    for f in footprints:
+        for kind, id in ((Kind.STREAM, f.stream), (Kind.USAGE, f.usage), (Kind.POLICY, f.policy)):
+            if id and id not in created:
+                named[kind].add(id)
+    return {kind: sorted(ids) for kind, ids in named.items() if ids}
+
+
+def _expected_policies(footprints: Sequence[Footprint]) -> tuple[list[Any], ...]:
+    """What the decisions presumed to be there, and how it reads."""
+    named = {
+        (f.precondition.policy_id, f.tenant, f.precondition.expected_body)
+        for f in footprints
+        if f.precondition is not None
+    }
+    return tuple(map(list, zip(*named, strict=True)))
+
 
 # How far a batch that was decided before it was sent may lie behind the clock; and how long a batch that
 # deletes waits before it commits, so that nobody is dated before a deletion that he follows.
@@ -143,19 +295,14 @@ class PostgresStore:
         sent, warnings = self.connector.clock.monotonic(), self.connector.warning_count
         call.begin_commit()
         try:
-            clock, standbys = await self._execute_autocommit(
-                connection, sql, (now, STAMP_LAG_MS_MAX, *values)
-            )
+            clock, standbys = await self._execute_autocommit(connection, sql, (now, STAMP_LAG_MS_MAX, *values))
         except asyncpg.PostgresError as error:
             if is_outcome_unknown(error) or not (
-                is_write_conflict(error)
-                or sqlstate_of(error) in (SQLSTATE_STAMP_TOO_OLD, SQLSTATE_ASSUMPTION_FAILED)
+                is_write_conflict(error) or sqlstate_of(error) in (SQLSTATE_STAMP_TOO_OLD, SQLSTATE_ASSUMPTION_FAILED)
             ):
                 raise
             call.committing = False
-            self._fast_path_pause = (
-                0 if sqlstate_of(error) == SQLSTATE_STAMP_TOO_OLD else FAST_PATH_PAUSE_BATCHES
-            )
+            self._fast_path_pause = 0 if sqlstate_of(error) == SQLSTATE_STAMP_TOO_OLD else FAST_PATH_PAUSE_BATCHES
             self.connector.clock.forget()
             return None
         call.committing, call.has_committed = False, True
@@ -180,9 +327,7 @@ class PostgresStore:
         sql = self._statements.inserts_sql(parts, tuple(absent), rows, has_preconditions=bool(warrants))
         return sql, (*absent.values(), *warrants, *values)
 
-    async def _execute_autocommit(
-        self, connection: Any, sql: str, values: Sequence[Any]
-    ) -> tuple[float, str]:
+    async def _execute_autocommit(self, connection: Any, sql: str, values: Sequence[Any]) -> tuple[float, str]:
         if not self.connector.pooled:
             (row,) = await connection.fetch(sql, *values)
             return row[0], row[1]
@@ -279,16 +424,12 @@ class PostgresStore:
     def _refuse_without_standby(self, standbys: str) -> None:
         if self._declared_durability is Durability.QUORUM and not standbys:
             self.connector.terminate()
-            raise StoreRefused(
-                f"{self.connector.display_url} waits for no standby any more: nothing was done"
-            )
+            raise StoreRefused(f"{self.connector.display_url} waits for no standby any more: nothing was done")
 
     def _raise_if_outcome_unknown(self, warnings: int, standbys: str | None) -> None:
         """A commit that was told to be done, and is not all that it should be."""
         if self.connector.warning_count != warnings:
-            raise Unknown(
-                f"{self.connector.display_url} committed with a warning: it may be on no standby; repeat it"
-            )
+            raise Unknown(f"{self.connector.display_url} committed with a warning: it may be on no standby; repeat it")
         if standbys == "" and self._declared_durability is Durability.QUORUM:
             self.connector.terminate()
             raise Unknown(f"{self.connector.display_url} waits for no standby any more; repeat it")

@@ -7,17 +7,16 @@ from typing import Any, TypeVar
 import apsw
 
 from onejob.clock import Clock, SystemClock, make_engine_clock
+from onejob.core.command import Command
 from onejob.core.facts import NewerFormat
-from onejob.core.receipt import AnyReply
-from onejob.core.step import Command
+from onejob.core.replies import AnyReply
 from onejob.engine import Durability, Page, Query, Unavailable, Unknown
-from onejob.engines.lane import WorkerThread
 from onejob.errors import Outdated
 
 from . import queries, schema
+from .errors import to_engine_error
 from .store import SqliteStore
-from .trouble import to_engine_error
-from .turn import FairFileLock
+from .threads import FairFileLock, WorkerThread
 
 T = TypeVar("T")
 _WRITE_LOCK_TIMEOUT_SECONDS = 30.0
@@ -49,9 +48,7 @@ class SqliteEngine:
         self._closed = False
 
     @classmethod
-    async def open(
-        cls, path: str, *, clock: Clock | None = None, synchronous: str = "FULL"
-    ) -> "SqliteEngine":
+    async def open(cls, path: str, *, clock: Clock | None = None, synchronous: str = "FULL") -> "SqliteEngine":
         engine = cls(path, clock or SystemClock(), synchronous)
         try:
             await engine._writer.call(engine._translate_errors, engine._open_writer)

@@ -8,9 +8,12 @@ from typing import Any
 
 import apsw
 import apsw.sqlite_extra
+from msgspec import Struct
 
 from onejob.clock import Clock, boot_id, make_engine_clock, wall_offset_ms
 from onejob.errors import StoreRefused
+
+from .errors import to_engine_error
 
 APPLICATION_ID = 0x6F6E656A  # "onej"
 _BUSY_TIMEOUT_MS = 30_000
@@ -114,9 +117,7 @@ def refuse_newer(db: apsw.Connection) -> None:
     """A newer program may bring the schema forward while an older one has the file open."""
     version, known = _fetch_value(db, "PRAGMA user_version"), len(_load_migrations())
     if version > known:
-        raise StoreRefused(
-            f"{db.filename} has schema {version}, this program knows {known}; upgrade the program"
-        )
+        raise StoreRefused(f"{db.filename} has schema {version}, this program knows {known}; upgrade the program")
 
 
 def check_not_truncated(db: apsw.Connection, path: str) -> None:
@@ -126,9 +127,7 @@ def check_not_truncated(db: apsw.Connection, path: str) -> None:
         return  # the newest pages are still in the journal, so the main file may be shorter
     pages, page_bytes = _fetch_value(db, "PRAGMA page_count"), _fetch_value(db, "PRAGMA page_size")
     if os.stat(path).st_size < pages * page_bytes:
-        raise StoreRefused(
-            f"{path} was cut short: it has not all of its {pages} pages; restore it from a backup"
-        )
+        raise StoreRefused(f"{path} was cut short: it has not all of its {pages} pages; restore it from a backup")
 
 
 def load_clock_offset_ms(db: apsw.Connection, clock: Clock) -> int:
@@ -190,3 +189,57 @@ def _load_migrations() -> list[str]:
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
     return [(folder / name).read_text(encoding="utf-8") for name in names]
+
+
+# What can be told of a file without bringing it forward: for whoever examines a store.
+
+
+_SYNCHRONOUS_NAMES = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
+
+
+class SqliteDiagnostics(Struct, frozen=True):
+    sqlite_version: str
+    is_onejob: bool  # False: empty, or another program's
+    is_empty: bool
+    schema_version: int
+    schema_version_known: int
+    journal_mode: str
+    synchronous: str
+    journal_bytes: int
+
+
+def diagnose(path: str) -> SqliteDiagnostics:
+    """Look at a file that is there; raises StoreRefused where it cannot be read."""
+    try:
+        db = connect(path)
+        try:
+            return SqliteDiagnostics(
+                sqlite_version=apsw.sqlite_lib_version(),
+                is_onejob=db.pragma("application_id") == APPLICATION_ID,
+                is_empty=not db.execute("SELECT count(*) FROM sqlite_master").get,
+                schema_version=int(db.pragma("user_version")),
+                schema_version_known=_known_schema_version(),
+                journal_mode=str(db.pragma("journal_mode")),
+                synchronous=_SYNCHRONOUS_NAMES[int(db.pragma("synchronous"))],
+                journal_bytes=_file_bytes(path + "-wal"),
+            )
+        finally:
+            db.close()
+    except (apsw.Error, OSError) as error:
+        raise StoreRefused(str(to_engine_error(path, error))) from error
+
+
+def read_schema_version(path: str) -> int:
+    """The number of a file's schema; 0 where there is none yet."""
+    return diagnose(path).schema_version if os.path.exists(path) else 0
+
+
+def _known_schema_version() -> int:
+    return sum(entry.name.endswith(".sql") for entry in resources.files(__package__).iterdir())
+
+
+def _file_bytes(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0

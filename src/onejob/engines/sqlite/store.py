@@ -8,17 +8,10 @@ from typing import Any
 
 import apsw
 
+from onejob.core.batch import Changes, FootprintViolation, LoadRequest, decide_batch, load_facts_sync, to_defect
+from onejob.core.command import Command
 from onejob.core.facts import Kind
-from onejob.core.fold import (
-    Changes,
-    FootprintViolation,
-    LoadRequest,
-    decide_batch,
-    load_facts_sync,
-    to_defect,
-)
-from onejob.core.receipt import AnyReply
-from onejob.core.step import Command
+from onejob.core.replies import AnyReply
 from onejob.engines.codec import TABLES, columns, fact_from_row, fact_to_row, u64_to_signed
 from onejob.errors import Unavailable, Unknown
 
@@ -27,8 +20,7 @@ from . import schema
 _SELECT = {kind: f"SELECT {', '.join(columns(kind))} FROM {TABLES[kind]} WHERE id IN " for kind in Kind}
 _INSERT = {kind: f"INSERT INTO {TABLES[kind]} ({', '.join(columns(kind))}) VALUES " for kind in Kind}
 _UPDATE = {
-    kind: f"UPDATE {TABLES[kind]} SET {', '.join(f'{name} = ?' for name in columns(kind))} "
-    "WHERE id = ? AND version = ?"
+    kind: f"UPDATE {TABLES[kind]} SET {', '.join(f'{name} = ?' for name in columns(kind))} WHERE id = ? AND version = ?"
     for kind in Kind
 }
 _DELETE = {kind: f"DELETE FROM {TABLES[kind]} WHERE id = ? AND version = ?" for kind in Kind}
@@ -56,9 +48,7 @@ class SqliteStore:
         """Decide commands that change nothing, on what is committed; visible here means synced."""
         return self._execute_isolating_failures(self._read_batch, commands)
 
-    def _execute_isolating_failures(
-        self, work: BatchFunction, commands: Sequence[Command[Any]]
-    ) -> list[AnyReply]:
+    def _execute_isolating_failures(self, work: BatchFunction, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         """If a command breaks its batch, each is executed alone and only that one fails."""
         try:
             return work(commands)
@@ -146,16 +136,11 @@ class SqliteStore:
         for kind, inserts in changes.inserts.items():
             self._insert(_INSERT[kind], [fact_to_row(fact) for fact in inserts])
         for kind, updates in changes.updates.items():
-            self._change_exactly(
-                _UPDATE[kind], [(*fact_to_row(fact), fact.id, version) for fact, version in updates]
-            )
+            self._change_exactly(_UPDATE[kind], [(*fact_to_row(fact), fact.id, version) for fact, version in updates])
         if changes.attachments:
             self._insert(
                 _INSERT_ATTACHMENT,
-                [
-                    (add.job_id, int(add.kind), u64_to_signed(add.index), add.data)
-                    for add in changes.attachments
-                ],
+                [(add.job_id, int(add.kind), u64_to_signed(add.index), add.data) for add in changes.attachments],
             )
         if changes.trims:
             db.executemany(

@@ -1,0 +1,313 @@
+"""Answers as text for people."""
+
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct, json
+
+from onejob.clock import SystemClock
+from onejob.core.identity import FORBIDDEN_CHARACTERS
+from onejob.core.key import SEQUENCE_MAX
+from onejob.core.states import IdempotencyStatus, JobState
+from onejob.core.timestamps import to_utc
+from onejob.core.views import SequenceOutcome
+from onejob.core.work import FIRST_EVENTS_MAX
+from onejob.http.schemas.jobs import JobOut, JobsOut, KeyOut, KeysOut, SingleJobOut
+from onejob.http.schemas.sequences import ClientStateOut, SequenceOut
+
+from .backend import SubmitResult
+
+# Where answers are written: JSON for machines, text for people, colours only on a terminal.
+
+
+_ANSI_CODES: Final = {
+    "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36",
+}  # fmt: skip
+_ASCII_SYMBOLS: Final = {"●": "*", "○": "o", "│": "|", "…": "..."}
+_SYMBOLS = re.compile("|".join(_ASCII_SYMBOLS))
+_WIDTH_UNLIMITED: Final = 10_000  # a pipe has no width
+_DURATION_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+class Screen(Struct, frozen=True):
+    """What the reader can see: colours, marks beyond ASCII, so many columns; and the time it is."""
+
+    color: bool = False
+    unicode: bool = True
+    width: int = _WIDTH_UNLIMITED
+    now: datetime = datetime.max.replace(tzinfo=UTC)
+
+    @classmethod
+    def from_stdout(cls, *, color: bool) -> "Screen":
+        terminal = sys.stdout is not None and sys.stdout.isatty()
+        encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
+        width = shutil.get_terminal_size().columns if terminal else _WIDTH_UNLIMITED
+        return cls(color and terminal, encoding == "utf8", width, to_utc(SystemClock().wall_ms()))
+
+    def paint(self, style: str, text: str) -> str:
+        return f"\x1b[{_ANSI_CODES[style]}m{text}\x1b[0m" if self.color and style and text else text
+
+    def to_charset(self, text: str) -> str:
+        return text if self.unicode else _SYMBOLS.sub(lambda found: _ASCII_SYMBOLS[found[0]], text)
+
+    def time(self, moment: datetime) -> str:
+        return f"{moment:%Y-%m-%d %H:%M:%S}Z"
+
+    def time_ago(self, moment: datetime) -> str:
+        return f"{self.time(moment)} ({self.ago(moment)})"
+
+    def ago(self, moment: datetime) -> str:
+        past = self.now - moment
+        if abs(past) < timedelta(seconds=1):
+            return "now"
+        return f"{format_duration(past)} ago" if past > timedelta(0) else f"in {format_duration(-past)}"
+
+    def clip(self, text: str, width: int) -> str:
+        if len(text) <= width:
+            return text
+        dots = self.to_charset("…")
+        return text[: max(1, width - len(dots))] + dots
+
+
+def format_duration(length: timedelta) -> str:
+    """A length of time in its two largest units: 23 h 59 min."""
+    seconds = round(length.total_seconds())
+    parts: list[str] = []
+    for size, unit in _DURATION_UNITS:
+        count, seconds = divmod(seconds, size)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+    return " ".join(filter(None, parts[:2])) or "0 s"
+
+
+def sanitize(text: object) -> str:
+    """What others wrote, without anything that could move the cursor or forge a line."""
+    return FORBIDDEN_CHARACTERS.sub("?", str(text))
+
+
+def to_json(answer: Any) -> str:
+    """The JSON of an answer: the body that the service sends, without the id of the request."""
+    if isinstance(answer, msgspec.Raw):  # as it was stored
+        return json.format(bytes(answer), indent=2).decode()
+    plain = json.decode(json.encode(answer))
+    plain.pop("requestId", None)
+    return json.format(json.encode(plain), indent=2).decode()
+
+
+def write(text: str) -> None:
+    """Onto standard output, at once, so that a closed pipe or a full disk is met here and nowhere later."""
+    if sys.stdout is None:
+        return
+    _escape_unencodable(sys.stdout)
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def print_error(text: str, *, without_prefix: bool = False) -> None:
+    if sys.stderr is not None:
+        _escape_unencodable(sys.stderr)
+        sys.stderr.write(f"{'' if without_prefix else 'onejob: '}{sanitize(text)}\n")
+
+
+def _escape_unencodable(stream: Any) -> None:
+    # A key may have letters that the terminal's encoding lacks: they are spelled rather than failed upon.
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="backslashreplace")
+
+
+_STATE_STYLES: dict[str, str] = {
+    JobState.RUNNING: "blue",
+    JobState.SUCCESS: "green",
+    JobState.FAILED: "red",
+    JobState.LOST: "red",
+    JobState.CANCELLED: "dim",
+    IdempotencyStatus.COMMITTED: "green",
+    IdempotencyStatus.REJECTED: "red",
+}
+
+
+def render_submission(screen: Screen, answer: SubmitResult | SequenceOut) -> str:
+    if isinstance(answer, SequenceOut):
+        return render_sequence(screen, answer)
+    outcome = answer.idempotency.outcome
+    style = "green" if outcome == "created" else "cyan"
+    lines = [f"{screen.paint(style, outcome)} job {screen.paint('bold', sanitize(answer.job_id))}"]
+    rows = [("state", paint_state(screen, answer.job.state))] if answer.job else []
+    if answer.idempotency.key is not None:
+        rows.append(("key", _key_in_scope(answer.idempotency.key, answer.idempotency.scope)))
+    if answer.idempotency.expires_at is not None:
+        rows.append(("window", f"until {screen.time_ago(answer.idempotency.expires_at)}"))
+    rows += [("warning", screen.paint("yellow", sanitize(one.message))) for one in answer.warnings]
+    return "\n".join(lines + field_lines(screen, rows))
+
+
+def render_sequence(screen: Screen, answer: SequenceOut) -> str:
+    style = "green" if answer.outcome is SequenceOutcome.COMMITTED else "cyan"
+    head = f"{screen.paint(style, answer.outcome)} number {screen.paint('bold', str(answer.assigned_sequence))}"
+    rows = [("job", _job_line(screen, one)) for one in answer.jobs]
+    rows += [
+        ("client", f"{sanitize(answer.client_id)} in scope {sanitize(answer.scope)}"),
+        ("key", sanitize(answer.key)),
+    ]
+    if answer.expires_at is not None:
+        rows.append(("window", f"until {screen.time_ago(answer.expires_at)}"))
+    return "\n".join([head, *field_lines(screen, rows)])
+
+
+def render_client_state(screen: Screen, answer: ClientStateOut) -> str:
+    last = answer.last_committed_sequence
+    seen = "never" if answer.last_seen is None else screen.time_ago(answer.last_seen)
+    rows = [
+        ("scope", sanitize(answer.scope)),
+        ("last", str(last)),
+        ("next", str(last + 1) if last < SEQUENCE_MAX else "none: choose another client id"),
+        ("seen", seen),
+    ]
+    return "\n".join([f"client {screen.paint('bold', sanitize(answer.client_id))}", *field_lines(screen, rows)])
+
+
+def render_job(screen: Screen, answer: SingleJobOut) -> str:
+    one = answer.job
+    head = f"job {screen.paint('bold', one.id)} {paint_state(screen, one.state)}"
+    rows = [
+        ("type", sanitize(one.type)),
+        ("key", "none" if one.key is None else _key_in_scope(one.key, one.scope)),
+        ("by", f"{sanitize(one.actor)} for user {sanitize(one.user)}"),
+        ("created", screen.time_ago(one.created_at)),
+        ("changed", screen.time_ago(one.changed_at) if one.changed_at != one.created_at else ""),
+        ("started", screen.time_ago(one.started_at) if one.started_at else ""),
+        ("runs at", screen.time_ago(one.run_at) if one.run_at else ""),
+        ("ended", screen.time_ago(one.ended_at) if one.ended_at else ""),
+        ("delivery", one.delivery.value),
+        ("priority", str(one.priority) if one.priority else ""),
+        ("attempts", str(one.attempts)),
+        ("progress", sanitize(_progress_text(one.progress))),
+        ("labels", sanitize(" ".join(f"{name}={value}" for name, value in one.labels.items()))),
+        ("error", screen.paint("red", sanitize(one.error)) if one.error else ""),
+    ]
+    return "\n".join([head, *field_lines(screen, rows)])
+
+
+def render_jobs(screen: Screen, answer: JobsOut) -> str:
+    rows = [
+        (one.id, one.state, screen.time(one.created_at), sanitize(one.type), sanitize(one.key or ""))
+        for one in answer.jobs
+    ]
+    lines = table_lines(screen, ("JOB", "STATE", "CREATED", "TYPE", "KEY"), rows) if rows else ["no jobs"]
+    if answer.next is not None:
+        lines.append(screen.paint("dim", f"more: --cursor {sanitize(answer.next)}"))
+    return "\n".join(lines)
+
+
+def render_key_history(screen: Screen, answer: KeyOut) -> str:
+    head = f"key {screen.paint('bold', sanitize(answer.key))} {paint_state(screen, answer.status)}"
+    rows = [
+        ("scope", sanitize(answer.scope)),
+        ("job", _job_line(screen, answer.job) if answer.job else "none"),
+        ("by", f"{sanitize(answer.actor)} for user {sanitize(answer.user)}"),
+        ("hits", str(answer.hits)),
+        ("conflicts", screen.paint("yellow" if answer.conflicts else "", str(answer.conflicts))),
+    ]
+    return "\n".join([head, *field_lines(screen, rows), "", *timeline_lines(screen, answer)])
+
+
+def render_keys(screen: Screen, answer: KeysOut) -> str:
+    rows = [
+        (
+            one.status,
+            screen.time(one.expires_at),
+            str(one.hits),
+            str(one.conflicts),
+            one.job.id if one.job else "",
+            sanitize(one.scope),
+            sanitize(one.key),
+        )
+        for one in answer.keys
+    ]
+    heads = ("STATUS", "UNTIL", "HITS", "CONFLICTS", "JOB", "SCOPE", "KEY")
+    lines = table_lines(screen, heads, rows) if rows else ["no keys"]
+    if answer.next is not None:
+        lines.append(screen.paint("dim", f"more: --cursor {sanitize(answer.next)}"))
+    return "\n".join(lines)
+
+
+class TimelineEntry(NamedTuple):
+    at: datetime
+    what: str
+    who: str = ""
+    style: str = ""
+
+
+def timeline_lines(screen: Screen, history: KeyOut) -> list[str]:
+    """What happened to a key, oldest first, and what will."""
+    lines = []
+    for index, moment in enumerate(sorted(timeline_entries(history), key=lambda moment: moment.at)):
+        mark = screen.paint(moment.style, screen.to_charset("○" if moment.at > screen.now else "●"))
+        when = screen.paint("dim", f"{screen.time(moment.at)}")
+        ago = screen.paint("dim", f"({screen.ago(moment.at)})")
+        who = f" by {sanitize(moment.who)}" if moment.who else ""
+        lines.append(f"  {when}  {mark}  {sanitize(moment.what)}{who} {ago}")
+        untold = history.events_total - len(history.events)
+        if index == FIRST_EVENTS_MAX - 1 and untold > 0:
+            lines.append(
+                f"  {'':20}  {screen.to_charset('│')}  {screen.to_charset('…')} {untold} more events, not kept"
+            )
+    return lines
+
+
+def timeline_entries(history: KeyOut) -> Iterable[TimelineEntry]:
+    if not history.events:
+        yield TimelineEntry(history.first_seen, "taken", history.actor)
+    for event in history.events:
+        detail = f": {event.detail}" if event.detail else ""
+        yield TimelineEntry(event.at, event.what + detail, event.actor, _STATE_STYLES.get(event.what, ""))
+    if history.last_hit_at is not None:
+        times = "a duplicate" if history.hits == 1 else f"the last of {history.hits} duplicates"
+        yield TimelineEntry(history.last_hit_at, f"{times} was answered with the same job", style="cyan")
+    if history.held_until is not None:
+        yield TimelineEntry(history.held_until, "the hold ends, unless it is renewed", style="yellow")
+    yield TimelineEntry(history.expires_at, "the window ends, then the key may be used anew", style="dim")
+
+
+def table_lines(screen: Screen, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Columns as wide as they must be; the last is cut where the terminal ends."""
+    rows = [heads, *rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    room = max(8, screen.width - sum(widths[:-1]) - 2 * (len(heads) - 1))
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        cells.append(screen.clip(row[-1], room))
+        if row is heads:
+            lines.append(screen.paint("dim", "  ".join(cells)).rstrip())
+        else:
+            painted = [screen.paint(_STATE_STYLES.get(cell.strip(), ""), cell) for cell in cells]
+            lines.append("  ".join(painted).rstrip())
+    return lines
+
+
+def field_lines(screen: Screen, rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Names and values below each other; what is empty is left out."""
+    return [f"  {screen.paint('dim', name.ljust(9))}  {value}" for name, value in rows if value]
+
+
+def paint_state(screen: Screen, word: str) -> str:
+    return screen.paint(_STATE_STYLES.get(word, "yellow"), word)
+
+
+def _progress_text(progress: Raw) -> str:
+    text = bytes(progress).decode()
+    return "" if text == "null" else text
+
+
+def _job_line(screen: Screen, one: JobOut) -> str:
+    return f"{one.id} {paint_state(screen, one.state)} ({sanitize(one.type)})"
+
+
+def _key_in_scope(key: str, scope: str) -> str:
+    return f"{sanitize(key)} in scope {sanitize(scope)}"

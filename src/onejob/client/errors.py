@@ -1,0 +1,104 @@
+"""From the end of a call to its answer, or to the one exception that says the next act."""
+
+from typing import Any, NoReturn
+
+from msgspec import json
+
+from onejob.errors import (
+    AmbiguousOutcome,
+    IdempotencyConflict,
+    Invalid,
+    NotAllowed,
+    NotFound,
+    OnejobError,
+    Reason,
+    ServerFailed,
+    SubmissionInProgress,
+    SubmissionRefused,
+    SubmissionRejected,
+    Unavailable,
+    Unknown,
+    WindowPassed,
+)
+
+from .flow import (
+    CallOutcome,
+    NextAction,
+    NoResponse,
+    ProblemBody,
+    ServerResponse,
+    classify,
+    is_definitive,
+    parse_problem,
+)
+from .requests import Call
+
+_REASONS = frozenset(Reason)
+
+
+def decode_or_raise(call: Call, outcome: CallOutcome) -> Any:
+    """The decoded answer of a call that was done; raises whatever it was instead."""
+    said = outcome.response
+    if isinstance(said, NoResponse):
+        raise_no_response(call, outcome, said.reason)
+    act = classify(said)
+    if act is NextAction.KEEP:
+        return json.decode(said.body, type=call.response_type)
+    told = parse_problem(said)
+    error = error_from_problem(told, said, call.key or "")
+    if call.key is None:
+        raise error
+    if act is NextAction.RETRY or (outcome.outcome_unknown and not is_definitive(told)):
+        raise_no_response(call, outcome, str(error), error)
+    raise error
+
+
+def raise_no_response(call: Call, outcome: CallOutcome, reason: str, cause: Exception | None = None) -> NoReturn:
+    """No definite answer: what that means depends on what was asked, and whether anything was sent."""
+    if not outcome.outcome_unknown or call.method == "GET":
+        raise Unavailable(f"the server gave no answer ({reason}): nothing was done; repeat later") from cause
+    if call.key is None:
+        raise Unknown(f"the server gave no answer ({reason}): it may be done; repeat it") from cause
+    tries = f"{outcome.attempts} attempt{'s' if outcome.attempts > 1 else ''}"
+    if outcome.window_passed and not call.sequenced:
+        raise WindowPassed(
+            f"no definite answer after {tries} ({reason}), and the window of the key may be over: the job may exist, "
+            "and a repetition could make a second one; look for it first",
+            key=call.key,
+            attempts=outcome.attempts,
+        ) from cause
+    raise AmbiguousOutcome(
+        f"no definite answer after {tries} ({reason}): the job may exist; repeat with the same key and body",
+        key=call.key,
+        attempts=outcome.attempts,
+    ) from cause
+
+
+def error_from_problem(problem: ProblemBody | None, response: ServerResponse | None, key: str) -> OnejobError:
+    """The exception of a problem; its code decides."""
+    status = response.status if response is not None else 0
+    if problem is None:
+        return ServerFailed(
+            f"the server answered {status} in words that are not onejob's; see whether the URL is right",
+            status=status,
+        )
+    text, details = problem.message, problem.details
+    match problem.code:
+        case "CONFLICT":
+            paths = tuple(map(str, details.get("paths") or ()))
+            return IdempotencyConflict(key=key, job_id=str(details.get("jobId") or ""), paths=paths)
+        case "IN_PROGRESS":
+            return SubmissionInProgress(key=key, job_id=str(details.get("jobId") or ""), retry_after=1.0)
+        case "REJECTED":
+            return SubmissionRejected(key=key, job_id=str(details.get("jobId") or ""), receipt=b"")
+        case "BAD_REQUEST" | "VALIDATION_ERROR" | "PAYLOAD_TOO_LARGE" | "METHOD_NOT_ALLOWED":
+            return Invalid(str(details.get("what") or "request"), text)
+        case "UNAUTHORIZED" | "FORBIDDEN":
+            return NotAllowed(text)
+        case "NOT_FOUND":
+            return NotFound(text)
+        case "SERVICE_UNAVAILABLE":
+            return Unavailable(text)
+    if problem.code in _REASONS:
+        return SubmissionRefused(key=key, reason=Reason(problem.code), message=text, details=details)
+    return ServerFailed(text, status=status, code=problem.code)

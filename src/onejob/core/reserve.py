@@ -1,0 +1,304 @@
+"""Reserve … Settle: for work between taking a key and knowing the answer."""
+
+from enum import StrEnum
+
+from msgspec.structs import replace
+
+from .command import CommandData, Facts, Footprint, Step
+from .facts import Job, Record, Usage, is_live, next_version
+from .quota import QuotaCharge, confirm_job_slot, preparation_request, release_job_slot, renew_job_slot
+from .replies import InProgress, KeyHeld, KeySettled, LimitWarning, Missing, Reason, Refused, Rejected
+from .states import ENDED_STATES, IdempotencyStatus, JobState, Move, RecordMove, status_after
+from .submit import (
+    ExistingKeyReply,
+    SubmissionCommand,
+    commit_ended_job,
+    committed_record,
+    readied_job,
+    replayed_reply,
+    retained_job,
+)
+from .work import RETENTION_MS, end_job
+
+# Looking up a member of an enum costs more than building a fact: the hot path has them at hand.
+_PENDING = IdempotencyStatus.PENDING
+
+
+class Reserve(SubmissionCommand, frozen=True, gc=False, kw_only=True):
+    """Take a key, or take over one whose lease ran out; the job is stored as preparing."""
+
+    holder: bytes
+    lease_ms: int
+    wait_if_held: bool = True  # False: the gate does not let it wait while somebody else holds the key
+
+    def decide(self, facts: Facts, now: int) -> Step[KeyHeld | ExistingKeyReply]:
+        record = facts.record
+        if record is None or not is_live(record, now):
+            return self._begin(record, facts, now)
+        answer = self.reply_for_existing_key(record, facts, now)
+        if answer is None:
+            return self._take_over(record, facts, now)
+        if type(answer) is InProgress and record.holder == self.holder:
+            return Step(_held_reply(record, now, taken_over=record.token > 1))
+        return Step(answer)
+
+    def _begin(self, old: Record | None, facts: Facts, now: int) -> Step[KeyHeld | ExistingKeyReply]:
+        mine = facts.jobs.get(self.job_id) if self.job_id else None
+        if mine is not None:
+            return Step(Refused(Reason.STALE, "this reservation has expired; begin a new one", now))
+        lease_until = now + self.lease_ms
+        expires_at = lease_until + self.ttl_ms
+        record = self.new_record(
+            old,
+            _PENDING,
+            now,
+            holder=self.holder,
+            lease_until=lease_until,
+            expires_at=expires_at,
+        )
+        if not self.job_id:
+            return Step(_held_reply(record, now, taken_over=False), (record,))
+        ask = preparation_request(self.job_id, cost=self.cost, until=lease_until, reservation=self.reservation)
+        taken = self.charge(facts, ask, now)
+        if isinstance(taken, Refused):
+            return Step(taken)
+        tallies, slot, cautions = _unpack_charge(taken)
+        job = self.new_job(JobState.PREPARING, now, keep_until=expires_at, due_at=expires_at, slot=slot)
+        reply = _held_reply(record, now, taken_over=False, warnings=cautions)
+        return Step(reply, (record, job, *tallies), attachments=(self.input_attachment(),))
+
+    def _take_over(self, record: Record, facts: Facts, now: int) -> Step[KeyHeld | ExistingKeyReply]:
+        """Slot and job are the taker's: the slot of the holder before ended with the lease."""
+        job = facts.jobs.get(record.job_id)
+        if job is None or job.state in ENDED_STATES:
+            return _take_over_step(record, job, (), now, holder=self.holder, lease_ms=self.lease_ms)
+        until, named = now + self.lease_ms, self.reservation
+        ask = preparation_request(job.id, cost=job.cost_held, until=until, reservation=named, is_new=False)
+        taken = self.charge(facts, ask, now)
+        if isinstance(taken, Refused):
+            return Step(taken)
+        tallies, slot, cautions = _unpack_charge(taken)
+        marked = replace(job, slot=slot, user=self.user)
+        step = _take_over_step(record, marked, tallies, now, holder=self.holder, lease_ms=self.lease_ms)
+        return replace(step, reply=replace(step.reply, warnings=cautions)) if cautions else step
+
+
+class KeyHolderCommand(CommandData, frozen=True, gc=False, kw_only=True):
+    """A command by the holder of a key. A token alone is no fence: a re-created record starts again."""
+
+    record_id: bytes
+    job_id: bytes
+    token: int
+    holder: bytes
+    policy_id: bytes = b""  # of the tenant's limits, under which a lost slot is taken again
+
+    @property
+    def footprint(self) -> Footprint:
+        # Without a job nobody is charged, and there is nothing to follow.
+        if not self.job_id:
+            return Footprint(self.tenant, self.record_id)
+        return _key_footprint(self.tenant, self.record_id, self.policy_id)
+
+    def record_if_held(self, record: Record | None, now: int) -> Record | None:
+        """The record, if it is alive and still this holder's."""
+        if record is None or not is_live(record, now):
+            return None
+        mine = (record.job_id, record.token, record.holder) == (self.job_id, self.token, self.holder)
+        return record if mine else None
+
+    def stale_refusal(self, now: int) -> Refused:
+        message = "the lease was lost: the key expired, or somebody took it over; do not go on"
+        return Refused(Reason.STALE, message, now, {"token": self.token})
+
+
+class Renew(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
+    """Prolong a lease that nobody took over."""
+
+    lease_ms: int
+
+    def decide(self, facts: Facts, now: int) -> Step[KeyHeld | Refused]:
+        record = self.record_if_held(facts.record, now)
+        if record is None:
+            return Step(self.stale_refusal(now))
+        if record.status is not IdempotencyStatus.PENDING or not record.lease_until:
+            return Step(Refused(Reason.ALREADY_SETTLED, "the key is settled: no lease to renew", now))
+        lease_until = now + self.lease_ms
+        expires_at = lease_until + record.ttl_ms
+        tallies = renew_job_slot(facts.job, facts, now, until=lease_until)
+        if isinstance(tallies, Refused):
+            return Step(tallies)
+        renewed = next_version(record, now, lease_until=lease_until, expires_at=expires_at)
+        reply = _held_reply(renewed, now, taken_over=record.token > 1)
+        return Step(reply, (renewed, *_retained_jobs(facts.job, now, keep_until=expires_at), *tallies))
+
+
+class Verdict(StrEnum):
+    COMMIT = "commit"
+    REJECT = "reject"
+    FAIL = "fail"  # retryable: the record keeps its fingerprint and its job id
+
+
+class Settle(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
+    """Say what became of a reserved key."""
+
+    verdict: Verdict
+    receipt: bytes = b""
+    ttl_ms: int = 0  # 0: as reserved
+    actor: str
+    retention_ms: int = RETENTION_MS
+
+    @property
+    def payload_bytes(self) -> int:
+        return len(self.receipt)
+
+    def decide(self, facts: Facts, now: int) -> Step[KeySettled | Refused]:
+        record = self.record_if_held(facts.record, now)
+        if record is None:
+            return Step(self.stale_refusal(now))
+        if record.status is not _PENDING or not record.lease_until:
+            return Step(self._repeat_reply(record, facts, now))
+        if self.verdict is Verdict.COMMIT:
+            return self._commit(record, facts, now)
+        reject = self.verdict is Verdict.REJECT
+        return self._reject(record, facts, now) if reject else self._fail(record, facts, now)
+
+    def _repeat_reply(self, record: Record, facts: Facts, now: int) -> KeySettled | Refused:
+        """Repeated with equal content it succeeds; anything else comes too late."""
+        if record.receipt == self.receipt and record.status is _STATUS_BY_VERDICT[self.verdict]:
+            return KeySettled(record, facts.jobs.get(record.job_id), now)
+        word = "given up" if record.status is IdempotencyStatus.PENDING else record.status.value
+        return Refused(Reason.ALREADY_SETTLED, f"the key is already {word}; this changes nothing", now)
+
+    def _commit(self, record: Record, facts: Facts, now: int) -> Step[KeySettled | Refused]:
+        done = committed_record(
+            record,
+            now,
+            holder=record.holder,
+            token=record.token,
+            ttl_ms=self.ttl_ms or record.ttl_ms,
+            receipt=self.receipt,
+        )
+        job = facts.job
+        if job is None or job.state in ENDED_STATES:
+            return _settle_step(done, facts, now)
+        tallies = confirm_job_slot(job, facts, now)
+        if isinstance(tallies, Refused):
+            return Step(tallies)
+        ready = readied_job(job, now, keep_until=done.expires_at, slot=tallies[0].id if tallies else b"")
+        return Step(KeySettled(done, ready, now), (done, ready, *tallies))
+
+    def _reject(self, record: Record, facts: Facts, now: int) -> Step[KeySettled | Refused]:
+        done = next_version(
+            record,
+            now,
+            status=status_after(record.status, RecordMove.REJECT),
+            lease_until=0,
+            expires_at=now + (self.ttl_ms or record.ttl_ms),
+            receipt=self.receipt,
+        )
+        job = facts.job
+        if job is None or job.state in ENDED_STATES:
+            return _settle_step(done, facts, now)
+        end = end_job(
+            replace(job, keep_until=done.expires_at),
+            facts.usage,
+            now,
+            move=Move.REJECT,
+            actor=self.actor,
+            retention_ms=self.retention_ms,
+            error="the submission was rejected",
+        )
+        return Step(KeySettled(done, end.job, now), (done, *end.puts), attachments=end.attachments, trims=end.trims)
+
+    def _fail(self, record: Record, facts: Facts, now: int) -> Step[KeySettled | Refused]:
+        given_up = next_version(
+            record,
+            now,
+            status=status_after(record.status, RecordMove.FAIL),
+            lease_until=0,
+            expires_at=now + (self.ttl_ms or record.ttl_ms),
+            receipt=self.receipt,
+        )
+        return _settle_step(given_up, facts, now, *release_job_slot(facts.job, facts, now))
+
+
+class TakeOver(CommandData, frozen=True, gc=False, kw_only=True):
+    """Take a pending key whose lease ran out, to finish what its holder left; never makes a new one."""
+
+    record_id: bytes
+    holder: bytes
+    lease_ms: int
+    policy_id: bytes = b""
+
+    @property
+    def footprint(self) -> Footprint:
+        return _key_footprint(self.tenant, self.record_id, self.policy_id)
+
+    def decide(self, facts: Facts, now: int) -> Step[KeyHeld | Missing | ExistingKeyReply]:
+        record = facts.record
+        if record is None or not is_live(record, now):
+            return Step(Missing(now))
+        match record.status:
+            case IdempotencyStatus.COMMITTED:
+                return Step(replayed_reply(record, facts, now))
+            case IdempotencyStatus.REJECTED:
+                return Step(Rejected(record.job_id, record.receipt, record.expires_at, now))
+            case IdempotencyStatus.PENDING if now > record.lease_until:
+                job = facts.jobs.get(record.job_id)
+                tallies = renew_job_slot(job, facts, now, until=now + self.lease_ms)
+                if isinstance(tallies, Refused):
+                    return Step(tallies)
+                return _take_over_step(record, job, tallies, now, holder=self.holder, lease_ms=self.lease_ms)
+        if record.holder == self.holder:
+            return Step(_held_reply(record, now, taken_over=record.token > 1))
+        return Step(InProgress(record.job_id, record.lease_until - now + 1, now))
+
+
+_STATUS_BY_VERDICT = {
+    Verdict.COMMIT: IdempotencyStatus.COMMITTED,
+    Verdict.REJECT: IdempotencyStatus.REJECTED,
+    Verdict.FAIL: IdempotencyStatus.PENDING,
+}
+
+
+def _key_footprint(tenant: str, record_id: bytes, policy_id: bytes) -> Footprint:
+    """A record, its job, and the tally that counts it."""
+    return Footprint(tenant, record_id, policy=policy_id, follow_jobs=True, follow_usage=True)
+
+
+def _unpack_charge(charge: QuotaCharge | None) -> tuple[tuple[Usage, ...], bytes, tuple[LimitWarning, ...]]:
+    return ((), b"", ()) if charge is None else ((charge.usage,), charge.usage.id, charge.warnings)
+
+
+def _held_reply(record: Record, now: int, *, taken_over: bool, warnings: tuple[LimitWarning, ...] = ()) -> KeyHeld:
+    return KeyHeld(record.id, record.job_id, record.token, record.holder, record.lease_until, taken_over, now, warnings)
+
+
+def _take_over_step(
+    record: Record, job: Job | None, usages: tuple[Usage, ...], now: int, *, holder: bytes, lease_ms: int
+) -> Step[KeyHeld | ExistingKeyReply]:
+    if job is not None and job.state in ENDED_STATES:
+        return commit_ended_job(record, job, now)
+    lease_until = now + lease_ms
+    expires_at = lease_until + record.ttl_ms
+    taken = next_version(
+        record,
+        now,
+        status=status_after(record.status, RecordMove.TAKE_OVER),
+        holder=holder,
+        token=record.token + 1,
+        lease_until=lease_until,
+        expires_at=expires_at,
+    )
+    reply = _held_reply(taken, now, taken_over=True)
+    return Step(reply, (taken, *_retained_jobs(job, now, keep_until=expires_at), *usages))
+
+
+def _settle_step(record: Record, facts: Facts, now: int, *usages: Usage) -> Step[KeySettled | Refused]:
+    """The record changes; its job, if it has one, only stays as long."""
+    jobs = _retained_jobs(facts.job, now, keep_until=record.expires_at)
+    return Step(KeySettled(record, jobs[0] if jobs else None, now), (record, *jobs, *usages))
+
+
+def _retained_jobs(job: Job | None, now: int, *, keep_until: int) -> tuple[Job, ...]:
+    return () if job is None else (retained_job(job, now, keep_until=keep_until),)

@@ -1,0 +1,331 @@
+"""Submit: a plain job, reserved, created and committed in one step."""
+
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from .callback import callback_job, callback_job_id
+from .command import CommandData, Facts, Footprint, Precondition, Step
+from .facts import U64, Attachment, AttachmentKind, Fact, Job, Record, is_live, next_version
+from .identity import format_job_id
+from .quota import QuotaCharge, QuotaRequest, charge
+from .replies import Conflict, Created, InProgress, KeySettled, Reason, Refused, Rejected, Replayed
+from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, Move, RecordMove, state_after, status_after
+
+# A submission arriving: what Submit and Reserve share, and how a living record answers it.
+
+
+TTL_MS_DEFAULT = 24 * 3600 * 1000
+TTL_MS_MIN = 1000
+TTL_MS_MAX = 365 * 24 * 3600 * 1000
+
+# Looking up a member of an enum costs more than building a fact: the hot path has them at hand.
+_INPUT = AttachmentKind.INPUT
+_SCHEDULED, _PENDING = JobState.SCHEDULED, JobState.PENDING
+_FIRST_INDEX = U64(0)
+
+
+# What a living record says to a submission that is not its first.
+ExistingKeyReply = Replayed | Rejected | InProgress | Conflict | Refused
+
+
+class SubmissionCommand(CommandData, frozen=True, gc=False, kw_only=True):
+    """One logical submission. `job_id` is the candidate: used only if the key is new."""
+
+    creates: ClassVar[bool] = True
+
+    job_id: bytes  # empty: a record without a job
+    type: str = ""
+    input: bytes = b"null"
+    record_id: bytes = b""  # empty: no key, every submission is new
+    scope: str = ""
+    key: str = ""
+    fingerprint: bytes = b""
+    actor: str
+    user: str
+    ttl_ms: int = TTL_MS_DEFAULT
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    priority: int = 0
+    run_at: int = 0
+    attempts_max: int = 1
+    timeout_ms: int = 0
+    labels: bytes = b""
+    usage_id: bytes = b""  # of the user; empty: nobody counts
+    policy_id: bytes = b""  # of the tenant's limits
+    cost: int = 0  # the estimate, in micro-units
+    reservation: str = ""  # a slot that was reserved for it
+
+    @property
+    def payload_bytes(self) -> int:
+        return len(self.input)
+
+    @property
+    def footprint(self) -> Footprint:
+        # Without a job nobody is charged; and the job of another submission under the key is not looked at.
+        if not self.job_id:
+            return Footprint(self.tenant, self.record_id)
+        return Footprint(
+            self.tenant,
+            self.record_id,
+            (self.job_id,),
+            b"",
+            self.usage_id,
+            self.policy_id,
+            True,
+        )
+
+    def is_uncounted(self, facts: Facts) -> bool:
+        """Known at a glance, as for most: there is neither a tally nor a policy, and nothing was reserved."""
+        return facts.usage is None and facts.policy is None and not self.reservation
+
+    def charge(self, facts: Facts, request: QuotaRequest, now: int) -> QuotaCharge | Refused | None:
+        return charge(facts, request, now, tenant=self.tenant, user=self.user, usage_id=self.usage_id)
+
+    def new_job(self, state: JobState, now: int, *, keep_until: int, due_at: int = 0, slot: bytes = b"") -> Job:
+        return Job(
+            self.job_id,
+            self.tenant,
+            self.type,
+            state,
+            self.scope,
+            self.key,
+            self.actor,
+            self.user,
+            now,
+            now,
+            keep_until,
+            self.run_at,
+            self.priority,
+            self.delivery,
+            self.attempts_max,
+            self.timeout_ms,
+            self.labels,
+            due_at,
+            slot=slot,
+            cost_held=self.cost,
+        )
+
+    def new_record(
+        self,
+        old: Record | None,
+        status: IdempotencyStatus,
+        now: int,
+        *,
+        holder: bytes,
+        lease_until: int,
+        expires_at: int,
+    ) -> Record:
+        """A record that starts anew, in the place of the expired one if there is one."""
+        return Record(
+            self.record_id,
+            self.tenant,
+            self.scope,
+            self.key,
+            status,
+            self.fingerprint,
+            self.job_id,
+            holder,
+            1,
+            lease_until,
+            now,
+            now,
+            expires_at,
+            self.ttl_ms,
+            self.actor,
+            self.user,
+            1 if old is None else old.version + 1,
+        )
+
+    def input_attachment(self) -> Attachment:
+        return Attachment(self.job_id, _INPUT, _FIRST_INDEX, self.input)
+
+    def reply_for_existing_key(self, record: Record, facts: Facts, now: int) -> ExistingKeyReply | None:
+        """A living record's answer; None when it is pending and nobody holds it any more."""
+        if record.foreign_id:
+            return Replayed(None, record.expires_at, now, record.foreign_id)
+        if record.client_id:
+            return Refused(Reason.IDEMPOTENCY_KEY_REUSED, "the key belongs to a sequenced client; use a new key", now)
+        # A mismatch beats in-progress: waiting would not mend it.
+        if record.fingerprint != self.fingerprint or bool(record.job_ids) != bool(self.job_id):
+            return Conflict(record.job_id, record.foreign_id, now)
+        match record.status:
+            case IdempotencyStatus.COMMITTED:
+                return replayed_reply(record, facts, now)
+            case IdempotencyStatus.REJECTED:
+                return Rejected(record.job_id, record.receipt, record.expires_at, now)
+            case IdempotencyStatus.PENDING:
+                if now > record.lease_until:
+                    return None
+                return InProgress(record.job_id, record.lease_until - now + 1, now)
+
+
+def replayed_reply(record: Record, facts: Facts, now: int) -> Replayed:
+    job = facts.jobs.get(record.job_id)
+    # A committed record and its job are stored and dropped together.
+    assert (job is None) == (not record.job_ids)
+    return Replayed(job, record.expires_at, now, record.foreign_id, record.receipt)
+
+
+def ready_state(run_at: int, now: int) -> JobState:
+    return _SCHEDULED if run_at > now else _PENDING
+
+
+def readied_job(job: Job, now: int, *, keep_until: int, slot: bytes) -> Job:
+    """A prepared job that may run from now on."""
+    move = Move.SCHEDULE if job.run_at > now else Move.COMMIT
+    return next_version(job, now, state=state_after(job.state, move), keep_until=keep_until, due_at=0, slot=slot)
+
+
+def committed_record(
+    record: Record, now: int, *, holder: bytes, token: int, ttl_ms: int, receipt: bytes = b""
+) -> Record:
+    return next_version(
+        record,
+        now,
+        status=status_after(record.status, RecordMove.COMMIT),
+        holder=holder,
+        token=token,
+        lease_until=0,
+        expires_at=now + ttl_ms,
+        receipt=receipt,
+    )
+
+
+def retained_job(job: Job, now: int, *, keep_until: int) -> Job:
+    """The job of a key whose window moves: upkeep ends or drops it no earlier than its record."""
+    due_at = max(job.due_at, keep_until) if job.state in ENDED_STATES else keep_until
+    return next_version(job, now, keep_until=keep_until, due_at=due_at)
+
+
+def commit_ended_job(record: Record, job: Job, now: int) -> Step[Replayed]:
+    """The job ended (it was cancelled) while its key was pending: that is the answer from now on."""
+    done = committed_record(record, now, holder=record.holder, token=record.token, ttl_ms=record.ttl_ms)
+    job = retained_job(job, now, keep_until=done.expires_at)
+    return Step(Replayed(job, done.expires_at, now), (done, job))
+
+
+# Keys of foreign jobs: made elsewhere, remembered here, so that the same key is answered with the same id.
+
+
+class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
+    """Remember a key for a job that was made elsewhere. Repeated with the same id it succeeds."""
+
+    record_id: bytes
+    scope: str
+    key: str
+    external_id: str
+    actor: str
+    user: str
+    ttl_ms: int
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(self.tenant, self.record_id, follow_jobs=True)
+
+    def decide(self, facts: Facts, now: int) -> Step[KeySettled | Refused]:
+        record = facts.record
+        if record is not None and is_live(record, now):
+            if self.external_id in (
+                record.foreign_id,
+                format_job_id(record.job_id) if record.job_ids else "",
+            ):
+                return Step(KeySettled(record, facts.job, now))
+            message = "this key already names another job; use a new key"
+            return Step(Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now))
+        stored = Record(
+            self.record_id,
+            self.tenant,
+            self.scope,
+            self.key,
+            IdempotencyStatus.COMMITTED,
+            fingerprint=b"",
+            job_ids=b"",
+            holder=b"",
+            token=1,
+            lease_until=0,
+            created_at=now,
+            changed_at=now,
+            expires_at=now + self.ttl_ms,
+            ttl_ms=self.ttl_ms,
+            actor=self.actor,
+            user=self.user,
+            version=1 if record is None else record.version + 1,
+            foreign_id=self.external_id,
+        )
+        return Step(KeySettled(stored, None, now), (stored,))
+
+
+_COMMITTED = IdempotencyStatus.COMMITTED
+
+
+class Submit(SubmissionCommand, frozen=True, gc=False, kw_only=True):
+    """Reserve, create and commit in one step. The candidate job id is the holder."""
+
+    callback: str = ""  # a URL that is told when the job has ended; empty: nobody is
+    precondition: Precondition | None = None  # None: whoever sends it has proved the right to
+
+    @property
+    def footprint(self) -> Footprint:
+        plain = super().footprint
+        if self.callback:
+            plain = replace(plain, jobs=(self.job_id, callback_job_id(self.job_id)))
+        return plain if self.precondition is None else replace(plain, precondition=self.precondition)
+
+    def decide(self, facts: Facts, now: int) -> Step[Created | ExistingKeyReply]:
+        record = facts.record
+        if record is None or not is_live(record, now):
+            return self._create(record, facts, now)
+        answer = self.reply_for_existing_key(record, facts, now)
+        if answer is None:
+            return self._take_over_and_commit(record, facts, now)
+        if type(answer) is Replayed and answer.job is not None and record.holder == self.job_id:
+            return Step(Created(answer.job, record.expires_at, now))
+        return Step(answer)
+
+    def _create(self, old: Record | None, facts: Facts, now: int) -> Step[Created | ExistingKeyReply]:
+        mine = facts.jobs.get(self.job_id)
+        if mine is not None:
+            # This very command was executed before, and its record has gone since. Its window is over even if
+            # the clock was set back in between, so that no gate lives on this answer.
+            assert mine.key == self.key
+            return Step(Created(mine, min(mine.keep_until, now - 1), now))
+        taken = None if self.is_uncounted(facts) else self.charge(facts, self._quota_request(self.job_id), now)
+        if isinstance(taken, Refused):
+            return Step(taken)
+        expires_at = now + self.ttl_ms if self.record_id else 0
+        state = ready_state(self.run_at, now)
+        puts: tuple[Fact, ...]
+        if taken is None:
+            job = self.new_job(state, now, keep_until=expires_at)
+            reply, puts = Created(job, expires_at, now), (job,)
+        else:
+            job = self.new_job(state, now, keep_until=expires_at, slot=taken.usage.id)
+            reply, puts = Created(job, expires_at, now, taken.warnings), (job, taken.usage)
+        if self.record_id:
+            done = self.new_record(old, _COMMITTED, now, holder=self.job_id, lease_until=0, expires_at=expires_at)
+            puts = (done, *puts)
+        if not self.callback:
+            return Step(reply, puts, attachments=(self.input_attachment(),))
+        notice, attached = callback_job(job, self.callback, now)
+        return Step(reply, (*puts, notice), attachments=(self.input_attachment(), attached))
+
+    def _take_over_and_commit(self, record: Record, facts: Facts, now: int) -> Step[Created | ExistingKeyReply]:
+        """Take over what nobody holds any more and commit it: the job id stays."""
+        job = facts.jobs[record.job_id]
+        if job.state in ENDED_STATES:
+            return commit_ended_job(record, job, now)
+        # The job keeps its estimate: whoever finishes it may have said another. It was counted when it began.
+        ask = self._quota_request(job.id)._replace(cost=job.cost_held, is_new=False)
+        charged = self.charge(facts, ask, now)
+        if isinstance(charged, Refused):
+            return Step(charged)
+        tallies, cautions = ((), ()) if charged is None else ((charged.usage,), charged.warnings)
+        taken = committed_record(record, now, holder=self.job_id, token=record.token + 1, ttl_ms=self.ttl_ms)
+        slot = tallies[0].id if tallies else b""
+        # It is the taker's from now on: whose slot it has, whose money it costs, whose job it is.
+        ready = readied_job(replace(job, user=self.user), now, keep_until=taken.expires_at, slot=slot)
+        return Step(Created(ready, taken.expires_at, now, cautions), (taken, ready, *tallies))
+
+    def _quota_request(self, job_id: bytes) -> QuotaRequest:
+        named = self.reservation
+        return QuotaRequest(cost=self.cost, reservation=named, job_id=format_job_id(job_id), had_slot=bool(named))

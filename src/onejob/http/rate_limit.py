@@ -1,0 +1,210 @@
+"""How fast one credential may submit new keys: a bucket of tokens that fills with time.
+
+Only what is created takes a token. A key that has a record is answered even when the bucket is empty, for the
+retry of an accepted submission must never be refused; so an empty bucket looks the key up before it says no.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from math import ceil
+from typing import NamedTuple
+
+from onejob.core.command import Precondition
+from onejob.core.lookup import DryRun
+from onejob.core.replies import AnyReply, Created, DryRunReply, Refused, SequenceCommitted
+from onejob.core.submit import Submit
+from onejob.core.views import HeldKey, Receipt, SequenceReceipt
+from onejob.errors import OnejobError, Unknown
+from onejob.ledger import SUBMIT_CHUNK_SIZE, Ledger
+from onejob.ledger.parse import Caller, Submission
+from onejob.ledger.present import to_exception
+from onejob.ledger.runtime import Runtime
+from onejob.ledger.sequences import SequencedSubmission, build_submit_sequence
+
+from .problems import RateLimited
+
+BUCKETS_MAX = 100_000
+
+BucketKey = tuple[str, str]
+
+
+class Bucket(NamedTuple):
+    tokens: float
+    updated_at: float  # on the monotonic clock: when it held them
+
+
+class RateLimiter:
+    """A bucket for each credential, full at first; the least recently used leave when there are too many."""
+
+    def __init__(
+        self,
+        *,
+        per_second: float,
+        burst: int,
+        monotonic: Callable[[], float],
+        buckets_max: int = BUCKETS_MAX,
+    ) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._monotonic = monotonic
+        self._buckets_max = buckets_max
+        self._buckets: OrderedDict[BucketKey, Bucket] = OrderedDict()
+
+    def take(self, bucket_key: BucketKey, wanted: int) -> int:
+        """Take up to so many whole tokens; returns how many there were."""
+        tokens = self._available_tokens(bucket_key)
+        taken = min(wanted, int(tokens))
+        self._store_tokens(bucket_key, tokens - taken)
+        return taken
+
+    def give_back(self, bucket_key: BucketKey, count: int) -> None:
+        if count:
+            self._store_tokens(bucket_key, min(self._burst, self._available_tokens(bucket_key) + count))
+
+    def retry_after(self, bucket_key: BucketKey) -> int:
+        """After how many whole seconds there is a token again."""
+        lacking = 1 - self._available_tokens(bucket_key)
+        return max(1, ceil(lacking / self._per_second))
+
+    def limited_ledger(self, ledger: Ledger) -> "RateLimitedLedger":
+        return RateLimitedLedger(ledger._runtime, ledger._caller, self)
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def _available_tokens(self, bucket_key: BucketKey) -> float:
+        bucket = self._load_bucket(bucket_key)
+        if bucket is None:
+            return self._burst
+        return min(self._burst, bucket.tokens + (self._monotonic() - bucket.updated_at) * self._per_second)
+
+    def _store_tokens(self, bucket_key: BucketKey, tokens: float) -> None:
+        self._store_bucket(bucket_key, Bucket(tokens, self._monotonic()))
+
+    def _load_bucket(self, bucket_key: BucketKey) -> Bucket | None:
+        return self._buckets.get(bucket_key)
+
+    def _store_bucket(self, bucket_key: BucketKey, bucket: Bucket) -> None:
+        self._buckets[bucket_key] = bucket
+        self._buckets.move_to_end(bucket_key)
+        if len(self._buckets) > self._buckets_max:
+            self._buckets.popitem(last=False)
+
+
+class RateLimitedLedger(Ledger):
+    """A caller's ledger whose new submissions are counted."""
+
+    def __init__(self, runtime: Runtime, caller: Caller, rate_limiter: RateLimiter) -> None:
+        super().__init__(runtime, caller)
+        self._rate_limiter = rate_limiter
+        # Who it is, whatever the secret: rotation brings no fresh bucket.
+        self._bucket_key = (caller.tenant, caller.actor)
+
+    async def submit_prepared(self, submission: Submission, precondition: Precondition | None = None) -> Receipt:
+        if precondition is not None:
+            raise TypeError("limited submissions lean on no warrant: they look before they send")
+        (verdict,) = await self.submit_many((submission,))
+        if isinstance(verdict, Receipt):
+            return verdict
+        raise verdict
+
+    async def submit_many(self, submissions: Iterable[Submission]) -> list[Receipt | OnejobError]:
+        waiting = list(submissions)
+        taken = self._rate_limiter.take(self._bucket_key, len(waiting))
+        spent = taken
+        try:
+            admitted: Sequence[bool] = [True] * len(waiting)
+            if taken < len(waiting):
+                admitted = await self._admit(waiting, taken)
+            sent = iter(await super().submit_many([one for one, ok in zip(waiting, admitted, strict=True) if ok]))
+            verdicts = [next(sent) if ok else self._rate_limited_error() for ok in admitted]
+            spent = min(taken, sum(map(_spends_token, verdicts)))
+        finally:
+            # A failure leaves in doubt what was created, so the tokens stay spent.
+            self._rate_limiter.give_back(self._bucket_key, taken - spent)
+        return verdicts
+
+    async def submit_sequence_prepared(self, sequenced: SequencedSubmission) -> SequenceReceipt:
+        """A number has one key, whatever it brings: it takes one token, if it is executed."""
+        taken = self._rate_limiter.take(self._bucket_key, 1)
+        spent = taken
+        try:
+            if not taken and await self._would_commit(sequenced):
+                raise self._rate_limited_error()
+            receipt = await super().submit_sequence_prepared(sequenced)
+            spent = taken if receipt.committed else 0
+        except Unknown:
+            raise  # in doubt, as above
+        except OnejobError:
+            spent = 0
+            raise
+        finally:
+            self._rate_limiter.give_back(self._bucket_key, taken - spent)
+        return receipt
+
+    async def reserve(
+        self,
+        submission: Submission,
+        *,
+        lease: timedelta | None = None,
+        job: bool = True,
+        wait: bool = True,
+    ) -> HeldKey | Receipt:
+        taken = self._rate_limiter.take(self._bucket_key, 1)
+        if not taken and (await self._new_record_ids((submission,)))[0] is not None:
+            raise self._rate_limited_error()
+        spent = taken
+        try:
+            held = await super().reserve(submission, lease=lease, job=job, wait=wait)
+            spent = min(taken, isinstance(held, HeldKey))
+        except Unknown:
+            raise  # in doubt, as above
+        except OnejobError:
+            spent = 0
+            raise
+        finally:
+            self._rate_limiter.give_back(self._bucket_key, taken - spent)
+        return held
+
+    async def _would_commit(self, sequenced: SequencedSubmission) -> bool:
+        command = build_submit_sequence(sequenced, self._caller, self._runtime.ids)
+        reply = await self._execute(DryRun(tenant=command.tenant, command=command))
+        if not isinstance(reply, DryRunReply):
+            raise to_exception(reply, "")
+        return isinstance(reply.reply, SequenceCommitted)
+
+    async def _admit(self, submissions: Sequence[Submission], tokens: int) -> list[bool]:
+        """Known keys, whatever is wrong in itself, and as many new keys as there are tokens."""
+        admitted: list[bool] = []
+        seen: set[bytes] = set()
+        for start in range(0, len(submissions), SUBMIT_CHUNK_SIZE):
+            for record_id in await self._new_record_ids(submissions[start : start + SUBMIT_CHUNK_SIZE]):
+                # The second of two equal keys in one batch is a duplicate already.
+                new = record_id is not None and record_id not in seen
+                admitted.append(not new or tokens > 0)
+                tokens -= new
+                if record_id and admitted[-1]:
+                    seen.add(record_id)
+        return admitted
+
+    async def _new_record_ids(self, submissions: Sequence[Submission]) -> list[bytes | None]:
+        """The identity of each key that is new, empty without a key; None for what creates nothing."""
+        commands = [self._try_build_submit(one) for one in submissions]
+        probes = [DryRun(tenant=one.tenant, command=one) for one in commands if isinstance(one, Submit)]
+        replies = iter(await self._gate.execute(probes))
+        return [one.record_id if isinstance(one, Submit) and _would_create(next(replies)) else None for one in commands]
+
+    def _rate_limited_error(self) -> RateLimited:
+        seconds = self._rate_limiter.retry_after(self._bucket_key)
+        return RateLimited(f"too many new submissions; repeat with the same key in {seconds} s", seconds)
+
+
+def _spends_token(verdict: Receipt | OnejobError) -> bool:
+    return verdict.created if isinstance(verdict, Receipt) else isinstance(verdict, Unknown)
+
+
+def _would_create(reply: AnyReply) -> bool:
+    if not isinstance(reply, DryRunReply):
+        raise to_exception(reply, "")
+    return isinstance(reply.reply, (Created, Refused))

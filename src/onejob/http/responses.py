@@ -1,0 +1,118 @@
+"""Answers: a status, a body, headers; one shape for all that goes wrong."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from msgspec import json
+
+from onejob.core.facts import Job
+from onejob.core.identity import format_job_id
+from onejob.core.replies import Outcome
+from onejob.core.timestamps import to_utc
+from onejob.core.views import JobView, Receipt
+
+from .problems import Problem
+from .schemas.jobs import ErrorOut, IdempotencyOut, ProblemOut, job_out, submit_out, warnings_out
+
+Header = tuple[bytes, bytes]
+AuthorizationCheck = Callable[[], Awaitable[bool]]
+
+_encode = json.Encoder().encode
+JSON_CONTENT_TYPE = (b"content-type", b"application/json")
+_PROBLEM_CONTENT_TYPE = (b"content-type", b"application/problem+json")
+
+
+class Response(NamedTuple):
+    status: int
+    body: bytes
+    headers: tuple[Header, ...]
+    stream: AsyncGenerator[bytes, None] | None = None  # instead of the body
+    encoded_headers: bytes = b""  # the headers as they are sent, where they are kept
+    still_authorized: AuthorizationCheck | None = None  # of a stream: whether the client may still have it
+
+
+def encode_headers(headers: Iterable[Header]) -> bytes:
+    """Headers as they are sent."""
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    joined = b"".join(lines)
+    # A line break inside a header would begin another header, or another answer.
+    if joined.count(b"\n") != len(lines):
+        raise RuntimeError("a header has a line break in it")
+    return joined
+
+
+def json_response(status: int, body: Any, *headers: Header) -> Response:
+    return Response(status, _encode(body), (JSON_CONTENT_TYPE, *headers))
+
+
+def raw_response(status: int, body: bytes, media_type: bytes, *headers: Header) -> Response:
+    return Response(status, body, ((b"content-type", media_type), *headers))
+
+
+def error_out(problem: Problem) -> ErrorOut:
+    return ErrorOut(problem.code, problem.message, problem.retry_after is not None, dict(problem.details))
+
+
+def problem_response(problem: Problem, request_id: str) -> Response:
+    """`Retry-After` is there exactly when the same request may be sent again."""
+    body = ProblemOut(
+        f"urn:onejob:problem:{problem.code}",
+        problem.title,
+        problem.status,
+        problem.message,
+        request_id,
+        error_out(problem),
+    )
+    headers = [_PROBLEM_CONTENT_TYPE]
+    if problem.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % problem.retry_after))
+    return Response(problem.status, _encode(body), tuple(headers))
+
+
+# The answer to a submission. It is the hottest of all, so what is said again and again is kept as it was encoded.
+
+
+ENCODED_CACHE_MAX = 4096
+
+_REPLAYED_HEADER = (b"idempotent-replayed", b"true")
+_REPLAYED_OUTCOME = Outcome.REPLAYED  # looking up a member of an enum takes its time
+
+
+def submission_response(receipt: Receipt, request_id: str) -> Response:
+    """The job, the key's outcome and window; a replay says so in a header too."""
+    head = receipt.job_row
+    if head is None:  # a foreign job, of which only the id is known: no path here leads to it
+        body = _encode(submit_out(receipt, request_id))
+        return Response(202, body, _submission_headers("", receipt.outcome, receipt.expires_ms))
+    encoded = _encode_cached if receipt.outcome is _REPLAYED_OUTCOME else _encode_without_request_id
+    rest, headers, lines = encoded(head, receipt.outcome, receipt.expires_ms)
+    if receipt.warnings:
+        rest = b'%b,"warnings":%b}' % (rest[:-1], _encode(warnings_out(receipt.warnings)))
+    return Response(202, b'{"requestId":"%b",%b' % (request_id.encode(), rest), headers, None, lines)
+
+
+def _encode_without_request_id(job: Job, outcome: Outcome, expires_ms: int) -> tuple[bytes, tuple[Header, ...], bytes]:
+    """Everything but the request id, which is fresh each time."""
+    told = IdempotencyOut(job.key or None, job.scope, outcome, to_utc(expires_ms) if expires_ms else None)
+    rest = b'"job":%b,"idempotency":%b}' % (_encode(job_out(JobView(job))), _encode(told))
+    headers = _submission_headers(format_job_id(job.id), outcome, expires_ms)
+    return rest, headers, encode_headers(headers)
+
+
+# By the whole head: a job that changed in any way is encoded anew.
+_encode_cached = lru_cache(ENCODED_CACHE_MAX)(_encode_without_request_id)
+
+
+def _submission_headers(job_id: str, outcome: Outcome, expires_ms: int) -> tuple[Header, ...]:
+    headers = [JSON_CONTENT_TYPE, (b"location", b"/api/jobs/" + job_id.encode())] if job_id else [JSON_CONTENT_TYPE]
+    if outcome is _REPLAYED_OUTCOME:
+        headers.append(_REPLAYED_HEADER)
+    if expires_ms:
+        headers.append((b"idempotency-expires", _encode_timestamp(expires_ms)))
+    return tuple(headers)
+
+
+@lru_cache(ENCODED_CACHE_MAX)
+def _encode_timestamp(ms: int) -> bytes:
+    return to_utc(ms).isoformat().encode()

@@ -1,0 +1,143 @@
+"""What travels in the cloud contract, whose names are its seed's: a body and how it is read, an answer."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct, json
+
+from onejob.core.errors import Invalid
+from onejob.core.fingerprint import explain_decode_error
+from onejob.core.identity import FORBIDDEN_CHARACTERS
+from onejob.core.states import JobState
+from onejob.idempotency_key_header import resolve_key
+from onejob.ledger.parse import LABELS_BYTES_MAX, Submission
+
+from .types import Key, round_to_micro
+
+PROVIDER_CHARS_MAX = 80
+HOURS_MAX = 365 * 24
+
+RawMembers = dict[str, Raw]
+
+
+class CloudStatus(StrEnum):
+    PENDING = "pending"
+    UPLOADING = "uploading"
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+CLOUD_STATUS_BY_STATE = {
+    JobState.PREPARING: CloudStatus.UPLOADING,
+    JobState.SCHEDULED: CloudStatus.QUEUED,
+    JobState.PENDING: CloudStatus.PENDING,
+    JobState.RUNNING: CloudStatus.RUNNING,
+    JobState.SUCCESS: CloudStatus.COMPLETED,
+    JobState.FAILED: CloudStatus.FAILED,
+    JobState.CANCELLED: CloudStatus.CANCELLED,
+    # The contract has no word for it. It does not run, and without an operator's word it never will.
+    JobState.LOST: CloudStatus.FAILED,
+}
+
+
+class CloudBody(Struct, frozen=True):
+    """Give `config` or `config_name_to_load`. Other members are kept as labels."""
+
+    config: Annotated[Any, Meta(description="The configuration itself.")] = None
+    config_name_to_load: str | None = None
+    tracker_run_name: str | None = None
+    idempotency_key: Key | None = None
+    idempotency_ttl_hours: (
+        Annotated[float, Meta(extra_json_schema={"minimum": 1 / 3600, "maximum": HOURS_MAX})] | None
+    ) = None
+    estimated_cost: float | str | None = None
+
+
+class CloudOut(Struct, frozen=True):
+    success: bool
+    job_id: str | None = None
+    status: CloudStatus | None = None
+    data_uploaded: bool = False
+    idempotent_hit: bool = False
+    error: str | None = None
+    quota_warnings: list[str] = []
+    cost_limit_warning: str | None = None
+
+
+_MEMBER_TYPES = {field.name: field.type for field in msgspec.structs.fields(CloudBody)}
+_INPUT_MEMBERS = ("config", "config_name_to_load")  # what makes two submissions the same
+_LABEL_MEMBERS = ("tracker_run_name",)
+_IGNORED_MEMBERS = ("actor",)  # who acts is found out by the server
+
+
+def checked_provider(name: str | None) -> str:
+    if name is None or not 1 <= len(name) <= PROVIDER_CHARS_MAX or FORBIDDEN_CHARACTERS.search(name):
+        raise Invalid("provider", f"?provider= is 1 to {PROVIDER_CHARS_MAX} printable characters; name one")
+    return name
+
+
+def build_cloud_submission(provider: str, members: RawMembers, key: str | None) -> Submission:
+    # A null says nothing: clients send one for whatever they leave out.
+    members = {name: raw for name, raw in members.items() if bytes(raw) != b"null"}
+    body = CloudBody(**{name: _decode_member(name, raw) for name, raw in members.items() if name in _MEMBER_TYPES})
+    asked = {name: members[name] for name in _INPUT_MEMBERS if name in members}
+    if not asked:
+        raise Invalid("config", "there is no configuration; send config or config_name_to_load")
+    hours = body.idempotency_ttl_hours
+    return Submission(
+        type=f"cloud.{provider}",
+        input=Raw(json.encode(asked)),
+        idempotency_key=resolve_key(key, body.idempotency_key, "idempotency_key"),
+        idempotency_ttl=None if hours is None else _parse_ttl_hours(hours),
+        labels=_collect_labels(members) or None,
+        estimated_cost=_round_cost(body.estimated_cost),
+    )
+
+
+def _decode_member(name: str, raw: Raw) -> Any:
+    if name == "config":
+        return None  # it is handed on as it came
+    try:
+        return json.decode(raw, type=_MEMBER_TYPES[name])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Invalid(name, f"{name} cannot be taken: {explain_decode_error(bytes(raw), error)}") from error
+
+
+def _collect_labels(members: Mapping[str, Raw]) -> dict[str, str]:
+    """Every member that the contract does not know; what is no text stands there as JSON."""
+    kept = {
+        name: _to_text(bytes(raw))
+        for name, raw in members.items()
+        if name in _LABEL_MEMBERS or (name not in _MEMBER_TYPES and name not in _IGNORED_MEMBERS)
+    }
+    if len(json.encode(kept)) > LABELS_BYTES_MAX:
+        names = ", ".join(sorted(kept))[:200]
+        raise Invalid(
+            "labels",
+            f"what is kept beside the configuration ({names}) takes more than {LABELS_BYTES_MAX} bytes as JSON; "
+            "leave some out, or put it into config",
+        )
+    return kept
+
+
+def _to_text(raw: bytes) -> str:
+    return json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode()
+
+
+def _round_cost(cost: float | str | None) -> float | str | None:
+    return round_to_micro(cost) if isinstance(cost, float) else cost
+
+
+def _parse_ttl_hours(hours: float) -> timedelta:
+    if not 0 < hours <= HOURS_MAX:
+        raise Invalid(
+            "idempotency_ttl_hours",
+            f"idempotency_ttl_hours is above 0 up to {HOURS_MAX}; choose one in between",
+        )
+    return timedelta(hours=hours)

@@ -1,0 +1,300 @@
+"""What travels: the bodies of requests and answers as Structs, which are the codec and the schema at once."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta, Raw, Struct, field
+from msgspec.structs import asdict, force_setattr
+
+from onejob.core.replies import LimitName, LimitWarning, Outcome
+from onejob.core.states import Delivery, IdempotencyStatus, JobState
+from onejob.core.timestamps import to_utc
+from onejob.core.views import JobView, KeyHistory, Receipt
+from onejob.core.work import Event
+from onejob.ledger.parse import ATTEMPTS_DEFAULT
+
+from .types import (
+    BATCH_MAX,
+    CallbackBody,
+    Key,
+    KeyTtlSeconds,
+    Labels,
+    MaxAttempts,
+    Money,
+    Name,
+    Priority,
+    ReservationId,
+    TimeoutSeconds,
+    Timestamp,
+    UtcTimestamp,
+)
+
+
+class ResponseBody(Struct, frozen=True, rename="camel"):
+    """An answer."""
+
+
+class RequestBody(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A request; a member that nobody knows is a mistake worth telling."""
+
+
+_NULL = Raw(b"null")
+
+
+def _to_integer(number: float) -> int:
+    if number != int(number):
+        raise ValueError("Expected `int`, got `float`")
+    return int(number)
+
+
+class SubmitBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
+    large_member: ClassVar[str] = "input"  # judged by itself, by the same rules as through every other door
+
+    type: Name
+    input: Raw = field(default_factory=lambda: _NULL)
+    scope: Name | None = None
+    idempotency_ttl_seconds: KeyTtlSeconds | None = None
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    priority: Priority = 0
+    run_at: Timestamp | None = None
+    max_attempts: MaxAttempts = ATTEMPTS_DEFAULT
+    timeout_seconds: TimeoutSeconds | None = None
+    labels: Labels | None = None
+    idempotency_key: Key | None = None
+    estimated_cost: Money | None = None
+    reservation: ReservationId | None = None
+    callback: CallbackBody | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.priority) is float or type(self.max_attempts) is float:
+            for name in ("priority", "max_attempts"):
+                force_setattr(self, name, _to_integer(getattr(self, name)))
+
+
+class BatchBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
+    jobs: Annotated[list[SubmitBody], Meta(extra_json_schema={"minItems": 1, "maxItems": BATCH_MAX})]
+
+
+class RawBatchBody(Struct, frozen=True):
+    """The items of a batch as they were sent."""
+
+    jobs: list[Raw]
+
+
+class JobOut(ResponseBody, frozen=True, rename="camel"):
+    id: str
+    type: str
+    state: JobState
+    key: str | None
+    scope: str
+    actor: str
+    user: str
+    delivery: Delivery
+    priority: int
+    attempts: int
+    labels: dict[str, str]
+    created_at: UtcTimestamp
+    changed_at: UtcTimestamp
+    run_at: UtcTimestamp | None
+    started_at: UtcTimestamp | None  # the latest attempt
+    ended_at: UtcTimestamp | None
+    progress: Raw  # as the latest attempt told it; null: it told nothing
+    error: str | None
+
+
+class IdempotencyOut(ResponseBody, frozen=True, rename="camel"):
+    key: str | None
+    scope: str
+    outcome: Outcome
+    expires_at: UtcTimestamp | None
+
+
+class WarningOut(ResponseBody, frozen=True, rename="camel"):
+    """A limit that is nearly reached, or quite where it only warns."""
+
+    limit: LimitName
+    message: str
+
+
+class SubmitOut(ResponseBody, frozen=True, rename="camel", omit_defaults=True):
+    request_id: str
+    job: JobOut | None
+    idempotency: IdempotencyOut
+    job_id: str | None = None  # where a job is known by its id alone: a foreign one, or one that was foreseen
+    warnings: list[WarningOut] = []
+
+
+class ErrorOut(ResponseBody, frozen=True, rename="camel"):
+    code: str
+    message: str
+    retryable: bool
+    details: dict[str, Any]
+
+
+class ProblemOut(ResponseBody, frozen=True, rename="camel"):
+    """application/problem+json; `error.code` is authoritative."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str
+    error: ErrorOut
+
+
+class VerdictOut(ResponseBody, frozen=True, rename="camel", omit_defaults=True):
+    """One item of a batch: a job, or the error it met."""
+
+    status: int
+    job: JobOut | None = None
+    idempotency: IdempotencyOut | None = None
+    error: ErrorOut | None = None
+    job_id: str | None = None  # where a job is known by its id alone: a foreign one
+    warnings: list[WarningOut] = []
+
+
+class BatchOut(ResponseBody, frozen=True, rename="camel"):
+    request_id: str
+    verdicts: list[VerdictOut]
+
+
+class SingleJobOut(ResponseBody, frozen=True, rename="camel"):
+    request_id: str
+    job: JobOut
+
+
+class JobsOut(ResponseBody, frozen=True, rename="camel"):
+    request_id: str
+    jobs: list[JobOut]
+    next: str | None  # the cursor of the following page
+
+
+class EventOut(ResponseBody, frozen=True, rename="camel"):
+    at: UtcTimestamp
+    what: str
+    actor: str
+    detail: str
+
+
+class EventGapOut(ResponseBody, frozen=True, rename="camel"):
+    """Events that are no longer kept."""
+
+    missing: int
+
+
+class StreamEndOut(ResponseBody, frozen=True, rename="camel"):
+    """The job has ended, and no more events will follow."""
+
+    state: JobState | None  # None: the job was erased
+
+
+class KeySummaryOut(ResponseBody, frozen=True, rename="camel"):
+    key: str
+    scope: str
+    status: IdempotencyStatus
+    actor: str
+    user: str
+    first_seen: UtcTimestamp
+    expires_at: UtcTimestamp
+    held_until: UtcTimestamp | None
+    hits: int
+    conflicts: int
+    last_hit_at: UtcTimestamp | None
+    job: JobOut | None
+
+
+class KeyOut(KeySummaryOut, frozen=True, rename="camel"):
+    """A key, its record and its story."""
+
+    request_id: str
+    events: list[EventOut]
+    events_total: int
+
+
+class KeysOut(ResponseBody, frozen=True, rename="camel"):
+    request_id: str
+    keys: list[KeySummaryOut]
+    next: str | None  # the cursor of the following page
+
+
+class KeyForgottenOut(ResponseBody, frozen=True, rename="camel"):
+    request_id: str
+    usable_after: UtcTimestamp
+
+
+class TenantPurgedOut(ResponseBody, frozen=True, rename="camel"):
+    request_id: str
+    erased: int
+
+
+def job_out(job: JobView) -> JobOut:
+    head = job.row  # read directly: this is a good part of an answer to a new key
+    return JobOut(
+        id=job.id,
+        type=head.type,
+        state=head.state,
+        key=head.key or None,
+        scope=head.scope,
+        actor=head.actor,
+        user=head.user,
+        delivery=head.delivery,
+        priority=head.priority,
+        attempts=head.attempts,
+        labels=dict(job.labels) if head.labels else {},
+        created_at=to_utc(head.created_at),
+        changed_at=to_utc(head.changed_at),
+        run_at=job.run_at if head.run_at else None,
+        started_at=job.started_at if head.started_at else None,
+        ended_at=job.ended_at if head.ended_at else None,
+        progress=Raw(head.progress) if head.progress else _NULL,
+        error=head.error or None,
+    )
+
+
+def submit_out(receipt: Receipt, request_id: str) -> SubmitOut:
+    job = receipt.job
+    return SubmitOut(
+        request_id,
+        None if job is None else job_out(job),
+        idempotency_out(receipt),
+        (receipt.job_id or None) if job is None else None,
+        warnings_out(receipt.warnings),
+    )
+
+
+def warnings_out(warnings: Iterable[LimitWarning]) -> list[WarningOut]:
+    return [WarningOut(caution.limit, caution.message) for caution in warnings]
+
+
+def idempotency_out(receipt: Receipt) -> IdempotencyOut:
+    return IdempotencyOut(receipt.key, receipt.scope, receipt.outcome, receipt.expires_at)
+
+
+def key_summary_out(history: KeyHistory) -> KeySummaryOut:
+    return KeySummaryOut(
+        key=history.key,
+        scope=history.scope,
+        status=history.status,
+        actor=history.actor,
+        user=history.user,
+        first_seen=history.first_seen,
+        expires_at=history.expires_at,
+        held_until=history.held_until,
+        hits=history.hits,
+        conflicts=history.conflicts,
+        last_hit_at=history.last_hit_at,
+        job=job_out(history.job) if history.job else None,
+    )
+
+
+def key_out(history: KeyHistory, request_id: str) -> KeyOut:
+    return KeyOut(
+        **asdict(key_summary_out(history)),
+        request_id=request_id,
+        events=[event_out(event) for event in history.events],
+        events_total=history.events_total,
+    )
+
+
+def event_out(event: Event) -> EventOut:
+    return EventOut(to_utc(event.at), event.what, event.actor, event.detail)

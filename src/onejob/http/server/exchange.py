@@ -1,0 +1,305 @@
+"""One request and its answer on a connection. Head and body of a complete answer leave in one write."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from onejob.http.logs import redacted_traceback
+from onejob.http.problems import STORE_RETRY_AFTER_SECONDS, problem
+from onejob.http.request import Scope
+from onejob.http.responses import Header, Response, encode_headers, problem_response
+from onejob.idempotency_key_header import HEADER_NAME as KEY_HEADER
+from onejob.ids import SystemIds
+
+log = logging.getLogger("onejob.http")
+
+_BODILESS_STATUSES = (204, 304)
+
+
+class HttpExchange:
+    """What uvicorn calls a cycle: `receive` and, by being called, `send` of an application."""
+
+    more_body = True
+    disconnected = False
+    response_started = False
+    response_complete = False
+    _buffered_bytes = 0  # of those pieces
+    _has_event = False  # something happened that nobody has received
+    _waiter: asyncio.Future[None] | None = None
+    _body_timed_out = False
+    _body_received = False  # the whole body was received
+    _client_sent_eof = False  # the client sends no more
+    _head = b""  # composed, and not yet written
+    _body_bytes_left: int | None = None  # bytes of the answer to come; None: it has no stated length
+    _stream_task: asyncio.Task[Any] | None = None
+    task: asyncio.Task[None] | None = None
+
+    def __init__(
+        self,
+        scope: Scope,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        *,
+        on_complete: Callable[["HttpExchange"], None],
+        default_headers: Iterable[Header],
+        expects_continue: bool,
+        keep_alive: bool,
+        resume_reading: Callable[[], None],
+    ) -> None:
+        self.keep_alive = keep_alive
+        self._chunks: list[bytes] = []  # of the body, which nobody has received
+        self._scope = scope
+        self._transport = transport
+        self._flow = flow
+        self._on_complete = on_complete
+        self._default_headers = default_headers  # headers of every answer
+        self._expects_continue = expects_continue  # to be asked for the body
+        self._resume_reading = resume_reading
+
+    async def run(self, app: Any, tasks: set[asyncio.Task[None]]) -> None:
+        """To the end; then its task leaves those that a server waits for when it stops."""
+        try:
+            await app(self._scope, self.receive, self)
+            if not (self.response_complete or self.disconnected):
+                log.error("an answer was left incomplete")
+                self._transport.close()
+        except asyncio.CancelledError:
+            self._respond_shutting_down()
+        except BaseException as error:
+            log.error("an answer could not be sent: %s", redacted_traceback(error))
+            self._transport.close()
+            if isinstance(error, (SystemExit, KeyboardInterrupt, GeneratorExit)):
+                raise
+            # Of anything else there is nobody above to tell.
+        finally:
+            self._on_complete = _ignore_completion
+            if self.task is not None:
+                tasks.discard(self.task)
+
+    async def receive(self) -> Any:
+        if self._expects_continue and not (self.disconnected or self._transport.is_closing()):
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._expects_continue = False
+        if not self._is_over():
+            # A complete request asks for no more bytes: whatever is piped behind it can wait for its answer.
+            if self.more_body or not self._has_event:
+                self._resume_reading()
+            if not self._has_event:
+                await self._wait_for_event()
+            self._has_event = False
+        if self._is_over():
+            return {"type": "http.disconnect"}
+        if self._body_timed_out:
+            raise TimeoutError
+        body = b"".join(self._chunks)
+        self._chunks, self._buffered_bytes = [], 0
+        self._body_received = not self.more_body
+        return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    async def __call__(self, message: Any) -> None:
+        if self._flow.write_paused and not self.disconnected:
+            await self._flow.drain()
+        if self.disconnected:
+            return
+        if not self.response_started:
+            headers = message["headers"]
+            self._start_response(message["status"], encode_headers(headers), _content_length(headers))
+        elif not self.response_complete:
+            self._send_body(message.get("body", b""), more_body=message.get("more_body", False))
+        else:
+            raise RuntimeError("the answer is already complete")
+
+    async def send_response(self, response: Response, request_id: str) -> None:
+        """A whole answer without messages, as our own application gives it."""
+        if self._flow.write_paused and not self.disconnected:
+            await self._flow.drain()
+        if self.disconnected:
+            return
+        assert not self.response_started
+        status, body = response.status, response.body
+        lines = response.encoded_headers or encode_headers(response.headers)
+        length = b"" if status == 204 else b"content-length: %d\r\n" % len(body)
+        if self._scope["method"] == "HEAD":
+            body = b""
+        self.response_started = True
+        self._expects_continue = False
+        parts = (
+            STATUS_LINE[status],
+            _encode_default_headers(self._default_headers),
+            lines,
+            request_id.encode(),
+            length,
+        )
+        head = b"%b%b%bcache-control: no-store\r\nx-request-id: %b\r\n%b" % parts
+        self._transport.write(head + self._end_of_head() + body)
+        self._complete()
+
+    def buffered_body(self) -> bytes | None:
+        """The body without messages, if all of it is here."""
+        if self.more_body or self._is_over() or self._body_timed_out or self._body_received:
+            return None
+        self._expects_continue = self._has_event = False
+        self._body_received = True
+        pieces, self._chunks, self._buffered_bytes = self._chunks, [], 0
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def add_chunk(self, chunk: bytes) -> int:
+        """A piece of the body came; returns how many bytes wait to be received."""
+        self._chunks.append(chunk)
+        self._buffered_bytes += len(chunk)
+        self.notify()
+        return self._buffered_bytes
+
+    def notify(self) -> None:
+        """Something happened: whoever waits to receive it goes on."""
+        self._has_event = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def time_out_body(self) -> None:
+        """The body took too long."""
+        self._body_timed_out = True
+        self.notify()
+
+    def mark_client_eof(self) -> None:
+        """The client sends no more: one that waits for something to happen has most likely gone."""
+        self._client_sent_eof = True
+        self.notify()
+
+    def mark_disconnected(self) -> None:
+        """Nothing can be read from or said to the client any more."""
+        self.disconnected = True
+        self.notify()
+
+    def cancel_stream(self) -> None:
+        """An answer without an end would hold up a server that wants to leave."""
+        if self._stream_task is not None:
+            self._stream_task.cancel()
+
+    def _is_over(self) -> bool:
+        waits = self._body_received and not self.response_started
+        return self.disconnected or self.response_complete or (self._client_sent_eof and waits)
+
+    async def _wait_for_event(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _start_response(self, status: int, encoded_headers: bytes, content_length: int | None) -> None:
+        self.response_started = True
+        self._expects_continue = False
+        if status in _BODILESS_STATUSES:
+            content_length = content_length or 0
+        if content_length is None:
+            self._stream_task = asyncio.current_task()
+            encoded_headers += b"transfer-encoding: chunked\r\n"
+        standing = _encode_default_headers(self._default_headers)
+        self._head = b"".join((STATUS_LINE[status], standing, encoded_headers, self._end_of_head()))
+        self._body_bytes_left = content_length
+        if content_length is None:
+            self._write(b"")
+
+    def _end_of_head(self) -> bytes:
+        if self.more_body:
+            self.keep_alive = False  # the rest of the body would be taken for the next request
+        return b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+
+    def _send_body(self, body: bytes, *, more_body: bool) -> None:
+        if self._scope["method"] == "HEAD":
+            body, self._body_bytes_left = b"", 0
+        elif self._body_bytes_left is None:
+            body = _chunk(body, last=not more_body)
+        else:
+            self._body_bytes_left -= len(body)
+            if self._body_bytes_left < 0 or (self._body_bytes_left and not more_body):
+                raise RuntimeError("the answer has not the length that it states")
+        self._write(body)
+        if not more_body:
+            self._complete()
+
+    def _write(self, data: bytes) -> None:
+        head, self._head = self._head, b""
+        if head or data:
+            self._transport.write(head + data)
+
+    def _complete(self) -> None:
+        self.response_complete = True
+        self.notify()
+        self._on_complete(self)
+
+    def _respond_shutting_down(self) -> None:
+        """The server goes and cannot wait any longer: the caller hears so, and may repeat."""
+        if self.disconnected or self.response_complete:
+            return
+        self.keep_alive = False
+        if not self.response_started:
+            self.response_started = True
+            named = any(name == KEY_HEADER for name, _ in self._scope["headers"])
+            self._head = encode_shutting_down_response(repeatable=named or self._scope["method"] in ("GET", "HEAD"))
+            self._write(b"")
+            self._complete()
+        elif self._body_bytes_left is None:
+            self._send_body(b"", more_body=False)
+        else:
+            self._transport.close()
+
+
+class _DefaultHeadersCache:
+    """The headers of every answer, which change once in a second, as they are sent."""
+
+    headers: Iterable[Header] = ()
+    encoded = b""
+
+
+def _encode_default_headers(headers: Iterable[Header]) -> bytes:
+    if headers is not _DefaultHeadersCache.headers:
+        _DefaultHeadersCache.headers, _DefaultHeadersCache.encoded = headers, encode_headers(headers)
+    return _DefaultHeadersCache.encoded
+
+
+def encode_shutting_down_response(*, repeatable: bool) -> bytes:
+    request_id = SystemIds().request_id()
+    if repeatable:
+        found = problem(
+            "SERVICE_UNAVAILABLE",
+            "this server is being stopped; repeat with the same key",
+            STORE_RETRY_AFTER_SECONDS,
+        )
+    else:
+        found = problem(
+            "SERVICE_UNAVAILABLE", "this server is being stopped; it may be done, so look before you repeat"
+        )
+    given = problem_response(found, request_id)
+    return encode_final_response(given, request_id)
+
+
+def encode_final_response(response: Response, request_id: str) -> bytes:
+    """The last answer of a connection."""
+    headers = (
+        *response.headers,
+        (b"cache-control", b"no-store"),
+        (b"x-request-id", request_id.encode()),
+        (b"content-length", b"%d" % len(response.body)),
+        (b"connection", b"close"),
+    )
+    return b"".join((STATUS_LINE[response.status], encode_headers(headers), b"\r\n", response.body))
+
+
+def _content_length(headers: Iterable[Header]) -> int | None:
+    """The length that an answer states."""
+    return next((int(value) for name, value in headers if name == b"content-length"), None)
+
+
+def _chunk(body: bytes, *, last: bool) -> bytes:
+    data = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+    return data + b"0\r\n\r\n" if last else data
+
+
+def _ignore_completion(exchange: HttpExchange) -> None:
+    pass

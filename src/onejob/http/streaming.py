@@ -1,0 +1,72 @@
+"""Answers without a known end: sent piece by piece, until they end or the client goes away."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, MutableMapping
+from typing import Any, TypeVar
+
+from .request import Receive, Request, Send
+from .responses import AuthorizationCheck
+
+# Waiting on behalf of a client: as long as it is there, and this server is.
+
+
+T = TypeVar("T")
+
+
+async def wait_unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
+    """What the work gives; None when the client goes away or the server leaves before. The work is cancelled then."""
+    working = asyncio.create_task(work)
+    others = [
+        asyncio.create_task(request.wait_for_disconnect()),
+        asyncio.create_task(request.ledger.waiters.wait_for_shutdown()),
+    ]
+    try:
+        await asyncio.wait((working, *others), return_when=asyncio.FIRST_COMPLETED)
+        return await working if working.done() else None
+    finally:
+        for task in (working, *others):
+            task.cancel()
+
+
+CHUNK_SECONDS_MAX = 30.0  # a client that does not take a piece for so long is given up
+
+
+async def stream_response(
+    head: MutableMapping[str, Any],
+    chunks: AsyncGenerator[bytes, None],
+    receive: Receive,
+    send: Send,
+    still_authorized: AuthorizationCheck | None = None,
+) -> None:
+    """Send what the client may still have. The pieces are closed when this returns, and all that they hold is free."""
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        await send(head)
+        tasks = [
+            asyncio.create_task(_send_chunks(chunks, send, still_authorized)),
+            asyncio.create_task(_wait_for_disconnect(receive)),
+        ]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await chunks.aclose()
+
+
+async def _send_chunks(
+    chunks: AsyncGenerator[bytes, None], send: Send, still_authorized: AuthorizationCheck | None
+) -> None:
+    async for piece in chunks:
+        if still_authorized is not None and not await still_authorized():
+            break
+        async with asyncio.timeout(CHUNK_SECONDS_MAX):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,40 @@
+"""The Idempotency-Key header: a structured-field string (`"K"`), or the bare form `K` that everybody sends."""
+
+import re
+from collections.abc import Iterable
+
+from onejob.core.key import checked_key
+
+from .core.errors import Invalid
+
+HEADER_NAME = b"idempotency-key"
+
+_QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"[ \t]*(?:;.*)?')
+_BARE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x7e]+")
+_ESCAPED = re.compile(r'\\(["\\])')
+
+
+def resolve_key(header: str | None, body: str | None, name: str) -> str | None:
+    """The key of a request that may name it in two places."""
+    if header is not None and body is not None and checked_key(header) != checked_key(body):
+        raise Invalid(name, "the header and the body name different keys; send one, or the same")
+    return header if body is None else body
+
+
+def parse_key_header(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The key of a request, None without the header; a malformed header is never taken for an absent one."""
+    lines = [value for name, value in headers if name == HEADER_NAME]
+    if not lines:
+        return None
+    if len(lines) > 1:
+        raise Invalid("Idempotency-Key", "there are two Idempotency-Key headers; send one")
+    text = lines[0].decode("latin-1").strip(" \t")
+    if _BARE.fullmatch(text):
+        key = text
+    elif quoted := _QUOTED.fullmatch(text):
+        key = _ESCAPED.sub(r"\1", quoted[1])
+    else:
+        raise Invalid("Idempotency-Key", 'the Idempotency-Key header is malformed; send "your-key" in quotes')
+    if not key:
+        raise Invalid("Idempotency-Key", "the Idempotency-Key header is empty; send a key or no header")
+    return key

@@ -1,0 +1,85 @@
+"""Opening a ledger: `await onejob.open(url)`, or `async with onejob.open(url) as queue`."""
+
+from collections.abc import Generator
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+from onejob.clock import Clock, SystemClock
+from onejob.core.identity import Actor, checked_name
+from onejob.core.work import RETENTION_MS
+from onejob.engines import open_engine
+from onejob.ids import Ids, SystemIds
+from onejob.settings import IdempotencyConfig
+
+from . import Ledger
+from .parse import Caller
+from .runtime import Runtime
+
+URL_DEFAULT = "sqlite:///onejob.db"
+RETENTION_DEFAULT = timedelta(milliseconds=RETENTION_MS)
+
+
+class LedgerOpener:
+    """A ledger about to be opened: await it, or enter it."""
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        self._url = url
+        self._options = options
+        self._ledger: Ledger | None = None
+
+    def __await__(self) -> Generator[Any, None, Ledger]:
+        return _open_ledger(self._url, **self._options).__await__()
+
+    async def __aenter__(self) -> Ledger:
+        self._ledger = await self
+        return self._ledger
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._ledger is not None
+        await self._ledger.aclose()
+
+
+def open(
+    url: str = URL_DEFAULT,
+    *,
+    config: IdempotencyConfig | None = None,
+    tenant: str = "default",
+    user: str = "local",
+    actor: Actor | None = None,
+    retention: timedelta = RETENTION_DEFAULT,
+    sweep: bool = True,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> LedgerOpener:
+    """Open a ledger on an engine. The config comes from the IDEMPOTENCY_* variables unless it is given."""
+    options = {
+        "config": config or IdempotencyConfig.from_env(),
+        "caller": Caller(
+            checked_name("tenant", tenant), checked_name("user", user), str(actor or Actor.client("local"))
+        ),
+        "retention_ms": retention // timedelta(milliseconds=1),
+        "sweep": sweep,
+        "clock": clock or SystemClock(),
+        "ids": ids or SystemIds(),
+    }
+    return LedgerOpener(url, options)
+
+
+async def _open_ledger(
+    url: str,
+    *,
+    config: IdempotencyConfig,
+    caller: Caller,
+    retention_ms: int,
+    sweep: bool,
+    clock: Clock,
+    ids: Ids,
+) -> Ledger:
+    engine = await open_engine(url, clock=clock)
+    host = Runtime(engine, config, clock=clock, ids=ids, retention_ms=retention_ms)
+    if sweep:
+        host.start_maintenance()
+    return Ledger(host, caller)

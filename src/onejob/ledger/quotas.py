@@ -1,0 +1,292 @@
+"""Quotas at the front door: limits, what is used of them, and slots that are reserved before a submission."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from hashlib import sha256
+
+from onejob.core.credentials import DropPolicy, LookUpPolicy, SetPolicy
+from onejob.core.facts import NewerFormat
+from onejob.core.identity import (
+    GLOBAL_SCOPE,
+    SLOT_NONCE_BYTES,
+    checked_name,
+    encode_reservation_id,
+    parse_job_id,
+    policy_id,
+    resolve_scope,
+    usage_id,
+    usage_id_of_reservation,
+)
+from onejob.core.key import checked_key
+from onejob.core.limits import (
+    LIMIT_MAX,
+    QUOTA_POLICY_NAME,
+    Limits,
+    TenantLimits,
+    checked_limits,
+    checked_tenant_limits,
+    decode_tenant_limits,
+    encode_limits,
+)
+from onejob.core.replies import (
+    AnyReply,
+    KeySettled,
+    Maintained,
+    Missing,
+    PolicyFound,
+    Reason,
+    Refused,
+    SlotHeld,
+    SlotSettled,
+    UsageFound,
+)
+from onejob.core.slots import (
+    SLOT_TTL_MS_MAX,
+    SLOT_TTL_MS_MIN,
+    ConsumeSlot,
+    LookUpUsage,
+    ReleaseSlot,
+    RenewSlot,
+    ReserveSlot,
+    SetLimits,
+)
+from onejob.core.submit import TTL_MS_MAX, TTL_MS_MIN, StoreKey
+from onejob.core.timestamps import to_utc
+from onejob.core.views import Quota, Receipt, SlotReservation, UsageView, to_quota, to_slot_reservations, to_usage_view
+from onejob.errors import Invalid, NotFound, Outdated, SubmissionRefused
+
+from .base import LedgerBase, check_job_visible
+from .maintenance import backfill_usage
+from .parse import key_record_id
+from .present import build_settled_receipt, to_exception
+
+UserId = str | int
+
+
+class QuotaOperations(LedgerBase):
+    async def reserve_job_slot(
+        self,
+        user_id: UserId,
+        max_concurrent: int | None = None,
+        ttl_seconds: float = 300,
+        *,
+        idempotency_key: str | None = None,
+    ) -> str | None:
+        """Take a slot for a while; None when the user has none left. With a key it is the same slot when repeated."""
+        reply = await self._reserve_slot(user_id, max_concurrent, ttl_seconds, idempotency_key)
+        if isinstance(reply, Refused) and reply.reason is Reason.QUOTA_EXCEEDED:
+            return None
+        return _expect_slot_held(reply).reservation
+
+    async def reserve_job_slot_or_raise(
+        self,
+        user_id: UserId,
+        max_concurrent: int | None = None,
+        ttl_seconds: float = 300,
+        *,
+        idempotency_key: str | None = None,
+    ) -> SlotHeld:
+        """`reserve_job_slot` for edges: with its deadline and cautions, and a refusal that is raised."""
+        return _expect_slot_held(await self._reserve_slot(user_id, max_concurrent, ttl_seconds, idempotency_key))
+
+    async def consume_reservation(self, reservation_id: str, job_id: str | None = None) -> None:
+        """Turn a slot into that of a job; without one it ends, for the job is counted elsewhere."""
+        tenant, tally = self._parse_reservation_id(reservation_id)
+        job = b"" if job_id is None else await check_job_visible(self._gate, self._caller, parse_job_id(job_id))
+        command = ConsumeSlot(tenant=tenant, usage_id=tally, reservation=reservation_id, job_id=job)
+        reply = await self._execute(command)
+        if isinstance(reply, Missing):
+            raise NotFound("no such job here; consume the reservation with one that was submitted")
+        _expect_slot_settled(reply)
+
+    async def release_reservation(self, reservation_id: str) -> None:
+        """Free a slot; one that is free already, or has expired, stays so."""
+        tenant, tally = self._parse_reservation_id(reservation_id)
+        _expect_slot_settled(
+            await self._execute(ReleaseSlot(tenant=tenant, usage_id=tally, reservation=reservation_id))
+        )
+
+    async def renew_reservation(self, reservation_id: str, ttl_seconds: float = 300) -> datetime:
+        """Prolong a slot that has not expired; returns its new deadline."""
+        tenant, tally = self._parse_reservation_id(reservation_id)
+        command = RenewSlot(
+            tenant=tenant, usage_id=tally, reservation=reservation_id, ttl_ms=_parse_slot_ttl_ms(ttl_seconds)
+        )
+        return to_utc(_expect_slot_held(await self._execute(command)).expires_at)
+
+    async def reservations(self, user_id: UserId | None = None) -> Sequence[SlotReservation]:
+        """The reservations of a user, oldest first; without one the caller's own."""
+        user = self._resolve_user(user_id)
+        return to_slot_reservations(user, await self._load_usage(user))
+
+    async def usage(self, user_id: UserId | None = None) -> UsageView:
+        """What a user holds, and may hold; without one the caller itself."""
+        user = self._resolve_user(user_id)
+        found = await self._load_usage(user)
+        with _translate_newer_format():
+            return to_usage_view(user, found)
+
+    async def quota(self, user_id: UserId) -> Quota:
+        user = user_name(user_id)
+        found = await self._load_usage(user)
+        with _translate_newer_format():
+            return to_quota(user, found)
+
+    async def set_quota(self, user_id: UserId, limits: Limits) -> Quota:
+        """Give a user limits of its own, instead of those before; none at all: the tenant's defaults hold."""
+        user, tenant, limits = user_name(user_id), self._caller.tenant, checked_limits(limits)
+        command = SetLimits(
+            tenant=tenant,
+            usage_id=usage_id(tenant, user),
+            policy_id=policy_id(tenant, QUOTA_POLICY_NAME),
+            user=user,
+            limits=b"" if limits == Limits() else encode_limits(limits),
+        )
+        reply = await self._execute(command)
+        if not isinstance(reply, UsageFound):
+            raise to_exception(reply, "")
+        if limits != Limits():
+            await backfill_usage(self._gate, tenant, user)
+        with _translate_newer_format():
+            return to_quota(user, reply)
+
+    async def tenant_quota(self) -> TenantLimits:
+        tenant = self._caller.tenant
+        reply = await self._execute(LookUpPolicy(tenant=tenant, policy_id=policy_id(tenant, QUOTA_POLICY_NAME)))
+        match reply:
+            case Missing():
+                return TenantLimits()
+            case PolicyFound():
+                with _translate_newer_format():
+                    return decode_tenant_limits(reply.policy.body)
+        raise to_exception(reply, "")
+
+    async def set_tenant_quota(self, limits: TenantLimits) -> TenantLimits:
+        """Set the limits of users without their own, and the ceiling over all of them."""
+        tenant, limits = self._caller.tenant, checked_tenant_limits(limits)
+        policy = policy_id(tenant, QUOTA_POLICY_NAME)
+        reply: AnyReply
+        if limits == TenantLimits():  # nobody is counted any more, so nobody pays for it
+            reply = await self._execute(DropPolicy(tenant=tenant, policy_id=policy))
+        else:
+            body = encode_limits(limits)
+            reply = await self._execute(SetPolicy(tenant=tenant, policy_id=policy, name=QUOTA_POLICY_NAME, body=body))
+        if not isinstance(reply, (PolicyFound, Maintained)):
+            raise to_exception(reply, "")
+        if isinstance(reply, PolicyFound):
+            await backfill_usage(self._gate, tenant)
+        return limits
+
+    async def store_idempotency_key(
+        self,
+        key: str,
+        job_id: str,
+        user_id: UserId | None = None,
+        ttl_hours: float = 24,
+        scope: str = GLOBAL_SCOPE,
+    ) -> Receipt:
+        """Remember a key for a job that was made elsewhere: submissions of it are answered with this id."""
+        caller = self._caller
+        key, scope = checked_key(key), resolve_scope("", scope)
+        command = StoreKey(
+            tenant=caller.tenant,
+            record_id=key_record_id(caller, scope, key),
+            scope=scope,
+            key=key,
+            external_id=_checked_external_id(job_id),
+            actor=caller.actor,
+            user=self._resolve_user(user_id),
+            ttl_ms=_parse_duration_ms("ttl_hours", ttl_hours, 3_600_000, TTL_MS_MIN, TTL_MS_MAX),
+        )
+        reply = await self._execute(command)
+        if isinstance(reply, KeySettled):
+            return build_settled_receipt(reply)
+        raise to_exception(reply, key)
+
+    async def _reserve_slot(
+        self, user_id: UserId, max_concurrent: int | None, ttl_seconds: float, key: str | None
+    ) -> AnyReply:
+        user, tenant = user_name(user_id), self._caller.tenant
+        Limits(max_concurrent=max_concurrent)  # says what is wrong with it
+        tally = usage_id(tenant, user)
+        nonce = self._runtime.ids.holder() if key is None else sha256(checked_key(key).encode()).digest()
+        command = ReserveSlot(
+            tenant=tenant,
+            usage_id=tally,
+            policy_id=policy_id(tenant, QUOTA_POLICY_NAME),
+            user=user,
+            reservation=encode_reservation_id(tally, nonce[:SLOT_NONCE_BYTES]),
+            ttl_ms=_parse_slot_ttl_ms(ttl_seconds),
+            max_concurrent=max_concurrent,
+        )
+        return await self._execute(command)
+
+    async def _load_usage(self, user: str) -> UsageFound:
+        tenant = self._caller.tenant
+        policy = policy_id(tenant, QUOTA_POLICY_NAME)
+        reply = await self._execute(LookUpUsage(tenant=tenant, usage_id=usage_id(tenant, user), policy_id=policy))
+        if isinstance(reply, UsageFound):
+            return reply
+        raise to_exception(reply, "")
+
+    def _parse_reservation_id(self, reservation_id: str) -> tuple[str, bytes]:
+        return self._caller.tenant, usage_id_of_reservation(self._caller.tenant, reservation_id)
+
+    def _resolve_user(self, user_id: UserId | None) -> str:
+        return self._caller.user if user_id is None else user_name(user_id)
+
+
+def user_name(user_id: UserId) -> str:
+    """A user by its name or its number."""
+    number = isinstance(user_id, int) and not isinstance(user_id, bool)
+    return checked_name("user", str(user_id) if number else user_id)  # type: ignore[arg-type]  # checked there
+
+
+@contextmanager
+def _translate_newer_format() -> Iterator[None]:
+    """What is read outside of a decision, and is not for this program to read, is told as a decision tells it."""
+    try:
+        yield
+    except NewerFormat as error:
+        raise Outdated(str(error)) from error
+
+
+def _expect_slot_held(reply: AnyReply) -> SlotHeld:
+    if isinstance(reply, SlotHeld):
+        return reply
+    raise _to_slot_exception(reply)
+
+
+def _expect_slot_settled(reply: AnyReply) -> None:
+    if not isinstance(reply, SlotSettled):
+        raise _to_slot_exception(reply)
+
+
+def _to_slot_exception(reply: AnyReply) -> BaseException:
+    """A reservation is no lease of a key: whatever is refused about it is said in its own words."""
+    if isinstance(reply, Refused):
+        return SubmissionRefused(key="", reason=reply.reason, message=reply.message, details=reply.details)
+    return to_exception(reply, "")
+
+
+def _parse_slot_ttl_ms(seconds: float) -> int:
+    return _parse_duration_ms("ttl_seconds", seconds, 1000, SLOT_TTL_MS_MIN, SLOT_TTL_MS_MAX)
+
+
+def _parse_duration_ms(what: str, value: float, unit_ms: int, least: int, most: int) -> int:
+    wrong = Invalid(what, f"{what} is a number from {least / unit_ms:g} to {most / unit_ms:g}; choose one")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -LIMIT_MAX < value < LIMIT_MAX:
+        raise wrong
+    ms = round(value * unit_ms)
+    if not least <= ms <= most:
+        raise wrong
+    return ms
+
+
+def _checked_external_id(job_id: str) -> str:
+    try:
+        checked_key(job_id)
+    except Invalid as error:
+        raise Invalid("job_id", f"a foreign job's id is like a key: {error}") from None
+    return job_id

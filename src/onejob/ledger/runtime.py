@@ -1,0 +1,217 @@
+"""What all callers of one opened ledger share: the engine behind its gate, and the upkeep that runs beside."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import count
+
+from msgspec import Struct
+
+from onejob import audit
+from onejob.clock import Clock
+from onejob.core.credentials import DropPolicy, SetPolicy
+from onejob.core.identity import policy_id
+from onejob.core.lookup import LookUpJob
+from onejob.core.work import RETENTION_MS
+from onejob.engine import Engine, get_durability_warning
+from onejob.engines.batcher import QueueStats, batcher_for
+from onejob.engines.gate import Gate
+from onejob.engines.receipts import CacheStats
+from onejob.errors import OnejobError, Unavailable
+from onejob.ids import Ids
+from onejob.settings import IdempotencyConfig
+
+from .claims import Claims
+from .maintenance import PurgeProgress, Sweeper, SweepResult, purge_tenant
+from .parse import Caller
+from .wakeups import Waiters
+from .watch import JobWatcher
+
+# Ready is who can be asked and can write. What the last write met is remembered; an idle store is tried again.
+#
+# To try means to write something tiny and to remove it, in the name of no tenant, every few seconds at most and only
+# after a write has failed.
+
+
+PROBE_INTERVAL_SECONDS = 3.0
+
+_NO_TENANT = ""  # no tenant has this name
+_PROBE_POLICY_NAME = "ready"
+_PROBE_READ = LookUpJob(tenant=_NO_TENANT, job_id=bytes(16))
+
+
+class Readiness:
+    def __init__(self, gate: Gate, monotonic: Callable[[], float]) -> None:
+        self._gate = gate
+        self._monotonic = monotonic
+        self._last_probe_at = float("-inf")
+
+    async def check(self) -> None:
+        """Returns when the store answers and takes writes; raises what keeps it from that."""
+        await self._gate.execute((_PROBE_READ,))
+        trouble = self._gate.last_error
+        if trouble is None:
+            return
+        now = self._monotonic()
+        if now - self._last_probe_at < PROBE_INTERVAL_SECONDS:
+            raise _copied_error(trouble)
+        self._last_probe_at = now
+        await self._probe_write()
+
+    async def _probe_write(self) -> None:
+        """Each in a batch of its own, for together they would come to nothing and not be written."""
+        place = policy_id(_NO_TENANT, _PROBE_POLICY_NAME)
+        for command in (
+            SetPolicy(tenant=_NO_TENANT, policy_id=place, name=_PROBE_POLICY_NAME, body=b""),
+            DropPolicy(tenant=_NO_TENANT, policy_id=place),
+        ):
+            await self._gate.execute((command,))
+
+
+def _copied_error(error: Exception) -> OnejobError:
+    """A copy, since raising writes on an exception, and this one is told again and again."""
+    if isinstance(error, OnejobError):
+        return type(error)(*error.args)
+    return Unavailable(f"the engine failed in an unforeseen way ({type(error).__name__})")
+
+
+_FLUSH_CHUNK_SIZE = 500
+
+log = logging.getLogger("onejob")
+
+
+class Stats(Struct, frozen=True):
+    """What a ledger runs with, what it counted since it was opened, what it holds right now."""
+
+    engine: str
+    durability_warning: str  # what the declared durability does not cover, in a line; empty: nothing
+    config: IdempotencyConfig
+    outcomes: Mapping[str, int]
+    refusals: Mapping[str, int]
+    gate: CacheStats
+    queues: Mapping[str, QueueStats]
+    sweep_totals: SweepResult
+    maintenance_failures: int
+
+
+class TenantCounts(Struct, frozen=True):
+    """Of one tenant, in this process: its submissions by their answer, and its callers who wait."""
+
+    outcomes: Mapping[str, int]
+    waiting: int
+
+
+class Runtime:
+    def __init__(
+        self,
+        engine: Engine,
+        config: IdempotencyConfig,
+        *,
+        clock: Clock,
+        ids: Ids,
+        retention_ms: int = RETENTION_MS,
+    ) -> None:
+        combine = self._batcher = batcher_for(engine)
+        self.gate = Gate(combine, config, clock.monotonic)
+        self.job_watcher = JobWatcher(self.gate)
+        self.waiters = Waiters()
+        self.readiness = Readiness(self.gate, clock.monotonic)
+        self.ids = ids
+        self.claims = Claims(self.gate, ids)
+        combine.on_commit = self.claims.wakeups.on_commit
+        self.retention_ms = retention_ms
+        self.lease_ms = round(config.pending_ttl_seconds * 1000)
+        self.rejected_ttl_ms = round(config.rejected_ttl_seconds * 1000)
+        # The longest that any gate may remember: what `forget` must wait for.
+        self.cache_ttl_ms_max = round(max(config.committed_ttl_seconds, config.rejected_ttl_seconds) * 1000)
+        self._config = config
+        self._sweeper = Sweeper(self.gate, retention_ms=retention_ms)
+        self._maintenance_task: asyncio.Task[None] | None = None
+        self._engine = engine
+        self._engine_name = type(engine).__name__.removesuffix("Engine").lower()
+        self._sweep_totals = SweepResult()
+        self._maintenance_failures = 0
+
+    def enable_coalescing(self) -> None:
+        """Connections are read in this process: there is work for the loop while a batch is under way."""
+        self._batcher.coalesce = True
+
+    def start_maintenance(self, *, process_index: int = 0, process_count: int = 1) -> None:
+        """Processes that share a store may take turns: what is in memory each tends itself, the store one of them."""
+        self._maintenance_task = asyncio.get_running_loop().create_task(
+            self._run_maintenance(process_index, process_count)
+        )
+
+    async def sweep(self) -> SweepResult:
+        await self._maintain_memory()
+        swept = await self._sweeper.sweep()
+        self._sweep_totals = self._sweep_totals.plus(swept)
+        return swept
+
+    def stats(self) -> Stats:
+        return Stats(
+            engine=self._engine_name,
+            durability_warning=get_durability_warning(self._engine),
+            config=self._config,
+            outcomes=self.gate.outcomes.total(),
+            refusals=dict(self.gate.refusals),
+            gate=self.gate.stats(),
+            queues=self.gate.queue_stats(),
+            sweep_totals=self._sweep_totals,
+            maintenance_failures=self._maintenance_failures,
+        )
+
+    def tenant_counts(self, tenant: str) -> TenantCounts:
+        """What is a tenant's own of all that."""
+        return TenantCounts(dict(self.gate.outcomes.for_tenant(tenant)), self.gate.count_waiters(tenant))
+
+    async def flush_hits(self, *record_ids: bytes) -> None:
+        """Write down the hits of these records, or of all; a few at a time, so that submissions come through."""
+        hits = self.gate.hits.take(*record_ids)
+        for start in range(0, len(hits), _FLUSH_CHUNK_SIZE):
+            await self.gate.execute(hits[start : start + _FLUSH_CHUNK_SIZE])
+
+    async def purge(self, caller: Caller) -> int:
+        """Erase all that a caller's tenant has."""
+        erased = PurgeProgress()
+        try:
+            await purge_tenant(self.gate, caller.tenant, erased)
+        finally:  # whatever stopped it, what is gone is gone
+            audit.write_audit_record("purge", tenant=caller.tenant, actor=caller.actor, erased=erased.count)
+        return erased.count
+
+    def release_waiters(self) -> None:
+        """Whoever waits for something that others do is told to come back: the process is about to leave."""
+        self.gate.release_waiters()
+        self.waiters.release()
+
+    async def aclose(self) -> None:
+        self.waiters.release()
+        self.job_watcher.close()
+        self.claims.close()
+        if self._maintenance_task is not None:
+            self._maintenance_task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._maintenance_task
+        try:
+            with suppress(OnejobError):  # some hits may stay uncounted; keys and jobs are safe
+                await self.flush_hits()
+        finally:
+            await self.gate.aclose()
+
+    async def _maintain_memory(self) -> None:
+        self.gate.cache.evict_expired()
+        await self.flush_hits()
+
+    async def _run_maintenance(self, process_index: int, process_count: int) -> None:
+        for round in count():
+            await asyncio.sleep(self._config.cleanup_interval_seconds)
+            try:
+                await (self.sweep() if round % process_count == process_index else self._maintain_memory())
+            except OnejobError as error:
+                self._maintenance_failures += 1
+                log.warning("upkeep was put off: %s", error)
+            except Exception:
+                self._maintenance_failures += 1
+                log.exception("upkeep failed")

@@ -1,0 +1,191 @@
+"""Sequenced clients in Python: every number is executed once, whatever its key, and none is left out."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from onejob.core.command import JOBS_MAX
+from onejob.core.fingerprint import INPUT_BYTES_MAX, batch_fingerprint
+from onejob.core.identity import checked_client_id, stream_id, stream_scope
+from onejob.core.key import checked_key
+from onejob.core.replies import AnyReply, Missing, SequenceAlreadyCommitted, SequenceCommitted, StreamFound
+from onejob.core.sequence import LookUpStream, SequenceItem, SubmitSequence, checked_sequence
+from onejob.core.submit import Submit
+from onejob.core.timestamps import to_utc
+from onejob.core.views import ClientState, SequenceOutcome, SequenceReceipt
+from onejob.errors import Invalid
+from onejob.ids import Ids
+
+from .base import LedgerBase
+from .parse import Caller, Submission, build_submit, checked_submission
+from .present import to_exception
+
+Scope = str | tuple[str, str]
+
+
+class SequencedSubmission(Struct, frozen=True, kw_only=True):
+    """One number of a client's sequence, as a caller says it."""
+
+    client_id: str
+    sequence: int
+    idempotency_key: str
+    scope: Scope
+    jobs: Sequence[Submission]
+    idempotency_ttl: timedelta | None = None
+    idempotency_ttl_days: float | None = None
+
+
+class SequenceOperations(LedgerBase):
+    """The part of the front door that sequenced clients come through."""
+
+    async def submit_sequence(
+        self,
+        /,
+        client_id: str,
+        sequence: int,
+        idempotency_key: str,
+        type: str | None = None,
+        input: Any = None,
+        *,
+        scope: Scope,
+        jobs: Iterable[Submission] | None = None,
+        idempotency_ttl: timedelta | None = None,
+        idempotency_ttl_days: float | None = None,
+        **options: Any,
+    ) -> SequenceReceipt:
+        """Execute a client's next number, or get the answer it had: one job, or a batch, all or nothing."""
+        if jobs is None and type is not None:
+            jobs = (Submission(type=type, input=input, **options),)
+        elif jobs is None or type is not None or input is not None or options:
+            raise Invalid("jobs", "give the type, input and options of one job, or a list of jobs")
+        return await self.submit_sequence_prepared(
+            SequencedSubmission(
+                client_id=client_id,
+                sequence=sequence,
+                idempotency_key=idempotency_key,
+                scope=scope,
+                jobs=tuple(islice(jobs, JOBS_MAX + 1)),
+                idempotency_ttl=idempotency_ttl,
+                idempotency_ttl_days=idempotency_ttl_days,
+            )
+        )
+
+    async def submit_sequence_prepared(self, sequenced: SequencedSubmission) -> SequenceReceipt:
+        """`submit_sequence` for a number that was said before, as edges do."""
+        command = build_submit_sequence(sequenced, self._caller, self._runtime.ids)
+        (result,) = await self._gate.execute_each((command,))
+        return build_sequence_receipt(command, result)
+
+    async def get_client_state(self, client_id: str, *, scope: Scope, any_owner: bool = False) -> ClientState:
+        """How far a client is: 0 if it never came. Another credential's client is told of only with `any_owner`."""
+        scope = stream_scope(scope)
+        caller = self._caller
+        look = LookUpStream(
+            tenant=caller.tenant,
+            stream_id=stream_id(caller.tenant, scope, checked_client_id(client_id)),
+            owner="" if any_owner else caller.actor,
+        )
+        reply = await self._execute(look)
+        match reply:
+            case Missing():
+                return ClientState(client_id, scope)
+            case StreamFound():
+                return ClientState(client_id, scope, reply.stream.last, to_utc(reply.stream.last_seen))
+        raise to_exception(reply, "")
+
+
+def build_submit_sequence(sequenced: SequencedSubmission, caller: Caller, ids: Ids) -> SubmitSequence:
+    """The command of one number; whatever is wrong with it is said here."""
+    client_id, scope = checked_client_id(sequenced.client_id), stream_scope(sequenced.scope)
+    sequence = checked_sequence(sequenced.sequence)
+    key = checked_key(sequenced.idempotency_key)
+    jobs = sequenced.jobs
+    if not 1 <= len(jobs) <= JOBS_MAX:
+        raise Invalid("jobs", f"a batch has 1 to {JOBS_MAX} jobs; split it into several numbers")
+    parsed = [
+        _build_job_submit(job, sequenced, scope, caller, ids, location=f"jobs[{n}]: " if len(jobs) > 1 else "")
+        for n, job in enumerate(jobs)
+    ]
+    if sum(len(one.input) for one in parsed) > INPUT_BYTES_MAX:
+        raise Invalid("jobs", f"the inputs of a batch have at most {INPUT_BYTES_MAX} bytes in all; split it")
+    first = parsed[0]
+    return SubmitSequence(
+        tenant=caller.tenant,
+        stream_id=stream_id(caller.tenant, scope, client_id),
+        record_id=first.record_id,
+        scope=scope,
+        client_id=client_id,
+        sequence=sequence,
+        key=key,
+        fingerprint=batch_fingerprint([one.fingerprint for one in parsed]),
+        items=tuple(map(_to_item, parsed)),
+        actor=caller.actor,
+        user=caller.user,
+        owner=caller.actor,
+        ttl_ms=first.ttl_ms,
+        usage_id=first.usage_id,
+        policy_id=first.policy_id,
+    )
+
+
+def build_sequence_receipt(command: SubmitSequence, reply: AnyReply | BaseException) -> SequenceReceipt:
+    """The receipt of a number that was executed, now or before; raises where it was not."""
+    if not isinstance(reply, (SequenceCommitted, SequenceAlreadyCommitted)):
+        raise to_exception(reply, command.key)
+    new = isinstance(reply, SequenceCommitted)
+    return SequenceReceipt(
+        outcome=SequenceOutcome.COMMITTED if new else SequenceOutcome.ALREADY_COMMITTED,
+        client_id=command.client_id,
+        scope=command.scope,
+        key=command.key,
+        assigned_sequence=reply.sequence,
+        last_committed_sequence=reply.sequence if isinstance(reply, SequenceCommitted) else reply.last,
+        job_rows=reply.jobs,
+        expires_ms=reply.expires_at,
+        warnings=reply.warnings if isinstance(reply, SequenceCommitted) else (),
+    )
+
+
+def _build_job_submit(
+    job: Submission, sequenced: SequencedSubmission, scope: str, caller: Caller, ids: Ids, *, location: str
+) -> Submit:
+    """One job, read as a submission of its own would be: the same checks, the same fingerprint."""
+    checked_submission(job, location)
+    if (job.idempotency_key, job.scope, job.idempotency_ttl, job.idempotency_ttl_days) != (None,) * 4:
+        raise Invalid("jobs", f"{location}key, scope and window are those of the number; leave them out of its jobs")
+    if job.callback is not None:
+        raise Invalid("callback", f"{location}a number of a sequence has no callback; leave it out")
+    if job.reservation is not None:
+        raise Invalid("reservation", f"{location}a number of a sequence takes its slots itself; leave it out")
+    whole = replace(
+        job,
+        scope=scope,
+        idempotency_key=sequenced.idempotency_key,
+        idempotency_ttl=sequenced.idempotency_ttl,
+        idempotency_ttl_days=sequenced.idempotency_ttl_days,
+    )
+    try:
+        return build_submit(whole, caller, ids.job_id())
+    except Invalid as error:
+        if not location:
+            raise
+        raise Invalid(error.what, f"{location}{error}") from error
+
+
+def _to_item(job: Submit) -> SequenceItem:
+    return SequenceItem(
+        job_id=job.job_id,
+        type=job.type,
+        input=job.input,
+        delivery=job.delivery,
+        priority=job.priority,
+        run_at=job.run_at,
+        attempts_max=job.attempts_max,
+        timeout_ms=job.timeout_ms,
+        labels=job.labels,
+        cost=job.cost,
+    )

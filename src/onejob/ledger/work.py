@@ -1,0 +1,389 @@
+"""The front door for whoever runs jobs, and for whoever waits for what they give."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from onejob.core.command import Command
+from onejob.core.facts import Job
+from onejob.core.identity import checked_name, parse_job_id, policy_id, usage_id
+from onejob.core.limits import QUOTA_POLICY_NAME, Amount, to_micros
+from onejob.core.replies import AnyReply, Extended, Finished, Reason, Refused, Released, Resolved, Started
+from onejob.core.states import ENDED_STATES, JobState
+from onejob.core.timestamps import to_utc
+from onejob.core.views import JobView
+from onejob.core.work import (
+    LEASE_MS_DEFAULT,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    LOG_CHARS_MAX,
+    LOG_LINES_AT_ONCE_MAX,
+    PROGRESS_BYTES_MAX,
+    RESULT_BYTES_MAX,
+    Extend,
+    Finish,
+    FinishOutcome,
+    Release,
+    Resolution,
+    Resolve,
+    Start,
+    progress_bytes_max,
+)
+from onejob.errors import Invalid, NotFound, WorkRefused
+
+from .base import LedgerBase, load_visible_job
+from .claims import CLAIM_MAX, ClaimedJob, ClaimRequest
+from .present import load_input, load_result, to_exception
+
+# A claimed job, as whoever runs it holds it.
+
+
+HOLDER_BYTES_MAX = 64
+NOTE_CHARS_MAX = 500
+DELAY_MS_MAX = 365 * 24 * 3600 * 1000
+TOKEN_MAX = 2**63 - 1
+_ELLIPSIS = "…"
+
+
+class Fence(Struct, frozen=True, kw_only=True):
+    """What a holder must name in every word about a job, for one who has not the attempt at hand."""
+
+    job_id: bytes
+    token: int
+    holder: bytes
+    lease_ms: int = LEASE_MS_DEFAULT
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.token <= TOKEN_MAX:
+            raise Invalid("token", "a token is the number that came with the job; send it as it was received")
+        checked_holder(self.holder)
+
+
+class Attempt(Struct, frozen=True):
+    """Yours until the lease ends: start it, extend it while you work, then finish it, or release it."""
+
+    job_row: Job
+    input: bytes  # JSON; empty for whoever named only the fence
+    lease_ms: int
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.job.id} {self.job_row.type} token={self.token}>"
+
+    @property
+    def job(self) -> JobView:
+        return JobView(self.job_row)
+
+    @property
+    def job_id(self) -> str:
+        """The key to hand to whatever is called on the way: it is the same in every attempt."""
+        return self.job.id
+
+    @property
+    def token(self) -> int:
+        return self.job_row.token
+
+    @property
+    def holder(self) -> bytes:
+        return self.job_row.holder
+
+    @property
+    def lease_until(self) -> datetime:
+        return to_utc(self.job_row.lease_until)
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the time of this attempt is over; None: there is no limit, or it has not been started."""
+        head = self.job_row
+        return to_utc(head.started_at + head.timeout_ms) if head.timeout_ms and head.started_at else None
+
+    @property
+    def value(self) -> Any:
+        """The input, decoded."""
+        return json.decode(self.input)
+
+
+def checked_lease(lease_ms: int) -> int:
+    if not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
+        raise Invalid("lease", "a lease lasts from 100 milliseconds to 24 hours")
+    return lease_ms
+
+
+def checked_holder(holder: bytes) -> bytes:
+    if not 1 <= len(holder) <= HOLDER_BYTES_MAX:
+        raise Invalid("holder", f"a holder has 1 to {HOLDER_BYTES_MAX} bytes; choose another")
+    return holder
+
+
+def checked_delay(delay_ms: int) -> int:
+    if not 0 <= delay_ms <= DELAY_MS_MAX:
+        raise Invalid("delay", "a delay is not negative, and a year at most; choose another")
+    return delay_ms
+
+
+def checked_offset(offset: int) -> int:
+    if not 0 <= offset <= TOKEN_MAX:
+        raise Invalid("offset", "offset is how many log lines were sent before these")
+    return offset
+
+
+def checked_note(note: str) -> str:
+    if len(note) > NOTE_CHARS_MAX:
+        raise Invalid("note", f"a note has at most {NOTE_CHARS_MAX} characters; shorten it")
+    return note
+
+
+def checked_progress(progress: object, job: Job | None = None) -> str:
+    """As it is stored: JSON, and short. With the head at hand, no longer than it has room for."""
+    data = json.encode(progress)
+    room = PROGRESS_BYTES_MAX if job is None else progress_bytes_max(job)
+    if len(data) > room:
+        raise Invalid("progress", f"progress of this job has at most {room} bytes as JSON; say less")
+    return data.decode()
+
+
+def checked_lines(lines: Sequence[str]) -> tuple[str, ...]:
+    """As they are stored: a line that is too long is cut."""
+    if len(lines) > LOG_LINES_AT_ONCE_MAX:
+        raise Invalid("logs", f"at most {LOG_LINES_AT_ONCE_MAX} lines are told at once; tell the others next")
+    return tuple(map(truncated_line, lines))
+
+
+def truncated_line(line: str) -> str:
+    return line if len(line) <= LOG_CHARS_MAX else line[: LOG_CHARS_MAX - 1] + _ELLIPSIS
+
+
+LEASE_DEFAULT = timedelta(milliseconds=LEASE_MS_DEFAULT)
+WAIT_DEFAULT = timedelta(seconds=30)
+TYPES_MAX = 100
+_MS = timedelta(milliseconds=1)
+_UNSET: Any = object()
+_WORK_REFUSALS = (Reason.TIMED_OUT, Reason.NOT_ALLOWED, Reason.NOT_READY, Reason.SEQUENCE_GAP)
+
+
+class WorkOperations(LedgerBase):
+    async def claim(
+        self,
+        types: str | Sequence[str],
+        *,
+        limit: int = 1,
+        lease: timedelta = LEASE_DEFAULT,
+        start: bool = False,
+        wait: timedelta = timedelta(0),
+        holder: bytes | None = None,
+    ) -> list[Attempt]:
+        """Take jobs that are ready, most urgent first. With `start` they are started in the same step.
+
+        Repeated with its holder it is answered with what it had won.
+        """
+        wanted = self._build_claim_request(types, limit=limit, lease=lease, start=start, holder=holder)
+        taken = await self._runtime.claims.claim_or_wait(wanted, wait.total_seconds())
+        return [build_attempt(one, wanted.lease_ms) for one in taken]
+
+    def _build_claim_request(
+        self,
+        types: str | Sequence[str],
+        *,
+        limit: int = 1,
+        lease: timedelta = LEASE_DEFAULT,
+        start: bool = False,
+        holder: bytes | None = None,
+        worker: str = "",
+    ) -> ClaimRequest:
+        """What `claim` would ask for, checked, for edges. A drawn holder begins with the worker's name."""
+        return ClaimRequest(
+            types=checked_types(types),
+            holder=self._new_holder(worker) if holder is None else checked_holder(holder),
+            limit=checked_limit(limit),
+            lease_ms=checked_lease(lease // _MS),
+            start=start,
+            tenant=self._caller.tenant,
+            has_named_holder=holder is not None,
+        )
+
+    def _new_holder(self, worker: str = "") -> bytes:
+        """A holder for one intention; with a name it is text."""
+        ids = self._runtime.ids
+        return checked_holder(f"{worker}:{ids.nonce()}".encode()) if worker else ids.nonce().encode()
+
+    async def start(self, attempt: Attempt | Fence) -> Attempt:
+        """Begin to run a claimed job. Of several who try, one does; the others hear LeaseLost and do nothing."""
+        reply = await self._execute(Start(**self._fence_fields(attempt), lease_ms=attempt.lease_ms))
+        begun = _continued_attempt(attempt, reply, Started)
+        return begun if begun.input else replace(begun, input=await self._load_input(begun.job_row))
+
+    async def extend(
+        self,
+        attempt: Attempt | Fence,
+        *,
+        progress: object = _UNSET,
+        logs: Sequence[str] = (),
+        offset: int = -1,
+    ) -> Attempt:
+        """Prolong the lease. Log lines follow those of before; with `offset` they are there once if told twice."""
+        head = attempt.job_row if isinstance(attempt, Attempt) else None
+        if offset < 0:
+            offset = 0 if head is None else head.logs
+        command = Extend(
+            **self._fence_fields(attempt),
+            lease_ms=attempt.lease_ms,
+            progress="" if progress is _UNSET else checked_progress(progress, head),
+            logs=checked_lines(logs),
+            offset=checked_offset(offset),
+        )
+        return _continued_attempt(attempt, await self._execute(command), Extended)
+
+    async def finish(
+        self,
+        attempt: Attempt | Fence,
+        result: Any = None,
+        *,
+        error: str | None = None,
+        final: bool = False,
+        retry_after: timedelta | None = None,
+        cost: Amount | None = None,
+    ) -> JobView:
+        """Say how it ended. An error is tried again while attempts are left, unless it is final.
+
+        A result beside an error is kept if the job ends with it.
+        """
+        command = Finish(
+            **self._fence_fields(attempt),
+            outcome=FinishOutcome.SUCCESS if error is None else FinishOutcome.FAILED,
+            result=encode_result(result),
+            error=error or "",
+            final=final,
+            retry_ms=0 if retry_after is None else checked_delay(max(retry_after // _MS, 1)),
+            cost=None if cost is None else to_micros("cost", cost),
+            actor=self._caller.actor,
+            retention_ms=self._runtime.retention_ms,
+        )
+        return await self._execute_expecting(command, Finished)
+
+    async def release(self, attempt: Attempt | Fence, *, delay: timedelta = timedelta(0)) -> JobView:
+        """Hand it back, for at once or for later. That it was started does not count as an attempt."""
+        command = Release(**self._fence_fields(attempt), delay_ms=checked_delay(max(delay // _MS, 0)))
+        return await self._execute_expecting(command, Released)
+
+    async def resolve(self, job_id: str, resolution: Resolution | str, *, note: str = "") -> JobView:
+        """An operator's word about a lost job: it succeeded, it failed, or it is to be run again."""
+        job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
+        command = Resolve(
+            tenant=job.tenant,
+            job_id=job.id,
+            resolution=_parse_resolution(resolution),
+            actor=self._caller.actor,
+            note=checked_note(note),
+            user=job.user,
+            usage_id=usage_id(job.tenant, job.user),
+            policy_id=policy_id(job.tenant, QUOTA_POLICY_NAME),
+            retention_ms=self._runtime.retention_ms,
+        )
+        return await self._execute_expecting(command, Resolved)
+
+    async def rerun(self, job_id: str, *, note: str = "") -> JobView:
+        """Run a failed or lost job again: the same id, a new token, its attempts from the first."""
+        return await self.resolve(job_id, Resolution.RERUN, note=note)
+
+    async def result(self, job_id: str) -> Any:
+        """What a job gave, decoded; None for one that gave nothing."""
+        data = await load_result(self._gate, await load_visible_job(self._gate, self._caller, parse_job_id(job_id)))
+        return json.decode(data) if data else None
+
+    async def result_json(self, job_id: str) -> bytes:
+        """What a job gave, as it is stored; NotFound while there is nothing."""
+        job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
+        data = await load_result(self._gate, job)
+        if data or job.state is JobState.SUCCESS:
+            return data or b"null"
+        raise NotFound(f"the job is {job.state} and has no result; ask again when it has succeeded")
+
+    async def wait(self, job_id: str, timeout: timedelta = WAIT_DEFAULT) -> JobView:
+        """The job when it has ended, or as it is when the time is up."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout.total_seconds()
+        job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
+        if job.state in ENDED_STATES or timeout <= timedelta(0):
+            return JobView(job)
+        async with self._runtime.job_watcher.watch(job.tenant, job.id) as watched:
+            while watched.job_row.state not in ENDED_STATES and not watched.closed:
+                news = watched.version
+                if watched.deleted:
+                    raise NotFound("the job was erased meanwhile; it cannot be waited for")
+                if not await watched.wait_for_change(news, max(until - loop.time(), 0)):
+                    break
+            return JobView(watched.job_row)
+
+    async def _execute_expecting(self, command: Command[Any], kind: type[Finished | Released | Resolved]) -> JobView:
+        reply = await self._execute(command)
+        if isinstance(reply, kind):
+            return JobView(reply.job)
+        raise to_work_exception(reply)
+
+    def _fence_fields(self, attempt: Attempt | Fence) -> dict[str, Any]:
+        if isinstance(attempt, Attempt):
+            return attempt_fence_fields(attempt)
+        tenant = self._caller.tenant
+        return {"tenant": tenant, "job_id": attempt.job_id, "token": attempt.token, "holder": attempt.holder}
+
+    async def _load_input(self, job: Job) -> bytes:
+        return await load_input(self._gate, job.tenant, job.id)
+
+
+def to_work_exception(reply: AnyReply) -> BaseException:
+    if isinstance(reply, Refused) and reply.reason in _WORK_REFUSALS:
+        return WorkRefused(reply.reason, reply.message, reply.details)
+    return to_exception(reply, "")
+
+
+def build_attempt(claimed: ClaimedJob, lease_ms: int) -> Attempt:
+    return Attempt(claimed.job, claimed.input, lease_ms)
+
+
+def attempt_fence_fields(attempt: Attempt) -> dict[str, Any]:
+    """What a worker's command must name to be let through."""
+    head = attempt.job_row
+    return {"tenant": head.tenant, "job_id": head.id, "token": head.token, "holder": head.holder}
+
+
+def encode_result(result: Any) -> bytes:
+    """A result as it is stored; nothing for None."""
+    if result is None:
+        return b""
+    try:
+        data = json.encode(result)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Invalid("result", f"a result is JSON, and this is not ({type(error).__name__}); convert it") from None
+    if len(data) > RESULT_BYTES_MAX:
+        raise Invalid("result", f"a result has at most {RESULT_BYTES_MAX} bytes; keep it elsewhere, name it here")
+    return data
+
+
+def checked_types(types: str | Sequence[str]) -> tuple[str, ...]:
+    names = (types,) if isinstance(types, str) else tuple(types)
+    if not 1 <= len(names) <= TYPES_MAX:
+        raise Invalid("types", f"name 1 to {TYPES_MAX} types of jobs")
+    return tuple(checked_name("type", name) for name in dict.fromkeys(names))
+
+
+def checked_limit(limit: int) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= CLAIM_MAX:
+        raise Invalid("limit", f"1 to {CLAIM_MAX} jobs are claimed at once")
+    return limit
+
+
+def _parse_resolution(word: Resolution | str) -> Resolution:
+    try:
+        return Resolution(word)
+    except ValueError:
+        raise Invalid("resolution", f"choose one of {', '.join(Resolution)}") from None
+
+
+def _continued_attempt(attempt: Attempt | Fence, reply: AnyReply, kind: type[Started | Extended]) -> Attempt:
+    if not isinstance(reply, kind):
+        raise to_work_exception(reply)
+    job: Job = reply.job
+    return Attempt(job, attempt.input if isinstance(attempt, Attempt) else b"", attempt.lease_ms)
