@@ -36,11 +36,11 @@ async def http(folder: Path, report: Report, rounds: int) -> None:
         return
     text = await api_key(f"sqlite:///{folder / 'http.db'}")
     (folder / "serve.toml").write_text('auth = true\nport = 0\nengine = "sqlite:///http.db"\n')
-    service = await started(
+    service = await start_server(
         [sys.executable, "-m", "onejob.cli", "serve", "--config", "serve.toml"],
         folder,
     )
-    empty = await started([sys.executable, "-m", "bench.empty"], folder, str(Path(__file__).parents[1]))
+    empty = await start_server([sys.executable, "-m", "bench.empty"], folder, str(Path(__file__).parents[1]))
     try:
         for callers in (64, 1):
             await _compare(folder, report, rounds, callers, text, service=service, empty=empty)
@@ -59,9 +59,9 @@ async def _compare(
     seen: dict[str, list[Run]] = {"empty": [], "new": [], "duplicate": []}
     for number in range(rounds):
         fresh = f'"b{callers}-{number}-" .. n'
-        seen["empty"].append(await wrk(folder, empty, callers, fresh, key))
-        seen["new"].append(await wrk(folder, service, callers, fresh, key))
-        seen["duplicate"].append(await wrk(folder, service, callers, f'"d{callers}"', key))
+        seen["empty"].append(await run_wrk(folder, empty, callers, fresh, key))
+        seen["new"].append(await run_wrk(folder, service, callers, fresh, key))
+        seen["duplicate"].append(await run_wrk(folder, service, callers, f'"d{callers}"', key))
     for name, runs in seen.items():
         middle = Run(*(median(values) for values in zip(*runs, strict=True)))
         figures = f"{middle.rate:,.0f}/s  p99 {middle.p99_ms:.1f} ms  {middle.cpu_us:.0f} µs"
@@ -78,7 +78,7 @@ async def api_key(url: str) -> str:
         return (await ApiKeys(ledger).create("bench", roles=frozenset({Role.SUBMITTER}))).text
 
 
-async def started(words: list[str], folder: Path, path: str = "") -> Started:
+async def start_server(words: list[str], folder: Path, path: str = "") -> Started:
     process = await asyncio.create_subprocess_exec(
         *words,
         cwd=folder,
@@ -92,7 +92,7 @@ async def started(words: list[str], folder: Path, path: str = "") -> Started:
     return process, found[0].decode()
 
 
-async def wrk(folder: Path, server: Started, callers: int, key: str, secret: str) -> Run:
+async def run_wrk(folder: Path, server: Started, callers: int, key: str, secret: str) -> Run:
     process, url = server
     script = folder / "wrk.lua"
     script.write_text(

@@ -42,7 +42,7 @@ def commands(keys: Iterator[str], many: int) -> list[Submit]:
     return [build_submit(submission(next(keys)), CALLER, new_job_id()) for _ in range(many)]
 
 
-def by_hand(path: Path) -> apsw.Connection:
+def open_raw_connection(path: Path) -> apsw.Connection:
     """The same schema and the same settings, without the seam."""
     schema.prepare_file(str(path), create=True)
     db = schema.connect(str(path))
@@ -57,7 +57,7 @@ _INSERT = {
 _INPUT = "INSERT INTO attachment VALUES (?, ?, ?, ?)"
 
 
-def insert_by_hand(db: apsw.Connection, batch: list[Submit], now: int) -> None:
+def insert_raw(db: apsw.Connection, batch: list[Submit], now: int) -> None:
     """One transaction with exactly the rows that the engine writes for these submissions."""
     end = now + 86_400_000
     records = [

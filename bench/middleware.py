@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import median
 
 from .database import database_server
-from .http import Run, Started, started, wrk
+from .http import Run, Started, start_server, run_wrk
 from .measure import Report
-from .redis import redis_program, redis_running
+from .redis import redis_program, run_redis
 
 PEER = "asgi-idempotency-header, Redis"
 CALLERS = (64, 1)
@@ -27,7 +27,7 @@ async def middleware(folder: Path, report: Report, rounds: int) -> None:
     async with AsyncExitStack() as stack:
         server = database_server()
         stack.callback(server.remove)
-        server.make()
+        server.init()
         server.start()
         sides = {
             "none": await stack.enter_async_context(_side(folder, "none", "")),
@@ -40,7 +40,7 @@ async def middleware(folder: Path, report: Report, rounds: int) -> None:
         if redis is None or find_spec("idempotency_header_middleware") is None:
             report.row(f"without {PEER}: it is not installed", "-")
         else:
-            store = await stack.enter_async_context(redis_running(redis, folder))
+            store = await stack.enter_async_context(run_redis(redis, folder))
             sides[PEER] = await stack.enter_async_context(_side(folder, "asgi-idempotency-header", store))
         for callers in CALLERS:
             await _compare(folder, report, rounds, callers, sides)
@@ -51,7 +51,7 @@ async def _compare(folder: Path, report: Report, rounds: int, callers: int, side
     for number in range(rounds):
         for name, side in sides.items():
             for what, key in (("new", f'"n{callers}-{number}-" .. n'), ("replayed", f'"r{callers}"')):
-                run = await wrk(folder, side, callers, key, "none")
+                run = await run_wrk(folder, side, callers, key, "none")
                 seen.setdefault((what, name), []).append(run)
     for (what, name), runs in sorted(seen.items()):
         middle = Run(*(median(values) for values in zip(*runs, strict=True)))
@@ -74,7 +74,7 @@ async def _compare(folder: Path, report: Report, rounds: int, callers: int, side
 @asynccontextmanager
 async def _side(folder: Path, name: str, store: str) -> AsyncIterator[Started]:
     words = [sys.executable, "-m", "bench.middleware_side", name, store]
-    process, url = await started(words, folder, str(Path(__file__).parents[1]))
+    process, url = await start_server(words, folder, str(Path(__file__).parents[1]))
     try:
         yield process, url
     finally:

@@ -19,7 +19,7 @@ async def make(request: Request) -> Response:
     return JSONResponse({"id": "ord_1", "amount": body["input"]["amount"], "note": "x" * 200}, 201)
 
 
-def wrapped(name: str, store: str) -> Any:
+def wrap(name: str, store: str) -> Any:
     app = Starlette(routes=[Route("/api/jobs", make, methods=["POST"])])
     if name == "onejob":
         return IdempotencyMiddleware(app, store, scope=lambda scope: "bench")
@@ -34,5 +34,5 @@ def wrapped(name: str, store: str) -> Any:
 if __name__ == "__main__":
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-    config = uvicorn.Config(wrapped(*sys.argv[1:]), log_config=None, access_log=False)
+    config = uvicorn.Config(wrap(*sys.argv[1:]), log_config=None, access_log=False)
     uvicorn.Server(config).run(sockets=[listener])

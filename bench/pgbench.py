@@ -10,7 +10,7 @@ from statistics import median
 from tests.postgres_server import SUPERUSER, Server
 
 from .database import database_server
-from .http import SECONDS, Started, api_key, started, wrk
+from .http import SECONDS, Started, api_key, start_server, run_wrk
 from .measure import Report
 
 PROCESSES = 2
@@ -31,7 +31,7 @@ async def pgbench(folder: Path, report: Report, rounds: int) -> None:
     server = database_server()
     services: list[Started] = []
     try:
-        server.make()
+        server.init()
         server.start()
         url = server.database()
         secret = await api_key(url)
@@ -47,7 +47,7 @@ async def pgbench(folder: Path, report: Report, rounds: int) -> None:
 async def _service(folder: Path, url: str) -> Started:
     await asyncio.to_thread(folder.mkdir)
     (folder / "serve.toml").write_text(f'auth = true\nport = 0\nengine = "{url}"\n')
-    return await started([sys.executable, "-m", "onejob.cli", "serve", "--config", "serve.toml"], folder)
+    return await start_server([sys.executable, "-m", "onejob.cli", "serve", "--config", "serve.toml"], folder)
 
 
 async def _compare(
@@ -82,7 +82,7 @@ async def _compare(
         assert rate
         runs = await asyncio.gather(
             *(
-                wrk(folder / f"pg{n}", service, CONNECTIONS // PROCESSES, f'"p{n}-{number}-" .. n', secret)
+                run_wrk(folder / f"pg{n}", service, CONNECTIONS // PROCESSES, f'"p{n}-{number}-" .. n', secret)
                 for n, service in enumerate(services)
             )
         )

@@ -22,13 +22,13 @@ async def postgres(report: Report, rounds: int) -> None:
     server = database_server()
     sides: dict[str, Side] = {}
     try:
-        server.make()
+        server.init()
         server.start()
         for name, package in PACKAGES.items():
             if find_spec(package) is None:
                 report.row(f"without {name}, which is not installed", "-")
             else:
-                sides[name] = await _started(name, server.database())
+                sides[name] = await _start_side(name, server.database())
         await _compare(report, rounds, sides)
     finally:
         for side in sides.values():
@@ -37,7 +37,7 @@ async def postgres(report: Report, rounds: int) -> None:
         server.remove()
 
 
-async def _started(name: str, url: str) -> Side:
+async def _start_side(name: str, url: str) -> Side:
     side = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.postgres_side", name, url,
         cwd=REPOSITORY, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,

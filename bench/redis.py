@@ -18,7 +18,7 @@ def redis_program() -> str | None:
 
 
 @asynccontextmanager
-async def redis_running(program: str, folder: Path) -> AsyncIterator[str]:
+async def run_redis(program: str, folder: Path) -> AsyncIterator[str]:
     socket = folder / "redis.sock"
     words = [program, "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)]
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.DEVNULL)

@@ -19,7 +19,7 @@ from onejob.engines.sqlite.store import SqliteStore
 from onejob.engines.sqlite.threads import WorkerThread
 from onejob.settings import IdempotencyConfig
 
-from .made import by_hand, commands, insert_by_hand, random_keys
+from .made import open_raw_connection, commands, insert_raw, random_keys
 from .measure import Laps, Report, rates
 
 BATCH = 64
@@ -29,7 +29,7 @@ async def stages(folder: Path, report: Report, rounds: int) -> None:
     report.title(f"Microseconds of each stage of a submission ({BATCH} in a batch, SQLite, synchronous=FULL)")
     keys = random_keys(random.Random(1))
     clock = SystemClock()
-    db = by_hand(folder / "stages.db")
+    db = open_raw_connection(folder / "stages.db")
     store = SqliteStore(db, clock.wall_ms)
     laps = Laps(BATCH)
     for _ in range(rounds):
@@ -53,14 +53,14 @@ async def stages(folder: Path, report: Report, rounds: int) -> None:
         laps.lap("SQL: commit, with its sync")
     for name, value in laps.medians().items():
         report.row(name, f"{value:.1f}")
-    report.row("gate, combiner and futures", f"{await _front_us():.1f}")
+    report.row("gate, combiner and futures", f"{await _gate_and_batcher_us():.1f}")
     db.close()
 
 
-async def _front_us() -> float:
+async def _gate_and_batcher_us() -> float:
     """What the gate and the combiner add in front of an engine that only decides."""
     keys = random_keys(random.Random(2))
-    gate = Gate(Batcher(_Deciding()), IdempotencyConfig(), SystemClock().monotonic)
+    gate = Gate(Batcher(_DecidingEngine()), IdempotencyConfig(), SystemClock().monotonic)
     best = float("inf")
     for _ in range(20):
         batch = commands(keys, BATCH)
@@ -73,7 +73,7 @@ async def _front_us() -> float:
     return best / BATCH * 1e6
 
 
-class _Deciding(MemoryEngine):
+class _DecidingEngine(MemoryEngine):
     async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
         await asyncio.sleep(0)
         return [command.decide(Facts(), 1).reply for command in commands]
@@ -82,7 +82,7 @@ class _Deciding(MemoryEngine):
 async def seam(folder: Path, report: Report, rounds: int) -> None:
     report.title(f"The engine through the seam against the same rows written by hand ({BATCH} in a transaction)")
     engine = await SqliteEngine.open(str(folder / "seam.db"))
-    db = by_hand(folder / "hand.db")
+    db = open_raw_connection(folder / "hand.db")
     lane = WorkerThread("hand")
     keys = random_keys(random.Random(3))
     made = {name: [commands(keys, BATCH) for _ in range(rounds * 20)] for name in ("seam", "hand")}
@@ -96,7 +96,7 @@ async def seam(folder: Path, report: Report, rounds: int) -> None:
     async def written_by_hand() -> int:
         # Also off the loop: nobody's service can stand still while the disk works.
         for _ in range(20):
-            await lane.call(insert_by_hand, db, made["hand"].pop(), SystemClock().wall_ms())
+            await lane.call(insert_raw, db, made["hand"].pop(), SystemClock().wall_ms())
         return 20 * BATCH
 
     seen = await rates({"hand": written_by_hand, "seam": through_the_seam}, rounds)

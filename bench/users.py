@@ -38,7 +38,7 @@ async def users(folder: Path, report: Report, rounds: int) -> None:
     await _compare("SQLite", await SqliteEngine.open(str(folder / "users.db")), report, rounds)
     server = database_server()
     try:
-        server.make()
+        server.init()
         server.start()
         await _compare("PostgreSQL", await open_engine(server.database()), report, rounds)
     finally:

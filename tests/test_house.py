@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src"
 
 # Room -> what it may import from onejob. A room that is not listed may import anything not forbidden below.
-MAY_IMPORT = {
+ALLOWED_IMPORTS = {
     "onejob.core": {"onejob.core"},
     "onejob.engine": {"onejob.core", "onejob.errors"},
     "onejob.engines": {
@@ -24,7 +24,7 @@ MAY_IMPORT = {
         "onejob.errors", "onejob.clock", "onejob.ids", "onejob.settings",
     },
 }  # fmt: skip
-MAY_NOT_IMPORT = {
+FORBIDDEN_IMPORTS = {
     "onejob.ledger": {"onejob.http", "onejob.cli"},
     "onejob.sync": {"onejob.http", "onejob.cli"},
     "onejob.ledger.maintenance": {"onejob.http", "onejob.cli"},
@@ -37,30 +37,30 @@ CORE_LIBRARIES = {"msgspec"} | set(sys.stdlib_module_names) - {
 }  # fmt: skip
 
 # The one file for each question to the outside world. The conformance suite ships tests, and tests may ask.
-ASKS = {
+OUTSIDE_ACCESS = {
     "onejob.clock": {"time", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"},
     "onejob.ids": {"random", "secrets", "uuid", "os.urandom"},
     "onejob.settings": {"os.environ", "os.environb", "os.getenv"},
 }
-ASKS_EXEMPT = "onejob.conformance"
+OUTSIDE_ACCESS_EXEMPT = "onejob.conformance"
 
 FUNCTION_LINES_MAX = 40
 FILE_LINES_MAX = 300
 # Path, or path::function -> the lines it has for now. Entries only shrink, and leave.
-LARGER_FOR_NOW: dict[str, int] = {}
+LENGTH_EXCEPTIONS: dict[str, int] = {}
 
 # In two halves, so that this file does not name what it looks for.
 HOSTS = ["pypi" + ".org", "files.python" + "hosted.org", "registry.npm" + "js.org", "deb.debian" + ".org"]
 MACHINE_PATHS = ["/ro" + "ot/", "/ho" + "me/"]
 
 
-def test_imports_follow_the_arrows() -> None:
-    report(wrong for module, tree in rooms() for wrong in wrong_arrows(module, tree))
+def test_imports_follow_the_dependency_rules() -> None:
+    report(wrong for module, tree in modules() for wrong in wrong_imports(module, tree))
 
 
-def test_a_wrong_arrow_is_seen() -> None:
+def test_a_wrong_import_is_found() -> None:
     def seen(module: str, source: str) -> list[str]:
-        return list(wrong_arrows(module, ast.parse(source)))
+        return list(wrong_imports(module, ast.parse(source)))
 
     assert seen("onejob.core.key", "import asyncio")
     assert seen("onejob.core.key", "def late():\n    from os import path")
@@ -82,20 +82,20 @@ def test_a_wrong_arrow_is_seen() -> None:
     assert not seen("onejob.cli", "from onejob.http.app import app")
 
 
-def test_only_one_file_asks_the_time_draws_chance_or_reads_the_environment() -> None:
+def test_only_one_module_reads_the_clock_random_numbers_or_the_environment() -> None:
     report(
         f"{module} uses {used}: that is for {owner}"
-        for module, tree in rooms()
-        if not inside(module, {ASKS_EXEMPT})
-        for owner, asked in ASKS.items()
+        for module, tree in modules()
+        if not is_inside(module, {OUTSIDE_ACCESS_EXEMPT})
+        for owner, asked in OUTSIDE_ACCESS.items()
         if module != owner
-        for used in sorted(questions(tree, asked))
+        for used in sorted(outside_uses(tree, asked))
     )
 
 
-def test_a_question_to_the_outside_is_seen() -> None:
+def test_an_access_to_the_outside_is_found() -> None:
     def seen(owner: str, source: str) -> set[str]:
-        return questions(ast.parse(source), ASKS[owner])
+        return outside_uses(ast.parse(source), OUTSIDE_ACCESS[owner])
 
     assert seen("onejob.clock", "from time import monotonic")
     assert seen("onejob.clock", "import datetime as dt\ndt.datetime.now(dt.UTC)")
@@ -107,15 +107,15 @@ def test_a_question_to_the_outside_is_seen() -> None:
     assert not seen("onejob.clock", "from datetime import UTC, datetime\ndatetime.fromtimestamp(0, UTC)")
 
 
-def test_rooms_stay_small() -> None:
-    sizes = list(room_sizes())
-    large = {room for room, lines in sizes if lines > lines_max(room)}
+def test_functions_stay_short() -> None:
+    sizes = list(lengths())
+    large = {room for room, lines in sizes if lines > length_max(room)}
     report(
-        f"{room} has {lines} lines, at most {LARGER_FOR_NOW.get(room, lines_max(room))}"
+        f"{room} has {lines} lines, at most {LENGTH_EXCEPTIONS.get(room, length_max(room))}"
         for room, lines in sizes
-        if lines > LARGER_FOR_NOW.get(room, lines_max(room))
+        if lines > LENGTH_EXCEPTIONS.get(room, length_max(room))
     )
-    report(f"{room} is small or gone: strike its entry" for room in LARGER_FOR_NOW if room not in large)
+    report(f"{room} is small or gone: strike its entry" for room in LENGTH_EXCEPTIONS if room not in large)
 
 
 def test_no_file_names_a_package_registry_or_a_machine() -> None:
@@ -127,20 +127,20 @@ def test_no_file_names_a_package_registry_or_a_machine() -> None:
     )
 
 
-def test_every_word_of_the_glossary_is_defined_once() -> None:
+def test_every_glossary_term_is_defined_once() -> None:
     words = [row[0] for row in glossary()]
     report(f"{word!r} is defined twice" for word in sorted(set(words)) if words.count(word) > 1)
     report(f"{row[0]!r} has no meaning" for row in glossary() if not all(row[:2]))
 
 
 def test_no_class_is_named_by_a_banned_synonym() -> None:
-    defined = {plain(row[0]) for row in glossary()}
-    banned = {plain(synonym) for row in glossary() for synonym in row[2].split(",")} - defined
+    defined = {normalized(row[0]) for row in glossary()}
+    banned = {normalized(synonym) for row in glossary() for synonym in row[2].split(",")} - defined
     report(
         f"{module}.{node.name}: the glossary has another word for it"
-        for module, tree in rooms()
+        for module, tree in modules()
         for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and plain(node.name) in banned
+        if isinstance(node, ast.ClassDef) and normalized(node.name) in banned
     )
 
 
@@ -149,9 +149,9 @@ def report(wrong: Iterator[str]) -> None:
     assert not found, "\n" + "\n".join(found)
 
 
-def rooms() -> list[tuple[str, ast.Module]]:
+def modules() -> list[tuple[str, ast.Module]]:
     """Every module of the package, by its dotted name."""
-    found = [(module_name(path), parsed(path)) for path in sorted(SRC.rglob("*.py"))]
+    found = [(module_name(path), parse(path)) for path in sorted(SRC.rglob("*.py"))]
     assert found, "no rooms: is this run from a checkout?"
     return found
 
@@ -161,18 +161,18 @@ def module_name(path: Path) -> str:
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
+def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
-def wrong_arrows(module: str, tree: ast.Module) -> Iterator[str]:
+def wrong_imports(module: str, tree: ast.Module) -> Iterator[str]:
     for name in sorted(imports(tree, module)):
-        ours = inside(name, {"onejob", "tests", "bench"})
-        allowed = [may for room, may in MAY_IMPORT.items() if inside(module, {room})]
-        forbidden = [may_not for room, may_not in MAY_NOT_IMPORT.items() if inside(module, {room})]
-        wrong = ours and not all(inside(name, may) for may in allowed)
-        wrong |= any(inside(name, may_not) for may_not in forbidden)
-        wrong |= not ours and inside(module, {"onejob.core"}) and not inside(name, CORE_LIBRARIES)
+        ours = is_inside(name, {"onejob", "tests", "bench"})
+        allowed = [may for room, may in ALLOWED_IMPORTS.items() if is_inside(module, {room})]
+        forbidden = [may_not for room, may_not in FORBIDDEN_IMPORTS.items() if is_inside(module, {room})]
+        wrong = ours and not all(is_inside(name, may) for may in allowed)
+        wrong |= any(is_inside(name, may_not) for may_not in forbidden)
+        wrong |= not ours and is_inside(module, {"onejob.core"}) and not is_inside(name, CORE_LIBRARIES)
         if wrong:
             yield f"{module} imports {name}"
 
@@ -190,27 +190,27 @@ def imports(tree: ast.Module, module: str = "") -> set[str]:
     return found
 
 
-def inside(name: str, parents: set[str]) -> bool:
+def is_inside(name: str, parents: set[str]) -> bool:
     return any(name == parent or name.startswith(parent + ".") for parent in parents)
 
 
-def questions(tree: ast.Module, asked: set[str]) -> set[str]:
+def outside_uses(tree: ast.Module, asked: set[str]) -> set[str]:
     dotted = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     used = {name for name in dotted if any(f".{name}".endswith(f".{ask}") for ask in asked if "." in ask)}
-    return used | {name for name in imports(tree) if inside(name, asked)}
+    return used | {name for name in imports(tree) if is_inside(name, asked)}
 
 
-def room_sizes() -> Iterator[tuple[str, int]]:
+def lengths() -> Iterator[tuple[str, int]]:
     """Lines of every file, and of every function in it."""
     for path in sorted(SRC.rglob("*.py")):
         room = path.relative_to(ROOT).as_posix()
         yield room, len(path.read_text(encoding="utf-8").splitlines())
-        for node in ast.walk(parsed(path)):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{room}::{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def lines_max(room: str) -> int:
+def length_max(room: str) -> int:
     return FUNCTION_LINES_MAX if "::" in room else FILE_LINES_MAX
 
 
@@ -236,6 +236,6 @@ def glossary() -> list[tuple[str, str, str]]:
     return [(row[0], row[1], row[heads.index("not")] if "not" in heads else "") for row in rows]
 
 
-def plain(word: str) -> str:
+def normalized(word: str) -> str:
     """IdempotencyKey, `idempotency_key` and "idempotency key" are one word."""
     return re.sub(r"[\W_]+", "", word).lower()

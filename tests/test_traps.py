@@ -14,14 +14,14 @@ from onejob.http.responses import problem_response
 HERE = Path(__file__).parent
 CONFORMANCE = HERE.parent / "src" / "onejob"
 # How many traps of each kind were found in others.
-KNOWN = {"R": 11, "L": 12, "C": 18, "K": 11}
+TRAPS_BY_KIND = {"R": 11, "L": 12, "C": 18, "K": 11}
 REASONS = {"durable steps belong to workflow engines"}
 
 ROWS = re.findall(r"^\| ([A-Z]-\d\d) \|[^|]+\| ([^|]+) \|$", (HERE / "traps.md").read_text(), flags=re.MULTILINE)
 
 
 def test_every_trap_is_in_the_table_once() -> None:
-    expected = [f"{kind}-{n:02}" for kind, count in KNOWN.items() for n in range(1, count + 1)]
+    expected = [f"{kind}-{n:02}" for kind, count in TRAPS_BY_KIND.items() for n in range(1, count + 1)]
     assert [trap for trap, _ in ROWS] == expected
 
 
@@ -33,7 +33,7 @@ def test_every_trap_has_tests_that_exist(trap: str, tests: str) -> None:
     for named in tests.split(", "):
         path, _, name = named.partition("::")
         folder = CONFORMANCE if path.startswith("conformance/") else HERE
-        assert name in defined(folder / path), f"{trap}: {named} is gone"
+        assert name in defined_functions(folder / path), f"{trap}: {named} is gone"
 
 
 @pytest.mark.parametrize("code", TITLES)
@@ -43,7 +43,7 @@ def test_no_answer_may_be_kept_by_a_proxy(code: str) -> None:
 
 
 @cache
-def defined(path: Path) -> frozenset[str]:
+def defined_functions(path: Path) -> frozenset[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, kinds))

@@ -4,17 +4,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.client.campaign import ANSWER_BYTES, campaign
-from tests.client.proxy import PASS, chosen, cut
+from tests.client.campaign import ANSWER_BYTES, run_campaign
+from tests.client.proxy import PASS, seeded_faults, cut
 
 if __name__ == "__main__":
     words = sys.argv[1:]
     submissions = int(words[0]) if words else 10_000
     seed = int(words[1]) if words[1:] else 1
-    choose = chosen(seed, faults_max=6, answer_bytes=ANSWER_BYTES, delay_seconds=0.6)
+    choose = seeded_faults(seed, faults_max=6, answer_bytes=ANSWER_BYTES, delay_seconds=0.6)
     with tempfile.TemporaryDirectory() as folder:
-        told = campaign(Path(folder), submissions, choose, callers=32)
+        told = run_campaign(Path(folder), submissions, choose, callers=32)
     print(f"seed {seed}: {told.submissions} submissions, one job each, in {told.attempts} attempts: {told.fates}")
     with tempfile.TemporaryDirectory() as folder:
-        cuts = campaign(Path(folder), ANSWER_BYTES, lambda key, attempt: PASS if attempt else cut(int(key[-6:])))
+        cuts = run_campaign(Path(folder), ANSWER_BYTES, lambda key, attempt: PASS if attempt else cut(int(key[-6:])))
     print(f"cut at every byte: {cuts.submissions} submissions, one job each, in {cuts.attempts} attempts")

@@ -7,30 +7,30 @@ from pathlib import Path
 from typing import NamedTuple
 
 import onejob
-from tests.client.proxy import Choose, Proxy, proxied
-from tests.edges.process import process
+from tests.client.proxy import ChooseFault, FaultyProxy, run_faulty_proxy
+from tests.edges.process import run_serve_process
 
 # As an answer to a new key is; what is cut beyond the end of a shorter one passes whole.
 ANSWER_BYTES = 900
 QUICK = onejob.RetryPolicy(deadline=120.0, attempt_timeout=0.4, pause_first=0.005, pause_max=0.05)
 
 
-class Told(NamedTuple):
+class CampaignResult(NamedTuple):
     submissions: int
     attempts: int
     fates: dict[str, int]
     answer_bytes_max: int
 
 
-def campaign(folder: Path, submissions: int, choose: Choose, *, callers: int = 16) -> Told:
-    with process(folder) as server, proxied(server.port, choose) as proxy:
-        receipts = asyncio.run(_submitted(proxy, submissions, callers))
-    _judge(folder / "onejob.db", proxy, receipts)
-    attempts = sum(map(len, proxy.seen.values()))
-    return Told(submissions, attempts, dict(proxy.fates), proxy.answer_bytes_max)
+def run_campaign(folder: Path, submissions: int, choose: ChooseFault, *, callers: int = 16) -> CampaignResult:
+    with run_serve_process(folder) as server, run_faulty_proxy(server.port, choose) as proxy:
+        receipts = asyncio.run(_submit_all(proxy, submissions, callers))
+    _verify(folder / "onejob.db", proxy, receipts)
+    attempts = sum(map(len, proxy.attempts_by_key.values()))
+    return CampaignResult(submissions, attempts, dict(proxy.fault_counts), proxy.answer_bytes_max)
 
 
-async def _submitted(proxy: Proxy, submissions: int, callers: int) -> dict[str, str]:
+async def _submit_all(proxy: FaultyProxy, submissions: int, callers: int) -> dict[str, str]:
     """Key -> job id, as the callers were told."""
     waiting = iter(range(submissions))
     told: dict[str, str] = {}
@@ -46,7 +46,7 @@ async def _submitted(proxy: Proxy, submissions: int, callers: int) -> dict[str, 
     return told
 
 
-def _judge(store: Path, proxy: Proxy, receipts: dict[str, str]) -> None:
+def _verify(store: Path, proxy: FaultyProxy, receipts: dict[str, str]) -> None:
     db = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
     try:
         made = dict(db.execute("SELECT idempotency_key, job_id FROM idempotency_keys").fetchall())
@@ -55,5 +55,5 @@ def _judge(store: Path, proxy: Proxy, receipts: dict[str, str]) -> None:
         db.close()
     assert jobs == len(receipts), f"{jobs} jobs for {len(receipts)} submissions"
     assert made == receipts, "a caller was told another job than the store has"
-    for key, attempts in proxy.seen.items():
+    for key, attempts in proxy.attempts_by_key.items():
         assert len(Counter(attempts)) == 1, f"the attempts of {key} differ"

@@ -5,21 +5,21 @@ from collections.abc import Iterator
 import pytest
 
 import onejob
-from tests.edges.process import Process, process
+from tests.edges.process import ServeProcess, run_serve_process
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with process(tmp_path_factory.mktemp("served")) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
+    with run_serve_process(tmp_path_factory.mktemp("served")) as running:
         yield running
 
 
 @pytest.fixture
-def quick() -> onejob.RetryPolicy:
+def quick_retry() -> onejob.RetryPolicy:
     return onejob.RetryPolicy(deadline=2.0, attempt_timeout=1.0, pause_first=0.001, pause_max=0.01)
 
 
 @pytest.fixture
-def client(server: Process, quick: onejob.RetryPolicy) -> Iterator[onejob.Client]:
-    with onejob.Client(server.address, retry=quick) as made:
+def client(server: ServeProcess, quick_retry: onejob.RetryPolicy) -> Iterator[onejob.Client]:
+    with onejob.Client(server.base_url, retry=quick_retry) as made:
         yield made

@@ -11,33 +11,33 @@ from threading import Event, Thread
 from typing import NamedTuple
 
 
-class Fate(NamedTuple):
+class Fault(NamedTuple):
     """What happens to one attempt."""
 
-    what: str = "pass"
+    kind: str = "pass"
     at: float = 0
 
 
-PASS = Fate()
-DROP = Fate("drop")  # the request never reaches the server
-LOSE = Fate("lose")  # the server does the work, the answer is lost
-TWICE = Fate("twice")  # the server gets the request twice, at once
-ECHO = Fate("echo")  # the client gets the answer twice, on one connection
-Choose = Callable[[str, int], Fate]  # of a key and the number of its attempt, from 0
+PASS = Fault()
+DROP = Fault("drop")  # the request never reaches the server
+LOSE = Fault("lose")  # the server does the work, the answer is lost
+TWICE = Fault("twice")  # the server gets the request twice, at once
+ECHO = Fault("echo")  # the client gets the answer twice, on one connection
+ChooseFault = Callable[[str, int], Fault]  # of a key and the number of its attempt, from 0
 
 
-def cut(at: int) -> Fate:
-    return Fate("cut", at)
+def cut(at: int) -> Fault:
+    return Fault("cut", at)
 
 
-def delay(seconds: float) -> Fate:
-    return Fate("delay", seconds)
+def delay(seconds: float) -> Fault:
+    return Fault("delay", seconds)
 
 
-def chosen(seed: int, *, faults_max: int, answer_bytes: int, delay_seconds: float) -> Choose:
+def seeded_faults(seed: int, *, faults_max: int, answer_bytes: int, delay_seconds: float) -> ChooseFault:
     """Each attempt of a key has its own fate, the same for the same seed; after so many faults it passes."""
 
-    def choose(key: str, attempt: int) -> Fate:
+    def choose(key: str, attempt: int) -> Fault:
         chance = Random(f"{seed}/{key}/{attempt}")
         if attempt >= faults_max or chance.random() < 0.4:
             return PASS
@@ -55,12 +55,12 @@ def chosen(seed: int, *, faults_max: int, answer_bytes: int, delay_seconds: floa
     return choose
 
 
-class Proxy:
-    def __init__(self, upstream: int, choose: Choose) -> None:
+class FaultyProxy:
+    def __init__(self, upstream: int, choose: ChooseFault) -> None:
         self._upstream = upstream
         self._choose = choose
-        self.seen: dict[str, list[bytes]] = defaultdict(list)  # key -> the bytes of every attempt
-        self.fates: dict[str, int] = defaultdict(int)
+        self.attempts_by_key: dict[str, list[bytes]] = defaultdict(list)  # key -> the bytes of every attempt
+        self.fault_counts: dict[str, int] = defaultdict(int)
         self.answer_bytes_max = 0
         self.port = 0
         self._tasks: set[asyncio.Task[None] | None] = set()
@@ -70,20 +70,20 @@ class Proxy:
         return f"http://127.0.0.1:{self.port}"
 
     async def serve(self, ready: Event, stop: asyncio.Event) -> None:
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=1024)
+        server = await asyncio.start_server(self._handle_connection, "127.0.0.1", 0, backlog=1024)
         self.port = server.sockets[0].getsockname()[1]
         ready.set()
         await stop.wait()
         server.close()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream = None
         task = asyncio.current_task()
         self._tasks.add(task)  # the loop itself would let it be collected while it waits
         try:
             upstream = await asyncio.open_connection("127.0.0.1", self._upstream)
-            while request := await _message(reader):
-                if not await self._passed(request, upstream, writer):
+            while request := await _read_message(reader):
+                if not await self._forward(request, upstream, writer):
                     break
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # somebody hung up, which is what this is about
@@ -93,50 +93,50 @@ class Proxy:
                 if one is not None:
                     one.close()
 
-    async def _passed(
+    async def _forward(
         self,
         request: bytes,
         upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         writer: asyncio.StreamWriter,
     ) -> bool:
         """Whether the connection goes on."""
-        key = _key(request)
-        fate = self._choose(key, len(self.seen[key])) if key else PASS
-        self.seen[key].append(request)
-        self.fates[fate.what] += 1
+        key = _key_of(request)
+        fate = self._choose(key, len(self.attempts_by_key[key])) if key else PASS
+        self.attempts_by_key[key].append(request)
+        self.fault_counts[fate.kind] += 1
         if fate is DROP:
             return False
         if fate is TWICE:
-            twin = asyncio.create_task(self._other(request))
-            answer = await _asked(request, upstream)
+            twin = asyncio.create_task(self._send_duplicate(request))
+            answer = await _exchange(request, upstream)
             await twin
         else:
-            answer = await _asked(request, upstream)
+            answer = await _exchange(request, upstream)
         self.answer_bytes_max = max(self.answer_bytes_max, len(answer))
         if fate is LOSE:
             return False
-        if fate.what == "cut":
+        if fate.kind == "cut":
             writer.write(answer[: int(fate.at)])
             await writer.drain()
             return False
-        if fate.what == "delay":
+        if fate.kind == "delay":
             await asyncio.sleep(fate.at)
         writer.write(answer * 2 if fate is ECHO else answer)
         await writer.drain()
         return True
 
-    async def _other(self, request: bytes) -> None:
+    async def _send_duplicate(self, request: bytes) -> None:
         upstream = await asyncio.open_connection("127.0.0.1", self._upstream)
         try:
-            await _asked(request, upstream)
+            await _exchange(request, upstream)
         finally:
             upstream[1].close()
 
 
 @contextmanager
-def proxied(upstream: int, choose: Choose) -> Iterator[Proxy]:
+def run_faulty_proxy(upstream: int, choose: ChooseFault) -> Iterator[FaultyProxy]:
     """A proxy in a thread and a loop of its own."""
-    proxy = Proxy(upstream, choose)
+    proxy = FaultyProxy(upstream, choose)
     ready, loop, stop = Event(), asyncio.new_event_loop(), asyncio.Event()
 
     async def until_stopped() -> None:
@@ -159,12 +159,12 @@ def proxied(upstream: int, choose: Choose) -> Iterator[Proxy]:
         loop.close()
 
 
-async def _asked(request: bytes, upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bytes:
+async def _exchange(request: bytes, upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bytes:
     upstream[1].write(request)
-    return await _message(upstream[0])
+    return await _read_message(upstream[0])
 
 
-async def _message(reader: asyncio.StreamReader) -> bytes:
+async def _read_message(reader: asyncio.StreamReader) -> bytes:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -173,7 +173,7 @@ async def _message(reader: asyncio.StreamReader) -> bytes:
     return head + (await reader.readexactly(int(length[1])) if length else b"")
 
 
-def _key(request: bytes) -> str:
+def _key_of(request: bytes) -> str:
     _, _, body = request.partition(b"\r\n\r\n")
     try:
         return str(json.loads(body)["idempotencyKey"])

@@ -14,9 +14,9 @@ import onejob
 from onejob.client.flow import RetryPolicy
 from onejob.client.requests import derived_key
 from onejob.core.key import IdempotencyKey
-from tests.client.proxy import DROP, ECHO, LOSE, PASS, Fate, proxied
-from tests.edges.command_line import Scripted, problem, said
-from tests.edges.process import Process
+from tests.client.proxy import DROP, ECHO, LOSE, PASS, Fault, run_faulty_proxy
+from tests.edges.command_line import ScriptedServer, problem_response, http_response
+from tests.edges.process import ServeProcess
 
 ORDER = {"order_id": "ORD-1", "amount": 42, "customer": {"id": 7}}
 
@@ -32,8 +32,8 @@ def test_a_duplicate_gets_the_same_job(client: onejob.Client) -> None:
     assert first.expires_at is not None
 
 
-async def test_the_async_client_has_the_same_answers(server: Process, quick: RetryPolicy) -> None:
-    async with onejob.AsyncClient(server.address, retry=quick) as client:
+async def test_the_async_client_has_the_same_answers(server: ServeProcess, quick_retry: RetryPolicy) -> None:
+    async with onejob.AsyncClient(server.base_url, retry=quick_retry) as client:
         first = await client.submit("charge", ORDER, idempotency_key="async-1")
         assert (await client.submit("charge", ORDER, idempotency_key="async-1")).job_id == first.job_id
         assert (await client.job(first.job_id)).id == first.job_id
@@ -103,47 +103,47 @@ def test_a_derived_key_needs_its_members_and_tells_types_apart() -> None:
     assert derived_key("t", {"n": 1}, ["n"]) != derived_key("t", {"n": "1"}, ["n"])
 
 
-def test_the_given_key_is_the_one_on_every_attempt(server: Process, quick: RetryPolicy) -> None:
-    def choose(key: str, attempt: int) -> Fate:
+def test_the_given_key_is_the_one_on_every_attempt(server: ServeProcess, quick_retry: RetryPolicy) -> None:
+    def choose(key: str, attempt: int) -> Fault:
         return [DROP, LOSE, LOSE, PASS][attempt]
 
-    with proxied(server.port, choose) as proxy, onejob.Client(proxy.url, retry=quick) as client:
+    with run_faulty_proxy(server.port, choose) as proxy, onejob.Client(proxy.url, retry=quick_retry) as client:
         receipt = client.submit("t", {"b": 1, "a": 2}, idempotency_key="mine-Ω")
     assert receipt.key == "mine-Ω"
     assert receipt.attempts == 4
     assert receipt.replayed
-    assert list(proxy.seen) == ["mine-Ω"]
-    assert len(set(proxy.seen["mine-Ω"])) == 1
+    assert list(proxy.attempts_by_key) == ["mine-Ω"]
+    assert len(set(proxy.attempts_by_key["mine-Ω"])) == 1
 
 
-def test_the_input_is_frozen_before_the_first_attempt(server: Process, quick: RetryPolicy) -> None:
+def test_the_input_is_frozen_before_the_first_attempt(server: ServeProcess, quick_retry: RetryPolicy) -> None:
     changing: dict[str, int] = {"n": 0}
 
-    def choose(key: str, attempt: int) -> Fate:
+    def choose(key: str, attempt: int) -> Fault:
         changing["n"] += 1
         return LOSE if attempt < 2 else PASS
 
-    with proxied(server.port, choose) as proxy, onejob.Client(proxy.url, retry=quick) as client:
+    with run_faulty_proxy(server.port, choose) as proxy, onejob.Client(proxy.url, retry=quick_retry) as client:
         receipt = client.submit("t", changing, idempotency_key="frozen")
-    assert len(set(proxy.seen["frozen"])) == 1
+    assert len(set(proxy.attempts_by_key["frozen"])) == 1
     assert receipt.replayed
 
 
-def test_a_deadline_is_an_ambiguous_outcome_with_the_key(server: Process) -> None:
+def test_a_deadline_is_an_ambiguous_outcome_with_the_key(server: ServeProcess) -> None:
     retry = RetryPolicy(deadline=0.2, attempt_timeout=0.1, pause_first=0.01)
     with (
-        proxied(server.port, lambda key, attempt: LOSE) as proxy,
+        run_faulty_proxy(server.port, lambda key, attempt: LOSE) as proxy,
         onejob.Client(proxy.url, retry=retry) as client,
     ):
         with pytest.raises(onejob.AmbiguousOutcome) as ambiguous:
             client.submit("t", 1)
         key = ambiguous.value.key
-    with onejob.Client(server.address) as client:
+    with onejob.Client(server.base_url) as client:
         assert client.submit("t", 1, idempotency_key=key).replayed
 
 
-def test_a_server_that_is_not_there_did_nothing(quick: RetryPolicy) -> None:
-    gone = Scripted()
+def test_a_server_that_is_not_there_did_nothing(quick_retry: RetryPolicy) -> None:
+    gone = ScriptedServer()
     gone.close()
     retry = RetryPolicy(deadline=0.1, pause_first=0.01)
     with (
@@ -153,10 +153,10 @@ def test_a_server_that_is_not_there_did_nothing(quick: RetryPolicy) -> None:
         client.submit("t", 1)
 
 
-def test_no_attempt_is_made_after_the_window(server: Process) -> None:
+def test_no_attempt_is_made_after_the_window(server: ServeProcess) -> None:
     retry = RetryPolicy(deadline=60, attempt_timeout=0.2, pause_first=0.4)
     with (
-        proxied(server.port, lambda key, attempt: LOSE) as proxy,
+        run_faulty_proxy(server.port, lambda key, attempt: LOSE) as proxy,
         onejob.Client(proxy.url, retry=retry) as client,
         pytest.raises(onejob.WindowPassed),
     ):
@@ -167,43 +167,43 @@ def test_no_attempt_is_made_after_the_window(server: Process) -> None:
 @pytest.mark.parametrize(
     ("answers", "kind"),
     [
-        ([problem(401, "UNAUTHORIZED")], onejob.NotAllowed),
-        ([problem(429, "QUOTA_EXCEEDED")], onejob.SubmissionRefused),
-        ([problem(422, "CONFLICT")], onejob.IdempotencyConflict),
-        ([b"", problem(401, "UNAUTHORIZED")], onejob.AmbiguousOutcome),
-        ([b"", problem(429, "QUOTA_EXCEEDED")], onejob.SubmissionRefused),
-        ([said(302, "", "Location: http://127.0.0.1:1/")], onejob.ServerFailed),
-        ([said(404, "<html>")], onejob.ServerFailed),
+        ([problem_response(401, "UNAUTHORIZED")], onejob.NotAllowed),
+        ([problem_response(429, "QUOTA_EXCEEDED")], onejob.SubmissionRefused),
+        ([problem_response(422, "CONFLICT")], onejob.IdempotencyConflict),
+        ([b"", problem_response(401, "UNAUTHORIZED")], onejob.AmbiguousOutcome),
+        ([b"", problem_response(429, "QUOTA_EXCEEDED")], onejob.SubmissionRefused),
+        ([http_response(302, "", "Location: http://127.0.0.1:1/")], onejob.ServerFailed),
+        ([http_response(404, "<html>")], onejob.ServerFailed),
     ],
 )
 def test_what_a_server_says_decides_the_exception(
-    answers: list[bytes], kind: type[Exception], quick: RetryPolicy
+    answers: list[bytes], kind: type[Exception], quick_retry: RetryPolicy
 ) -> None:
-    with closing(Scripted(*answers)) as server, onejob.Client(server.url, retry=quick) as client:
+    with closing(ScriptedServer(*answers)) as server, onejob.Client(server.url, retry=quick_retry) as client:
         with pytest.raises(kind):
             client.submit("t", 1, idempotency_key="k")
-        assert len(server.asked) == len(answers)
-        assert len(set(server.asked)) == 1
+        assert len(server.requests) == len(answers)
+        assert len(set(server.requests)) == 1
 
 
-def test_what_passes_is_waited_for_with_the_same_key(quick: RetryPolicy) -> None:
-    busy = problem(409, "IN_PROGRESS", "Retry-After: 0", retryable=True)
+def test_what_passes_is_waited_for_with_the_same_key(quick_retry: RetryPolicy) -> None:
+    busy = problem_response(409, "IN_PROGRESS", "Retry-After: 0", retryable=True)
     body = {"idempotency": {"key": "k", "scope": "t", "outcome": "replayed"}, "jobId": "foreign", "job": None}
     with (
-        closing(Scripted(busy, busy, said(202, body))) as server,
-        onejob.Client(server.url, retry=quick) as client,
+        closing(ScriptedServer(busy, busy, http_response(202, body))) as server,
+        onejob.Client(server.url, retry=quick_retry) as client,
     ):
         assert client.submit("t", 1, idempotency_key="k").job_id == "foreign"
-        assert len(set(server.asked)) == 1
+        assert len(set(server.requests)) == 1
 
 
-def test_a_refusal_meant_for_another_call_is_not_believed(server: Process, quick: RetryPolicy) -> None:
-    with onejob.Client(server.address) as before:
+def test_a_refusal_meant_for_another_call_is_not_believed(server: ServeProcess, quick_retry: RetryPolicy) -> None:
+    with onejob.Client(server.base_url) as before:
         before.submit("t", "first", idempotency_key="echoed")
 
     with (
-        proxied(server.port, lambda key, attempt: ECHO) as proxy,
-        onejob.Client(proxy.url, retry=quick) as client,
+        run_faulty_proxy(server.port, lambda key, attempt: ECHO) as proxy,
+        onejob.Client(proxy.url, retry=quick_retry) as client,
     ):
         for n in range(5):
             with pytest.raises(onejob.IdempotencyConflict):
@@ -230,16 +230,16 @@ def test_a_batch_has_a_verdict_for_each(client: onejob.Client) -> None:
     assert (first.job_id, same.outcome) == (same.job_id, "replayed")
 
 
-def test_items_that_a_batch_left_open_are_sent_alone_with_the_same_bytes(quick: RetryPolicy) -> None:
+def test_items_that_a_batch_left_open_are_sent_alone_with_the_same_bytes(quick_retry: RetryPolicy) -> None:
     away = {"code": "SERVICE_UNAVAILABLE", "message": "", "retryable": True, "details": {}}
     batch = {"verdicts": [{"status": 503, "error": away}]}
     one = {"idempotency": {"key": "k", "scope": "t", "outcome": "created"}, "jobId": "j", "job": None}
-    with closing(Scripted(said(200, batch), said(202, one))) as server:
-        with onejob.Client(server.url, retry=quick) as client:
+    with closing(ScriptedServer(http_response(200, batch), http_response(202, one))) as server:
+        with onejob.Client(server.url, retry=quick_retry) as client:
             (verdict,) = client.submit_many([onejob.Submission(type="t", input=1, idempotency_key="k")])
         assert not isinstance(verdict, onejob.OnejobError)
-        alone = server.asked[1].partition(b"\r\n\r\n")[2]
-        assert server.asked[0].endswith(b'{"jobs":[' + alone + b"]}")
+        alone = server.requests[1].partition(b"\r\n\r\n")[2]
+        assert server.requests[0].endswith(b'{"jobs":[' + alone + b"]}")
 
 
 def test_a_number_of_a_sequence_is_executed_once(client: onejob.Client) -> None:

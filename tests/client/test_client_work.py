@@ -9,11 +9,11 @@ import pytest
 import onejob
 from onejob.client import models
 from onejob.client.flow import RetryPolicy
-from tests.client.proxy import LOSE, PASS, proxied
-from tests.edges.process import Process
+from tests.client.proxy import LOSE, PASS, run_faulty_proxy
+from tests.edges.process import ServeProcess
 
 
-def finished(server: Process, job_id: str, type: str, result: Any) -> None:
+def finish_job(server: ServeProcess, job_id: str, type: str, result: Any) -> None:
     """What a worker in any language does."""
     (claimed,) = server.ask("POST", "/api/work/claim", {"types": [type], "limit": 1}).json["jobs"]
     assert claimed["job"]["id"] == job_id
@@ -66,8 +66,8 @@ def test_limits_are_set_as_the_ledger_has_them_and_told_in_units(client: onejob.
     client.set_quota(7, onejob.Limits())
 
 
-async def test_the_async_client_has_the_same_slots(server: Process, quick: RetryPolicy) -> None:
-    async with onejob.AsyncClient(server.address, retry=quick) as client:
+async def test_the_async_client_has_the_same_slots(server: ServeProcess, quick_retry: RetryPolicy) -> None:
+    async with onejob.AsyncClient(server.base_url, retry=quick_retry) as client:
         await client.set_quota("dora", onejob.Limits(max_concurrent=1))
         slot = await client.reserve_job_slot("dora")
         assert slot is not None
@@ -78,21 +78,21 @@ async def test_the_async_client_has_the_same_slots(server: Process, quick: Retry
         assert (await client.usage("dora")).reserved == 1
 
 
-def test_a_lost_answer_leaves_no_slot_that_nobody_knows_of(server: Process, quick: RetryPolicy) -> None:
-    with proxied(server.port, lambda key, attempt: LOSE if attempt < 2 else PASS) as proxy:
-        with onejob.Client(proxy.url, retry=quick) as client:
+def test_a_lost_answer_leaves_no_slot_that_nobody_knows_of(server: ServeProcess, quick_retry: RetryPolicy) -> None:
+    with run_faulty_proxy(server.port, lambda key, attempt: LOSE if attempt < 2 else PASS) as proxy:
+        with onejob.Client(proxy.url, retry=quick_retry) as client:
             assert client.reserve_job_slot("eve") is not None
-        with onejob.Client(server.address, retry=quick) as client:
+        with onejob.Client(server.base_url, retry=quick_retry) as client:
             assert client.usage("eve").reserved == 1
 
 
-def test_whoever_waits_is_told_by_the_server_and_gets_the_result(server: Process) -> None:
-    with onejob.Client(server.address) as client, ThreadPoolExecutor(1) as threads:
+def test_whoever_waits_is_told_by_the_server_and_gets_the_result(server: ServeProcess) -> None:
+    with onejob.Client(server.base_url) as client, ThreadPoolExecutor(1) as threads:
         job_id = client.submit("awaited", {"n": 1}).job_id
         with pytest.raises(onejob.NotFound):
             client.result(job_id)
         waiting = threads.submit(client.wait, job_id, timedelta(seconds=30))
-        finished(server, job_id, "awaited", {"sum": 3})
+        finish_job(server, job_id, "awaited", {"sum": 3})
         assert waiting.result(10).state == "success"
         assert client.result(job_id) == {"sum": 3}
         assert client.result_json(job_id) == b'{"sum": 3}'

@@ -39,7 +39,7 @@ CALL = Call(
 )
 
 
-def told(code: str, status: int = 409, *, retryable: bool = False, **headers: str) -> ServerResponse:
+def problem_answer(code: str, status: int = 409, *, retryable: bool = False, **headers: str) -> ServerResponse:
     error = {"code": code, "message": "text", "retryable": retryable, "details": {}}
     return ServerResponse(
         status,
@@ -48,7 +48,7 @@ def told(code: str, status: int = 409, *, retryable: bool = False, **headers: st
     )
 
 
-AWAY = told("SERVICE_UNAVAILABLE", 503, retryable=True)
+AWAY = problem_answer("SERVICE_UNAVAILABLE", 503, retryable=True)
 
 
 def run(
@@ -75,9 +75,9 @@ def run(
 
 
 @pytest.mark.parametrize(
-    "trouble", [CUT, UNSENT, AWAY, told("INTERNAL_ERROR", 500), ServerResponse(502, {}, b"<html>")]
+    "trouble", [CUT, UNSENT, AWAY, problem_answer("INTERNAL_ERROR", 500), ServerResponse(502, {}, b"<html>")]
 )
-def test_trouble_is_repeated_with_growing_pauses(trouble: ServerResponse | NoResponse) -> None:
+def test_server_errors_are_retried_with_growing_pauses(trouble: ServerResponse | NoResponse) -> None:
     ended, pauses = run(trouble, trouble, trouble, DONE)
     assert ended.response == DONE
     assert ended.attempts == 4
@@ -94,16 +94,16 @@ def test_pauses_are_spread_over_their_whole_length_and_capped() -> None:
     ("answer", "act"),
     [
         *(
-            (told(code, status), NEXT_ACTIONS[code])
+            (problem_answer(code, status), NEXT_ACTIONS[code])
             for code, (status, _) in TITLES.items()
             if code != "SERVICE_UNAVAILABLE"
         ),
         (AWAY, NextAction.RETRY),
-        (told("SERVICE_UNAVAILABLE", 503), NextAction.GIVE_UP),
-        (told("CONFLICT", 422), NextAction.FIX),
-        (told("CONFLICT", 409, retry_after="1"), NextAction.FIX),
-        (told("A_NEWER_ONE", 418), NextAction.GIVE_UP),
-        (told("A_NEWER_ONE", 418, retryable=True), NextAction.RETRY),
+        (problem_answer("SERVICE_UNAVAILABLE", 503), NextAction.GIVE_UP),
+        (problem_answer("CONFLICT", 422), NextAction.FIX),
+        (problem_answer("CONFLICT", 409, retry_after="1"), NextAction.FIX),
+        (problem_answer("A_NEWER_ONE", 418), NextAction.GIVE_UP),
+        (problem_answer("A_NEWER_ONE", 418, retryable=True), NextAction.RETRY),
         *((ServerResponse(status, {}, b"<html>"), NextAction.RETRY) for status in (408, 425, 500, 502, 503, 504)),
         (ServerResponse(429, {}, b""), NextAction.WAIT),
         (ServerResponse(409, {"retry-after": "1"}, b""), NextAction.WAIT),
@@ -126,7 +126,7 @@ def test_every_code_of_the_wire_has_an_act() -> None:
 
 @pytest.mark.parametrize("code", ["IN_PROGRESS", "RATE_LIMITED"])
 def test_what_passes_is_waited_for(code: str) -> None:
-    busy = told(code, retryable=True, retry_after="3")
+    busy = problem_answer(code, retryable=True, retry_after="3")
     ended, pauses = run(busy, DONE, chance=0.0)
     assert (ended.response, pauses) == (DONE, [3.0])
     assert run(busy, retry=RetryPolicy(waits=False))[0].response == busy
@@ -152,7 +152,7 @@ def test_retry_after_is_read_in_both_forms(headers: dict[str, str], seconds: flo
 
 
 def test_retry_after_is_capped_and_never_undercut() -> None:
-    absurd = told("RATE_LIMITED", 429, retryable=True, retry_after="31536000")
+    absurd = problem_answer("RATE_LIMITED", 429, retryable=True, retry_after="31536000")
     _, pauses = run(absurd, DONE, chance=0.0)
     assert pauses == [60.0]
 
@@ -188,7 +188,7 @@ def test_what_may_not_be_repeated_is_sent_once_unless_nothing_left() -> None:
 
 
 def test_no_answer_is_ambiguous_and_carries_the_key() -> None:
-    for last in (CUT, AWAY, told("INTERNAL_ERROR", 500)):
+    for last in (CUT, AWAY, problem_answer("INTERNAL_ERROR", 500)):
         ended, _ = run(last, retry=RetryPolicy(attempts_max=1))
         with pytest.raises(onejob.AmbiguousOutcome) as ambiguous:
             decode_or_raise(CALL, ended)
@@ -204,7 +204,7 @@ def test_a_call_that_never_left_was_not_done() -> None:
 
 @pytest.mark.parametrize("code", sorted(NEXT_ACTIONS.keys() - {"IN_PROGRESS", "RATE_LIMITED"}))
 def test_after_a_lost_answer_only_a_refusal_about_the_key_is_definite(code: str) -> None:
-    ended, _ = run(CUT, told(code), retry=RetryPolicy(attempts_max=2))
+    ended, _ = run(CUT, problem_answer(code), retry=RetryPolicy(attempts_max=2))
     with pytest.raises(onejob.OnejobError) as raised:
         decode_or_raise(CALL, ended)
     assert isinstance(raised.value, onejob.AmbiguousOutcome) == (code not in DEFINITIVE_CODES)
@@ -227,7 +227,7 @@ def test_after_a_lost_answer_only_a_refusal_about_the_key_is_definite(code: str)
     ],
 )
 def test_a_refusal_is_the_exception_that_the_ledger_raises(code: str, kind: type[Exception]) -> None:
-    ended, _ = run(told(code), retry=RetryPolicy(waits=False))
+    ended, _ = run(problem_answer(code), retry=RetryPolicy(waits=False))
     with pytest.raises(kind) as raised:
         decode_or_raise(CALL, ended)
     if isinstance(raised.value, onejob.SubmissionRefused):

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.edges.process import process
+from tests.edges.process import run_serve_process
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("how", ["points", "random"])
 def test_a_killed_client_loses_nothing_and_doubles_nothing(tmp_path: Path, how: str) -> None:
-    with process(tmp_path) as server:
+    with run_serve_process(tmp_path) as server:
         command = [
             sys.executable,
             "-m",
             "tests.client.victim",
-            server.address,
+            server.base_url,
             str(tmp_path / "out.db"),
             how,
             "1",

@@ -22,9 +22,9 @@ from onejob.client.operations import ClientSubmission
 from onejob.client.outbox import LEASE_MS, Outbox
 from onejob.client.requests import submit_call
 from onejob.clock import FakeClock
-from tests.client.proxy import LOSE, PASS, Fate, proxied
-from tests.edges.command_line import Scripted, problem
-from tests.edges.process import Process
+from tests.client.proxy import LOSE, PASS, Fault, run_faulty_proxy
+from tests.edges.command_line import ScriptedServer, problem_response
+from tests.edges.process import ServeProcess
 
 URL = "http://127.0.0.1:1"
 
@@ -40,8 +40,8 @@ def scope() -> str:
 
 
 @pytest.fixture
-def kept(server: Process, quick: RetryPolicy, path: Path) -> Iterator[onejob.Client]:
-    with onejob.Client(server.address, retry=quick, outbox=path) as client:
+def outbox_client(server: ServeProcess, quick_retry: RetryPolicy, path: Path) -> Iterator[onejob.Client]:
+    with onejob.Client(server.base_url, retry=quick_retry, outbox=path) as client:
         yield client
 
 
@@ -51,16 +51,16 @@ def pending(client: onejob.Client) -> list[str]:
 
 
 def test_the_intent_is_on_the_disk_before_the_first_byte_is_sent(
-    server: Process, path: Path, quick: RetryPolicy
+    server: ServeProcess, path: Path, quick_retry: RetryPolicy
 ) -> None:
     seen: list[int] = []
 
-    def choose(key: str, attempt: int) -> Fate:
+    def choose(key: str, attempt: int) -> Fault:
         with closing(sqlite3.connect(path)) as db:
             seen.extend(db.execute("SELECT count(*) FROM intent WHERE key = ?", (key,)).fetchone())
         return PASS
 
-    with proxied(server.port, choose) as proxy, onejob.Client(proxy.url, retry=quick, outbox=path) as client:
+    with run_faulty_proxy(server.port, choose) as proxy, onejob.Client(proxy.url, retry=quick_retry, outbox=path) as client:
         client.submit("t", 1)
         assert pending(client) == []
     assert seen == [1]
@@ -73,11 +73,11 @@ def test_every_commit_is_synced(path: Path) -> None:
 
 
 def test_what_no_answer_came_for_is_resumed_with_the_same_key_and_bytes(
-    server: Process, path: Path, scope: str
+    server: ServeProcess, path: Path, scope: str
 ) -> None:
     impatient = RetryPolicy(deadline=0.05, attempt_timeout=0.05)
     fates = {"now": LOSE}
-    with proxied(server.port, lambda key, attempt: fates["now"]) as proxy:
+    with run_faulty_proxy(server.port, lambda key, attempt: fates["now"]) as proxy:
         with onejob.Client(proxy.url, retry=impatient, outbox=path) as client:
             with pytest.raises(onejob.AmbiguousOutcome) as ambiguous:
                 client.submit(scope, {"n": 1})
@@ -88,12 +88,12 @@ def test_what_no_answer_came_for_is_resumed_with_the_same_key_and_bytes(
             assert pending(client) == []
     assert resumed.key == ambiguous.value.key
     assert resumed.error is None
-    assert len(set(proxy.seen[resumed.key])) == 1
+    assert len(set(proxy.attempts_by_key[resumed.key])) == 1
     assert len(server.get(f"/api/jobs?type={scope}").json["jobs"]) == 1
 
 
 def test_a_server_that_is_away_leaves_the_intent_in_the_outbox(path: Path) -> None:
-    gone = Scripted()
+    gone = ScriptedServer()
     gone.close()
     with onejob.Client(gone.url, retry=RetryPolicy(deadline=0.05), outbox=path) as client:
         with pytest.raises(onejob.AmbiguousOutcome, match="resume"):
@@ -110,15 +110,15 @@ def test_a_server_that_is_away_leaves_the_intent_in_the_outbox(path: Path) -> No
 @pytest.mark.parametrize(
     ("answer", "left"),
     [
-        (problem(429, "QUOTA_EXCEEDED"), 0),
-        (problem(409, "CONFLICT"), 0),
-        (problem(401, "UNAUTHORIZED"), 0),
-        (problem(409, "IN_PROGRESS", "Retry-After: 9", retryable=True), 1),
-        (problem(503, "SERVICE_UNAVAILABLE", "Retry-After: 9", retryable=True), 1),
+        (problem_response(429, "QUOTA_EXCEEDED"), 0),
+        (problem_response(409, "CONFLICT"), 0),
+        (problem_response(401, "UNAUTHORIZED"), 0),
+        (problem_response(409, "IN_PROGRESS", "Retry-After: 9", retryable=True), 1),
+        (problem_response(503, "SERVICE_UNAVAILABLE", "Retry-After: 9", retryable=True), 1),
     ],
 )
-def test_only_a_definite_answer_ends_an_intent(path: Path, answer: bytes, left: int, quick: RetryPolicy) -> None:
-    with closing(Scripted(answer)) as server, onejob.Client(server.url, retry=quick, outbox=path) as client:
+def test_only_a_definite_answer_ends_an_intent(path: Path, answer: bytes, left: int, quick_retry: RetryPolicy) -> None:
+    with closing(ScriptedServer(answer)) as server, onejob.Client(server.url, retry=quick_retry, outbox=path) as client:
         with pytest.raises(onejob.OnejobError):
             client.submit("t", 1, idempotency_key="k")
         assert len(pending(client)) == left
@@ -126,10 +126,10 @@ def test_only_a_definite_answer_ends_an_intent(path: Path, answer: bytes, left: 
 
 @pytest.mark.parametrize("code", ["QUOTA_EXCEEDED", "UNAUTHORIZED"])
 def test_a_resumed_intent_outlives_a_full_quota_and_a_wrong_credential(
-    path: Path, code: str, quick: RetryPolicy
+    path: Path, code: str, quick_retry: RetryPolicy
 ) -> None:
-    answers = [b"", problem(429 if code == "QUOTA_EXCEEDED" else 401, code)]
-    with closing(Scripted(*answers)) as server:
+    answers = [b"", problem_response(429 if code == "QUOTA_EXCEEDED" else 401, code)]
+    with closing(ScriptedServer(*answers)) as server:
         once = RetryPolicy(attempts_max=1)
         with (
             onejob.Client(server.url, retry=once, outbox=path) as client,
@@ -203,13 +203,13 @@ def test_what_a_dead_process_held_is_free_at_once(path: Path) -> None:
     assert not list(path.parent.glob("*.life"))
 
 
-def test_whoever_is_interrupted_lets_go_of_the_intent(server: Process, path: Path) -> None:
+def test_whoever_is_interrupted_lets_go_of_the_intent(server: ServeProcess, path: Path) -> None:
     class Interrupting(httpx.BaseTransport):
         def handle_request(self, request: httpx.Request) -> httpx.Response:
             raise KeyboardInterrupt
 
     http = httpx.Client(transport=Interrupting())
-    with onejob.Client(server.address, outbox=path, http=http) as client:
+    with onejob.Client(server.base_url, outbox=path, http=http) as client:
         with pytest.raises(KeyboardInterrupt):
             client.submit("t", 1, idempotency_key="interrupted")
         assert client.outbox is not None
@@ -227,14 +227,14 @@ def test_several_who_begin_one_file_at_once_share_it(path: Path) -> None:
 
 
 def test_resumed_by_many_at_once_each_intent_is_one_job(
-    server: Process, path: Path, scope: str, quick: RetryPolicy
+    server: ServeProcess, path: Path, scope: str, quick_retry: RetryPolicy
 ) -> None:
-    with closing(Outbox(path, server=server.address)) as outbox:
+    with closing(Outbox(path, server=server.base_url)) as outbox:
         for n in range(20):
             outbox.release(outbox.write(submit_call(ClientSubmission(type=scope, input=n), f"{scope}-{n}"), scope))
 
     def resumed(_: int) -> int:
-        with onejob.Client(server.address, retry=quick, outbox=path) as client:
+        with onejob.Client(server.base_url, retry=quick_retry, outbox=path) as client:
             return len([one for one in client.resume() if one.error is None])
 
     with ThreadPoolExecutor(4) as pool:
@@ -243,28 +243,28 @@ def test_resumed_by_many_at_once_each_intent_is_one_job(
 
 
 def test_numbers_are_counted_by_the_file_and_go_on_after_it_is_opened_again(
-    server: Process, path: Path, scope: str, quick: RetryPolicy
+    server: ServeProcess, path: Path, scope: str, quick_retry: RetryPolicy
 ) -> None:
     for life in range(3):
-        with onejob.Client(server.address, retry=quick, outbox=path) as client:
+        with onejob.Client(server.base_url, retry=quick_retry, outbox=path) as client:
             assert client.submit_next("t", life, scope=scope).assigned_sequence == life + 1
 
 
 def test_a_new_file_of_a_known_client_goes_on_where_the_server_is(
-    server: Process, tmp_path: Path, scope: str, quick: RetryPolicy
+    server: ServeProcess, tmp_path: Path, scope: str, quick_retry: RetryPolicy
 ) -> None:
     name = f"client-{scope}"
     for life in range(2):
         path = tmp_path / f"{life}.db"
-        with onejob.Client(server.address, retry=quick, outbox=path, client_id=name) as client:
+        with onejob.Client(server.base_url, retry=quick_retry, outbox=path, client_id=name) as client:
             assert client.submit_next("t", life, scope=scope).assigned_sequence == life + 1
 
 
 def test_a_restored_older_file_takes_no_number_twice(
-    server: Process, path: Path, tmp_path: Path, scope: str, quick: RetryPolicy
+    server: ServeProcess, path: Path, tmp_path: Path, scope: str, quick_retry: RetryPolicy
 ) -> None:
     def next_number(n: int) -> int:
-        with onejob.Client(server.address, retry=quick, outbox=path) as client:
+        with onejob.Client(server.base_url, retry=quick_retry, outbox=path) as client:
             return client.submit_next("t", n, scope=scope).assigned_sequence
 
     assert next_number(1) == 1
@@ -279,12 +279,12 @@ def test_a_restored_older_file_takes_no_number_twice(
 
 
 def test_a_number_under_way_is_finished_before_the_next_is_taken(
-    server: Process, path: Path, scope: str, quick: RetryPolicy
+    server: ServeProcess, path: Path, scope: str, quick_retry: RetryPolicy
 ) -> None:
     impatient = RetryPolicy(deadline=0.1, attempt_timeout=0.1)
     fates = {"now": PASS}
     with (
-        proxied(server.port, lambda key, attempt: fates["now"]) as proxy,
+        run_faulty_proxy(server.port, lambda key, attempt: fates["now"]) as proxy,
         onejob.Client(proxy.url, retry=impatient, outbox=path) as client,
     ):
         assert client.submit_next("t", 1, scope=scope).assigned_sequence == 1
@@ -296,21 +296,21 @@ def test_a_number_under_way_is_finished_before_the_next_is_taken(
         assert pending(client) == []
 
 
-def test_a_number_that_was_refused_is_used_again(kept: onejob.Client, scope: str) -> None:
-    assert kept.submit_next("t", 1, scope=scope).assigned_sequence == 1
+def test_a_number_that_was_refused_is_used_again(outbox_client: onejob.Client, scope: str) -> None:
+    assert outbox_client.submit_next("t", 1, scope=scope).assigned_sequence == 1
     with pytest.raises(onejob.Invalid):
-        kept.submit_next("\n", 2, scope=scope)
-    assert pending(kept) == []
-    assert kept.submit_next("t", 3, scope=scope).assigned_sequence == 2
+        outbox_client.submit_next("\n", 2, scope=scope)
+    assert pending(outbox_client) == []
+    assert outbox_client.submit_next("t", 3, scope=scope).assigned_sequence == 2
 
 
-def test_threads_that_count_together_leave_no_gap(kept: onejob.Client, scope: str) -> None:
+def test_threads_that_count_together_leave_no_gap(outbox_client: onejob.Client, scope: str) -> None:
     with ThreadPoolExecutor(4) as pool:
-        numbers = pool.map(lambda n: kept.submit_next("t", n, scope=scope).assigned_sequence, range(12))
+        numbers = pool.map(lambda n: outbox_client.submit_next("t", n, scope=scope).assigned_sequence, range(12))
     assert sorted(numbers) == list(range(1, 13))
 
 
-class Forgetful(httpx.BaseTransport):
+class TransportDroppingReceipts(httpx.BaseTransport):
     """A real server but for the receipts of numbers, whose jobs are left out; and for lost answers."""
 
     def __init__(self, lost: int) -> None:
@@ -332,17 +332,17 @@ class Forgetful(httpx.BaseTransport):
         self._inner.close()
 
 
-def test_a_number_that_another_took_is_followed_by_the_next(server: Process, path: Path, scope: str) -> None:
-    http = httpx.Client(transport=Forgetful(0))
-    with onejob.Client(server.address, outbox=path, http=http) as client:
+def test_a_number_that_another_took_is_followed_by_the_next(server: ServeProcess, path: Path, scope: str) -> None:
+    http = httpx.Client(transport=TransportDroppingReceipts(0))
+    with onejob.Client(server.base_url, outbox=path, http=http) as client:
         assert client.submit_next("t", 1, scope=scope).assigned_sequence == 2
 
 
 def test_a_number_executed_after_a_lost_answer_is_never_sent_under_another(
-    server: Process, path: Path, scope: str, quick: RetryPolicy
+    server: ServeProcess, path: Path, scope: str, quick_retry: RetryPolicy
 ) -> None:
-    http = httpx.Client(transport=Forgetful(1))
-    with onejob.Client(server.address, outbox=path, http=http, retry=quick) as client:
+    http = httpx.Client(transport=TransportDroppingReceipts(1))
+    with onejob.Client(server.base_url, outbox=path, http=http, retry=quick_retry) as client:
         with pytest.raises(onejob.WindowPassed):
             client.submit_next("t", 1, scope=scope)
         assert client.get_client_state(client.outbox.client_id if client.outbox else "", scope=scope)
@@ -350,40 +350,40 @@ def test_a_number_executed_after_a_lost_answer_is_never_sent_under_another(
     assert len([job for job in state if job["scope"] == scope]) == 1
 
 
-def made(path: Path) -> None:
+def make_outbox(path: Path) -> None:
     with closing(Outbox(path, server=URL, client_id="mine")) as outbox:
         outbox.write(submit_call(ClientSubmission(type="t", input=1), "k"), "t")
         outbox._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def cut_short(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def emptied(path: Path) -> None:
+def empty_file(path: Path) -> None:
     path.write_bytes(b"")
 
 
-def scribbled(path: Path) -> None:
+def overwrite_header(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[:16] = b"not a database!!"
     path.write_bytes(bytes(data))
 
 
-def another_store(path: Path) -> None:
+def replace_with_another_database(path: Path) -> None:
     path.unlink()
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE intent (id)")
 
 
-def newer(path: Path) -> None:
+def set_newer_version(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 9")
 
 
-@pytest.mark.parametrize("harm", [cut_short, emptied, scribbled, another_store, newer])
-def test_a_damaged_or_foreign_file_is_refused_and_never_begun_anew(path: Path, harm: object) -> None:
-    made(path)
+@pytest.mark.parametrize("harm", [truncate, empty_file, overwrite_header, replace_with_another_database, set_newer_version])
+def test_a_damaged_or_foreign_file_is_refused_and_never_recreated(path: Path, harm: object) -> None:
+    make_outbox(path)
     assert callable(harm)
     harm(path)
     before = path.read_bytes()
@@ -393,7 +393,7 @@ def test_a_damaged_or_foreign_file_is_refused_and_never_begun_anew(path: Path, h
 
 
 def test_a_file_of_another_client_or_server_is_refused(path: Path) -> None:
-    made(path)
+    make_outbox(path)
     with pytest.raises(onejob.StoreRefused, match="belongs to client mine"):
         Outbox(path, server=URL, client_id="other")
     with pytest.raises(onejob.StoreRefused, match="second jobs"):
@@ -401,7 +401,7 @@ def test_a_file_of_another_client_or_server_is_refused(path: Path) -> None:
 
 
 def test_an_intent_that_is_not_as_it_was_written_is_refused(path: Path) -> None:
-    made(path)
+    make_outbox(path)
     with closing(apsw.Connection(str(path))) as db:
         db.execute("UPDATE intent SET body = x'7b7d', held_until = 0")
     with closing(Outbox(path, server=URL)) as outbox, pytest.raises(onejob.StoreRefused, match="damaged"):
@@ -414,9 +414,9 @@ def test_a_folder_that_cannot_be_written_stops_the_submission(tmp_path: Path) ->
 
 
 async def test_the_async_client_keeps_its_intent_too(
-    server: Process, path: Path, quick: RetryPolicy, scope: str
+    server: ServeProcess, path: Path, quick_retry: RetryPolicy, scope: str
 ) -> None:
-    async with onejob.AsyncClient(server.address, retry=quick, outbox=path) as client:
+    async with onejob.AsyncClient(server.base_url, retry=quick_retry, outbox=path) as client:
         assert (await client.submit(scope, 1)).created
         assert (await client.submit_next(scope, 1, scope=scope)).assigned_sequence == 1
         assert await client.resume() == []

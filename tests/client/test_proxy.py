@@ -4,33 +4,33 @@ import asyncio
 from pathlib import Path
 
 import onejob
-from tests.client.campaign import ANSWER_BYTES, QUICK, campaign
-from tests.client.proxy import ECHO, LOSE, PASS, Fate, chosen, cut, proxied
-from tests.edges.process import process
+from tests.client.campaign import ANSWER_BYTES, QUICK, run_campaign
+from tests.client.proxy import ECHO, LOSE, PASS, Fault, seeded_faults, cut, run_faulty_proxy
+from tests.edges.process import run_serve_process
 
 
 def test_an_answer_cut_at_any_place_is_no_answer(tmp_path: Path) -> None:
     """At every third byte; the long form cuts everywhere."""
 
-    def choose(key: str, attempt: int) -> Fate:
+    def choose(key: str, attempt: int) -> Fault:
         return cut(3 * int(key[-6:])) if attempt == 0 else PASS
 
-    told = campaign(tmp_path, ANSWER_BYTES // 3, choose)
+    told = run_campaign(tmp_path, ANSWER_BYTES // 3, choose)
     assert told.answer_bytes_max < ANSWER_BYTES, "then not every place was cut at"
     assert told.attempts > ANSWER_BYTES // 3 + 250
 
 
 def test_whatever_a_proxy_does_one_submission_is_one_job(tmp_path: Path) -> None:
-    told = campaign(tmp_path, 200, chosen(1, faults_max=6, answer_bytes=ANSWER_BYTES, delay_seconds=0.6))
+    told = run_campaign(tmp_path, 200, seeded_faults(1, faults_max=6, answer_bytes=ANSWER_BYTES, delay_seconds=0.6))
     assert told.attempts > 250
     assert {"drop", "lose", "twice", "echo", "cut", "delay"} <= told.fates.keys()
 
 
 def test_five_lost_answers_make_one_job(tmp_path: Path) -> None:
-    def choose(key: str, attempt: int) -> Fate:
+    def choose(key: str, attempt: int) -> Fault:
         return LOSE if attempt < 5 else PASS
 
-    assert campaign(tmp_path, 4, choose).attempts == 4 * 6
+    assert run_campaign(tmp_path, 4, choose).attempts == 4 * 6
 
 
 def test_an_answer_meant_for_another_call_is_not_taken(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_an_answer_meant_for_another_call_is_not_taken(tmp_path: Path) -> None:
         async with onejob.AsyncClient(url, retry=QUICK) as client:
             return [(await client.submit("t", n, idempotency_key=f"k-{n}")).job_id for n in range(20)]
 
-    with process(tmp_path) as server, proxied(server.port, lambda key, attempt: ECHO) as proxy:
+    with run_serve_process(tmp_path) as server, run_faulty_proxy(server.port, lambda key, attempt: ECHO) as proxy:
         ids = asyncio.run(submitted(proxy.url))
         assert len(set(ids)) == 20
         assert [server.submit("t", n, f"k-{n}").json["job"]["id"] for n in range(20)] == ids

@@ -11,113 +11,113 @@ import pytest
 
 import onejob
 from onejob.client.transport import AsyncIdempotentTransport, IdempotentTransport, quote_key, unquote_key
-from tests.edges.command_line import Scripted, said
+from tests.edges.command_line import ScriptedServer, http_response
 
 QUICK = onejob.RetryPolicy(deadline=2.0, attempt_timeout=1.0, pause_first=0.001, pause_max=0.01)
-OK = said(200, {"ok": True})
+OK = http_response(200, {"ok": True})
 LOST = b""
 
 
-class Script(Protocol):
-    def __call__(self, *answers: bytes) -> Scripted: ...
+class MakeScriptedServer(Protocol):
+    def __call__(self, *answers: bytes) -> ScriptedServer: ...
 
 
 @pytest.fixture
-def script() -> Iterator[Script]:
+def make_scripted_server() -> Iterator[MakeScriptedServer]:
     with ExitStack() as stack:
-        yield lambda *answers: stack.enter_context(closing(Scripted(*answers)))
+        yield lambda *answers: stack.enter_context(closing(ScriptedServer(*answers)))
 
 
 def client(**options: Any) -> httpx.Client:
     return httpx.Client(transport=IdempotentTransport(retry=QUICK, **options))
 
 
-def keys(server: Scripted) -> list[bytes]:
+def keys_received(server: ScriptedServer) -> list[bytes]:
     return [
         line.split(b": ", 1)[1]
-        for request in server.asked
+        for request in server.requests
         for line in request.split(b"\r\n")
         if line.lower().startswith(b"idempotency-key:")
     ]
 
 
 @pytest.mark.parametrize(
-    "trouble", [LOST, OK[:-1], OK[:20], *(said(status, "") for status in (408, 500, 502, 503, 504))]
+    "trouble", [LOST, OK[:-1], OK[:20], *(http_response(status, "") for status in (408, 500, 502, 503, 504))]
 )
-def test_a_post_is_repeated_with_the_same_key_and_bytes(script: Script, trouble: bytes) -> None:
-    server = script(trouble, trouble, OK)
+def test_a_post_is_repeated_with_the_same_key_and_bytes(make_scripted_server: MakeScriptedServer, trouble: bytes) -> None:
+    server = make_scripted_server(trouble, trouble, OK)
     with client() as http:
         assert http.post(server.url, json={"b": 1, "a": 2}).json() == {"ok": True}
-    assert len(server.asked) == 3
-    assert len(set(server.asked)) == 1
-    assert len(keys(server)) == 3
+    assert len(server.requests) == 3
+    assert len(set(server.requests)) == 1
+    assert len(keys_received(server)) == 3
 
 
-async def test_the_async_transport_does_the_same(script: Script) -> None:
-    server = script(LOST, said(503, ""), OK)
+async def test_the_async_transport_does_the_same(make_scripted_server: MakeScriptedServer) -> None:
+    server = make_scripted_server(LOST, http_response(503, ""), OK)
     async with httpx.AsyncClient(transport=AsyncIdempotentTransport(retry=QUICK)) as http:
         assert (await http.post(server.url, json=1)).json() == {"ok": True}
-    assert len(server.asked) == 3
-    assert len(set(server.asked)) == 1
+    assert len(server.requests) == 3
+    assert len(set(server.requests)) == 1
 
 
-def test_two_requests_of_one_client_have_two_keys(script: Script) -> None:
-    server = script(OK, OK)
+def test_two_requests_of_one_client_have_two_keys(make_scripted_server: MakeScriptedServer) -> None:
+    server = make_scripted_server(OK, OK)
     with client() as http:
         http.post(server.url)
         http.post(server.url)
-    assert len(set(keys(server))) == 2
+    assert len(set(keys_received(server))) == 2
 
 
-def test_the_callers_key_is_kept(script: Script) -> None:
-    server = script(LOST, OK, LOST, OK)
+def test_the_callers_key_is_kept(make_scripted_server: MakeScriptedServer) -> None:
+    server = make_scripted_server(LOST, OK, LOST, OK)
     with client() as http:
         http.post(server.url, headers={"Idempotency-Key": "bare"})
         http.post(server.url, extensions={"idempotency_key": 'say "x"'})
-    assert keys(server) == [b"bare", b"bare", b'"say \\"x\\""', b'"say \\"x\\""']
+    assert keys_received(server) == [b"bare", b"bare", b'"say \\"x\\""', b'"say \\"x\\""']
 
 
-def test_a_file_is_read_once(script: Script) -> None:
-    server = script(LOST, OK)
+def test_a_file_is_read_once(make_scripted_server: MakeScriptedServer) -> None:
+    server = make_scripted_server(LOST, OK)
     with client() as http:
         http.post(server.url, content=io.BytesIO(b"from a file"))
-    assert [request.endswith(b"from a file") for request in server.asked] == [True, True]
+    assert [request.endswith(b"from a file") for request in server.requests] == [True, True]
 
 
-def test_other_methods_are_let_alone(script: Script) -> None:
-    server = script(said(503, ""), said(503, ""))
+def test_other_methods_are_let_alone(make_scripted_server: MakeScriptedServer) -> None:
+    server = make_scripted_server(http_response(503, ""), http_response(503, ""))
     with client() as http:
         assert http.get(server.url).status_code == 503
         assert http.put(server.url).status_code == 503
-    assert keys(server) == []
+    assert keys_received(server) == []
 
 
-def test_what_has_no_key_is_sent_once(script: Script) -> None:
-    server = script(said(503, ""), OK)
+def test_what_has_no_key_is_sent_once(make_scripted_server: MakeScriptedServer) -> None:
+    server = make_scripted_server(http_response(503, ""), OK)
     with client(draw=None) as http:
         assert http.post(server.url).status_code == 503
-    server = script(LOST, OK)
+    server = make_scripted_server(LOST, OK)
     with client(draw=None) as http, pytest.raises(httpx.RemoteProtocolError):
         http.post(server.url)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422])
-def test_a_refusal_is_handed_over_as_it_is(script: Script, status: int) -> None:
-    server = script(said(status, {"why": 1}), OK)
+def test_a_refusal_is_handed_over_as_it_is(make_scripted_server: MakeScriptedServer, status: int) -> None:
+    server = make_scripted_server(http_response(status, {"why": 1}), OK)
     with client() as http:
         assert http.post(server.url).status_code == status
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
-def test_a_conflict_that_says_when_to_come_back_is_waited_for(script: Script) -> None:
-    server = script(said(409, "", "Retry-After: 0"), said(429, "", "Retry-After: 0"), OK)
+def test_a_conflict_that_says_when_to_come_back_is_waited_for(make_scripted_server: MakeScriptedServer) -> None:
+    server = make_scripted_server(http_response(409, "", "Retry-After: 0"), http_response(429, "", "Retry-After: 0"), OK)
     with client() as http:
         assert http.post(server.url).status_code == 200
 
 
-def test_no_answer_is_ambiguous_and_carries_the_key(script: Script) -> None:
-    server = script(*[LOST] * 3)
+def test_no_answer_is_ambiguous_and_carries_the_key(make_scripted_server: MakeScriptedServer) -> None:
+    server = make_scripted_server(*[LOST] * 3)
     retry = onejob.RetryPolicy(attempts_max=3, pause_first=0.001)
     with (
         httpx.Client(transport=IdempotentTransport(retry=retry)) as http,
@@ -128,8 +128,8 @@ def test_no_answer_is_ambiguous_and_carries_the_key(script: Script) -> None:
     assert ambiguous.value.attempts == 3
 
 
-def test_a_server_that_is_not_there_is_said_in_the_words_of_httpx(script: Script) -> None:
-    server = script()
+def test_an_unreachable_server_raises_the_error_of_httpx(make_scripted_server: MakeScriptedServer) -> None:
+    server = make_scripted_server()
     server.close()
     retry = onejob.RetryPolicy(attempts_max=2, pause_first=0.001)
     with httpx.Client(transport=IdempotentTransport(retry=retry)) as http, pytest.raises(httpx.ConnectError):
@@ -148,16 +148,16 @@ async def test_whoever_cancels_is_told_the_key(server: Any) -> None:
 
 
 @pytest.mark.parametrize("status", [307, 308])
-def test_a_key_survives_a_redirect_here_and_is_dropped_elsewhere(script: Script, status: int) -> None:
-    away = script(OK)
-    here = script(said(status, "", "Location: /moved"), OK, said(status, "", f"Location: {away.url}/moved"))
+def test_a_key_survives_a_redirect_here_and_is_dropped_elsewhere(make_scripted_server: MakeScriptedServer, status: int) -> None:
+    away = make_scripted_server(OK)
+    here = make_scripted_server(http_response(status, "", "Location: /moved"), OK, http_response(status, "", f"Location: {away.url}/moved"))
     with client() as http:
         http.post(here.url, json=1, follow_redirects=True)
         http.post(here.url, json=1, follow_redirects=True)
-    same, moved, other = keys(here)
+    same, moved, other = keys_received(here)
     assert same == moved != other
-    assert here.asked[1].startswith(b"POST /moved")
-    assert keys(away) == []
+    assert here.requests[1].startswith(b"POST /moved")
+    assert keys_received(away) == []
 
 
 def test_a_key_is_quoted_as_the_header_wants_it() -> None:

@@ -22,7 +22,7 @@ DEATHS = 25
 QUICK = onejob.RetryPolicy(deadline=10.0, attempt_timeout=5.0, pause_first=0.005, pause_max=0.05)
 
 
-class Deadly(httpx.BaseTransport):
+class KillPointTransport(httpx.BaseTransport):
     """Reaches a point before anything is sent, in the middle of it, and when the answer is there."""
 
     def __init__(self, points: KillPoints) -> None:
@@ -44,8 +44,8 @@ class Deadly(httpx.BaseTransport):
         yield body[len(body) // 2 :]
 
 
-def opened(url: str, path: str, points: KillPoints, wrote: Callable[[], object]) -> onejob.Client:
-    client = onejob.Client(url, outbox=path, retry=QUICK, http=httpx.Client(transport=Deadly(points)))
+def open_client(url: str, path: str, points: KillPoints, wrote: Callable[[], object]) -> onejob.Client:
+    client = onejob.Client(url, outbox=path, retry=QUICK, http=httpx.Client(transport=KillPointTransport(points)))
     outbox: Any = client.outbox
     for name in ("write_with_new_key", "write_next_sequence", "settle"):
         act = getattr(outbox, name)
@@ -69,10 +69,10 @@ def submit(client: onejob.Client, n: int) -> None:
         client.submit_next(scope="victims", jobs=[onejob.Submission(type="victim", input=n, labels={"n": str(n)})])
 
 
-def died(url: str, path: str, first: int, points: KillPoints, told: int) -> None:
+def submit_until_killed(url: str, path: str, first: int, points: KillPoints, told: int) -> None:
     """In a child: submit, telling each one that was answered, until a point kills it or somebody else does."""
     now = [first]
-    with opened(url, path, points, lambda: os.write(told, b"w%d\n" % now[0])) as client:
+    with open_client(url, path, points, lambda: os.write(told, b"w%d\n" % now[0])) as client:
         for n in range(first, first + (SUBMISSIONS if points._at else 10_000)):
             now[0] = n
             os.write(told, b"i%d\n" % n)
@@ -81,13 +81,13 @@ def died(url: str, path: str, first: int, points: KillPoints, told: int) -> None
     os._exit(0)
 
 
-def one_death(url: str, path: str, first: int, at: int | None, seconds: float) -> dict[str, set[int]]:
+def kill_once(url: str, path: str, first: int, at: int | None, seconds: float) -> dict[str, set[int]]:
     """The submissions that were begun (i), written (w) and answered (d)."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         try:
-            died(url, path, first, KillPoints(at), writer)
+            submit_until_killed(url, path, first, KillPoints(at), writer)
         finally:
             os._exit(1)
     os.close(writer)
@@ -101,7 +101,7 @@ def one_death(url: str, path: str, first: int, at: int | None, seconds: float) -
     return {kind: {int(word[1:]) for word in words if word[0] == kind} for kind in "iwd"}
 
 
-def judge(client: onejob.Client, begun: set[int], answered: set[int], written: set[int]) -> None:
+def verify(client: onejob.Client, begun: set[int], answered: set[int], written: set[int]) -> None:
     counts: Counter[int] = Counter()
     before: str | None = None
     while True:
@@ -124,7 +124,7 @@ def main(url: str, path: str, how: str, seed: int) -> None:
     # Each submission reaches write, send, half, receive, settle; a number asks for its state first, without a POST.
     for at in range(1, 6 * SUBMISSIONS + 1) if how == "points" else range(DEATHS):
         point = at if how == "points" else None
-        told = one_death(url, path, first, point, chance.uniform(0.005, 0.15))
+        told = kill_once(url, path, first, point, chance.uniform(0.005, 0.15))
         begun |= told["i"]
         answered |= told["d"]
         deaths += 1
@@ -134,7 +134,7 @@ def main(url: str, path: str, how: str, seed: int) -> None:
             for resumed in client.resume():
                 assert resumed.error is None, resumed.error
             assert not client.outbox.pending()
-            judge(client, begun, answered, told["w"])
+            verify(client, begun, answered, told["w"])
     print(f"{deaths} deaths, {len(begun)} submissions begun, {len(answered)} answered, none lost, none doubled")
 
 

@@ -16,34 +16,34 @@ STREAM_ID, POLICY_ID = stream_id(TENANT, SCOPE, "c"), policy_id(TENANT, "limits"
 class Scripted(CommandData, frozen=True, kw_only=True):
     """Asks for what it is told to, and decides what it is told to."""
 
-    asks: Footprint
+    requested: Footprint
     step: Step[Maintained] = Step(Maintained(True, NOW))
 
     @property
     def footprint(self) -> Footprint:
-        return self.asks
+        return self.requested
 
     def decide(self, facts: Facts, now: int) -> Step[Maintained]:
         return self.step
 
 
-class Seen(CommandData, frozen=True, kw_only=True):
+class RecordFacts(CommandData, frozen=True, kw_only=True):
     """Shows the facts that a footprint was given."""
 
-    asks: Footprint
-    into: list[Facts]
+    requested: Footprint
+    recorded: list[Facts]
 
     @property
     def footprint(self) -> Footprint:
-        return self.asks
+        return self.requested
 
     def decide(self, facts: Facts, now: int) -> Step[Maintained]:
-        self.into.append(facts)
+        self.recorded.append(facts)
         return Step(Maintained(False, now))
 
 
 def scripted(asks: Footprint, *puts: Fact, drops: tuple[Fact, ...] = (), **beside: Any) -> Scripted:
-    return Scripted(tenant=TENANT, asks=asks, step=Step(Maintained(True, NOW), puts, drops, **beside))
+    return Scripted(tenant=TENANT, requested=asks, step=Step(Maintained(True, NOW), puts, drops, **beside))
 
 
 def a_stream(**changes: Any) -> Stream:
@@ -55,4 +55,4 @@ def a_policy(**changes: Any) -> Policy:
     return replace(Policy(POLICY_ID, TENANT, "limits", b"{}", NOW - HOUR), **changes)
 
 
-EVERYTHING = Footprint(TENANT, RECORD_ID, (JOB2,), STREAM_ID, policy=POLICY_ID, follow_jobs=True, follow_usage=True)
+FULL_FOOTPRINT = Footprint(TENANT, RECORD_ID, (JOB2,), STREAM_ID, policy=POLICY_ID, follow_jobs=True, follow_usage=True)

@@ -19,10 +19,10 @@ from tests.core.world import (
     JOB2,
     LEASE,
     NOW,
-    OTHER_PRINT,
+    OTHER_FINGERPRINT,
     RECORD_ID,
     SECOND,
-    TALLY_ID,
+    USAGE_ID,
     TENANT,
     a_job,
     a_record,
@@ -37,7 +37,7 @@ from tests.core.world import (
     settle,
     submit,
     take_over,
-    tend,
+    maintain,
 )
 
 # The candidate job id is Submit's holder. Reserving with the same nonce lets one record be "mine" for both.
@@ -51,52 +51,52 @@ _ON_POLICY: dict[str, Any] = {"tenant": TENANT, "policy_id": POLICY_ID}
 _P, _C, _R = IdempotencyStatus.PENDING, IdempotencyStatus.COMMITTED, IdempotencyStatus.REJECTED
 _THEIRS = {"holder": BOB, "job_ids": JOB2}
 _LEASED = {"status": _P, "lease_until": NOW + LEASE, "expires_at": NOW + LEASE}
-_LAPSED = {"status": _P, "lease_until": NOW - 1, "token": 2}
+_LEASE_EXPIRED = {"status": _P, "lease_until": NOW - 1, "token": 2}
 _RELEASED = {"status": _P, "receipt": RECEIPT}
 _COMMITTED = {"status": _C, "receipt": RECEIPT}
 _REJECTED = {"status": _R, "receipt": RECEIPT}
 _EXPIRED = {"expires_at": NOW - 1}
-_BARE = {"job_ids": b""}
-_FOREIGN = {"job_ids": b"", "holder": b"", "token": 0, "fingerprint": b"", "foreign_id": "ec2-77"}
+_WITHOUT_JOB = {"job_ids": b""}
+_EXTERNAL = {"job_ids": b"", "holder": b"", "token": 0, "fingerprint": b"", "foreign_id": "ec2-77"}
 _SEQUENCED = {"client_id": "a:b", "sequence": U64(2**64 - 1), "holder": BOB}
-_OTHER = {"fingerprint": OTHER_PRINT, **_THEIRS}
+_OTHER = {"fingerprint": OTHER_FINGERPRINT, **_THEIRS}
 
 RECORDS: dict[str, dict[str, Any] | None] = {
     "absent": None,
-    "expired_pending_mine": {**_LAPSED, **_EXPIRED},
+    "expired_pending_mine": {**_LEASE_EXPIRED, **_EXPIRED},
     "expired_released_mine": {**_RELEASED, **_EXPIRED},
     "expired_committed_mine": {**_COMMITTED, **_EXPIRED},
     "expired_rejected_mine": {**_REJECTED, **_EXPIRED},
-    "expired_pending_theirs": {**_LAPSED, **_THEIRS, **_EXPIRED},
+    "expired_pending_theirs": {**_LEASE_EXPIRED, **_THEIRS, **_EXPIRED},
     "expired_committed_theirs": {**_COMMITTED, **_THEIRS, **_EXPIRED},
     "expired_rejected_theirs": {**_REJECTED, **_THEIRS, **_EXPIRED},
-    "expired_foreign": {**_FOREIGN, **_EXPIRED},
+    "expired_foreign": {**_EXTERNAL, **_EXPIRED},
     "expired_sequenced": {**_SEQUENCED, **_THEIRS, **_EXPIRED},
-    "expired_bare": {**_LAPSED, **_BARE, **_EXPIRED},
+    "expired_bare": {**_LEASE_EXPIRED, **_WITHOUT_JOB, **_EXPIRED},
     "leased_mine": _LEASED,
     "leased_theirs": {**_LEASED, **_THEIRS},
     "leased_past_expiry": {**_LEASED, **_EXPIRED},
-    "lapsed_mine": _LAPSED,
-    "lapsed_theirs": {**_LAPSED, **_THEIRS},
+    "lapsed_mine": _LEASE_EXPIRED,
+    "lapsed_theirs": {**_LEASE_EXPIRED, **_THEIRS},
     "released_mine": _RELEASED,
     "released_theirs": {**_RELEASED, **_THEIRS},
     "committed_mine": _COMMITTED,
     "committed_theirs": {**_COMMITTED, **_THEIRS},
     "rejected_mine": _REJECTED,
     "rejected_theirs": {**_REJECTED, **_THEIRS},
-    "foreign": _FOREIGN,
+    "foreign": _EXTERNAL,
     "sequenced": _SEQUENCED,
     "other_leased": {**_LEASED, **_OTHER},
-    "other_lapsed": {**_LAPSED, **_OTHER},
+    "other_lapsed": {**_LEASE_EXPIRED, **_OTHER},
     "other_committed": {**_COMMITTED, **_OTHER},
     "other_rejected": {**_REJECTED, **_OTHER},
-    "bare_leased_mine": {**_LEASED, **_BARE},
-    "bare_leased_theirs": {**_LEASED, **_BARE, "holder": BOB},
-    "bare_lapsed_mine": {**_LAPSED, **_BARE},
-    "bare_released_mine": {**_RELEASED, **_BARE},
-    "bare_committed_mine": {**_COMMITTED, **_BARE},
-    "bare_committed_theirs": {**_COMMITTED, **_BARE, "holder": BOB},
-    "bare_rejected_mine": {**_REJECTED, **_BARE},
+    "bare_leased_mine": {**_LEASED, **_WITHOUT_JOB},
+    "bare_leased_theirs": {**_LEASED, **_WITHOUT_JOB, "holder": BOB},
+    "bare_lapsed_mine": {**_LEASE_EXPIRED, **_WITHOUT_JOB},
+    "bare_released_mine": {**_RELEASED, **_WITHOUT_JOB},
+    "bare_committed_mine": {**_COMMITTED, **_WITHOUT_JOB},
+    "bare_committed_theirs": {**_COMMITTED, **_WITHOUT_JOB, "holder": BOB},
+    "bare_rejected_mine": {**_REJECTED, **_WITHOUT_JOB},
 }
 
 LIVE_JOBS = ("preparing", "scheduled", "pending", "running")
@@ -106,7 +106,7 @@ ENDED_JOBS = ("success", "failed", "cancelled", "lost")
 # stands a job in one of these states only, and every other pair is impossible. A job leaves `preparing` in
 # the step that settles its record, or by being cancelled; it is dropped only after its record has gone.
 # (An expired or absent record says nothing about the job; a record without a job stands alone.)
-JOBS_BESIDE = {
+JOB_STATES_BY_STATUS = {
     _P: ("preparing", "cancelled"),
     _C: ("scheduled", "pending", "running", *ENDED_JOBS),
     _R: ("failed", "cancelled", "pending", "scheduled", "running", "success", "lost"),  # rerun by an operator
@@ -118,14 +118,14 @@ def record_named(shape: str) -> Record | None:
     return None if changes is None else replace(a_record(holder=ME), **changes)
 
 
-def jobs_of(shape: str) -> tuple[str, ...]:
+def job_states_of(shape: str) -> tuple[str, ...]:
     """The job states that can stand beside a record of this shape."""
     record = record_named(shape)
     if record is not None and not record.job_ids:
         return (ABSENT,)
     if record is None or shape.startswith("expired"):
         return (ABSENT, *LIVE_JOBS, *ENDED_JOBS)
-    return JOBS_BESIDE[record.status]
+    return JOB_STATES_BY_STATUS[record.status]
 
 
 def job_named(shape: str, state: str) -> Job | None:
@@ -134,7 +134,7 @@ def job_named(shape: str, state: str) -> Job | None:
         return None
     record = record_named(shape)
     id = JOB if record is None else record.job_id
-    return a_job(JobState(state), id=id, slot=TALLY_ID if state in LIVE_JOBS else b"", due_at=NOW - SECOND)
+    return a_job(JobState(state), id=id, slot=USAGE_ID if state in LIVE_JOBS else b"", due_at=NOW - SECOND)
 
 
 def policy_named(shape: str) -> Policy | None:
@@ -176,5 +176,5 @@ def commands_for(shape: str) -> dict[str, Command[Any]]:
         "drop_stale": DropPolicy(**_ON_POLICY, expected_version=2),
         "look_up_job": look_up_job(job_id or JOB),
         "cancel": cancel(job_id or JOB),
-        "tend": tend(job_id or JOB),
+        "tend": maintain(job_id or JOB),
     }

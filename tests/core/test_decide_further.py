@@ -33,11 +33,11 @@ from tests.core.shapes import (
     RECORDS,
     commands_for,
     job_named,
-    jobs_of,
+    job_states_of,
     record_named,
 )
-from tests.core.test_decide_total import AnyCommand, cells
-from tests.core.test_quota import POLICY_ID, tenant
+from tests.core.test_decide_total import AnyCommand, parse_table
+from tests.core.test_quota import POLICY_ID, tenant_policy
 from tests.core.test_sequence import CLIENT, STREAM_ID, send
 from tests.core.world import (
     BOB,
@@ -48,18 +48,18 @@ from tests.core.world import (
     NOW,
     RECORD_ID,
     SECOND,
-    TALLY_ID,
+    USAGE_ID,
     TENANT,
     USER,
     World,
     a_job,
     a_record,
-    a_tally,
+    a_usage,
 )
 
 SLOT = "slot-one"
 # Where commands are; what runs jobs has tables of its own.
-ROOMS = (
+COMMAND_MODULES = (
     "foreign", "lookup", "policy", "recount", "reservation", "sequence", "slots", "submission", "upkeep",
 )  # fmt: skip
 
@@ -68,33 +68,33 @@ def slot(state: SlotState = SlotState.ACTIVE, until: int = NOW + SECOND, job: by
     return {"reservations": {SLOT: Reservation(NOW - SECOND, until, state, 0, format_job_id(job) if job else "")}}
 
 
-def own(**limits: Any) -> dict[str, Any]:
+def own_limits(**limits: Any) -> dict[str, Any]:
     return {"limits": encode_limits(Limits(**limits))}
 
 
-TALLIES: dict[str, dict[str, Any] | None] = {
+USAGES: dict[str, dict[str, Any] | None] = {
     "absent": None,
     "plain": {},
-    "free": own(max_concurrent=9),
-    "full": own(max_concurrent=3),
+    "free": own_limits(max_concurrent=9),
+    "full": own_limits(max_concurrent=3),
     "active": slot(),
     "active_to_the_millisecond": slot(until=NOW),
-    "active_and_full": {**slot(), **own(max_concurrent=4)},
+    "active_and_full": {**slot(), **own_limits(max_concurrent=4)},
     "expired": slot(until=NOW - 1),
     "expired_and_consumed": slot(SlotState.CONSUMED, NOW - 1),
     "consumed": slot(SlotState.CONSUMED),
     "consumed_by_the_job": slot(SlotState.CONSUMED, job=JOB),
     "consumed_by_another": slot(SlotState.CONSUMED, job=JOB2),
     "released": slot(SlotState.RELEASED),
-    "often": {**own(jobs_per_hour=1), "minutes": (0,) * 59 + (1,), "hours": (0,) * 23 + (1,), "counted_at": NOW},
-    "dear": {**own(cost_limit=CostLimit(5, Period.DAY)), "spent": (5, 5, 5), "spent_at": NOW - 1},
+    "often": {**own_limits(jobs_per_hour=1), "minutes": (0,) * 59 + (1,), "hours": (0,) * 23 + (1,), "counted_at": NOW},
+    "dear": {**own_limits(cost_limit=CostLimit(5, Period.DAY)), "spent": (5, 5, 5), "spent_at": NOW - 1},
     "preparing": {"reservations": {JOB.hex(): Reservation(NOW - SECOND, NOW, SlotState.ACTIVE, 5)}},
 }  # fmt: skip
 POLICIES: dict[str, Policy | None] = {
     "absent": None,
-    "usual": tenant(default=Limits(max_concurrent=9)),
-    "closed": tenant(ceiling=Limits(max_concurrent=0)),
-    "poor": tenant(ceiling=Limits(cost_limit=CostLimit(0, Period.MONTH))),
+    "usual": tenant_policy(default=Limits(max_concurrent=9)),
+    "closed": tenant_policy(ceiling=Limits(max_concurrent=0)),
+    "poor": tenant_policy(ceiling=Limits(cost_limit=CostLimit(0, Period.MONTH))),
 }
 
 # By the tally alone; the tenant has no limits, and the job of `with_job` is there and pending, without a slot.
@@ -118,7 +118,7 @@ dear                       SlotHeld     LOST      SlotSettled  LOST         LOST
 preparing                  SlotHeld     LOST      SlotSettled  LOST         LOST
 """
 # By the state of the job; it belongs to the user, bears no mark, and the user is counted.
-OF_THE_JOB = """
+JOBS_TABLE = """
             with_job     adopt
 absent      Missing      Tended-
 preparing   SlotSettled  Tended-
@@ -143,14 +143,14 @@ unsequenced   REUSED     REUSED     REUSED   REUSED   OWNER   REUSED     REUSED
 leased        REUSED     REUSED     REUSED   REUSED   OWNER   REUSED     REUSED
 foreign       REUSED     REUSED     REUSED   REUSED   OWNER   REUSED     REUSED
 """  # fmt: skip
-SLOT_ANSWER, JOB_ANSWER, NUMBER_ANSWER = cells(SLOTS), cells(OF_THE_JOB), cells(NUMBERS)
-WORDS = {
+SLOT_ANSWER, JOB_ANSWER, NUMBER_ANSWER = parse_table(SLOTS), parse_table(JOBS_TABLE), parse_table(NUMBERS)
+ABBREVIATIONS = {
     "SLOT_LOST": "LOST", "QUOTA_EXCEEDED": "QUOTA", "ALREADY_SETTLED": "SETTLED", "SEQUENCE_GAP": "GAP",
     "IDEMPOTENCY_KEY_REUSED": "REUSED", "NOT_THE_OWNER": "OWNER", "AlreadyCommitted": "Already",
 }  # fmt: skip
 
-FIVE = send(5, jobs=3)
-FIVES = b"".join(item.job_id for item in FIVE.items)
+FIFTH_COMMAND = send(5, jobs=3)
+FIFTH_JOB_IDS = b"".join(item.job_id for item in FIFTH_COMMAND.items)
 STREAMS: dict[str, dict[str, Any] | None] = {
     "new": None,
     "at_4": {"last": U64(4)},
@@ -161,8 +161,8 @@ STREAMS: dict[str, dict[str, Any] | None] = {
     "at_the_end": {"last": U64(2**64 - 1)},
 }
 _NUMBERED = {
-    "id": FIVE.record_id, "client_id": CLIENT, "sequence": U64(5), "job_ids": FIVES,
-    "fingerprint": FIVE.fingerprint, "holder": FIVE.items[0].job_id,
+    "id": FIFTH_COMMAND.record_id, "client_id": CLIENT, "sequence": U64(5), "job_ids": FIFTH_JOB_IDS,
+    "fingerprint": FIFTH_COMMAND.fingerprint, "holder": FIFTH_COMMAND.items[0].job_id,
 }  # fmt: skip
 NUMBERED: dict[str, dict[str, Any] | None] = {
     "absent": None,
@@ -176,22 +176,22 @@ NUMBERED: dict[str, dict[str, Any] | None] = {
     "foreign": {**_NUMBERED, "client_id": "", "job_ids": b"", "foreign_id": "ec2-7"},
 }
 
-_OF: dict[str, Any] = {"tenant": TENANT, "usage_id": TALLY_ID, "policy_id": POLICY_ID}
-FURTHER: dict[str, Command[Any]] = {
-    "reserve": ReserveSlot(**_OF, user=USER, reservation=SLOT),
-    "reserve_one": ReserveSlot(**_OF, user=USER, reservation=SLOT, max_concurrent=1),
-    "renew": RenewSlot(**_OF, reservation=SLOT),
-    "release": ReleaseSlot(**_OF, reservation=SLOT),
-    "consume": ConsumeSlot(**_OF, reservation=SLOT),
-    "with_job": ConsumeSlot(**_OF, reservation=SLOT, job_id=JOB),
-    "look_up": LookUpUsage(**_OF),
-    "limit": SetLimits(**_OF, user=USER, limits=encode_limits(Limits(max_concurrent=1))),
-    "unlimit": SetLimits(**_OF, user=USER, limits=b""),
-    "recount": Reconcile(**_OF, expected_version=7, live=3, cost_held=0),
-    "recount_drift": Reconcile(**_OF, expected_version=7, live=2, cost_held=1),
-    "recount_late": Reconcile(**_OF, expected_version=6, live=3, cost_held=0),
-    "adopt": Backfill(**_OF, user=USER, job_id=JOB),
-    "sequence": replace(FIVE, usage_id=TALLY_ID, policy_id=POLICY_ID),
+_USAGE_FIELDS: dict[str, Any] = {"tenant": TENANT, "usage_id": USAGE_ID, "policy_id": POLICY_ID}
+COMMANDS: dict[str, Command[Any]] = {
+    "reserve": ReserveSlot(**_USAGE_FIELDS, user=USER, reservation=SLOT),
+    "reserve_one": ReserveSlot(**_USAGE_FIELDS, user=USER, reservation=SLOT, max_concurrent=1),
+    "renew": RenewSlot(**_USAGE_FIELDS, reservation=SLOT),
+    "release": ReleaseSlot(**_USAGE_FIELDS, reservation=SLOT),
+    "consume": ConsumeSlot(**_USAGE_FIELDS, reservation=SLOT),
+    "with_job": ConsumeSlot(**_USAGE_FIELDS, reservation=SLOT, job_id=JOB),
+    "look_up": LookUpUsage(**_USAGE_FIELDS),
+    "limit": SetLimits(**_USAGE_FIELDS, user=USER, limits=encode_limits(Limits(max_concurrent=1))),
+    "unlimit": SetLimits(**_USAGE_FIELDS, user=USER, limits=b""),
+    "recount": Reconcile(**_USAGE_FIELDS, expected_version=7, live=3, cost_held=0),
+    "recount_drift": Reconcile(**_USAGE_FIELDS, expected_version=7, live=2, cost_held=1),
+    "recount_late": Reconcile(**_USAGE_FIELDS, expected_version=6, live=3, cost_held=0),
+    "adopt": Backfill(**_USAGE_FIELDS, user=USER, job_id=JOB),
+    "sequence": replace(FIFTH_COMMAND, usage_id=USAGE_ID, policy_id=POLICY_ID),
     "look_up_stream": LookUpStream(tenant=TENANT, stream_id=STREAM_ID),
     "evict": Evict(tenant=TENANT, stream_id=STREAM_ID),
     "store_key": StoreKey(
@@ -204,75 +204,75 @@ FURTHER: dict[str, Command[Any]] = {
     ),
     "drop_policy": DropPolicy(tenant=TENANT, policy_id=POLICY_ID),
 }  # fmt: skip
-FurtherCommand = (
+AnyQuotaCommand = (
     ReserveSlot | RenewSlot | ReleaseSlot | ConsumeSlot | LookUpUsage | SetLimits | Reconcile | Backfill
     | SubmitSequence | LookUpStream | Evict | StoreKey | LookUpPolicy | SetPolicy | DropPolicy
 )  # fmt: skip
-travelled = msgspec.msgpack.Decoder(FurtherCommand)
-replies = msgspec.msgpack.Decoder(AnyReply)
+command_decoder = msgspec.msgpack.Decoder(AnyQuotaCommand)
+reply_decoder = msgspec.msgpack.Decoder(AnyReply)
 
 
 def test_every_command_is_met_in_some_table() -> None:
-    for room in ROOMS:
+    for room in COMMAND_MODULES:
         import_module(f"onejob.core.{room}")
-    known = {kind for kind in _below(CommandData) if kind.__module__.removeprefix("onejob.core.") in ROOMS}
-    met = {*AnyCommand.__args__, *FurtherCommand.__args__}
+    known = {kind for kind in _subclasses(CommandData) if kind.__module__.removeprefix("onejob.core.") in COMMAND_MODULES}
+    met = {*AnyCommand.__args__, *AnyQuotaCommand.__args__}
     assert {kind for kind in known if hasattr(kind, "decide")} <= met
-    assert {type(command) for command in FURTHER.values()} == set(FurtherCommand.__args__)
+    assert {type(command) for command in COMMANDS.values()} == set(AnyQuotaCommand.__args__)
 
 
-@pytest.mark.parametrize("shape", TALLIES)
+@pytest.mark.parametrize("shape", USAGES)
 def test_every_slot_has_its_answer_to_every_command(shape: str) -> None:
     for command in ("reserve", "renew", "release", "consume", "with_job"):
-        world = World(*facts(TALLIES, shape, a_tally), a_job())
-        assert word(world.do(FURTHER[command])) == SLOT_ANSWER[shape, command], f"{command}: {shape}"
+        world = World(*facts_of(USAGES, shape, a_usage), a_job())
+        assert reply_name(world.execute(COMMANDS[command])) == SLOT_ANSWER[shape, command], f"{command}: {shape}"
 
 
 @pytest.mark.parametrize("state", [ABSENT, *LIVE_JOBS, *ENDED_JOBS])
 def test_every_state_of_a_job_has_its_answer_to_being_counted(state: str) -> None:
     for command in ("with_job", "adopt"):
-        world = World(a_tally(**slot()), *([] if state == ABSENT else [a_job(JobState(state))]))
-        assert word(world.do(FURTHER[command])) == JOB_ANSWER[state, command], f"{command}: {state}"
-        for id in [*world.jobs()] if word(world.do(FURTHER[command])) else []:
+        world = World(a_usage(**slot()), *([] if state == ABSENT else [a_job(JobState(state))]))
+        assert reply_name(world.execute(COMMANDS[command])) == JOB_ANSWER[state, command], f"{command}: {state}"
+        for id in [*world.jobs()] if reply_name(world.execute(COMMANDS[command])) else []:
             assert bool(world.job(id).slot) == (state in ("scheduled", "pending", "running"))
 
 
 @pytest.mark.parametrize("numbered", NUMBERED)
 @pytest.mark.parametrize("stream", STREAMS)
-def test_every_number_has_its_answer_wherever_its_stream_stands(numbered: str, stream: str) -> None:
-    world = numbered_world(numbered, stream)
+def test_every_number_has_its_answer_wherever_its_stream_is(numbered: str, stream: str) -> None:
+    world = world_with_sequence(numbered, stream)
     before = dict(world.facts)
-    told = word(world.do(FIVE))
+    told = reply_name(world.execute(FIFTH_COMMAND))
     assert told == NUMBER_ANSWER[numbered, stream]
     last = world.facts[Kind.STREAM, STREAM_ID].last if (Kind.STREAM, STREAM_ID) in world.facts else U64(0)
     if told == "Committed" and numbered in ("absent", "expired"):
         assert last == 5
-        assert {item.job_id for item in FIVE.items} <= set(world.jobs())
+        assert {item.job_id for item in FIFTH_COMMAND.items} <= set(world.jobs())
     else:
         assert world.facts == before
 
 
 @pytest.mark.parametrize("shape", RECORDS)
-def test_a_foreign_key_has_its_answer_to_every_record(shape: str) -> None:
+def test_storing_an_external_key_has_its_answer_to_every_record(shape: str) -> None:
     settled = shape == "absent" or shape.startswith("expired") or shape == "foreign"
-    for state in jobs_of(shape):
+    for state in job_states_of(shape):
         world = World(*(fact for fact in (record_named(shape), job_named(shape, state)) if fact is not None))
-        assert word(world.do(FURTHER["store_key"])) == ("Settled" if settled else "REUSED"), shape
+        assert reply_name(world.execute(COMMANDS["store_key"])) == ("Settled" if settled else "REUSED"), shape
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("shape", TALLIES)
-def test_every_further_command_is_total_and_travels(shape: str, policy: str) -> None:
+@pytest.mark.parametrize("shape", USAGES)
+def test_every_command_here_is_total_and_survives_encoding(shape: str, policy: str) -> None:
     stream = ("new", "at_4", "evicted")[len(shape) % 3]
     for state in (ABSENT, *LIVE_JOBS, *ENDED_JOBS):
-        for name, command in FURTHER.items():
+        for name, command in COMMANDS.items():
             world = world_with(shape, policy)
-            for fact in facts(STREAMS, stream, a_stream):
+            for fact in facts_of(STREAMS, stream, a_stream):
                 world.facts[Kind.STREAM, fact.id] = fact
             if state != ABSENT:
                 world.facts[Kind.JOB, JOB] = a_job(JobState(state))
-            checked(world, command, f"{name}: {shape}, {policy}, {stream}, job {state}")
-            assert travelled.decode(msgspec.msgpack.encode(command)) == command
+            check_decision(world, command, f"{name}: {shape}, {policy}, {stream}, job {state}")
+            assert command_decoder.decode(msgspec.msgpack.encode(command)) == command
 
 
 @pytest.mark.parametrize("shape", RECORDS)
@@ -282,31 +282,31 @@ def test_every_submission_is_total_whatever_its_user_holds(shape: str) -> None:
         footprint = counted.footprint
         if isinstance(command, PolicyCommand) or not (footprint.usage or footprint.follow_usage):
             continue
-        for state in {*jobs_of(shape)} & {ABSENT, "preparing", "pending", "failed", "cancelled"}:
-            for tally in TALLIES:
+        for state in {*job_states_of(shape)} & {ABSENT, "preparing", "pending", "failed", "cancelled"}:
+            for tally in USAGES:
                 for policy in ("absent", "closed", "poor"):
                     world = world_with(tally, policy)
                     for fact in (record_named(shape), job_named(shape, state)):
                         if fact is not None:
                             world.facts[KINDS[type(fact)], fact.id] = fact
-                    reply = world.do(counted)  # the fold looks at versions and footprints
+                    reply = world.execute(counted)  # the fold looks at versions and footprints
                     assert not isinstance(reply, Defect), f"{name}: {shape}, {tally}, {policy}, job {state}"
 
 
-def checked(world: World, command: Command[Any], what: str) -> None:
+def check_decision(world: World, command: Command[Any], what: str) -> None:
     """It is answered, and whatever it changes is the next version of an own fact."""
     footprint = command.footprint
-    shown = world.gathered([footprint]).facts(footprint)
+    shown = world.load_facts([footprint]).facts(footprint)
     step = command.decide(shown, NOW)
     for put in step.puts:
         before = world.facts.get((KINDS[type(put)], put.id))
         assert put.version == (1 if before is None else before.version + 1), what
         assert (put.tenant, put.changed_at, put.format) == (TENANT, NOW, FORMAT), what
     assert command.writes or not (step.puts or step.drops or step.attachments or step.trims), what
-    reply = world.do(command)
+    reply = world.execute(command)
     assert not isinstance(reply, Defect), f"{what}: {reply}"
-    if isinstance(command, FurtherCommand):
-        assert replies.decode(msgspec.msgpack.encode(reply)) == reply
+    if isinstance(command, AnyQuotaCommand):
+        assert reply_decoder.decode(msgspec.msgpack.encode(reply)) == reply
 
 
 def with_quota(command: Any) -> Command[Any]:
@@ -316,7 +316,7 @@ def with_quota(command: Any) -> Command[Any]:
     inner = getattr(command, "command", None)
     if inner is not None:
         return replace(command, command=with_quota(inner))  # type: ignore[no-any-return]  # a Probe
-    given = {"usage_id": TALLY_ID, "policy_id": POLICY_ID, "cost": 1, "reservation": SLOT}
+    given = {"usage_id": USAGE_ID, "policy_id": POLICY_ID, "cost": 1, "reservation": SLOT}
     if "usage_id" in command.__struct_fields__ and "job_ids" in command.__struct_fields__:
         return command  # type: ignore[no-any-return]  # Purge names what it drops
     fields = {name: value for name, value in given.items() if name in command.__struct_fields__}
@@ -325,12 +325,12 @@ def with_quota(command: Any) -> Command[Any]:
 
 def world_with(shape: str, policy: str) -> World:
     rules = POLICIES[policy]
-    return World(*facts(TALLIES, shape, a_tally), *([] if rules is None else [rules]))
+    return World(*facts_of(USAGES, shape, a_usage), *([] if rules is None else [rules]))
 
 
-def numbered_world(numbered: str, stream: str) -> World:
+def world_with_sequence(numbered: str, stream: str) -> World:
     changes = NUMBERED[numbered]
-    made: list[Fact] = [*facts(STREAMS, stream, a_stream)]
+    made: list[Fact] = [*facts_of(STREAMS, stream, a_stream)]
     if changes is not None:
         record: Record = replace(a_record(), **changes)
         ids = [record.job_ids[at : at + 16] for at in range(0, len(record.job_ids), 16)]
@@ -339,21 +339,21 @@ def numbered_world(numbered: str, stream: str) -> World:
 
 
 def a_stream(**changes: Any) -> Stream:
-    plain = Stream(STREAM_ID, TENANT, FIVE.scope, CLIENT, U64(4), NOW - HOUR, FIVE.owner, NOW - HOUR, NOW + HOUR)
+    plain = Stream(STREAM_ID, TENANT, FIFTH_COMMAND.scope, CLIENT, U64(4), NOW - HOUR, FIFTH_COMMAND.owner, NOW - HOUR, NOW + HOUR)
     return replace(plain, **changes)
 
 
-def facts(shapes: dict[str, Any], name: str, make: Any) -> list[Any]:
+def facts_of(shapes: dict[str, Any], name: str, make: Any) -> list[Any]:
     changes = shapes[name]
     return [] if changes is None else [make(**changes)]
 
 
-def word(reply: AnyReply) -> str:
+def reply_name(reply: AnyReply) -> str:
     if isinstance(reply, Maintained):
         return f"Tended{'+' if reply.changed else '-'}"
     told = reply.reason.value if isinstance(reply, Refused) else type(reply).__name__
-    return WORDS.get(told, told)
+    return ABBREVIATIONS.get(told, told)
 
 
-def _below(kind: type[Any]) -> set[type[Any]]:
-    return {kind, *(below for child in kind.__subclasses__() for below in _below(child))}
+def _subclasses(kind: type[Any]) -> set[type[Any]]:
+    return {kind, *(below for child in kind.__subclasses__() for below in _subclasses(child))}

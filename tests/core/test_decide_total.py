@@ -19,16 +19,16 @@ from onejob.core.work import Cancel
 from tests.core.shapes import (
     ABSENT,
     ENDED_JOBS,
-    JOBS_BESIDE,
+    JOB_STATES_BY_STATUS,
     LIVE_JOBS,
     RECORDS,
     commands_for,
     job_named,
-    jobs_of,
+    job_states_of,
     policy_named,
     record_named,
 )
-from tests.core.world import NOW, RECORD_ID, TENANT, World, a_tally
+from tests.core.world import NOW, RECORD_ID, TENANT, World, a_usage
 
 # What a command is answered with, by the shape of the record. Refusals stand as their reason in capitals,
 # + and - say whether a Tended or Cancelled changed anything. `bare` reserves without a job.
@@ -70,7 +70,7 @@ bare_committed_mine    Conflict    Conflict    Replayed    SETTLED  Settled  SET
 bare_committed_theirs  Conflict    Conflict    Replayed    STALE    STALE    STALE    STALE    Replayed
 bare_rejected_mine     Conflict    Conflict    Rejected    SETTLED  SETTLED  Settled  SETTLED  Rejected
 """
-UPKEEP = """
+MAINTENANCE = """
              look_up  expire   forget       count    purge
 absent       Missing  Tended-  Missing      Tended-  Tended-
 expired      Missing  Tended+  Missing      Tended-  Tended+
@@ -78,13 +78,13 @@ leased       Found    Tended-  IN_PROGRESS  Tended+  Tended+
 other        Found    Tended-  Forgotten    Tended+  Tended+
 """
 # By the policy alone, which has version 3 where it is there.
-OF_THE_POLICY = """
+POLICY_TABLE = """
         look_up_policy  set_policy   set_first    set_over     set_again    drop_policy  drop_stale
 absent  Missing         PolicyFound  PolicyFound  STALE        STALE        Tended-      Tended-
 there   PolicyFound     PolicyFound  STALE        PolicyFound  PolicyFound  Tended+      STALE
 """
 # By the state of the job alone; every job here is due.
-OF_THE_JOB = """
+JOB_TABLE = """
              look_up_job  cancel      tend
 absent       Missing      Missing     Tended-
 preparing    Found        Cancelled+  Tended+
@@ -101,17 +101,17 @@ AnyCommand = (
     Submit | Reserve | Renew | Settle | TakeOver | LookUpKey | LookUpJob | DryRun | Cancel | Expire | Maintain
     | Forget | Purge | CountHits | LookUpPolicy | SetPolicy | DropPolicy
 )  # fmt: skip
-replies = msgspec.msgpack.Decoder(AnyReply)
-travelled = msgspec.msgpack.Decoder(AnyCommand)
+reply_decoder = msgspec.msgpack.Decoder(AnyReply)
+command_decoder = msgspec.msgpack.Decoder(AnyCommand)
 
 
-def cells(grid: str) -> dict[tuple[str, str], str]:
+def parse_table(grid: str) -> dict[tuple[str, str], str]:
     heads, *rows = (line.split() for line in grid.strip().splitlines())
     return {(row, head): word for row, *words in rows for head, word in zip(heads, words, strict=True)}
 
 
-ANSWER, UPKEEP_ANSWER, JOB_ANSWER = cells(ANSWERS), cells(UPKEEP), cells(OF_THE_JOB)
-POLICY_ANSWER = cells(OF_THE_POLICY)
+ANSWER, MAINTENANCE_ANSWER, JOB_ANSWER = parse_table(ANSWERS), parse_table(MAINTENANCE), parse_table(JOB_TABLE)
+POLICY_ANSWER = parse_table(POLICY_TABLE)
 COMMANDS = tuple(commands_for("absent"))
 
 
@@ -122,10 +122,10 @@ def expected(shape: str, state: str, command: str) -> str:
         return JOB_ANSWER[state, command]
     if (ABSENT, command) in POLICY_ANSWER:
         return POLICY_ANSWER[ABSENT if policy_named(shape) is None else "there", command]
-    if ("absent", command) in UPKEEP_ANSWER:
+    if ("absent", command) in MAINTENANCE_ANSWER:
         words = shape.split("_")
         group = next((group for group in ("absent", "expired", "leased") if group in words), "other")
-        return UPKEEP_ANSWER[group, command]
+        return MAINTENANCE_ANSWER[group, command]
     if state in ENDED_JOBS and shape in ("lapsed_mine", "lapsed_theirs", "released_mine", "released_theirs"):
         # The job was cancelled while its key was pending: that is the answer.
         return "Replayed" if command in ("submit", "reserve", "take_over") else ANSWER[shape, command]
@@ -142,7 +142,7 @@ EXPIRED_MINE = {shape for shape in RECORDS if shape.startswith("expired") and sh
 def test_the_tables_name_every_shape_every_job_state_and_every_command() -> None:
     assert {shape for shape, _ in ANSWER} == set(RECORDS)
     assert {state for state, _ in JOB_ANSWER} == {ABSENT, *LIVE_JOBS, *ENDED_JOBS}
-    heads = {head for grid in (ANSWER, UPKEEP_ANSWER, JOB_ANSWER, POLICY_ANSWER) for _, head in grid}
+    heads = {head for grid in (ANSWER, MAINTENANCE_ANSWER, JOB_ANSWER, POLICY_ANSWER) for _, head in grid}
     assert heads == {command for command in COMMANDS if not command.startswith("probe_")}
 
 
@@ -154,18 +154,18 @@ def test_every_kind_of_command_is_met() -> None:
 @pytest.mark.parametrize("shape", RECORDS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_its_answer_to_every_state(shape: str, command: str) -> None:
-    for state in jobs_of(shape):
-        step = decided(shape, state, commands_for(shape)[command])
-        assert word(step.reply) == expected(shape, state, command), f"{command}: {shape}, job {state}"
+    for state in job_states_of(shape):
+        step = decide(shape, state, commands_for(shape)[command])
+        assert reply_name(step.reply) == expected(shape, state, command), f"{command}: {shape}, job {state}"
 
 
 @pytest.mark.parametrize("shape", RECORDS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_change_is_the_next_version_of_an_own_fact(shape: str, command: str) -> None:
-    for state in jobs_of(shape):
+    for state in job_states_of(shape):
         subject = commands_for(shape)[command]
         world = world_of(shape, state)
-        step = decided(shape, state, subject)
+        step = decide(shape, state, subject)
         changes = (*step.puts, *step.drops, *step.attachments, *step.trims)
         assert subject.writes or not changes
         for put in step.puts:
@@ -178,33 +178,33 @@ def test_every_change_is_the_next_version_of_an_own_fact(shape: str, command: st
             assert world.facts[KINDS[type(dropped)], dropped.id] == dropped
         written = {fact.id for fact in step.puts if isinstance(fact, Job)}
         assert {add.job_id for add in step.attachments} | {cut.job_id for cut in step.trims} <= written
-        assert not isinstance(world.do(subject), Defect)  # the fold takes it, too
+        assert not isinstance(world.execute(subject), Defect)  # the fold takes it, too
 
 
 @pytest.mark.parametrize("shape", RECORDS)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_and_replies_travel(shape: str, command: str) -> None:
-    for state in jobs_of(shape):
+def test_commands_and_replies_survive_encoding(shape: str, command: str) -> None:
+    for state in job_states_of(shape):
         subject = commands_for(shape)[command]
-        step = decided(shape, state, subject)
-        again: Command[Any] = travelled.decode(msgspec.msgpack.encode(subject))
+        step = decide(shape, state, subject)
+        again: Command[Any] = command_decoder.decode(msgspec.msgpack.encode(subject))
         assert again == subject
         assert again.footprint == subject.footprint
-        assert decided(shape, state, again) == step
-        assert replies.decode(msgspec.msgpack.encode(step.reply)) == step.reply
+        assert decide(shape, state, again) == step
+        assert reply_decoder.decode(msgspec.msgpack.encode(step.reply)) == step.reply
 
 
 @pytest.mark.parametrize("shape", RECORDS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_step_makes_an_impossible_pair_and_no_record_outlives_its_job(shape: str, command: str) -> None:
-    for state in jobs_of(shape):
-        world = kept_world_of(shape, state)
-        world.do(commands_for(shape)[command])
+    for state in job_states_of(shape):
+        world = world_due_with_record(shape, state)
+        world.execute(commands_for(shape)[command])
         record = world.facts.get((Kind.RECORD, RECORD_ID))
         if record is None or not is_live(record, NOW) or not record.job_ids:
             continue
         job = world.job(record.job_id)
-        assert job.state in JOBS_BESIDE[record.status], f"{command}: {shape}, job {state}"
+        assert job.state in JOB_STATES_BY_STATUS[record.status], f"{command}: {shape}, job {state}"
         assert job.keep_until >= record.expires_at, f"{command}: {shape}, job {state}"
         assert not job.due_at or job.due_at >= record.expires_at, f"{command}: {shape}, job {state}"
 
@@ -215,20 +215,20 @@ def test_an_impossible_pair_is_a_defect_or_an_answer_but_never_a_crash() -> None
         record = record_named(shape)
         if record is None or not record.job_ids or shape.startswith("expired"):
             continue
-        for state in everything - set(JOBS_BESIDE[IdempotencyStatus(record.status)]):
+        for state in everything - set(JOB_STATES_BY_STATUS[IdempotencyStatus(record.status)]):
             for command in commands_for(shape).values():
                 world = world_of(shape, state)
                 before = dict(world.facts)
-                if isinstance(world.do(command), Defect):
+                if isinstance(world.execute(command), Defect):
                     assert world.facts == before
 
 
 def world_of(shape: str, state: str) -> World:
-    facts = (record_named(shape), job_named(shape, state), a_tally(), policy_named(shape))
+    facts = (record_named(shape), job_named(shape, state), a_usage(), policy_named(shape))
     return World(*(fact for fact in facts if fact is not None))
 
 
-def kept_world_of(shape: str, state: str) -> World:
+def world_due_with_record(shape: str, state: str) -> World:
     """The same, with upkeep due exactly when the record goes, as the steps before have left it."""
     world = world_of(shape, state)
     record, job = record_named(shape), job_named(shape, state)
@@ -239,17 +239,17 @@ def kept_world_of(shape: str, state: str) -> World:
     return world
 
 
-def decided(shape: str, state: str, command: Command[Any]) -> Step[AnyReply]:
+def decide(shape: str, state: str, command: Command[Any]) -> Step[AnyReply]:
     """The bare decision over what the footprint names: nothing is caught."""
     footprint = command.footprint
-    facts = world_of(shape, state).gathered([footprint]).facts(footprint)
+    facts = world_of(shape, state).load_facts([footprint]).facts(footprint)
     return command.decide(facts, NOW)
 
 
-def word(reply: AnyReply) -> str:
+def reply_name(reply: AnyReply) -> str:
     match reply:
         case DryRunReply():
-            return f"Foreseen {word(reply.reply)}"
+            return f"Foreseen {reply_name(reply.reply)}"
         case Refused():
             return {"ALREADY_SETTLED": "SETTLED", "IDEMPOTENCY_KEY_REUSED": "REUSED"}.get(
                 reply.reason, reply.reason.value

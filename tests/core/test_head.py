@@ -19,11 +19,11 @@ from onejob.core.work import PROGRESS_BYTES_MAX, Extend, end_job, progress_bytes
 from onejob.ledger.parse import LABELS_BYTES_MAX, Caller, Submission, build_submit
 from onejob.ledger.work import HOLDER_BYTES_MAX
 
-LATE = 253_402_300_799_999  # the last millisecond that can be shown
+LARGE_NUMBER = 253_402_300_799_999  # the last millisecond that can be shown
 JOB_ID = b"0123456789abcdef"
 
 
-def submitted(letter: str, *, names: int, key: int, labels: int = 0) -> Submit:
+def submit_with_names(letter: str, *, names: int, key: int, labels: int = 0) -> Submit:
     name = letter * names
     caller = Caller(name, name, str(Actor.user(name)))
     submission = Submission(
@@ -37,42 +37,42 @@ def submitted(letter: str, *, names: int, key: int, labels: int = 0) -> Submit:
     return build_submit(submission, caller, JOB_ID)
 
 
-def size(job: Job) -> int:
+def encoded_size(job: Job) -> int:
     return len(msgspec.msgpack.encode(astuple(job)))
 
 
-def largest(command: Submit) -> Job:
+def largest_job(command: Submit) -> Job:
     """The job of a submission, with every number and mark at its largest, and an error that was far too long."""
-    job = command.new_job(JobState.PREPARING, LATE, keep_until=LATE, due_at=LATE)
+    job = command.new_job(JobState.PREPARING, LARGE_NUMBER, keep_until=LARGE_NUMBER, due_at=LARGE_NUMBER)
     most = replace(
         job,
-        run_at=LATE,
-        timeout_ms=LATE,
-        version=LATE,
-        token=LATE,
-        attempts=LATE,
-        cost_held=LATE,
-        events=LATE,
+        run_at=LARGE_NUMBER,
+        timeout_ms=LARGE_NUMBER,
+        version=LARGE_NUMBER,
+        token=LARGE_NUMBER,
+        attempts=LARGE_NUMBER,
+        cost_held=LARGE_NUMBER,
+        events=LARGE_NUMBER,
     )
     error = "\N{SNOWMAN}" * 1000
-    end = end_job(most, None, LATE, move=Move.REJECT, actor="system:x", retention_ms=0, error=error)
+    end = end_job(most, None, LARGE_NUMBER, move=Move.REJECT, actor="system:x", retention_ms=0, error=error)
     return replace(
         end.job,
         holder=b"h" * HOLDER_BYTES_MAX,
-        lease_until=LATE,
+        lease_until=LARGE_NUMBER,
         slot=b"s" * 32,
-        started_at=LATE,
-        logs=LATE,
+        started_at=LARGE_NUMBER,
+        logs=LARGE_NUMBER,
         seal=b"s" * 8,
         progress="p" * progress_bytes_max(end.job),
     )
 
 
-def test_the_longest_ascii_names_fit_and_so_does_the_head() -> None:
+def test_the_longest_ascii_names_fit_and_so_does_the_job_row() -> None:
     labels = LABELS_BYTES_MAX - len('{"x":""}')
-    job = largest(submitted("a", names=NAME_CHARS_MAX, key=KEY_CHARS_MAX, labels=labels))
+    job = largest_job(submit_with_names("a", names=NAME_CHARS_MAX, key=KEY_CHARS_MAX, labels=labels))
     assert len(job.labels) == LABELS_BYTES_MAX
-    assert size(job) <= JOB_ROW_BYTES_MAX
+    assert encoded_size(job) <= JOB_ROW_BYTES_MAX
     actor = str(Actor.client("a" * ACTOR_CHARS_MAX))
     name = "a" * NAME_CHARS_MAX
     chosen = (name, name, name, "a" * KEY_CHARS_MAX, actor, name)
@@ -80,20 +80,20 @@ def test_the_longest_ascii_names_fit_and_so_does_the_head() -> None:
 
 
 @pytest.mark.parametrize("letter", ["é", "ключ"[0], "鍵", "\N{KEY}"])
-def test_names_of_any_script_make_no_head_too_large(letter: str) -> None:
+def test_names_of_any_script_make_no_job_row_too_large(letter: str) -> None:
     taken = 0
     for names in range(1, NAME_CHARS_MAX + 1, 9):
         for key in (1, 100, KEY_CHARS_MAX):
             with suppress(Invalid):
-                command = submitted(letter, names=names, key=key)
+                command = submit_with_names(letter, names=names, key=key)
                 taken += 1
-                assert size(largest(command)) <= JOB_ROW_BYTES_MAX
+                assert encoded_size(largest_job(command)) <= JOB_ROW_BYTES_MAX
     assert taken
 
 
 def test_what_is_too_long_in_bytes_is_refused_by_name() -> None:
     with pytest.raises(Invalid, match=f"at most {CALLER_TEXT_BYTES_MAX} bytes in UTF-8.*shorten") as caught:
-        submitted("鍵", names=NAME_CHARS_MAX, key=KEY_CHARS_MAX)
+        submit_with_names("鍵", names=NAME_CHARS_MAX, key=KEY_CHARS_MAX)
     assert caught.value.what == "names"
 
 
@@ -104,10 +104,10 @@ def test_the_last_byte_counts() -> None:
 
 
 @pytest.mark.parametrize(("names", "labels", "room"), [(10, 0, PROGRESS_BYTES_MAX), (100, 400, 300)])
-def test_progress_takes_no_more_than_the_head_has_left(names: int, labels: int, room: int) -> None:
-    command = submitted("a", names=names, key=names * 2, labels=labels)
+def test_progress_takes_no_more_than_the_job_row_has_left(names: int, labels: int, room: int) -> None:
+    command = submit_with_names("a", names=names, key=names * 2, labels=labels)
     job = command.new_job(JobState.PENDING, 1, keep_until=2, due_at=0)
-    running = replace(job, state=JobState.RUNNING, token=1, holder=b"h", lease_until=LATE)
+    running = replace(job, state=JobState.RUNNING, token=1, holder=b"h", lease_until=LARGE_NUMBER)
     assert 0 < progress_bytes_max(running) <= room
 
     def told(size: int) -> object:

@@ -16,86 +16,86 @@ from onejob.core.work import Cancel, Claim, Finish, FinishOutcome, Resolution, R
 from tests.core.world import World
 
 TENANT, JOB = "acme", b"0123456789abcdef"
-NOTICE = callback_job_id(JOB)
-HELD: dict[str, Any] = {"tenant": TENANT, "job_id": JOB, "token": 1, "holder": b"me"}
+CALLBACK_JOB = callback_job_id(JOB)
+HELD_UNTIL: dict[str, Any] = {"tenant": TENANT, "job_id": JOB, "token": 1, "holder": b"me"}
 BY: dict[str, Any] = {"actor": "system:x"}
 
 
-def submitted(**more: Any) -> World:
+def submitted_world(**more: Any) -> World:
     world = World()
     command = Submit(
         tenant=TENANT, job_id=JOB, type="t", scope="t", user="u", callback="https://a.example/x", **BY, **more
     )
-    assert isinstance(world.do(command), Created)
+    assert isinstance(world.execute(command), Created)
     return world
 
 
-def running(**more: Any) -> World:
-    world = submitted(**more)
-    world.do(Claim(tenant=TENANT, job_id=JOB, holder=b"me", lease_ms=1000, start=True))
+def running_world(**more: Any) -> World:
+    world = submitted_world(**more)
+    world.execute(Claim(tenant=TENANT, job_id=JOB, holder=b"me", lease_ms=1000, start=True))
     return world
 
 
-def state(world: World) -> JobState:
-    found: JobState = world.facts[Kind.JOB, NOTICE].state
+def callback_state(world: World) -> JobState:
+    found: JobState = world.facts[Kind.JOB, CALLBACK_JOB].state
     return found
 
 
-def test_a_notice_is_held_back_and_nobody_can_take_it() -> None:
-    world = submitted()
-    notice = world.facts[Kind.JOB, NOTICE]
+def test_a_callback_is_held_back_and_cannot_be_claimed() -> None:
+    world = submitted_world()
+    notice = world.facts[Kind.JOB, CALLBACK_JOB]
     assert (notice.type, notice.state, notice.due_at, notice.slot) == (
         CALLBACK_TYPE,
         JobState.PREPARING,
         0,
         b"",
     )
-    assert isinstance(world.do(Claim(tenant=TENANT, job_id=NOTICE, holder=b"me")), Refused)
-    world.do(Maintain(tenant=TENANT, job_id=NOTICE), 2 * 10**12)
-    assert state(world) is JobState.PREPARING
+    assert isinstance(world.execute(Claim(tenant=TENANT, job_id=CALLBACK_JOB, holder=b"me")), Refused)
+    world.execute(Maintain(tenant=TENANT, job_id=CALLBACK_JOB), 2 * 10**12)
+    assert callback_state(world) is JobState.PREPARING
 
 
-def test_every_end_lets_it_go_in_the_same_step() -> None:
-    world = running()
-    world.do(Finish(**HELD, outcome=FinishOutcome.SUCCESS, **BY))
-    assert state(world) is JobState.PENDING
-    world = running()
-    world.do(Finish(**HELD, outcome=FinishOutcome.FAILED, final=True, **BY))
-    assert state(world) is JobState.PENDING
-    world = submitted()
-    world.do(Cancel(tenant=TENANT, job_id=JOB, **BY))
-    assert state(world) is JobState.PENDING
-    world = running()
-    world.do(Maintain(tenant=TENANT, job_id=JOB), 2 * 10**12)
-    assert state(world) is JobState.PENDING
+def test_every_end_releases_the_callback_in_the_same_step() -> None:
+    world = running_world()
+    world.execute(Finish(**HELD_UNTIL, outcome=FinishOutcome.SUCCESS, **BY))
+    assert callback_state(world) is JobState.PENDING
+    world = running_world()
+    world.execute(Finish(**HELD_UNTIL, outcome=FinishOutcome.FAILED, final=True, **BY))
+    assert callback_state(world) is JobState.PENDING
+    world = submitted_world()
+    world.execute(Cancel(tenant=TENANT, job_id=JOB, **BY))
+    assert callback_state(world) is JobState.PENDING
+    world = running_world()
+    world.execute(Maintain(tenant=TENANT, job_id=JOB), 2 * 10**12)
+    assert callback_state(world) is JobState.PENDING
 
 
 def test_what_is_not_an_end_does_not() -> None:
-    world = running(attempts_max=2)
-    world.do(Finish(**HELD, outcome=FinishOutcome.FAILED, **BY))
-    assert state(world) is JobState.PREPARING
-    world = running(delivery=Delivery.AT_MOST_ONCE)
-    world.do(Maintain(tenant=TENANT, job_id=JOB), 2 * 10**12)
+    world = running_world(attempts_max=2)
+    world.execute(Finish(**HELD_UNTIL, outcome=FinishOutcome.FAILED, **BY))
+    assert callback_state(world) is JobState.PREPARING
+    world = running_world(delivery=Delivery.AT_MOST_ONCE)
+    world.execute(Maintain(tenant=TENANT, job_id=JOB), 2 * 10**12)
     assert world.facts[Kind.JOB, JOB].state is JobState.LOST
-    assert state(world) is JobState.PREPARING
-    world.do(Resolve(tenant=TENANT, job_id=JOB, resolution=Resolution.SUCCEEDED, **BY), 2 * 10**12 + 1)
-    assert state(world) is JobState.PENDING
+    assert callback_state(world) is JobState.PREPARING
+    world.execute(Resolve(tenant=TENANT, job_id=JOB, resolution=Resolution.SUCCEEDED, **BY), 2 * 10**12 + 1)
+    assert callback_state(world) is JobState.PENDING
 
 
-def test_the_end_of_a_notice_does_nothing_to_its_job() -> None:
-    world = running()
-    world.do(Finish(**HELD, outcome=FinishOutcome.SUCCESS, **BY))
+def test_the_end_of_a_callback_does_nothing_to_its_job() -> None:
+    world = running_world()
+    world.execute(Finish(**HELD_UNTIL, outcome=FinishOutcome.SUCCESS, **BY))
     before = world.facts[Kind.JOB, JOB]
-    world.do(Claim(tenant=TENANT, job_id=NOTICE, holder=b"n", start=True))
-    world.do(Finish(tenant=TENANT, job_id=NOTICE, token=1, holder=b"n", outcome=FinishOutcome.SUCCESS, **BY))
-    assert state(world) is JobState.SUCCESS
+    world.execute(Claim(tenant=TENANT, job_id=CALLBACK_JOB, holder=b"n", start=True))
+    world.execute(Finish(tenant=TENANT, job_id=CALLBACK_JOB, token=1, holder=b"n", outcome=FinishOutcome.SUCCESS, **BY))
+    assert callback_state(world) is JobState.SUCCESS
     assert world.facts[Kind.JOB, JOB] == before
 
 
 def test_a_job_without_a_callback_has_none() -> None:
     world = World()
-    world.do(Submit(tenant=TENANT, job_id=JOB, type="t", scope="t", user="u", **BY))
-    assert (Kind.JOB, NOTICE) not in world.facts
+    world.execute(Submit(tenant=TENANT, job_id=JOB, type="t", scope="t", user="u", **BY))
+    assert (Kind.JOB, CALLBACK_JOB) not in world.facts
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from onejob.core.errors import Invalid
 from onejob.core.facts import FORMAT, Kind, Policy
 from onejob.core.identity import policy_id
 from onejob.core.replies import AnyReply, Defect, Maintained, Missing, PolicyFound, Reason, Refused
-from tests.core.world import NOW, SECOND, TENANT, World, the
+from tests.core.world import NOW, SECOND, TENANT, World, expect_type
 
 NAME = "limits"
 ID = policy_id(TENANT, NAME)
@@ -23,19 +23,19 @@ def a_policy(version: int = 1, body: bytes = b"old", **changes: Any) -> Policy:
     return msgspec.structs.replace(plain, **changes)
 
 
-def setting(body: bytes = b"new", expected: int | None = None, tenant: str = TENANT) -> SetPolicy:
+def set_policy(body: bytes = b"new", expected: int | None = None, tenant: str = TENANT) -> SetPolicy:
     return SetPolicy(tenant=tenant, policy_id=ID, name=NAME, body=body, expected_version=expected)
 
 
-def looking(tenant: str = TENANT) -> LookUpPolicy:
+def look_up_policy(tenant: str = TENANT) -> LookUpPolicy:
     return LookUpPolicy(tenant=tenant, policy_id=ID)
 
 
-def dropping(expected: int | None = None, tenant: str = TENANT) -> DropPolicy:
+def drop_policy(expected: int | None = None, tenant: str = TENANT) -> DropPolicy:
     return DropPolicy(tenant=tenant, policy_id=ID, expected_version=expected)
 
 
-def kept(world: World) -> Policy | None:
+def stored_policy(world: World) -> Policy | None:
     found: Policy | None = world.facts.get((Kind.POLICY, ID))
     return found
 
@@ -63,78 +63,78 @@ def test_a_policy_is_written_over_the_expected_version_only(
     before: Policy | None, expected: int | None, version: int
 ) -> None:
     world = World(*([before] if before else []))
-    reply = world.do(setting(expected=expected), at=LATER)
+    reply = world.execute(set_policy(expected=expected), at=LATER)
     if not version:
-        assert the(reply, Refused).reason is Reason.STALE
-        assert kept(world) == before
+        assert expect_type(reply, Refused).reason is Reason.STALE
+        assert stored_policy(world) == before
         return
-    written = the(reply, PolicyFound).policy
+    written = expect_type(reply, PolicyFound).policy
     assert (written.version, written.body, written.name) == (version, b"new", NAME)
-    assert kept(world) == written
+    assert stored_policy(world) == written
     assert written.changed_at == (LATER if before is None or version > before.version else NOW)
 
 
 @pytest.mark.parametrize("expected", [None, ABSENT, 1])
 def test_a_repeated_write_gets_the_same_answer_and_changes_nothing(expected: int | None) -> None:
     world = World(*([a_policy()] if expected else []))
-    first = the(world.do(setting(expected=expected)), PolicyFound)
-    again = the(world.do(setting(expected=expected)), PolicyFound)
+    first = expect_type(world.execute(set_policy(expected=expected)), PolicyFound)
+    again = expect_type(world.execute(set_policy(expected=expected)), PolicyFound)
     assert first.policy == again.policy
     assert not world.changes
 
 
 def test_of_two_writers_over_one_version_one_wins_even_in_one_batch() -> None:
     world = World(a_policy())
-    won, lost = world.batch(setting(b"a", 1), setting(b"b", 1))
-    assert the(won, PolicyFound).policy.body == b"a"
-    assert the(lost, Refused).details == {"version": 2}
+    won, lost = world.execute_batch(set_policy(b"a", 1), set_policy(b"b", 1))
+    assert expect_type(won, PolicyFound).policy.body == b"a"
+    assert expect_type(lost, Refused).details == {"version": 2}
 
 
 def test_a_policy_is_read_as_it_is_now() -> None:
     world = World()
-    assert world.do(looking()) == Missing(NOW)
-    world.do(setting())
-    found = the(world.do(looking()), PolicyFound)
-    assert (found.policy, found.at) == (kept(world), NOW)
-    assert not looking().writes
+    assert world.execute(look_up_policy()) == Missing(NOW)
+    world.execute(set_policy())
+    found = expect_type(world.execute(look_up_policy()), PolicyFound)
+    assert (found.policy, found.at) == (stored_policy(world), NOW)
+    assert not look_up_policy().writes
 
 
 def test_a_policy_is_dropped_once_and_only_in_the_expected_version() -> None:
     world = World(a_policy(2))
-    assert the(world.do(dropping(1)), Refused).reason is Reason.STALE
-    assert world.do(dropping(2)) == Maintained(True, NOW)
-    assert world.do(dropping(2)) == Maintained(False, NOW)
-    assert kept(world) is None
-    world.do(setting())
-    assert world.do(dropping()) == Maintained(True, NOW)
+    assert expect_type(world.execute(drop_policy(1)), Refused).reason is Reason.STALE
+    assert world.execute(drop_policy(2)) == Maintained(True, NOW)
+    assert world.execute(drop_policy(2)) == Maintained(False, NOW)
+    assert stored_policy(world) is None
+    world.execute(set_policy())
+    assert world.execute(drop_policy()) == Maintained(True, NOW)
 
 
 def test_the_policy_of_another_tenant_is_neither_seen_nor_changed() -> None:
     world = World(a_policy())
-    assert world.do(looking("umbrella")) == Missing(NOW)
-    assert world.do(dropping(tenant="umbrella")) == Maintained(False, NOW)
-    assert isinstance(world.do(setting(tenant="umbrella")), Defect)
-    assert kept(world) == a_policy()
+    assert world.execute(look_up_policy("umbrella")) == Missing(NOW)
+    assert world.execute(drop_policy(tenant="umbrella")) == Maintained(False, NOW)
+    assert isinstance(world.execute(set_policy(tenant="umbrella")), Defect)
+    assert stored_policy(world) == a_policy()
 
 
 def test_a_policy_of_a_newer_format_is_not_rewritten() -> None:
     world = World(a_policy(format=FORMAT + 1))
-    for command in (setting(), looking(), dropping()):
-        assert the(world.do(command), Defect).retryable
+    for command in (set_policy(), look_up_policy(), drop_policy()):
+        assert expect_type(world.execute(command), Defect).retryable
     assert world.has(Kind.POLICY, ID)
 
 
 def test_a_policy_has_a_size() -> None:
     with pytest.raises(Invalid, match="smaller"):
-        setting(b"x" * (POLICY_BODY_BYTES_MAX + 1))
-    assert setting(b"x" * POLICY_BODY_BYTES_MAX).payload_bytes == POLICY_BODY_BYTES_MAX
+        set_policy(b"x" * (POLICY_BODY_BYTES_MAX + 1))
+    assert set_policy(b"x" * POLICY_BODY_BYTES_MAX).payload_bytes == POLICY_BODY_BYTES_MAX
 
 
-@pytest.mark.parametrize("command", [setting(expected=ABSENT), setting(), looking(), dropping(3)])
-def test_commands_and_replies_travel(command: Command[AnyReply]) -> None:
+@pytest.mark.parametrize("command", [set_policy(expected=ABSENT), set_policy(), look_up_policy(), drop_policy(3)])
+def test_commands_and_replies_survive_encoding(command: Command[AnyReply]) -> None:
     decoder = msgspec.msgpack.Decoder(SetPolicy | LookUpPolicy | DropPolicy)
     again = decoder.decode(msgspec.msgpack.encode(command))
     assert again == command
     assert again.footprint == command.footprint
-    reply = World(a_policy()).do(again)
+    reply = World(a_policy()).execute(again)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(reply), type=AnyReply) == reply

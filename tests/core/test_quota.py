@@ -34,7 +34,7 @@ from tests.core.world import (
     NOW,
     RECORD_ID,
     SECOND,
-    TALLY_ID,
+    USAGE_ID,
     TENANT,
     USER,
     World,
@@ -43,76 +43,76 @@ from tests.core.world import (
     reserve,
     settle,
     submit,
-    the,
+    expect_type,
 )
 
 POLICY_ID = policy_id(TENANT, QUOTA_POLICY_NAME)
 
 
-def limited(**limits: Any) -> Usage:
-    return Usage(TALLY_ID, TENANT, USER, 0, NOW - DAY, limits=encode_limits(Limits(**limits)))
+def usage_with_limits(**limits: Any) -> Usage:
+    return Usage(USAGE_ID, TENANT, USER, 0, NOW - DAY, limits=encode_limits(Limits(**limits)))
 
 
-def tenant(default: Limits = Limits(), ceiling: Limits = Limits()) -> Policy:  # noqa: B008 - frozen
+def tenant_policy(default: Limits = Limits(), ceiling: Limits = Limits()) -> Policy:  # noqa: B008 - frozen
     return Policy(POLICY_ID, TENANT, QUOTA_POLICY_NAME, encode_limits(TenantLimits(default, ceiling)), NOW - DAY)
 
 
-def nth(n: int, **changes: Any) -> Submit:
+def nth_submit(n: int, **changes: Any) -> Submit:
     key = f"key-{n}"
-    named = {"key": key, "record_id": record_id(TENANT, "charge", key), "usage_id": TALLY_ID}
+    named = {"key": key, "record_id": record_id(TENANT, "charge", key), "usage_id": USAGE_ID}
     return submit(f"nth-{n:012}".encode(), **named | {"policy_id": POLICY_ID} | changes)
 
 
-def used(world: World, at: int = NOW) -> int:
-    return current_counts(world.tally(), at).used
+def used_slots(world: World, at: int = NOW) -> int:
+    return current_counts(world.usage(), at).used
 
 
 # Slots
 
 
 def test_the_last_slot_goes_to_one_of_many() -> None:
-    world = World(limited(max_concurrent=5))
-    replies = world.batch(*(nth(n) for n in range(50)))
+    world = World(usage_with_limits(max_concurrent=5))
+    replies = world.execute_batch(*(nth_submit(n) for n in range(50)))
     assert [type(reply) for reply in replies] == [Created] * 5 + [Refused] * 45
-    refused = the(replies[5], Refused)
+    refused = expect_type(replies[5], Refused)
     assert refused.reason is Reason.QUOTA_EXCEEDED
     assert "Quota exceeded: Maximum 5 concurrent jobs allowed" in refused.message
     assert refused.details == {
         "limit": LimitName.MAX_CONCURRENT, "allowed": 5, "used": 5, "live": 5, "reserved": 0,
     }  # fmt: skip
-    assert (used(world), len(world.jobs())) == (5, 5)
+    assert (used_slots(world), len(world.jobs())) == (5, 5)
 
 
 def test_a_refusal_is_not_remembered() -> None:
-    world = World(limited(max_concurrent=1))
-    world.batch(nth(1), nth(2))
-    assert not world.has(Kind.RECORD, nth(2).record_id)
-    world.do(cancel(nth(1).job_id))
-    assert the(world.do(nth(2)), Created).job.slot == TALLY_ID
+    world = World(usage_with_limits(max_concurrent=1))
+    world.execute_batch(nth_submit(1), nth_submit(2))
+    assert not world.has(Kind.RECORD, nth_submit(2).record_id)
+    world.execute(cancel(nth_submit(1).job_id))
+    assert expect_type(world.execute(nth_submit(2)), Created).job.slot == USAGE_ID
 
 
 def test_a_hit_touches_no_quota_and_comes_through_when_it_is_full() -> None:
-    world = World(limited(max_concurrent=1, jobs_per_hour=1))
-    the(world.do(nth(1)), Created)
-    before = world.tally()
-    again = nth(1)
-    assert the(world.do(submit(JOB2, record_id=again.record_id, key=again.key, tally_id=TALLY_ID)), Replayed)
-    assert world.tally() == before
+    world = World(usage_with_limits(max_concurrent=1, jobs_per_hour=1))
+    expect_type(world.execute(nth_submit(1)), Created)
+    before = world.usage()
+    again = nth_submit(1)
+    assert expect_type(world.execute(submit(JOB2, record_id=again.record_id, key=again.key, tally_id=USAGE_ID)), Replayed)
+    assert world.usage() == before
 
 
 def test_an_end_frees_the_slot_once() -> None:
-    world = World(limited(max_concurrent=1))
-    world.do(nth(1, cost=7))
-    assert (used(world), world.tally().cost_held) == (1, 7)
-    world.batch(cancel(nth(1).job_id), cancel(nth(1).job_id))
-    world.do(cancel(nth(1).job_id))
-    assert (used(world), world.tally().cost_held) == (0, 0)
+    world = World(usage_with_limits(max_concurrent=1))
+    world.execute(nth_submit(1, cost=7))
+    assert (used_slots(world), world.usage().cost_held) == (1, 7)
+    world.execute_batch(cancel(nth_submit(1).job_id), cancel(nth_submit(1).job_id))
+    world.execute(cancel(nth_submit(1).job_id))
+    assert (used_slots(world), world.usage().cost_held) == (0, 0)
 
 
-def test_a_user_without_limits_has_no_tally() -> None:
+def test_a_user_without_limits_has_no_usage() -> None:
     world = World()
-    assert the(world.do(nth(1)), Created).job.slot == b""
-    assert not world.has(Kind.USAGE, TALLY_ID)
+    assert expect_type(world.execute(nth_submit(1)), Created).job.slot == b""
+    assert not world.has(Kind.USAGE, USAGE_ID)
 
 
 def test_a_limit_of_nothing_admits_nothing() -> None:
@@ -122,15 +122,15 @@ def test_a_limit_of_nothing_admits_nothing() -> None:
         {"jobs_per_day": 0},
         {"cost_limit": CostLimit(0, Period.DAY)},
     ):
-        refused = the(World(limited(**limits)).do(nth(1)), Refused)
+        refused = expect_type(World(usage_with_limits(**limits)).execute(nth_submit(1)), Refused)
         assert refused.reason in (Reason.QUOTA_EXCEEDED, Reason.COST_LIMIT_EXCEEDED)
 
 
 def test_a_tenants_default_holds_for_users_without_limits_and_its_ceiling_caps_all() -> None:
-    world = World(tenant(default=Limits(max_concurrent=1)))
-    assert [type(reply) for reply in world.batch(nth(1), nth(2))] == [Created, Refused]
-    capped = World(tenant(ceiling=Limits(max_concurrent=2)), limited(max_concurrent=9))
-    assert [type(reply) for reply in capped.batch(nth(1), nth(2), nth(3))] == [Created, Created, Refused]
+    world = World(tenant_policy(default=Limits(max_concurrent=1)))
+    assert [type(reply) for reply in world.execute_batch(nth_submit(1), nth_submit(2))] == [Created, Refused]
+    capped = World(tenant_policy(ceiling=Limits(max_concurrent=2)), usage_with_limits(max_concurrent=9))
+    assert [type(reply) for reply in capped.execute_batch(nth_submit(1), nth_submit(2), nth_submit(3))] == [Created, Created, Refused]
 
 
 def test_of_two_cost_limits_each_holds_for_its_own_period() -> None:
@@ -179,51 +179,51 @@ def test_stored_limits_that_cannot_be_read_are_never_taken_for_none(body: bytes)
 
 
 def test_an_hourly_limit_says_when_it_frees() -> None:
-    world = World(limited(jobs_per_hour=2))
+    world = World(usage_with_limits(jobs_per_hour=2))
     for n in range(2):
-        the(world.do(nth(n), NOW + n * 60 * SECOND), Created)
-    refused = the(world.do(nth(2), NOW + 120 * SECOND), Refused)
+        expect_type(world.execute(nth_submit(n), NOW + n * 60 * SECOND), Created)
+    refused = expect_type(world.execute(nth_submit(2), NOW + 120 * SECOND), Refused)
     assert refused.reason is Reason.RATE_LIMITED
     wait = refused.details["retry_after_ms"]
     assert isinstance(wait, int)
     later = NOW + 120 * SECOND + wait
-    assert isinstance(world.do(nth(2), later - 1), Refused)
-    the(world.do(nth(2), later), Created)
+    assert isinstance(world.execute(nth_submit(2), later - 1), Refused)
+    expect_type(world.execute(nth_submit(2), later), Created)
 
 
 def test_a_daily_limit_slides_by_the_hour() -> None:
-    world = World(limited(jobs_per_day=1))
-    the(world.do(nth(0)), Created)
-    wait = the(world.do(nth(1), NOW + HOUR), Refused).details["retry_after_ms"]
+    world = World(usage_with_limits(jobs_per_day=1))
+    expect_type(world.execute(nth_submit(0)), Created)
+    wait = expect_type(world.execute(nth_submit(1), NOW + HOUR), Refused).details["retry_after_ms"]
     assert isinstance(wait, int)
     assert 22 * HOUR <= wait <= 24 * HOUR
-    the(world.do(nth(1), NOW + HOUR + wait), Created)
+    expect_type(world.execute(nth_submit(1), NOW + HOUR + wait), Created)
 
 
 # Money
 
 
 def test_money_is_held_at_submission_and_given_back_when_nothing_ran() -> None:
-    world = World(limited(cost_limit=CostLimit(100, Period.DAY)))
-    the(world.do(nth(1, cost=60)), Created)
-    refused = the(world.do(nth(2, cost=50)), Refused)
+    world = World(usage_with_limits(cost_limit=CostLimit(100, Period.DAY)))
+    expect_type(world.execute(nth_submit(1, cost=60)), Created)
+    refused = expect_type(world.execute(nth_submit(2, cost=50)), Refused)
     assert refused.reason is Reason.COST_LIMIT_EXCEEDED
     assert refused.message.startswith("Cost limit exceeded")
-    world.do(cancel(nth(1).job_id))
-    the(world.do(nth(2, cost=50)), Created)
-    assert current_counts(world.tally(), NOW).money_held == 50
+    world.execute(cancel(nth_submit(1).job_id))
+    expect_type(world.execute(nth_submit(2, cost=50)), Created)
+    assert current_counts(world.usage(), NOW).money_held == 50
 
 
 def test_a_cost_limit_that_warns_refuses_nothing() -> None:
-    world = World(limited(cost_limit=CostLimit(100, Period.DAY, CostAction.WARN)))
-    (caution,) = the(world.do(nth(1, cost=500)), Created).warnings
+    world = World(usage_with_limits(cost_limit=CostLimit(100, Period.DAY, CostAction.WARN)))
+    (caution,) = expect_type(world.execute(nth_submit(1, cost=500)), Created).warnings
     assert caution.limit is LimitName.COST
     assert "Cost limit" in caution.message
 
 
-def test_cautions_begin_at_four_fifths() -> None:
-    world = World(limited(max_concurrent=5))
-    counts = [len(the(reply, Created).warnings) for reply in world.batch(*(nth(n) for n in range(5)))]
+def test_warnings_begin_at_four_fifths() -> None:
+    world = World(usage_with_limits(max_concurrent=5))
+    counts = [len(expect_type(reply, Created).warnings) for reply in world.execute_batch(*(nth_submit(n) for n in range(5)))]
     assert counts == [0, 0, 0, 1, 1]
 
 
@@ -244,7 +244,7 @@ def test_money_that_is_no_amount_is_refused(amount: Any) -> None:
 @pytest.mark.parametrize(
     "text", ["1e999999", "-1e999999", "1e-9999999", "1e9999999999999999999", "1." + "0" * 40 + "1"]
 )
-def test_money_of_any_exponent_and_length_is_compared_and_never_bent(text: str) -> None:
+def test_money_of_any_exponent_and_length_is_compared_exactly(text: str) -> None:
     for amount in (text, text.replace("e9999999999999999999", "e99999")):
         with pytest.raises(Invalid):
             money.to_micros("cost", amount)
@@ -254,67 +254,67 @@ def test_money_of_any_exponent_and_length_is_compared_and_never_bent(text: str) 
 
 
 def prepare(holder: bytes = ANN, **changes: Any) -> Any:
-    return reserve(holder=holder, tally_id=TALLY_ID, policy_id=POLICY_ID, cost=5, **changes)
+    return reserve(holder=holder, tally_id=USAGE_ID, policy_id=POLICY_ID, cost=5, **changes)
 
 
 def test_a_preparing_job_holds_its_slot_until_its_lease_ends() -> None:
-    world = World(limited(max_concurrent=1))
-    the(world.do(prepare()), KeyHeld)
-    assert (used(world), used(world, NOW + LEASE), used(world, NOW + LEASE + 1)) == (1, 1, 0)
-    assert isinstance(world.do(nth(1)), Refused)
-    assert world.job().slot == TALLY_ID
+    world = World(usage_with_limits(max_concurrent=1))
+    expect_type(world.execute(prepare()), KeyHeld)
+    assert (used_slots(world), used_slots(world, NOW + LEASE), used_slots(world, NOW + LEASE + 1)) == (1, 1, 0)
+    assert isinstance(world.execute(nth_submit(1)), Refused)
+    assert world.job().slot == USAGE_ID
 
 
 def test_a_renewed_lease_keeps_the_slot_and_a_commit_makes_it_the_jobs() -> None:
-    world = World(limited(max_concurrent=1))
-    held = the(world.do(prepare()), KeyHeld)
-    the(world.do(renew(held), NOW + LEASE), KeyHeld)
-    assert isinstance(world.do(nth(1), NOW + 2 * LEASE), Refused)
-    done = the(world.do(settle(held, Verdict.COMMIT), NOW + 2 * LEASE), KeySettled)
+    world = World(usage_with_limits(max_concurrent=1))
+    held = expect_type(world.execute(prepare()), KeyHeld)
+    expect_type(world.execute(renew(held), NOW + LEASE), KeyHeld)
+    assert isinstance(world.execute(nth_submit(1), NOW + 2 * LEASE), Refused)
+    done = expect_type(world.execute(settle(held, Verdict.COMMIT), NOW + 2 * LEASE), KeySettled)
     assert done.job is not None
-    tally = world.tally()
-    assert (done.job.slot, tally.live, tally.cost_held, tally.reservations) == (TALLY_ID, 1, 5, {})
+    tally = world.usage()
+    assert (done.job.slot, tally.live, tally.cost_held, tally.reservations) == (USAGE_ID, 1, 5, {})
 
 
-def test_a_slot_that_was_lost_is_said_before_the_job_can_run() -> None:
-    world = World(limited(max_concurrent=1))
-    held = the(world.do(prepare()), KeyHeld)
+def test_a_lost_slot_is_reported_before_the_job_can_run() -> None:
+    world = World(usage_with_limits(max_concurrent=1))
+    held = expect_type(world.execute(prepare()), KeyHeld)
     late = NOW + LEASE + 1
-    the(world.do(nth(1), late), Created)
-    refused = the(world.do(settle(held, Verdict.COMMIT), late), Refused)
+    expect_type(world.execute(nth_submit(1), late), Created)
+    refused = expect_type(world.execute(settle(held, Verdict.COMMIT), late), Refused)
     assert (refused.reason, world.job().state) == (Reason.SLOT_LOST, JobState.PREPARING)
-    assert the(world.do(renew(held), late), Refused).reason is Reason.SLOT_LOST
-    world.do(cancel(nth(1).job_id), late)
-    the(world.do(settle(held, Verdict.COMMIT), late), KeySettled)
-    assert used(world, late) == 1
+    assert expect_type(world.execute(renew(held), late), Refused).reason is Reason.SLOT_LOST
+    world.execute(cancel(nth_submit(1).job_id), late)
+    expect_type(world.execute(settle(held, Verdict.COMMIT), late), KeySettled)
+    assert used_slots(world, late) == 1
 
 
 def test_a_failed_preparation_frees_the_slot_and_its_next_try_takes_one() -> None:
-    world = World(limited(max_concurrent=1))
-    held = the(world.do(prepare()), KeyHeld)
-    the(world.do(settle(held, Verdict.FAIL)), KeySettled)
-    assert used(world) == 0
-    the(world.do(nth(1)), Created)
-    assert the(world.do(prepare(BOB)), Refused).reason is Reason.QUOTA_EXCEEDED
-    world.do(cancel(nth(1).job_id))
-    again = the(world.do(prepare(BOB)), KeyHeld)
-    assert (again.job_id, again.token, used(world)) == (JOB, 2, 1)
-    assert world.tally().minutes[-1] == 2  # counted once, however often it was tried
+    world = World(usage_with_limits(max_concurrent=1))
+    held = expect_type(world.execute(prepare()), KeyHeld)
+    expect_type(world.execute(settle(held, Verdict.FAIL)), KeySettled)
+    assert used_slots(world) == 0
+    expect_type(world.execute(nth_submit(1)), Created)
+    assert expect_type(world.execute(prepare(BOB)), Refused).reason is Reason.QUOTA_EXCEEDED
+    world.execute(cancel(nth_submit(1).job_id))
+    again = expect_type(world.execute(prepare(BOB)), KeyHeld)
+    assert (again.job_id, again.token, used_slots(world)) == (JOB, 2, 1)
+    assert world.usage().minutes[-1] == 2  # counted once, however often it was tried
 
 
 @pytest.mark.parametrize("ending", ["cancel", "reject"])
 def test_an_end_while_preparing_frees_the_slot(ending: str) -> None:
-    world = World(limited(max_concurrent=1))
-    held = the(world.do(prepare()), KeyHeld)
-    world.do(cancel() if ending == "cancel" else settle(held, Verdict.REJECT))
-    assert (used(world), world.tally().cost_held, world.job().slot) == (0, 0, b"")
+    world = World(usage_with_limits(max_concurrent=1))
+    held = expect_type(world.execute(prepare()), KeyHeld)
+    world.execute(cancel() if ending == "cancel" else settle(held, Verdict.REJECT))
+    assert (used_slots(world), world.usage().cost_held, world.job().slot) == (0, 0, b"")
 
 
 def test_a_submission_that_finishes_what_another_left_takes_the_slot() -> None:
-    world = World(limited(max_concurrent=1))
-    the(world.do(prepare()), KeyHeld)
+    world = World(usage_with_limits(max_concurrent=1))
+    expect_type(world.execute(prepare()), KeyHeld)
     late = NOW + LEASE + 1
-    finished = submit(JOB2, record_id=RECORD_ID, tally_id=TALLY_ID, policy_id=POLICY_ID)
-    created = the(world.do(finished, late), Created)
+    finished = submit(JOB2, record_id=RECORD_ID, tally_id=USAGE_ID, policy_id=POLICY_ID)
+    created = expect_type(world.execute(finished, late), Created)
     job: Job = created.job
-    assert (job.id, job.slot, world.tally().live, used(world, late)) == (JOB, TALLY_ID, 1, 1)
+    assert (job.id, job.slot, world.usage().live, used_slots(world, late)) == (JOB, USAGE_ID, 1, 1)

@@ -25,7 +25,7 @@ from onejob.engines.memory import MemoryEngine
 T = TypeVar("T")
 
 SEEDS = 25
-MOMENTS = 60
+BATCHES = 60
 TENANTS, SCOPES, CLIENTS, USERS = ("acme", "zeta"), ("s", "s/v"), ("a", "b:1"), ("ann", "bob")
 HOUR_MS = 3_600_000
 
@@ -39,15 +39,15 @@ class Script:
         self._reached: dict[bytes, int] = {}
         self._drawn = 0
 
-    def moments(self) -> Iterator[tuple[float, list[Command[Any]]]]:
+    def batches(self) -> Iterator[tuple[float, list[Command[Any]]]]:
         """Seconds that pass, and what is then decided at one instant."""
-        for _ in range(MOMENTS):
+        for _ in range(BATCHES):
             pause = self.chance.choice([0, 0, 0.001, 1, 600, HOUR_MS / 1000, 20 * 3600, 25 * 3600])
             if self.chance.random() < 0.02:
                 pause = 401 * 24 * 3600.0
             yield pause, [self._command() for _ in range(self.chance.randint(1, 24))]
 
-    def learn(self, commands: list[Command[Any]], replies: Sequence[AnyReply]) -> None:
+    def remember(self, commands: list[Command[Any]], replies: Sequence[AnyReply]) -> None:
         """Go on from what was answered, as clients do."""
         for command, reply in zip(commands, replies, strict=True):
             if isinstance(reply, Created):
@@ -58,11 +58,11 @@ class Script:
                 last = reply.details.get("last_committed_sequence", self._reached[command.stream_id])
                 self._reached[command.stream_id] = int(last)
 
-    def cuts(self, length: int) -> list[int]:
+    def split_points(self, length: int) -> list[int]:
         return sorted(self.chance.sample(range(1, length), self.chance.randrange(length)))
 
     def _command(self) -> Command[Any]:
-        kinds = [self._sequence] * 8 + [self._plain] * 3 + [self._cancel] * 3 + [self._upkeep] * 6 + [self._slot] * 3
+        kinds = [self._sequence] * 8 + [self._plain] * 3 + [self._cancel] * 3 + [self._maintenance] * 6 + [self._slot] * 3
         tenant = self._pick(TENANTS)
         return self._pick(kinds)(tenant, self._pick(USERS))
 
@@ -111,9 +111,9 @@ class Script:
         )
 
     def _cancel(self, tenant: str, user: str) -> Cancel:
-        return Cancel(tenant=tenant, job_id=self._known(tenant), actor=f"user:{user}", retention_ms=HOUR_MS)
+        return Cancel(tenant=tenant, job_id=self._known_job(tenant), actor=f"user:{user}", retention_ms=HOUR_MS)
 
-    def _upkeep(self, tenant: str, user: str) -> Command[Any]:
+    def _maintenance(self, tenant: str, user: str) -> Command[Any]:
         scope, client = self._pick(SCOPES), self._pick(CLIENTS)
         record = record_id(tenant, scope, f"{client}-{self.chance.randint(1, 8)}-x")
         tally = usage_id(tenant, user)
@@ -122,8 +122,8 @@ class Script:
                 Evict(tenant=tenant, stream_id=stream_id(tenant, scope, client)),
                 Evict(tenant=tenant, stream_id=stream_id(tenant, scope, client)),
                 Expire(tenant=tenant, record_id=record),
-                Maintain(tenant=tenant, job_id=self._known(tenant), retention_ms=HOUR_MS),
-                Maintain(tenant=tenant, job_id=self._known(tenant), retention_ms=HOUR_MS),
+                Maintain(tenant=tenant, job_id=self._known_job(tenant), retention_ms=HOUR_MS),
+                Maintain(tenant=tenant, job_id=self._known_job(tenant), retention_ms=HOUR_MS),
                 Forget(tenant=tenant, record_id=record, actor="user:ann", grace_ms=1000),
                 CountHits(tenant=tenant, record_id=record, hits=2, conflicts=1),
                 Reconcile(
@@ -133,7 +133,7 @@ class Script:
                     live=1,
                     cost_held=1,
                 ),
-                Backfill(tenant=tenant, usage_id=tally, user=user, job_id=self._known(tenant)),
+                Backfill(tenant=tenant, usage_id=tally, user=user, job_id=self._known_job(tenant)),
                 Purge(tenant=tenant, record_id=record),
             ]
         )
@@ -149,7 +149,7 @@ class Script:
                 ReserveSlot(tenant=tenant, usage_id=tally, user=user, reservation=name),
                 RenewSlot(tenant=tenant, usage_id=tally, reservation=name),
                 ReleaseSlot(tenant=tenant, usage_id=tally, reservation=name),
-                ConsumeSlot(tenant=tenant, usage_id=tally, reservation=name, job_id=self._known(tenant)),
+                ConsumeSlot(tenant=tenant, usage_id=tally, reservation=name, job_id=self._known_job(tenant)),
             ]
         )
 
@@ -157,7 +157,7 @@ class Script:
         self._drawn += 1
         return self._drawn.to_bytes(16, "big")
 
-    def _known(self, tenant: str) -> bytes:
+    def _known_job(self, tenant: str) -> bytes:
         """A job that was made, as far as this tenant knows."""
         jobs = self._jobs[tenant]
         return self._pick(jobs[-40:]) if jobs else bytes(16)
@@ -171,9 +171,9 @@ class Replica:
         self.clock = FakeClock()
         self.engine = MemoryEngine(self.clock)
 
-    async def apply(self, pause: float, commands: list[Command[Any]], cuts: list[int]) -> list[AnyReply]:
+    async def apply(self, pause: float, commands: list[Command[Any]], split_points: list[int]) -> list[AnyReply]:
         self.clock.advance(pause)
-        bounds = [0, *cuts, len(commands)]
+        bounds = [0, *split_points, len(commands)]
         replies: list[AnyReply] = []
         for start, end in pairwise(bounds):
             replies += await self.engine.execute(commands[start:end])
@@ -194,14 +194,14 @@ class Replica:
 async def test_batches_of_any_size_end_in_the_same_state(seed: int) -> None:
     script = Script(seed)
     whole, single, cut = Replica(), Replica(), Replica()
-    for pause, commands in script.moments():
+    for pause, commands in script.batches():
         length = len(commands)
         replies = [
             await whole.apply(pause, commands, []),
             await single.apply(pause, commands, list(range(1, length))),
-            await cut.apply(pause, commands, script.cuts(length)),
+            await cut.apply(pause, commands, script.split_points(length)),
         ]
-        script.learn(commands, replies[0])
+        script.remember(commands, replies[0])
         assert not any(isinstance(reply, Defect) for reply in replies[0]), replies[0]
         assert replies[0] == replies[1] == replies[2]
         if script.chance.random() < 0.1:
@@ -214,9 +214,9 @@ async def test_the_script_reaches_what_it_is_about() -> None:
     for seed in range(SEEDS):
         replica = Replica()
         script = Script(seed)
-        for pause, commands in script.moments():
+        for pause, commands in script.batches():
             replies = await replica.apply(pause, commands, [])
-            script.learn(commands, replies)
+            script.remember(commands, replies)
             for command, reply in zip(commands, replies, strict=True):
                 reason = getattr(reply, "reason", getattr(reply, "changed", ""))
                 name = f"{type(command).__name__} {type(reply).__name__} {reason}".strip()

@@ -21,7 +21,7 @@ from tests.core.world import (
     JOB3,
     LEASE,
     NOW,
-    OTHER_PRINT,
+    OTHER_FINGERPRINT,
     SECOND,
     TTL,
     World,
@@ -33,46 +33,46 @@ from tests.core.world import (
     settle,
     submit,
     take_over,
-    tend,
-    the,
+    maintain,
+    expect_type,
 )
 
-LAPSED = NOW + LEASE + 1
+AFTER_LEASE = NOW + LEASE + 1
 PENDING, COMMITTED, REJECTED = IdempotencyStatus
 VERDICTS = list(Verdict)
 
 
-def reserved() -> tuple[World, KeyHeld]:
+def reserved_world() -> tuple[World, KeyHeld]:
     world = World()
-    return world, the(world.do(reserve()), KeyHeld)
+    return world, expect_type(world.execute(reserve()), KeyHeld)
 
 
 def holders_commands(held: KeyHeld) -> list[Command[Any]]:
     return [renew(held), *(settle(held, verdict) for verdict in VERDICTS)]
 
 
-def refusal(reply: object) -> Reason:
-    return the(reply, Refused).reason
+def refusal_reason(reply: object) -> Reason:
+    return expect_type(reply, Refused).reason
 
 
 def test_a_reservation_stores_a_preparing_job_and_a_lease() -> None:
-    world, held = reserved()
+    world, held = reserved_world()
     assert (held.job_id, held.token, held.holder, held.taken_over) == (JOB, 1, ANN, False)
     assert held.lease_until == NOW + LEASE
     record, job = world.record(), world.job()
     assert (record.status, record.lease_until) == (PENDING, NOW + LEASE)
     assert record.expires_at == job.keep_until == job.due_at == NOW + LEASE + TTL
     assert job.state is JobState.PREPARING
-    assert world.indexes(AttachmentKind.INPUT) == [0]
+    assert world.attachment_indexes(AttachmentKind.INPUT) == [0]
 
 
 def test_a_reservation_without_a_job_stores_only_a_record() -> None:
     world = World()
-    held = the(world.do(reserve(b"")), KeyHeld)
-    assert (held.job_id, world.jobs(), world.beside) == (b"", [], {})
-    done = the(world.do(settle(held, Verdict.COMMIT, b"201 Created")), KeySettled)
+    held = expect_type(world.execute(reserve(b"")), KeyHeld)
+    assert (held.job_id, world.jobs(), world.attachments) == (b"", [], {})
+    done = expect_type(world.execute(settle(held, Verdict.COMMIT, b"201 Created")), KeySettled)
     assert (done.record.status, done.job) == (COMMITTED, None)
-    replayed = the(world.do(reserve(b"", holder=BOB)), Replayed)
+    replayed = expect_type(world.execute(reserve(b"", holder=BOB)), Replayed)
     assert (replayed.job, replayed.receipt) == (None, b"201 Created")
 
 
@@ -80,147 +80,147 @@ def test_a_reservation_without_a_job_stores_only_a_record() -> None:
 
 
 def test_a_held_key_is_in_progress_for_everybody_else() -> None:
-    world, _ = reserved()
+    world, _ = reserved_world()
     for command in (reserve(JOB2, holder=BOB), submit(JOB2), take_over(BOB)):
-        waiting = the(world.do(command, NOW + 1), InProgress)
+        waiting = expect_type(world.execute(command, NOW + 1), InProgress)
         assert (waiting.job_id, waiting.retry_after_ms) == (JOB, LEASE)
         assert not world.changes
 
 
 def test_a_lease_lives_to_the_exact_millisecond() -> None:
-    world, _ = reserved()
-    assert the(world.do(take_over(BOB), NOW + LEASE), InProgress)
-    assert the(world.do(take_over(BOB), NOW + LEASE + 1), KeyHeld).token == 2
+    world, _ = reserved_world()
+    assert expect_type(world.execute(take_over(BOB), NOW + LEASE), InProgress)
+    assert expect_type(world.execute(take_over(BOB), NOW + LEASE + 1), KeyHeld).token == 2
 
 
 def test_a_renewed_lease_and_its_window_count_from_the_renewal() -> None:
-    world, held = reserved()
-    longer = the(world.do(renew(held), NOW + SECOND), KeyHeld)
+    world, held = reserved_world()
+    longer = expect_type(world.execute(renew(held), NOW + SECOND), KeyHeld)
     assert longer == replace(held, lease_until=NOW + SECOND + LEASE, at=NOW + SECOND)
     assert world.record().expires_at == world.job().keep_until == NOW + SECOND + LEASE + TTL
     assert world.job().due_at == world.job().keep_until
 
 
-def test_a_lapsed_lease_that_nobody_took_over_can_be_renewed_and_settled() -> None:
-    world, held = reserved()
-    assert the(world.do(renew(held), LAPSED), KeyHeld).token == 1
-    assert the(world.do(settle(held, Verdict.COMMIT), LAPSED + LEASE + 1), KeySettled)
+def test_an_expired_lease_that_nobody_took_over_can_be_renewed_and_settled() -> None:
+    world, held = reserved_world()
+    assert expect_type(world.execute(renew(held), AFTER_LEASE), KeyHeld).token == 1
+    assert expect_type(world.execute(settle(held, Verdict.COMMIT), AFTER_LEASE + LEASE + 1), KeySettled)
 
 
 def test_a_pending_record_never_expires_while_its_lease_lives() -> None:
     world = World()
-    held = the(world.do(reserve(ttl_ms=1, lease_ms=HOUR)), KeyHeld)
-    world.do(expire(), NOW + HOUR)
-    world.do(tend(), NOW + HOUR)
-    assert the(world.do(submit(JOB2), NOW + HOUR), InProgress)
-    assert the(world.do(settle(held, Verdict.COMMIT), NOW + HOUR), KeySettled)
+    held = expect_type(world.execute(reserve(ttl_ms=1, lease_ms=HOUR)), KeyHeld)
+    world.execute(expire(), NOW + HOUR)
+    world.execute(maintain(), NOW + HOUR)
+    assert expect_type(world.execute(submit(JOB2), NOW + HOUR), InProgress)
+    assert expect_type(world.execute(settle(held, Verdict.COMMIT), NOW + HOUR), KeySettled)
     past = World(a_record(PENDING, lease_until=NOW, expires_at=NOW - DAY), a_job(JobState.PREPARING))
-    past.do(expire())
-    assert the(past.do(submit(JOB2)), InProgress).job_id == JOB
+    past.execute(expire())
+    assert expect_type(past.execute(submit(JOB2)), InProgress).job_id == JOB
 
 
 def test_a_pending_record_expires_after_its_window_and_the_key_makes_a_new_job() -> None:
-    world, held = reserved()
+    world, held = reserved_world()
     end = NOW + LEASE + TTL
-    again = the(world.do(reserve(JOB2, holder=BOB), end + 1), KeyHeld)
+    again = expect_type(world.execute(reserve(JOB2, holder=BOB), end + 1), KeyHeld)
     assert (again.job_id, again.token, again.taken_over) == (JOB2, 1, False)
-    world.do(tend(), end + 1)
+    world.execute(maintain(), end + 1)
     assert world.job().state is JobState.FAILED
-    assert refusal(world.do(settle(held, Verdict.COMMIT), end + 2)) is Reason.STALE
+    assert refusal_reason(world.execute(settle(held, Verdict.COMMIT), end + 2)) is Reason.STALE
 
 
 # Echo
 
 
 def test_the_same_holder_gets_the_same_answer() -> None:
-    world, held = reserved()
-    assert world.do(reserve(), NOW + 5) == replace(held, at=NOW + 5)
+    world, held = reserved_world()
+    assert world.execute(reserve(), NOW + 5) == replace(held, at=NOW + 5)
     assert not world.changes
-    taken = the(world.do(take_over(BOB), LAPSED), KeyHeld)
-    assert world.do(take_over(BOB), LAPSED + 5) == replace(taken, at=LAPSED + 5)
-    assert world.do(reserve(JOB2, holder=BOB), LAPSED + 5) == replace(taken, at=LAPSED + 5)
+    taken = expect_type(world.execute(take_over(BOB), AFTER_LEASE), KeyHeld)
+    assert world.execute(take_over(BOB), AFTER_LEASE + 5) == replace(taken, at=AFTER_LEASE + 5)
+    assert world.execute(reserve(JOB2, holder=BOB), AFTER_LEASE + 5) == replace(taken, at=AFTER_LEASE + 5)
     assert not world.changes
 
 
 def test_the_same_holder_after_the_settling_gets_the_settled_answer() -> None:
-    world, held = reserved()
-    world.do(settle(held, Verdict.COMMIT))
-    assert the(world.do(reserve()), Replayed).job == world.job()
+    world, held = reserved_world()
+    world.execute(settle(held, Verdict.COMMIT))
+    assert expect_type(world.execute(reserve()), Replayed).job == world.job()
 
 
 def test_a_reservation_repeated_after_its_record_has_gone_makes_no_second_job() -> None:
-    world, _ = reserved()
-    assert refusal(world.do(reserve(), NOW + LEASE + TTL + 1)) is Reason.STALE
+    world, _ = reserved_world()
+    assert refusal_reason(world.execute(reserve(), NOW + LEASE + TTL + 1)) is Reason.STALE
     assert not world.changes
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_a_settling_repeated_with_equal_content_succeeds(verdict: Verdict) -> None:
-    world, held = reserved()
-    first = the(world.do(settle(held, verdict, b"so")), KeySettled)
-    again = the(world.do(settle(held, verdict, b"so"), NOW + 9), KeySettled)
+    world, held = reserved_world()
+    first = expect_type(world.execute(settle(held, verdict, b"so")), KeySettled)
+    again = expect_type(world.execute(settle(held, verdict, b"so"), NOW + 9), KeySettled)
     assert again == replace(first, at=NOW + 9)
     assert not world.changes
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_a_settling_repeated_with_other_content_is_refused(verdict: Verdict) -> None:
-    world, held = reserved()
-    world.do(settle(held, verdict, b"so"))
+    world, held = reserved_world()
+    world.execute(settle(held, verdict, b"so"))
     others = [settle(held, other, b"so") for other in VERDICTS if other is not verdict]
     for command in (settle(held, verdict, b"not so"), *others):
-        assert refusal(world.do(command)) is Reason.ALREADY_SETTLED
+        assert refusal_reason(world.execute(command)) is Reason.ALREADY_SETTLED
         assert not world.changes
-    assert refusal(world.do(renew(held))) is Reason.ALREADY_SETTLED
+    assert refusal_reason(world.execute(renew(held))) is Reason.ALREADY_SETTLED
 
 
 # Fences
 
 
 def test_after_a_take_over_everything_from_before_is_stale() -> None:
-    world, held = reserved()
-    taken = the(world.do(take_over(BOB), LAPSED), KeyHeld)
+    world, held = reserved_world()
+    taken = expect_type(world.execute(take_over(BOB), AFTER_LEASE), KeyHeld)
     for command in holders_commands(held):
-        refused = the(world.do(command, LAPSED + 1), Refused)
+        refused = expect_type(world.execute(command, AFTER_LEASE + 1), Refused)
         assert (refused.reason, refused.details) == (Reason.STALE, {"token": held.token})
         assert not world.changes
-    assert the(world.do(settle(taken, Verdict.COMMIT), LAPSED + 1), KeySettled)
-    assert refusal(world.do(settle(held, Verdict.COMMIT), LAPSED + 2)) is Reason.STALE
+    assert expect_type(world.execute(settle(taken, Verdict.COMMIT), AFTER_LEASE + 1), KeySettled)
+    assert refusal_reason(world.execute(settle(held, Verdict.COMMIT), AFTER_LEASE + 2)) is Reason.STALE
 
 
 def test_a_recreated_record_with_an_equal_token_is_no_fence_passed() -> None:
-    world, held = reserved()
+    world, held = reserved_world()
     end = NOW + LEASE + TTL + 1
-    fresh = the(world.do(reserve(JOB2, holder=BOB), end), KeyHeld)
+    fresh = expect_type(world.execute(reserve(JOB2, holder=BOB), end), KeyHeld)
     assert fresh.token == held.token
     same_holder = replace(held, holder=BOB)  # even a nonce drawn twice does not help: the job id differs
     for stale in (held, same_holder):
         for command in holders_commands(stale):
-            assert refusal(world.do(command, end)) is Reason.STALE
-    assert the(world.do(settle(fresh, Verdict.COMMIT), end), KeySettled).job == world.job(JOB2)
+            assert refusal_reason(world.execute(command, end)) is Reason.STALE
+    assert expect_type(world.execute(settle(fresh, Verdict.COMMIT), end), KeySettled).job == world.job(JOB2)
 
 
 @pytest.mark.parametrize("wrong", [{"job_id": JOB2}, {"token": 2}, {"token": 0}, {"holder": EVE}, {"holder": b""}])
 def test_job_id_token_and_holder_must_all_be_right(wrong: dict[str, object]) -> None:
-    world, held = reserved()
+    world, held = reserved_world()
     other = replace(held, **wrong)
     for command in holders_commands(other):
-        assert refusal(world.do(command)) is Reason.STALE
+        assert refusal_reason(world.execute(command)) is Reason.STALE
 
 
 # Take-over
 
 
 def test_take_over_keeps_the_job_id_and_raises_the_token() -> None:
-    world, _ = reserved()
-    then = LAPSED
+    world, _ = reserved_world()
+    then = AFTER_LEASE
     turns: list[tuple[bytes, Command[Any]]] = [
         (BOB, take_over(BOB)),
         (EVE, reserve(JOB3, holder=EVE)),
         (ANN, take_over(ANN)),
     ]
     for token, (holder, command) in enumerate(turns, start=2):
-        taken = the(world.do(command, then), KeyHeld)
+        taken = expect_type(world.execute(command, then), KeyHeld)
         assert (taken.job_id, taken.token, taken.holder, taken.taken_over) == (JOB, token, holder, True)
         assert world.record().expires_at == world.job().due_at == then + LEASE + TTL
         then += LEASE + 1
@@ -228,14 +228,14 @@ def test_take_over_keeps_the_job_id_and_raises_the_token() -> None:
 
 
 def test_take_over_never_makes_a_key() -> None:
-    world, _ = reserved()
-    assert the(World().do(take_over()), Missing)
-    assert the(world.do(take_over(), NOW + LEASE + TTL + 1), Missing)
+    world, _ = reserved_world()
+    assert expect_type(World().execute(take_over()), Missing)
+    assert expect_type(world.execute(take_over(), NOW + LEASE + TTL + 1), Missing)
 
 
 def test_a_mismatch_beats_take_over() -> None:
-    world, _ = reserved()
-    assert the(world.do(reserve(JOB2, holder=BOB, fingerprint=OTHER_PRINT), LAPSED), Conflict).job_id == JOB
+    world, _ = reserved_world()
+    assert expect_type(world.execute(reserve(JOB2, holder=BOB, fingerprint=OTHER_FINGERPRINT), AFTER_LEASE), Conflict).job_id == JOB
 
 
 def test_a_key_without_a_job_touches_nothing_but_its_record() -> None:
@@ -243,9 +243,9 @@ def test_a_key_without_a_job_touches_nothing_but_its_record() -> None:
     asked = reserve(b"", tally_id=b"tally", policy_id=b"policy")
     alone = Footprint(asked.tenant, asked.record_id)
     assert asked.footprint == alone
-    held = world.do(asked)
+    held = world.execute(asked)
     assert isinstance(held, KeyHeld)
     assert renew(held).footprint == alone
     assert settle(held, Verdict.COMMIT, policy_id=b"policy").footprint == alone
-    assert isinstance(world.do(settle(held, Verdict.COMMIT, b"answer")), KeySettled)
-    assert isinstance(world.do(reserve(JOB2)), Conflict)
+    assert isinstance(world.execute(settle(held, Verdict.COMMIT, b"answer")), KeySettled)
+    assert isinstance(world.execute(reserve(JOB2)), Conflict)

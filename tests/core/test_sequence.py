@@ -28,8 +28,8 @@ from onejob.core.sequence import (
     checked_sequence,
     sequence_position,
 )
-from tests.core.test_quota import limited
-from tests.core.world import ACTOR, DAY, NOW, TALLY_ID, TENANT, TTL, USER, World, submit, the
+from tests.core.test_quota import usage_with_limits
+from tests.core.world import ACTOR, DAY, NOW, USAGE_ID, TENANT, TTL, USER, World, submit, expect_type
 
 CLIENT, SCOPE = "host1.dc1:12345", "acme/vault-1"
 STREAM_ID = stream_id(TENANT, SCOPE, CLIENT)
@@ -56,15 +56,15 @@ def send(sequence: int, *, key: str = "", copy: int = 0, jobs: int = 1, **change
     return replace(plain, **changes)
 
 
-def last(world: World, at: int = NOW) -> int:
-    found = world.do(LookUpStream(tenant=TENANT, stream_id=STREAM_ID), at)
-    return 0 if isinstance(found, Missing) else the(found, StreamFound).stream.last
+def last_sequence(world: World, at: int = NOW) -> int:
+    found = world.execute(LookUpStream(tenant=TENANT, stream_id=STREAM_ID), at)
+    return 0 if isinstance(found, Missing) else expect_type(found, StreamFound).stream.last
 
 
-def after(count: int) -> World:
+def world_after(count: int) -> World:
     world = World()
     for sequence in range(1, count + 1):
-        the(world.do(send(sequence)), SequenceCommitted)
+        expect_type(world.execute(send(sequence)), SequenceCommitted)
     return world
 
 
@@ -91,136 +91,136 @@ def test_a_number_that_is_none_is_refused(value: Any) -> None:
 
 
 def test_the_next_number_is_executed_and_counted() -> None:
-    world = after(2)
-    committed = the(world.do(send(3)), SequenceCommitted)
-    assert (committed.sequence, len(committed.jobs), last(world)) == (3, 1, 3)
+    world = world_after(2)
+    committed = expect_type(world.execute(send(3)), SequenceCommitted)
+    assert (committed.sequence, len(committed.jobs), last_sequence(world)) == (3, 1, 3)
 
 
 def test_a_gap_is_refused_and_names_the_last_number() -> None:
-    world = after(2)
-    refused = the(world.do(send(4)), Refused)
+    world = world_after(2)
+    refused = expect_type(world.execute(send(4)), Refused)
     assert refused.reason is Reason.SEQUENCE_GAP
     assert refused.details == {"last_committed_sequence": 2}
-    assert (last(world), len(world.jobs())) == (2, 2)
+    assert (last_sequence(world), len(world.jobs())) == (2, 2)
 
 
 @pytest.mark.parametrize("sequence", [1, 2, 3])
 def test_a_repeated_number_gets_its_whole_receipt_also_when_it_is_not_the_last(sequence: int) -> None:
-    world = after(3)
-    again = the(world.do(send(sequence, copy=1)), SequenceAlreadyCommitted)
+    world = world_after(3)
+    again = expect_type(world.execute(send(sequence, copy=1)), SequenceAlreadyCommitted)
     assert again.sequence == sequence
     assert [job.id for job in again.jobs] == [send(sequence).items[0].job_id]
-    assert (again.last, last(world), len(world.jobs())) == (3, 3, 3)
+    assert (again.last, last_sequence(world), len(world.jobs())) == (3, 3, 3)
 
 
 def test_the_same_command_executed_again_gets_the_winning_answer() -> None:
-    world = after(1)
-    assert the(world.do(send(1)), SequenceCommitted).sequence == 1
+    world = world_after(1)
+    assert expect_type(world.execute(send(1)), SequenceCommitted).sequence == 1
     assert len(world.jobs()) == 1
 
 
 def test_a_past_number_under_another_key_never_runs_again() -> None:
-    world = after(2)
-    other = the(world.do(send(1, key="other", copy=1)), SequenceAlreadyCommitted)
+    world = world_after(2)
+    other = expect_type(world.execute(send(1, key="other", copy=1)), SequenceAlreadyCommitted)
     assert (other.sequence, other.jobs, other.expires_at) == (1, (), 0)
     assert len(world.jobs()) == 2
 
 
 def test_a_past_number_whose_record_is_gone_never_runs_again() -> None:
-    world = after(1)
-    late = the(world.do(send(1, copy=1), NOW + TTL + 1), SequenceAlreadyCommitted)
+    world = world_after(1)
+    late = expect_type(world.execute(send(1, copy=1), NOW + TTL + 1), SequenceAlreadyCommitted)
     assert (late.sequence, late.jobs, len(world.jobs())) == (1, (), 1)
 
 
 def test_a_live_key_under_a_new_number_gets_its_original_answer_and_number() -> None:
-    world = after(1)
+    world = world_after(1)
     moved = send(2, key="key-1", copy=1, fingerprint=send(1).fingerprint)
-    found = the(world.do(moved), SequenceAlreadyCommitted)
-    assert (found.sequence, len(found.jobs), last(world)) == (1, 1, 1)
+    found = expect_type(world.execute(moved), SequenceAlreadyCommitted)
+    assert (found.sequence, len(found.jobs), last_sequence(world)) == (1, 1, 1)
 
 
 def test_a_key_with_another_payload_is_reused() -> None:
-    world = after(1)
+    world = world_after(1)
     for sequence in (1, 2, 9):
         reused = send(sequence, key="key-1", copy=1, fingerprint=b"another")
-        assert the(world.do(reused), Refused).reason is Reason.IDEMPOTENCY_KEY_REUSED
-    assert (last(world), len(world.jobs())) == (1, 1)
+        assert expect_type(world.execute(reused), Refused).reason is Reason.IDEMPOTENCY_KEY_REUSED
+    assert (last_sequence(world), len(world.jobs())) == (1, 1)
 
 
-def test_a_key_of_another_client_or_another_door_is_reused() -> None:
-    world = after(1)
+def test_a_key_of_another_client_or_of_an_unsequenced_submission_is_reused() -> None:
+    world = world_after(1)
     other = stream_id(TENANT, SCOPE, "other")
     stolen = send(1, copy=1, client_id="other", stream_id=other)
-    assert the(world.do(stolen), Refused).reason is Reason.IDEMPOTENCY_KEY_REUSED
+    assert expect_type(world.execute(stolen), Refused).reason is Reason.IDEMPOTENCY_KEY_REUSED
     plain = submit(record_id=send(1).record_id, key="key-1", scope=SCOPE)
-    assert the(world.do(plain), Refused).reason is Reason.IDEMPOTENCY_KEY_REUSED
+    assert expect_type(world.execute(plain), Refused).reason is Reason.IDEMPOTENCY_KEY_REUSED
     free = record_id(TENANT, SCOPE, "plain")
-    world.do(submit(record_id=free, key="plain", scope=SCOPE))
-    assert the(world.do(send(2, key="plain")), Refused).reason is Reason.IDEMPOTENCY_KEY_REUSED
+    world.execute(submit(record_id=free, key="plain", scope=SCOPE))
+    assert expect_type(world.execute(send(2, key="plain")), Refused).reason is Reason.IDEMPOTENCY_KEY_REUSED
 
 
 def test_a_batch_is_all_or_nothing_and_takes_one_number() -> None:
     world = World()
-    committed = the(world.do(send(1, jobs=100)), SequenceCommitted)
-    assert (len(committed.jobs), last(world), len(world.jobs())) == (100, 1, 100)
-    again = the(world.do(send(1, jobs=100, copy=1)), SequenceAlreadyCommitted)
+    committed = expect_type(world.execute(send(1, jobs=100)), SequenceCommitted)
+    assert (len(committed.jobs), last_sequence(world), len(world.jobs())) == (100, 1, 100)
+    again = expect_type(world.execute(send(1, jobs=100, copy=1)), SequenceAlreadyCommitted)
     assert [job.id for job in again.jobs] == [job.id for job in committed.jobs]
 
 
 def test_a_refused_batch_leaves_its_number_free_for_another_payload() -> None:
-    world = World(limited(max_concurrent=2))
-    counted: dict[str, Any] = {"usage_id": TALLY_ID}
-    assert the(world.do(send(1, jobs=3, **counted)), Refused).reason is Reason.QUOTA_EXCEEDED
-    assert (last(world), world.jobs(), world.tally().live) == (0, [], 0)
+    world = World(usage_with_limits(max_concurrent=2))
+    counted: dict[str, Any] = {"usage_id": USAGE_ID}
+    assert expect_type(world.execute(send(1, jobs=3, **counted)), Refused).reason is Reason.QUOTA_EXCEEDED
+    assert (last_sequence(world), world.jobs(), world.usage().live) == (0, [], 0)
     other = send(1, jobs=2, key="smaller", copy=1, fingerprint=b"another", **counted)
-    assert the(world.do(other), SequenceCommitted).sequence == 1
-    assert world.tally().live == 2
+    assert expect_type(world.execute(other), SequenceCommitted).sequence == 1
+    assert world.usage().live == 2
 
 
 def test_a_hundred_copies_of_one_number_are_executed_once() -> None:
     world = World()
-    replies = world.batch(*(send(1, copy=n) for n in range(100)))
+    replies = world.execute_batch(*(send(1, copy=n) for n in range(100)))
     assert [type(reply) for reply in replies] == [SequenceCommitted] + [SequenceAlreadyCommitted] * 99
     assert len(world.jobs()) == 1
 
 
 def test_a_client_id_belongs_to_the_credential_that_used_it_first() -> None:
-    world = after(1)
+    world = world_after(1)
     for sequence in (1, 2):
         stolen = send(sequence, copy=1, owner="client:thief", actor="client:thief")
-        assert the(world.do(stolen), Refused).reason is Reason.NOT_THE_OWNER
+        assert expect_type(world.execute(stolen), Refused).reason is Reason.NOT_THE_OWNER
 
 
 def test_an_idle_client_goes_on_after_three_windows() -> None:
-    world = after(2)
+    world = world_after(2)
     evict = Evict(tenant=TENANT, stream_id=STREAM_ID)
-    assert not the(world.do(evict, NOW + STREAM_IDLE_MS), Maintained).changed
-    assert the(world.do(evict, NOW + STREAM_IDLE_MS + 1), Maintained).changed
-    assert last(world, NOW + 3 * DAY) == 2
-    assert the(world.do(send(2, copy=1), NOW + 3 * DAY), SequenceAlreadyCommitted).jobs == ()
-    assert the(world.do(send(4), NOW + 3 * DAY), Refused).reason is Reason.SEQUENCE_GAP
-    assert the(world.do(send(3), NOW + 3 * DAY), SequenceCommitted).sequence == 3
+    assert not expect_type(world.execute(evict, NOW + STREAM_IDLE_MS), Maintained).changed
+    assert expect_type(world.execute(evict, NOW + STREAM_IDLE_MS + 1), Maintained).changed
+    assert last_sequence(world, NOW + 3 * DAY) == 2
+    assert expect_type(world.execute(send(2, copy=1), NOW + 3 * DAY), SequenceAlreadyCommitted).jobs == ()
+    assert expect_type(world.execute(send(4), NOW + 3 * DAY), Refused).reason is Reason.SEQUENCE_GAP
+    assert expect_type(world.execute(send(3), NOW + 3 * DAY), SequenceCommitted).sequence == 3
     stream = world.facts[Kind.STREAM, STREAM_ID]
     assert isinstance(stream, Stream)
     assert not stream.evicted
 
 
 def test_a_high_water_mark_goes_after_four_hundred_days() -> None:
-    world = after(1)
+    world = world_after(1)
     evict = Evict(tenant=TENANT, stream_id=STREAM_ID)
     idle = NOW + STREAM_IDLE_MS + 1
-    world.do(evict, idle)
-    assert not the(world.do(evict, idle + HIGH_WATER_MARK_TTL_MS), Maintained).changed
-    assert the(world.do(evict, idle + HIGH_WATER_MARK_TTL_MS + 1), Maintained).changed
-    assert last(world) == 0
+    world.execute(evict, idle)
+    assert not expect_type(world.execute(evict, idle + HIGH_WATER_MARK_TTL_MS), Maintained).changed
+    assert expect_type(world.execute(evict, idle + HIGH_WATER_MARK_TTL_MS + 1), Maintained).changed
+    assert last_sequence(world) == 0
 
 
 def test_the_last_number_of_all_is_stored_whole() -> None:
     world = World(Stream(STREAM_ID, TENANT, SCOPE, CLIENT, U64(2**64 - 2), NOW, ACTOR, NOW, NOW + DAY))
-    assert the(world.do(send(2**64 - 1, key="last")), SequenceCommitted).sequence == 2**64 - 1
-    assert last(world) == 2**64 - 1
+    assert expect_type(world.execute(send(2**64 - 1, key="last")), SequenceCommitted).sequence == 2**64 - 1
+    assert last_sequence(world) == 2**64 - 1
 
 
 def test_jobs_of_a_batch_bear_the_user_and_the_key() -> None:
-    committed = the(World().do(send(1, jobs=2)), SequenceCommitted)
+    committed = expect_type(World().execute(send(1, jobs=2)), SequenceCommitted)
     assert {(job.user, job.key, job.scope) for job in committed.jobs} == {(USER, "key-1", SCOPE)}

@@ -51,7 +51,7 @@ lost        .        .        .        .        success  failed  .     pending
 """
 
 
-def cells(grid: str) -> dict[tuple[str, str], str]:
+def parse_table(grid: str) -> dict[tuple[str, str], str]:
     heads, *rows = (line.split() for line in grid.strip().splitlines())
     return {
         (state, move): then
@@ -60,8 +60,8 @@ def cells(grid: str) -> dict[tuple[str, str], str]:
     }  # fmt: skip
 
 
-RECORD_CELLS = cells(RECORDS)
-JOB_CELLS = cells(JOBS) | cells(WORK)
+RECORD_CELLS = parse_table(RECORDS)
+JOB_CELLS = parse_table(JOBS) | parse_table(WORK)
 
 
 def test_the_tables_name_every_state_and_every_move() -> None:
@@ -106,21 +106,21 @@ def test_only_an_operator_moves_a_failed_or_lost_job() -> None:
 
 
 def test_ended_jobs_hold_no_slot_and_settled_ones_never_change() -> None:
-    assert words(ENDED_STATES) == {"success", "failed", "cancelled", "lost"}
-    assert words(IMMUTABLE_STATES) == {"success", "cancelled"}
+    assert values_of(ENDED_STATES) == {"success", "failed", "cancelled", "lost"}
+    assert values_of(IMMUTABLE_STATES) == {"success", "cancelled"}
 
 
 def test_every_state_is_reached_from_a_submission() -> None:
     reached = {"preparing"}
     while more := {then for (state, _), then in JOB_CELLS.items() if state in reached} - reached - {"."}:
         reached |= more
-    assert reached == words(JobState)
+    assert reached == values_of(JobState)
 
 
 def test_the_words_of_the_wire_are_these() -> None:
-    assert words(IdempotencyStatus) == {"pending", "committed", "rejected"}
-    assert words(Delivery) == {"at_least_once", "at_most_once"}
+    assert values_of(IdempotencyStatus) == {"pending", "committed", "rejected"}
+    assert values_of(Delivery) == {"at_least_once", "at_most_once"}
 
 
-def words(states: "frozenset[JobState] | type[StrEnum]") -> set[str]:
+def values_of(states: "frozenset[JobState] | type[StrEnum]") -> set[str]:
     return {state.value for state in states}

@@ -34,7 +34,7 @@ from onejob.core.work import (
     Start,
     backoff_ms,
 )
-from tests.core.test_quota import POLICY_ID, limited, nth
+from tests.core.test_quota import POLICY_ID, usage_with_limits, nth_submit
 from tests.core.world import (
     ACTOR,
     ANN,
@@ -44,15 +44,15 @@ from tests.core.world import (
     JOB,
     LEASE,
     NOW,
-    TALLY_ID,
+    USAGE_ID,
     TENANT,
     USER,
     World,
     a_job,
-    a_tally,
+    a_usage,
     cancel,
-    tend,
-    the,
+    maintain,
+    expect_type,
 )
 
 LATE = NOW + LEASE + 1
@@ -113,15 +113,15 @@ def resolve(resolution: Resolution, **changes: Any) -> Resolve:
     return Resolve(**given | changes)
 
 
-def running(**changes: Any) -> World:
+def running_world(**changes: Any) -> World:
     world = World(a_job(**changes))
-    the(world.do(claim()), Claimed)
-    the(world.do(start()), Started)
+    expect_type(world.execute(claim()), Claimed)
+    expect_type(world.execute(start()), Started)
     return world
 
 
-def stale(reply: AnyReply) -> bool:
-    return the(reply, Refused).reason is Reason.STALE
+def is_stale(reply: AnyReply) -> bool:
+    return expect_type(reply, Refused).reason is Reason.STALE
 
 
 # Claiming and starting
@@ -129,24 +129,24 @@ def stale(reply: AnyReply) -> bool:
 
 def test_a_claim_raises_the_token_and_gives_a_lease() -> None:
     world = World(a_job())
-    job = the(world.do(claim()), Claimed).job
+    job = expect_type(world.execute(claim()), Claimed).job
     assert (job.token, job.holder, job.lease_until, job.state) == (1, ANN, NOW + LEASE, JobState.PENDING)
-    assert the(world.do(claim()), Claimed).job == job
-    assert the(world.do(claim(BOB)), Refused).reason is Reason.NOT_READY
-    assert the(world.do(claim(BOB), LATE), Claimed).job.token == 2
+    assert expect_type(world.execute(claim()), Claimed).job == job
+    assert expect_type(world.execute(claim(BOB)), Refused).reason is Reason.NOT_READY
+    assert expect_type(world.execute(claim(BOB), LATE), Claimed).job.token == 2
 
 
 def test_a_claim_can_start_in_the_same_step() -> None:
     world = World(a_job())
-    job = the(world.do(claim(start=True)), Started).job
+    job = expect_type(world.execute(claim(start=True)), Started).job
     assert (job.state, job.token, job.attempts, job.version) == (JobState.RUNNING, 1, 1, 6)
-    assert the(world.do(claim(start=True)), Started).job == job
+    assert expect_type(world.execute(claim(start=True)), Started).job == job
 
 
 def test_a_job_is_not_claimed_before_its_time() -> None:
     world = World(a_job(JobState.SCHEDULED, run_at=NOW + 5))
-    assert the(world.do(claim(), NOW + 4), Refused).reason is Reason.NOT_READY
-    assert the(world.do(claim(), NOW + 5), Claimed).job.state is JobState.PENDING
+    assert expect_type(world.execute(claim(), NOW + 4), Refused).reason is Reason.NOT_READY
+    assert expect_type(world.execute(claim(), NOW + 5), Claimed).job.state is JobState.PENDING
 
 
 @pytest.mark.parametrize(
@@ -154,117 +154,117 @@ def test_a_job_is_not_claimed_before_its_time() -> None:
     [state for state in JobState if state not in (JobState.PENDING, JobState.SCHEDULED)],
 )
 def test_only_a_waiting_job_is_claimed(state: JobState) -> None:
-    assert the(World(a_job(state)).do(claim()), Refused).reason is Reason.NOT_READY
+    assert expect_type(World(a_job(state)).execute(claim()), Refused).reason is Reason.NOT_READY
 
 
 def test_of_two_deliveries_of_one_token_one_starts() -> None:
     world = World(a_job())
-    world.do(claim())
-    replies = world.batch(start(holder=BOB), start(holder=EVE), start(holder=BOB))
+    world.execute(claim())
+    replies = world.execute_batch(start(holder=BOB), start(holder=EVE), start(holder=BOB))
     assert [type(reply) for reply in replies] == [Started, Refused, Started]
     assert world.job().attempts == 1
 
 
 def test_a_start_after_its_lease_or_with_an_old_token_does_nothing() -> None:
     world = World(a_job())
-    world.do(claim())
-    assert stale(world.do(start(), LATE))
-    world.do(claim(BOB), LATE)
-    assert stale(world.do(start(token=1), LATE))
-    assert the(world.do(start(token=2, holder=BOB), LATE), Started).job.token == 2
+    world.execute(claim())
+    assert is_stale(world.execute(start(), LATE))
+    world.execute(claim(BOB), LATE)
+    assert is_stale(world.execute(start(token=1), LATE))
+    assert expect_type(world.execute(start(token=2, holder=BOB), LATE), Started).job.token == 2
 
 
 def test_a_lease_that_ends_before_the_start_is_a_safe_retry() -> None:
     world = World(a_job(delivery=Delivery.AT_MOST_ONCE))
-    world.do(claim())
-    assert the(world.do(tend(), LATE), Maintained).changed
-    assert the(world.do(claim(BOB), LATE), Claimed).job.attempts == 0
+    world.execute(claim())
+    assert expect_type(world.execute(maintain(), LATE), Maintained).changed
+    assert expect_type(world.execute(claim(BOB), LATE), Claimed).job.attempts == 0
 
 
 # Running
 
 
 def test_a_lease_is_extended_by_its_holder_alone() -> None:
-    world = running()
-    job = the(world.do(extend(), NOW + LEASE), Extended).job
+    world = running_world()
+    job = expect_type(world.execute(extend(), NOW + LEASE), Extended).job
     assert job.lease_until == NOW + 2 * LEASE
-    assert stale(world.do(extend(holder=BOB), NOW + LEASE))
-    assert stale(world.do(extend(), NOW + 2 * LEASE + 1))
+    assert is_stale(world.execute(extend(holder=BOB), NOW + LEASE))
+    assert is_stale(world.execute(extend(), NOW + 2 * LEASE + 1))
 
 
 def test_log_lines_are_appended_once() -> None:
-    world = running()
-    world.do(extend(logs=("a", "b")))
-    world.do(extend(logs=("a", "b", "c")))
-    assert (world.job().logs, world.indexes(AttachmentKind.LOG)) == (3, [0, 1, 2])
-    refused = the(world.do(extend(logs=("x",), offset=5)), Refused)
+    world = running_world()
+    world.execute(extend(logs=("a", "b")))
+    world.execute(extend(logs=("a", "b", "c")))
+    assert (world.job().logs, world.attachment_indexes(AttachmentKind.LOG)) == (3, [0, 1, 2])
+    refused = expect_type(world.execute(extend(logs=("x",), offset=5)), Refused)
     assert refused.details == {"logs": 3}
 
 
 def test_the_newest_log_lines_are_kept() -> None:
-    world = running()
+    world = running_world()
     for n in range(LOG_LINES_MAX + 5):
-        world.do(extend(logs=(f"{n}",), offset=n))
-    assert world.indexes(AttachmentKind.LOG) == list(range(5, LOG_LINES_MAX + 5))
+        world.execute(extend(logs=(f"{n}",), offset=n))
+    assert world.attachment_indexes(AttachmentKind.LOG) == list(range(5, LOG_LINES_MAX + 5))
 
 
 def test_an_attempt_has_its_time_and_no_more() -> None:
-    world = running(timeout_ms=LEASE + 10)
-    assert the(world.do(extend(), NOW + LEASE), Extended).job.lease_until == NOW + LEASE + 10
-    assert the(world.do(extend(), NOW + LEASE + 10), Refused).reason is Reason.TIMED_OUT
+    world = running_world(timeout_ms=LEASE + 10)
+    assert expect_type(world.execute(extend(), NOW + LEASE), Extended).job.lease_until == NOW + LEASE + 10
+    assert expect_type(world.execute(extend(), NOW + LEASE + 10), Refused).reason is Reason.TIMED_OUT
 
 
 def test_a_released_job_is_ready_at_once_and_its_start_was_no_attempt() -> None:
-    world = running()
-    job = the(world.do(release()), Released).job
+    world = running_world()
+    job = expect_type(world.execute(release()), Released).job
     assert (job.state, job.attempts, job.lease_until) == (JobState.PENDING, 0, 0)
-    the(world.do(release()), Released)
-    assert the(world.do(claim(BOB)), Claimed).job.token == 2
-    assert stale(world.do(release()))
+    expect_type(world.execute(release()), Released)
+    assert expect_type(world.execute(claim(BOB)), Claimed).job.token == 2
+    assert is_stale(world.execute(release()))
 
 
-def test_an_at_most_once_job_that_started_is_not_handed_back() -> None:
-    world = running(delivery=Delivery.AT_MOST_ONCE)
-    assert the(world.do(release()), Refused).reason is Reason.NOT_ALLOWED
+def test_an_at_most_once_job_that_started_is_not_released() -> None:
+    world = running_world(delivery=Delivery.AT_MOST_ONCE)
+    assert expect_type(world.execute(release()), Refused).reason is Reason.NOT_ALLOWED
 
 
 # Finishing
 
 
 def test_success_keeps_the_result_and_frees_slot_and_money() -> None:
-    world = World(a_job(slot=TALLY_ID, cost_held=40), a_tally(live=3, cost_held=100))
-    world.do(claim(start=True))
+    world = World(a_job(slot=USAGE_ID, cost_held=40), a_usage(live=3, cost_held=100))
+    world.execute(claim(start=True))
     done = finish(result=b'{"ok":1}', cost=30)
-    job = the(world.do(done), Finished).job
+    job = expect_type(world.execute(done), Finished).job
     assert (job.state, job.slot) == (JobState.SUCCESS, b"")
-    tally = world.tally()
+    tally = world.usage()
     assert (tally.live, tally.cost_held, tally.spent) == (2, 60, (30, 30, 30))
-    assert world.beside[JOB, AttachmentKind.RESULT, 1] == b'{"ok":1}'
-    assert the(world.do(done), Finished).job == job
-    assert stale(world.do(finish(result=b"other")))
-    assert world.tally() == tally
+    assert world.attachments[JOB, AttachmentKind.RESULT, 1] == b'{"ok":1}'
+    assert expect_type(world.execute(done), Finished).job == job
+    assert is_stale(world.execute(finish(result=b"other")))
+    assert world.usage() == tally
 
 
 def test_a_zombie_finishes_nothing() -> None:
-    world = running(attempts_max=3)
-    world.do(tend(), LATE)
-    assert stale(world.do(finish(), LATE))
-    world.do(claim(BOB, start=True), LATE)
-    assert stale(world.do(finish(), LATE))
-    assert stale(world.do(extend(), LATE))
-    assert the(world.do(finish(token=2, holder=BOB), LATE), Finished).job.state is JobState.SUCCESS
+    world = running_world(attempts_max=3)
+    world.execute(maintain(), LATE)
+    assert is_stale(world.execute(finish(), LATE))
+    world.execute(claim(BOB, start=True), LATE)
+    assert is_stale(world.execute(finish(), LATE))
+    assert is_stale(world.execute(extend(), LATE))
+    assert expect_type(world.execute(finish(token=2, holder=BOB), LATE), Finished).job.state is JobState.SUCCESS
 
 
 def test_a_failure_is_tried_again_later_while_attempts_are_left() -> None:
-    world = running(attempts_max=2)
+    world = running_world(attempts_max=2)
     failed = finish(ends=FinishOutcome.FAILED, error="no luck")
-    job = the(world.do(failed), Finished).job
+    job = expect_type(world.execute(failed), Finished).job
     assert (job.state, job.error) == (JobState.SCHEDULED, "no luck")
     assert NOW + 500 <= job.run_at <= NOW + 1000
-    assert the(world.do(failed), Finished).job == job
-    again = the(world.do(claim(BOB, start=True), job.run_at), Started).job
+    assert expect_type(world.execute(failed), Finished).job == job
+    again = expect_type(world.execute(claim(BOB, start=True), job.run_at), Started).job
     assert (again.token, again.attempts) == (2, 2)
-    last = the(world.do(finish(token=2, holder=BOB, ends=FinishOutcome.FAILED), job.run_at), Finished).job
+    last = expect_type(world.execute(finish(token=2, holder=BOB, ends=FinishOutcome.FAILED), job.run_at), Finished).job
     assert last.state is JobState.FAILED
 
 
@@ -272,9 +272,9 @@ def test_a_failure_is_tried_again_later_while_attempts_are_left() -> None:
 def test_a_final_failure_ends_the_job(changes: dict[str, Any]) -> None:
     final = changes.pop("final", False)
     given: dict[str, Any] = {"attempts_max": 5}
-    world = running(**given | changes)
+    world = running_world(**given | changes)
     failed = finish(ends=FinishOutcome.FAILED, final=final)
-    assert the(world.do(failed), Finished).job.state is JobState.FAILED
+    assert expect_type(world.execute(failed), Finished).job.state is JobState.FAILED
 
 
 def test_backing_off_doubles_up_to_an_hour() -> None:
@@ -285,32 +285,32 @@ def test_backing_off_doubles_up_to_an_hour() -> None:
 
 
 def test_of_cancel_and_finish_one_wins() -> None:
-    world = running()
-    replies = world.batch(cancel(), finish())
-    assert the(replies[0], Cancelled).changed
-    assert stale(replies[1])
-    world = running()
-    replies = world.batch(finish(), cancel())
-    assert the(replies[0], Finished).job.state is JobState.SUCCESS
-    assert not the(replies[1], Cancelled).changed
+    world = running_world()
+    replies = world.execute_batch(cancel(), finish())
+    assert expect_type(replies[0], Cancelled).changed
+    assert is_stale(replies[1])
+    world = running_world()
+    replies = world.execute_batch(finish(), cancel())
+    assert expect_type(replies[0], Finished).job.state is JobState.SUCCESS
+    assert not expect_type(replies[1], Cancelled).changed
 
 
 # Lost
 
 
-def lost(**changes: Any) -> World:
-    world = World(a_job(delivery=Delivery.AT_MOST_ONCE, **changes), limited(max_concurrent=9))
-    world.do(claim(start=True))
-    the(world.do(tend(), LATE), Maintained)
+def lost_world(**changes: Any) -> World:
+    world = World(a_job(delivery=Delivery.AT_MOST_ONCE, **changes), usage_with_limits(max_concurrent=9))
+    world.execute(claim(start=True))
+    expect_type(world.execute(maintain(), LATE), Maintained)
     assert world.job().state is JobState.LOST
     return world
 
 
 def test_an_at_most_once_job_whose_worker_went_silent_is_lost_and_stays_so() -> None:
-    world = lost()
-    assert stale(world.do(finish(), LATE))
-    assert the(world.do(claim(BOB), LATE + DAY), Refused).reason is Reason.NOT_READY
-    assert not the(world.do(tend(), LATE + 400 * DAY), Maintained).changed
+    world = lost_world()
+    assert is_stale(world.execute(finish(), LATE))
+    assert expect_type(world.execute(claim(BOB), LATE + DAY), Refused).reason is Reason.NOT_READY
+    assert not expect_type(world.execute(maintain(), LATE + 400 * DAY), Maintained).changed
 
 
 @pytest.mark.parametrize(
@@ -322,56 +322,56 @@ def test_an_at_most_once_job_whose_worker_went_silent_is_lost_and_stays_so() -> 
     ],
 )
 def test_an_operator_resolves_a_lost_job(resolution: Resolution, state: JobState) -> None:
-    world = lost()
-    assert the(world.do(resolve(resolution), LATE), Resolved).job.state is state
+    world = lost_world()
+    assert expect_type(world.execute(resolve(resolution), LATE), Resolved).job.state is state
 
 
 def test_a_job_that_runs_again_has_the_same_id_and_a_larger_token() -> None:
-    world = lost()
-    world.do(resolve(Resolution.RERUN), LATE)
-    job: Job = the(world.do(claim(BOB, start=True), LATE), Started).job
+    world = lost_world()
+    world.execute(resolve(Resolution.RERUN), LATE)
+    job: Job = expect_type(world.execute(claim(BOB, start=True), LATE), Started).job
     assert (job.id, job.token, job.attempts) == (JOB, 2, 1)
-    assert stale(world.do(finish(token=1), LATE))
+    assert is_stale(world.execute(finish(token=1), LATE))
 
 
 @pytest.mark.parametrize("state", [JobState.PENDING, JobState.RUNNING, JobState.SUCCESS, JobState.CANCELLED])
 def test_nothing_else_is_resolved(state: JobState) -> None:
     for resolution in Resolution:
         world = World(a_job(state))
-        assert the(world.do(resolve(resolution)), Refused).reason is Reason.NOT_ALLOWED
+        assert expect_type(world.execute(resolve(resolution)), Refused).reason is Reason.NOT_ALLOWED
 
 
 def test_a_lost_job_frees_its_slot_keeps_its_money_and_runs_again_only_with_a_slot() -> None:
-    world = World(limited(max_concurrent=1))
-    job = nth(1, cost=40, delivery=Delivery.AT_MOST_ONCE)
-    world.do(job)
+    world = World(usage_with_limits(max_concurrent=1))
+    job = nth_submit(1, cost=40, delivery=Delivery.AT_MOST_ONCE)
+    world.execute(job)
     mine: dict[str, Any] = {"job_id": job.job_id}
-    world.do(claim(start=True, **mine))
-    world.do(tend(job.job_id), LATE)
-    assert (world.tally().live, world.tally().cost_held) == (0, 40)
-    world.do(nth(2), LATE)
-    counted: dict[str, Any] = {"usage_id": TALLY_ID, "policy_id": POLICY_ID}
-    refused = the(world.do(resolve(Resolution.RERUN, **mine, **counted), LATE), Refused)
+    world.execute(claim(start=True, **mine))
+    world.execute(maintain(job.job_id), LATE)
+    assert (world.usage().live, world.usage().cost_held) == (0, 40)
+    world.execute(nth_submit(2), LATE)
+    counted: dict[str, Any] = {"usage_id": USAGE_ID, "policy_id": POLICY_ID}
+    refused = expect_type(world.execute(resolve(Resolution.RERUN, **mine, **counted), LATE), Refused)
     assert refused.reason is Reason.QUOTA_EXCEEDED
-    world.do(cancel(nth(2).job_id), LATE)
-    the(world.do(resolve(Resolution.RERUN, **mine, **counted), LATE), Resolved)
-    tally = world.tally()
+    world.execute(cancel(nth_submit(2).job_id), LATE)
+    expect_type(world.execute(resolve(Resolution.RERUN, **mine, **counted), LATE), Resolved)
+    tally = world.usage()
     assert (tally.live, tally.cost_held, tally.spent) == (1, 40, (40, 40, 40))  # the lost attempt ran
 
 
 def test_a_failed_job_that_runs_again_costs_again() -> None:
-    world = World(limited(cost_limit=CostLimit(100, Period.DAY)))
-    job = nth(1, cost=60)
-    world.do(job)
+    world = World(usage_with_limits(cost_limit=CostLimit(100, Period.DAY)))
+    job = nth_submit(1, cost=60)
+    world.execute(job)
     mine: dict[str, Any] = {"job_id": job.job_id}
-    counted: dict[str, Any] = {"usage_id": TALLY_ID, "policy_id": POLICY_ID}
-    world.do(claim(start=True, **mine))
-    world.do(finish(ends=FinishOutcome.FAILED, final=True, **mine))
-    assert world.tally().spent == (60, 60, 60)
-    refused = the(world.do(resolve(Resolution.RERUN, **mine, **counted)), Refused)
+    counted: dict[str, Any] = {"usage_id": USAGE_ID, "policy_id": POLICY_ID}
+    world.execute(claim(start=True, **mine))
+    world.execute(finish(ends=FinishOutcome.FAILED, final=True, **mine))
+    assert world.usage().spent == (60, 60, 60)
+    refused = expect_type(world.execute(resolve(Resolution.RERUN, **mine, **counted)), Refused)
     assert refused.reason is Reason.COST_LIMIT_EXCEEDED
 
 
 def test_a_job_that_is_not_there_is_missing() -> None:
     for command in (claim(), start(), extend(), finish(), release(), resolve(Resolution.RERUN)):
-        assert isinstance(World().do(command), Missing)
+        assert isinstance(World().execute(command), Missing)

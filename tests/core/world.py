@@ -22,9 +22,9 @@ SECOND, HOUR, DAY = 1000, 3_600_000, 86_400_000
 NOW, LEASE, TTL = 1_000_000_000_000, 60 * SECOND, 2 * HOUR
 JOB, JOB2, JOB3 = (f"job-{n:012}".encode() for n in (1, 2, 3))
 ANN, BOB, EVE = b"nonce-of-ann", b"nonce-of-bob", b"nonce-of-eve"
-PRINT, OTHER_PRINT = b"print-a", b"print-b"
+FINGERPRINT, OTHER_FINGERPRINT = b"print-a", b"print-b"
 RECORD_ID = record_id(TENANT, SCOPE, KEY)
-TALLY_ID = usage_id(TENANT, USER)
+USAGE_ID = usage_id(TENANT, USER)
 
 R = TypeVar("R")
 
@@ -34,29 +34,29 @@ class World:
 
     def __init__(self, *facts: Fact) -> None:
         self.facts: dict[tuple[Kind, bytes], Any] = {(KINDS[type(fact)], fact.id): fact for fact in facts}
-        self.beside: dict[tuple[bytes, AttachmentKind, int], bytes] = {}
-        self.asked: list[LoadRequest] = []
+        self.attachments: dict[tuple[bytes, AttachmentKind, int], bytes] = {}
+        self.load_requests: list[LoadRequest] = []
         self.changes = Changes({}, {}, {}, [], [])
 
-    def do(self, command: Command[Any], at: int = NOW) -> AnyReply:
-        (reply,) = self.batch(command, at=at)
+    def execute(self, command: Command[Any], at: int = NOW) -> AnyReply:
+        (reply,) = self.execute_batch(command, at=at)
         return reply
 
-    def batch(self, *commands: Command[Any], at: int = NOW) -> Sequence[AnyReply]:
+    def execute_batch(self, *commands: Command[Any], at: int = NOW) -> Sequence[AnyReply]:
         footprints = [command.footprint for command in commands]
-        working = self.gathered(footprints)
+        working = self.load_facts(footprints)
         replies = decide_batch(commands, footprints, working, at)
         self.changes = working.changes()
         self._store(self.changes)
         return replies
 
-    def gathered(self, footprints: Sequence[Footprint]) -> WorkingSet:
-        self.asked = []
+    def load_facts(self, footprints: Sequence[Footprint]) -> WorkingSet:
+        self.load_requests = []
         loading = load_facts(footprints)
         try:
             wanted = next(loading)
             while True:
-                self.asked.append(wanted)
+                self.load_requests.append(wanted)
                 places = [(wanted.kind, id) for id in wanted.ids]
                 wanted = loading.send([self.facts[place] for place in places if place in self.facts])
         except StopIteration as done:
@@ -64,13 +64,13 @@ class World:
             return working
 
     def record(self, id: bytes = RECORD_ID) -> Record:
-        return the(self.facts.get((Kind.RECORD, id)), Record)
+        return expect_type(self.facts.get((Kind.RECORD, id)), Record)
 
     def job(self, id: bytes = JOB) -> Job:
-        return the(self.facts.get((Kind.JOB, id)), Job)
+        return expect_type(self.facts.get((Kind.JOB, id)), Job)
 
-    def tally(self, id: bytes = TALLY_ID) -> Usage:
-        return the(self.facts.get((Kind.USAGE, id)), Usage)
+    def usage(self, id: bytes = USAGE_ID) -> Usage:
+        return expect_type(self.facts.get((Kind.USAGE, id)), Usage)
 
     def jobs(self) -> list[bytes]:
         return sorted(id for kind, id in self.facts if kind is Kind.JOB)
@@ -78,15 +78,15 @@ class World:
     def has(self, kind: Kind, id: bytes) -> bool:
         return (kind, id) in self.facts
 
-    def indexes(self, beside: AttachmentKind, id: bytes = JOB) -> list[int]:
-        return sorted(index for job_id, kind, index in self.beside if (job_id, kind) == (id, beside))
+    def attachment_indexes(self, attachment_kind: AttachmentKind, id: bytes = JOB) -> list[int]:
+        return sorted(index for job_id, kind, index in self.attachments if (job_id, kind) == (id, attachment_kind))
 
     def _store(self, changes: Changes) -> None:
         for kind, deletes in changes.deletes.items():
             for fact, version in deletes:
                 assert self.facts.pop((kind, fact.id)).version == version
         gone = {fact.id for fact, _ in changes.deletes.get(Kind.JOB, ())}
-        self.beside = {place: data for place, data in self.beside.items() if place[0] not in gone}
+        self.attachments = {place: data for place, data in self.attachments.items() if place[0] not in gone}
         for kind, inserts in changes.inserts.items():
             for fact in inserts:
                 assert (kind, fact.id) not in self.facts
@@ -95,18 +95,18 @@ class World:
             for fact, version in updates:
                 assert self.facts[kind, fact.id].version == version
                 self.facts[kind, fact.id] = fact
-        self._store_beside(changes.attachments)
+        self._store_attachments(changes.attachments)
         for cut in changes.trims:
-            self.beside.pop((cut.job_id, cut.kind, cut.index), None)
+            self.attachments.pop((cut.job_id, cut.kind, cut.index), None)
 
-    def _store_beside(self, adds: Sequence[Attachment]) -> None:
+    def _store_attachments(self, adds: Sequence[Attachment]) -> None:
         for add in adds:
             place = (add.job_id, add.kind, int(add.index))
-            assert place not in self.beside, "written once, never changed"
-            self.beside[place] = add.data
+            assert place not in self.attachments, "written once, never changed"
+            self.attachments[place] = add.data
 
 
-def the(value: object, kind: type[R]) -> R:
+def expect_type(value: object, kind: type[R]) -> R:
     """The value, which must be of this very type."""
     assert isinstance(value, kind), f"{kind.__name__} expected, not {value}"
     return value
@@ -119,7 +119,7 @@ def a_record(status: IdempotencyStatus = IdempotencyStatus.COMMITTED, **changes:
         scope=SCOPE,
         key=KEY,
         status=status,
-        fingerprint=PRINT,
+        fingerprint=FINGERPRINT,
         job_ids=JOB,
         holder=ANN,
         token=1,
@@ -153,8 +153,8 @@ def a_job(state: JobState = JobState.PENDING, **changes: Any) -> Job:
     return replace(plain, **changes)
 
 
-def a_tally(**changes: Any) -> Usage:
-    return replace(Usage(TALLY_ID, TENANT, USER, live=3, changed_at=NOW - HOUR, version=7), **changes)
+def a_usage(**changes: Any) -> Usage:
+    return replace(Usage(USAGE_ID, TENANT, USER, live=3, changed_at=NOW - HOUR, version=7), **changes)
 
 
 def submit(job_id: bytes = JOB, **changes: Any) -> Submit:
@@ -166,7 +166,7 @@ def submit(job_id: bytes = JOB, **changes: Any) -> Submit:
         record_id=RECORD_ID,
         scope=SCOPE,
         key=KEY,
-        fingerprint=PRINT,
+        fingerprint=FINGERPRINT,
         actor=ACTOR,
         user=USER,
         ttl_ms=TTL,
@@ -183,7 +183,7 @@ def reserve(job_id: bytes = JOB, *, holder: bytes = ANN, lease_ms: int = LEASE, 
         record_id=RECORD_ID,
         scope=SCOPE,
         key=KEY,
-        fingerprint=PRINT,
+        fingerprint=FINGERPRINT,
         actor=ACTOR,
         user=USER,
         ttl_ms=TTL,
@@ -238,7 +238,7 @@ def expire() -> Expire:
     return Expire(tenant=TENANT, record_id=RECORD_ID)
 
 
-def tend(job_id: bytes = JOB) -> Maintain:
+def maintain(job_id: bytes = JOB) -> Maintain:
     return Maintain(tenant=TENANT, job_id=job_id)
 
 

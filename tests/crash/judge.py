@@ -8,17 +8,17 @@ import apsw
 
 from onejob.core.identity import format_job_id
 
-from .victim import BRIEF
+from .victim import SHORT_WINDOW_KEY
 
 
-class Told(NamedTuple):
+class RecordedAnswers(NamedTuple):
     """What callers were told."""
 
     answers: dict[str, str]  # key -> job id
     failures: dict[str, set[str]]  # key -> kinds of error
     total: int
 
-    def surely_undone(self) -> set[str]:
+    def certainly_not_done(self) -> set[str]:
         """Keys that were only ever told `Unavailable`, which means: certainly not done."""
         return {
             key
@@ -27,7 +27,7 @@ class Told(NamedTuple):
         }
 
 
-def told(path: Path) -> Told:
+def read_answers(path: Path) -> RecordedAnswers:
     """Read what was answered; nobody may have been told two jobs for one key."""
     answers: dict[str, str] = {}
     failures: dict[str, set[str]] = {}
@@ -39,19 +39,19 @@ def told(path: Path) -> Told:
             failures.setdefault(key, set()).add(word[1:])
             continue
         count += 1
-        if key == BRIEF:
+        if key == SHORT_WINDOW_KEY:
             continue  # its window ends, so it may name a new job later
         assert answers.setdefault(key, word) == word, f"{key} was answered with {answers[key]} and {word}"
-    return Told(answers, failures, count)
+    return RecordedAnswers(answers, failures, count)
 
 
-def agree(earlier: Told, later: Told) -> None:
+def check_same_answers(earlier: RecordedAnswers, later: RecordedAnswers) -> None:
     """Whatever was answered is answered again, with the same job."""
     for key, job_id in earlier.answers.items():
         assert later.answers.get(key, job_id) == job_id, f"{key} had {job_id}, now {later.answers[key]}"
 
 
-def whole(path: Path) -> dict[str, str]:
+def check_integrity(path: Path) -> dict[str, str]:
     """Nothing is half done: records and jobs are together, each key has one. Returns the job id of each key."""
     # By the same library as the engine's: two of them in one process would drop each other's locks.
     with closing(apsw.Connection(str(path))) as db:
@@ -71,7 +71,7 @@ def whole(path: Path) -> dict[str, str]:
         assert (status == "pending") == (state == "preparing"), f"{key} is {status}, its job {state}"
         assert status != "rejected" or state == "failed"
     recorded = {job_id for _, _, job_id in records}
-    alone = [key for id, (key, _) in jobs.items() if id not in recorded and key != BRIEF]
+    alone = [key for id, (key, _) in jobs.items() if id not in recorded and key != SHORT_WINDOW_KEY]
     assert not alone, f"jobs without a record: {alone}"
     assert len(records) == len({key for key, *_ in records})
-    return {key: format_job_id(job_id) for key, _, job_id in records if key != BRIEF}
+    return {key: format_job_id(job_id) for key, _, job_id in records if key != SHORT_WINDOW_KEY}

@@ -17,29 +17,29 @@ from onejob.ids import SystemIds
 from onejob.ledger.parse import Caller
 from onejob.ledger.runtime import Runtime
 
-from .judge import told
-from .victim import Acks
+from .judge import read_answers
+from .victim import AnswerLog
 
 CALLERS = 64
 _LEASE = timedelta(milliseconds=1)
 _CONFIG = onejob.IdempotencyConfig(wait_for_pending=False, pending_wait_timeout=0.0)
 
 
-async def opened(path: str, *, synchronous: str = "FULL") -> onejob.Ledger:
+async def open_ledger(path: str, *, synchronous: str = "FULL") -> onejob.Ledger:
     clock = SystemClock()
     engine = await SqliteEngine.open(path, clock=clock, synchronous=synchronous)
     return onejob.Ledger(Runtime(engine, _CONFIG, clock=clock, ids=SystemIds()), Caller())
 
 
-async def asked_again(ledger: onejob.Ledger, answers: dict[str, str]) -> int:
+async def count_changed_answers(ledger: onejob.Ledger, answers: dict[str, str]) -> int:
     """Repeat submissions that were answered; returns how many have another job now."""
-    receipts = await ledger.submit_many([asked(key) for key in answers])
+    receipts = await ledger.submit_many([submission_for(key) for key in answers])
     known = [receipt.job_id for receipt in receipts if isinstance(receipt, onejob.Receipt)]
     assert len(known) == len(answers), [r for r in receipts if not isinstance(r, onejob.Receipt)][:3]
     return sum(before != now for before, now in zip(answers.values(), known, strict=True))
 
 
-async def call(ledger: onejob.Ledger, name: str, acks: Acks, chance: random.Random) -> None:
+async def run_caller(ledger: onejob.Ledger, name: str, acks: AnswerLog, chance: random.Random) -> None:
     """One caller: new keys, old keys, keys that are reserved first; in the end the store fails."""
     mine: dict[str, str] = {}
     number = 0
@@ -49,36 +49,36 @@ async def call(ledger: onejob.Ledger, name: str, acks: Acks, chance: random.Rand
         key = chance.choice(list(mine)[-50:]) if again else f"{name}.{number}"
         try:
             if not again and chance.random() < 0.1:
-                job_id = await _reserved(ledger, key)
+                job_id = await _reserve_and_commit(ledger, key)
             else:
-                submission = asked(key)
+                submission = submission_for(key)
                 job_id = (await ledger.submit(submission.type, submission.input, idempotency_key=key)).job_id
         except (onejob.Unavailable, onejob.Unknown):
             return
-        acks.got(key, job_id)
+        acks.record_answer(key, job_id)
         assert mine.setdefault(key, job_id) == job_id
 
 
-async def _reserved(ledger: onejob.Ledger, key: str) -> str:
-    submission = asked(key)
+async def _reserve_and_commit(ledger: onejob.Ledger, key: str) -> str:
+    submission = submission_for(key)
     held = await ledger.check_or_reserve(submission.type, submission.input, idempotency_key=key, lease=_LEASE)
     if isinstance(held, onejob.HeldKey):
         await ledger.commit(held)
     return held.job_id
 
 
-def asked(key: str) -> onejob.Submission:
+def submission_for(key: str) -> onejob.Submission:
     return onejob.Submission(type="t", input={"of": key, "fill": "x" * 100}, idempotency_key=key)
 
 
 async def main(path: str, acks_path: str, name: str, synchronous: str, *known: str) -> None:
-    acks = Acks(acks_path)
-    ledger = await opened(path, synchronous=synchronous)
-    answers = {key: job_id for file in known for key, job_id in told(Path(file)).answers.items()}
-    lost = await asked_again(ledger, answers)
+    acks = AnswerLog(acks_path)
+    ledger = await open_ledger(path, synchronous=synchronous)
+    answers = {key: job_id for file in known for key, job_id in read_answers(Path(file)).answers.items()}
+    lost = await count_changed_answers(ledger, answers)
     print(f"held {len(answers) - lost} lost {lost}", flush=True)
     chance = random.Random(name)
-    callers = (call(ledger, f"{name}.{n}", acks, random.Random(chance.getrandbits(64))) for n in range(CALLERS))
+    callers = (run_caller(ledger, f"{name}.{n}", acks, random.Random(chance.getrandbits(64))) for n in range(CALLERS))
     await asyncio.gather(*callers)
 
 

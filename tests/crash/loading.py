@@ -13,7 +13,7 @@ from .tracing import ROOT
 _WAIT = 30.0
 
 
-class Load:
+class LoadProcess:
     def __init__(self, path: Path, acks: Path, name: str, synchronous: str, known: list[Path]) -> None:
         self.acks = acks
         words = (path, acks, name, synchronous, *known)
@@ -25,7 +25,7 @@ class Load:
             text=True,
         )
 
-    def found(self) -> tuple[int, int]:
+    def read_check_result(self) -> tuple[int, int]:
         """How many of the earlier answers it found to hold, and how many lost."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline().split()
@@ -34,7 +34,7 @@ class Load:
             raise AssertionError(errors)
         return int(line[1]), int(line[3])
 
-    def until_busy(self, answers: int = 1) -> None:
+    def wait_until_busy(self, answers: int = 1) -> None:
         """Wait until it has got some answers."""
         until = time.monotonic() + _WAIT
         while not self.acks.exists() or self.acks.stat().st_size < answers * 40:
@@ -48,16 +48,16 @@ class Load:
 
 
 @contextmanager
-def loaded(
+def run_load(
     path: Path, acks: Path, *, name: str, synchronous: str = "FULL", known: list[Path] | None = None
-) -> Iterator[Load]:
-    load = Load(path, acks, name, synchronous, known or [])
+) -> Iterator[LoadProcess]:
+    load = LoadProcess(path, acks, name, synchronous, known or [])
     try:
         yield load
     finally:
         load.kill()
 
 
-def a_while(chance: random.Random, most: float) -> None:
+def sleep_randomly(chance: random.Random, most: float) -> None:
     """Let the others run until some random moment."""
     time.sleep(chance.uniform(0.0, most))

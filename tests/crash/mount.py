@@ -18,24 +18,24 @@ from .tracing import ROOT
 _WAIT = 10.0
 
 
-class Mounted:
+class MountedPowerFs:
     def __init__(self, mount: Path, server: "subprocess.Popen[str]") -> None:
         self.path = mount
         self._server = server
 
-    def order(self, *words: object) -> None:
+    def send_command(self, *words: object) -> None:
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         print(*words, file=self._server.stdin, flush=True)
         assert self._server.stdout.readline() == "ok\n"
 
-    def cut(self, mode: str, seed: int) -> None:
+    def cut_power(self, mode: str, seed: int) -> None:
         """From this moment on nothing reaches the disk, and nothing more is answered."""
-        self.order("cut", mode, seed)
+        self.send_command("cut", mode, seed)
 
 
 @contextmanager
-def mounted(base: Path) -> Iterator[Mounted]:
+def mount_powerfs(base: Path) -> Iterator[MountedPowerFs]:
     """Mount `base/disk` at `base/mount`."""
     disk, mount = base / "disk", base / "mount"
     disk.mkdir(exist_ok=True)
@@ -49,23 +49,23 @@ def mounted(base: Path) -> Iterator[Mounted]:
         text=True,
     )
     try:
-        _await(server, mount)
-        yield Mounted(mount, server)
+        _wait_until_mounted(server, mount)
+        yield MountedPowerFs(mount, server)
     finally:
         _unmount(mount)
         server.kill()
         server.communicate()
 
 
-def needed() -> None:
+def skip_unless_mountable() -> None:
     """Skip where nothing can be mounted, and say why."""
-    reason = _hindrance()
+    reason = _reason_not_mountable()
     if reason is not None:
         print(reason)
         pytest.skip(reason)
 
 
-def _await(server: "subprocess.Popen[str]", mount: Path) -> None:
+def _wait_until_mounted(server: "subprocess.Popen[str]", mount: Path) -> None:
     until = time.monotonic() + _WAIT
     while not os.path.ismount(mount):
         if server.poll() is not None:
@@ -83,14 +83,14 @@ def _unmount(mount: Path) -> None:
 
 
 @cache
-def _hindrance() -> str | None:
+def _reason_not_mountable() -> str | None:
     if shutil.which("fusermount3") is None:
         return "fusermount3 is not installed"
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "FUSE cannot be mounted here: no access to /dev/fuse"
     with tempfile.TemporaryDirectory() as base:
         try:
-            with mounted(Path(base)):
+            with mount_powerfs(Path(base)):
                 return None
         except (OSError, ImportError) as error:
             return str(error)

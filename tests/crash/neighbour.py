@@ -13,38 +13,38 @@ from typing import NamedTuple
 
 import onejob
 
-from .load import asked, opened
+from .load import submission_for, open_ledger
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 REFUSED = 4
 
 
-class Answered(NamedTuple):
+class SubmittedKey(NamedTuple):
     job_id: str
     journal: int  # its length when the answer had come
 
 
-class Refused(Exception):
+class OtherProcessFailed(Exception):
     """The neighbour met an error, and told it."""
 
 
-def submitted(path: Path, *keys: str, end: str = "close", bound: bool = False) -> list[Answered]:
+def submit_in_other_process(path: Path, *keys: str, end: str = "close", bound: bool = False) -> list[SubmittedKey]:
     """Submit keys in a process of its own; `bound` means by permissions, even if its user is root."""
     unable = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if bound and not os.getuid() else []
     command = [*unable, sys.executable, "-m", "tests.crash.neighbour", end, str(path), *keys]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
     if done.returncode == REFUSED:
-        raise Refused(done.stderr.strip())
+        raise OtherProcessFailed(done.stderr.strip())
     assert done.returncode == (-signal.SIGKILL if end == "kill" else 0), done.stderr
     lines = (line.split() for line in done.stdout.splitlines())
-    return [Answered(job_id, int(journal)) for job_id, journal in lines]
+    return [SubmittedKey(job_id, int(journal)) for job_id, journal in lines]
 
 
 async def main(end: str, path: str, *keys: str) -> None:
-    ledger = await opened(path)
+    ledger = await open_ledger(path)
     try:
         for key in keys:
-            submission = asked(key)
+            submission = submission_for(key)
             receipt = await ledger.submit(submission.type, submission.input, idempotency_key=key)
             print(receipt.job_id, os.stat(f"{path}-wal").st_size, flush=True)
         if end == "kill":

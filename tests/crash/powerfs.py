@@ -44,7 +44,7 @@ class Inode:
             apply(self.disk, at, data)
         self.unsynced.clear()
 
-    def survivor(self, mode: str, chance: random.Random) -> bytes:
+    def content_after_cut(self, mode: str, chance: random.Random) -> bytes:
         """What the disk holds after a cut."""
         if mode == "prefix" and self.unsynced:
             whole = chance.randint(0, len(self.unsynced))
@@ -86,12 +86,12 @@ class PowerFs(mfusepy.Operations):
         self.unsynced_names: list[dict[str, Inode]] = []  # the directory after each change since its sync
         self.next_number = len(self.names) + 2
 
-    def obey(self, orders: Iterable[str]) -> None:
+    def read_commands(self, orders: Iterable[str]) -> None:
         for order in orders:
             word, *values = order.split()
             with self._guard:
                 if word == "cut":
-                    self.cut(values[0], random.Random(int(values[1])))
+                    self.cut_power(values[0], random.Random(int(values[1])))
                 elif word == "room":
                     self.room = int(values[0])
                 elif word == "frozen":
@@ -101,7 +101,7 @@ class PowerFs(mfusepy.Operations):
                     os._exit(0)
         os._exit(0)  # whoever mounted it is gone
 
-    def cut(self, mode: str, chance: random.Random) -> None:
+    def cut_power(self, mode: str, chance: random.Random) -> None:
         """Keep what was synced; of the rest nothing, or what a disk may have managed to write."""
         self.dead = True
         if mode != "drop" and self.unsynced_names:
@@ -110,7 +110,7 @@ class PowerFs(mfusepy.Operations):
             path.unlink()
         for name, inode in self.synced_names.items():
             if not name.startswith(HIDDEN):
-                (self.backing / name).write_bytes(inode.survivor(mode, chance))
+                (self.backing / name).write_bytes(inode.content_after_cut(mode, chance))
 
     # What the kernel asks for.
 
@@ -137,7 +137,7 @@ class PowerFs(mfusepy.Operations):
     def open(self, path: str, flags: int) -> int:
         with self._guard:
             if self.frozen and flags & (os.O_WRONLY | os.O_RDWR):
-                raise refusal(errno.EROFS)
+                raise os_error(errno.EROFS)
             return self._at(path).number
 
     def create(self, path: str, mode: int, fi: Any = None) -> int:
@@ -176,7 +176,7 @@ class PowerFs(mfusepy.Operations):
 
     def fsyncdir(self, path: str, datasync: int, fh: int) -> int:
         with self._guard:
-            self._alive()
+            self._check_power()
             self.synced_names = dict(self.names)
             self.unsynced_names.clear()
             return 0
@@ -203,26 +203,26 @@ class PowerFs(mfusepy.Operations):
         return 0
 
     def _at(self, path: str) -> Inode:
-        self._alive()
+        self._check_power()
         inode = self.names.get(path[1:])
         if inode is None:
-            raise refusal(errno.ENOENT)
+            raise os_error(errno.ENOENT)
         return inode
 
-    def _alive(self) -> None:
+    def _check_power(self) -> None:
         if self.dead:
-            raise refusal(errno.EIO)
+            raise os_error(errno.EIO)
 
     def _may_change(self) -> None:
-        self._alive()
+        self._check_power()
         if self.frozen:
-            raise refusal(errno.EROFS)
+            raise os_error(errno.EROFS)
 
     def _make_room(self, inode: Inode, size: int) -> None:
         if self.room >= 0 and size > len(inode.live):
             used = sum(len(other.live) for other in self.names.values())
             if used - len(inode.live) + size > self.room:
-                raise refusal(errno.ENOSPC)
+                raise os_error(errno.ENOSPC)
 
     def _rename(self, change: Callable[[dict[str, Inode]], object]) -> None:
         change(self.names)
@@ -232,7 +232,7 @@ class PowerFs(mfusepy.Operations):
 _OWNER = {"st_uid": os.getuid(), "st_gid": os.getgid()}
 
 
-def refusal(number: int) -> OSError:
+def os_error(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
@@ -249,7 +249,7 @@ def apply(content: bytearray, at: int, data: bytes | None) -> None:
 
 def main(mount: str, backing: str) -> None:
     fs = PowerFs(Path(backing))
-    Thread(target=fs.obey, args=(sys.stdin,), daemon=True).start()
+    Thread(target=fs.read_commands, args=(sys.stdin,), daemon=True).start()
     mfusepy.FUSE(fs, mount, foreground=True, nothreads=True, use_ino=True)
 
 

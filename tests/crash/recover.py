@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from . import judge
-from .victim import KEYS, Acks, Life
+from .victim import KEYS, AnswerLog, Scenario
 
 
 def main(at: str, *folders: str) -> None:
@@ -25,23 +25,23 @@ def main(at: str, *folders: str) -> None:
 async def recover(folder: Path, at: float) -> int:
     """Judge one crashed life and live it on; returns how many answers were checked."""
     path = folder / "j.db"
-    told = judge.told(folder / "acks")
-    again = Acks(str(folder / "again"))
-    life = Life(str(path), again, at=at, patience=0)
+    told = judge.read_answers(folder / "acks")
+    again = AnswerLog(str(folder / "again"))
+    life = Scenario(str(path), again, at=at, patience=0)
     ledger = await life.open()
     try:
-        kept = judge.whole(path)
+        kept = judge.check_integrity(path)
         lost = {key for key, job_id in told.answers.items() if kept.get(key) != job_id}
         assert not lost, f"answered, and gone: {lost}"
-        lied = told.surely_undone() & kept.keys()
+        lied = told.certainly_not_done() & kept.keys()
         assert not lied, f"said to be certainly not done, but done: {lied}"
     finally:
         await ledger.aclose()
-    await life.youth()
-    await life.age()
+    await life.first_run()
+    await life.second_run()
     again.close()
-    judge.agree(told, judge.told(folder / "again"))
-    assert judge.whole(path).keys() == set(KEYS)
+    judge.check_same_answers(told, judge.read_answers(folder / "again"))
+    assert judge.check_integrity(path).keys() == set(KEYS)
     return told.total
 
 

@@ -15,8 +15,8 @@ import pytest
 import onejob
 
 from . import judge
-from .load import asked, asked_again, opened
-from .neighbour import Answered, submitted
+from .load import submission_for, count_changed_answers, open_ledger
+from .neighbour import SubmittedKey, submit_in_other_process
 
 PAGE = 4096
 FRAME = PAGE + 24
@@ -26,21 +26,21 @@ FLIPS = 600
 
 
 @cache
-def closed_store() -> tuple[bytes, dict[str, str]]:
+def cleanly_closed_store() -> tuple[bytes, dict[str, str]]:
     """A file that was closed in order, and what was answered from it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "j.db"
-        answers = submitted(path, *KEYS)
+        answers = submit_in_other_process(path, *KEYS)
         assert not Path(f"{path}-wal").exists()
         return path.read_bytes(), {key: one.job_id for key, one in zip(KEYS, answers, strict=True)}
 
 
 @cache
-def left_store() -> tuple[bytes, bytes, dict[str, Answered]]:
+def killed_store() -> tuple[bytes, bytes, dict[str, SubmittedKey]]:
     """A file whose process was killed: all its commits are in the journal. And what was answered, in order."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "j.db"
-        answers = submitted(path, *KEYS, end="kill")
+        answers = submit_in_other_process(path, *KEYS, end="kill")
         journal = Path(f"{path}-wal").read_bytes()
         assert len(path.read_bytes()) == PAGE
         assert len(journal) == answers[-1].journal
@@ -48,7 +48,7 @@ def left_store() -> tuple[bytes, bytes, dict[str, Answered]]:
 
 
 def test_a_journal_cut_anywhere_keeps_every_answer_whose_frames_are_whole(tmp_path: Path) -> None:
-    data, journal, answers = left_store()
+    data, journal, answers = killed_store()
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     ends = [one.journal for one in answers.values()]
@@ -56,33 +56,33 @@ def test_a_journal_cut_anywhere_keeps_every_answer_whose_frames_are_whole(tmp_pa
     cuts = {end + by for end in ends for by in (-1, 0, 1)} | {chance.randrange(len(journal)) for _ in range(TEARS)}
     held = 0
     for cut in sorted(cut for cut in cuts if cut <= len(journal)):
-        path = placed(tmp_path, data, journal[:cut])
-        held += survives(path, {key: one.job_id for key, one in answers.items() if one.journal <= cut})
+        path = place_store(tmp_path, data, journal[:cut])
+        held += check_store(path, {key: one.job_id for key, one in answers.items() if one.journal <= cut})
     print(f"seed {seed}: {len(cuts)} cuts, {held} answers held")
 
 
 def test_a_bit_flipped_in_the_journal_costs_no_answer_from_before_it(tmp_path: Path) -> None:
-    data, journal, answers = left_store()
+    data, journal, answers = killed_store()
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     held = 0
     for _ in range(TEARS):
         at = chance.randrange(len(journal))
-        path = placed(tmp_path, data, flipped(journal, at, chance.randrange(8)))
-        held += survives(path, {key: one.job_id for key, one in answers.items() if one.journal <= at})
+        path = place_store(tmp_path, data, flip_bit(journal, at, chance.randrange(8)))
+        held += check_store(path, {key: one.job_id for key, one in answers.items() if one.journal <= at})
     print(f"seed {seed}: {TEARS} flips, {held} answers held")
 
 
 @pytest.mark.parametrize("garbage", [True, False])
 def test_what_follows_a_torn_commit_is_never_half_done(garbage: bool, tmp_path: Path) -> None:
     """The last commit lacks one frame in its middle, as when the disk wrote its sectors in another order."""
-    data, journal, answers = left_store()
+    data, journal, answers = killed_store()
     before, last = (answers[key].journal for key in KEYS[-2:])
     for at in range(before, last, FRAME):
         noise = random.Random(at).randbytes(FRAME) if garbage else bytes(FRAME)
         torn = journal[:at] + noise + journal[at + FRAME : last]
-        path = placed(tmp_path, data, torn)
-        survives(path, {key: answers[key].job_id for key in KEYS[:-1]})
+        path = place_store(tmp_path, data, torn)
+        check_store(path, {key: answers[key].job_id for key in KEYS[:-1]})
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -100,27 +100,27 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_refused_with_the_next_act_and_right_again_once_restored(damage: str, tmp_path: Path) -> None:
-    data, answers = closed_store()
-    path = placed(tmp_path, DAMAGES[damage](data))
-    verdict = asyncio.run(judged(path, answers))
+    data, answers = cleanly_closed_store()
+    path = place_store(tmp_path, DAMAGES[damage](data))
+    verdict = asyncio.run(open_and_compare(path, answers))
     assert verdict != "same"
     assert verdict.startswith("StoreRefused"), verdict
     assert str(path) in verdict
     assert any(act in verdict for act in ("restore it", "choose another file"))
-    placed(tmp_path, data)
-    assert asyncio.run(judged(path, answers)) == "same"
+    place_store(tmp_path, data)
+    assert asyncio.run(open_and_compare(path, answers)) == "same"
 
 
-def test_a_file_cut_short_beside_its_journal_makes_no_second_job(tmp_path: Path) -> None:
-    data, answers = closed_store()
-    path = placed(tmp_path, data)
-    (late,) = submitted(path, "late", end="kill")
+def test_a_truncated_file_with_its_journal_makes_no_second_job(tmp_path: Path) -> None:
+    data, answers = cleanly_closed_store()
+    path = place_store(tmp_path, data)
+    (late,) = submit_in_other_process(path, "late", end="kill")
     journal = Path(f"{path}-wal").read_bytes()
     known = {**answers, "late": late.job_id}
     verdicts: Counter[str] = Counter()
     for pages in range(1, len(data) // PAGE):
-        path = placed(tmp_path, data[: pages * PAGE], journal)
-        verdict = asyncio.run(judged(path, known))
+        path = place_store(tmp_path, data[: pages * PAGE], journal)
+        verdict = asyncio.run(open_and_compare(path, known))
         assert verdict == "same" or str(path) in verdict, verdict
         verdicts[verdict.split(":")[0]] += 1
     print(dict(verdicts))
@@ -129,74 +129,74 @@ def test_a_file_cut_short_beside_its_journal_makes_no_second_job(tmp_path: Path)
 
 @pytest.mark.parametrize("filling", ["zeros", "garbage"])
 def test_a_page_that_was_lost_is_noticed_or_not_needed(filling: str, tmp_path: Path) -> None:
-    data, answers = closed_store()
+    data, answers = cleanly_closed_store()
     verdicts: Counter[str] = Counter()
     for page in range(1, len(data) // PAGE):
         noise = bytes(PAGE) if filling == "zeros" else random.Random(page).randbytes(PAGE)
-        path = placed(tmp_path, data[: page * PAGE] + noise + data[(page + 1) * PAGE :])
-        verdicts[asyncio.run(judged(path, answers)).split(":")[0]] += 1
+        path = place_store(tmp_path, data[: page * PAGE] + noise + data[(page + 1) * PAGE :])
+        verdicts[asyncio.run(open_and_compare(path, answers)).split(":")[0]] += 1
     print(dict(verdicts))
     assert "another job" not in verdicts
 
 
 def test_a_bit_flipped_in_the_file_never_makes_a_second_job(tmp_path: Path) -> None:
-    data, answers = closed_store()
+    data, answers = cleanly_closed_store()
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     verdicts: Counter[str] = Counter()
     for _ in range(FLIPS):
-        path = placed(tmp_path, flipped(data, chance.randrange(len(data)), chance.randrange(8)))
-        verdicts[asyncio.run(judged(path, answers)).split(":")[0]] += 1
+        path = place_store(tmp_path, flip_bit(data, chance.randrange(len(data)), chance.randrange(8)))
+        verdicts[asyncio.run(open_and_compare(path, answers)).split(":")[0]] += 1
         assert "another job" not in verdicts, f"seed {seed}: {dict(verdicts)}"
     print(f"seed {seed}: {FLIPS} flips, {dict(verdicts)}")
 
 
 @pytest.mark.parametrize("main", ["empty", "missing"])
 def test_a_journal_without_its_file_is_refused_and_right_again_once_the_file_is_back(main: str, tmp_path: Path) -> None:
-    data, journal, answers = left_store()
-    path = placed(tmp_path, b"", journal)
+    data, journal, answers = killed_store()
+    path = place_store(tmp_path, b"", journal)
     if main == "missing":
         path.unlink()
     known = {key: one.job_id for key, one in answers.items()}
-    verdict = asyncio.run(judged(path, known))
+    verdict = asyncio.run(open_and_compare(path, known))
     assert verdict.startswith("StoreRefused")
     assert "Restore the database file" in verdict
     assert Path(f"{path}-wal").read_bytes() == journal
     path.write_bytes(data)
-    assert asyncio.run(judged(path, known)) == "same"
+    assert asyncio.run(open_and_compare(path, known)) == "same"
 
 
 async def test_a_file_cut_under_a_running_ledger_is_refused_until_it_is_whole(tmp_path: Path) -> None:
-    data, answers = closed_store()
-    path, backup = placed(tmp_path, data), tmp_path / "backup"
+    data, answers = cleanly_closed_store()
+    path, backup = place_store(tmp_path, data), tmp_path / "backup"
     backup.write_bytes(data)
-    ledger = await opened(str(path))
+    ledger = await open_ledger(str(path))
     try:
         os.truncate(path, len(data) // PAGE // 2 * PAGE)
         for _ in range(3):
-            assert await asked_of(ledger, answers) != "another job"
+            assert await compare_answers(ledger, answers) != "another job"
         # Not by this process: to close the file here would drop the ledger's locks.
         subprocess.run(["dd", f"if={backup}", f"of={path}", "conv=notrunc", "status=none"], check=True)
-        verdicts = [await asked_of(ledger, answers) for _ in range(3)]
+        verdicts = [await compare_answers(ledger, answers) for _ in range(3)]
         assert verdicts[-1] == "same"
     finally:
         await ledger.aclose()
 
 
-async def judged(path: Path, answers: dict[str, str]) -> str:
+async def open_and_compare(path: Path, answers: dict[str, str]) -> str:
     """`same`, `another job`, or the first error met, in opening the store and asking for every known key."""
     try:
-        ledger = await opened(str(path))
+        ledger = await open_ledger(str(path))
     except onejob.OnejobError as error:
         return f"{type(error).__name__}: {error}"
     try:
-        return await asked_of(ledger, answers)
+        return await compare_answers(ledger, answers)
     finally:
         await ledger.aclose()
 
 
-async def asked_of(ledger: onejob.Ledger, answers: dict[str, str]) -> str:
-    receipts = await ledger.submit_many([asked(key) for key in answers])
+async def compare_answers(ledger: onejob.Ledger, answers: dict[str, str]) -> str:
+    receipts = await ledger.submit_many([submission_for(key) for key in answers])
     for receipt, job_id in zip(receipts, answers.values(), strict=True):
         if isinstance(receipt, onejob.Receipt) and receipt.job_id != job_id:
             return "another job"
@@ -204,26 +204,26 @@ async def asked_of(ledger: onejob.Ledger, answers: dict[str, str]) -> str:
     return f"{type(met[0]).__name__}: {met[0]}" if met else "same"
 
 
-def survives(path: Path, answers: dict[str, str]) -> int:
+def check_store(path: Path, answers: dict[str, str]) -> int:
     """The store opens, is whole, gives these answers, and takes every key exactly once."""
 
     async def use() -> None:
-        ledger = await opened(str(path))
+        ledger = await open_ledger(str(path))
         try:
-            kept = judge.whole(path)
+            kept = judge.check_integrity(path)
             assert {key: kept.get(key) for key in answers} == answers
-            assert await asked_again(ledger, answers) == 0
-            receipts = await ledger.submit_many([asked(key) for key in KEYS])
+            assert await count_changed_answers(ledger, answers) == 0
+            receipts = await ledger.submit_many([submission_for(key) for key in KEYS])
             assert all(isinstance(receipt, onejob.Receipt) for receipt in receipts)
         finally:
             await ledger.aclose()
 
     asyncio.run(use())
-    assert judge.whole(path).keys() == set(KEYS)
+    assert judge.check_integrity(path).keys() == set(KEYS)
     return len(answers)
 
 
-def placed(folder: Path, data: bytes, journal: bytes = b"") -> Path:
+def place_store(folder: Path, data: bytes, journal: bytes = b"") -> Path:
     """Put a store into a folder in which nobody has one open."""
     path = folder / "j.db"
     for suffix in ("-wal", "-shm"):
@@ -234,5 +234,5 @@ def placed(folder: Path, data: bytes, journal: bytes = b"") -> Path:
     return path
 
 
-def flipped(data: bytes, at: int, bit: int) -> bytes:
+def flip_bit(data: bytes, at: int, bit: int) -> bytes:
     return data[:at] + bytes([data[at] ^ (1 << bit)]) + data[at + 1 :]

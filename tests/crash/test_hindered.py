@@ -9,140 +9,140 @@ import onejob
 from onejob.ledger import runtime
 
 from . import judge, mount
-from .load import asked, asked_again, opened
-from .neighbour import Refused, submitted
+from .load import submission_for, count_changed_answers, open_ledger
+from .neighbour import OtherProcessFailed, submit_in_other_process
 
 KEYS_MAX = 2000
 
 
-async def test_a_full_disk_is_said_and_the_same_process_goes_on_once_there_is_room(tmp_path: Path) -> None:
-    mount.needed()
-    with mount.mounted(tmp_path) as fs:
+async def test_a_full_disk_is_reported_and_the_same_process_goes_on_once_there_is_space(tmp_path: Path) -> None:
+    mount.skip_unless_mountable()
+    with mount.mount_powerfs(tmp_path) as fs:
         path = fs.path / "j.db"
-        ledger = await opened(str(path))
+        ledger = await open_ledger(str(path))
         try:
             await submit(ledger, "first")
-            fs.order("room", used(fs.path) + 1_500_000)
+            fs.send_command("room", bytes_used(fs.path) + 1_500_000)
             answers, refused, error = await submit_until_refused(ledger)
             assert "make room, then repeat" in str(error)
             assert str(path) in str(error)
             # What is known stays known while there is no room, and what is new stays refused.
-            assert await asked_again(ledger, answers) == 0
+            assert await count_changed_answers(ledger, answers) == 0
             with pytest.raises(onejob.Unavailable):
                 await submit(ledger, refused)
-            fs.order("room", -1)
+            fs.send_command("room", -1)
             answers[refused] = await submit(ledger, refused)
-            assert await asked_again(ledger, answers) == 0
+            assert await count_changed_answers(ledger, answers) == 0
         finally:
             await ledger.aclose()
-        kept = judge.whole(path)
+        kept = judge.check_integrity(path)
         assert kept == {**answers, "first": kept["first"]}
         print(f"{len(answers)} answers before and after the disk was full")
 
 
-async def test_a_store_cannot_be_made_on_a_full_disk_and_can_once_there_is_room(tmp_path: Path) -> None:
-    mount.needed()
-    with mount.mounted(tmp_path) as fs:
+async def test_a_store_cannot_be_made_on_a_full_disk_and_can_once_there_is_space(tmp_path: Path) -> None:
+    mount.skip_unless_mountable()
+    with mount.mount_powerfs(tmp_path) as fs:
         path = fs.path / "j.db"
         for room in (0, 1_000, 10_000, 40_000, 70_000):
-            fs.order("room", room)
+            fs.send_command("room", room)
             with pytest.raises(onejob.Unavailable, match=r"j\.db .* then repeat"):
-                await opened(str(path))
-        fs.order("room", -1)
-        ledger = await opened(str(path))
+                await open_ledger(str(path))
+        fs.send_command("room", -1)
+        ledger = await open_ledger(str(path))
         try:
             await submit(ledger, "first")
         finally:
             await ledger.aclose()
-        assert judge.whole(path).keys() == {"first"}
+        assert judge.check_integrity(path).keys() == {"first"}
 
 
 async def test_a_store_restarted_on_a_full_disk_loses_no_answer(tmp_path: Path) -> None:
-    mount.needed()
-    with mount.mounted(tmp_path) as fs:
+    mount.skip_unless_mountable()
+    with mount.mount_powerfs(tmp_path) as fs:
         path = fs.path / "j.db"
-        known = submitted(path, "a", "b", end="kill")
-        fs.order("room", used(fs.path))
+        known = submit_in_other_process(path, "a", "b", end="kill")
+        fs.send_command("room", bytes_used(fs.path))
         with suppress(onejob.Unavailable):  # it may open without room, or not; if so, with what it knew
-            ledger = await opened(str(path))
+            ledger = await open_ledger(str(path))
             try:
                 assert await submit(ledger, "a") == known[0].job_id
             finally:
                 await ledger.aclose()
-        fs.order("room", -1)
-        assert [one.job_id for one in submitted(path, "a", "b")] == [one.job_id for one in known]
+        fs.send_command("room", -1)
+        assert [one.job_id for one in submit_in_other_process(path, "a", "b")] == [one.job_id for one in known]
 
 
 @pytest.mark.parametrize("reading", [True, False])
-async def test_a_disk_turned_read_only_is_said_and_the_same_process_goes_on_once_it_is_not(
+async def test_a_read_only_disk_is_reported_and_the_same_process_goes_on_once_it_is_not(
     reading: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime, "PROBE_INTERVAL_SECONDS", 0.0)
-    mount.needed()
-    with mount.mounted(tmp_path) as fs:
+    mount.skip_unless_mountable()
+    with mount.mount_powerfs(tmp_path) as fs:
         path = fs.path / "j.db"
-        ledger = await opened(str(path))
+        ledger = await open_ledger(str(path))
         try:
             answers = {"before": await submit(ledger, "before")}
             if reading:
                 await ledger.jobs()
-            fs.order("frozen", 1)
+            fs.send_command("frozen", 1)
             for _ in range(3):
                 with pytest.raises((onejob.Unavailable, onejob.Unknown), match="repeat"):
                     await submit(ledger, "during")
             with nullcontext() if reading else suppress(onejob.Unavailable):
                 assert await submit(ledger, "before") == answers["before"]
             with pytest.raises(onejob.Unavailable, match=r"j\.db .* then repeat"):
-                await opened(str(path))
+                await open_ledger(str(path))
             for _ in range(2):
                 with pytest.raises((onejob.Unavailable, onejob.Unknown), match="repeat"):
                     await ledger._runtime.readiness.check()
-            fs.order("frozen", 0)
+            fs.send_command("frozen", 0)
             await ledger._runtime.readiness.check()
             answers["during"] = await submit(ledger, "during")
-            assert await asked_again(ledger, answers) == 0
+            assert await count_changed_answers(ledger, answers) == 0
         finally:
             await ledger.aclose()
-        assert judge.whole(path) == answers
+        assert judge.check_integrity(path) == answers
 
 
-def test_a_folder_that_may_not_be_written_is_said_and_right_again_once_it_may(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported_and_works_again_once_it_is_writable(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     tmp_path.chmod(0o555)
-    with pytest.raises(Refused, match=r"Unavailable: .*j\.db cannot be written .* mend its permissions"):
-        submitted(path, "a", bound=True)
+    with pytest.raises(OtherProcessFailed, match=r"Unavailable: .*j\.db cannot be written .* mend its permissions"):
+        submit_in_other_process(path, "a", bound=True)
     assert not list(tmp_path.iterdir())
     tmp_path.chmod(0o777)
-    (known,) = submitted(path, "a", bound=True)
+    (known,) = submit_in_other_process(path, "a", bound=True)
     tmp_path.chmod(0o555)
-    with pytest.raises(Refused, match=r"Unavailable: .*j\.db cannot be written .* mend its permissions"):
-        submitted(path, "a", bound=True)
+    with pytest.raises(OtherProcessFailed, match=r"Unavailable: .*j\.db cannot be written .* mend its permissions"):
+        submit_in_other_process(path, "a", bound=True)
     tmp_path.chmod(0o777)
-    assert submitted(path, "a", bound=True)[0].job_id == known.job_id
+    assert submit_in_other_process(path, "a", bound=True)[0].job_id == known.job_id
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
-def test_a_file_that_may_not_be_written_is_said_and_right_again_once_it_may(end: str, tmp_path: Path) -> None:
+def test_an_unwritable_file_is_reported_and_works_again_once_it_is_writable(end: str, tmp_path: Path) -> None:
     path = tmp_path / "j.db"
-    (known,) = submitted(path, "a", end=end, bound=True)
+    (known,) = submit_in_other_process(path, "a", end=end, bound=True)
     for file in tmp_path.iterdir():
         file.chmod(0o444)
-    with pytest.raises(Refused, match=r"Unavailable: .*j\.db cannot be written .* mend its permissions"):
-        submitted(path, "a", bound=True)
+    with pytest.raises(OtherProcessFailed, match=r"Unavailable: .*j\.db cannot be written .* mend its permissions"):
+        submit_in_other_process(path, "a", bound=True)
     for file in tmp_path.iterdir():
         file.chmod(0o600)
-    assert submitted(path, "a", bound=True)[0].job_id == known.job_id
+    assert submit_in_other_process(path, "a", bound=True)[0].job_id == known.job_id
 
 
 def test_a_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    submitted(tmp_path / "j.db", "a", end="kill", bound=True)
+    submit_in_other_process(tmp_path / "j.db", "a", end="kill", bound=True)
     assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {
         f"j.db{suffix}": 0o600 for suffix in ("", "-wal", "-shm", "-turn", "-next")
     }
 
 
 async def submit(ledger: onejob.Ledger, key: str) -> str:
-    submission = asked(key)
+    submission = submission_for(key)
     return (await ledger.submit(submission.type, submission.input, idempotency_key=key)).job_id
 
 
@@ -157,5 +157,5 @@ async def submit_until_refused(ledger: onejob.Ledger) -> tuple[dict[str, str], s
     pytest.fail("the disk was never full")
 
 
-def used(folder: Path) -> int:
+def bytes_used(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir())

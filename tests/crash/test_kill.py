@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from . import judge
-from .loading import a_while, loaded
+from .loading import sleep_randomly, run_load
 
 CYCLES = int(os.environ.get("CRASH_CYCLES", "5"))
 SEEDS = (11, 22, 33, 44)
@@ -21,14 +21,14 @@ def test_a_killed_process_loses_no_answer(seed: int, tmp_path: Path) -> None:
     files: list[Path] = []
     held = 0
     for cycle in range(CYCLES):
-        with loaded(path, tmp_path / f"acks{cycle}", name=f"c{cycle}", known=files[-1:]) as load:
-            kept, lost = load.found()
+        with run_load(path, tmp_path / f"acks{cycle}", name=f"c{cycle}", known=files[-1:]) as load:
+            kept, lost = load.read_check_result()
             assert not lost
             held += kept
-            load.until_busy()
-            a_while(chance, 0.4)
+            load.wait_until_busy()
+            sleep_randomly(chance, 0.4)
         files.append(load.acks)
-    print(f"seed {seed}: {CYCLES} kills, {agreed(path, files)} answers, {held} asked for again")
+    print(f"seed {seed}: {CYCLES} kills, {check_all_answers(path, files)} answers, {held} asked for again")
 
 
 @pytest.mark.parametrize("seed", SEEDS[:2])
@@ -37,26 +37,26 @@ def test_when_one_of_two_processes_is_killed_the_other_goes_on(seed: int, tmp_pa
     path = tmp_path / "j.db"
     files: list[Path] = []
     with ExitStack() as stack:
-        survivor = stack.enter_context(loaded(path, tmp_path / "survivor", name="s"))
-        survivor.until_busy()
+        survivor = stack.enter_context(run_load(path, tmp_path / "survivor", name="s"))
+        survivor.wait_until_busy()
         files.append(survivor.acks)
         for cycle in range(CYCLES):
-            with loaded(path, tmp_path / f"acks{cycle}", name=f"c{cycle}", known=files[-1:]) as load:
-                assert load.found()[1] == 0
-                load.until_busy()
-                a_while(chance, 0.3)
+            with run_load(path, tmp_path / f"acks{cycle}", name=f"c{cycle}", known=files[-1:]) as load:
+                assert load.read_check_result()[1] == 0
+                load.wait_until_busy()
+                sleep_randomly(chance, 0.3)
             before = survivor.acks.stat().st_size
-            survivor.until_busy(before // 40 + 50)
+            survivor.wait_until_busy(before // 40 + 50)
             files.append(load.acks)
-    print(f"seed {seed}: {CYCLES} kills beside a survivor, {agreed(path, files)} answers")
+    print(f"seed {seed}: {CYCLES} kills beside a survivor, {check_all_answers(path, files)} answers")
 
 
-def agreed(path: Path, files: list[Path]) -> int:
+def check_all_answers(path: Path, files: list[Path]) -> int:
     """All files of answers against the store; returns how many there were."""
-    kept = judge.whole(path)
+    kept = judge.check_integrity(path)
     count = 0
     for file in files:
-        told = judge.told(file)
+        told = judge.read_answers(file)
         assert told.answers, "nobody got an answer: nothing was tested"
         wrong = {key: job_id for key, job_id in told.answers.items() if kept.get(key) != job_id}
         assert not wrong

@@ -9,28 +9,28 @@ import onejob
 from onejob.core.identity import parse_job_id
 from onejob.engines.sqlite import schema
 
-from .load import asked, opened
-from .neighbour import submitted
+from .load import submission_for, open_ledger
+from .neighbour import submit_in_other_process
 
 
 async def test_a_second_ledger_in_one_process_costs_the_first_no_answer(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
-    first = await opened(str(path))
-    second = await opened(str(path))
+    first = await open_ledger(str(path))
+    second = await open_ledger(str(path))
     try:
         await submit(first, "before")
         # It is the last of its process to leave; if it believes to be the last of all, it removes the journal.
-        elsewhere(path, "there")
+        submit_in_another_process(path, "there")
         answers = {key: await submit(first, key) for key in ("before", "there", "after")}
-        assert elsewhere(path, *answers) == list(answers.values())
+        assert submit_in_another_process(path, *answers) == list(answers.values())
     finally:
         await first.aclose()
         await second.aclose()
 
 
-async def test_a_ledger_that_was_opened_again_after_trouble_loses_no_answer(tmp_path: Path) -> None:
+async def test_a_ledger_that_was_reopened_after_an_error_loses_no_answer(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
-    ledger = await opened(str(path))
+    ledger = await open_ledger(str(path))
     try:
         await submit(ledger, "before")
         await ledger.jobs()  # the connection for reading stays open during the trouble
@@ -39,23 +39,23 @@ async def test_a_ledger_that_was_opened_again_after_trouble_loses_no_answer(tmp_
             await submit(ledger, "in trouble")
         (tmp_path / "away").rename(path)
         await submit(ledger, "in trouble")
-        elsewhere(path, "there")
+        submit_in_another_process(path, "there")
         answers = {key: await submit(ledger, key) for key in ("before", "in trouble", "after")}
-        assert elsewhere(path, *answers) == list(answers.values())
+        assert submit_in_another_process(path, *answers) == list(answers.values())
     finally:
         await ledger.aclose()
 
 
 async def test_a_ledger_closed_in_one_process_costs_the_other_ledger_there_no_answer(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
-    first = await opened(str(path))
-    second = await opened(str(path))
+    first = await open_ledger(str(path))
+    second = await open_ledger(str(path))
     await submit(second, "before")
     await second.aclose()
     try:
-        elsewhere(path, "there")
+        submit_in_another_process(path, "there")
         answers = {key: await submit(first, key) for key in ("before", "there", "after")}
-        assert elsewhere(path, *answers) == list(answers.values())
+        assert submit_in_another_process(path, *answers) == list(answers.values())
     finally:
         await first.aclose()
 
@@ -63,10 +63,10 @@ async def test_a_ledger_closed_in_one_process_costs_the_other_ledger_there_no_an
 async def test_opening_a_file_again_leaves_the_locks_on_it_alone(tmp_path: Path) -> None:
     """They belong to the process, and go when it closes any descriptor of the file."""
     path = tmp_path / "j.db"
-    first = await opened(str(path))
+    first = await open_ledger(str(path))
     held = locks(path)
     print(f"{len(held)} locks are to be seen here")
-    second = await opened(str(path))
+    second = await open_ledger(str(path))
     try:
         assert held <= locks(path)
     finally:
@@ -78,9 +78,9 @@ async def test_reads_follow_a_file_that_was_replaced(tmp_path: Path, monkeypatch
     """A backup is put in place under a running ledger: writes notice, and reads must not stay with the old file."""
     monkeypatch.setattr(schema, "_CHECKPOINT_PAGES", 1)
     path, copy = tmp_path / "j.db", tmp_path / "copy"
-    elsewhere(path, "before")
+    submit_in_another_process(path, "before")
     copy.write_bytes(path.read_bytes())
-    ledger = await opened(str(path))
+    ledger = await open_ledger(str(path))
     try:
         await ledger.jobs()
         copy.rename(path)
@@ -97,15 +97,15 @@ async def test_reads_follow_a_file_that_was_replaced(tmp_path: Path, monkeypatch
 
 
 async def submit(ledger: onejob.Ledger, key: str) -> str:
-    submission = asked(key)
+    submission = submission_for(key)
     receipt = await ledger.submit(submission.type, submission.input, idempotency_key=key)
     assert parse_job_id(receipt.job_id)
     return receipt.job_id
 
 
-def elsewhere(path: Path, *keys: str) -> list[str]:
+def submit_in_another_process(path: Path, *keys: str) -> list[str]:
     """Submit keys in another process; returns the job of each."""
-    return [one.job_id for one in submitted(path, *keys)]
+    return [one.job_id for one in submit_in_other_process(path, *keys)]
 
 
 def locks(path: Path) -> set[str]:

@@ -22,15 +22,15 @@ CALLS = (
 _TIMEOUT = 60.0
 
 
-def needed() -> None:
+def skip_unless_traceable() -> None:
     """Skip where nothing can be traced, and say why."""
-    reason = _hindrance()
+    reason = _reason_not_traceable()
     if reason is not None:
         print(reason)
         pytest.skip(reason)
 
 
-def live(
+def run_traced(
     folder: Path,
     part: str = "youth",
     *,
@@ -43,7 +43,7 @@ def live(
     path, log = (store or folder) / "j.db", folder / "trace"
     options = [f"--trace-path={path.parent}", *(f"--trace-path={path}{suffix}" for suffix in SUFFIXES)]
     options += [f"--trace={','.join(CALLS)}", *(f"--inject={one}" for one in inject.split())]
-    zygote = _zygote()
+    zygote = _fork_server()
     assert zygote.stdin is not None
     assert zygote.stdout is not None
     print(part, path, folder / "acks", at, patience, sep="\t", file=zygote.stdin, flush=True)
@@ -57,14 +57,14 @@ def live(
             timeout=_TIMEOUT,
         )
     except BaseException:
-        _zygote.cache_clear()  # what it says next would be about this life
+        _fork_server.cache_clear()  # what it says next would be about this life
         raise
     status = int(zygote.stdout.readline())
     assert status not in (1, UNTRACED), strace.stdout
     return status, log.read_text(errors="replace")
 
 
-def recovered(folders: list[Path], *, at: float) -> int:
+def recover_all(folders: list[Path], *, at: float) -> int:
     """Let one fresh process recover every folder; returns how many answers it found to hold."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.crash.recover", str(at), *map(str, folders)],
@@ -79,19 +79,19 @@ def recovered(folders: list[Path], *, at: float) -> int:
 
 
 @cache
-def _hindrance() -> str | None:
+def _reason_not_traceable() -> str | None:
     if shutil.which("strace") is None:
         return "strace is not installed"
     with tempfile.TemporaryDirectory() as folder:
         try:
-            live(Path(folder), inject="")
+            run_traced(Path(folder), inject="")
         except AssertionError as error:
             return f"strace cannot trace here: {error}"
     return None
 
 
 @cache
-def _zygote() -> "subprocess.Popen[str]":
+def _fork_server() -> "subprocess.Popen[str]":
     """One for each process that runs tests; it ends when its input does."""
     zygote = subprocess.Popen(
         [sys.executable, "-m", "tests.crash.zygote"],
@@ -100,11 +100,11 @@ def _zygote() -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         text=True,
     )
-    atexit.register(_end, zygote)
+    atexit.register(_stop_fork_server, zygote)
     return zygote
 
 
-def _end(zygote: "subprocess.Popen[str]") -> None:
+def _stop_fork_server(zygote: "subprocess.Popen[str]") -> None:
     assert zygote.stdin is not None
     assert zygote.stdout is not None
     zygote.stdin.close()

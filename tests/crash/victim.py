@@ -19,7 +19,7 @@ from onejob.engines.sqlite import schema
 R = TypeVar("R")
 
 KEYS = ("plain", "batch-0", "batch-1", "batch-2", "kept", "refused", "failed", "last")
-BRIEF = "brief"  # its window ends within the life
+SHORT_WINDOW_KEY = "brief"  # its window ends within the life
 GAVE_UP = 3
 # So small that commits of this life copy the journal into the file and begin it anew.
 CHECKPOINT_PAGES = 24
@@ -27,16 +27,16 @@ _LEASE = timedelta(seconds=1)
 _CONFIG = onejob.IdempotencyConfig(rejected_ttl_seconds=3600.0, wait_for_pending=False, pending_wait_timeout=0.0)
 
 
-class Acks:
+class AnswerLog:
     """Answers in the order in which they came, one write each: `key job_id`, or `key !Error` for a failure."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def got(self, key: str, job_id: str) -> None:
+    def record_answer(self, key: str, job_id: str) -> None:
         os.write(self._file, f"{key} {job_id}\n".encode())
 
-    def failed(self, key: str, error: Exception) -> None:
+    def record_failure(self, key: str, error: Exception) -> None:
         assert str(error), "an error without a word"
         os.write(self._file, f"{key} !{type(error).__name__} {error}\n".encode())
 
@@ -48,33 +48,33 @@ class GaveUp(Exception):
     """The store stayed ill for longer than this life's patience."""
 
 
-class Life:
-    def __init__(self, path: str, acks: Acks, *, at: float, patience: int) -> None:
+class Scenario:
+    def __init__(self, path: str, acks: AnswerLog, *, at: float, patience: int) -> None:
         self.path = path
         self.acks = acks
         self.clock = FakeClock(monotonic=1_000.0 + at)
         self.patience = patience
 
-    async def youth(self) -> None:
+    async def first_run(self) -> None:
         """A file is made, and every verb used once."""
-        ledger = await self.persist("-", self.open, most=2)
+        ledger = await self.retry("-", self.open, most=2)
         try:
             await self.submissions(ledger)
             await self.reservations(ledger)
-            await self.endings(ledger)
+            await self.cancel_and_sweep(ledger)
         finally:
             await ledger.aclose()
 
-    async def age(self) -> None:
+    async def second_run(self) -> None:
         """A file that exists is opened again."""
-        ledger = await self.persist("-", self.open, most=2)
+        ledger = await self.retry("-", self.open, most=2)
         try:
             await self.submit(ledger, "plain")
             await self.submit(ledger, "last")
         finally:
             await ledger.aclose()
 
-    async def ask(self) -> None:
+    async def duplicates_only(self) -> None:
         """Only duplicates are sent, of keys that are settled; then the process is gone."""
         ledger = await self.open()
         for key in KEYS:
@@ -94,9 +94,9 @@ class Life:
         batch = [f"batch-{n}" for n in range(3)]
         for key, verdict in zip(batch, await ledger.submit_many(map(submission, batch)), strict=True):
             if isinstance(verdict, onejob.Receipt):
-                self.acks.got(key, verdict.job_id)
+                self.acks.record_answer(key, verdict.job_id)
             else:
-                self.acks.failed(key, verdict)
+                self.acks.record_failure(key, verdict)
         for key in batch:
             await self.submit(ledger, key)
         await self.submit(ledger, "plain")
@@ -105,55 +105,55 @@ class Life:
         held = await self.reserve(ledger, "kept")
         if held is not None:
             kept = held
-            await self.persist("kept", lambda: ledger.commit(kept, b"done"))
+            await self.retry("kept", lambda: ledger.commit(kept, b"done"))
         held = await self.reserve(ledger, "refused")
         if held is not None:
             refused = held
-            await self.persist("refused", lambda: ledger.reject(refused, b"no"))
+            await self.retry("refused", lambda: ledger.reject(refused, b"no"))
         held = await self.reserve(ledger, "failed")
         if held is not None:
             failed = held
-            await self.persist("failed", lambda: ledger.fail(failed, "not yet"))
+            await self.retry("failed", lambda: ledger.fail(failed, "not yet"))
         await self.submit(ledger, "failed")
 
-    async def endings(self, ledger: onejob.Ledger) -> None:
+    async def cancel_and_sweep(self, ledger: onejob.Ledger) -> None:
         plain = await self.submit(ledger, "plain")
-        await self.persist("plain", lambda: ledger.cancel(plain))
-        brief = await self.submit(ledger, BRIEF)
-        await self.persist(BRIEF, lambda: ledger.cancel(brief))
+        await self.retry("plain", lambda: ledger.cancel(plain))
+        brief = await self.submit(ledger, SHORT_WINDOW_KEY)
+        await self.retry(SHORT_WINDOW_KEY, lambda: ledger.cancel(brief))
         self.clock.advance(5)
-        await self.persist(BRIEF, ledger.sweep)
+        await self.retry(SHORT_WINDOW_KEY, ledger.sweep)
 
     async def submit(self, ledger: onejob.Ledger, key: str) -> str:
         asked = submission(key)
-        receipt = await self.persist(
+        receipt = await self.retry(
             key,
             lambda: ledger.submit(asked.type, asked.input, idempotency_key=key, idempotency_ttl=asked.idempotency_ttl),
         )
-        self.acks.got(key, receipt.job_id)
+        self.acks.record_answer(key, receipt.job_id)
         return receipt.job_id
 
     async def reserve(self, ledger: onejob.Ledger, key: str) -> onejob.HeldKey | None:
         """The key for a while; None when it is settled already."""
         asked = submission(key)
         try:
-            answer = await self.persist(
+            answer = await self.retry(
                 key,
                 lambda: ledger.check_or_reserve(asked.type, asked.input, idempotency_key=key, lease=_LEASE),
             )
         except onejob.SubmissionRejected as rejected:
-            self.acks.got(key, rejected.job_id)
+            self.acks.record_answer(key, rejected.job_id)
             return None
-        self.acks.got(key, answer.job_id)
+        self.acks.record_answer(key, answer.job_id)
         return answer if isinstance(answer, onejob.HeldKey) else None
 
-    async def persist(self, key: str, ask: Callable[[], Awaitable[R]], *, most: int = 1000) -> R:
+    async def retry(self, key: str, ask: Callable[[], Awaitable[R]], *, most: int = 1000) -> R:
         """Ask until there is an answer; whatever else happens must be one of the two failures."""
         for attempt in range(min(self.patience + 1, most)):
             try:
                 return await ask()
             except (onejob.Unavailable, onejob.Unknown) as error:
-                self.acks.failed(key, error)
+                self.acks.record_failure(key, error)
             except onejob.SubmissionInProgress:
                 # A reservation that was made, but whose answer was lost: its lease must run out first.
                 assert attempt, "nobody else holds this key"
@@ -162,16 +162,16 @@ class Life:
 
 
 def submission(key: str) -> onejob.Submission:
-    ttl = timedelta(seconds=1) if key == BRIEF else timedelta(days=1)
+    ttl = timedelta(seconds=1) if key == SHORT_WINDOW_KEY else timedelta(days=1)
     return onejob.Submission(type="t", input={"of": key}, idempotency_key=key, idempotency_ttl=ttl)
 
 
 def main(part: str, path: str, acks_path: str, at: str, patience: str) -> int:
     schema._CHECKPOINT_PAGES = CHECKPOINT_PAGES
-    acks = Acks(acks_path)
-    life = Life(path, acks, at=float(at), patience=int(patience))
+    acks = AnswerLog(acks_path)
+    life = Scenario(path, acks, at=float(at), patience=int(patience))
     try:
-        asyncio.run({"youth": life.youth, "age": life.age, "ask": life.ask}[part]())
+        asyncio.run({"youth": life.first_run, "age": life.second_run, "ask": life.duplicates_only}[part]())
     except GaveUp:
         return GAVE_UP
     finally:

@@ -22,13 +22,13 @@ def main() -> None:
     for line in sys.stdin:
         pid = os.fork()
         if not pid:
-            os._exit(_life(line.rstrip("\n").split("\t")))
+            os._exit(_run_child(line.rstrip("\n").split("\t")))
         print(pid, flush=True)
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def _life(words: list[str]) -> int:
+def _run_child(words: list[str]) -> int:
     # Some machines let only a parent trace, unless it is allowed by name.
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_long(_ANY), 0, 0, 0)
     until = time.monotonic() + _TRACER_WAIT

@@ -17,13 +17,13 @@ from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.http.endpoints.preparation import Preparation
 
-from .serving import Client, served
+from .serving import Client, serve_app
 
 PATH = "/api/cloud/jobs/submit?provider="
 CONFIG = {"config_name_to_load": "flux-lora"}
 
 
-class Told(NamedTuple):
+class CloudReply(NamedTuple):
     success: bool
     job_id: str | None
     status: str | None
@@ -34,7 +34,7 @@ class Told(NamedTuple):
     cost_limit_warning: str | None
 
 
-class Cloud:
+class CloudService:
     """A server, its ledger, and a client of the contract."""
 
     def __init__(self, client: Client, ledger: onejob.Ledger, app: HttpApp) -> None:
@@ -44,31 +44,31 @@ class Cloud:
 
     async def submit(
         self, key: str | None = None, *headers: bytes, provider: str = "replicate", **members: Any
-    ) -> Told:
+    ) -> CloudReply:
         body = {**CONFIG, **members} | ({} if key is None else {"idempotency_key": key})
-        return await self.raw(json.dumps(body).encode(), *headers, provider=provider)
+        return await self.submit_raw(json.dumps(body).encode(), *headers, provider=provider)
 
-    async def raw(self, body: bytes, *headers: bytes, provider: str = "replicate") -> Told:
+    async def submit_raw(self, body: bytes, *headers: bytes, provider: str = "replicate") -> CloudReply:
         reply = await self.client.ask("POST", PATH + provider, body, *headers)
         assert reply.status == 200
-        assert tuple(reply.body) == Told._fields
-        return Told(**reply.body)
+        assert tuple(reply.body) == CloudReply._fields
+        return CloudReply(**reply.body)
 
-    async def job(self, told: Told) -> onejob.Job:
+    async def job(self, told: CloudReply) -> onejob.Job:
         assert told.job_id
         return await self.ledger.job(told.job_id)
 
-    async def limit(self, **limits: Any) -> None:
-        await limit(self.ledger, **limits)
+    async def set_limits(self, **limits: Any) -> None:
+        await set_limits(self.ledger, **limits)
 
-    async def standing(self) -> UsageCounts:
+    async def usage_counts(self) -> UsageCounts:
         reply = await self.ledger._execute(LookUpUsage(tenant="default", usage_id=usage_id("default", "local")))
         assert isinstance(reply, UsageFound)
         assert reply.usage is not None
         return current_counts(reply.usage, reply.at)
 
 
-async def limit(ledger: onejob.Ledger, user: str = "local", **limits: Any) -> None:
+async def set_limits(ledger: onejob.Ledger, user: str = "local", **limits: Any) -> None:
     await ledger._execute(
         SetLimits(
             tenant="default",
@@ -81,55 +81,55 @@ async def limit(ledger: onejob.Ledger, user: str = "local", **limits: Any) -> No
 
 
 @asynccontextmanager
-async def cloud(
+async def run_cloud_service(
     url: str, *, lease: float = 30.0, config: ServiceConfig | None = None, **hooks: Any
-) -> AsyncIterator[Cloud]:
+) -> AsyncIterator[CloudService]:
     keys = onejob.IdempotencyConfig(pending_ttl_seconds=lease, cleanup_interval_seconds=60)
     async with onejob.open(url, config=keys) as ledger:
         app = HttpApp(ledger, config=config, prepare=hooks)
-        async with served(app) as client:
-            yield Cloud(client, ledger, app)
+        async with serve_app(app) as client:
+            yield CloudService(client, ledger, app)
             await app.preparations.shut_down(0)
 
 
-class Upload:
+class BlockableHook:
     """An async hook that goes on when the test says so."""
 
     def __init__(self) -> None:
-        self.seen: list[Preparation] = []
-        self.begun = asyncio.Event()
-        self.go = asyncio.Event()
-        self.fails: Exception | None = None
-        self.gives: Any = None
+        self.preparations: list[Preparation] = []
+        self.started = asyncio.Event()
+        self.proceed = asyncio.Event()
+        self.error: Exception | None = None
+        self.result: Any = None
 
     async def __call__(self, preparation: Preparation) -> Any:
-        self.seen.append(preparation)
-        self.begun.set()
-        await self.go.wait()
-        if self.fails is not None:
-            raise self.fails
-        return self.gives
+        self.preparations.append(preparation)
+        self.started.set()
+        await self.proceed.wait()
+        if self.error is not None:
+            raise self.error
+        return self.result
 
 
-class Blocking:
+class BlockableThreadHook:
     """The same as a plain function."""
 
     def __init__(self) -> None:
-        self.seen: list[Preparation] = []
-        self.begun = threading.Event()
-        self.go = threading.Event()
+        self.preparations: list[Preparation] = []
+        self.started = threading.Event()
+        self.proceed = threading.Event()
 
     def __call__(self, preparation: Preparation) -> None:
-        self.seen.append(preparation)
-        self.begun.set()
-        assert self.go.wait(30)
+        self.preparations.append(preparation)
+        self.started.set()
+        assert self.proceed.wait(30)
 
 
-def begin(service: Cloud, key: str | None = "k", **members: Any) -> "asyncio.Task[Told]":
+def start_submission(service: CloudService, key: str | None = "k", **members: Any) -> "asyncio.Task[CloudReply]":
     return asyncio.create_task(service.submit(key, **members))
 
 
-async def until(happened: Any, seconds: float = 20.0) -> None:
+async def wait_until(happened: Any, seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
         while not happened():
             await asyncio.sleep(0.005)

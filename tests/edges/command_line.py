@@ -19,7 +19,7 @@ from onejob.cli import main
 ONEJOB = [sys.executable, "-m", "onejob.cli"]
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -29,26 +29,26 @@ class Ran(NamedTuple):
         return json.loads(self.out)
 
 
-class Command:
+class CommandRunner:
     """`onejob` with these words always at its end."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], *always: str) -> None:
         self._capsys = capsys
-        self._always = always
+        self._trailing_arguments = always
 
-    def __call__(self, *words: str) -> Ran:
+    def __call__(self, *words: str) -> CommandResult:
         self._capsys.readouterr()
-        code = main([*words, *self._always])
+        code = main([*words, *self._trailing_arguments])
         out, err = self._capsys.readouterr()
         assert "Traceback" not in err
-        return Ran(code, out, err)
+        return CommandResult(code, out, err)
 
-    def to(self, *always: str) -> "Command":
-        return Command(self._capsys, *always)
+    def with_arguments(self, *always: str) -> "CommandRunner":
+        return CommandRunner(self._capsys, *always)
 
 
 @contextmanager
-def service(folder: Path, *words: str) -> Iterator[str]:
+def run_service(folder: Path, *words: str) -> Iterator[str]:
     """A real server on folder/onejob.db; its URL."""
     process = subprocess.Popen([*ONEJOB, "serve", "--port", "0", *words], cwd=folder, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -62,12 +62,12 @@ def service(folder: Path, *words: str) -> Iterator[str]:
         process.stdout.close()
 
 
-class Scripted:
+class ScriptedServer:
     """Answers each connection with the next of these bytes, and keeps what was asked. Empty: hangs up."""
 
     def __init__(self, *answers: bytes) -> None:
-        self.asked: list[bytes] = []
-        self._answers = answers
+        self.requests: list[bytes] = []
+        self._responses = answers
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = Thread(target=self._serve, daemon=True)
@@ -80,26 +80,26 @@ class Scripted:
 
     def _serve(self) -> None:
         with self._listener, suppress(OSError):
-            for answer in self._answers:
+            for answer in self._responses:
                 connection, _ = self._listener.accept()
                 with connection:
-                    self.asked.append(_request(connection))
+                    self.requests.append(_read_request(connection))
                     connection.sendall(answer)
 
 
-def said(status: int, body: object, *headers: str) -> bytes:
+def http_response(status: int, body: object, *headers: str) -> bytes:
     data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
     lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(data)}", "Connection: close", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + data
 
 
-def problem(status: int, code: str, *headers: str, retryable: bool = False) -> bytes:
+def problem_response(status: int, code: str, *headers: str, retryable: bool = False) -> bytes:
     error = {"code": code, "message": f"{code} happened; do this", "retryable": retryable, "details": {}}
     body = {"type": "", "title": "", "status": status, "detail": "", "requestId": "r", "error": error}
-    return said(status, body, *headers)
+    return http_response(status, body, *headers)
 
 
-def _request(connection: socket.socket) -> bytes:
+def _read_request(connection: socket.socket) -> bytes:
     data = b""
     while True:
         data += connection.recv(65536)

@@ -8,8 +8,8 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
-from tests.edges.command_line import Command, service
-from tests.edges.house import House, housed
+from tests.edges.command_line import CommandRunner, run_service
+from tests.edges.house import AuthServer, run_auth_server
 from tests.edges.sockets import engine_line
 
 
@@ -37,7 +37,7 @@ async def queue(url: str, clock: FakeClock) -> AsyncIterator[onejob.Ledger]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def lasting_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def durable_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A store that outlives whoever opens it, and that several may open."""
     if request.param == "postgres":
         return str(request.getfixturevalue("postgres_url"))
@@ -45,9 +45,9 @@ def lasting_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def settings(lasting_url: str) -> str:
+def settings(durable_url: str) -> str:
     """What the servers of a test share."""
-    return engine_line(lasting_url)
+    return engine_line(durable_url)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -64,50 +64,50 @@ def shared_settings(shared_url: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def house(shared_url: str) -> Iterator[House]:
-    yield from housed(shared_url)
+def auth_server(shared_url: str) -> Iterator[AuthServer]:
+    yield from run_auth_server(shared_url)
 
 
 @pytest.fixture
-def slow(lasting_url: str) -> Iterator[House]:
+def rate_limited_server(durable_url: str) -> Iterator[AuthServer]:
     """Two new submissions of a credential, and then one every thousand seconds."""
-    yield from housed(lasting_url, rate_per_second=0.001, rate_burst=2)
+    yield from run_auth_server(durable_url, rate_per_second=0.001, rate_burst=2)
 
 
 @pytest.fixture
-def bare_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("ONEJOB_ENGINE", "ONEJOB_API_KEY", "NO_COLOR", "GITHUB_ACTIONS", "GITHUB_OUTPUT"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
+def run(capsys: pytest.CaptureFixture[str]) -> CommandRunner:
+    return CommandRunner(capsys)
 
 
 @pytest.fixture
-def on_engine(run: Command, lasting_url: str) -> Command:
+def on_engine(run: CommandRunner, durable_url: str) -> CommandRunner:
     """The command on an engine of its own."""
-    return run.to("--engine", lasting_url)
+    return run.with_arguments("--engine", durable_url)
 
 
 @pytest.fixture(scope="module")
-def store(shared_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def server_and_engine(shared_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """A server and its store: where both doors lead to one place."""
-    with service(tmp_path_factory.mktemp("served"), "--engine", shared_url) as url:
+    with run_service(tmp_path_factory.mktemp("served"), "--engine", shared_url) as url:
         yield url, shared_url
 
 
 @pytest.fixture
-def emptied(store: tuple[str, str]) -> None:
+def empty_store(server_and_engine: tuple[str, str]) -> None:
     """Nothing of an earlier test is left."""
-    asked = Request(f"{store[0]}/api/tenants/default", method="DELETE")
+    asked = Request(f"{server_and_engine[0]}/api/tenants/default", method="DELETE")
     with urlopen(asked, timeout=30) as told:
         assert told.status == 200
 
 
 @pytest.fixture(params=["engine", "url"])
-def door(request: pytest.FixtureRequest, store: tuple[str, str], run: Command) -> Command:
-    url, engine = store
-    return run.to("--url", url) if request.param == "url" else run.to("--engine", engine)
+def backend(request: pytest.FixtureRequest, server_and_engine: tuple[str, str], run: CommandRunner) -> CommandRunner:
+    url, engine = server_and_engine
+    return run.with_arguments("--url", url) if request.param == "url" else run.with_arguments("--engine", engine)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .sockets import BODY, Server, serving
+from .sockets import BODY, Server, run_server
 
 HEAD_SECONDS = 0.8
 BODY_SECONDS = 1.0
@@ -17,14 +17,14 @@ DATA = json.dumps(BODY).encode()
 
 
 @contextmanager
-def impatient(folder: Path, settings: str, *, body_seconds: float = BODY_SECONDS) -> Iterator[Server]:
+def run_server_with_short_timeouts(folder: Path, settings: str, *, body_seconds: float = BODY_SECONDS) -> Iterator[Server]:
     deadlines = {"head": HEAD_SECONDS, "body": body_seconds, "idle": IDLE_SECONDS}
     lines = (f"{name}_seconds_max = {seconds}\n" for name, seconds in deadlines.items())
-    with serving(folder, settings + "".join(lines)) as running:
+    with run_server(folder, settings + "".join(lines)) as running:
         yield running
 
 
-def check_unharmed(server: Server) -> None:
+def check_still_healthy(server: Server) -> None:
     """Whatever was sent: the same process serves on, has not failed, and has complained of nothing."""
     assert server.ask("GET", "/healthz").status == 200
     log = server.log.read_text()
@@ -32,6 +32,6 @@ def check_unharmed(server: Server) -> None:
     assert "Traceback" not in log
 
 
-def fresh(server: Server, key: str) -> bool:
+def is_key_unused(server: Server, key: str) -> bool:
     """The key was not burnt."""
     return bool(server.submit(key).body["idempotency"]["outcome"] == "created")

@@ -29,15 +29,15 @@ NO_ALGORITHM = b'{"alg":"none","typ":"JWT"}'
 Headers = tuple[tuple[str, str], ...]
 
 
-async def done(request: Request) -> Response:
+async def respond_ok(request: Request) -> Response:
     return json_response(200, {"user": request.credential.caller.user})
 
 
 # A path for every act, beside those that the service has.
-ACTS = tuple(Route("POST", f"/test/{act}", done, act, f"Do: {act}") for act in Permission)
+TEST_ROUTES = tuple(Route("POST", f"/test/{act}", respond_ok, act, f"Do: {act}") for act in Permission)
 
 
-class Told(NamedTuple):
+class HttpResponse(NamedTuple):
     status: int
     headers: dict[str, str]
     body: Any
@@ -47,7 +47,7 @@ class Told(NamedTuple):
         return str(self.body["error"]["code"])
 
 
-class Service:
+class ServerThread:
     """A server in a thread of its own, on a port of its own."""
 
     def __init__(self, url: str, **options: Any) -> None:
@@ -60,7 +60,7 @@ class Service:
 
     async def _serve(self) -> None:
         async with onejob.open(self._url, sweep=False) as ledger:
-            self.app = HttpApp(ledger, config=self._config, extra_routes=ACTS)
+            self.app = HttpApp(ledger, config=self._config, extra_routes=TEST_ROUTES)
             config = uvicorn.Config(self.app, port=0, log_level="error", lifespan="off", ws="none")
             listener = config.bind_socket()
             listener.listen()
@@ -74,10 +74,10 @@ class Service:
         self._thread.join(30)
         assert not self._thread.is_alive()
 
-    def submit(self, credential: str, key: str, body: object = BODY) -> Told:
+    def submit(self, credential: str, key: str, body: object = BODY) -> HttpResponse:
         return self.ask("POST", "/api/jobs", (*bearer(credential), ("Idempotency-Key", key)), body)
 
-    def ask(self, method: str, path: str, headers: Headers = (), body: object = None) -> Told:
+    def ask(self, method: str, path: str, headers: Headers = (), body: object = None) -> HttpResponse:
         data = b"" if body is None else json.dumps(body).encode()
         connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
@@ -88,23 +88,23 @@ class Service:
             response = connection.getresponse()
             content = response.read()
             told = {name.lower(): value for name, value in response.getheaders()}
-            return Told(response.status, told, json.loads(content) if "json" in told["content-type"] else {})
+            return HttpResponse(response.status, told, json.loads(content) if "json" in told["content-type"] else {})
         finally:
             connection.close()
 
 
-class House(NamedTuple):
+class AuthServer(NamedTuple):
     """A store, the server on it, and an operator who has opened the same store beside it."""
 
     url: str
-    service: Service
+    service: ServerThread
     operator: sync.SyncLedger
 
-    def keys(self, tenant: str = "acme") -> sync.SyncApiKeys:
+    def api_keys(self, tenant: str = "acme") -> sync.SyncApiKeys:
         return sync.SyncApiKeys(self.operator.acting_as(tenant=tenant, user="root", actor=Actor.user("root")))
 
-    def key(self, name: str, *roles: Role, tenant: str = "acme", user: str = "") -> str:
-        return self.keys(tenant).create(name, roles=roles or (Role.SUBMITTER,), user=user).text
+    def create_key(self, name: str, *roles: Role, tenant: str = "acme", user: str = "") -> str:
+        return self.api_keys(tenant).create(name, roles=roles or (Role.SUBMITTER,), user=user).text
 
 
 def bearer(credential: str) -> Headers:
@@ -125,14 +125,14 @@ def token(key: Any = SECRET, algorithm: str = "HS256", **changes: Any) -> str:
     return jwt.encode(told, key, algorithm=algorithm)
 
 
-def unsigned() -> str:
+def unsigned_token() -> str:
     return f"{identity.encode_base64url(NO_ALGORITHM)}.{token().split('.')[1]}."
 
 
-def housed(url: str, **options: Any) -> Iterator[House]:
-    service = Service(url, **options)
+def run_auth_server(url: str, **options: Any) -> Iterator[AuthServer]:
+    service = ServerThread(url, **options)
     try:
         with sync.open(url, sweep=False) as operator:
-            yield House(url, service, operator)
+            yield AuthServer(url, service, operator)
     finally:
         service.close()

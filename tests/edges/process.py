@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
@@ -22,12 +22,12 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
-class Process:
+class ServeProcess:
     def __init__(self, port: int) -> None:
         self.port = port
-        self.address = f"http://127.0.0.1:{port}"
+        self.base_url = f"http://127.0.0.1:{port}"
 
-    def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> HttpResponse:
         data = b"" if body is None else json.dumps(body).encode()
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -35,19 +35,19 @@ class Process:
             connection.request(method, path, data, given)
             response = connection.getresponse()
             told = {name.lower(): value for name, value in response.getheaders()}
-            return Answer(response.status, told, response.read())
+            return HttpResponse(response.status, told, response.read())
         finally:
             connection.close()
 
-    def get(self, path: str, **headers: str) -> Answer:
+    def get(self, path: str, **headers: str) -> HttpResponse:
         return self.ask("GET", path, **headers)
 
-    def submit(self, type: str, input: object, key: str) -> Answer:
+    def submit(self, type: str, input: object, key: str) -> HttpResponse:
         return self.ask("POST", "/api/jobs", {"type": type, "input": input}, idempotency_key=key)
 
 
 @contextmanager
-def process(folder: Path, *words: str) -> Iterator[Process]:
+def run_serve_process(folder: Path, *words: str) -> Iterator[ServeProcess]:
     """Serve on a port that was free."""
     command = [sys.executable, "-m", "onejob.cli", "serve", "--port", "0", *words]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as running:
@@ -55,7 +55,7 @@ def process(folder: Path, *words: str) -> Iterator[Process]:
             assert running.stdout is not None
             found = re.search(r"http://127\.0\.0\.1:(\d+)", running.stdout.readline())
             assert found, "the service did not start"
-            yield Process(int(found[1]))
+            yield ServeProcess(int(found[1]))
         finally:
             running.send_signal(signal.SIGTERM)
             running.wait(30)

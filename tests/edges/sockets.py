@@ -17,7 +17,7 @@ BODY = {"type": "charge", "input": {"amount": 42}}
 STOP_SECONDS = 30
 
 
-class Reply(NamedTuple):
+class HttpResponse(NamedTuple):
     status: int
     headers: dict[str, str]
     content: bytes
@@ -56,24 +56,24 @@ class Server:
                 text=True,
             )
         assert self.process.stdout is not None
-        self.line = self.process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", self.line)
+        self.ready_line = self.process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", self.ready_line)
         if found is None:
             self.kill()
         assert found, self.log.read_text()
         self.port = int(found[1])
 
-    def ask(self, method: str, path: str, body: object = None, **headers: str) -> Reply:
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> HttpResponse:
         """One request on a connection of its own."""
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         with self.connect() as connection:
             connection.sendall(request(method, path, data, headers))
-            return replies(everything(connection))[-1]
+            return parse_responses(receive_all(connection))[-1]
 
-    def submit(self, key: str, body: object = BODY, **headers: str) -> Reply:
+    def submit(self, key: str, body: object = BODY, **headers: str) -> HttpResponse:
         return self.ask("POST", "/api/jobs", body, idempotency_key=key, **headers)
 
-    def say(self, data: bytes, *, half_close: bool = False) -> list[Reply]:
+    def send_raw(self, data: bytes, *, half_close: bool = False) -> list[HttpResponse]:
         """Send these bytes, whatever they are, and take what comes until the server hangs up."""
         with self.connect() as connection:
             try:
@@ -82,21 +82,21 @@ class Server:
                     connection.shutdown(socket.SHUT_WR)
             except OSError:
                 pass  # it has hung up already
-            return replies(everything(connection))
+            return parse_responses(receive_all(connection))
 
     def connect(self, seconds: float = 30.0) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=seconds)
 
     def kill(self) -> None:
         self.process.kill()
-        self._ended()
+        self._wait_for_exit()
 
     def stop(self) -> int:
         """Ask it to leave; its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self._ended()
+        return self._wait_for_exit()
 
-    def _ended(self) -> int:
+    def _wait_for_exit(self) -> int:
         assert self.process.stdout is not None
         try:
             return self.process.wait(STOP_SECONDS)
@@ -112,7 +112,7 @@ def engine_line(url: str) -> str:
 
 
 @contextmanager
-def serving(folder: Path, settings: str = "", *, environ: dict[str, str] | None = None) -> Iterator[Server]:
+def run_server(folder: Path, settings: str = "", *, environ: dict[str, str] | None = None) -> Iterator[Server]:
     server = Server(folder, settings, environ=environ)
     try:
         yield server
@@ -139,7 +139,7 @@ def submission(key: str, body: object = BODY, **headers: str) -> bytes:
     return request("POST", "/api/jobs", data, {"idempotency_key": key, **headers}, close=False)
 
 
-def everything(connection: socket.socket) -> bytes:
+def receive_all(connection: socket.socket) -> bytes:
     data = b""
     try:
         while piece := connection.recv(65_536):
@@ -149,19 +149,19 @@ def everything(connection: socket.socket) -> bytes:
     return data
 
 
-def replies(data: bytes) -> list[Reply]:
+def parse_responses(data: bytes) -> list[HttpResponse]:
     """Every complete answer in what was received; the informational ones too."""
-    found: list[Reply] = []
+    found: list[HttpResponse] = []
     start = 0
     while (end := data.find(b"\r\n\r\n", start)) >= 0:
         first, *lines = data[start:end].decode("latin-1").split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
         start = end + 4 + int(headers.get("content-length", 0))
-        found.append(Reply(int(first.split()[1]), headers, data[end + 4 : start]))
+        found.append(HttpResponse(int(first.split()[1]), headers, data[end + 4 : start]))
     return found
 
 
-class Client:
+class KeepAliveClient:
     """A connection that stays open, for many at once."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -169,15 +169,15 @@ class Client:
         self._writer = writer
 
     @classmethod
-    async def of(cls, port: int) -> "Client":
+    async def connect(cls, port: int) -> "KeepAliveClient":
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
-    async def ask(self, data: bytes) -> Reply | None:
+    async def ask(self, data: bytes) -> HttpResponse | None:
         """Send a request; None when the connection ended before the answer."""
         try:
             self._writer.write(data)
             head = await self._reader.readuntil(b"\r\n\r\n")
-            (reply,) = replies(head)
+            (reply,) = parse_responses(head)
             length = int(reply.headers.get("content-length", 0))
             return reply._replace(content=await self._reader.readexactly(length))
         except (OSError, asyncio.IncompleteReadError):

@@ -20,11 +20,11 @@ async def queue(url: str) -> AsyncIterator[onejob.Ledger]:
         yield ledger
 
 
-async def filled(queue: onejob.Ledger, jobs: int, **options: int) -> None:
+async def submit_jobs(queue: onejob.Ledger, jobs: int, **options: int) -> None:
     await queue.submit_many([onejob.Submission(type="t", input=n, **options) for n in range(jobs)])  # type: ignore[arg-type]
 
 
-def wanted(queue: onejob.Ledger, limit: int) -> ClaimRequest:
+def claim_request(queue: onejob.Ledger, limit: int) -> ClaimRequest:
     return ClaimRequest(
         types=("t",),
         holder=queue._runtime.ids.holder(),
@@ -35,14 +35,14 @@ def wanted(queue: onejob.Ledger, limit: int) -> ClaimRequest:
     )
 
 
-async def looked(queue: onejob.Ledger, limit: int) -> Prefetcher:
+async def prefetched(queue: onejob.Ledger, limit: int) -> Prefetcher:
     ahead = Prefetcher(queue._runtime.claims)
     ahead.take(limit)
-    await ahead.fetch(wanted(queue, limit))
+    await ahead.fetch(claim_request(queue, limit))
     return ahead
 
 
-async def test_workers_that_look_ahead_run_each_job_once(queue: onejob.Ledger, url: str) -> None:
+async def test_workers_that_prefetch_run_each_job_once(queue: onejob.Ledger, url: str) -> None:
     ran: list[str] = []
     app = onejob.App()
 
@@ -51,7 +51,7 @@ async def test_workers_that_look_ahead_run_each_job_once(queue: onejob.Ledger, u
         ran.append(ctx.job_id)
         assert ctx.token == 1
 
-    await filled(queue, MANY)
+    await submit_jobs(queue, MANY)
     async with AsyncExitStack() as stack:
         workers = []
         for _ in range(3):
@@ -63,57 +63,57 @@ async def test_workers_that_look_ahead_run_each_job_once(queue: onejob.Ledger, u
     assert len(ran) == len(set(ran)) == MANY
 
 
-async def test_what_was_looked_up_is_still_for_everybody(queue: onejob.Ledger) -> None:
-    await filled(queue, 20)
-    ahead = await looked(queue, 10)
+async def test_prefetched_jobs_are_not_reserved(queue: onejob.Ledger) -> None:
+    await submit_jobs(queue, 20)
+    ahead = await prefetched(queue, 10)
     seen = ahead.take(10)
     others = await queue.claim("t", limit=20)
     assert len(others) == 20
-    assert await ahead.claim(wanted(queue, 10), seen) == []
+    assert await ahead.claim(claim_request(queue, 10), seen) == []
 
 
-async def test_nothing_that_is_tried_is_tried_again(queue: onejob.Ledger) -> None:
-    await filled(queue, 20)
-    ahead = await looked(queue, 10)
+async def test_a_prefetched_job_is_tried_once(queue: onejob.Ledger) -> None:
+    await submit_jobs(queue, 20)
+    ahead = await prefetched(queue, 10)
     first = ahead.take(10)
-    claiming = asyncio.create_task(ahead.claim(wanted(queue, 10), first))
+    claiming = asyncio.create_task(ahead.claim(claim_request(queue, 10), first))
     await asyncio.sleep(0)
-    await ahead.fetch(wanted(queue, 10))  # it may still see what is being claimed
+    await ahead.fetch(claim_request(queue, 10))  # it may still see what is being claimed
     rest = ahead.take(20)
     assert not {job.id for job, _ in first} & {job.id for job, _ in rest}
     assert len(await claiming) == 10
 
 
 async def test_a_refused_job_may_be_tried_again(queue: onejob.Ledger) -> None:
-    await filled(queue, 1)
-    ahead = await looked(queue, 1)
+    await submit_jobs(queue, 1)
+    ahead = await prefetched(queue, 1)
     seen = ahead.take(1)
     (attempt,) = await queue.claim("t")
-    assert await ahead.claim(wanted(queue, 1), seen) == []
+    assert await ahead.claim(claim_request(queue, 1), seen) == []
     await queue.release(attempt)
-    await ahead.fetch(wanted(queue, 1))
+    await ahead.fetch(claim_request(queue, 1))
     ((job, _),) = ahead.take(1)
     assert isinstance(job, Job)
-    assert len(await ahead.claim(wanted(queue, 1), [(job, b"null")])) == 1
+    assert len(await ahead.claim(claim_request(queue, 1), [(job, b"null")])) == 1
 
 
-async def test_whoever_is_slow_looks_for_no_more_than_it_runs(queue: onejob.Ledger) -> None:
-    await filled(queue, MANY)
+async def test_a_slow_worker_prefetches_no_more_than_it_runs(queue: onejob.Ledger) -> None:
+    await submit_jobs(queue, MANY)
     ahead = Prefetcher(queue._runtime.claims)
     for _ in range(3):
         assert ahead.take(2) == []  # what there was is too old
-        await ahead.fetch(wanted(queue, 2))
+        await ahead.fetch(claim_request(queue, 2))
         assert len(ahead._candidates) <= 4
         ahead._fetched_at -= 2 * PREFETCH_AGE_SECONDS_MAX
     sizes = []
     for _ in range(8):
-        await ahead.fetch(wanted(queue, 2))
+        await ahead.fetch(claim_request(queue, 2))
         sizes.append(len(ahead._candidates))
         ahead._candidates.clear()
     assert sizes[-1] == PREFETCH_MAX
 
 
-async def test_an_urgent_job_overtakes_what_was_looked_up(queue: onejob.Ledger) -> None:
+async def test_an_urgent_job_overtakes_prefetched_ones(queue: onejob.Ledger) -> None:
     order: list[int] = []
     app = onejob.App()
 
@@ -122,7 +122,7 @@ async def test_an_urgent_job_overtakes_what_was_looked_up(queue: onejob.Ledger) 
         order.append(n)
         await asyncio.sleep(0.005)
 
-    await filled(queue, MANY)
+    await submit_jobs(queue, MANY)
     async with app.background_worker(queue, concurrency=1), asyncio.timeout(30):
         while len(order) < 20:
             await asyncio.sleep(0.001)

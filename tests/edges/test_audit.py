@@ -11,24 +11,24 @@ import pytest
 import onejob
 from onejob.core.identity import Actor
 from onejob.ledger.api_keys import ApiKeys
-from tests.edges.sockets import serving
+from tests.edges.sockets import run_server
 
 KEY = "canary-key-4711"
 HIDDEN = sha256(KEY.encode()).hexdigest()[:16]
 
 
-def audited(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+def audit_records(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [record.audit for record in caplog.records if hasattr(record, "audit")]
 
 
 @pytest.fixture
-def heard(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def audit_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO, "onejob.audit")
     return caplog
 
 
-async def test_forgetting_a_key_is_told_also_where_it_has_no_job(
-    queue: onejob.Ledger, heard: pytest.LogCaptureFixture
+async def test_forgetting_a_key_is_logged_even_without_a_job(
+    queue: onejob.Ledger, audit_log: pytest.LogCaptureFixture
 ) -> None:
     ledger = queue.acting_as(tenant="acme", user="ann", actor=Actor.user("ann"))
     held = await ledger.check_or_reserve("t", idempotency_key=KEY, job=False)
@@ -37,36 +37,36 @@ async def test_forgetting_a_key_is_told_also_where_it_has_no_job(
     with pytest.raises(onejob.NotFound):
         await ledger.forget("another", scope="t")
     await ledger.forget(KEY, scope="t")
-    assert audited(heard) == [{"what": "forget", "tenant": "acme", "actor": "user:ann", "scope": "t", "key": HIDDEN}]
-    assert KEY not in heard.text
+    assert audit_records(audit_log) == [{"what": "forget", "tenant": "acme", "actor": "user:ann", "scope": "t", "key": HIDDEN}]
+    assert KEY not in audit_log.text
 
 
-async def test_a_purge_is_told_with_what_it_erased(queue: onejob.Ledger, heard: pytest.LogCaptureFixture) -> None:
+async def test_a_purge_is_logged_with_what_it_erased(queue: onejob.Ledger, audit_log: pytest.LogCaptureFixture) -> None:
     ledger = queue.acting_as(tenant="acme", user="ann", actor=Actor.client("cleaner"))
     await ledger.submit("t", idempotency_key=KEY)
     assert await ledger.purge() == 1
-    assert audited(heard) == [{"what": "purge", "tenant": "acme", "actor": "client:cleaner", "erased": 1}]
+    assert audit_records(audit_log) == [{"what": "purge", "tenant": "acme", "actor": "client:cleaner", "erased": 1}]
 
 
-async def test_what_is_done_to_an_api_key_is_told_without_its_secret(
-    queue: onejob.Ledger, heard: pytest.LogCaptureFixture
+async def test_api_key_changes_are_logged_without_the_secret(
+    queue: onejob.Ledger, audit_log: pytest.LogCaptureFixture
 ) -> None:
     keys = ApiKeys(queue)
     made = await keys.create("ci", roles=["worker", "submitter"])
     new = await keys.rotate(made.key.id)
     await keys.revoke(made.key.id)
-    told = audited(heard)
+    told = audit_records(audit_log)
     assert [one["what"] for one in told] == ["apikey create", "apikey rotate", "apikey revoke"]
     for one in told:
         assert (one["tenant"], one["actor"]) == ("default", "client:local")
         assert (one["id"], one["name"], one["roles"]) == (made.key.id, "ci", "submitter,worker")
     for text in (made.text, new.text):
-        assert text.rpartition(".")[2] not in heard.text
+        assert text.rpartition(".")[2] not in audit_log.text
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_server_writes_the_line_into_its_log(tmp_path: Path, settings: str, form: str) -> None:
-    with serving(tmp_path, f'{settings}log_format = "{form}"\n') as server:
+    with run_server(tmp_path, f'{settings}log_format = "{form}"\n') as server:
         assert server.submit(KEY).status == 202
         assert server.ask("DELETE", f"/api/keys/{KEY}?scope=charge").status == 200
         assert server.ask("DELETE", "/api/tenants/default").status == 200

@@ -21,19 +21,19 @@ from onejob.ledger.api_keys import ApiKeys, NewKey
 from tests.edges.house import (
     BODY,
     SECRET,
-    House,
-    Service,
-    Told,
+    AuthServer,
+    ServerThread,
+    HttpResponse,
     bearer,
-    housed,
+    run_auth_server,
     token,
-    unsigned,
+    unsigned_token,
 )
-from tests.edges.serving import served
+from tests.edges.serving import serve_app
 
 
-def test_a_request_without_a_credential_is_told_how_to_send_one(house: House) -> None:
-    told = house.service.ask("POST", "/api/jobs", body=BODY)
+def test_a_request_without_a_credential_is_told_how_to_send_one(auth_server: AuthServer) -> None:
+    told = auth_server.service.ask("POST", "/api/jobs", body=BODY)
     assert (told.status, told.code) == (401, "UNAUTHORIZED")
     assert told.headers["www-authenticate"] == "Bearer"
     assert told.headers["content-type"] == "application/problem+json"
@@ -41,45 +41,45 @@ def test_a_request_without_a_credential_is_told_how_to_send_one(house: House) ->
     assert not told.body["error"]["retryable"]
 
 
-def test_an_api_key_is_let_in_by_either_header_and_acts_under_its_name(house: House) -> None:
-    text = house.key("ci")
-    by_bearer = house.service.submit(text, "either")
+def test_an_api_key_is_let_in_by_either_header_and_acts_under_its_name(auth_server: AuthServer) -> None:
+    text = auth_server.create_key("ci")
+    by_bearer = auth_server.service.submit(text, "either")
     assert (by_bearer.status, by_bearer.body["job"]["actor"]) == (202, "client:ci")
     assert by_bearer.body["job"]["user"] == "ci"
     headers = (("X-Api-Key", text), ("Idempotency-Key", "either"))
-    by_header = house.service.ask("POST", "/api/jobs", headers, BODY)
+    by_header = auth_server.service.ask("POST", "/api/jobs", headers, BODY)
     assert by_header.body["job"]["id"] == by_bearer.body["job"]["id"]
-    assert house.service.ask("GET", "/api/jobs", (("authorization", f"bearer  {text} "),)).status == 200
+    assert auth_server.service.ask("GET", "/api/jobs", (("authorization", f"bearer  {text} "),)).status == 200
 
 
-def test_a_bound_key_counts_as_its_user_and_still_acts_under_its_name(house: House) -> None:
-    job = house.service.submit(house.key("deploy", user="bob"), "bound").body["job"]
+def test_a_bound_key_counts_as_its_user_and_still_acts_under_its_name(auth_server: AuthServer) -> None:
+    job = auth_server.service.submit(auth_server.create_key("deploy", user="bob"), "bound").body["job"]
     assert (job["actor"], job["user"]) == ("client:deploy", "bob")
 
 
-def test_a_token_acts_as_its_subject(house: House) -> None:
-    told = house.service.submit(token(), "by-token")
+def test_a_token_acts_as_its_subject(auth_server: AuthServer) -> None:
+    told = auth_server.service.submit(token(), "by-token")
     assert told.status == 202
     assert (told.body["job"]["actor"], told.body["job"]["user"]) == ("user:ann", "ann")
 
 
-def bad_credentials(house: House) -> dict[str, str]:
-    text = house.key("victim")
+def bad_credentials(house: AuthServer) -> dict[str, str]:
+    text = house.create_key("victim")
     prefix, id, secret = text.split(".")
-    gone = house.keys().create("gone", roles=[Role.ADMIN])
-    house.keys().revoke(gone.key.id)
+    gone = house.api_keys().create("gone", roles=[Role.ADMIN])
+    house.api_keys().revoke(gone.key.id)
     return {
         "nothing": "",
         "noise": "x",
         "malformed": text[:-1],
         "unknown id": f"{prefix}.{'0' * 12}.{secret}",
         "wrong secret": f"{prefix}.{id}.{'A' * 43}",
-        "another tenant": f"{house.key('victim', tenant='umbrella').split('.')[0]}.{id}.{secret}",
+        "another tenant": f"{house.create_key('victim', tenant='umbrella').split('.')[0]}.{id}.{secret}",
         "unknown tenant": f"oj_bm9ib2R5.{id}.{secret}",
         "revoked": gone.text,
         "two words": f"{text} {text}",
         "token of another secret": token(SECRET[::-1]),
-        "token without signature": unsigned(),
+        "token without signature": unsigned_token(),
         "expired token": token(exp=time.time() - 1),
         "token without tenant": token(tenant=None),
         "huge token": token(padding="x" * TOKEN_CHARS_MAX),
@@ -88,60 +88,60 @@ def bad_credentials(house: House) -> dict[str, str]:
     }  # fmt: skip
 
 
-def test_whatever_is_wrong_with_a_credential_the_answer_is_the_same(house: House) -> None:
-    def plain(told: Told) -> Any:
+def test_whatever_is_wrong_with_a_credential_the_answer_is_the_same(auth_server: AuthServer) -> None:
+    def plain(told: HttpResponse) -> Any:
         headers = {k: v for k, v in told.headers.items() if k not in ("date", "x-request-id")}
         return told.status, headers, told.body | {"requestId": ""}
 
-    none = plain(house.service.ask("POST", "/api/jobs", body=BODY))
+    none = plain(auth_server.service.ask("POST", "/api/jobs", body=BODY))
     assert none[0] == 401
-    for what, credential in bad_credentials(house).items():
-        assert plain(house.service.submit(credential, f"bad {what}")) == none, what
-    for value in ("", "Bearer", "Basic YTpi", f"Basic {house.key('basic')}"):
-        assert plain(house.service.ask("GET", "/api/jobs", (("Authorization", value),))) == (none), value
-    assert plain(house.service.ask("GET", "/api/jobs", (("X-Api-Key", token()),))) == none
-    assert plain(house.service.ask("GET", "/api/jobs", (("X-Api-Key", ""),))) == none
+    for what, credential in bad_credentials(auth_server).items():
+        assert plain(auth_server.service.submit(credential, f"bad {what}")) == none, what
+    for value in ("", "Bearer", "Basic YTpi", f"Basic {auth_server.create_key('basic')}"):
+        assert plain(auth_server.service.ask("GET", "/api/jobs", (("Authorization", value),))) == (none), value
+    assert plain(auth_server.service.ask("GET", "/api/jobs", (("X-Api-Key", token()),))) == none
+    assert plain(auth_server.service.ask("GET", "/api/jobs", (("X-Api-Key", ""),))) == none
 
 
-def test_two_credentials_are_refused_even_if_equal(house: House) -> None:
-    one = bearer(house.key("twice"))
+def test_two_credentials_are_refused_even_if_equal(auth_server: AuthServer) -> None:
+    one = bearer(auth_server.create_key("twice"))
     other = (("X-Api-Key", one[0][1].removeprefix("Bearer ")),)
     for headers in (one + one, one + other, other + other, (*one, ("Authorization", ""))):
-        told = house.service.ask("GET", "/api/jobs", headers)
+        told = auth_server.service.ask("GET", "/api/jobs", headers)
         assert (told.status, told.code) == (400, "VALIDATION_ERROR")
 
 
-def test_open_paths_ask_nobody(house: House) -> None:
+def test_open_paths_need_no_credential(auth_server: AuthServer) -> None:
     for path in ("/healthz", "/openapi.json"):
-        assert house.service.ask("GET", path).status == 200
-        assert house.service.ask("GET", path, bearer("x")).status == 200
+        assert auth_server.service.ask("GET", path).status == 200
+        assert auth_server.service.ask("GET", path, bearer("x")).status == 200
 
 
 # Keys over their life
 
 
-def test_a_revocation_by_another_process_holds_at_once_and_gets_no_replay(house: House) -> None:
-    made = house.keys().create("short", roles=[Role.SUBMITTER])
-    first = house.service.submit(made.text, "remembered")
-    again = house.service.submit(made.text, "remembered")
+def test_a_revocation_by_another_process_holds_at_once_and_gets_no_replay(auth_server: AuthServer) -> None:
+    made = auth_server.api_keys().create("short", roles=[Role.SUBMITTER])
+    first = auth_server.service.submit(made.text, "remembered")
+    again = auth_server.service.submit(made.text, "remembered")
     assert (first.status, again.headers["idempotent-replayed"]) == (202, "true")
-    assert house.keys().revoke(made.key.id).revoked_by == "user:root"
-    assert house.service.submit(made.text, "remembered").status == 401
-    kept = house.service.submit(house.key("short"), "remembered")
+    assert auth_server.api_keys().revoke(made.key.id).revoked_by == "user:root"
+    assert auth_server.service.submit(made.text, "remembered").status == 401
+    kept = auth_server.service.submit(auth_server.create_key("short"), "remembered")
     assert kept.body["job"]["id"] == first.body["job"]["id"], "the key's job is there for who may see it"
 
 
-def test_a_rotated_key_is_still_the_same_client(house: House) -> None:
-    old = house.keys().create("rotating", roles=[Role.SUBMITTER])
-    first = house.service.submit(old.text, "over-rotation")
-    new = house.keys().rotate(old.key.id)
+def test_a_rotated_key_is_still_the_same_client(auth_server: AuthServer) -> None:
+    old = auth_server.api_keys().create("rotating", roles=[Role.SUBMITTER])
+    first = auth_server.service.submit(old.text, "over-rotation")
+    new = auth_server.api_keys().rotate(old.key.id)
     assert (new.key.id, new.key.name) == (old.key.id, "rotating")
     assert new.text != old.text
-    told = [house.service.submit(text, "over-rotation") for text in (old.text, new.text)]
+    told = [auth_server.service.submit(text, "over-rotation") for text in (old.text, new.text)]
     assert [one.body["job"]["id"] for one in told] == [first.body["job"]["id"]] * 2
-    newest = house.keys().rotate(old.key.id, overlap=timedelta(0))
-    assert [house.service.submit(text, "over-rotation").status for text in (old.text, new.text)] == [401, 401]
-    assert house.service.submit(newest.text, "again").body["job"]["actor"] == "client:rotating"
+    newest = auth_server.api_keys().rotate(old.key.id, overlap=timedelta(0))
+    assert [auth_server.service.submit(text, "over-rotation").status for text in (old.text, new.text)] == [401, 401]
+    assert auth_server.service.submit(newest.text, "again").body["job"]["actor"] == "client:rotating"
 
 
 async def test_an_old_secret_ends_by_the_clock_of_the_store(queue: onejob.Ledger, clock: FakeClock) -> None:
@@ -205,42 +205,42 @@ async def test_a_store_that_is_gone_is_no_verdict_about_a_key(queue: onejob.Ledg
         await authenticate(scope)
 
 
-def test_a_purged_tenant_has_no_keys_left(house: House) -> None:
-    text = house.key("last", tenant="leaving")
-    assert house.service.submit(text, "k").status == 202
-    house.operator.acting_as(tenant="leaving", user="root", actor=Actor.user("root")).purge()
-    assert house.service.submit(text, "k").status == 401
+def test_a_purged_tenant_has_no_keys_left(auth_server: AuthServer) -> None:
+    text = auth_server.create_key("last", tenant="leaving")
+    assert auth_server.service.submit(text, "k").status == 202
+    auth_server.operator.acting_as(tenant="leaving", user="root", actor=Actor.user("root")).purge()
+    assert auth_server.service.submit(text, "k").status == 401
 
 
 # Tenants and users
 
 
-def test_two_tenants_with_one_key_never_meet(house: House) -> None:
-    ours, theirs = house.key("ci", Role.ADMIN), house.key("ci", Role.ADMIN, tenant="umbrella")
+def test_two_tenants_with_one_key_never_meet(auth_server: AuthServer) -> None:
+    ours, theirs = auth_server.create_key("ci", Role.ADMIN), auth_server.create_key("ci", Role.ADMIN, tenant="umbrella")
     first, second = (
-        house.service.submit(ours, "shared"),
-        house.service.submit(theirs, "shared", {"type": "charge"}),
+        auth_server.service.submit(ours, "shared"),
+        auth_server.service.submit(theirs, "shared", {"type": "charge"}),
     )
     assert (first.status, second.status) == (202, 202)
     assert first.body["job"]["id"] != second.body["job"]["id"]
     path = f"/api/jobs/{first.body['job']['id']}"
-    assert house.service.ask("GET", path, bearer(ours)).status == 200
-    assert house.service.ask("GET", path, bearer(theirs)).status == 404
-    assert house.service.ask("POST", f"{path}/cancel", bearer(theirs)).status == 404
-    listed = house.service.ask("GET", "/api/jobs?limit=1000", bearer(theirs)).body["jobs"]
+    assert auth_server.service.ask("GET", path, bearer(ours)).status == 200
+    assert auth_server.service.ask("GET", path, bearer(theirs)).status == 404
+    assert auth_server.service.ask("POST", f"{path}/cancel", bearer(theirs)).status == 404
+    listed = auth_server.service.ask("GET", "/api/jobs?limit=1000", bearer(theirs)).body["jobs"]
     assert first.body["job"]["id"] not in {job["id"] for job in listed}
-    by_token = house.service.submit(token(tenant="umbrella"), "shared", {"type": "charge"})
+    by_token = auth_server.service.submit(token(tenant="umbrella"), "shared", {"type": "charge"})
     assert by_token.body["job"]["id"] == second.body["job"]["id"]
 
 
-def test_users_share_keys_unless_the_service_separates_them(house: House, lasting_url: str) -> None:
-    def ids(service: Service) -> set[str]:
+def test_users_share_keys_unless_the_service_separates_them(auth_server: AuthServer, durable_url: str) -> None:
+    def ids(service: ServerThread) -> set[str]:
         return {service.submit(token(sub=user), "of-all").body["job"]["id"] for user in ("ann", "bob", "ann")}
 
-    assert len(ids(house.service)) == 1
-    for separate in housed(lasting_url, key_owner="user"):
+    assert len(ids(auth_server.service)) == 1
+    for separate in run_auth_server(durable_url, key_owner="user"):
         assert len(ids(separate.service)) == 2
-        assert separate.service.submit(separate.key("k", user="ann"), "of-all").body["job"]["user"] == "ann"
+        assert separate.service.submit(separate.create_key("k", user="ann"), "of-all").body["job"]["user"] == "ann"
         assert len(ids(separate.service)) == 2
 
 
@@ -290,7 +290,7 @@ async def test_a_key_that_is_revoked_while_its_body_is_on_the_way_opens_nothing(
     async with onejob.open(url, sweep=False) as ledger:
         keys = ApiKeys(ledger)
         made = await keys.create("slow", roles=[Role.SUBMITTER])
-        async with served(HttpApp(ledger, config=ServiceConfig(auth=True))) as client:
+        async with serve_app(HttpApp(ledger, config=ServiceConfig(auth=True))) as client:
             reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
             body = b'{"type": "charge"}'
             head = f"POST /api/jobs HTTP/1.1\r\nHost: x\r\nIdempotency-Key: late\r\nX-Api-Key: {made.text}\r\n"

@@ -13,12 +13,12 @@ from onejob.core.fingerprint import DEPTH_MAX, INPUT_BYTES_MAX
 from onejob.errors import Invalid
 from onejob.http.app import HttpApp
 from onejob.http.config import BODY_BYTES_MAX
-from tests.edges.serving import Answer, Client, served
+from tests.edges.serving import HttpResponse, Client, serve_app
 
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(HttpApp(queue)) as client:
+    async with serve_app(HttpApp(queue)) as client:
         yield client
 
 
@@ -29,7 +29,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-async def sent(client: Client, body: bytes, key: str) -> Answer:
+async def submit_raw(client: Client, body: bytes, key: str) -> HttpResponse:
     return await client.ask("POST", "/api/jobs", body, b"idempotency-key: " + key.encode())
 
 
@@ -40,16 +40,16 @@ async def batch(client: Client, *items: bytes) -> list[Any]:
     return verdicts
 
 
-async def test_the_deepest_input_is_the_same_through_every_door(queue: onejob.Ledger, client: Client) -> None:
+async def test_the_deepest_input_is_the_same_through_every_entry_point(queue: onejob.Ledger, client: Client) -> None:
     deepest, deeper = nested(DEPTH_MAX), nested(DEPTH_MAX + 1)
     made = await queue.submit("t", deepest, idempotency_key="k")
     text = b'{"type": "t", "idempotencyKey": "k", "input": %b}'
-    single = await sent(client, text % json.dumps(deepest).encode(), "k")
+    single = await submit_raw(client, text % json.dumps(deepest).encode(), "k")
     (item,) = await batch(client, text % json.dumps(deepest).encode())
     assert made.job_id == single.body["job"]["id"] == item["job"]["id"]
     with pytest.raises(Invalid, match="nested deeper"):
         await queue.submit("t", deeper)
-    single = await sent(client, text % json.dumps(deeper).encode(), "k")
+    single = await submit_raw(client, text % json.dumps(deeper).encode(), "k")
     assert (single.status, single.body["error"]["details"]) == (400, {"what": "input"})
     fine, refused = await batch(client, b'{"type": "t"}', text % json.dumps(deeper).encode())
     assert (fine["status"], refused["status"], refused["error"]["code"]) == (202, 400, "VALIDATION_ERROR")
@@ -84,9 +84,9 @@ async def test_the_largest_input_of_python_is_replayed_over_http(queue: onejob.L
 
 async def test_an_input_beyond_the_limit_is_413_and_burns_no_key(queue: onejob.Ledger, client: Client) -> None:
     beyond = "x" * (INPUT_BYTES_MAX - 1)
-    answer = await sent(client, json.dumps({"type": "t", "input": beyond}).encode(), "k")
+    answer = await submit_raw(client, json.dumps({"type": "t", "input": beyond}).encode(), "k")
     assert (answer.status, answer.code) == (413, "PAYLOAD_TOO_LARGE")
-    answer = await sent(client, b" " * (BODY_BYTES_MAX + 1), "k")
+    answer = await submit_raw(client, b" " * (BODY_BYTES_MAX + 1), "k")
     assert (answer.status, answer.code) == (413, "PAYLOAD_TOO_LARGE")
     (item,) = await batch(client, json.dumps({"type": "t", "input": beyond}).encode())
     assert item["status"] == 400
@@ -107,7 +107,7 @@ async def test_an_input_beyond_the_limit_is_413_and_burns_no_key(queue: onejob.L
         b'{"type": "t", "input": ' + b"[" * 500 + b"]" * 500 + b"}",
     ],
 )
-async def test_what_one_item_hides_is_told_of_that_item_alone(
+async def test_duplicate_members_fail_only_their_own_item(
     queue: onejob.Ledger, client: Client, item: bytes
 ) -> None:
     fine = b'{"type": "t", "input": {"name": "a \\" b"}}'
@@ -115,7 +115,7 @@ async def test_what_one_item_hides_is_told_of_that_item_alone(
     assert [verdict["status"] for verdict in verdicts] == [202, 400, 202]
     assert verdicts[1]["error"]["code"] == "VALIDATION_ERROR"
     assert len(await queue.jobs()) == 2
-    answer = await sent(client, item, "k")
+    answer = await submit_raw(client, item, "k")
     assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
 
 
@@ -149,14 +149,14 @@ async def test_a_batch_that_is_no_json_or_says_its_jobs_twice_is_refused_whole(
 )
 async def test_a_large_body_lets_others_go_on(client: Client, text: bytes) -> None:
     assert INPUT_BYTES_MAX * 0.9 < len(text) <= INPUT_BYTES_MAX
-    large = asyncio.ensure_future(sent(client, b'{"type": "t", "input": ' + text + b"}", "k"))
+    large = asyncio.ensure_future(submit_raw(client, b'{"type": "t", "input": ' + text + b"}", "k"))
     others = 0
     while not large.done():
         assert (await client.get("/healthz")).status == 200
         others += 1
     assert (await large).status == 202
     assert others >= 3
-    again = await sent(client, b'{"type": "t", "input": ' + text + b" }", "k")
+    again = await submit_raw(client, b'{"type": "t", "input": ' + text + b" }", "k")
     assert again.headers["idempotent-replayed"] == "true"
 
 

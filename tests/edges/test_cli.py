@@ -15,13 +15,13 @@ from onejob.cli import main
 from onejob.cli.exit_codes import EXIT_CODE_MEANINGS, EXIT_CODES
 from onejob.core.states import JobState
 from onejob.http.problems import TITLES
-from tests.edges.command_line import ONEJOB, Command
+from tests.edges.command_line import ONEJOB, CommandRunner
 
 NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
 ESCAPE = "\x1b"
 
 
-pytestmark = pytest.mark.usefixtures("bare_surroundings")
+pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
 def test_every_problem_has_an_exit_code_that_the_help_explains() -> None:
@@ -30,11 +30,11 @@ def test_every_problem_has_an_exit_code_that_the_help_explains() -> None:
 
 
 def test_exit_codes_are_the_same_on_an_engine_and_against_a_server(
-    door: Command, request: pytest.FixtureRequest
+    backend: CommandRunner, request: pytest.FixtureRequest
 ) -> None:
     key = request.node.name
     submit = ("submit", "charge", "--key", key, "--input")
-    first, again = door(*submit, '{"a": 1}', "--json"), door(*submit, ' {"a":1.0}', "--json")
+    first, again = backend(*submit, '{"a": 1}', "--json"), backend(*submit, ' {"a":1.0}', "--json")
     assert (first.code, again.code) == (0, 0)
     assert first.json["jobId"] == again.json["jobId"] == again.json["job"]["id"]
     assert (first.json["idempotency"]["outcome"], again.json["idempotency"]["outcome"]) == (
@@ -60,7 +60,7 @@ def test_exit_codes_are_the_same_on_an_engine_and_against_a_server(
         ("jobs", "--cursor", "nothing"): 2,
         ("keys", "--cursor", "!"): 2,
     }
-    met = {words: door(*words).code for words in expected}
+    met = {words: backend(*words).code for words in expected}
     assert met == expected
 
 
@@ -89,15 +89,15 @@ def test_exit_codes_are_the_same_on_an_engine_and_against_a_server(
         ("apikey", "list", "--url", "http://127.0.0.1:1"),
     ],
 )
-def test_wrong_usage_is_told_with_2_and_touches_nothing(run: Command, words: tuple[str, ...], tmp_path: Path) -> None:
+def test_wrong_usage_is_told_with_2_and_touches_nothing(run: CommandRunner, words: tuple[str, ...], tmp_path: Path) -> None:
     ran = run(*words)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err
     assert not list(tmp_path.iterdir())
 
 
-def test_json_is_the_same_on_an_engine_and_against_a_server(run: Command, store: tuple[str, str]) -> None:
-    url, engine = run.to("--url", store[0], "--json"), run.to("--engine", store[1], "--json")
+def test_json_is_the_same_on_an_engine_and_against_a_server(run: CommandRunner, server_and_engine: tuple[str, str]) -> None:
+    url, engine = run.with_arguments("--url", server_and_engine[0], "--json"), run.with_arguments("--engine", server_and_engine[1], "--json")
     key = "größe/1 %2F?"
     job = url("submit", "t", "--key", key, "--label", "a=b", "--priority", "-3", "--ttl", "90s").json
     assert job["job"]["labels"] == {"a": "b"}
@@ -125,14 +125,14 @@ def test_json_is_the_same_on_an_engine_and_against_a_server(run: Command, store:
     assert engine(*conflict).json["error"]["code"] == "CONFLICT"
 
 
-def test_pages_follow_each_other_by_their_cursor(door: Command) -> None:
+def test_pages_follow_each_other_by_their_cursor(backend: CommandRunner) -> None:
     for index in range(3):
-        assert door("submit", "paged", "--key", f"p{index}").code == 0
+        assert backend("submit", "paged", "--key", f"p{index}").code == 0
     for command, name in ((("jobs", "--type", "paged"), "jobs"), (("keys", "--scope", "paged"), "keys")):
         seen: list[Any] = []
         cursor: tuple[str, ...] = ()
         while True:
-            page = door(*command, "--limit", "2", *cursor, "--json").json
+            page = backend(*command, "--limit", "2", *cursor, "--json").json
             seen += [one["key"] for one in page[name]]
             if page["next"] is None:
                 break
@@ -141,7 +141,7 @@ def test_pages_follow_each_other_by_their_cursor(door: Command) -> None:
         assert len(seen) == len(set(seen)) or name == "jobs"
 
 
-def test_states_are_choices_of_the_parser(run: Command) -> None:
+def test_states_are_choices_of_the_parser(run: CommandRunner) -> None:
     run("submit", "t")
     for state in JobState:
         assert run("jobs", "--state", state).code == 0
@@ -152,7 +152,7 @@ def test_main_returns_its_code_and_never_exits() -> None:
     assert main(["nothing"]) == 2
 
 
-def test_machine_output_is_json_of_the_wire(run: Command) -> None:
+def test_machine_output_is_json_of_the_wire(run: CommandRunner) -> None:
     raw = run("submit", "t", "--json").out
     assert msgspec.json.decode(raw) == json.loads(raw)
     assert raw.endswith("}\n")
@@ -166,29 +166,29 @@ def test_machine_output_is_json_of_the_wire(run: Command) -> None:
         (("submit", "t", "--delivery", "twice"), "'at_least_once', 'at_most_once'"),
     ],
 )
-def test_a_wrong_choice_is_told_the_right_ones(run: Command, words: tuple[str, ...], known: str) -> None:
+def test_a_wrong_choice_is_told_the_right_ones(run: CommandRunner, words: tuple[str, ...], known: str) -> None:
     ran = run(*words)
     assert ran.code == 2
     assert known in ran.err
     assert "<" not in ran.err
 
 
-def test_jobs_can_be_listed_by_user(door: Command) -> None:
-    door("submit", "t")
-    assert door("jobs", "--user", "local", "--json").json["jobs"]
-    assert not door("jobs", "--user", "nobody", "--json").json["jobs"]
+def test_jobs_can_be_listed_by_user(backend: CommandRunner) -> None:
+    backend("submit", "t")
+    assert backend("jobs", "--user", "local", "--json").json["jobs"]
+    assert not backend("jobs", "--user", "nobody", "--json").json["jobs"]
 
 
-def test_the_story_of_a_key_in_the_reserved_scope_is_told_through_both_doors(door: Command) -> None:
-    made = door("submit", "queue", "--key", "reserved", "--json").json
+def test_the_history_of_a_key_in_the_reserved_scope_is_shown_by_both_backends(backend: CommandRunner) -> None:
+    made = backend("submit", "queue", "--key", "reserved", "--json").json
     assert made["idempotency"]["scope"] == "type:queue"
-    told = door("explain", "reserved", "--scope", "type:queue", "--json")
+    told = backend("explain", "reserved", "--scope", "type:queue", "--json")
     assert (told.code, told.json["job"]["id"]) == (0, made["jobId"])
-    assert door("submit", "t", "--scope", "type:queue", "--key", "k").code == 2
+    assert backend("submit", "t", "--scope", "type:queue", "--key", "k").code == 2
 
 
-def test_the_key_of_a_user_is_found_on_the_engine_by_naming_it(on_engine: Command, lasting_url: str) -> None:
-    with sync.open(lasting_url, sweep=False) as ledger:
+def test_the_key_of_a_user_is_found_on_the_engine_by_naming_it(on_engine: CommandRunner, durable_url: str) -> None:
+    with sync.open(durable_url, sweep=False) as ledger:
         own = ledger.acting_as(tenant="default", user="ann", actor=onejob.Actor.user("ann"), owns_keys=True)
         job_id = own.submit("t", idempotency_key="anns").job_id
     assert on_engine("explain", "anns", "--scope", "t").code == 5
@@ -218,7 +218,7 @@ def test_a_server_says_in_json_that_it_is_ready_and_why_it_is_not(tmp_path: Path
     assert json.loads(ran.stdout)["error"]["code"] == "SERVICE_UNAVAILABLE"
 
 
-def test_a_misspelt_variable_stops_the_command(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelt_variable_stops_the_command(run: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEJOB_ENGIN", "memory://")
     ran = run("jobs", "--json")
     assert ran.code == 2

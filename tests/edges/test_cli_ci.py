@@ -12,7 +12,7 @@ from onejob import sync
 from onejob.cli import jobs
 from onejob.core.key import checked_key
 from onejob.settings import CI_SYSTEMS, CiEnvironment
-from tests.edges.command_line import ONEJOB, Command
+from tests.edges.command_line import ONEJOB, CommandRunner
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",
@@ -30,7 +30,7 @@ GITLAB = {
 JENKINS = {"JENKINS_URL": "https://ci/", "JOB_NAME": "shop/main", "GIT_COMMIT": "5f0c"}
 SUBMIT = ("submit", "deploy", "--key-from-ci")
 
-pytestmark = pytest.mark.usefixtures("bare_surroundings", "no_ci")
+pytestmark = pytest.mark.usefixtures("clean_environment", "no_ci")
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def no_ci(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def around(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+def set_environment(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
@@ -54,11 +54,11 @@ def around(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
     ],
 )
 def test_a_rerun_of_the_same_commit_gets_the_same_job(
-    run: Command, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], key: str
+    run: CommandRunner, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], key: str
 ) -> None:
-    around(monkeypatch, variables | {"GITHUB_RUN_ID": "1", "CI_JOB_ID": "1", "BUILD_NUMBER": "1"})
+    set_environment(monkeypatch, variables | {"GITHUB_RUN_ID": "1", "CI_JOB_ID": "1", "BUILD_NUMBER": "1"})
     first = run(*SUBMIT)
-    around(monkeypatch, {"GITHUB_RUN_ID": "2", "GITHUB_RUN_ATTEMPT": "2", "CI_JOB_ID": "2", "BUILD_NUMBER": "2"})
+    set_environment(monkeypatch, {"GITHUB_RUN_ID": "2", "GITHUB_RUN_ATTEMPT": "2", "CI_JOB_ID": "2", "BUILD_NUMBER": "2"})
     again = run(*SUBMIT)
     assert first.code == again.code == 0
     assert first.out.startswith("created")
@@ -68,22 +68,22 @@ def test_a_rerun_of_the_same_commit_gets_the_same_job(
     assert run("explain", key, "--scope", "deploy").code == 0
 
 
-def test_parts_tell_submissions_of_one_ci_job_apart(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    around(monkeypatch, GITHUB)
+def test_parts_tell_submissions_of_one_ci_job_apart(run: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_environment(monkeypatch, GITHUB)
     ids = {run(*SUBMIT, "--key-part", part, "--json").json["jobId"] for part in ("eu", "us", "eu")}
     assert len(ids) == 2
     assert run("submit", "t", "--key-part", "x").code == 2
     assert run(*SUBMIT, "--key", "x").code == 2
 
 
-def test_what_is_missing_is_named_and_no_key_is_made_of_less(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    around(monkeypatch, {name: value for name, value in GITHUB.items() if name != "GITHUB_SHA"})
+def test_what_is_missing_is_named_and_no_key_is_made_of_less(run: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_environment(monkeypatch, {name: value for name, value in GITHUB.items() if name != "GITHUB_SHA"})
     ran = run(*SUBMIT)
     assert ran.code == 2
     assert "GITHUB_SHA" in ran.err
 
 
-def test_outside_of_ci_the_commit_is_the_key(run: Command, tmp_path: Path) -> None:
+def test_outside_of_ci_the_commit_is_the_key(run: CommandRunner, tmp_path: Path) -> None:
     ran = run(*SUBMIT)
     assert ran.code == 2
     assert "give --key" in ran.err
@@ -101,9 +101,9 @@ def test_a_long_key_is_a_digest_that_still_fits() -> None:
     assert jobs._join_key_parts("a", ["b:c", "d"]) != jobs._join_key_parts("a", ["b", "c:d"])
 
 
-def test_github_is_told_in_its_own_words(run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_github_gets_outputs_and_annotations(run: CommandRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     output = tmp_path / "output"
-    around(monkeypatch, GITHUB | {"GITHUB_OUTPUT": str(output)})
+    set_environment(monkeypatch, GITHUB | {"GITHUB_OUTPUT": str(output)})
     ran = run(*SUBMIT, "--json")
     job_id = ran.json["jobId"]
     assert f"::notice::onejob: created job {job_id}\n" in ran.err
@@ -119,9 +119,9 @@ def test_github_is_told_in_its_own_words(run: Command, monkeypatch: pytest.Monke
 
 
 def test_a_place_that_cannot_be_written_does_not_undo_the_job(
-    run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: CommandRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    around(monkeypatch, {"GITHUB_OUTPUT": str(tmp_path / "missing" / "output")})
+    set_environment(monkeypatch, {"GITHUB_OUTPUT": str(tmp_path / "missing" / "output")})
     ran = run("submit", "t", "--key", "k")
     assert ran.code == 0
     assert "cannot be written" in ran.err
@@ -132,7 +132,7 @@ def test_annotations_cannot_be_forged(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == "::error::100%25%0A::notice::forged\n"
 
 
-def test_whoever_waits_gets_the_end_as_exit_code(run: Command, tmp_path: Path) -> None:
+def test_waiting_exits_with_the_code_of_the_job(run: CommandRunner, tmp_path: Path) -> None:
     made = run("submit", "t", "--key", "k", "--wait-for", "1s", "--json")
     assert made.code == 9
     assert "the job is pending" in made.err
@@ -144,7 +144,7 @@ def test_whoever_waits_gets_the_end_as_exit_code(run: Command, tmp_path: Path) -
     assert ended.json["job"]["state"] == "cancelled"
 
 
-def test_a_number_of_a_sequence_is_not_waited_for(run: Command) -> None:
+def test_a_number_of_a_sequence_is_not_waited_for(run: CommandRunner) -> None:
     number = ("--client", "c", "--sequence", "1", "--scope", "s", "--key", "k")
     assert run("submit", "t", *number, "--wait").code == 2
     assert run("jobs").code != 0, "nothing was submitted, not even a store was made"

@@ -11,37 +11,37 @@ from onejob.cli import doctor, doctor_sqlite
 from onejob.cli import doctor as doctor_server
 from onejob.cli.backend import ServerReply
 from onejob.cli.findings import CheckStatus
-from tests.edges.command_line import Command, Scripted, said
-from tests.engines.sqlite_files import Direct
+from tests.edges.command_line import CommandRunner, ScriptedServer, http_response
+from tests.engines.sqlite_files import RawConnection
 
 STORE = "onejob.db"
 
 
 @pytest.fixture(autouse=True)
-def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ONEJOB_ENGINE", raising=False)
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
+def run(capsys: pytest.CaptureFixture[str]) -> CommandRunner:
+    return CommandRunner(capsys)
 
 
 @pytest.fixture
-def store(run: Command, tmp_path: Path) -> Path:
+def store(run: CommandRunner, tmp_path: Path) -> Path:
     assert run("submit", "t").code == 0
     return tmp_path / STORE
 
 
-def findings(run: Command, *words: str) -> tuple[int, dict[str, Any]]:
+def findings(run: CommandRunner, *words: str) -> tuple[int, dict[str, Any]]:
     ran = run("doctor", *words, "--json")
     assert ran.json["healthy"] == (ran.code == 0)
     return ran.code, {one["check"]: one for one in ran.json["findings"]}
 
 
-@pytest.mark.usefixtures("store")
-def test_a_healthy_store_is_called_healthy(run: Command) -> None:
+@pytest.mark.usefixtures("server_and_engine")
+def test_a_healthy_store_is_called_healthy(run: CommandRunner) -> None:
     code, found = findings(run)
     assert code == 0
     assert list(found) == [
@@ -55,7 +55,7 @@ def test_a_healthy_store_is_called_healthy(run: Command) -> None:
     assert len(told) == 1 + len(found)
 
 
-def test_no_store_is_a_warning_and_none_is_made(run: Command, tmp_path: Path) -> None:
+def test_no_store_is_a_warning_and_none_is_made(run: CommandRunner, tmp_path: Path) -> None:
     code, found = findings(run)
     assert code == 0
     assert found["store"]["verdict"] == "warn"
@@ -63,15 +63,15 @@ def test_no_store_is_a_warning_and_none_is_made(run: Command, tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_not_there_is_a_failure(run: Command) -> None:
+def test_a_folder_that_is_not_there_is_a_failure(run: CommandRunner) -> None:
     code, found = findings(run, "--engine", "sqlite:///nowhere/onejob.db")
     assert code == 1
     assert found["folder"]["verdict"] == "fail"
 
 
 @pytest.mark.parametrize(("mode", "verdict"), [(0o600, "ok"), (0o640, "warn"), (0o644, "warn"), (0o666, "fail")])
-def test_only_the_owner_reads_and_writes(run: Command, store: Path, mode: int, verdict: str) -> None:
-    store.chmod(mode)
+def test_only_the_owner_reads_and_writes(run: CommandRunner, server_and_engine: Path, mode: int, verdict: str) -> None:
+    server_and_engine.chmod(mode)
     code, found = findings(run)
     assert found["permissions"]["verdict"] == verdict
     assert (code == 1) == (verdict == "fail")
@@ -79,21 +79,21 @@ def test_only_the_owner_reads_and_writes(run: Command, store: Path, mode: int, v
         assert f"chmod 600 {STORE}" in found["permissions"]["act"]
 
 
-def test_a_folder_in_which_all_may_replace_files_is_a_failure(run: Command, store: Path) -> None:
-    store.parent.chmod(0o777)
+def test_a_folder_in_which_all_may_replace_files_is_a_failure(run: CommandRunner, server_and_engine: Path) -> None:
+    server_and_engine.parent.chmod(0o777)
     assert findings(run)[1]["folder"]["verdict"] == "fail"
-    store.parent.chmod(0o700)
+    server_and_engine.parent.chmod(0o700)
 
 
-def test_a_damaged_file_is_a_failure(run: Command, store: Path) -> None:
-    store.write_bytes(b"not a database" * 1000)
+def test_a_damaged_file_is_a_failure(run: CommandRunner, server_and_engine: Path) -> None:
+    server_and_engine.write_bytes(b"not a database" * 1000)
     code, found = findings(run)
     assert code == 1
     assert "restore it from a backup" in found["store"]["found"]
     assert "engine" not in found
 
 
-def test_another_programs_database_is_a_failure_and_stays_untouched(run: Command, tmp_path: Path) -> None:
+def test_another_programs_database_is_a_failure_and_stays_untouched(run: CommandRunner, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / STORE) as db:
         db.execute("CREATE TABLE theirs (x)")
     db.close()
@@ -105,24 +105,24 @@ def test_another_programs_database_is_a_failure_and_stays_untouched(run: Command
     assert (tmp_path / STORE).read_bytes() == before
 
 
-def test_a_newer_schema_is_a_failure(run: Command, store: Path) -> None:
-    with Direct(str(store)) as db:
+def test_a_newer_schema_is_a_failure(run: CommandRunner, server_and_engine: Path) -> None:
+    with RawConnection(str(server_and_engine)) as db:
         db.pragma("user_version", 999)
     code, found = findings(run)
     assert code == 1
     assert found["schema"]["act"] == "upgrade this program"
 
 
-def test_a_journal_mode_that_another_program_set_is_a_warning(run: Command, store: Path) -> None:
-    with Direct(str(store)) as db:
+def test_a_journal_mode_that_another_program_set_is_a_warning(run: CommandRunner, server_and_engine: Path) -> None:
+    with RawConnection(str(server_and_engine)) as db:
         db.pragma("journal_mode", "DELETE")
     code, found = findings(run)
     assert code == 0
     assert found["journal mode"]["verdict"] == "warn"
 
 
-def test_a_file_that_another_program_wrote_is_a_failure(run: Command, store: Path) -> None:
-    with sqlite3.connect(store) as db:
+def test_a_file_that_another_program_wrote_is_a_failure(run: CommandRunner, server_and_engine: Path) -> None:
+    with sqlite3.connect(server_and_engine) as db:
         db.execute("PRAGMA user_version = 999")
     db.close()
     code, found = findings(run)
@@ -130,13 +130,13 @@ def test_a_file_that_another_program_wrote_is_a_failure(run: Command, store: Pat
     assert any("another program" in str(finding) for finding in found.values())
 
 
-def test_memory_is_no_place_for_real_work(run: Command) -> None:
+def test_memory_is_no_place_for_real_work(run: CommandRunner) -> None:
     code, found = findings(run, "--engine", "memory://")
     assert code == 0
     assert found["durability"]["verdict"] == "warn"
 
 
-def test_an_engine_that_nobody_knows_is_a_failure(run: Command) -> None:
+def test_an_engine_that_nobody_knows_is_a_failure(run: CommandRunner) -> None:
     assert findings(run, "--engine", "mysql://x")[0] == 1
 
 
@@ -158,7 +158,7 @@ def test_a_clock_that_was_set_is_a_warning(ms: int, verdict: CheckStatus) -> Non
 @pytest.mark.parametrize(
     ("free", "verdict"), [(1 << 20, CheckStatus.FAIL), (1 << 28, CheckStatus.WARN), (1 << 40, CheckStatus.OK)]
 )
-def test_little_room_is_told_in_time(free: int, verdict: CheckStatus) -> None:
+def test_low_disk_space_is_a_warning(free: int, verdict: CheckStatus) -> None:
     assert doctor_sqlite.check_free_space(free).verdict is verdict
 
 
@@ -175,23 +175,23 @@ def test_the_root_has_a_file_system_where_the_kernel_tells() -> None:
 
 
 @pytest.fixture
-def strange() -> Iterator[Scripted]:
-    server = Scripted(said(404, "<html>"))
+def unrelated_server() -> Iterator[ScriptedServer]:
+    server = ScriptedServer(http_response(404, "<html>"))
     yield server
     server.close()
 
 
-def test_a_server_that_is_not_ours_or_not_there_is_a_failure(run: Command, strange: Scripted) -> None:
-    code, found = findings(run, "--url", strange.url)
+def test_a_server_that_is_not_ours_or_not_there_is_a_failure(run: CommandRunner, unrelated_server: ScriptedServer) -> None:
+    code, found = findings(run, "--url", unrelated_server.url)
     assert (code, list(found)) == (1, ["server"])
     assert "404" in found["server"]["found"]
-    code, found = findings(run, "--url", strange.url)
+    code, found = findings(run, "--url", unrelated_server.url)
     assert "cannot be reached" in found["server"]["found"]
 
 
-def test_a_server_whose_engine_is_away_is_not_ready(run: Command) -> None:
-    jobs = said(200, {"requestId": "r", "jobs": [], "next": None})
-    server = Scripted(said(200, {}, "Date: Thu, 01 Jan 2026 00:00:00 GMT"), said(503, {}), jobs)
+def test_a_server_whose_engine_is_away_is_not_ready(run: CommandRunner) -> None:
+    jobs = http_response(200, {"requestId": "r", "jobs": [], "next": None})
+    server = ScriptedServer(http_response(200, {}, "Date: Thu, 01 Jan 2026 00:00:00 GMT"), http_response(503, {}), jobs)
     code, found = findings(run, "--url", server.url)
     server.close()
     assert code == 1

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from onejob import sync
-from tests.edges.command_line import Command
+from tests.edges.command_line import CommandRunner
 
 NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
 ESCAPE = "\x1b"
 
 
-pytestmark = pytest.mark.usefixtures("bare_surroundings")
+pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
-def test_a_held_key_is_refused_for_now(on_engine: Command, lasting_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with sync.open(lasting_url, sweep=False) as ledger:
+def test_a_held_key_is_refused_for_now(on_engine: CommandRunner, durable_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with sync.open(durable_url, sweep=False) as ledger:
         ledger.check_or_reserve("t", idempotency_key="k")
     monkeypatch.setenv("IDEMPOTENCY_PENDING_WAIT_TIMEOUT", "0")
     held = on_engine("submit", "t", "--key", "k", "--json")
@@ -26,8 +26,8 @@ def test_a_held_key_is_refused_for_now(on_engine: Command, lasting_url: str, mon
     assert "the hold ends" in on_engine("explain", "k", "--scope", "t").out
 
 
-def test_an_input_comes_from_the_words_a_file_or_standard_input(
-    on_engine: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_input_comes_from_arguments_a_file_or_standard_input(
+    on_engine: CommandRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "input.json").write_bytes(b'{"name": "Gr\xc3\xb6\xc3\x9fe"}\n')
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"name": "Gr\\u00f6\\u00dfe"}')))
@@ -38,7 +38,7 @@ def test_an_input_comes_from_the_words_a_file_or_standard_input(
     assert on_engine(*submit, "@large.json").code == 2
 
 
-def test_to_look_makes_no_store(run: Command, tmp_path: Path) -> None:
+def test_reading_creates_no_store(run: CommandRunner, tmp_path: Path) -> None:
     for words in (
         ("jobs",),
         ("keys",),
@@ -52,15 +52,15 @@ def test_to_look_makes_no_store(run: Command, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_store_that_must_be_mended_is_a_failure_and_not_to_be_repeated(run: Command, tmp_path: Path) -> None:
+def test_a_store_that_must_be_fixed_is_a_failure_not_to_be_retried(run: CommandRunner, tmp_path: Path) -> None:
     (tmp_path / "onejob.db").write_bytes(b"this is not a database, whatever its name says" * 100)
     ran = run("submit", "t", "--json")
     assert ran.code == 1
     assert not ran.json["error"]["retryable"]
 
 
-def test_the_engine_of_the_surroundings_is_taken_unless_one_is_named(
-    run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_the_engine_of_the_environment_is_used_unless_one_is_named(
+    run: CommandRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ONEJOB_ENGINE", "sqlite:///around.db")
     assert run("submit", "t").code == 0
@@ -69,14 +69,14 @@ def test_the_engine_of_the_surroundings_is_taken_unless_one_is_named(
     assert not (tmp_path / "onejob.db").exists()
 
 
-def test_tenants_of_one_engine_do_not_meet(on_engine: Command) -> None:
+def test_tenants_of_one_engine_do_not_meet(on_engine: CommandRunner) -> None:
     mine = on_engine("submit", "t", "--key", "k", "--tenant", "acme", "--json").json
     assert on_engine("submit", "t", "--key", "k", "--json").json["jobId"] != mine["jobId"]
     assert on_engine("job", mine["jobId"]).code == 5
     assert on_engine("job", mine["jobId"], "--tenant", "acme").code == 0
 
 
-def test_an_api_key_is_printed_once_and_can_be_rotated_and_revoked(on_engine: Command) -> None:
+def test_an_api_key_is_printed_once_and_can_be_rotated_and_revoked(on_engine: CommandRunner) -> None:
     acme = ("--tenant", "acme")
     made = on_engine("apikey", "create", "ci", "--role", "submitter", "--user", "ann", *acme, "--json").json
     secret, key_id = made["secret"], made["apiKey"]["id"]

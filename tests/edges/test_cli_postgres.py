@@ -39,13 +39,13 @@ def test_the_doctor_says_what_a_failover_may_lose(postgres_url: str, capsys: pyt
     assert "quorum" in findings["failover"]["act"]
 
 
-def examined(capsys: pytest.CaptureFixture[str], url: str) -> tuple[int, dict[str, dict[str, str]]]:
+def run_doctor(capsys: pytest.CaptureFixture[str], url: str) -> tuple[int, dict[str, dict[str, str]]]:
     code, text = run(capsys, "doctor", "--engine", url, "--json")
     return code, {one["check"]: one for one in json.loads(text)["findings"]}
 
 
-def test_the_doctor_looks_at_what_the_promise_needs(postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, found = examined(capsys, postgres_url)
+def test_the_doctor_checks_what_the_durability_needs(postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = run_doctor(capsys, postgres_url)
     assert code == 0
     assert {name: one["verdict"] for name, one in found.items()} == {
         "server": "ok", "promise": "ok", "schema": "ok", "role": "warn", "connections": "ok",
@@ -58,11 +58,11 @@ def test_the_doctor_says_which_setting_breaks_a_promise(postgres: Server, capsys
     url = postgres.database()
     assert run(capsys, "migrate", "--engine", url)[0] == 0
     name = url.rpartition("/")[2]
-    code, found = examined(capsys, f"{url}?durability=quorum")
+    code, found = run_doctor(capsys, f"{url}?durability=quorum")
     assert (code, found["promise"]["verdict"]) == (1, "fail")
     assert "synchronous_standby_names" in found["promise"]["found"]
     psql(postgres, f"ALTER DATABASE {name} SET synchronous_commit = off")
-    code, found = examined(capsys, url)
+    code, found = run_doctor(capsys, url)
     assert (code, found["promise"]["verdict"]) == (1, "fail")
     assert "synchronous_commit" in found["promise"]["found"]
 
@@ -83,12 +83,12 @@ def test_a_role_with_the_grants_of_the_production_page_can_serve(
     assert run(capsys, "migrate", "--engine", url)[0] == 0
     psql(postgres, f"CREATE ROLE {role} LOGIN", name)
     theirs = url.replace("postgres@", f"{role}@")
-    code, found = examined(capsys, theirs)
+    code, found = run_doctor(capsys, theirs)
     assert (code, found["role"]["verdict"]) == (1, "fail")
     for grant in GRANTS:
         assert grant.format(role="onejob") in page
         psql(postgres, grant.format(role=role), name)
-    code, found = examined(capsys, theirs)
+    code, found = run_doctor(capsys, theirs)
     assert (code, found["role"]["verdict"]) == (0, "ok")
     assert main(["submit", "t", "--key", "k", "--engine", theirs]) == 0
 

@@ -5,14 +5,14 @@ from contextlib import closing
 import pytest
 
 from onejob.cli import backend
-from tests.edges.command_line import Command, Scripted, problem, said
+from tests.edges.command_line import CommandRunner, ScriptedServer, problem_response, http_response
 
 CLIENT, SCOPE = "host1:billing/7", "acme/vault-1"
 NUMBER = ("submit", "write", "--client", CLIENT, "--scope", SCOPE, "--input", '{"a": 1}')
 STATE = ("client", "state", CLIENT, "--scope", SCOPE)
 
 
-pytestmark = pytest.mark.usefixtures("bare_surroundings", "emptied")
+pytestmark = pytest.mark.usefixtures("clean_environment", "empty_store")
 
 
 @pytest.fixture(autouse=True)
@@ -20,29 +20,29 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "_PAUSE_MAX", 0.001)
 
 
-def test_numbers_are_sent_and_shown(door: Command) -> None:
-    assert door(*STATE, "--json").json["lastCommittedSequence"] == 0
-    assert "never" in door(*STATE).out
-    first = door(*NUMBER, "--sequence", "1", "--key", "k1", "--ttl", "2h", "--priority", "3", "--json")
+def test_numbers_are_sent_and_shown(backend: CommandRunner) -> None:
+    assert backend(*STATE, "--json").json["lastCommittedSequence"] == 0
+    assert "never" in backend(*STATE).out
+    first = backend(*NUMBER, "--sequence", "1", "--key", "k1", "--ttl", "2h", "--priority", "3", "--json")
     assert (first.code, first.json["outcome"], first.json["assignedSequence"]) == (0, "COMMITTED", 1)
-    again = door(*NUMBER, "--sequence", "1", "--key", "k1", "--json")
+    again = backend(*NUMBER, "--sequence", "1", "--key", "k1", "--json")
     assert (again.code, again.json["outcome"]) == (0, "ALREADY_COMMITTED")
     assert again.json["job"] == first.json["job"]
-    text = door(*NUMBER, "--sequence", "1", "--key", "k1")
+    text = backend(*NUMBER, "--sequence", "1", "--key", "k1")
     assert "ALREADY_COMMITTED number 1" in text.out
     assert first.json["job"]["id"] in text.out
-    state = door(*STATE)
+    state = backend(*STATE)
     assert CLIENT in state.out
     assert "next" in state.out
-    assert door(*STATE, "--json").json["lastCommittedSequence"] == 1
+    assert backend(*STATE, "--json").json["lastCommittedSequence"] == 1
 
 
-def test_refusals_have_their_exit_codes(door: Command) -> None:
-    door(*NUMBER, "--sequence", "1", "--key", "k1")
-    gap = door(*NUMBER, "--sequence", "3", "--key", "k3", "--json")
+def test_refusals_have_their_exit_codes(backend: CommandRunner) -> None:
+    backend(*NUMBER, "--sequence", "1", "--key", "k1")
+    gap = backend(*NUMBER, "--sequence", "3", "--key", "k3", "--json")
     assert (gap.code, gap.json["error"]["code"]) == (6, "SEQUENCE_GAP")
     assert gap.json["error"]["details"] == {"lastCommittedSequence": 1}
-    reused = door("submit", "write", "--client", CLIENT, "--scope", SCOPE, "--sequence", "2", "--key", "k1")
+    reused = backend("submit", "write", "--client", CLIENT, "--scope", SCOPE, "--sequence", "2", "--key", "k1")
     assert reused.code == 3
 
 
@@ -57,10 +57,10 @@ def test_refusals_have_their_exit_codes(door: Command) -> None:
         ("--client", "", "--sequence", "1", "--scope", "s", "--key", "k"),
     ],
 )
-def test_half_a_number_is_wrong_usage_and_sends_nothing(door: Command, words: tuple[str, ...]) -> None:
-    before = door("jobs", "--json").json["jobs"]
-    assert door("submit", "w", *words).code == 2
-    assert door("jobs", "--json").json["jobs"] == before
+def test_half_a_number_is_wrong_usage_and_sends_nothing(backend: CommandRunner, words: tuple[str, ...]) -> None:
+    before = backend("jobs", "--json").json["jobs"]
+    assert backend("submit", "w", *words).code == 2
+    assert backend("jobs", "--json").json["jobs"] == before
 
 
 def test_a_number_is_repeated_with_the_same_bytes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,10 +69,10 @@ def test_a_number_is_repeated_with_the_same_bytes(capsys: pytest.CaptureFixture[
         "assignedSequence": 1, "lastCommittedSequence": 1, "job": None, "jobs": [], "expiresAt": None,
         "warnings": [], "news": "from a newer server",
     }  # fmt: skip
-    away = problem(503, "SERVICE_UNAVAILABLE", "Retry-After: 1", retryable=True)
-    with closing(Scripted(away, b"", said(202, done))) as server:
-        ran = Command(capsys)(*NUMBER, "--sequence", "1", "--key", "k1", "--url", server.url)
+    away = problem_response(503, "SERVICE_UNAVAILABLE", "Retry-After: 1", retryable=True)
+    with closing(ScriptedServer(away, b"", http_response(202, done))) as server:
+        ran = CommandRunner(capsys)(*NUMBER, "--sequence", "1", "--key", "k1", "--url", server.url)
         assert ran.code == 0
-        assert len(server.asked) == 3
-        assert len(set(server.asked)) == 1
-        assert server.asked[0].startswith(b"POST /api/clients/host1%3Abilling%2F7/jobs ")
+        assert len(server.requests) == 3
+        assert len(set(server.requests)) == 1
+        assert server.requests[0].startswith(b"POST /api/clients/host1%3Abilling%2F7/jobs ")

@@ -17,16 +17,16 @@ from onejob.cli.exit_codes import EXIT_CODE_MEANINGS
 from onejob.cli.render import Screen, format_duration, sanitize
 from onejob.cli.values import parse_duration
 from onejob.http.schemas.jobs import EventOut, KeyOut
-from tests.edges.command_line import ONEJOB, Command
+from tests.edges.command_line import ONEJOB, CommandRunner
 
 NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
 ESCAPE = "\x1b"
 
 
-pytestmark = pytest.mark.usefixtures("bare_surroundings")
+pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
-def test_people_are_told_what_happened(on_engine: Command) -> None:
+def test_people_are_told_what_happened(on_engine: CommandRunner) -> None:
     submit = ("submit", "charge", "--key", "k-1", "--input", '{"amount": 42}')
     first = on_engine(*submit)
     made = re.fullmatch(
@@ -56,7 +56,7 @@ def test_people_are_told_what_happened(on_engine: Command) -> None:
     assert on_engine("keys", "--scope", "other").out == "no keys\n"
 
 
-def test_a_conflict_names_the_path_and_the_next_act(on_engine: Command) -> None:
+def test_a_conflict_names_the_path_and_the_next_act(on_engine: CommandRunner) -> None:
     on_engine("submit", "t", "--key", "k", "--input", '{"a": 1}')
     conflict = on_engine("submit", "t", "--key", "k", "--input", '{"a": 2}')
     assert conflict.out == ""
@@ -68,7 +68,7 @@ def test_a_conflict_names_the_path_and_the_next_act(on_engine: Command) -> None:
     assert not told["retryable"]
 
 
-def test_every_command_has_help_with_an_example(run: Command) -> None:
+def test_every_command_has_help_with_an_example(run: CommandRunner) -> None:
     overview = run("--help")
     assert overview.code == 0
     for code, meaning in EXIT_CODE_MEANINGS.items():
@@ -82,15 +82,15 @@ def test_every_command_has_help_with_an_example(run: Command) -> None:
     assert run("--version").out == f"onejob {version('onejob')}\n"
 
 
-def test_piped_text_has_no_escape_codes_and_a_terminal_has_colours(run: Command, tmp_path: Path) -> None:
+def test_piped_text_has_no_escape_codes_and_a_terminal_has_colours(run: CommandRunner, tmp_path: Path) -> None:
     run("submit", "t", "--key", "k")
     assert ESCAPE not in run("explain", "k", "--scope", "t").out
     words = [*ONEJOB, "explain", "k", "--scope", "t"]
-    assert ESCAPE in on_terminal(words, {"TERM": "xterm"})
-    assert ESCAPE not in on_terminal(words, {"TERM": "xterm", "NO_COLOR": "1"})
+    assert ESCAPE in run_on_terminal(words, {"TERM": "xterm"})
+    assert ESCAPE not in run_on_terminal(words, {"TERM": "xterm", "NO_COLOR": "1"})
 
 
-def on_terminal(words: list[str], environ: dict[str, str]) -> str:
+def run_on_terminal(words: list[str], environ: dict[str, str]) -> str:
     ours, theirs = pty.openpty()
     subprocess.run(words, stdout=theirs, stderr=theirs, env=os.environ | environ, check=True)
     os.close(theirs)
@@ -105,7 +105,7 @@ def on_terminal(words: list[str], environ: dict[str, str]) -> str:
     return told.decode()
 
 
-def test_a_closed_pipe_leaves_no_traceback(run: Command) -> None:
+def test_a_closed_pipe_leaves_no_traceback(run: CommandRunner) -> None:
     run("submit", "t")
     reading, writing = os.pipe()
     os.close(reading)
@@ -124,7 +124,7 @@ def test_an_interruption_leaves_no_traceback(tmp_path: Path) -> None:
     assert (waiting.returncode, told) == (130, b"")
 
 
-def test_a_full_disk_behind_standard_output_is_told(run: Command) -> None:
+def test_a_full_disk_behind_standard_output_is_told(run: CommandRunner) -> None:
     run("submit", "t")
     with open("/dev/full", "w") as full:
         ran = subprocess.run([*ONEJOB, "jobs"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -138,12 +138,12 @@ def test_what_others_wrote_cannot_move_the_cursor() -> None:
 
 
 def test_marks_are_plain_where_the_terminal_has_no_others() -> None:
-    told = "\n".join(render.timeline_lines(Screen(unicode=False, now=NOW), long_story()))
+    told = "\n".join(render.timeline_lines(Screen(unicode=False, now=NOW), long_history()))
     assert told.isascii()
 
 
-def test_a_long_story_says_how_much_is_not_kept() -> None:
-    lines = render.timeline_lines(Screen(now=NOW), long_story())
+def test_a_long_history_says_how_much_is_not_kept() -> None:
+    lines = render.timeline_lines(Screen(now=NOW), long_history())
     assert len(lines) == 32 + 1 + 1
     assert lines[8].endswith("… 8 more events, not kept")
     assert "○" in lines[-1]
@@ -152,7 +152,7 @@ def test_a_long_story_says_how_much_is_not_kept() -> None:
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def long_story() -> KeyOut:
+def long_history() -> KeyOut:
     return KeyOut(
         key="k",
         scope="t",

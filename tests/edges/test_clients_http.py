@@ -18,14 +18,14 @@ from onejob.core.sequence import StreamCommand
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.ledger.api_keys import ApiKeys
-from tests.edges.serving import Answer, Client, served
-from tests.edges.sockets import serving
+from tests.edges.serving import HttpResponse, Client, serve_app
+from tests.edges.sockets import run_server
 
 CLIENT, SCOPE = "host1.dc1:12345/a", "acme/vault-1"
 PATH = f"/api/clients/{quote(CLIENT, safe='')}"
 
 
-class Wind(StreamCommand, frozen=True, gc=False, kw_only=True):
+class SetLastSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
     """A client that has been at it for half a million years."""
 
     def decide(self, facts: Facts, now: int) -> Step[Maintained]:
@@ -35,32 +35,32 @@ class Wind(StreamCommand, frozen=True, gc=False, kw_only=True):
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(HttpApp(queue)) as client:
+    async with serve_app(HttpApp(queue)) as client:
         yield client
 
 
-def number(sequence: Any, **changes: Any) -> dict[str, Any]:
+def sequence_body(sequence: Any, **changes: Any) -> dict[str, Any]:
     plain = {"scope": SCOPE, "sequence": sequence, "idempotencyKey": f"key-{sequence}"}
     job = {} if "jobs" in changes else {"type": "write", "input": {"n": sequence}}
     return {name: value for name, value in (plain | job | changes).items() if value is not ...}
 
 
-async def send(client: Client, sequence: Any, *headers: bytes, **changes: Any) -> Answer:
-    return await client.post(f"{PATH}/jobs", number(sequence, **changes), *headers)
+async def send(client: Client, sequence: Any, *headers: bytes, **changes: Any) -> HttpResponse:
+    return await client.post(f"{PATH}/jobs", sequence_body(sequence, **changes), *headers)
 
 
-async def state(client: Client, *headers: bytes, scope: str = SCOPE) -> Answer:
+async def state(client: Client, *headers: bytes, scope: str = SCOPE) -> HttpResponse:
     return await client.get(f"{PATH}/state?scope={quote(scope)}", *headers)
 
 
-def told(answer: Answer) -> tuple[int, str, int, int]:
+def outcome_and_sequences(answer: HttpResponse) -> tuple[int, str, int, int]:
     body = answer.body
     return answer.status, body["outcome"], body["assignedSequence"], body["lastCommittedSequence"]
 
 
 async def test_a_number_is_committed_once_and_then_told_again(client: Client) -> None:
     first = await send(client, 1)
-    assert told(first) == (202, "COMMITTED", 1, 1)
+    assert outcome_and_sequences(first) == (202, "COMMITTED", 1, 1)
     assert (first.body["clientId"], first.body["scope"], first.body["key"]) == (CLIENT, SCOPE, "key-1")
     assert first.body["jobs"] == [first.body["job"]]
     assert first.headers["location"] == f"/api/jobs/{first.body['job']['id']}"
@@ -68,7 +68,7 @@ async def test_a_number_is_committed_once_and_then_told_again(client: Client) ->
     await send(client, 2)
     await client.ask("POST", f"/api/jobs/{first.body['job']['id']}/cancel")
     again = await send(client, 1)
-    assert told(again) == (200, "ALREADY_COMMITTED", 1, 2)
+    assert outcome_and_sequences(again) == (200, "ALREADY_COMMITTED", 1, 2)
     assert again.headers["idempotent-replayed"] == "true"
     assert again.headers["idempotency-expires"] == first.headers["idempotency-expires"]
     assert again.body["expiresAt"] == first.body["expiresAt"]
@@ -88,16 +88,16 @@ async def test_a_gap_says_where_to_go_on(client: Client) -> None:
     found = (await state(client)).body
     assert (found["clientId"], found["scope"], found["lastCommittedSequence"]) == (CLIENT, SCOPE, 1)
     assert found["lastSeen"] is not None
-    assert told(await send(client, 2)) == (202, "COMMITTED", 2, 2)
+    assert outcome_and_sequences(await send(client, 2)) == (202, "COMMITTED", 2, 2)
 
 
 async def test_past_numbers_and_moved_keys_are_told_apart(client: Client) -> None:
     first = await send(client, 1)
     other = await send(client, 1, idempotencyKey="other")
-    assert told(other) == (200, "ALREADY_COMMITTED", 1, 1)
+    assert outcome_and_sequences(other) == (200, "ALREADY_COMMITTED", 1, 1)
     assert (other.body["job"], other.body["jobs"], other.body["expiresAt"]) == (None, [], None)
     moved = await send(client, 2, idempotencyKey="key-1", input={"n": 1})
-    assert told(moved) == (200, "ALREADY_COMMITTED", 1, 1)
+    assert outcome_and_sequences(moved) == (200, "ALREADY_COMMITTED", 1, 1)
     assert moved.body["job"]["id"] == first.body["job"]["id"]
     for sequence in (1, 2, 9):
         reused = await send(client, sequence, idempotencyKey="key-1", input="another")
@@ -113,24 +113,24 @@ async def test_what_is_no_number_is_refused(queue: onejob.Ledger, client: Client
     for value in values:
         answer = await send(client, value)
         assert (answer.status, answer.code) == (400, "VALIDATION_ERROR"), value
-    nothing = {name: value for name, value in number(1).items() if name != "sequence"}
+    nothing = {name: value for name, value in sequence_body(1).items() if name != "sequence"}
     assert (await client.post(f"{PATH}/jobs", nothing)).status == 400
     assert await queue.jobs() == []
 
 
 async def test_a_whole_number_may_have_a_point(client: Client) -> None:
-    body = json.dumps(number(1)).replace('"sequence": 1', '"sequence": 1.0').encode()
+    body = json.dumps(sequence_body(1)).replace('"sequence": 1', '"sequence": 1.0').encode()
     assert (await client.ask("POST", f"{PATH}/jobs", body)).status == 202
 
 
 async def test_numbers_beyond_a_double_travel_in_full_digits(queue: onejob.Ledger, client: Client) -> None:
     await send(client, 1)
-    await queue._execute(Wind(tenant="default", stream_id=stream_id("default", SCOPE, CLIENT)))
+    await queue._execute(SetLastSequence(tenant="default", stream_id=stream_id("default", SCOPE, CLIENT)))
     for sequence in (2**64 - 2, 2**64 - 1):
-        answer = await client.ask("POST", f"{PATH}/jobs", json.dumps(number(sequence)).encode())
-        assert told(answer) == (202, "COMMITTED", sequence, sequence)
+        answer = await client.ask("POST", f"{PATH}/jobs", json.dumps(sequence_body(sequence)).encode())
+        assert outcome_and_sequences(answer) == (202, "COMMITTED", sequence, sequence)
     assert (await state(client)).body["lastCommittedSequence"] == 2**64 - 1
-    assert told(await send(client, 2**53 + 1)) == (200, "ALREADY_COMMITTED", 2**53 + 1, 2**64 - 1)
+    assert outcome_and_sequences(await send(client, 2**53 + 1)) == (200, "ALREADY_COMMITTED", 2**53 + 1, 2**64 - 1)
 
 
 WRONG: list[dict[str, Any]] = [
@@ -151,10 +151,10 @@ async def test_what_cannot_be_taken_leaves_the_number_free(queue: onejob.Ledger,
         answer = await send(client, 1, **changes)
         assert (answer.status, answer.code) == (400, "VALIDATION_ERROR"), changes
     assert await queue.jobs() == []
-    assert told(await send(client, 1)) == (202, "COMMITTED", 1, 1)
+    assert outcome_and_sequences(await send(client, 1)) == (202, "COMMITTED", 1, 1)
 
 
-async def test_the_key_may_stand_in_the_header_and_twice_only_if_equal(client: Client) -> None:
+async def test_the_key_may_be_in_the_header_and_in_both_only_if_equal(client: Client) -> None:
     header = b'idempotency-key: "k-1"'
     first = await send(client, 1, header, idempotencyKey=...)
     both = await send(client, 1, header, idempotencyKey="k-1")
@@ -167,12 +167,12 @@ async def test_the_key_may_stand_in_the_header_and_twice_only_if_equal(client: C
 async def test_a_batch_is_all_or_nothing_under_one_number(client: Client) -> None:
     jobs = [{"type": f"t{n}", "input": n, "priority": n, "labels": {"n": str(n)}} for n in range(100)]
     first = await send(client, 1, jobs=jobs)
-    assert told(first) == (202, "COMMITTED", 1, 1)
+    assert outcome_and_sequences(first) == (202, "COMMITTED", 1, 1)
     assert first.body["job"] is None
     assert "location" not in first.headers
     assert [(job["type"], job["priority"]) for job in first.body["jobs"]] == [(f"t{n}", n) for n in range(100)]
     again = await send(client, 1, jobs=jobs)
-    assert told(again) == (200, "ALREADY_COMMITTED", 1, 1)
+    assert outcome_and_sequences(again) == (200, "ALREADY_COMMITTED", 1, 1)
     assert again.body["jobs"] == first.body["jobs"]
     alone = await send(client, 2, jobs=[{"type": "w", "input": 1}])
     assert (await send(client, 2, type="w", input=1)).body["job"]["id"] == alone.body["job"]["id"]
@@ -188,12 +188,12 @@ async def test_what_is_no_client_id_is_refused(client: Client) -> None:
     for name in ("%00", "%ff", "x" * 201, "%E2%80%A8"):
         for answer in (
             await client.get(f"/api/clients/{name}/state?scope=s"),
-            await client.post(f"/api/clients/{name}/jobs", number(1)),
+            await client.post(f"/api/clients/{name}/jobs", sequence_body(1)),
         ):
             assert (answer.status, answer.code) == (400, "VALIDATION_ERROR"), name
 
 
-async def test_a_client_id_is_its_owners_and_operators_look_at_all(queue: onejob.Ledger) -> None:
+async def test_a_client_id_is_visible_to_its_owner_and_to_operators(queue: onejob.Ledger) -> None:
     keys = ApiKeys(queue.acting_as(tenant="acme", user="root", actor=onejob.Actor.user("root")))
     headers = {
         name: b"x-api-key: " + (await keys.create(name, roles=[role])).text.encode()
@@ -204,7 +204,7 @@ async def test_a_client_id_is_its_owners_and_operators_look_at_all(queue: onejob
             ("ops", Role.OPERATOR),
         )
     }
-    async with served(HttpApp(queue, config=ServiceConfig(auth=True))) as client:
+    async with serve_app(HttpApp(queue, config=ServiceConfig(auth=True))) as client:
         first = await send(client, 1, headers["billing"])
         assert first.body["job"]["actor"] == "client:billing"
         for sequence in (1, 2, 9):
@@ -225,7 +225,7 @@ async def test_a_client_id_is_its_owners_and_operators_look_at_all(queue: onejob
 
 async def test_a_rate_counts_numbers_and_answers_known_ones(queue: onejob.Ledger) -> None:
     config = ServiceConfig(rate_per_second=0.001, rate_burst=2)
-    async with served(HttpApp(queue, config=config)) as client:
+    async with serve_app(HttpApp(queue, config=config)) as client:
         batch = [{"type": "w", "input": n} for n in range(50)]
         assert (await send(client, 1, jobs=batch)).status == 202
         assert (await send(client, 9)).code == "SEQUENCE_GAP"
@@ -242,13 +242,13 @@ async def test_a_rate_counts_numbers_and_answers_known_ones(queue: onejob.Ledger
 
 def test_every_answer_is_the_same_after_a_restart(tmp_path: Path, settings: str) -> None:
     def sent(sequence: int, **changes: Any) -> Any:
-        return server.ask("POST", f"{PATH}/jobs", number(sequence, **changes))
+        return server.ask("POST", f"{PATH}/jobs", sequence_body(sequence, **changes))
 
     batch = [{"type": "w", "input": n} for n in range(5)]
-    with serving(tmp_path, settings) as server:
+    with run_server(tmp_path, settings) as server:
         first = [sent(1), sent(2, jobs=batch), sent(3)]
         assert [reply.status for reply in first] == [202] * 3
-    with serving(tmp_path, settings) as server:
+    with run_server(tmp_path, settings) as server:
         again = [sent(1), sent(2, jobs=batch), sent(3)]
         for sequence, (before, after) in enumerate(zip(first, again, strict=True), 1):
             assert (after.status, after.body["outcome"]) == (200, "ALREADY_COMMITTED")

@@ -21,14 +21,14 @@ from onejob.ledger.parse import Caller, lookup_record_id
 from onejob.settings import load_service_config
 
 from . import clouds
-from .clouds import CONFIG, PATH, Cloud, Told, cloud
-from .serving import served
+from .clouds import CONFIG, PATH, CloudService, CloudReply, run_cloud_service
+from .serving import serve_app
 
 LIMIT = "Quota exceeded: Maximum 5 concurrent jobs allowed"
 
 
 async def test_a_new_job_and_its_duplicate(url: str) -> None:
-    async with cloud(url) as service:
+    async with run_cloud_service(url) as service:
         first = await service.submit("ci-build-abc123")
         assert (first.success, first.status, first.idempotent_hit) == (True, "pending", False)
         again = await service.submit("ci-build-abc123")
@@ -38,15 +38,15 @@ async def test_a_new_job_and_its_duplicate(url: str) -> None:
         assert json.loads(await service.ledger.input(job.id)) == CONFIG
 
 
-async def test_without_a_key_every_submission_is_new(lasting_url: str) -> None:
-    async with cloud(lasting_url) as service:
+async def test_without_a_key_every_submission_is_new(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
         first, second = await service.submit(), await service.submit()
         assert first.job_id != second.job_id
         assert [first.idempotent_hit, second.idempotent_hit] == [False, False]
 
 
-async def test_a_rerun_under_another_run_name_hits_and_the_first_labels_stay(lasting_url: str) -> None:
-    async with cloud(lasting_url) as service:
+async def test_a_rerun_under_another_run_name_hits_and_the_first_labels_stay(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
         first = await service.submit("k", tracker_run_name="gh-1", estimated_cost=3)
         again = await service.submit("k", tracker_run_name="gh-2", idempotency_ttl_hours=2, more="x")
         assert (again.job_id, again.idempotent_hit) == (first.job_id, True)
@@ -54,8 +54,8 @@ async def test_a_rerun_under_another_run_name_hits_and_the_first_labels_stay(las
 
 
 @pytest.mark.parametrize("other", [{"config_name_to_load": "other"}, {"config": {"steps": 1}}, {"config": [1]}])
-async def test_another_configuration_under_the_key_is_no_success(lasting_url: str, other: dict[str, Any]) -> None:
-    async with cloud(lasting_url) as service:
+async def test_another_configuration_under_the_key_is_no_success(durable_url: str, other: dict[str, Any]) -> None:
+    async with run_cloud_service(durable_url) as service:
         first = await service.submit("k")
         told = await service.submit("k", **other)
         assert (told.success, told.job_id, told.status) == (False, None, None)
@@ -64,24 +64,24 @@ async def test_another_configuration_under_the_key_is_no_success(lasting_url: st
         assert "Quota exceeded" not in told.error
 
 
-async def test_two_providers_are_two_namespaces(lasting_url: str) -> None:
-    async with cloud(lasting_url) as service:
+async def test_two_providers_are_two_namespaces(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
         first = await service.submit("k", provider="replicate")
         second = await service.submit("k", provider="modal")
         assert first.job_id != second.job_id
         assert (await service.job(second)).type == "cloud.modal"
 
 
-async def test_the_same_key_through_both_doors_is_one_job(lasting_url: str) -> None:
-    async with cloud(lasting_url) as service:
+async def test_the_same_key_through_both_apis_is_one_job(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
         first = await service.submit("k")
         body = {"type": "cloud.replicate", "input": CONFIG}
         reply = await service.client.post("/api/jobs", body, b"idempotency-key: k")
         assert (reply.status, reply.body["job"]["id"]) == (202, first.job_id)
 
 
-async def test_unknown_members_are_kept_as_labels_and_an_actor_is_not_believed(lasting_url: str) -> None:
-    async with cloud(lasting_url) as service:
+async def test_unknown_members_are_kept_as_labels_and_an_actor_is_not_believed(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
         told = await service.submit(
             "k",
             tracker_run_name="r",
@@ -101,9 +101,9 @@ async def test_unknown_members_are_kept_as_labels_and_an_actor_is_not_believed(l
         assert job.actor == "client:local"
 
 
-async def test_a_configuration_keeps_every_digit(lasting_url: str) -> None:
-    async with cloud(lasting_url) as service:
-        told = await service.raw(b'{"config": {"seed": 123456789012345678901, "rate": 1e-7}}')
+async def test_a_configuration_keeps_every_digit(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
+        told = await service.submit_raw(b'{"config": {"seed": 123456789012345678901, "rate": 1e-7}}')
         assert told.job_id
         assert b"123456789012345678901" in await service.ledger.input(told.job_id)
 
@@ -138,10 +138,10 @@ async def test_a_configuration_keeps_every_digit(lasting_url: str) -> None:
         (b'{"config": "%b"}' % (b"c" * (1 << 20)), "bytes"),
     ],
 )
-async def test_what_cannot_be_taken_is_said_and_makes_no_job(lasting_url: str, body: bytes, says: str) -> None:
-    async with cloud(lasting_url) as service:
-        told = await service.raw(body)
-        assert told == Told(False, None, None, False, False, told.error, [], None)
+async def test_what_cannot_be_taken_is_said_and_makes_no_job(durable_url: str, body: bytes, says: str) -> None:
+    async with run_cloud_service(durable_url) as service:
+        told = await service.submit_raw(body)
+        assert told == CloudReply(False, None, None, False, False, told.error, [], None)
         assert told.error is not None
         assert says in told.error
         assert not await service.ledger.jobs()
@@ -150,26 +150,26 @@ async def test_what_cannot_be_taken_is_said_and_makes_no_job(lasting_url: str, b
 @pytest.mark.parametrize(
     "query", ["", "?provider=", "?provider=" + "p" * 81, "?provider=a%0Ab", "?p=a", "?provider=a&b=c"]
 )
-async def test_a_provider_is_named_in_the_query(lasting_url: str, query: str) -> None:
-    async with cloud(lasting_url) as service:
+async def test_a_provider_is_named_in_the_query(durable_url: str, query: str) -> None:
+    async with run_cloud_service(durable_url) as service:
         reply = await service.client.post("/api/cloud/jobs/submit" + query, CONFIG)
         assert (reply.status, reply.body["success"]) == (200, False)
         assert not await service.ledger.jobs()
 
 
-async def test_any_provider_is_taken_unless_the_list_is_closed(lasting_url: str) -> None:
-    async with cloud(lasting_url) as service:
+async def test_any_provider_is_taken_unless_the_list_is_closed(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
         assert (await service.submit(provider="Gr%C3%B6%C3%9Fe%20XL")).success
     closed = ServiceConfig(providers={"replicate": ProviderConfig()}, providers_closed=True)
-    async with cloud(lasting_url, config=closed) as service:
+    async with run_cloud_service(durable_url, config=closed) as service:
         assert (await service.submit(provider="replicate")).success
         told = await service.submit(provider="modal")
         assert not told.success
         assert "no such provider" in str(told.error)
 
 
-async def test_the_key_may_stand_in_the_header_and_must_not_contradict_the_body(lasting_url: str) -> None:
-    async with cloud(lasting_url) as service:
+async def test_the_key_may_be_in_the_header_and_must_not_contradict_the_body(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
         first = await service.submit(None, b'idempotency-key: "k"')
         assert (await service.submit("k")).job_id == first.job_id
         assert (await service.submit("k", b"idempotency-key: k")).job_id == first.job_id
@@ -182,8 +182,8 @@ async def test_the_key_may_stand_in_the_header_and_must_not_contradict_the_body(
         assert len(await service.ledger.jobs()) == 1
 
 
-async def test_the_window_is_the_callers(lasting_url: str) -> None:
-    async with cloud(lasting_url) as service:
+async def test_the_window_is_the_callers(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
         await service.submit("k", idempotency_ttl_hours=0.5)
         story = await service.ledger.explain("k", scope="cloud.replicate")
         assert (story.expires_at - story.first_seen).total_seconds() == 1800
@@ -194,8 +194,8 @@ def test_every_state_of_a_job_has_a_status() -> None:
     assert set(CLOUD_STATUS_BY_STATE.values()) == set(CloudStatus)
 
 
-async def test_a_hit_tells_the_live_status(lasting_url: str) -> None:
-    async with cloud(lasting_url) as service:
+async def test_a_hit_tells_the_live_status(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
         first = await service.submit("k")
         assert first.job_id
         await service.ledger.cancel(first.job_id)
@@ -203,8 +203,8 @@ async def test_a_hit_tells_the_live_status(lasting_url: str) -> None:
         assert (again.success, again.status, again.idempotent_hit) == (True, "cancelled", True)
 
 
-async def test_a_foreign_job_is_named(url: str) -> None:
-    async with cloud(url) as service:
+async def test_an_external_job_is_named(url: str) -> None:
+    async with run_cloud_service(url) as service:
         await service.ledger._execute(
             StoreKey(
                 tenant="default",
@@ -226,9 +226,9 @@ async def test_a_foreign_job_is_named(url: str) -> None:
         )
 
 
-async def test_a_full_quota_is_said_in_the_seeds_words_and_a_duplicate_hits_all_the_same(url: str) -> None:
-    async with cloud(url) as service:
-        await service.limit(max_concurrent=5)
+async def test_a_full_quota_has_the_seeds_message_and_a_duplicate_still_hits(url: str) -> None:
+    async with run_cloud_service(url) as service:
+        await service.set_limits(max_concurrent=5)
         told = [await service.submit(f"k{n}") for n in range(7)]
         assert [one.success for one in told] == [True] * 5 + [False] * 2
         assert [one.quota_warnings for one in told[:3]] == [[]] * 3
@@ -240,16 +240,16 @@ async def test_a_full_quota_is_said_in_the_seeds_words_and_a_duplicate_hits_all_
         assert (await service.submit("k5")).success
 
 
-async def test_a_limit_of_nothing_admits_nothing(lasting_url: str) -> None:
-    async with cloud(lasting_url) as service:
-        await service.limit(max_concurrent=0)
+async def test_a_limit_of_nothing_admits_nothing(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
+        await service.set_limits(max_concurrent=0)
         assert "Quota exceeded: Maximum 0 concurrent jobs" in str((await service.submit("k")).error)
 
 
 @pytest.mark.parametrize("action", list(CostAction))
-async def test_a_cost_limit_warns_or_blocks(lasting_url: str, action: CostAction) -> None:
-    async with cloud(lasting_url) as service:
-        await service.limit(cost_limit=CostLimit(10 * MICROS_PER_UNIT, Period.DAY, action))
+async def test_a_cost_limit_warns_or_blocks(durable_url: str, action: CostAction) -> None:
+    async with run_cloud_service(durable_url) as service:
+        await service.set_limits(cost_limit=CostLimit(10 * MICROS_PER_UNIT, Period.DAY, action))
         assert (await service.submit("a", estimated_cost=7)).cost_limit_warning is None
         near = await service.submit("b", estimated_cost="1.5")
         assert near.cost_limit_warning is not None
@@ -261,23 +261,23 @@ async def test_a_cost_limit_warns_or_blocks(lasting_url: str, action: CostAction
         assert (await service.submit("b", estimated_cost=99)).cost_limit_warning is None
 
 
-async def test_an_estimate_may_come_from_arithmetic(lasting_url: str) -> None:
-    async with cloud(lasting_url) as service:
-        await service.limit(cost_limit=CostLimit(10 * MICROS_PER_UNIT, Period.DAY))
+async def test_an_estimate_may_come_from_arithmetic(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
+        await service.set_limits(cost_limit=CostLimit(10 * MICROS_PER_UNIT, Period.DAY))
         assert (await service.submit("a", estimated_cost=1.1 * 3)).success
         assert (await service.submit("b", estimated_cost=2 / 3)).success
-        assert (await service.standing()).money_held == 3_300_000 + 666_667
+        assert (await service.usage_counts()).money_held == 3_300_000 + 666_667
 
 
-async def test_too_often_is_said_without_the_words_that_forbid_a_retry(lasting_url: str) -> None:
-    async with cloud(lasting_url) as service:
-        await service.limit(jobs_per_hour=1)
+async def test_a_rate_limit_message_does_not_forbid_a_retry(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
+        await service.set_limits(jobs_per_hour=1)
         assert (await service.submit("a")).success
         told = await service.submit("b")
         assert not told.success
         assert "Quota exceeded" not in str(told.error)
-    async with cloud(lasting_url, config=ServiceConfig(rate_per_second=0.001, rate_burst=1)) as service:
-        await service.limit()
+    async with run_cloud_service(durable_url, config=ServiceConfig(rate_per_second=0.001, rate_burst=1)) as service:
+        await service.set_limits()
         first = await service.submit("c")
         told = await service.submit("d")
         assert "repeat with the same key" in str(told.error)
@@ -285,12 +285,12 @@ async def test_too_often_is_said_without_the_words_that_forbid_a_retry(lasting_u
 
 
 async def test_fifty_racers_for_five_slots_get_five_jobs(url: str) -> None:
-    async with cloud(url) as service:
-        await service.limit(max_concurrent=5)
+    async with run_cloud_service(url) as service:
+        await service.set_limits(max_concurrent=5)
         told = await asyncio.gather(*(service.submit(f"k{n}") for n in range(50)))
         assert sum(one.success for one in told) == 5
         assert sum(LIMIT in str(one.error) for one in told) == 45
-        assert (await service.standing()).live == 5
+        assert (await service.usage_counts()).live == 5
 
 
 async def test_who_is_not_known_gets_no_two_hundred() -> None:
@@ -299,17 +299,17 @@ async def test_who_is_not_known_gets_no_two_hundred() -> None:
 
     async with (
         onejob.open("memory://", sweep=False) as ledger,
-        served(HttpApp(ledger, authenticate=nobody)) as client,
+        serve_app(HttpApp(ledger, authenticate=nobody)) as client,
     ):
         reply = await client.post(PATH + "replicate", CONFIG)
         assert (reply.status, reply.code) == (401, "UNAUTHORIZED")
 
 
 @pytest.mark.parametrize("trouble", [Unavailable("no disk at /srv/secret"), Unknown("lost /srv/secret")])
-async def test_trouble_of_the_store_is_no_success_and_tells_no_place(
-    lasting_url: str, trouble: Exception, monkeypatch: pytest.MonkeyPatch
+async def test_a_store_error_is_no_success_and_reveals_no_location(
+    durable_url: str, trouble: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with cloud(lasting_url) as service:
+    async with run_cloud_service(durable_url) as service:
 
         async def fails(command: Any) -> Any:
             return trouble
@@ -326,8 +326,8 @@ async def test_a_key_that_python_holds_is_uploading(url: str) -> None:
     async with onejob.open(url, config=keys, sweep=False) as ledger:
         held = await ledger.check_or_reserve("cloud.replicate", CONFIG, idempotency_key="k")
         assert isinstance(held, onejob.HeldKey)
-        async with served(HttpApp(ledger)) as client:
-            told = await Cloud(client, ledger, HttpApp(ledger)).submit("k")
+        async with serve_app(HttpApp(ledger)) as client:
+            told = await CloudService(client, ledger, HttpApp(ledger)).submit("k")
             assert (told.success, told.job_id, told.status) == (True, held.job_id, "uploading")
             assert (told.idempotent_hit, told.data_uploaded) == (True, False)
 
@@ -357,22 +357,22 @@ async def test_a_hook_that_is_not_there_stops_the_start(where: str) -> None:
             HttpApp(ledger, config=config)
 
 
-def _yields(preparation: Any) -> Any:
+def _generator_hook(preparation: Any) -> Any:
     yield preparation
 
 
-async def _yields_too(preparation: Any) -> Any:
+async def _async_generator_hook(preparation: Any) -> Any:
     yield preparation
 
 
-class _Yields:
+class _GeneratorHook:
     def __call__(self, preparation: Any) -> Any:
         yield preparation
 
 
 @pytest.mark.parametrize(
     "hook",
-    [_yields, _yields_too, _Yields(), partial(_yields)],
+    [_generator_hook, _async_generator_hook, _GeneratorHook(), partial(_generator_hook)],
     ids=["generator", "async generator", "object", "partial"],
 )
 async def test_a_hook_that_would_never_run_stops_the_start(hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,12 +384,12 @@ async def test_a_hook_that_would_never_run_stops_the_start(hook: Any, monkeypatc
                 given()
 
 
-@pytest.mark.parametrize("hook", [_yields, _yields_too])
-async def test_a_hook_that_turns_out_to_be_a_generator_has_uploaded_nothing(lasting_url: str, hook: Any) -> None:
+@pytest.mark.parametrize("hook", [_generator_hook, _async_generator_hook])
+async def test_a_hook_that_turns_out_to_be_a_generator_has_uploaded_nothing(durable_url: str, hook: Any) -> None:
     def decorated(preparation: Any) -> Any:
         return hook(preparation)
 
-    async with cloud(lasting_url, replicate=decorated) as service:
+    async with run_cloud_service(durable_url, replicate=decorated) as service:
         told = await service.submit("k")
         assert (told.success, told.data_uploaded) == (False, False)
         assert "returned a generator" in str(told.error)

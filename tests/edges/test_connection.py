@@ -15,11 +15,11 @@ from uvicorn.server import ServerState
 from onejob.http.config import ServiceConfig
 from onejob.http.server.connection import Connection, HeadReader, RequestReader, connection_class
 
-from .sockets import replies
+from .sockets import parse_responses
 
 
-async def test_head_and_body_leave_in_one_write() -> None:
-    made = await written(ServiceConfig(), [b"GET / HTTP/1.1\r\n\r\n"])
+async def test_head_and_body_are_sent_in_one_write() -> None:
+    made = await bytes_written(ServiceConfig(), [b"GET / HTTP/1.1\r\n\r\n"])
     assert made == [b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nGET / 0"]
 
 
@@ -40,11 +40,11 @@ async def test_however_the_bytes_are_cut_the_answers_are_the_same() -> None:
     for _ in range(30):
         cuts = sorted(chance.sample(range(1, len(data)), chance.randrange(40)))
         pieces = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-        found = replies(b"".join(await written(ServiceConfig(), pieces)))
+        found = parse_responses(b"".join(await bytes_written(ServiceConfig(), pieces)))
         assert [reply.content for reply in found] == told
 
 
-async def written(config: ServiceConfig, pieces: list[bytes]) -> list[bytes]:
+async def bytes_written(config: ServiceConfig, pieces: list[bytes]) -> list[bytes]:
     """What a connection writes when it receives these pieces; its application tells what it was asked."""
     made: list[bytes] = []
 
@@ -91,7 +91,7 @@ async def written(config: ServiceConfig, pieces: list[bytes]) -> list[bytes]:
     return made
 
 
-def test_what_we_lean_on_in_uvicorn_is_there() -> None:
+def test_the_uvicorn_internals_we_use_exist() -> None:
     protocol = httptools_impl.HttpToolsProtocol
     assert list(inspect.signature(protocol).parameters) == ["config", "server_state", "app_state", "_loop"]
     loop = asyncio.new_event_loop()

@@ -7,18 +7,18 @@ import pytest
 
 from tests.postgres_server import Server
 
-from .crowd import crowded
+from .crowd import run_contention
 
 SECONDS = 8.0
 
 
 @pytest.mark.timeout(180)
-async def test_a_crowd_after_the_same_keys_users_and_sequences_meets_no_trouble(
+async def test_contention_for_keys_users_and_sequences_has_no_deadlock_and_no_5xx(
     postgres: Server, tmp_path: Path
 ) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
-    crowd = await crowded(tmp_path, postgres.database(), seed, SECONDS)
+    crowd = await run_contention(tmp_path, postgres.database(), seed, SECONDS)
     print(dict(crowd.counts))
     assert crowd.counts["202"] > 100
     assert "deadlock detected" not in (postgres.folder / "log").read_text()

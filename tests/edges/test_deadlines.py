@@ -13,26 +13,26 @@ from .hostile import (
     IDLE_SECONDS,
     POST,
     SLACK_SECONDS,
-    check_unharmed,
-    fresh,
-    impatient,
+    check_still_healthy,
+    is_key_unused,
+    run_server_with_short_timeouts,
 )
-from .sockets import Server, everything, replies, request, submission
+from .sockets import Server, receive_all, parse_responses, request, submission
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, shared_settings: str) -> Iterator[Server]:
-    with impatient(tmp_path_factory.mktemp("deadlines"), shared_settings) as running:
+    with run_server_with_short_timeouts(tmp_path_factory.mktemp("deadlines"), shared_settings) as running:
         yield running
 
 
 @pytest.fixture(autouse=True)
-def _unharmed(server: Server) -> Iterator[None]:
+def _server_stays_healthy(server: Server) -> Iterator[None]:
     yield
-    check_unharmed(server)
+    check_still_healthy(server)
 
 
-def test_a_head_that_drips_is_cut_off(server: Server) -> None:
+def test_a_slow_head_is_cut_off(server: Server) -> None:
     begin = time.monotonic()
     with server.connect() as connection:
         connection.settimeout(0.05)
@@ -50,15 +50,15 @@ def test_a_head_that_drips_is_cut_off(server: Server) -> None:
             if not piece:
                 break
     assert time.monotonic() < begin + HEAD_SECONDS + SLACK_SECONDS
-    assert [reply.status for reply in replies(received)] == [408]
+    assert [reply.status for reply in parse_responses(received)] == [408]
 
 
-def test_a_connection_on_which_nothing_is_said_is_closed(server: Server) -> None:
+def test_a_silent_connection_is_closed(server: Server) -> None:
     for first, seconds in ((b"", HEAD_SECONDS), (b"\r\n\r\n", HEAD_SECONDS)):
         begin = time.monotonic()
         with server.connect() as connection:
             connection.sendall(first)
-            assert everything(connection) == b""
+            assert receive_all(connection) == b""
         assert time.monotonic() - begin < seconds + SLACK_SECONDS
 
 
@@ -66,7 +66,7 @@ def test_an_idle_connection_is_closed_after_its_time_and_not_before(server: Serv
     with server.connect() as connection:
         connection.sendall(request("GET", "/healthz", close=False))
         begin = time.monotonic()
-        assert [reply.status for reply in replies(everything(connection))] == [200]
+        assert [reply.status for reply in parse_responses(receive_all(connection))] == [200]
         assert IDLE_SECONDS * 0.9 < time.monotonic() - begin < IDLE_SECONDS + SLACK_SECONDS
 
 
@@ -74,13 +74,13 @@ def test_an_idle_connection_is_closed_after_its_time_and_not_before(server: Serv
 def test_a_body_that_stalls_is_400_and_burns_no_key(server: Server, first: bytes) -> None:
     key = f"stalls-{len(first)}"
     begin = time.monotonic()
-    (reply,) = server.say(submission(key)[: -len(DATA)] + first)
+    (reply,) = server.send_raw(submission(key)[: -len(DATA)] + first)
     assert (reply.status, reply.code) == (400, "VALIDATION_ERROR")
     assert time.monotonic() - begin < BODY_SECONDS + SLACK_SECONDS
-    assert fresh(server, key)
+    assert is_key_unused(server, key)
 
 
-def test_a_body_that_drips_is_cut_off_however_steadily(server: Server) -> None:
+def test_a_slow_body_is_cut_off_however_steady(server: Server) -> None:
     begin = time.monotonic()
     with server.connect() as connection:
         connection.settimeout(0.05)
@@ -92,13 +92,13 @@ def test_a_body_that_drips_is_cut_off_however_steadily(server: Server) -> None:
                 received = connection.recv(65_536)
             except TimeoutError:
                 continue
-    assert [reply.status for reply in replies(received)] == [400]
-    assert fresh(server, "drips")
+    assert [reply.status for reply in parse_responses(received)] == [400]
+    assert is_key_unused(server, "drips")
 
 
 def test_a_body_that_nobody_wants_is_not_waited_for(server: Server) -> None:
     begin = time.monotonic()
-    (reply,) = server.say(b"POST /nowhere HTTP/1.1\r\nContent-Length: 100000\r\n\r\nabc")
+    (reply,) = server.send_raw(b"POST /nowhere HTTP/1.1\r\nContent-Length: 100000\r\n\r\nabc")
     assert reply.status == 404
     assert reply.headers["connection"] == "close"
     assert time.monotonic() - begin < SLACK_SECONDS
@@ -106,11 +106,11 @@ def test_a_body_that_nobody_wants_is_not_waited_for(server: Server) -> None:
 
 def test_a_body_shorter_than_its_length_is_400_and_burns_no_key(server: Server) -> None:
     data = submission("short")[:-5]
-    assert [reply.status for reply in server.say(data, half_close=True)] == [400]
-    assert fresh(server, "short")
+    assert [reply.status for reply in server.send_raw(data, half_close=True)] == [400]
+    assert is_key_unused(server, "short")
     with server.connect() as connection:
         connection.sendall(submission("cut")[:-5])
-    assert fresh(server, "cut")
+    assert is_key_unused(server, "cut")
 
 
 @pytest.mark.parametrize("piece", [b"1;" + b"a" * 50_000 + b"\r\n \r\n", b"0\r\nX: " + b"a" * 50_000])
@@ -135,16 +135,16 @@ def test_framing_without_end_is_cut_off(server: Server, piece: bytes) -> None:
             except OSError:
                 break
     assert time.monotonic() < begin + SLACK_SECONDS + BODY_SECONDS
-    assert [reply.status for reply in replies(received)] in ([400], [])
+    assert [reply.status for reply in parse_responses(received)] in ([400], [])
 
 
 def test_a_client_that_does_not_read_is_given_up(server: Server) -> None:
     with server.connect(seconds=0.5) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        assert gone_within(connection, BODY_SECONDS + SLACK_SECONDS + 10)
+        assert is_closed_within(connection, BODY_SECONDS + SLACK_SECONDS + 10)
 
 
-def gone_within(connection: socket.socket, seconds: float) -> bool:
+def is_closed_within(connection: socket.socket, seconds: float) -> bool:
     """Ask and never read: neither side's buffers are endless, so at some point there is no sending any more."""
     begin = time.monotonic()
     while time.monotonic() < begin + seconds:

@@ -7,7 +7,7 @@ import pytest
 from onejob.http.server.corked import CORKED_BYTES_MAX, CorkedTransport, CorkedWrites
 
 
-class Below(asyncio.Transport):
+class RecordingTransport(asyncio.Transport):
     def __init__(self, name: str, told: list[str]) -> None:
         super().__init__()
         self._name = name
@@ -34,86 +34,86 @@ class Below(asyncio.Transport):
 
 
 @pytest.fixture
-def told() -> list[str]:
+def recorded_calls() -> list[str]:
     return []
 
 
 @pytest.fixture
-def pair(told: list[str]) -> tuple[CorkedTransport, CorkedTransport]:
+def corked_pair(recorded_calls: list[str]) -> tuple[CorkedTransport, CorkedTransport]:
     departures = CorkedWrites()
-    return CorkedTransport(Below("a", told), departures), CorkedTransport(Below("b", told), departures)
+    return CorkedTransport(RecordingTransport("a", recorded_calls), departures), CorkedTransport(RecordingTransport("b", recorded_calls), departures)
 
 
-async def test_answers_of_one_turn_leave_together(
-    pair: tuple[CorkedTransport, CorkedTransport], told: list[str]
+async def test_writes_of_one_loop_iteration_are_flushed_together(
+    corked_pair: tuple[CorkedTransport, CorkedTransport], recorded_calls: list[str]
 ) -> None:
-    a, b = pair
+    a, b = corked_pair
     for size in (1, 2):
         a.write(b"x" * size)
         b.write(b"y" * size)
-    assert told == []
+    assert recorded_calls == []
     await asyncio.sleep(0)
-    assert told == ["a 3", "b 3"]
+    assert recorded_calls == ["a 3", "b 3"]
 
 
-async def test_a_broken_connection_keeps_no_answer_from_the_others(told: list[str]) -> None:
+async def test_a_broken_connection_delays_no_other_write(recorded_calls: list[str]) -> None:
     departures = CorkedWrites()
-    broken, whole = Below("broken", told), Below("whole", told)
+    broken, whole = RecordingTransport("broken", recorded_calls), RecordingTransport("whole", recorded_calls)
     broken.broken = True
     one, other = CorkedTransport(broken, departures), CorkedTransport(whole, departures)
     for _ in range(2):
         one.write(b"x")
         other.write(b"y")
         await asyncio.sleep(0)
-    assert told == ["broken aborted", "whole 1", "broken aborted", "whole 1"]
+    assert recorded_calls == ["broken aborted", "whole 1", "broken aborted", "whole 1"]
 
 
-async def test_nothing_is_written_to_a_connection_that_closes(told: list[str]) -> None:
-    below = Below("a", told)
+async def test_nothing_is_written_to_a_connection_that_closes(recorded_calls: list[str]) -> None:
+    below = RecordingTransport("a", recorded_calls)
     closing = CorkedTransport(below, CorkedWrites())
     closing.write(b"x")
     below.closing = True
     await asyncio.sleep(0)
-    assert told == []
+    assert recorded_calls == []
 
 
-async def test_what_is_written_later_leaves_in_a_later_turn(
-    pair: tuple[CorkedTransport, CorkedTransport], told: list[str]
+async def test_later_writes_are_flushed_in_a_later_loop_iteration(
+    corked_pair: tuple[CorkedTransport, CorkedTransport], recorded_calls: list[str]
 ) -> None:
     for _ in range(2):
-        pair[0].write(b"x")
+        corked_pair[0].write(b"x")
         await asyncio.sleep(0)
-    assert told == ["a 1", "a 1"]
+    assert recorded_calls == ["a 1", "a 1"]
 
 
 @pytest.mark.parametrize(("end", "word"), [("close", "closed"), ("write_eof", "eof")])
-async def test_nothing_is_said_after_the_end(
-    pair: tuple[CorkedTransport, CorkedTransport], told: list[str], end: str, word: str
+async def test_eof_is_sent_after_the_last_write(
+    corked_pair: tuple[CorkedTransport, CorkedTransport], recorded_calls: list[str], end: str, word: str
 ) -> None:
-    pair[0].write(b"last")
-    getattr(pair[0], end)()
+    corked_pair[0].write(b"last")
+    getattr(corked_pair[0], end)()
     await asyncio.sleep(0)
-    assert told == ["a 4", f"a {word}"]
+    assert recorded_calls == ["a 4", f"a {word}"]
 
 
-async def test_after_the_end_nothing_is_written(pair: tuple[CorkedTransport, CorkedTransport], told: list[str]) -> None:
-    pair[0].write_eof()
-    pair[0].write(b"100 Continue")
+async def test_after_the_end_nothing_is_written(corked_pair: tuple[CorkedTransport, CorkedTransport], recorded_calls: list[str]) -> None:
+    corked_pair[0].write_eof()
+    corked_pair[0].write(b"100 Continue")
     await asyncio.sleep(0)
-    assert told == ["a eof"]
+    assert recorded_calls == ["a eof"]
 
 
-async def test_whoever_is_cut_off_is_told_no_more(
-    pair: tuple[CorkedTransport, CorkedTransport], told: list[str]
+async def test_an_aborted_connection_gets_no_write(
+    corked_pair: tuple[CorkedTransport, CorkedTransport], recorded_calls: list[str]
 ) -> None:
-    pair[0].write(b"lost")
-    pair[0].abort()
+    corked_pair[0].write(b"lost")
+    corked_pair[0].abort()
     await asyncio.sleep(0)
-    assert told == ["a aborted"]
+    assert recorded_calls == ["a aborted"]
 
 
-async def test_much_is_not_held_back(pair: tuple[CorkedTransport, CorkedTransport], told: list[str]) -> None:
-    pair[0].write(b"x" * (CORKED_BYTES_MAX + 1))
-    assert told == [f"a {CORKED_BYTES_MAX + 1}"]
+async def test_large_writes_are_not_corked(corked_pair: tuple[CorkedTransport, CorkedTransport], recorded_calls: list[str]) -> None:
+    corked_pair[0].write(b"x" * (CORKED_BYTES_MAX + 1))
+    assert recorded_calls == [f"a {CORKED_BYTES_MAX + 1}"]
     await asyncio.sleep(0)
-    assert told == [f"a {CORKED_BYTES_MAX + 1}"]
+    assert recorded_calls == [f"a {CORKED_BYTES_MAX + 1}"]

@@ -18,80 +18,80 @@ from onejob.http.responses import Response
 from onejob.http.routing import Route
 from onejob.ledger.api_keys import ApiKeys
 from onejob.ledger.watch import JobWatcher
-from tests.edges.serving import Client, Frame, Watching, served
+from tests.edges.serving import Client, ServerSentEvent, EventStream, serve_app
 
-CREATED = Frame(0, "submitted", None)
+CREATED = ServerSentEvent(0, "submitted", None)
 NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
 
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(HttpApp(queue)) as client:
+    async with serve_app(HttpApp(queue)) as client:
         yield client
 
 
-def names(frames: list[Frame]) -> list[tuple[int | str | None, str]]:
+def ids_and_events(frames: list[ServerSentEvent]) -> list[tuple[int | str | None, str]]:
     return [(frame.id, frame.event) for frame in frames if frame.event]
 
 
-async def watched(client: Client, job_id: str, *headers: bytes, query: str = "") -> Watching:
-    return await client.watch(f"/api/jobs/{job_id}/events{query}", *headers)
+async def open_events(client: Client, job_id: str, *headers: bytes, query: str = "") -> EventStream:
+    return await client.open_stream(f"/api/jobs/{job_id}/events{query}", *headers)
 
 
-async def until_nobody_watches(tail: JobWatcher) -> None:
+async def wait_until_unwatched(tail: JobWatcher) -> None:
     async with asyncio.timeout(5):
         while tail.watcher_count or tail._task is not None:
             await asyncio.sleep(0.01)
 
 
-async def test_an_ended_job_is_told_and_the_answer_ends(queue: onejob.Ledger, client: Client) -> None:
+async def test_the_stream_of_an_ended_job_ends(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t", idempotency_key="k")).job_id
     await queue.cancel(job_id)
-    answer = await watched(client, job_id)
-    frames = await answer.all()
+    answer = await open_events(client, job_id)
+    frames = await answer.read_all()
     assert answer.status == 200
     assert answer.headers["content-type"] == "text/event-stream"
     assert answer.headers["cache-control"] == "no-store"
-    assert names(frames) == [(0, "submitted"), (1, "cancelled"), (None, "end")]
+    assert ids_and_events(frames) == [(0, "submitted"), (1, "cancelled"), (None, "end")]
     assert frames[-1].data == {"state": "cancelled"}
     assert frames[-2].data["actor"] == "client:local"
-    await until_nobody_watches(queue.job_watcher)
+    await wait_until_unwatched(queue.job_watcher)
 
 
-async def test_what_happens_is_told_when_it_happens(queue: onejob.Ledger, client: Client) -> None:
+async def test_events_are_sent_as_they_happen(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t", idempotency_key="k")).job_id
-    answer = await watched(client, job_id)
-    assert names([await anext(answer), await anext(answer)]) == [(0, "submitted")]
+    answer = await open_events(client, job_id)
+    assert ids_and_events([await anext(answer), await anext(answer)]) == [(0, "submitted")]
     await queue.forget("k", scope="t")
     assert (await anext(answer)).event == "key forgotten"
     await queue.cancel(job_id)
-    assert names(await answer.all()) == [(2, "cancelled"), (None, "end")]
+    assert ids_and_events(await answer.read_all()) == [(2, "cancelled"), (None, "end")]
 
 
-async def test_what_another_process_does_is_told(client: Client, queue: onejob.Ledger, url: str) -> None:
+async def test_events_of_another_process_are_sent(client: Client, queue: onejob.Ledger, url: str) -> None:
     if url == "memory://":
         return  # it has no other process
     job_id = (await queue.submit("t")).job_id
-    answer = await watched(client, job_id)
+    answer = await open_events(client, job_id)
     await anext(answer)
     async with onejob.open(url, sweep=False) as other:
         await other.cancel(job_id)
-    assert names(await answer.all()) == [(0, "submitted"), (1, "cancelled"), (None, "end")]
+    assert ids_and_events(await answer.read_all()) == [(0, "submitted"), (1, "cancelled"), (None, "end")]
 
 
 @pytest.mark.parametrize(
     ("query", "header"), [("?cursor=0", b""), ("?cursor=0", b"last-event-id: 1"), ("", b"last-event-id: 1")]
 )
-async def test_whoever_comes_back_goes_on_where_it_was(
+async def test_a_client_resumes_after_its_last_event_id(
     queue: onejob.Ledger, client: Client, query: str, header: bytes
 ) -> None:
     job_id = (await queue.submit("t", idempotency_key="k")).job_id
     for _ in range(2):
         await queue.forget("k", scope="t")
     await queue.cancel(job_id)
-    answer = await watched(client, job_id, *([header] if header else []), query=query)
+    answer = await open_events(client, job_id, *([header] if header else []), query=query)
     missed = [(1, "key forgotten"), (2, "key forgotten"), (3, "cancelled"), (None, "end")]
-    assert names(await answer.all()) == missed[1 if header else 0 :]
+    assert ids_and_events(await answer.read_all()) == missed[1 if header else 0 :]
 
 
 async def test_a_browser_that_has_seen_the_end_is_told_to_stay_away(queue: onejob.Ledger, client: Client) -> None:
@@ -100,25 +100,25 @@ async def test_a_browser_that_has_seen_the_end_is_told_to_stay_away(queue: onejo
     answer = await client.get(f"/api/jobs/{job_id}/events", b"last-event-id: 1")
     assert (answer.status, answer.body) == (204, None)
     assert "content-length" not in answer.headers
-    frames = await (await watched(client, job_id, query="?cursor=1")).all()
-    assert names(frames) == [(None, "end")]
-    await until_nobody_watches(queue.job_watcher)
+    frames = await (await open_events(client, job_id, query="?cursor=1")).read_all()
+    assert ids_and_events(frames) == [(None, "end")]
+    await wait_until_unwatched(queue.job_watcher)
 
 
 async def test_what_is_no_longer_kept_is_a_gap(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t", idempotency_key="k")).job_id
     for _ in range(49):
         await queue.forget("k", scope="t")
-    early = await watched(client, job_id)
+    early = await open_events(client, job_id)
     frames = [await anext(early) for _ in range(34)][1:]
     assert [frame.id for frame in frames] == [*range(8), 25, *range(26, 50)]
     assert frames[8].event == "gap"
     assert frames[8].data == {"missing": 18}
     await queue.cancel(job_id)
-    assert names(await early.all()) == [(50, "cancelled"), (None, "end")]
-    late = await watched(client, job_id, query="?cursor=20")
-    frames = (await late.all())[1:]
-    assert frames[0] == Frame(26, "gap", {"missing": 6})
+    assert ids_and_events(await early.read_all()) == [(50, "cancelled"), (None, "end")]
+    late = await open_events(client, job_id, query="?cursor=20")
+    frames = (await late.read_all())[1:]
+    assert frames[0] == ServerSentEvent(26, "gap", {"missing": 6})
 
 
 async def test_a_slow_watcher_misses_what_is_no_longer_kept_and_is_told_so(queue: onejob.Ledger) -> None:
@@ -157,29 +157,29 @@ async def test_a_job_that_is_not_there_or_not_yours_is_not_found(queue: onejob.L
         assert (answer.status, answer.code) == (404, "NOT_FOUND")
     assert (await client.get("/api/jobs/x/events")).status == 400
     assert (await client.get(f"/api/jobs/{theirs}/events?x=1")).status == 400
-    await until_nobody_watches(queue.job_watcher)
+    await wait_until_unwatched(queue.job_watcher)
 
 
 async def test_a_client_that_leaves_frees_everything(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
-    answers = [await watched(client, job_id) for _ in range(20)]
+    answers = [await open_events(client, job_id) for _ in range(20)]
     assert queue.job_watcher.watcher_count == 20
     for answer in answers[1:]:
-        answer.go()
+        answer.disconnect()
     async with asyncio.timeout(5):
         while queue.job_watcher.watcher_count > 1:
             await asyncio.sleep(0.01)
     assert queue.job_watcher._task is not None
-    answers[0].go()
-    await until_nobody_watches(queue.job_watcher)
+    answers[0].disconnect()
+    await wait_until_unwatched(queue.job_watcher)
     assert not queue.job_watcher._jobs
 
 
-async def test_there_is_room_for_so_many_and_half_of_it_for_one_tenant(queue: onejob.Ledger) -> None:
+async def test_watchers_are_limited_and_one_tenant_gets_half(queue: onejob.Ledger) -> None:
     tail = queue._runtime.job_watcher = JobWatcher(queue._gate, watchers_max=4)
-    async with served(HttpApp(queue)) as client:
+    async with serve_app(HttpApp(queue)) as client:
         job_id = (await queue.submit("t")).job_id
-        first, second = [await watched(client, job_id) for _ in range(2)]
+        first, second = [await open_events(client, job_id) for _ in range(2)]
         full = await client.get(f"/api/jobs/{job_id}/events")
         assert (full.status, full.code) == (429, "RATE_LIMITED")
         assert int(full.headers["retry-after"]) > 0
@@ -188,16 +188,16 @@ async def test_there_is_room_for_so_many_and_half_of_it_for_one_tenant(queue: on
         async with tail.watch("other", theirs), tail.watch("other", theirs):
             assert tail.watcher_count == 4
         for answer in (first, second):
-            answer.go()
-        await until_nobody_watches(tail)
-        assert (await watched(client, job_id)).status == 200
+            answer.disconnect()
+        await wait_until_unwatched(tail)
+        assert (await open_events(client, job_id)).status == 200
 
 
 async def test_a_silent_job_is_pinged(queue: onejob.Ledger, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "PING_SECONDS", 0.01)
     job_id = (await queue.submit("t")).job_id
-    answer = await watched(client, job_id, query="?cursor=0")
-    assert [await anext(answer) for _ in range(4)] == [Frame()] * 4
+    answer = await open_events(client, job_id, query="?cursor=0")
+    assert [await anext(answer) for _ in range(4)] == [ServerSentEvent()] * 4
 
 
 async def test_nobody_watches_for_longer_than_a_credential_is_trusted(
@@ -206,15 +206,15 @@ async def test_nobody_watches_for_longer_than_a_credential_is_trusted(
     monkeypatch.setattr(events, "WATCH_SECONDS_MAX", 0.1)
     monkeypatch.setattr(events, "PING_SECONDS", 0.05)
     job_id = (await queue.submit("t")).job_id
-    assert names(await (await watched(client, job_id)).all()) == [(0, "submitted")]
-    await until_nobody_watches(queue.job_watcher)
+    assert ids_and_events(await (await open_events(client, job_id)).read_all()) == [(0, "submitted")]
+    await wait_until_unwatched(queue.job_watcher)
 
 
-async def test_a_job_that_is_erased_ends_the_story(queue: onejob.Ledger, client: Client) -> None:
-    answer = await watched(client, (await queue.submit("t")).job_id)
+async def test_a_purged_job_ends_the_stream(queue: onejob.Ledger, client: Client) -> None:
+    answer = await open_events(client, (await queue.submit("t")).job_id)
     await anext(answer)
     await queue.purge()
-    assert (await answer.all())[-1] == Frame(None, "end", {"state": None})
+    assert (await answer.read_all())[-1] == ServerSentEvent(None, "end", {"state": None})
 
 
 async def test_all_watched_jobs_are_read_in_one_batch_and_none_while_nobody_watches(
@@ -248,11 +248,11 @@ async def test_all_watched_jobs_are_read_in_one_batch_and_none_while_nobody_watc
     assert tail._task is None
 
 
-async def test_trouble_with_the_store_is_waited_out(
+async def test_store_errors_are_retried(
     queue: onejob.Ledger, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = (await queue.submit("t")).job_id
-    answer = await watched(client, job_id, query="?cursor=0")
+    answer = await open_events(client, job_id, query="?cursor=0")
     await anext(answer)
     execute, failures = queue._gate.execute, 2
 
@@ -265,27 +265,27 @@ async def test_trouble_with_the_store_is_waited_out(
 
     monkeypatch.setattr(queue._gate, "execute", troubled)
     await queue.cancel(job_id)
-    assert names(await answer.all()) == [(1, "cancelled"), (None, "end")]
+    assert ids_and_events(await answer.read_all()) == [(1, "cancelled"), (None, "end")]
     assert failures == 0
 
 
-async def test_a_closed_tail_lets_its_watchers_go_without_an_end(queue: onejob.Ledger, client: Client) -> None:
+async def test_closing_the_job_watcher_ends_its_streams_without_an_end_event(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
-    answer = await watched(client, job_id)
+    answer = await open_events(client, job_id)
     await anext(answer)
     queue.job_watcher.close()
-    assert names(await answer.all()) == [(0, "submitted")]
-    await until_nobody_watches(queue.job_watcher)
-    late = await watched(client, job_id)
-    assert names(await late.all()) == []
+    assert ids_and_events(await answer.read_all()) == [(0, "submitted")]
+    await wait_until_unwatched(queue.job_watcher)
+    late = await open_events(client, job_id)
+    assert ids_and_events(await late.read_all()) == []
 
 
 async def test_a_server_that_leaves_waits_for_no_watcher(queue: onejob.Ledger, client: Client) -> None:
-    answer = await watched(client, (await queue.submit("t")).job_id)
+    answer = await open_events(client, (await queue.submit("t")).job_id)
     await anext(answer)
     client.server.should_exit = True
-    assert names(await answer.all()) == [(0, "submitted")]
-    await until_nobody_watches(queue.job_watcher)
+    assert ids_and_events(await answer.read_all()) == [(0, "submitted")]
+    await wait_until_unwatched(queue.job_watcher)
 
 
 async def test_a_client_that_takes_nothing_is_given_up(queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,8 +303,8 @@ async def test_a_client_that_takes_nothing_is_given_up(queue: onejob.Ledger, mon
         return Response(200, b"", (), pieces())
 
     route = Route("GET", "/endless", endless, Permission.READ, "Never end")
-    async with served(HttpApp(queue, extra_routes=(route,))) as client:
-        await client.watch("/endless")
+    async with serve_app(HttpApp(queue, extra_routes=(route,))) as client:
+        await client.open_stream("/endless")
         async with asyncio.timeout(10):
             await closed.wait()
 
@@ -312,9 +312,9 @@ async def test_a_client_that_takes_nothing_is_given_up(queue: onejob.Ledger, mon
 async def test_a_rejected_preparation_is_told(queue: onejob.Ledger, client: Client) -> None:
     held = await queue.check_or_reserve("t", idempotency_key="k")
     assert isinstance(held, onejob.HeldKey)
-    answer = await watched(client, held.job_id)
+    answer = await open_events(client, held.job_id)
     await queue.reject(held, b"no")
-    assert names(await answer.all()) == [(0, "submitted"), (1, "failed"), (None, "end")]
+    assert ids_and_events(await answer.read_all()) == [(0, "submitted"), (1, "failed"), (None, "end")]
 
 
 @pytest.mark.parametrize("ping", [True, False])
@@ -325,13 +325,13 @@ async def test_a_revoked_credential_ends_what_it_watches(
     keys = ApiKeys(queue)
     made = await keys.create("watcher", roles=["submitter"])
     job_id = (await queue.submit("t", idempotency_key="k")).job_id
-    async with served(HttpApp(queue, config=ServiceConfig(auth=True))) as client:
-        answer = await watched(client, job_id, b"authorization: Bearer " + made.text.encode())
-        assert names([await anext(answer), await anext(answer)]) == [(0, "submitted")]
+    async with serve_app(HttpApp(queue, config=ServiceConfig(auth=True))) as client:
+        answer = await open_events(client, job_id, b"authorization: Bearer " + made.text.encode())
+        assert ids_and_events([await anext(answer), await anext(answer)]) == [(0, "submitted")]
         await keys.revoke(made.key.id)
         if not ping:  # then the next event is what finds it out, and it is not told
             await queue.cancel(job_id)
-        assert names(await answer.all()) == []
-        again = await watched(client, job_id, b"authorization: Bearer " + made.text.encode())
+        assert ids_and_events(await answer.read_all()) == []
+        again = await open_events(client, job_id, b"authorization: Bearer " + made.text.encode())
         assert again.status == 401
-        await until_nobody_watches(queue.job_watcher)
+        await wait_until_unwatched(queue.job_watcher)

@@ -44,7 +44,7 @@ class Transport(asyncio.Transport):
         pass
 
 
-class Caller:
+class SocketlessClient:
     """A client without a socket."""
 
     def __init__(self, app: Application, **config: Any) -> None:
@@ -57,10 +57,10 @@ class Caller:
     async def ask(self, *requests: bytes) -> list[bytes]:
         """What is written for these requests."""
         self.connection.data_received(b"".join(requests))
-        await self.answered()
+        await self.wait_for_response()
         return self.transport.written
 
-    async def answered(self) -> None:
+    async def wait_for_response(self) -> None:
         while self.connection.tasks:
             await asyncio.gather(*self.connection.tasks)
         await asyncio.sleep(0)  # answers leave at the end of a turn
@@ -75,7 +75,7 @@ def submission(key: str) -> bytes:
     return request("POST", "/api/jobs", BODY, b"idempotency-key: " + key.encode())
 
 
-def by_messages(app: HttpApp) -> Application:
+def over_plain_asgi(app: HttpApp) -> Application:
     """The same application behind something that only knows ASGI."""
 
     async def plain(scope: Any, receive: Any, send: Any) -> None:
@@ -87,17 +87,17 @@ def by_messages(app: HttpApp) -> Application:
     return plain
 
 
-async def bodiless(request: Request) -> Response:
+async def empty_response(request: Request) -> Response:
     return Response(204, b"", ((b"x-kind", b"none"),))
 
 
-async def split(request: Request) -> Response:
+async def response_with_header_injection(request: Request) -> Response:
     return Response(200, b"", ((b"x-kind", b"a\r\nx-forged: b"),))
 
 
 MORE = (
-    Route("POST", "/test/bodiless", bodiless, Permission.READ, "Say nothing"),
-    Route("POST", "/test/split", split, Permission.READ, "Say too much"),
+    Route("POST", "/test/bodiless", empty_response, Permission.READ, "Say nothing"),
+    Route("POST", "/test/split", response_with_header_injection, Permission.READ, "Say too much"),
 )
 
 
@@ -120,41 +120,41 @@ async def app() -> AsyncIterator[HttpApp]:
     ],
 )
 async def test_an_answer_is_the_same_with_messages_and_without(app: HttpApp, asked: bytes) -> None:
-    await Caller(app).ask(submission("known"))
-    whole = await Caller(app).ask(asked)
-    told = await Caller(by_messages(app)).ask(asked)
-    assert [_same(piece) for piece in whole] == [_same(piece) for piece in told]
+    await SocketlessClient(app).ask(submission("known"))
+    whole = await SocketlessClient(app).ask(asked)
+    told = await SocketlessClient(over_plain_asgi(app)).ask(asked)
+    assert [_without_request_id(piece) for piece in whole] == [_without_request_id(piece) for piece in told]
     assert b"x-request-id: " in whole[0]
 
 
 async def test_a_client_that_does_not_read_is_waited_for(app: HttpApp) -> None:
-    caller = Caller(app)
+    caller = SocketlessClient(app)
     caller.connection.pause_writing()
     caller.connection.data_received(submission("k"))
     for _ in range(50):
         await asyncio.sleep(0)
     assert caller.transport.written == []
     caller.connection.resume_writing()
-    await caller.answered()
+    await caller.wait_for_response()
     assert len(caller.transport.written) == 1
     assert caller.transport.written[0].startswith(b"HTTP/1.1 202 ")
 
 
 async def test_nothing_is_written_to_a_client_that_left(app: HttpApp) -> None:
-    caller = Caller(app)
+    caller = SocketlessClient(app)
     caller.connection.pause_writing()
     caller.connection.data_received(submission("k"))
     for _ in range(50):
         await asyncio.sleep(0)
     caller.connection.connection_lost(None)
-    await caller.answered()
+    await caller.wait_for_response()
     assert caller.transport.written == []
-    again = await Caller(app).ask(submission("k"))
+    again = await SocketlessClient(app).ask(submission("k"))
     assert b"idempotent-replayed: true" in again[0], "it was done, though nobody heard of it"
 
 
-async def test_piped_duplicates_are_answered_in_order(app: HttpApp) -> None:
-    first = await Caller(app).ask(submission("a"), submission("b"), submission("a"), request("GET", "/x"))
+async def test_pipelined_duplicates_are_answered_in_order(app: HttpApp) -> None:
+    first = await SocketlessClient(app).ask(submission("a"), submission("b"), submission("a"), request("GET", "/x"))
     assert [re.findall(rb'"key":"(\w)"|NOT_FOUND', piece)[:1] for piece in first] == [
         [b"a"],
         [b"b"],
@@ -165,12 +165,12 @@ async def test_piped_duplicates_are_answered_in_order(app: HttpApp) -> None:
 
 
 async def test_a_header_with_a_line_break_is_not_sent(app: HttpApp) -> None:
-    caller = Caller(app)
+    caller = SocketlessClient(app)
     assert await caller.ask(request("POST", "/test/split")) == []
     assert caller.transport.closed
 
 
-def _same(piece: bytes) -> bytes:
+def _without_request_id(piece: bytes) -> bytes:
     return re.sub(rb'(x-request-id: |"requestId":")[0-9a-f]{16}', rb"\1", piece)
 
 
@@ -180,7 +180,7 @@ async def test_whatever_a_handler_raises_is_answered(queue: onejob.Ledger, end: 
         raise end
 
     route = Route("GET", "/odd", handler, Permission.READ, "Raises", None, None)
-    (given,) = await Caller(HttpApp(queue, extra_routes=(route,))).ask(request("GET", "/odd"))
+    (given,) = await SocketlessClient(HttpApp(queue, extra_routes=(route,))).ask(request("GET", "/odd"))
     assert given.startswith(b"HTTP/1.1 500 ")
 
 
@@ -188,6 +188,6 @@ async def test_whatever_an_application_raises_closes_the_connection() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         raise BaseException("x")
 
-    caller = Caller(app)
+    caller = SocketlessClient(app)
     assert await caller.ask(request("GET", "/")) == []
     assert caller.transport.closed

@@ -7,25 +7,25 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import onejob
 from onejob.http.app import HttpApp
-from tests.edges.serving import served
-from tests.edges.sockets import Server, everything, serving
+from tests.edges.serving import serve_app
+from tests.edges.sockets import Server, receive_all, run_server
 
 NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
-FRESH = ("x-request-id", "content-length", "date")  # of each answer, and of counters that go on counting
+VARYING_HEADERS = ("x-request-id", "content-length", "date")  # of each answer, and of counters that go on counting
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, shared_settings: str) -> Iterator[Server]:
     settings = f"{shared_settings}head_seconds_max = 0.2\n"
-    with serving(tmp_path_factory.mktemp("heads"), settings) as running:
+    with run_server(tmp_path_factory.mktemp("heads"), settings) as running:
         yield running
 
 
-def plain(headers: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if name not in FRESH}
+def stable_headers(headers: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name not in VARYING_HEADERS}
 
 
-def refusals(server: Server) -> dict[str, float]:
+def refusal_counts(server: Server) -> dict[str, float]:
     text = server.ask("GET", "/metrics").content.decode()
     return {
         sample.labels["status"]: sample.value
@@ -35,35 +35,35 @@ def refusals(server: Server) -> dict[str, float]:
     }
 
 
-async def test_every_path_that_can_be_got_gives_its_head_alone(queue: onejob.Ledger) -> None:
+async def test_every_get_path_answers_head(queue: onejob.Ledger) -> None:
     app = HttpApp(queue)
     job_id = (await queue.submit("t", idempotency_key="k")).job_id
     (attempt,) = await queue.claim("t", start=True)
     await queue.finish(attempt, {"done": True})
     paths = {route.path for route in app.routes.all if route.method == "GET"}
-    async with served(app) as client:
+    async with serve_app(app) as client:
         for path in paths:
             target = path.replace("{id}", job_id).replace("{key}", "k?scope=t").replace("{user}", "ann")
             target = target.replace("{client_id}/state", "c/state?scope=t")
-            got, head = await client.watch(target), await client.watch(target, method="HEAD")
+            got, head = await client.open_stream(target), await client.open_stream(target, method="HEAD")
             assert (
-                (head.status, plain(head.headers))
-                == (got.status, plain(got.headers))
+                (head.status, stable_headers(head.headers))
+                == (got.status, stable_headers(got.headers))
                 == (
                     200,
-                    plain(head.headers),
+                    stable_headers(head.headers),
                 )
             ), path
             assert ("content-length" in head.headers) == ("content-length" in got.headers)
         assert not queue.job_watcher.watcher_count, "the head of a stream is no stream"
 
 
-def test_a_head_has_no_body_and_the_connection_goes_on(server: Server) -> None:
+def test_a_head_response_has_no_body_and_the_connection_goes_on(server: Server) -> None:
     job = server.submit("headed").body["job"]
     with server.connect() as connection:
         ask = f"HEAD /api/jobs/{job['id']} HTTP/1.1\r\nHost: localhost\r\n"
         connection.sendall(f"{ask}\r\n{ask}Connection: close\r\n\r\n".encode())
-        answers = everything(connection)
+        answers = receive_all(connection)
     assert answers.count(b"HTTP/1.1 200 OK\r\n") == 2
     assert answers.endswith(b"\r\n\r\n")
     assert b"{" not in answers
@@ -71,46 +71,46 @@ def test_a_head_has_no_body_and_the_connection_goes_on(server: Server) -> None:
 
 
 @pytest.mark.parametrize(("path", "status"), [(f"/api/jobs/{NOBODY}", 404), ("/nowhere", 404), ("/api/jobs/x", 400)])
-def test_the_head_of_a_problem_has_its_status(server: Server, path: str, status: int) -> None:
+def test_the_head_response_of_a_problem_has_its_status(server: Server, path: str, status: int) -> None:
     with server.connect() as connection:
         connection.sendall(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-        answer = everything(connection)
+        answer = receive_all(connection)
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert b"application/problem+json" in answer
     assert answer.endswith(b"\r\n\r\n")
 
 
-def test_what_can_only_be_done_has_no_head(server: Server) -> None:
+def test_post_only_paths_refuse_head(server: Server) -> None:
     told = server.ask("DELETE", "/api/jobs")
     assert told.status == 405
     assert set(told.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
     assert server.ask("GET", "/api/jobs/batch").headers["allow"] == "POST"
     ask = b"HEAD /api/jobs/batch HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    assert server.say(ask)[0].status == 405
+    assert server.send_raw(ask)[0].status == 405
 
 
 @pytest.mark.parametrize("second", [b"Host: localhost", b"host: elsewhere", b"HOST:"])
 def test_two_hosts_are_refused(server: Server, second: bytes) -> None:
     asked = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + second + b"\r\n\r\n"
-    (told,) = server.say(asked)
+    (told,) = server.send_raw(asked)
     assert (told.status, told.code) == (400, "BAD_REQUEST")
     assert "two Host headers" in told.body["detail"]
 
 
 def test_one_host_for_each_request_of_a_connection_is_fine(server: Server) -> None:
     one = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
-    told = server.say(one + b"\r\n" + one + b"Connection: close\r\n\r\n")
+    told = server.send_raw(one + b"\r\n" + one + b"Connection: close\r\n\r\n")
     assert [reply.status for reply in told] == [200, 200]
 
 
 def test_what_a_connection_refuses_is_counted(server: Server) -> None:
-    before = refusals(server)
+    before = refusal_counts(server)
     assert before.keys() == {"400", "408", "431"}
-    server.say(b"what is this\r\n\r\n")
-    server.say(b"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
-    server.say(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 40_000 + b"\r\n\r\n")
+    server.send_raw(b"what is this\r\n\r\n")
+    server.send_raw(b"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
+    server.send_raw(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 40_000 + b"\r\n\r\n")
     with server.connect() as connection:  # which never says the rest
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n")
-        assert everything(connection).startswith(b"HTTP/1.1 408 ")
-    after = refusals(server)
+        assert receive_all(connection).startswith(b"HTTP/1.1 408 ")
+    after = refusal_counts(server)
     assert {status: after[status] - before[status] for status in after} == {"400": 2, "408": 1, "431": 1}

@@ -16,14 +16,14 @@ from onejob.http.app import HttpApp
 from onejob.ids import SystemIds
 from onejob.ledger.parse import Caller
 from onejob.ledger.runtime import Runtime
-from tests.edges.serving import Client, served
+from tests.edges.serving import Client, serve_app
 
 NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
 
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(HttpApp(queue)) as client:
+    async with serve_app(HttpApp(queue)) as client:
         yield client
 
 
@@ -96,7 +96,7 @@ async def test_a_query_that_nobody_reads_is_refused_and_nothing_is_done(queue: o
 
 
 @pytest.mark.parametrize("query", ["dryRun=false", "dryRun=", "dryRun=1", "dryRun=true&dryRun=true", "dryrun=true"])
-async def test_an_unclear_dry_run_does_nothing(queue: onejob.Ledger, client: Client, query: str) -> None:
+async def test_an_ambiguous_dry_run_does_nothing(queue: onejob.Ledger, client: Client, query: str) -> None:
     assert (await client.post(f"/api/jobs?{query}", {"type": "t"})).status == 400
     assert await queue.jobs() == []
 
@@ -175,13 +175,13 @@ async def test_a_batch_has_no_key_of_its_own_and_says_so(queue: onejob.Ledger, c
     assert await queue.jobs() == []
 
 
-async def test_a_foreign_job_is_named_in_the_body_and_has_no_path_here(clock: FakeClock) -> None:
+async def test_an_external_job_is_named_in_the_body_and_has_no_location(clock: FakeClock) -> None:
     engine = MemoryEngine(clock)
     record = a_record("k", "default", foreign_id="ec2-77", fingerprint=b"")
     engine.facts[Kind.RECORD][record.id] = record
     host = Runtime(engine, onejob.IdempotencyConfig(), clock=clock, ids=SystemIds())
     ledger = onejob.Ledger(host, Caller())
-    async with ledger, served(HttpApp(ledger)) as client:
+    async with ledger, serve_app(HttpApp(ledger)) as client:
         answer = await client.post("/api/jobs", {"type": TYPE}, b"idempotency-key: k")
         assert (answer.status, answer.body["job"], answer.body["jobId"]) == (202, None, "ec2-77")
         assert answer.headers["idempotent-replayed"] == "true"

@@ -13,9 +13,9 @@ from onejob.core.states import JobState
 from onejob.errors import LeaseLost, SubmissionRefused, Unavailable, Unknown
 from onejob.ledger.leases import LeaseRenewal, run_under_lease, run_while_renewing
 
-from .clouds import until
+from .clouds import wait_until
 
-CHANCE = bytes(range(16))
+RANDOM = bytes(range(16))
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ async def ledger(url: str) -> AsyncIterator[onejob.Ledger]:
         yield opened
 
 
-async def held(ledger: onejob.Ledger, key: str = "k", **options: Any) -> onejob.HeldKey:
+async def hold_key(ledger: onejob.Ledger, key: str = "k", **options: Any) -> onejob.HeldKey:
     taken = await ledger.check_or_reserve("train", {"a": 1}, idempotency_key=key, **options)
     assert isinstance(taken, onejob.HeldKey)
     return taken
@@ -35,20 +35,20 @@ async def test_what_the_work_gives_is_the_receipt(ledger: onejob.Ledger) -> None
     async def work(keeping: LeaseRenewal) -> bytes:
         return b"done"
 
-    receipt = await run_under_lease(ledger, await held(ledger), work)
+    receipt = await run_under_lease(ledger, await hold_key(ledger), work)
     assert (receipt.created, receipt.receipt) == (True, b"done")
     again = await ledger.check_or_reserve("train", {"a": 1}, idempotency_key="k")
     assert isinstance(again, onejob.Receipt)
     assert (again.job_id, again.receipt) == (receipt.job_id, b"done")
 
 
-async def test_a_key_without_a_job_is_kept_too(ledger: onejob.Ledger) -> None:
+async def test_the_lease_of_a_key_without_a_job_is_renewed_too(ledger: onejob.Ledger) -> None:
     async def work(keeping: LeaseRenewal) -> bytes:
         begin = keeping.lease_until
-        await until(lambda: keeping.lease_until > begin)
+        await wait_until(lambda: keeping.lease_until > begin)
         return b"answer"
 
-    receipt = await run_under_lease(ledger, await held(ledger, job=False), work)
+    receipt = await run_under_lease(ledger, await hold_key(ledger, job=False), work)
     assert (receipt.job, receipt.receipt) == (None, b"answer")
 
 
@@ -56,10 +56,10 @@ async def test_a_failure_gives_the_key_up_at_once(ledger: onejob.Ledger) -> None
     async def work(keeping: LeaseRenewal) -> bytes:
         raise KeyError("no")
 
-    first = await held(ledger, lease=timedelta(hours=1))
+    first = await hold_key(ledger, lease=timedelta(hours=1))
     with pytest.raises(KeyError):
         await run_under_lease(ledger, first, work)
-    second = await held(ledger)
+    second = await hold_key(ledger)
     assert (second.job_id, second.token) == (first.job_id, 2)
 
 
@@ -71,16 +71,16 @@ async def test_to_be_cancelled_is_a_failure_too(ledger: onejob.Ledger) -> None:
         await asyncio.Event().wait()
         return b""
 
-    first = await held(ledger)
+    first = await hold_key(ledger)
     task = asyncio.create_task(run_under_lease(ledger, first, work))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (await held(ledger)).token == 2
+    assert (await hold_key(ledger)).token == 2
 
 
-async def test_whoever_was_overtaken_is_stopped_and_gives_up_nothing(ledger: onejob.Ledger) -> None:
+async def test_work_whose_lease_was_taken_over_is_stopped_and_releases_nothing(ledger: onejob.Ledger) -> None:
     stopped = asyncio.Event()
 
     async def work(keeping: LeaseRenewal) -> bytes:
@@ -90,9 +90,9 @@ async def test_whoever_was_overtaken_is_stopped_and_gives_up_nothing(ledger: one
             stopped.set()
         return b""
 
-    first = await held(ledger, lease=timedelta(milliseconds=1))
+    first = await hold_key(ledger, lease=timedelta(milliseconds=1))
     await asyncio.sleep(0.02)
-    second = await held(ledger)
+    second = await hold_key(ledger)
     assert (second.job_id, second.token) == (first.job_id, 2)
     with pytest.raises(LeaseLost):
         await run_under_lease(ledger, first, work)
@@ -100,20 +100,20 @@ async def test_whoever_was_overtaken_is_stopped_and_gives_up_nothing(ledger: one
     assert (await ledger.commit(second)).job_id == first.job_id
 
 
-async def test_what_was_overtaken_commits_nothing_even_if_it_finishes_first(ledger: onejob.Ledger) -> None:
+async def test_work_whose_lease_was_taken_over_commits_nothing_even_if_it_finishes_first(ledger: onejob.Ledger) -> None:
     async def work(keeping: LeaseRenewal) -> bytes:
         return b"late"
 
-    first = await held(ledger, lease=timedelta(milliseconds=1))
+    first = await hold_key(ledger, lease=timedelta(milliseconds=1))
     await asyncio.sleep(0.02)
-    second = await held(ledger)
+    second = await hold_key(ledger)
     with pytest.raises(LeaseLost):
         await run_under_lease(ledger, first, work)
     assert (await ledger.commit(second, b"right")).receipt == b"right"
 
 
 async def test_a_job_that_was_cancelled_stops_its_work_and_settles_its_key(ledger: onejob.Ledger) -> None:
-    first = await held(ledger)
+    first = await hold_key(ledger)
 
     async def work(keeping: LeaseRenewal) -> bytes:
         await ledger.cancel(keeping.held_key.job_id)
@@ -126,7 +126,7 @@ async def test_a_job_that_was_cancelled_stops_its_work_and_settles_its_key(ledge
 
 
 @pytest.mark.parametrize("trouble", [Unavailable("away"), Unknown("may be")])
-async def test_trouble_of_the_store_is_outlived(
+async def test_store_errors_are_retried_until_the_lease_ends(
     ledger: onejob.Ledger, trouble: onejob.OnejobError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -145,10 +145,10 @@ async def test_trouble_of_the_store_is_outlived(
         monkeypatch.setattr(ledger, name, again)
 
     async def work(keeping: LeaseRenewal) -> bytes:
-        await until(lambda: asked.count("renew") >= 3)
+        await wait_until(lambda: asked.count("renew") >= 3)
         return b"done"
 
-    first = await held(ledger)
+    first = await hold_key(ledger)
     troubled("renew")
     troubled("commit")
     receipt = await run_under_lease(ledger, first, work)
@@ -164,7 +164,7 @@ async def test_renewals_come_in_time_and_not_all_at_the_same_moments() -> None:
         moments.append(loop.time())
 
     async def work() -> str:
-        await until(lambda: len(moments) >= 4)
+        await wait_until(lambda: len(moments) >= 4)
         return "done"
 
     begin = loop.time()
@@ -188,11 +188,11 @@ async def test_a_refusal_to_renew_ends_the_work() -> None:
             stopped.set()
 
     with pytest.raises(SubmissionRefused):
-        await run_while_renewing(work(), renew, interval_seconds=0.01, jitter_seed=CHANCE)
+        await run_while_renewing(work(), renew, interval_seconds=0.01, jitter_seed=RANDOM)
     await stopped.wait()
 
 
-async def test_work_that_hears_nothing_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+async def test_work_that_ignores_cancellation_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     go = asyncio.Event()
 
     async def renew() -> None:
@@ -208,6 +208,6 @@ async def test_work_that_hears_nothing_is_not_waited_for(caplog: pytest.LogCaptu
 
     async with asyncio.timeout(5):
         with pytest.raises(LeaseLost):
-            await run_while_renewing(work(), renew, interval_seconds=0.01, jitter_seed=CHANCE)
+            await run_while_renewing(work(), renew, interval_seconds=0.01, jitter_seed=RANDOM)
     go.set()
-    await until(lambda: "RuntimeError" in caplog.text)
+    await wait_until(lambda: "RuntimeError" in caplog.text)

@@ -12,9 +12,9 @@ from onejob.core.credentials import Role
 from onejob.http.app import HttpApp
 from onejob.http.request import Credential, Scope
 from onejob.ledger.parse import Caller
-from tests.edges.serving import Answer, Client, served
+from tests.edges.serving import HttpResponse, Client, serve_app
 
-ODD = [
+UNUSUAL_KEYS = [
     "a/b", "/", "//", ".", "..", "a%2Fb", "%", "%00", "a b", "+", "a+b", "?x=1#y", "a&b=c;d", '"q"', "a\\b",
     "events", "ä€😀", "😀" * 255, "e\u0301", "k" * 255,
 ]  # fmt: skip
@@ -22,20 +22,20 @@ ODD = [
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(HttpApp(queue)) as client:
+    async with serve_app(HttpApp(queue)) as client:
         yield client
 
 
-def path(key: str, scope: str = "t") -> str:
+def key_path(key: str, scope: str = "t") -> str:
     return f"/api/keys/{quote(key, safe='')}?scope={quote(scope, safe='')}"
 
 
-async def test_the_story_of_a_key_is_told(queue: onejob.Ledger, client: Client) -> None:
+async def test_the_history_of_a_key_is_shown(queue: onejob.Ledger, client: Client) -> None:
     made = await client.post("/api/jobs", {"type": "t", "input": 1}, b"idempotency-key: k")
     await client.post("/api/jobs", {"type": "t", "input": 1}, b"idempotency-key: k")
     await client.post("/api/jobs", {"type": "t", "input": 2}, b"idempotency-key: k")
     await queue.cancel(made.body["job"]["id"])
-    told = (await client.get(path("k"))).body
+    told = (await client.get(key_path("k"))).body
     assert (told["key"], told["scope"], told["status"]) == ("k", "t", "committed")
     assert (told["hits"], told["conflicts"], told["eventsTotal"]) == (1, 1, 2)
     assert (told["actor"], told["user"], told["heldUntil"]) == ("client:local", "local", None)
@@ -47,14 +47,14 @@ async def test_the_story_of_a_key_is_told(queue: onejob.Ledger, client: Client) 
     assert shown["key"] == "k"
 
 
-@pytest.mark.parametrize("key", ODD)
+@pytest.mark.parametrize("key", UNUSUAL_KEYS)
 async def test_any_legal_key_has_a_path(client: Client, key: str) -> None:
     made = await client.post("/api/jobs", {"type": "t", "idempotencyKey": key})
     assert made.status == 202
-    told = await client.get(path(key))
+    told = await client.get(key_path(key))
     assert (told.status, told.body["key"]) == (200, key)
     assert told.body["job"]["id"] == made.body["job"]["id"]
-    assert (await client.ask("DELETE", path(key))).status == 200
+    assert (await client.ask("DELETE", key_path(key))).status == 200
 
 
 async def test_a_key_in_utf_8_may_come_without_escapes_or_with_all_of_them(client: Client) -> None:
@@ -90,8 +90,8 @@ async def test_keys_of_the_type_queue_are_found_under_the_scope_that_they_are_sh
     client: Client,
 ) -> None:
     made = await client.post("/api/jobs", {"type": "queue", "idempotencyKey": "k"})
-    assert (await client.get(path("k", "queue"))).status == 404
-    told = await client.get(path("k", made.body["idempotency"]["scope"]))
+    assert (await client.get(key_path("k", "queue"))).status == 404
+    told = await client.get(key_path("k", made.body["idempotency"]["scope"]))
     assert told.body["job"]["id"] == made.body["job"]["id"]
     listed = await client.get("/api/keys?scope=type:queue")
     assert [line["key"] for line in listed.body["keys"]] == ["k"]
@@ -102,27 +102,27 @@ async def test_forgetting_is_idempotent_and_leaves_a_trace(
 ) -> None:
     made = await queue.submit("t", 1, idempotency_key="k")
     header = b'idempotency-key: "forget-1"'
-    first, again = [await client.ask("DELETE", path("k"), b"", header) for _ in range(2)]
+    first, again = [await client.ask("DELETE", key_path("k"), b"", header) for _ in range(2)]
     assert (first.status, again.status) == (200, 200)
     assert first.body["usableAfter"] == again.body["usableAfter"]
-    told = (await client.get(path("k"))).body
+    told = (await client.get(key_path("k"))).body
     assert told["events"][1]["what"] == "key forgotten"
     assert told["events"][1]["actor"] == "client:local"
     assert told["expiresAt"] == first.body["usableAfter"]
     clock.advance(300.001)
-    assert (await client.get(path("k"))).status == 404
-    assert (await client.ask("DELETE", path("k"))).status == 404
+    assert (await client.get(key_path("k"))).status == 404
+    assert (await client.ask("DELETE", key_path("k"))).status == 404
     assert (await queue.submit("t", 2, idempotency_key="k")).created
     assert (await client.get(f"/api/jobs/{made.job_id}")).status == 200
 
 
 async def test_a_key_that_somebody_holds_is_forgotten_later(queue: onejob.Ledger, client: Client) -> None:
     await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=30))
-    answer = await client.ask("DELETE", path("k"))
+    answer = await client.ask("DELETE", key_path("k"))
     assert (answer.status, answer.code) == (409, "IN_PROGRESS")
     assert answer.body["error"]["retryable"]
     assert "retry-after" in answer.headers
-    told = (await client.get(path("k"))).body
+    told = (await client.get(key_path("k"))).body
     assert told["status"] == "pending"
     assert told["heldUntil"] is not None
 
@@ -133,17 +133,17 @@ async def test_a_malformed_key_header_is_refused_wherever_one_is_taken(
 ) -> None:
     made = await queue.submit("t", idempotency_key="k")
     for method, target in (
-        ("DELETE", path("k")),
+        ("DELETE", key_path("k")),
         ("DELETE", "/api/tenants/default"),
         ("POST", f"/api/jobs/{made.job_id}/cancel"),
     ):
         assert (await client.ask(method, target, b"", header)).status == 400
     assert (await queue.job(made.job_id)).state is onejob.JobState.PENDING
-    for method, target in (("DELETE", path("k")), ("DELETE", "/api/tenants/default")):
+    for method, target in (("DELETE", key_path("k")), ("DELETE", "/api/tenants/default")):
         assert (await client.ask(method, target, b"{}")).status == 400
 
 
-async def listed(client: Client, query: str) -> tuple[list[str], int]:
+async def list_keys(client: Client, query: str) -> tuple[list[str], int]:
     """All keys of a list, and on how many pages they came."""
     found, pages, cursor = [], 0, ""
     while True:
@@ -164,13 +164,13 @@ async def test_keys_are_listed_page_by_page_and_by_scope(queue: onejob.Ledger, c
     await stranger.submit("a", idempotency_key="theirs")
     everything = {f"{scope}{n}" for scope in "abc" for n in range(5)}
     for limit in (1, 4, 15, 1000):
-        found, pages = await listed(client, f"limit={limit}")
+        found, pages = await list_keys(client, f"limit={limit}")
         assert len(found) == 15
         assert set(found) == everything
         assert pages == -(-15 // limit)
     for limit in (2, 5, 6):
-        assert (await listed(client, f"scope=b&limit={limit}"))[0] == [f"b{n}" for n in range(5)]
-    assert (await listed(client, "scope=nothing"))[0] == []
+        assert (await list_keys(client, f"scope=b&limit={limit}"))[0] == [f"b{n}" for n in range(5)]
+    assert (await list_keys(client, "scope=nothing"))[0] == []
 
 
 async def test_a_listed_key_has_its_job_and_its_counts(queue: onejob.Ledger, client: Client) -> None:
@@ -186,7 +186,7 @@ async def test_an_expired_key_is_not_listed_swept_or_not(
     await queue.submit("t", idempotency_key="short", idempotency_ttl=timedelta(seconds=1))
     await queue.submit("t", idempotency_key="long")
     clock.advance(1.001)
-    assert (await listed(client, "limit=1"))[0] == ["long"]
+    assert (await list_keys(client, "limit=1"))[0] == ["long"]
 
 
 async def test_where_keys_belong_to_users_each_sees_its_own(queue: onejob.Ledger) -> None:
@@ -195,11 +195,11 @@ async def test_where_keys_belong_to_users_each_sees_its_own(queue: onejob.Ledger
         await own.submit("t", idempotency_key=f"of-{user}")
         await own.submit("t", idempotency_key="same")
     caller = Caller("default", "ann", "user:ann", owns_keys=True, oversees=False)
-    async with served(HttpApp(queue, authenticate=_as(caller, Role.OPERATOR))) as client:
+    async with serve_app(HttpApp(queue, authenticate=_Authenticated(caller, Role.OPERATOR))) as client:
         for query in ("", "scope=t"):
-            assert sorted((await listed(client, query))[0]) == ["of-ann", "same"]
-        assert (await client.get(path("of-bob"))).status == 404
-        assert (await client.get(path("same"))).body["user"] == "ann"
+            assert sorted((await list_keys(client, query))[0]) == ["of-ann", "same"]
+        assert (await client.get(key_path("of-bob"))).status == 404
+        assert (await client.get(key_path("same"))).body["user"] == "ann"
 
 
 @pytest.mark.parametrize(
@@ -222,8 +222,8 @@ async def test_a_tenant_is_erased_by_its_own_admin_only(queue: onejob.Ledger) ->
     theirs = await stranger.submit("t", idempotency_key="k")
     caller = Caller("default", "ann", "user:ann")
 
-    async def erase(role: Role, tenant: str) -> Answer:
-        async with served(HttpApp(queue, authenticate=_as(caller, role))) as client:
+    async def erase(role: Role, tenant: str) -> HttpResponse:
+        async with serve_app(HttpApp(queue, authenticate=_Authenticated(caller, role))) as client:
             return await client.ask("DELETE", f"/api/tenants/{tenant}")
 
     for role in (Role.SUBMITTER, Role.WORKER, Role.OPERATOR):
@@ -243,14 +243,14 @@ async def test_forgetting_needs_an_operator(queue: onejob.Ledger) -> None:
     await queue.submit("t", idempotency_key="k")
     caller = Caller("default", "ann", "user:ann")
     for role, status in ((Role.SUBMITTER, 403), (Role.WORKER, 403), (Role.OPERATOR, 200)):
-        async with served(HttpApp(queue, authenticate=_as(caller, role))) as client:
-            assert (await client.ask("DELETE", path("k"))).status == status
-            assert (await client.get(path("k"))).status == 200
+        async with serve_app(HttpApp(queue, authenticate=_Authenticated(caller, role))) as client:
+            assert (await client.ask("DELETE", key_path("k"))).status == status
+            assert (await client.get(key_path("k"))).status == 200
     told = await queue.explain("k", scope="t")
     assert [(event.what, event.actor) for event in told.events[1:]] == [("key forgotten", "user:ann")]
 
 
-class _as:  # noqa: N801 - reads as what it does
+class _Authenticated:  # noqa: N801 - reads as what it does
     def __init__(self, caller: Caller, role: Role) -> None:
         self._credential = Credential(caller, frozenset({role}), caller.user)
 

@@ -113,7 +113,7 @@ async def test_a_value_that_json_cannot_carry_is_refused(queue: onejob.Ledger, w
         await queue.submit("t", {"deep": deep, "pad": "x" * (1 << 20) if wrong == [[]] * 200_000 else ""})
 
 
-async def test_many_submissions_each_have_a_verdict(queue: onejob.Ledger) -> None:
+async def test_submit_many_has_a_verdict_for_each(queue: onejob.Ledger) -> None:
     verdicts = await queue.submit_many(
         [
             onejob.Submission(type="t", input=1, idempotency_key="a"),
@@ -139,7 +139,7 @@ async def test_a_race_of_duplicates_makes_one_job(queue: onejob.Ledger) -> None:
     assert len(await queue.jobs(limit=10)) == 1
 
 
-async def test_probe_tells_what_would_happen_and_changes_nothing(queue: onejob.Ledger) -> None:
+async def test_a_dry_run_tells_what_would_happen_and_changes_nothing(queue: onejob.Ledger) -> None:
     forecast = await queue.dry_run("t", 1, idempotency_key="k")
     assert forecast.created
     assert forecast.job is None
@@ -180,7 +180,7 @@ async def test_a_cancelled_job_is_what_duplicates_are_told(queue: onejob.Ledger)
     assert again.job.state is onejob.JobState.CANCELLED
 
 
-async def test_the_story_of_a_key_is_told(queue: onejob.Ledger) -> None:
+async def test_the_history_of_a_key_is_shown(queue: onejob.Ledger) -> None:
     made = await queue.submit("t", 1, idempotency_key="k")
     await queue.submit("t", 1, idempotency_key="k")
     with pytest.raises(onejob.IdempotencyConflict):
@@ -211,7 +211,7 @@ async def test_tenants_and_owners_of_keys_never_meet(queue: onejob.Ledger) -> No
     assert len(await callers[1].jobs()) == 1
 
 
-async def test_a_forgotten_key_can_be_used_anew_when_every_gate_has_forgotten(
+async def test_a_forgotten_key_can_be_used_again_when_every_gate_has_forgotten(
     queue: onejob.Ledger, clock: FakeClock
 ) -> None:
     made = await queue.submit("t", 1, idempotency_key="k")
@@ -235,7 +235,7 @@ async def test_a_purged_tenant_has_nothing_left(queue: onejob.Ledger) -> None:
     assert (await other.job(kept.job_id)).id == kept.job_id
 
 
-async def test_upkeep_removes_what_has_had_its_time(queue: onejob.Ledger, clock: FakeClock) -> None:
+async def test_maintenance_removes_what_has_expired(queue: onejob.Ledger, clock: FakeClock) -> None:
     made = await queue.submit("t", idempotency_key="k")
     await queue.cancel(made.job_id)
     clock.advance(7 * 86400 + 1)

@@ -18,7 +18,7 @@ from onejob.http.request import Request
 from onejob.http.responses import Response
 from onejob.http.routing import Route
 
-from .sockets import ONEJOB, Server, engine_line, serving
+from .sockets import ONEJOB, Server, engine_line, run_server
 
 KEY = "canary-key-4711"
 PAYLOAD = "canary-payload-0815"
@@ -26,13 +26,13 @@ SECRET = "canary-credential-2342"
 SUBMISSION = {"type": "charge", "input": {"card": PAYLOAD}, "labels": {"note": PAYLOAD}}
 
 
-def made_key(*where: str) -> str:
+def create_api_key(*where: str) -> str:
     command = [*ONEJOB, "apikey", "create", "ci", "--role", "operator", "--json", *where]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return str(json.loads(told)["secret"])
 
 
-def everything_asked(server: Server, credential: str) -> None:
+def send_every_kind_of_request(server: Server, credential: str) -> None:
     """Every kind of answer, with the canaries in every place."""
     known = {"authorization": f"Bearer {credential}"}
     job_id = server.submit(KEY, SUBMISSION, **known).body["job"]["id"]
@@ -48,17 +48,17 @@ def everything_asked(server: Server, credential: str) -> None:
     assert server.ask("GET", f"/api/jobs/{KEY}", **known).status == 400
     assert server.ask("GET", f"/{KEY}/{PAYLOAD}", **known).status == 404
     assert server.ask("GET", f"/api/jobs?type={PAYLOAD}", **known).status == 200
-    assert server.say(f"GET /{KEY} HTTP/9.9\r\nX: {SECRET}\r\n\r\n".encode())[0].status == 400
+    assert server.send_raw(f"GET /{KEY} HTTP/9.9\r\nX: {SECRET}\r\n\r\n".encode())[0].status == 400
     assert server.ask("DELETE", f"/api/keys/{KEY}?scope=charge", **known).status == 200
 
 
 @pytest.fixture(scope="module", params=["text", "json"])
-def told(request: pytest.FixtureRequest, shared_url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def log_output(request: pytest.FixtureRequest, shared_url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What a server tells about all that was asked."""
-    credential = made_key("--engine", shared_url, "--tenant", request.param)
+    credential = create_api_key("--engine", shared_url, "--tenant", request.param)
     asked = f'{engine_line(shared_url)}auth = true\nlog_requests = "all"\nlog_format = "{request.param}"'
-    with serving(tmp_path_factory.mktemp("logs"), asked) as server:
-        everything_asked(server, credential)
+    with run_server(tmp_path_factory.mktemp("logs"), asked) as server:
+        send_every_kind_of_request(server, credential)
         metrics = server.ask("GET", "/metrics").content.decode()
         assert server.stop() == 0
     return {
@@ -71,17 +71,17 @@ def told(request: pytest.FixtureRequest, shared_url: str, tmp_path_factory: pyte
 
 
 @pytest.mark.parametrize("where", ["log", "metrics"])
-def test_no_key_payload_or_credential_is_told(told: dict[str, str], where: str) -> None:
-    for canary in (KEY, PAYLOAD, SECRET, told["secret"], told["secret"].rpartition(".")[2]):
-        assert canary not in told[where]
-    assert len(told[where]) > 500
+def test_no_key_payload_or_credential_is_logged(log_output: dict[str, str], where: str) -> None:
+    for canary in (KEY, PAYLOAD, SECRET, log_output["secret"], log_output["secret"].rpartition(".")[2]):
+        assert canary not in log_output[where]
+    assert len(log_output[where]) > 500
 
 
-def test_each_request_has_a_line(told: dict[str, str]) -> None:
+def test_each_request_has_a_line(log_output: dict[str, str]) -> None:
     # What a failover may lose is told at the start, in the form of all lines.
-    lines = [line for line in told["log"].splitlines() if "audit" not in line and "take care" not in line]
-    assert ("take care: durability is disk" in told["log"]) == (told["engine"] == "postgresql")
-    if told["form"] == "json":
+    lines = [line for line in log_output["log"].splitlines() if "audit" not in line and "take care" not in line]
+    assert ("take care: durability is disk" in log_output["log"]) == (log_output["engine"] == "postgresql")
+    if log_output["form"] == "json":
         found = [json.loads(line) for line in lines]
         assert all(set(line) == {"at", "level", "requestId", "method", "route", "status", "ms", "outcome"}
                    for line in found)  # fmt: skip
@@ -104,7 +104,7 @@ def test_each_request_has_a_line(told: dict[str, str]) -> None:
     assert len(lines) == 16
 
 
-async def test_a_bug_is_told_by_its_place_and_never_by_its_words(url: str) -> None:
+async def test_an_unexpected_error_is_logged_by_place_and_never_by_message(url: str) -> None:
     lines: list[bytes] = []
     log = Log("text", write=lines.append)
 
@@ -121,7 +121,7 @@ async def test_a_bug_is_told_by_its_place_and_never_by_its_words(url: str) -> No
     try:
         async with onejob.open(url) as ledger:
             app = HttpApp(ledger, extra_routes=(route,), observe=log.write_request)
-            assert await asked(app, "/broken", PAYLOAD.encode()) == 500
+            assert await call_app(app, "/broken", PAYLOAD.encode()) == 500
     finally:
         logging.getLogger("onejob.http").removeHandler(handler)
         log.flush()
@@ -133,7 +133,7 @@ async def test_a_bug_is_told_by_its_place_and_never_by_its_words(url: str) -> No
     assert PAYLOAD not in text
 
 
-async def asked(app: HttpApp, path: str, body: bytes) -> int:
+async def call_app(app: HttpApp, path: str, body: bytes) -> int:
     statuses: list[int] = []
 
     async def receive() -> dict[str, Any]:
@@ -154,7 +154,7 @@ async def asked(app: HttpApp, path: str, body: bytes) -> int:
     return statuses[0]
 
 
-async def test_what_the_loop_or_a_library_complains_of_is_scrubbed_too() -> None:
+async def test_messages_of_the_loop_and_of_libraries_are_scrubbed_too() -> None:
     lines: list[bytes] = []
     handler = LogHandler(Log("json", write=lines.append, clock=FakeClock()))
     logger = logging.getLogger("onejob.http")
@@ -178,7 +178,7 @@ async def test_what_the_loop_or_a_library_complains_of_is_scrubbed_too() -> None
     assert first["at"] == "2023-11-14T22:13:20.000+00:00"
 
 
-def test_a_trail_is_bounded() -> None:
+def test_a_traceback_summary_is_bounded() -> None:
     def deeper(left: int) -> None:
         if left:
             deeper(left - 1)
@@ -198,7 +198,7 @@ def test_a_trail_is_bounded() -> None:
     assert KEY not in redacted_traceback(error)
 
 
-async def test_lines_are_gathered_and_written_soon() -> None:
+async def test_lines_are_buffered_and_flushed_soon() -> None:
     written: list[bytes] = []
     log = Log("text", write=written.append)
     log.write_refusal("first", 400)
@@ -225,7 +225,7 @@ async def test_a_log_that_nobody_reads_stops_nothing() -> None:
 
 
 def test_by_default_only_what_failed_has_a_line(tmp_path: Path, settings: str) -> None:
-    with serving(tmp_path, settings) as server:
+    with run_server(tmp_path, settings) as server:
         assert server.submit(KEY, SUBMISSION).status == 202
         assert server.submit(KEY, b"{").status == 400
         assert server.stop() == 0
@@ -234,8 +234,8 @@ def test_by_default_only_what_failed_has_a_line(tmp_path: Path, settings: str) -
 
 
 def test_no_request_has_a_line_where_none_is_wanted(tmp_path: Path) -> None:
-    with serving(tmp_path, 'log_requests = "none"') as server:
+    with run_server(tmp_path, 'log_requests = "none"') as server:
         assert server.submit(KEY, b"{").status == 400
-        assert server.say(b"GET / HTTP/9.9\r\n\r\n")[0].status == 400
+        assert server.send_raw(b"GET / HTTP/9.9\r\n\r\n")[0].status == 400
         assert server.stop() == 0
     assert server.log.read_text() == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .sockets import Client, Server, serving, submission
+from .sockets import KeepAliveClient, Server, run_server, submission
 
 SERVERS = 3
 CALLERS = 1000
@@ -15,8 +15,8 @@ CYCLES = 7
 CONNECTIONS = 24
 
 
-async def asked(server: Server, key: str) -> tuple[int, str]:
-    client = await Client.of(server.port)
+async def submit_once(server: Server, key: str) -> tuple[int, str]:
+    client = await KeepAliveClient.connect(server.port)
     reply = await client.ask(submission(key))
     client.close()
     assert reply is not None
@@ -25,9 +25,9 @@ async def asked(server: Server, key: str) -> tuple[int, str]:
 
 async def test_a_thousand_callers_of_three_servers_with_one_key_get_one_job(tmp_path: Path, settings: str) -> None:
     with ExitStack() as stack:
-        servers = [stack.enter_context(serving(tmp_path, settings)) for _ in range(SERVERS)]
+        servers = [stack.enter_context(run_server(tmp_path, settings)) for _ in range(SERVERS)]
         async with asyncio.timeout(120):
-            found = await asyncio.gather(*(asked(servers[n % SERVERS], "one") for n in range(CALLERS)))
+            found = await asyncio.gather(*(submit_once(servers[n % SERVERS], "one") for n in range(CALLERS)))
         assert len(found) == CALLERS
         assert {status for status, _ in found} == {202}
         (job_id,) = {job_id for _, job_id in found}
@@ -35,7 +35,7 @@ async def test_a_thousand_callers_of_three_servers_with_one_key_get_one_job(tmp_
         assert (job["id"], job["key"]) == (job_id, "one")
 
 
-class Campaign:
+class KillCampaign:
     """Callers who submit, and repeat what was not answered with the same key, as they should."""
 
     def __init__(self, seed: int) -> None:
@@ -46,7 +46,7 @@ class Campaign:
 
     async def load(self, server: Server) -> None:
         """Until the server is gone. Some keys are new, some were answered before, some were not."""
-        client = await Client.of(server.port)
+        client = await KeepAliveClient.connect(server.port)
         while True:
             key = self._key()
             reply = await client.ask(submission(key))
@@ -69,7 +69,7 @@ class Campaign:
 
     async def cycle(self, folder: Path, settings: str) -> None:
         """A server is started, put under load, and killed at some moment."""
-        with serving(folder, settings) as server:
+        with run_server(folder, settings) as server:
             before = len(self.answers)
             async with asyncio.timeout(60), asyncio.TaskGroup() as group:
                 for _ in range(CONNECTIONS):
@@ -82,12 +82,12 @@ class Campaign:
 
 @pytest.mark.timeout(240)
 async def test_killed_under_load_it_keeps_every_answer_and_makes_no_second_job(tmp_path: Path, settings: str) -> None:
-    campaign = Campaign(seed := random.randrange(1 << 32))
+    campaign = KillCampaign(seed := random.randrange(1 << 32))
     print("seed", seed)
     for _ in range(CYCLES):
         await campaign.cycle(tmp_path, settings)
-    with serving(tmp_path, settings) as server:
-        client = await Client.of(server.port)
+    with run_server(tmp_path, settings) as server:
+        client = await KeepAliveClient.connect(server.port)
         for key in {*campaign.unanswered, *campaign.answers}:
             reply = await client.ask(submission(key))
             assert reply is not None
@@ -96,10 +96,10 @@ async def test_killed_under_load_it_keeps_every_answer_and_makes_no_second_job(t
             assert campaign.answers.setdefault(key, job_id) == job_id
         client.close()
         assert len(set(campaign.answers.values())) == len(campaign.answers)
-        assert jobs_of(server) == set(campaign.answers.values())
+        assert all_job_ids(server) == set(campaign.answers.values())
 
 
-def jobs_of(server: Server) -> set[str]:
+def all_job_ids(server: Server) -> set[str]:
     found: set[str] = set()
     cursor = ""
     while True:

@@ -22,11 +22,11 @@ from onejob.ledger import Ledger
 from onejob.ledger.parse import Caller
 from onejob.ledger.runtime import Runtime
 from onejob.settings import load_service_config
-from tests.edges.serving import served
-from tests.engines.sqlite_files import Direct
+from tests.edges.serving import serve_app
+from tests.engines.sqlite_files import RawConnection
 
 
-class Doubtful(MemoryEngine):
+class EngineLosingAnswers(MemoryEngine):
     """Does what it is told and loses every answer."""
 
     async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
@@ -39,8 +39,8 @@ def ledger_on(engine: MemoryEngine) -> Ledger:
     return Ledger(host, Caller())
 
 
-async def test_a_doubtful_submission_without_a_key_is_not_to_be_repeated() -> None:
-    ledger = ledger_on(Doubtful())
+async def test_an_unknown_submission_without_a_key_is_not_retryable() -> None:
+    ledger = ledger_on(EngineLosingAnswers())
     with pytest.raises(onejob.MayBeDone) as caught:
         await ledger.submit("t")
     assert to_problem(caught.value).retry_after is None
@@ -90,17 +90,17 @@ async def test_a_store_named_by_a_relative_path_stays_where_it_is(
 
 
 @pytest.mark.parametrize("kind", [Kind.RECORD, Kind.STREAM, Kind.USAGE, Kind.POLICY])
-async def test_listing_a_tenant_looks_at_its_own_range_only(kind: Kind, tmp_path: Path) -> None:
+async def test_listing_a_tenant_scans_its_own_range_only(kind: Kind, tmp_path: Path) -> None:
     path = str(tmp_path / "jobs.db")
     async with onejob.open(f"sqlite:///{path}"):
         pass
     sql, values = queries.build_statement(ListFacts(tenant="t", kind=kind), 0)
-    with Direct(path) as db:
+    with RawConnection(path) as db:
         plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", values))
     assert "id>? AND id<?" in plan
 
 
-def test_strangers_are_not_told_where_the_store_lies() -> None:
+def test_errors_do_not_reveal_where_the_store_is() -> None:
     error = onejob.StoreRefused("/srv/secret/jobs.db is damaged")
     found = to_public_problem(error, mismatch_status=409)
     assert "secret" not in found.message
@@ -116,7 +116,7 @@ def test_what_kubernetes_sets_for_a_service_of_our_name_is_not_ours() -> None:
     assert load_service_config(None, environ).port == 8001
 
 
-async def test_upkeep_survives_a_defect_and_closing_closes_the_engine() -> None:
+async def test_maintenance_survives_a_defect_and_closing_closes_the_engine() -> None:
     class Broken(MemoryEngine):
         async def scan(self, query: Any, /) -> Any:
             raise RuntimeError("a defect")
@@ -139,7 +139,7 @@ async def test_a_request_that_asks_for_another_protocol_keeps_its_body(name: str
         f"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\n{name}: h2c\r\n"
         f"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode()
-    async with onejob.open("memory://") as ledger, served(HttpApp(ledger)) as client:
+    async with onejob.open("memory://") as ledger, serve_app(HttpApp(ledger)) as client:
         for parts in ((head + body,), (head, body)):
             reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
             for part in parts:

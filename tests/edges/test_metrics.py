@@ -26,11 +26,11 @@ from onejob.ids import SystemIds
 from onejob.ledger import Ledger, runtime
 from onejob.ledger.parse import Caller
 from onejob.ledger.runtime import Runtime
-from tests.edges.process import Process, process
-from tests.edges.serving import served
-from tests.engines.watched import Watched
+from tests.edges.process import ServeProcess, run_serve_process
+from tests.edges.serving import serve_app
+from tests.engines.watched import RecordingEngine
 
-OPEN = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/api/idempotency-policy")
+PUBLIC_PATHS = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/api/idempotency-policy")
 SECRET = "s3cret-of-a-customer"
 
 Labels = tuple[tuple[str, str], ...]
@@ -44,7 +44,7 @@ def samples(text: str) -> dict[tuple[str, Labels], float]:
     }
 
 
-def scraped(service: Process) -> dict[tuple[str, Labels], float]:
+def scrape(service: ServeProcess) -> dict[tuple[str, Labels], float]:
     answer = service.get("/metrics")
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -52,24 +52,24 @@ def scraped(service: Process) -> dict[tuple[str, Labels], float]:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[Process]:
-    with process(tmp_path_factory.mktemp("metrics"), "--engine", shared_url) as running:
+def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[ServeProcess]:
+    with run_serve_process(tmp_path_factory.mktemp("metrics"), "--engine", shared_url) as running:
         yield running
 
 
 @pytest.fixture
-async def held_up() -> AsyncIterator[tuple[Watched, Ledger]]:
-    engine = Watched(FakeClock())
+async def holdable_ledger() -> AsyncIterator[tuple[RecordingEngine, Ledger]]:
+    engine = RecordingEngine(FakeClock())
     host = Runtime(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
     ledger = Ledger(host, Caller())
     yield engine, ledger
-    engine.free()
+    engine.release_writes()
     await ledger.aclose()
 
 
-def test_submissions_are_counted_by_their_answer(service: Process) -> None:
+def test_submissions_are_counted_by_their_answer(service: ServeProcess) -> None:
     def counted() -> list[float]:
-        found = scraped(service)
+        found = scrape(service)
         return [found["onejob_submissions_total", (("outcome", word),)] for word in ("created", "replayed", "conflict")]
 
     before = counted()
@@ -81,18 +81,18 @@ def test_submissions_are_counted_by_their_answer(service: Process) -> None:
     assert [stats["outcomes"][word] for word in ("created", "replayed", "conflict")] == counted()
 
 
-def test_requests_are_counted_by_pattern_and_class_of_status(service: Process) -> None:
+def test_requests_are_counted_by_pattern_and_class_of_status(service: ServeProcess) -> None:
     job_id = service.submit("t", {}, key="pattern").json["job"]["id"]
     service.get(f"/api/jobs/{job_id}")
     service.get("/api/jobs/nonsense")
-    found = scraped(service)
+    found = scrape(service)
     for status in ("2xx", "4xx"):
         labels = (("method", "GET"), ("route", "/api/jobs/{id}"), ("status", status))
         assert found["onejob_http_request_seconds_count", labels] >= 1
         assert found["onejob_http_request_seconds_bucket", (("le", "+Inf"), *labels)] >= 1
 
 
-def test_nothing_a_stranger_sends_becomes_a_label(service: Process) -> None:
+def test_no_client_input_becomes_a_label(service: ServeProcess) -> None:
     service.submit(SECRET, {"card": SECRET}, key=SECRET)
     for n in range(20):
         service.get(f"/{SECRET}/{n}")
@@ -111,9 +111,9 @@ def test_nothing_a_stranger_sends_becomes_a_label(service: Process) -> None:
             assert told["status"] in {"1xx", "2xx", "3xx", "4xx", "5xx"}
 
 
-def test_batches_and_queues_show(service: Process) -> None:
+def test_batches_and_queues_show(service: ServeProcess) -> None:
     service.submit("t", {}, key="batch")
-    found = scraped(service)
+    found = scrape(service)
     for queue in ("write", "read"):
         labels = (("queue", queue),)
         assert found["onejob_queue_commands", labels] == 0
@@ -143,7 +143,7 @@ async def test_a_tenant_sees_its_own_counts_and_administrators_see_all(queue: on
         known("acme", Role.ADMIN),
     )
     app = HttpApp(queue, config=ServiceConfig(auth=True, metrics_open=False), authenticate=named)
-    async with served(app) as client:
+    async with serve_app(app) as client:
         for n in (1, 1, 2):
             await client.post("/api/jobs", {"type": "t"}, ours, b"idempotency-key: k%d" % n)
         await client.post("/api/jobs", {"type": "t"}, theirs, b"idempotency-key: k")
@@ -155,7 +155,7 @@ async def test_a_tenant_sees_its_own_counts_and_administrators_see_all(queue: on
         assert told[2]["process"]["outcomes"]["created"] == 3
         assert told[2]["process"]["queues"]["write"]["commands"] >= 3
         assert (await client.get("/metrics", ours)).status == 403
-        assert (await client.watch("/metrics", admin)).status == 200
+        assert (await client.open_stream("/metrics", admin)).status == 200
 
 
 def test_the_counts_of_tenants_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ async def test_each_app_counts_for_itself(queue: onejob.Ledger) -> None:
     assert ("onejob_http_request_seconds_count", labels) not in samples(render_metrics(other.families()).decode())
 
 
-def test_it_is_ready_when_the_engine_answers(service: Process, shared_url: str) -> None:
+def test_it_is_ready_when_the_engine_answers(service: ServeProcess, shared_url: str) -> None:
     answer = service.get("/readyz")
     assert answer.status == 200
     engine = "postgres" if shared_url.startswith("postgres") else "sqlite"
@@ -189,11 +189,11 @@ def test_it_is_ready_when_the_engine_answers(service: Process, shared_url: str) 
     assert service.get("/healthz").json == {"status": "ok", "durability": "disk"}
 
 
-async def test_it_is_not_ready_when_the_engine_fails(held_up: tuple[Watched, Ledger]) -> None:
-    engine, ledger = held_up
-    async with served(HttpApp(ledger)) as client:
+async def test_it_is_not_ready_when_the_engine_fails(holdable_ledger: tuple[RecordingEngine, Ledger]) -> None:
+    engine, ledger = holdable_ledger
+    async with serve_app(HttpApp(ledger)) as client:
         assert (await client.get("/readyz")).status == 200
-        engine.before.append(Unavailable("the disk is on holiday"))
+        engine.fail_before.append(Unavailable("the disk is on holiday"))
         answer = await client.get("/readyz")
         assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
         assert "on holiday" in answer.body["detail"]
@@ -203,65 +203,65 @@ async def test_it_is_not_ready_when_the_engine_fails(held_up: tuple[Watched, Led
 
 @pytest.mark.parametrize("failure", [Unavailable("no room is left"), Unknown("the sync failed")])
 async def test_it_is_not_ready_after_a_failed_write_until_one_succeeds(
-    held_up: tuple[Watched, Ledger], failure: Exception
+    holdable_ledger: tuple[RecordingEngine, Ledger], failure: Exception
 ) -> None:
-    engine, ledger = held_up
-    async with served(HttpApp(ledger)) as client:
-        engine.before.extend([failure] * 3)
+    engine, ledger = holdable_ledger
+    async with serve_app(HttpApp(ledger)) as client:
+        engine.fail_before.extend([failure] * 3)
         with pytest.raises(type(failure)):
             await ledger.submit("t", idempotency_key="k")
-        engine.before.clear()
-        engine.hold()  # reads pass, and writes do not
+        engine.fail_before.clear()
+        engine.hold_writes()  # reads pass, and writes do not
         ledger._runtime.readiness._last_probe_at = SystemClock().monotonic()
         for _ in range(3):
             answer = await client.get("/readyz")
             assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
             assert str(failure) in answer.body["detail"]
             assert answer.body["error"]["details"] == {"durability": "process", "engine": "watched"}
-        assert not engine.of(SetPolicy), "it was tried not long ago"
-        engine.free()
+        assert not engine.commands_of_type(SetPolicy), "it was tried not long ago"
+        engine.release_writes()
         await ledger.submit("t", idempotency_key="k")
         assert (await client.get("/readyz")).status == 200
-        assert not engine.of(SetPolicy), "a write by somebody else was enough"
+        assert not engine.commands_of_type(SetPolicy), "a write by somebody else was enough"
 
 
 async def test_an_idle_server_finds_out_by_itself_that_it_is_ready_again(
-    held_up: tuple[Watched, Ledger], monkeypatch: pytest.MonkeyPatch
+    holdable_ledger: tuple[RecordingEngine, Ledger], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, ledger = held_up
+    engine, ledger = holdable_ledger
     monkeypatch.setattr(runtime, "PROBE_INTERVAL_SECONDS", 3600.0)
-    async with served(HttpApp(ledger)) as client:
-        engine.before.append(Unavailable("no room is left"))
+    async with serve_app(HttpApp(ledger)) as client:
+        engine.fail_before.append(Unavailable("no room is left"))
         with pytest.raises(Unavailable):
             await ledger.submit("t", idempotency_key="k")
-        engine.hold()
+        engine.hold_writes()
         trying = asyncio.create_task(client.get("/readyz"))  # the first to ask tries
-        while not engine.of(SetPolicy):
+        while not engine.commands_of_type(SetPolicy):
             await asyncio.sleep(0.001)
         assert (await client.get("/readyz")).status == 503, "the second does not"
-        engine.free()
+        engine.release_writes()
         assert (await trying).status == 200
         assert (await client.get("/readyz")).status == 200
-        assert (len(engine.of(SetPolicy)), len(engine.of(DropPolicy))) == (1, 1)
+        assert (len(engine.commands_of_type(SetPolicy)), len(engine.commands_of_type(DropPolicy))) == (1, 1)
         assert not engine.store.facts[Kind.POLICY], "nothing is left of the attempt"
 
 
-async def test_strangers_are_not_told_what_ails_the_store(
-    held_up: tuple[Watched, Ledger], caplog: pytest.LogCaptureFixture
+async def test_anonymous_callers_do_not_see_store_errors(
+    holdable_ledger: tuple[RecordingEngine, Ledger], caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine, ledger = held_up
-    async with served(HttpApp(ledger, config=ServiceConfig(auth=True))) as client:
-        engine.before.append(Unavailable("/secret/place is full"))
+    engine, ledger = holdable_ledger
+    async with serve_app(HttpApp(ledger, config=ServiceConfig(auth=True))) as client:
+        engine.fail_before.append(Unavailable("/secret/place is full"))
         answer = await client.get("/readyz")
     assert answer.status == 503
     assert "/secret/place" not in str(answer.body)
     assert "/secret/place is full" in caplog.text
 
 
-async def test_it_is_not_ready_when_the_engine_is_silent(
-    held_up: tuple[Watched, Ledger], monkeypatch: pytest.MonkeyPatch
+async def test_it_is_not_ready_when_the_engine_does_not_answer(
+    holdable_ledger: tuple[RecordingEngine, Ledger], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, ledger = held_up
+    engine, ledger = holdable_ledger
     silent = asyncio.Event()
 
     async def execute(commands: object, /) -> list[object]:
@@ -270,7 +270,7 @@ async def test_it_is_not_ready_when_the_engine_is_silent(
 
     monkeypatch.setattr(engine, "execute", execute)
     monkeypatch.setattr(observability, "READY_SECONDS_MAX", 0.05)
-    async with served(HttpApp(ledger)) as client:
+    async with serve_app(HttpApp(ledger)) as client:
         answer = await client.get("/readyz")
     silent.set()
     assert answer.status == 503
@@ -282,12 +282,12 @@ async def test_open_paths_need_no_credential_and_the_others_do(queue: onejob.Led
         raise Unauthorized("who are you?")
 
     app = HttpApp(queue, config=ServiceConfig(auth=True), authenticate=nobody)
-    async with served(app) as client:
-        for path in OPEN:
-            watching = await client.watch(path)
+    async with serve_app(app) as client:
+        for path in PUBLIC_PATHS:
+            watching = await client.open_stream(path)
             assert watching.status == 200, path
         for route in app.routes.all:
-            assert (route.act is None) == (route.path in OPEN), route.path
+            assert (route.act is None) == (route.path in PUBLIC_PATHS), route.path
         assert (await client.get("/api/stats")).status == 401
 
 
@@ -298,7 +298,7 @@ def test_whoever_is_anonymous_has_no_tenant_and_no_role() -> None:
 
 async def test_the_rules_about_keys_are_published_from_the_code(queue: onejob.Ledger) -> None:
     config = ServiceConfig(mismatch_status=422, key_owner="user")
-    async with served(HttpApp(queue, config=config)) as client:
+    async with serve_app(HttpApp(queue, config=config)) as client:
         rules = (await client.get("/api/idempotency-policy")).body
     assert rules["key"]["charsMax"] == KEY_CHARS_MAX
     assert rules["window"]["defaultSeconds"] * 1000 == TTL_MS_DEFAULT

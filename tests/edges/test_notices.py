@@ -19,10 +19,10 @@ from onejob.http.app import HttpApp
 from onejob.http.callbacks import CallbackSender, is_public
 from onejob.http.config import ServiceConfig
 from onejob.webhooks import WebhookSecret, sign
-from tests.edges.command_line import Command
-from tests.edges.serving import Client, served
+from tests.edges.command_line import CommandRunner
+from tests.edges.serving import Client, serve_app
 
-OPEN = ServiceConfig(callbacks="any")
+CALLBACKS_ALLOWED = ServiceConfig(callbacks="any")
 
 
 class Receiver:
@@ -44,7 +44,7 @@ class Receiver:
 
 
 @asynccontextmanager
-async def receiving(*statuses: int) -> AsyncIterator[Receiver]:
+async def run_receiver(*statuses: int) -> AsyncIterator[Receiver]:
     receiver = Receiver(*statuses)
     server = await asyncio.start_server(receiver.handle, "127.0.0.1", 0)
     receiver.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/ends?from=us"
@@ -54,7 +54,7 @@ async def receiving(*statuses: int) -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(HttpApp(queue, config=OPEN)) as client:
+    async with serve_app(HttpApp(queue, config=CALLBACKS_ALLOWED)) as client:
         yield client
 
 
@@ -63,44 +63,44 @@ async def secret(queue: onejob.Ledger) -> str:
     return await WebhookSecret(queue._runtime, queue._caller).rotate()
 
 
-def notifier(queue: onejob.Ledger, *, allow_private: bool = True) -> CallbackSender:
+def make_sender(queue: onejob.Ledger, *, allow_private: bool = True) -> CallbackSender:
     return CallbackSender(queue._runtime.gate, queue._runtime.ids, allow_private=allow_private)
 
 
-def notice_of(job_id: str) -> str:
+def callback_job_of(job_id: str) -> str:
     return format_job_id(callback_job_id(parse_job_id(job_id)))
 
 
-async def submitted(client: Client, url: str, **more: Any) -> str:
+async def submit_with_callback(client: Client, url: str, **more: Any) -> str:
     answer = await client.post("/api/jobs", {"type": "t", "callback": {"url": url}} | more)
     assert answer.status == 202, answer
     return str(answer.body["job"]["id"])
 
 
-async def test_an_end_is_told_once_and_signed(queue: onejob.Ledger, client: Client, secret: str) -> None:
-    async with receiving(204) as receiver:
-        job_id = await submitted(client, receiver.url)
-        assert await notifier(queue).deliver_ready() == 0
+async def test_the_end_of_a_job_is_delivered_once_and_signed(queue: onejob.Ledger, client: Client, secret: str) -> None:
+    async with run_receiver(204) as receiver:
+        job_id = await submit_with_callback(client, receiver.url)
+        assert await make_sender(queue).deliver_ready() == 0
         await queue.cancel(job_id)
-        assert await notifier(queue).deliver_ready() == 1
-        assert await notifier(queue).deliver_ready() == 0
+        assert await make_sender(queue).deliver_ready() == 1
+        assert await make_sender(queue).deliver_ready() == 0
     ((headers, body),) = receiver.received
     told = json.decode(body)
     assert (told["job"]["id"], told["job"]["state"]) == (job_id, "cancelled")
-    assert told["delivery"] == headers["onejob-delivery"] == notice_of(job_id)
+    assert told["delivery"] == headers["onejob-delivery"] == callback_job_of(job_id)
     mark = headers["onejob-signature"]
     assert onejob.verify_webhook(secret, mark, body)
     assert not onejob.verify_webhook("other", mark, body)
     assert not onejob.verify_webhook(secret, mark, body + b" ")
-    assert (await queue.job(notice_of(job_id))).state == "success"
+    assert (await queue.job(callback_job_of(job_id))).state == "success"
 
 
-async def test_a_stranger_checks_the_signature_by_what_the_page_says(
+async def test_the_documented_signature_check_works(
     queue: onejob.Ledger, client: Client, secret: str
 ) -> None:
-    async with receiving(200) as receiver:
-        await queue.cancel(await submitted(client, receiver.url))
-        await notifier(queue).deliver_ready()
+    async with run_receiver(200) as receiver:
+        await queue.cancel(await submit_with_callback(client, receiver.url))
+        await make_sender(queue).deliver_ready()
     ((headers, body),) = receiver.received
     parts = dict(part.split("=") for part in headers["onejob-signature"].split(","))
     signed = parts["t"].encode() + b"." + body
@@ -109,11 +109,11 @@ async def test_a_stranger_checks_the_signature_by_what_the_page_says(
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 async def test_no_redirection_is_followed(queue: onejob.Ledger, client: Client, secret: str, status: int) -> None:
-    async with receiving(status) as receiver:  # it names itself as the place to go to
-        await queue.cancel(job_id := await submitted(client, receiver.url))
-        await notifier(queue).deliver_ready()
+    async with run_receiver(status) as receiver:  # it names itself as the place to go to
+        await queue.cancel(job_id := await submit_with_callback(client, receiver.url))
+        await make_sender(queue).deliver_ready()
     assert len(receiver.received) == 1
-    told = await queue.job(notice_of(job_id))
+    told = await queue.job(callback_job_of(job_id))
     assert (told.state, told.error) == ("scheduled", f"answered {status}")
 
 
@@ -121,21 +121,21 @@ async def test_neither_secret_nor_address_is_logged(
     queue: onejob.Ledger, client: Client, secret: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    async with receiving(500) as receiver:
-        await queue.cancel(await submitted(client, receiver.url + "&word=from-a-path"))
-        await notifier(queue).deliver_ready()
+    async with run_receiver(500) as receiver:
+        await queue.cancel(await submit_with_callback(client, receiver.url + "&word=from-a-path"))
+        await make_sender(queue).deliver_ready()
         ((headers, _),) = receiver.received
     assert secret not in caplog.text
     assert headers["onejob-signature"].partition("v1=")[2] not in caplog.text
     assert "from-a-path" not in caplog.text
 
 
-async def test_several_processes_tell_it_once(queue: onejob.Ledger, client: Client, secret: str) -> None:
-    async with receiving(200) as receiver:
-        jobs = [await submitted(client, receiver.url) for _ in range(10)]
+async def test_several_processes_deliver_it_once(queue: onejob.Ledger, client: Client, secret: str) -> None:
+    async with run_receiver(200) as receiver:
+        jobs = [await submit_with_callback(client, receiver.url) for _ in range(10)]
         for job_id in jobs:
             await queue.cancel(job_id)
-        told = await asyncio.gather(*(notifier(queue).deliver_ready() for _ in range(5)))
+        told = await asyncio.gather(*(make_sender(queue).deliver_ready() for _ in range(5)))
         assert sum(told) == 10
     assert len(receiver.received) == 10
 
@@ -143,46 +143,46 @@ async def test_several_processes_tell_it_once(queue: onejob.Ledger, client: Clie
 async def test_a_failure_is_tried_again_with_the_same_delivery(
     queue: onejob.Ledger, client: Client, secret: str, clock: FakeClock
 ) -> None:
-    async with receiving(500, 302, 0, 200) as receiver:
-        job_id = await submitted(client, receiver.url)
+    async with run_receiver(500, 302, 0, 200) as receiver:
+        job_id = await submit_with_callback(client, receiver.url)
         await queue.cancel(job_id)
         for error in ("answered 500", "answered 302", "the answer is not HTTP"):
-            assert await notifier(queue).deliver_ready() == 1
-            assert (await queue.job(notice_of(job_id))).error == error
-            assert await notifier(queue).deliver_ready() == 0  # not before its time
+            assert await make_sender(queue).deliver_ready() == 1
+            assert (await queue.job(callback_job_of(job_id))).error == error
+            assert await make_sender(queue).deliver_ready() == 0  # not before its time
             clock.advance(3600)
-        assert await notifier(queue).deliver_ready() == 1
+        assert await make_sender(queue).deliver_ready() == 1
     assert len({headers["onejob-delivery"] for headers, _ in receiver.received}) == 1
     assert len(receiver.received) == 4  # a redirection is not followed
-    assert (await queue.job(notice_of(job_id))).state == "success"
+    assert (await queue.job(callback_job_of(job_id))).state == "success"
 
 
-async def test_whoever_dies_while_telling_is_followed_by_another(
+async def test_a_delivery_interrupted_by_a_crash_is_retried_by_another(
     queue: onejob.Ledger, client: Client, secret: str, clock: FakeClock
 ) -> None:
-    async with receiving(200) as receiver:
-        job_id = await submitted(client, receiver.url)
+    async with run_receiver(200) as receiver:
+        job_id = await submit_with_callback(client, receiver.url)
         await queue.cancel(job_id)
-        dying = notifier(queue)
-        dying._deliver = _never  # type: ignore[method-assign]  # it is killed before it can say a word
+        dying = make_sender(queue)
+        dying._deliver = _hang  # type: ignore[method-assign]  # it is killed before it can say a word
         task = asyncio.create_task(dying.deliver_ready())
         async with asyncio.timeout(5):
-            while (await queue.job(notice_of(job_id))).state != "running":
+            while (await queue.job(callback_job_of(job_id))).state != "running":
                 await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         clock.advance(61)
         await queue.sweep()
-        assert await notifier(queue).deliver_ready() == 1
+        assert await make_sender(queue).deliver_ready() == 1
     assert len(receiver.received) == 1
 
 
-async def _never(callback_job: object, callback: object) -> None:
+async def _hang(callback_job: object, callback: object) -> None:
     await asyncio.Event().wait()
 
 
 async def test_addresses_that_are_not_public_are_refused(queue: onejob.Ledger, client: Client, secret: str) -> None:
-    async with receiving(200) as receiver:
+    async with run_receiver(200) as receiver:
         port = receiver.url.split(":")[2].split("/")[0]
         hosts = (
             "127.0.0.1",
@@ -194,9 +194,9 @@ async def test_addresses_that_are_not_public_are_refused(queue: onejob.Ledger, c
             "10.0.0.1",
         )
         for host in hosts:
-            await queue.cancel(job_id := await submitted(client, f"http://{host}:{port}/"))
-            assert await notifier(queue, allow_private=False).deliver_ready() == 1
-            error = (await queue.job(notice_of(job_id))).error
+            await queue.cancel(job_id := await submit_with_callback(client, f"http://{host}:{port}/"))
+            assert await make_sender(queue, allow_private=False).deliver_ready() == 1
+            error = (await queue.job(callback_job_of(job_id))).error
             assert error is not None
             assert "not a public one" in error
     assert receiver.received == []
@@ -231,16 +231,16 @@ def test_what_a_public_address_is(address: str, public: bool) -> None:
 
 
 async def test_without_a_secret_nothing_is_sent(queue: onejob.Ledger, client: Client) -> None:
-    async with receiving(200) as receiver:
-        await queue.cancel(job_id := await submitted(client, receiver.url))
-        await notifier(queue).deliver_ready()
+    async with run_receiver(200) as receiver:
+        await queue.cancel(job_id := await submit_with_callback(client, receiver.url))
+        await make_sender(queue).deliver_ready()
     assert receiver.received == []
-    assert "webhook-secret create" in ((await queue.job(notice_of(job_id))).error or "")
+    assert "webhook-secret create" in ((await queue.job(callback_job_of(job_id))).error or "")
 
 
 async def test_callbacks_are_refused_unless_the_service_allows_them(queue: onejob.Ledger, client: Client) -> None:
     body = {"type": "t", "callback": {"url": "https://a.example/"}}
-    async with served(HttpApp(queue)) as closed:
+    async with serve_app(HttpApp(queue)) as closed:
         answer = await closed.post("/api/jobs", body)
         assert (answer.status, answer.body["error"]["details"]) == (400, {"what": "callback"})
         (verdict,) = (await closed.post("/api/jobs/batch", {"jobs": [body]})).body["verdicts"]
@@ -251,19 +251,19 @@ async def test_callbacks_are_refused_unless_the_service_allows_them(queue: onejo
     assert verdict["status"] == 202
 
 
-async def test_a_repetition_makes_no_second_notice(queue: onejob.Ledger, client: Client, secret: str) -> None:
-    async with receiving(200) as receiver:
+async def test_a_repeated_submission_makes_no_second_callback(queue: onejob.Ledger, client: Client, secret: str) -> None:
+    async with run_receiver(200) as receiver:
         header = b"idempotency-key: k"
         body = {"type": "t", "callback": {"url": receiver.url}}
         first = await client.post("/api/jobs", body, header)
         again = await client.post("/api/jobs", body | {"callback": {"url": receiver.url + "&other"}}, header)
         assert first.body["job"]["id"] == again.body["job"]["id"]
         await queue.cancel(first.body["job"]["id"])
-        assert await notifier(queue).deliver_ready() == 1
+        assert await make_sender(queue).deliver_ready() == 1
     assert len(receiver.received) == 1
 
 
-async def test_nobody_else_makes_or_takes_notices(client: Client) -> None:
+async def test_clients_can_neither_submit_nor_claim_callback_jobs(client: Client) -> None:
     assert (await client.post("/api/jobs", {"type": "onejob.notice"})).status == 400
     assert (await client.post("/api/work/claim", {"types": ["onejob.notice"]})).status == 400
 
@@ -286,9 +286,9 @@ def test_a_signature_is_checked_strictly() -> None:
         assert not onejob.verify_webhook("old", wrong, b"body", now=1000)
 
 
-@pytest.mark.usefixtures("bare_surroundings")
-def test_the_secret_is_made_and_rotated_on_the_command_line(run: Command, lasting_url: str) -> None:
-    words = ("--json", "--engine", lasting_url)
+@pytest.mark.usefixtures("clean_environment")
+def test_the_secret_is_made_and_rotated_on_the_command_line(run: CommandRunner, durable_url: str) -> None:
+    words = ("--json", "--engine", durable_url)
     assert run("webhook-secret", "rotate", *words).code != 0
     first = run("webhook-secret", "create", *words)
     assert first.code == 0, first.err

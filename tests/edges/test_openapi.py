@@ -14,7 +14,7 @@ from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.http.openapi import build_openapi
 from onejob.http.problems import TITLES
-from tests.edges.process import Process, process
+from tests.edges.process import ServeProcess, run_serve_process
 
 EXAMPLES = 20
 SEED = 1
@@ -25,8 +25,8 @@ WAITS = "/api/work/claim"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[Process]:
-    with process(tmp_path_factory.mktemp("openapi"), "--engine", shared_url) as running:
+def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[ServeProcess]:
+    with run_serve_process(tmp_path_factory.mktemp("openapi"), "--engine", shared_url) as running:
         yield running
 
 
@@ -55,7 +55,7 @@ async def test_every_route_is_in_it(app: HttpApp) -> None:
     assert len(set(names)) == len(names)
 
 
-async def test_parameters_and_keys_are_told(app: HttpApp) -> None:
+async def test_parameters_and_keys_are_documented(app: HttpApp) -> None:
     document = build_openapi(app.routes.all, ServiceConfig())
     told = {(method, path): operation["parameters"] for method, path, operation in operations(document)}
     for route in app.routes.all:
@@ -66,7 +66,7 @@ async def test_parameters_and_keys_are_told(app: HttpApp) -> None:
             assert (place == "path") == (f"{{{name}}}" in route.path)
 
 
-async def test_every_door_for_submissions_tells_its_key_and_what_a_quota_may_answer(app: HttpApp) -> None:
+async def test_every_submission_endpoint_documents_its_key_and_quota_errors(app: HttpApp) -> None:
     document = build_openapi(app.routes.all, ServiceConfig())
     for path in ("/api/jobs", "/api/clients/{client_id}/jobs"):
         operation = document["paths"][path]["post"]
@@ -130,13 +130,13 @@ TWO_KEYS = "/api/clients/{client_id}/jobs"
     ids=["most paths", "sequences", "the cloud contract"],
 )
 def test_strange_requests_find_no_failure_and_nothing_undescribed(
-    service: Process, shared_url: str, tmp_path: Path, which: list[str]
+    service: ServeProcess, shared_url: str, tmp_path: Path, which: list[str]
 ) -> None:
     # Every strange value there is on the one store, random ones on the other: together they cost what one did.
     phase = "coverage" if shared_url.startswith("postgresql") else "fuzzing"
     validate(service.get("/openapi.json").json)
     command = [
-        str(Path(sys.executable).with_name("schemathesis")), "run", f"{service.address}/openapi.json",
+        str(Path(sys.executable).with_name("schemathesis")), "run", f"{service.base_url}/openapi.json",
         "--phases", phase, "--max-examples", str(EXAMPLES), "--seed", str(SEED), *which,
         "--generation-database", "none", "--request-timeout", "20", "--no-color",
     ]  # fmt: skip

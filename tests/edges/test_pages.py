@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.edges.process import Process, process
+from tests.edges.process import ServeProcess, run_serve_process
 
 PAGES = ("/", "/docs")
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -25,12 +25,12 @@ needs_chromium = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[Process]:
-    with process(tmp_path_factory.mktemp("pages"), "--engine", shared_url) as running:
+def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[ServeProcess]:
+    with run_serve_process(tmp_path_factory.mktemp("pages"), "--engine", shared_url) as running:
         yield running
 
 
-def seen(address: str, folder: Path) -> str:
+def rendered_dom(address: str, folder: Path) -> str:
     """The page as it stands after its script has run."""
     assert CHROMIUM is not None
     flags = [
@@ -48,7 +48,7 @@ def element(dom: str, id: str) -> str:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_runs_its_own_script_and_nothing_else(service: Process, path: str) -> None:
+def test_a_page_runs_its_own_script_and_nothing_else(service: ServeProcess, path: str) -> None:
     answer = service.get(path)
     text = answer.body.decode()
     assert answer.status == 200
@@ -65,7 +65,7 @@ def test_a_page_runs_its_own_script_and_nothing_else(service: Process, path: str
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_asks_nobody_else_and_makes_no_markup_of_texts(service: Process, path: str) -> None:
+def test_a_page_loads_nothing_external_and_escapes_text(service: ServeProcess, path: str) -> None:
     text = service.get(path).body.decode()
     assert set(re.findall(r"https?://[^\s'\"`]+", text)) <= {"http://www.w3.org/2000/svg"}
     assert not DANGEROUS.search(text)
@@ -75,7 +75,7 @@ def test_a_page_asks_nobody_else_and_makes_no_markup_of_texts(service: Process, 
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_finds_every_element_it_looks_for(service: Process, path: str) -> None:
+def test_a_page_finds_every_element_it_uses(service: ServeProcess, path: str) -> None:
     text = service.get(path).body.decode()
     there = re.findall(r'\bid="([\w-]+)"', text)
     assert len(set(there)) == len(there)
@@ -85,11 +85,11 @@ def test_a_page_finds_every_element_it_looks_for(service: Process, path: str) ->
 
 
 @needs_chromium
-def test_the_first_page_shows_counters_the_latest_job_and_the_story_of_a_key(service: Process, tmp_path: Path) -> None:
+def test_the_first_page_shows_counters_the_latest_job_and_the_history_of_a_key(service: ServeProcess, tmp_path: Path) -> None:
     for amount in (1, 1, 2):
         service.submit(HOSTILE, {"amount": amount}, key="orders/7")
     stats = service.get("/api/stats").json["outcomes"]
-    dom = seen(f"{service.address}/#key=orders%2F7&scope={HOSTILE}", tmp_path)
+    dom = rendered_dom(f"{service.base_url}/#key=orders%2F7&scope={HOSTILE}", tmp_path)
     for word in ("created", "replayed", "conflict"):
         assert element(dom, word) == str(stats[word]) != "0"
     assert element(dom, "waiting") == "0"
@@ -104,8 +104,8 @@ def test_the_first_page_shows_counters_the_latest_job_and_the_story_of_a_key(ser
 
 
 @needs_chromium
-def test_the_docs_list_every_operation_and_open_the_one_that_is_linked(service: Process, tmp_path: Path) -> None:
-    dom = seen(f"{service.address}/docs#postApiJobs", tmp_path)
+def test_the_docs_list_every_operation_and_open_the_one_that_is_linked(service: ServeProcess, tmp_path: Path) -> None:
+    dom = rendered_dom(f"{service.base_url}/docs#postApiJobs", tmp_path)
     described = service.get("/openapi.json").json["paths"]
     for path, methods in described.items():
         for method, operation in methods.items():
@@ -119,9 +119,9 @@ def test_the_docs_list_every_operation_and_open_the_one_that_is_linked(service: 
 def test_where_a_credential_is_needed_the_page_asks_for_it_and_shows_nothing(tmp_path: Path, settings: str) -> None:
     config = tmp_path / "onejob.toml"
     config.write_text(f"{settings}auth = true\n", encoding="utf-8")
-    with process(tmp_path, "--config", str(config)) as locked:
+    with run_serve_process(tmp_path, "--config", str(config)) as locked:
         assert locked.get("/api/stats").status == 401
-        dom = seen(f"{locked.address}/", tmp_path / "browser")
+        dom = rendered_dom(f"{locked.base_url}/", tmp_path / "browser")
     assert re.search(r'<form class="panel" id="credential">', dom)
     assert re.search(r'<div id="inside" hidden="">', dom)
     assert element(dom, "live") == "needs a credential"

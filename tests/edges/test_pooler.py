@@ -12,7 +12,7 @@ import onejob
 from tests.pooler import PGBOUNCER, Pooler
 from tests.postgres_server import Server as Postgres
 
-from .sockets import BODY, Client, Server, engine_line, request, serving, submission
+from .sockets import BODY, KeepAliveClient, Server, engine_line, request, run_server, submission
 
 CLIENTS, ROUNDS, KEYS = 32, 12, 40
 WAITERS = 10
@@ -38,14 +38,14 @@ def urls(postgres: Postgres, postgres_url: str) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture
 def server(urls: tuple[str, str], tmp_path: Path) -> Iterator[Server]:
-    with serving(tmp_path, f"{engine_line(urls[1])}workers = 2\n") as running:
+    with run_server(tmp_path, f"{engine_line(urls[1])}workers = 2\n") as running:
         yield running
         assert running.stop() == 0
     assert " error " not in running.log.read_text()
 
 
 async def race(server: Server, name: int, made: dict[str, set[str]], outcomes: Counter[str]) -> None:
-    client = await Client.of(server.port)
+    client = await KeepAliveClient.connect(server.port)
     for turn in range(ROUNDS):
         key = f"k{(name * 7 + turn * 3) % KEYS}"
         reply = await client.ask(submission(key))
@@ -69,14 +69,14 @@ async def test_many_clients_through_few_connections_make_one_job_for_each_key(se
     assert {job["id"] for job in listed} == set.union(*made.values())
 
 
-async def test_who_waits_hears_past_the_pooler_that_a_key_is_settled(server: Server, urls: tuple[str, str]) -> None:
+async def test_waiters_are_notified_past_the_pooler(server: Server, urls: tuple[str, str]) -> None:
     async with onejob.open(urls[1], sweep=False) as ledger:
         held = await ledger.check_or_reserve("charge", BODY["input"], idempotency_key="held")
         assert isinstance(held, onejob.HeldKey)
-        clients = [await Client.of(server.port) for _ in range(WAITERS)]
+        clients = [await KeepAliveClient.connect(server.port) for _ in range(WAITERS)]
         waiting = [asyncio.create_task(client.ask(submission("held"))) for client in clients]
-        await until_waiting(server, WAITERS)
-        await listening(urls[0])
+        await wait_for_waiters(server, WAITERS)
+        await wait_until_listening(urls[0])
         await ledger.commit(held)
         async with asyncio.timeout(20):
             for reply in await asyncio.gather(*waiting):
@@ -97,7 +97,7 @@ async def test_jobs_are_claimed_and_finished_through_it(server: Server) -> None:
     assert server.ask("GET", "/api/jobs?state=success").body["jobs"]
 
 
-async def listening(url: str) -> None:
+async def wait_until_listening(url: str) -> None:
     """Whoever has somebody waiting listens."""
     watcher = await asyncpg.connect(url)
     there = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"
@@ -107,8 +107,8 @@ async def listening(url: str) -> None:
     await watcher.close()
 
 
-async def until_waiting(server: Server, count: int) -> None:
-    client = await Client.of(server.port)
+async def wait_for_waiters(server: Server, count: int) -> None:
+    client = await KeepAliveClient.connect(server.port)
     async with asyncio.timeout(20):
         while True:
             reply = await client.ask(request("GET", "/api/stats", close=False))

@@ -13,11 +13,11 @@ from onejob.core.credentials import Role
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.ledger.api_keys import ApiKeys, NewKey
-from tests.edges.serving import Answer, Client, served
+from tests.edges.serving import HttpResponse, Client, serve_app
 
 BODY = b'{"type": "charge", "input": {"amount": 42}}'
 # What may be sent with a key that opens no more: a replay, and all that is wrong in other ways, too.
-AFTERWARDS = (
+REQUESTS_AFTER_REVOCATION = (
     ("first-ci", BODY, "/api/jobs"),
     ("other", b"{", "/api/jobs"),
     ("other", b'{"type": ""}', "/api/jobs"),
@@ -27,35 +27,35 @@ AFTERWARDS = (
 )
 
 
-class Place(NamedTuple):
+class ServiceAndLedgers(NamedTuple):
     """A service, its ledger, and another process on the same store."""
 
     client: Client
     ledger: onejob.Ledger
     keys: ApiKeys
 
-    async def submit(self, made: NewKey, key: str, body: bytes = BODY, target: str = "/api/jobs") -> Answer:
+    async def submit(self, made: NewKey, key: str, body: bytes = BODY, target: str = "/api/jobs") -> HttpResponse:
         headers = (b"authorization: Bearer " + made.text.encode(), b"idempotency-key: " + key.encode())
         return await self.client.ask("POST", target, body, *headers)
 
-    async def known(self, name: str = "ci") -> NewKey:
+    async def create_known_key(self, name: str = "ci") -> NewKey:
         """A key that the service has seen."""
         made = await self.keys.create(name, roles=[Role.SUBMITTER])
         assert (await self.submit(made, f"first-{name}")).status == 202
         return made
 
-    def reads(self) -> int:
+    def read_count(self) -> int:
         return self.ledger.runtime_stats().queues["read"].commands
 
 
 @asynccontextmanager
-async def placed(url: str, rate: float | None = None) -> AsyncIterator[Place]:
+async def run_service(url: str, rate: float | None = None) -> AsyncIterator[ServiceAndLedgers]:
     async with (
         onejob.open(url, sweep=False) as ledger,
         onejob.open(url, sweep=False) as beside,
-        served(HttpApp(ledger, config=ServiceConfig(auth=True, rate_per_second=rate))) as client,
+        serve_app(HttpApp(ledger, config=ServiceConfig(auth=True, rate_per_second=rate))) as client,
     ):
-        yield Place(client, ledger, ApiKeys(beside))
+        yield ServiceAndLedgers(client, ledger, ApiKeys(beside))
 
 
 @pytest.fixture(params=["presumed", "limited"])
@@ -65,31 +65,31 @@ def rate(request: pytest.FixtureRequest) -> float | None:
 
 
 async def test_a_new_submission_of_a_known_key_is_one_statement(postgres_url: str) -> None:
-    async with placed(postgres_url) as place:
-        made = await place.known()
-        before = place.reads()
+    async with run_service(postgres_url) as place:
+        made = await place.create_known_key()
+        before = place.read_count()
         answers = await asyncio.gather(*(place.submit(made, f"k{n}") for n in range(40)))
         assert {one.status for one in answers} == {202}
         assert {one.body["job"]["actor"] for one in answers} == {"client:ci"}
-        assert place.reads() == before
+        assert place.read_count() == before
 
 
-async def test_a_revocation_holds_for_whatever_is_sent_after_it(lasting_url: str, rate: float | None) -> None:
-    async with placed(lasting_url, rate) as place:
-        made = await place.known()
+async def test_a_revocation_holds_for_whatever_is_sent_after_it(durable_url: str, rate: float | None) -> None:
+    async with run_service(durable_url, rate) as place:
+        made = await place.create_known_key()
         await place.keys.revoke(made.key.id)
         assert (await place.submit(made, "new")).status == 401
-        for number, (key, body, target) in enumerate(AFTERWARDS):
-            again = await place.known(f"n{number}")
+        for number, (key, body, target) in enumerate(REQUESTS_AFTER_REVOCATION):
+            again = await place.create_known_key(f"n{number}")
             await place.keys.revoke(again.key.id)
             assert (await place.submit(again, key, body, target)).status == 401, (key, body, target)
         assert {job.key for job in await place.ledger.jobs()}.isdisjoint({"new", "other"})
 
 
-async def test_nothing_of_another_tenant_is_reached_by_what_was_known(lasting_url: str) -> None:
-    async with placed(lasting_url) as place:
-        ours = await place.known()
-        async with onejob.open(lasting_url, tenant="globex", sweep=False) as other:
+async def test_a_cached_credential_reaches_no_other_tenant(durable_url: str) -> None:
+    async with run_service(durable_url) as place:
+        ours = await place.create_known_key()
+        async with onejob.open(durable_url, tenant="globex", sweep=False) as other:
             theirs = await ApiKeys(other).create("ci", roles=[Role.SUBMITTER])
             first = await place.submit(theirs, "same")
             second = await place.submit(ours, "same")
@@ -97,9 +97,9 @@ async def test_nothing_of_another_tenant_is_reached_by_what_was_known(lasting_ur
             assert [job.key for job in await other.jobs()] == ["same"]
 
 
-async def test_a_rotated_key_goes_on_by_both_secrets_until_the_old_one_ends(lasting_url: str) -> None:
-    async with placed(lasting_url) as place:
-        old = await place.known()
+async def test_a_rotated_key_goes_on_by_both_secrets_until_the_old_one_ends(durable_url: str) -> None:
+    async with run_service(durable_url) as place:
+        old = await place.create_known_key()
         new = await place.keys.rotate(old.key.id)
         for n in range(2):
             assert [(await place.submit(one, f"{n}")).status for one in (old, new)] == [202, 202]
@@ -107,11 +107,11 @@ async def test_a_rotated_key_goes_on_by_both_secrets_until_the_old_one_ends(last
         assert [(await place.submit(one, "late")).status for one in (old, new)] == [401, 401]
 
 
-async def test_while_keys_are_revoked_nobody_is_let_in_after_and_nobody_else_is_kept_out(
-    lasting_url: str,
+async def test_concurrent_revocations_hold_at_once_and_affect_no_other_key(
+    durable_url: str,
 ) -> None:
-    async with placed(lasting_url) as place:
-        kept, going = await place.known("kept"), [await place.known(f"going{n}") for n in range(6)]
+    async with run_service(durable_url) as place:
+        kept, going = await place.create_known_key("kept"), [await place.create_known_key(f"going{n}") for n in range(6)]
         over = asyncio.Event()
 
         async def hammer(made: NewKey, shut: asyncio.Event | None) -> list[tuple[bool, int]]:

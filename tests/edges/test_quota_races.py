@@ -5,18 +5,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from .sockets import Client, Reply, Server, request, serving
+from .sockets import KeepAliveClient, HttpResponse, Server, request, run_server
 
 SERVERS = 3
 RACERS = 50
 SLOTS = 5
 
 
-async def race(servers: list[Server], bodies: list[tuple[str, bytes, dict[str, str]]]) -> list[Reply]:
+async def race(servers: list[Server], bodies: list[tuple[str, bytes, dict[str, str]]]) -> list[HttpResponse]:
     """All are connected before the first is sent."""
-    clients = [await Client.of(servers[n % len(servers)].port) for n in range(len(bodies))]
+    clients = [await KeepAliveClient.connect(servers[n % len(servers)].port) for n in range(len(bodies))]
 
-    async def asked(client: Client, body: tuple[str, bytes, dict[str, str]]) -> Reply:
+    async def asked(client: KeepAliveClient, body: tuple[str, bytes, dict[str, str]]) -> HttpResponse:
         path, data, headers = body
         reply = await client.ask(request("POST", path, data, headers, close=False))
         client.close()
@@ -29,7 +29,7 @@ async def race(servers: list[Server], bodies: list[tuple[str, bytes, dict[str, s
 
 async def watch(server: Server, most: list[int], stop: asyncio.Event) -> None:
     """What is used, asked again and again while others race."""
-    client = await Client.of(server.port)
+    client = await KeepAliveClient.connect(server.port)
     while not stop.is_set():
         reply = await client.ask(request("GET", "/api/usage", close=False))
         assert reply is not None
@@ -39,7 +39,7 @@ async def watch(server: Server, most: list[int], stop: asyncio.Event) -> None:
 
 async def test_fifty_racers_for_five_slots_over_several_servers_make_five_jobs(tmp_path: Path, settings: str) -> None:
     with ExitStack() as stack:
-        servers = [stack.enter_context(serving(tmp_path, settings)) for _ in range(SERVERS)]
+        servers = [stack.enter_context(run_server(tmp_path, settings)) for _ in range(SERVERS)]
         assert servers[0].ask("PUT", "/api/quotas/local", {"maxConcurrent": SLOTS}).status == 200
         used: list[int] = []
         stop = asyncio.Event()
@@ -63,7 +63,7 @@ async def test_fifty_racers_for_five_slots_over_several_servers_make_five_jobs(t
 
 async def test_racing_consumers_of_one_reservation_have_one_winner(tmp_path: Path, settings: str) -> None:
     with ExitStack() as stack:
-        servers = [stack.enter_context(serving(tmp_path, settings)) for _ in range(2)]
+        servers = [stack.enter_context(run_server(tmp_path, settings)) for _ in range(2)]
         jobs = [servers[0].submit(f"k{n}").body["job"]["id"] for n in range(8)]
         slot = servers[0].ask("POST", "/api/reservations").body["id"]
         path = f"/api/reservations/{slot}/consume"

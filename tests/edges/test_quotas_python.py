@@ -19,7 +19,7 @@ from onejob.core.slots import LookUpUsage
 from onejob.errors import SubmissionRefused
 
 ROLES = {"ann": Role.SUBMITTER, "bob": Role.SUBMITTER, "op": Role.OPERATOR, "root": Role.ADMIN}
-ALL_ABSURD: list[Any] = [-1, 1.5, "5", True, 10**10, [], {}]
+INVALID_LIMITS: list[Any] = [-1, 1.5, "5", True, 10**10, [], {}]
 
 
 async def test_the_seeds_flow_runs_as_printed(queue: onejob.Ledger) -> None:
@@ -68,7 +68,7 @@ async def test_limits_and_reservations_are_a_named_users(queue: onejob.Ledger) -
     assert (await queue.submit("t")).created
 
 
-async def test_a_stored_key_answers_with_the_foreign_job(queue: onejob.Ledger, clock: FakeClock) -> None:
+async def test_a_stored_key_replays_the_external_job(queue: onejob.Ledger, clock: FakeClock) -> None:
     for _ in range(2):
         await queue.store_idempotency_key(key="ci-build-abc123", job_id="job-xyz789", user_id=42, ttl_hours=24)
     receipt = await queue.submit("any", {"n": 1}, idempotency_key="ci-build-abc123", scope="queue")
@@ -128,7 +128,7 @@ async def test_a_job_that_is_being_prepared_counts_when_its_user_gets_limits(
     assert (await queue.usage("ann")).live == 0
 
 
-async def test_whoever_takes_over_is_told_which_limit_is_near(queue: onejob.Ledger, clock: FakeClock) -> None:
+async def test_a_take_over_is_warned_of_a_limit_that_is_near(queue: onejob.Ledger, clock: FakeClock) -> None:
     await queue.set_quota("local", onejob.Limits(max_concurrent=1, jobs_per_hour=10))
     left = await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
     assert isinstance(left, onejob.HeldKey)
@@ -144,7 +144,7 @@ async def test_whoever_takes_over_is_told_which_limit_is_near(queue: onejob.Ledg
     assert [one.limit for one in finished.warnings] == ["maxConcurrent"]
 
 
-async def test_upkeep_counts_again_and_finds_no_drift(queue: onejob.Ledger, clock: FakeClock) -> None:
+async def test_maintenance_reconciles_usage_and_finds_no_drift(queue: onejob.Ledger, clock: FakeClock) -> None:
     await queue.set_quota("local", onejob.Limits(max_concurrent=9))
     jobs = [(await queue.submit("t", n, estimated_cost="0.5")).job_id for n in range(5)]
     await queue.cancel(jobs[0])
@@ -160,7 +160,7 @@ async def test_upkeep_counts_again_and_finds_no_drift(queue: onejob.Ledger, cloc
     assert queue.runtime_stats().sweep_totals.usages == 2  # nothing is due any more
 
 
-async def test_a_tally_that_is_wrong_is_mended_and_told(queue: onejob.Ledger, clock: FakeClock) -> None:
+async def test_wrong_usage_is_corrected_and_reported(queue: onejob.Ledger, clock: FakeClock) -> None:
     await queue.set_quota("local", onejob.Limits(max_concurrent=9))
     await queue.submit("t")
     wrong = LookUpUsage(tenant="default", usage_id=usage_id("default", "local"))

@@ -6,64 +6,64 @@ from onejob.clock import FakeClock
 from onejob.core.credentials import Role
 from onejob.core.identity import Actor
 from onejob.http.rate_limit import RateLimiter
-from tests.edges.house import BODY, House, bearer, token
+from tests.edges.house import BODY, AuthServer, bearer, token
 
 
-def test_new_keys_beyond_the_rate_are_told_to_wait_and_known_ones_are_answered(slow: House) -> None:
-    text = slow.key("eager")
-    made = [slow.service.submit(text, f"k{n}") for n in range(2)]
+def test_new_keys_beyond_the_rate_are_told_to_wait_and_known_ones_are_answered(rate_limited_server: AuthServer) -> None:
+    text = rate_limited_server.create_key("eager")
+    made = [rate_limited_server.service.submit(text, f"k{n}") for n in range(2)]
     assert [one.status for one in made] == [202, 202]
     for _ in range(3):  # a repetition takes nothing, so it is answered with an empty bucket
-        again = slow.service.submit(text, "k0")
+        again = rate_limited_server.service.submit(text, "k0")
         assert (again.status, again.body["job"]["id"]) == (202, made[0].body["job"]["id"])
         assert again.headers["idempotent-replayed"] == "true"
-    refused = slow.service.submit(text, "k2")
+    refused = rate_limited_server.service.submit(text, "k2")
     assert (refused.status, refused.code) == (429, "RATE_LIMITED")
     assert 900 <= int(refused.headers["retry-after"]) <= 1000
     assert refused.body["error"]["retryable"]
-    assert slow.service.submit(text, "k0", {"type": "charge"}).code == "CONFLICT"
-    assert slow.service.ask("GET", "/api/jobs", bearer(text)).status == 200, "only what is new is counted"
+    assert rate_limited_server.service.submit(text, "k0", {"type": "charge"}).code == "CONFLICT"
+    assert rate_limited_server.service.ask("GET", "/api/jobs", bearer(text)).status == 200, "only what is new is counted"
 
 
-def test_a_refused_request_burns_no_key(slow: House) -> None:
-    text = slow.key("eager")
+def test_a_refused_request_burns_no_key(rate_limited_server: AuthServer) -> None:
+    text = rate_limited_server.create_key("eager")
     for n in range(2):
-        slow.service.submit(text, f"k{n}")
-    assert slow.service.submit(text, "late").status == 429
-    tenant = slow.operator.acting_as(tenant="acme", user="eager", actor=Actor.client("eager"))
+        rate_limited_server.service.submit(text, f"k{n}")
+    assert rate_limited_server.service.submit(text, "late").status == 429
+    tenant = rate_limited_server.operator.acting_as(tenant="acme", user="eager", actor=Actor.client("eager"))
     assert tenant.submit("charge", {"amount": 42}, idempotency_key="late").created
 
 
-def test_repetitions_conflicts_and_bad_input_take_no_token(slow: House) -> None:
-    text = slow.key("clumsy")
-    first = slow.service.submit(text, "k0")
+def test_repetitions_conflicts_and_bad_input_take_no_token(rate_limited_server: AuthServer) -> None:
+    text = rate_limited_server.create_key("clumsy")
+    first = rate_limited_server.service.submit(text, "k0")
     for _ in range(5):
-        assert slow.service.submit(text, "k0").body["job"]["id"] == first.body["job"]["id"]
-        assert slow.service.submit(text, "k0", {"type": "charge"}).status == 409
-        assert slow.service.submit(text, "x" * 256).status == 400
-        assert slow.service.submit(text, "k9", {"type": ""}).status == 400
-        assert slow.service.ask("POST", "/api/jobs?dryRun=true", bearer(text), BODY).status == 200
-    assert slow.service.submit(text, "k1").status == 202
-    assert slow.service.submit(text, "k2").status == 429
-    assert slow.service.submit(text, "x" * 256).status == 400, "what is wrong in itself is told first"
+        assert rate_limited_server.service.submit(text, "k0").body["job"]["id"] == first.body["job"]["id"]
+        assert rate_limited_server.service.submit(text, "k0", {"type": "charge"}).status == 409
+        assert rate_limited_server.service.submit(text, "x" * 256).status == 400
+        assert rate_limited_server.service.submit(text, "k9", {"type": ""}).status == 400
+        assert rate_limited_server.service.ask("POST", "/api/jobs?dryRun=true", bearer(text), BODY).status == 200
+    assert rate_limited_server.service.submit(text, "k1").status == 202
+    assert rate_limited_server.service.submit(text, "k2").status == 429
+    assert rate_limited_server.service.submit(text, "x" * 256).status == 400, "what is wrong in itself is told first"
 
 
-def test_each_credential_has_its_own_bucket_and_a_rotation_brings_no_new_one(slow: House) -> None:
-    one = slow.keys().create("one", roles=[Role.SUBMITTER])
-    assert [slow.service.submit(one.text, f"a{n}").status for n in range(3)] == [202, 202, 429]
-    assert slow.service.submit(slow.keys().rotate(one.key.id).text, "a3").status == 429
-    assert slow.service.submit(slow.key("other"), "b0").status == 202
-    assert slow.service.submit(slow.key("one", tenant="umbrella"), "b1").status == 202
-    assert slow.service.submit(token(sub="one"), "b2").status == 202
+def test_each_credential_has_its_own_bucket_and_a_rotation_brings_no_new_one(rate_limited_server: AuthServer) -> None:
+    one = rate_limited_server.api_keys().create("one", roles=[Role.SUBMITTER])
+    assert [rate_limited_server.service.submit(one.text, f"a{n}").status for n in range(3)] == [202, 202, 429]
+    assert rate_limited_server.service.submit(rate_limited_server.api_keys().rotate(one.key.id).text, "a3").status == 429
+    assert rate_limited_server.service.submit(rate_limited_server.create_key("other"), "b0").status == 202
+    assert rate_limited_server.service.submit(rate_limited_server.create_key("one", tenant="umbrella"), "b1").status == 202
+    assert rate_limited_server.service.submit(token(sub="one"), "b2").status == 202
 
 
-def test_a_batch_is_counted_by_its_items(slow: House) -> None:
-    text = slow.key("bulk")
-    known = slow.service.submit(text, "k0").body["job"]["id"]
+def test_a_batch_is_counted_by_its_items(rate_limited_server: AuthServer) -> None:
+    text = rate_limited_server.create_key("bulk")
+    known = rate_limited_server.service.submit(text, "k0").body["job"]["id"]
 
     def batch(*keys: str) -> list[Any]:
         jobs = [{**BODY, "idempotencyKey": key} for key in keys]
-        told = slow.service.ask("POST", "/api/jobs/batch", bearer(text), {"jobs": jobs})
+        told = rate_limited_server.service.ask("POST", "/api/jobs/batch", bearer(text), {"jobs": jobs})
         assert told.status == 200
         return list(told.body["verdicts"])
 

@@ -11,14 +11,14 @@ from onejob.clock import FakeClock
 LEASE = timedelta(seconds=10)
 
 
-async def reserved(queue: onejob.Ledger, **options: object) -> onejob.HeldKey:
+async def hold_key(queue: onejob.Ledger, **options: object) -> onejob.HeldKey:
     held = await queue.check_or_reserve("train", {"n": 1}, idempotency_key="k", lease=LEASE, **options)  # type: ignore[arg-type]
     assert isinstance(held, onejob.HeldKey)
     return held
 
 
 async def test_a_held_key_is_in_progress_for_everybody_else(queue: onejob.Ledger) -> None:
-    held = await reserved(queue)
+    held = await hold_key(queue)
     assert (await queue.job(held.job_id)).state is onejob.JobState.PREPARING
     for door in (queue.submit, queue.check_or_reserve):
         with pytest.raises(onejob.SubmissionInProgress) as caught:
@@ -28,14 +28,14 @@ async def test_a_held_key_is_in_progress_for_everybody_else(queue: onejob.Ledger
 
 
 async def test_a_mismatch_beats_in_progress(queue: onejob.Ledger) -> None:
-    await reserved(queue)
+    await hold_key(queue)
     with pytest.raises(onejob.IdempotencyConflict) as caught:
         await queue.submit("train", {"n": 2}, idempotency_key="k")
     assert caught.value.paths == ("/input/n",)
 
 
 async def test_a_commit_makes_the_job_ready_and_is_the_answer_from_then_on(queue: onejob.Ledger) -> None:
-    held = await reserved(queue)
+    held = await hold_key(queue)
     done = await queue.commit(held, b"201 Created")
     assert done.job is not None
     assert done.job.state is onejob.JobState.PENDING
@@ -48,7 +48,7 @@ async def test_a_commit_makes_the_job_ready_and_is_the_answer_from_then_on(queue
 
 
 async def test_a_rejection_is_remembered_for_its_time(queue: onejob.Ledger, clock: FakeClock) -> None:
-    held = await reserved(queue)
+    held = await hold_key(queue)
     await queue.reject(held, b"no such config")
     with pytest.raises(onejob.SubmissionRejected) as caught:
         await queue.submit("train", {"n": 1}, idempotency_key="k")
@@ -58,24 +58,24 @@ async def test_a_rejection_is_remembered_for_its_time(queue: onejob.Ledger, cloc
 
 
 async def test_a_failure_keeps_the_body_and_the_job_id(queue: onejob.Ledger) -> None:
-    held = await reserved(queue)
+    held = await hold_key(queue)
     await queue.fail(held, "upload broke")
     with pytest.raises(onejob.IdempotencyConflict):
         await queue.submit("train", {"n": 2}, idempotency_key="k")
-    again = await reserved(queue)
+    again = await hold_key(queue)
     assert again.job_id == held.job_id
     assert again.token == held.token + 1
 
 
-async def test_a_lapsed_lease_is_taken_over_with_the_same_job_and_the_late_holder_loses(
+async def test_an_expired_lease_is_taken_over_with_the_same_job_and_the_late_holder_loses(
     queue: onejob.Ledger, clock: FakeClock
 ) -> None:
-    held = await reserved(queue)
+    held = await hold_key(queue)
     clock.advance(10)
     with pytest.raises(onejob.SubmissionInProgress):
         await queue.submit("train", {"n": 1}, idempotency_key="k")
     clock.advance(0.001)
-    taken = await reserved(queue)
+    taken = await hold_key(queue)
     assert taken.taken_over
     assert taken.job_id == held.job_id
     for late in (queue.commit, queue.reject, queue.fail, queue.renew):
@@ -85,7 +85,7 @@ async def test_a_lapsed_lease_is_taken_over_with_the_same_job_and_the_late_holde
 
 
 async def test_a_plain_submission_finishes_what_was_abandoned(queue: onejob.Ledger, clock: FakeClock) -> None:
-    held = await reserved(queue)
+    held = await hold_key(queue)
     clock.advance(10.001)
     receipt = await queue.submit("train", {"n": 1}, idempotency_key="k")
     assert receipt.job_id == held.job_id
@@ -94,7 +94,7 @@ async def test_a_plain_submission_finishes_what_was_abandoned(queue: onejob.Ledg
 
 
 async def test_a_renewed_lease_holds_on(queue: onejob.Ledger, clock: FakeClock) -> None:
-    held = await reserved(queue)
+    held = await hold_key(queue)
     for _ in range(5):
         clock.advance(9)
         held = await queue.renew(held)
@@ -103,7 +103,7 @@ async def test_a_renewed_lease_holds_on(queue: onejob.Ledger, clock: FakeClock) 
 
 
 async def test_a_record_without_a_job_replays_its_receipt(queue: onejob.Ledger) -> None:
-    held = await reserved(queue, job=False)
+    held = await hold_key(queue, job=False)
     assert not held.job_id
     await queue.commit(held, b"204")
     again = await queue.check_or_reserve("train", {"n": 1}, idempotency_key="k", job=False)
@@ -114,7 +114,7 @@ async def test_a_record_without_a_job_replays_its_receipt(queue: onejob.Ledger) 
 
 async def test_whoever_does_not_want_to_wait_is_told_at_once(url: str) -> None:
     async with onejob.open(url, sweep=False) as queue:  # where a duplicate waits for half a minute
-        held = await reserved(queue)
+        held = await hold_key(queue)
         said = onejob.Submission(type="train", input={"n": 1}, idempotency_key="k")
         async with asyncio.timeout(5):
             with pytest.raises(onejob.SubmissionInProgress) as caught:
@@ -131,7 +131,7 @@ async def test_a_holder_shows_that_it_lives_by_renewing(url: str) -> None:
     said = onejob.Submission(type="train", input={"n": 1}, idempotency_key="k")
     async with onejob.open(url, sweep=False) as queue:
         assert not await queue.is_holder_alive(said, seconds=5)  # nobody holds it
-        held = await reserved(queue)
+        held = await hold_key(queue)
         assert await queue.is_holder_alive(said, seconds=0.2)  # nobody can tell
         watching = asyncio.create_task(queue.is_holder_alive(said, seconds=30))
         await asyncio.sleep(0.05)
@@ -145,7 +145,7 @@ async def test_a_holder_shows_that_it_lives_by_renewing(url: str) -> None:
 
 async def test_whoever_waits_is_answered_when_the_holder_settles(url: str) -> None:
     async with onejob.open(url, sweep=False) as queue:
-        held = await reserved(queue)
+        held = await hold_key(queue)
         waiting = [asyncio.ensure_future(queue.submit("train", {"n": 1}, idempotency_key="k")) for _ in range(20)]
         while queue.cache_stats().waiters < 20:
             await asyncio.sleep(0.001)
@@ -156,7 +156,7 @@ async def test_whoever_waits_is_answered_when_the_holder_settles(url: str) -> No
 
 
 async def test_a_hundred_take_overs_have_one_winner(queue: onejob.Ledger, clock: FakeClock) -> None:
-    await reserved(queue)
+    await hold_key(queue)
     clock.advance(11)
     results = await asyncio.gather(
         *(queue.check_or_reserve("train", {"n": 1}, idempotency_key="k", lease=LEASE) for _ in range(100)),

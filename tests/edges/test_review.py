@@ -14,18 +14,18 @@ from onejob.cli import parser
 from onejob.core.credentials import api_key_policy_name
 from onejob.http.app import HttpApp
 
-from .serving import Client, served
+from .serving import Client, serve_app
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 async def client(url: str) -> AsyncIterator[Client]:
-    async with onejob.open(url, sweep=False) as ledger, served(HttpApp(ledger)) as client:
+    async with onejob.open(url, sweep=False) as ledger, serve_app(HttpApp(ledger)) as client:
         yield client
 
 
-def printed_curl() -> tuple[str, bytes, bytes]:
+def documented_curl() -> tuple[str, bytes, bytes]:
     """The path, the header and the body of the README's first curl."""
     (command,) = re.findall(r"^curl (?:.*\\\n)*.*$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
     words = shlex.split(command.replace("\\\n", " "))
@@ -35,7 +35,7 @@ def printed_curl() -> tuple[str, bytes, bytes]:
 
 
 async def test_the_curl_of_the_readme_makes_one_job_and_another_body_is_a_conflict(client: Client) -> None:
-    path, header, body = printed_curl()
+    path, header, body = documented_curl()
     first, again = [await client.ask("POST", path, body, header) for _ in range(2)]
     assert (first.status, again.status) == (202, 202)
     assert again.body["job"]["id"] == first.body["job"]["id"]
@@ -48,21 +48,21 @@ async def test_the_curl_of_the_readme_makes_one_job_and_another_body_is_a_confli
     assert other.body["error"]["details"]["paths"] == ["/input/amount"]
 
 
-def commands(of: ArgumentParser) -> Iterator[ArgumentParser]:
+def all_parsers(of: ArgumentParser) -> Iterator[ArgumentParser]:
     for action in of._actions:
         if isinstance(action, _SubParsersAction):
             for command in action.choices.values():
                 yield command
-                yield from commands(command)
+                yield from all_parsers(command)
 
 
-def examples() -> list[str]:
-    told = [command.epilog or "" for command in commands(parser.build_parser())]
+def documented_examples() -> list[str]:
+    told = [command.epilog or "" for command in all_parsers(parser.build_parser())]
     return [line.strip() for text in told for line in text.splitlines() if line.strip().startswith("onejob ")]
 
 
-@pytest.mark.parametrize("example", examples())
-def test_an_example_of_the_help_can_be_typed_as_it_stands(example: str) -> None:
+@pytest.mark.parametrize("example", documented_examples())
+def test_an_example_of_the_help_parses_as_printed(example: str) -> None:
     read = parser.build_parser().parse_args(shlex.split(example)[1:])
     if read.command == "apikey" and hasattr(read, "id"):
         api_key_policy_name(read.id)  # refuses what no API key could be called

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .sockets import Client, Reply, Server, request, serving
+from .sockets import KeepAliveClient, HttpResponse, Server, request, run_server
 
 SERVERS = 3
 COPIES = 100
@@ -19,7 +19,7 @@ KILLS = 5
 SCOPE = "acme/vault-1"
 
 
-def number(client: str, sequence: int, jobs: int = 1) -> bytes:
+def sequence_request(client: str, sequence: int, jobs: int = 1) -> bytes:
     body = {
         "scope": SCOPE,
         "sequence": sequence,
@@ -30,15 +30,15 @@ def number(client: str, sequence: int, jobs: int = 1) -> bytes:
 
 
 async def test_a_hundred_copies_over_three_servers_are_executed_once(tmp_path: Path, settings: str) -> None:
-    async def copy(server: Server) -> Reply:
-        client = await Client.of(server.port)
-        reply = await client.ask(number("c", 1, jobs=3))
+    async def copy(server: Server) -> HttpResponse:
+        client = await KeepAliveClient.connect(server.port)
+        reply = await client.ask(sequence_request("c", 1, jobs=3))
         client.close()
         assert reply is not None
         return reply
 
     with ExitStack() as stack:
-        servers = [stack.enter_context(serving(tmp_path, settings)) for _ in range(SERVERS)]
+        servers = [stack.enter_context(run_server(tmp_path, settings)) for _ in range(SERVERS)]
         async with asyncio.timeout(120):
             replies = await asyncio.gather(*(copy(servers[n % SERVERS]) for n in range(COPIES)))
         assert sorted(reply.status for reply in replies) == [200] * (COPIES - 1) + [202]
@@ -47,7 +47,7 @@ async def test_a_hundred_copies_over_three_servers_are_executed_once(tmp_path: P
         assert sorted(job["id"] for job in found) == sorted(ids)
 
 
-class Following:
+class SequencedClient:
     """A client as the seed wants it: what it will send is on disk before it is sent, and survives its own death."""
 
     def __init__(self, folder: Path, name: str, chance: random.Random) -> None:
@@ -70,22 +70,22 @@ class Following:
     async def run(self, server: Server) -> None:
         """Until all is sent or the server is gone."""
         try:
-            connection = await Client.of(server.port)
+            connection = await KeepAliveClient.connect(server.port)
         except OSError:
             return
         while not self.done:
             if not self._open:
                 self._used, self._jobs, self._open = self._used + 1, self._chance.choice([1, 1, 2, 7]), True
                 self._disk.write_text(json.dumps({"used": self._used, "jobs": self._jobs}))
-            reply = await connection.ask(number(self.name, self._used, self._jobs))
+            reply = await connection.ask(sequence_request(self.name, self._used, self._jobs))
             if reply is None:
                 break
-            self._take(reply)
+            self._handle_response(reply)
             if self._chance.random() < 0.05:
                 self.restart()
         connection.close()
 
-    def _take(self, reply: Reply) -> None:
+    def _handle_response(self, reply: HttpResponse) -> None:
         assert reply.status in (200, 202), reply
         assert reply.body["assignedSequence"] == reply.body["lastCommittedSequence"] == self._used
         ids = [job["id"] for job in reply.body["jobs"]]
@@ -99,9 +99,9 @@ class Following:
 async def test_killed_again_and_again_no_number_is_lost_or_doubled(tmp_path: Path, settings: str) -> None:
     chance = random.Random(seed := random.randrange(1 << 32))
     print("seed", seed)
-    clients = [Following(tmp_path, f"c{n}", random.Random(seed + n)) for n in range(CLIENTS)]
+    clients = [SequencedClient(tmp_path, f"c{n}", random.Random(seed + n)) for n in range(CLIENTS)]
     for kill in range(KILLS + 1):
-        with serving(tmp_path, settings) as server:
+        with run_server(tmp_path, settings) as server:
             async with asyncio.timeout(60), asyncio.TaskGroup() as group:
                 running = [group.create_task(client.run(server)) for client in clients]
                 if kill < KILLS:
@@ -109,19 +109,19 @@ async def test_killed_again_and_again_no_number_is_lost_or_doubled(tmp_path: Pat
                     while len(clients[0].receipts) < wanted and not all(task.done() for task in running):
                         await asyncio.sleep(0.001)
                     server.process.kill()
-    with serving(tmp_path, settings) as server:
+    with run_server(tmp_path, settings) as server:
         for client in clients:
             assert sorted(client.receipts) == list(range(1, NUMBERS + 1))
             state = server.ask("GET", f"/api/clients/{client.name}/state?scope={SCOPE}").body
             assert state["lastCommittedSequence"] == NUMBERS
-        made = jobs_of(server)
+        made = all_job_ids(server)
     told = [id for client in clients for ids in client.receipts.values() for id in ids]
     assert len(told) == len(set(told))
     assert made == set(told)
     assert sum(client.repeated for client in clients) > 0
 
 
-def jobs_of(server: Server) -> set[str]:
+def all_job_ids(server: Server) -> set[str]:
     found: set[str] = set()
     cursor = ""
     while True:

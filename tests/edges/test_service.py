@@ -17,13 +17,13 @@ ONEJOB = [sys.executable, "-m", "onejob.cli"]
 BODY = {"type": "charge", "input": {"amount": 42}}
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     status: int
     headers: dict[str, str]
     body: Any
 
 
-class Service:
+class ServeProcess:
     def __init__(self, folder: Path, url: str) -> None:
         self.process = subprocess.Popen(
             [*ONEJOB, "serve", "--port", "0", "--engine", url], cwd=folder, stdout=subprocess.PIPE, text=True
@@ -33,11 +33,11 @@ class Service:
         assert found
         self.port = int(found[1])
 
-    def post(self, body: object, *headers: tuple[str, str]) -> Answer:
+    def post(self, body: object, *headers: tuple[str, str]) -> HttpResponse:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.ask("POST", "/api/jobs", data, headers)
 
-    def ask(self, method: str, path: str, data: bytes = b"", headers: tuple[tuple[str, str], ...] = ()) -> Answer:
+    def ask(self, method: str, path: str, data: bytes = b"", headers: tuple[tuple[str, str], ...] = ()) -> HttpResponse:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.putrequest(method, path)
@@ -45,14 +45,14 @@ class Service:
                 connection.putheader(name, value)
             connection.endheaders(data)
             response = connection.getresponse()
-            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, json.load(response))
+            return HttpResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, json.load(response))
         finally:
             connection.close()
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[Service]:
-    running = Service(tmp_path_factory.mktemp("service"), shared_url)
+def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[ServeProcess]:
+    running = ServeProcess(tmp_path_factory.mktemp("service"), shared_url)
     yield running
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(10) in (0, -signal.SIGTERM)
@@ -60,12 +60,12 @@ def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterat
     running.process.stdout.close()
 
 
-def key(value: str) -> tuple[str, str]:
+def key_header(value: str) -> tuple[str, str]:
     return ("Idempotency-Key", value)
 
 
-def test_a_repeated_request_gets_the_same_job_and_says_so(service: Service) -> None:
-    first, again = service.post(BODY, key("a-1")), service.post(BODY, key('"a-1"'))
+def test_a_repeated_request_gets_the_same_job_and_says_so(service: ServeProcess) -> None:
+    first, again = service.post(BODY, key_header("a-1")), service.post(BODY, key_header('"a-1"'))
     assert (first.status, again.status) == (202, 202)
     assert first.body["job"]["id"] == again.body["job"]["id"]
     assert first.body["requestId"] != again.body["requestId"]
@@ -77,9 +77,9 @@ def test_a_repeated_request_gets_the_same_job_and_says_so(service: Service) -> N
     assert first.headers["cache-control"] == "no-store"
 
 
-def test_another_body_is_a_conflict_that_names_the_path(service: Service) -> None:
-    service.post(BODY, key("c-1"))
-    answer = service.post({"type": "charge", "input": {"amount": 43}}, key("c-1"))
+def test_another_body_is_a_conflict_that_names_the_path(service: ServeProcess) -> None:
+    service.post(BODY, key_header("c-1"))
+    answer = service.post({"type": "charge", "input": {"amount": 43}}, key_header("c-1"))
     assert answer.status == 409
     assert answer.headers["content-type"] == "application/problem+json"
     assert "retry-after" not in answer.headers
@@ -87,9 +87,9 @@ def test_another_body_is_a_conflict_that_names_the_path(service: Service) -> Non
     assert answer.body["error"]["details"]["paths"] == ["/input/amount"]
 
 
-def test_concurrent_requests_with_one_key_make_one_job(service: Service) -> None:
+def test_concurrent_requests_with_one_key_make_one_job(service: ServeProcess) -> None:
     with ThreadPoolExecutor(32) as threads:
-        answers = list(threads.map(lambda _: service.post(BODY, key("race")), range(200)))
+        answers = list(threads.map(lambda _: service.post(BODY, key_header("race")), range(200)))
     assert {answer.status for answer in answers} == {202}
     assert len({answer.body["job"]["id"] for answer in answers}) == 1
 
@@ -98,14 +98,14 @@ def test_concurrent_requests_with_one_key_make_one_job(service: Service) -> None
     "header",
     ["", '""', '"a', 'a"b', '"a" x', "a, b", '"a\\n"', "ä", ":YWJj:;", "k" * 256, '"' + "k" * 256 + '"'],
 )
-def test_a_malformed_key_is_refused_and_never_taken_for_absent(service: Service, header: str) -> None:
-    answer = service.post(BODY, key(header))
+def test_a_malformed_key_is_refused_and_never_taken_for_absent(service: ServeProcess, header: str) -> None:
+    answer = service.post(BODY, key_header(header))
     assert answer.status == 400
     assert answer.body["error"]["code"] == "VALIDATION_ERROR"
 
 
-def test_two_key_headers_are_refused_even_if_equal(service: Service) -> None:
-    assert service.post(BODY, key("x"), key("x")).status == 400
+def test_two_key_headers_are_refused_even_if_equal(service: ServeProcess) -> None:
+    assert service.post(BODY, key_header("x"), key_header("x")).status == 400
 
 
 @pytest.mark.parametrize(
@@ -135,20 +135,20 @@ def test_two_key_headers_are_refused_even_if_equal(service: Service) -> None:
         b'{"type": "t", "labels": {"a": 1}}',
     ],
 )
-def test_bad_input_gets_a_4xx_and_burns_no_key(service: Service, body: bytes) -> None:
+def test_bad_input_gets_a_4xx_and_burns_no_key(service: ServeProcess, body: bytes) -> None:
     name = f"bad-{hash(body)}"
-    answer = service.post(body, key(name))
+    answer = service.post(body, key_header(name))
     assert answer.status == 400
     assert not answer.body["error"]["retryable"]
-    assert service.post(BODY, key(name)).body["idempotency"]["outcome"] == "created"
+    assert service.post(BODY, key_header(name)).body["idempotency"]["outcome"] == "created"
 
 
-def test_a_body_beyond_the_limit_is_413(service: Service) -> None:
+def test_a_body_beyond_the_limit_is_413(service: ServeProcess) -> None:
     answer = service.post(b'{"type": "t", "input": "' + b"x" * (1 << 20) + b'"}')
     assert (answer.status, answer.body["error"]["code"]) == (413, "PAYLOAD_TOO_LARGE")
 
 
-def test_unknown_paths_jobs_and_methods_are_said(service: Service) -> None:
+def test_unknown_paths_jobs_and_methods_are_reported(service: ServeProcess) -> None:
     assert service.ask("GET", "/nowhere").status == 404
     assert service.ask("GET", "/api/jobs/not-an-id").status == 400
     assert service.ask("GET", "/api/jobs/01a1e2f5-39f9-73f8-930c-48a088963d1e").status == 404

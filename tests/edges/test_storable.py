@@ -9,20 +9,20 @@ import pytest
 import onejob
 from onejob.http.app import HttpApp
 
-from .serving import Answer, Client, served
+from .serving import HttpResponse, Client, serve_app
 
 NUL = "a\x00b"
-SHOWN = "a\ufffdb"
-HALF = "\ud800"
+ESCAPED_NUL = "a\ufffdb"
+LONE_SURROGATE = "\ud800"
 
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(HttpApp(queue)) as client:
+    async with serve_app(HttpApp(queue)) as client:
         yield client
 
 
-async def submit(client: Client, **more: Any) -> Answer:
+async def submit(client: Client, **more: Any) -> HttpResponse:
     return await client.post("/api/jobs", {"type": "t", "input": {NUL: NUL}} | more, b"idempotency-key: k")
 
 
@@ -68,7 +68,7 @@ async def test_names_and_keys_with_a_nul_are_refused(client: Client, method: str
 
 
 @pytest.mark.parametrize("asked", ["/api/jobs?type=a%00b", "/api/jobs?user=a%00b"])
-async def test_to_look_for_what_cannot_be_there_finds_nothing(client: Client, asked: str) -> None:
+async def test_looking_up_an_impossible_key_finds_nothing(client: Client, asked: str) -> None:
     await submit(client)
     told = await client.get(asked)
     assert told.status in (200, 400)
@@ -83,18 +83,18 @@ async def test_an_attempt_ends_whatever_its_error_contains(client: Client, queue
     path = f"/api/jobs/{made.body['job']['id']}"
     for _ in range(2):  # said again, it is the same word
         ended = await client.post(f"{path}/finish", said)
-        assert (ended.status, ended.body["job"]["error"]) == (200, SHOWN)
+        assert (ended.status, ended.body["job"]["error"]) == (200, ESCAPED_NUL)
     story = await queue.explain("k", scope="t")
-    assert SHOWN in [event.detail for event in story.events]
+    assert ESCAPED_NUL in [event.detail for event in story.events]
 
 
 async def test_in_python_half_a_character_in_an_error_ends_the_attempt_too(queue: onejob.Ledger) -> None:
     await queue.submit("t", max_attempts=1)
     (attempt,) = await queue.claim("t", start=True)
-    ended = await queue.finish(attempt, error=f"no file {HALF}{NUL}")
-    assert (ended.state, ended.error) == ("failed", f"no file \ufffd{SHOWN}")
-    again = await queue.rerun(ended.id, note=f"{HALF}{NUL}")
+    ended = await queue.finish(attempt, error=f"no file {LONE_SURROGATE}{NUL}")
+    assert (ended.state, ended.error) == ("failed", f"no file \ufffd{ESCAPED_NUL}")
+    again = await queue.rerun(ended.id, note=f"{LONE_SURROGATE}{NUL}")
     assert again.state == "pending"
     held = await queue.check_or_reserve("t", idempotency_key="k")
     assert isinstance(held, onejob.HeldKey)
-    assert (await queue.fail(held, HALF)).job_id == held.job_id
+    assert (await queue.fail(held, LONE_SURROGATE)).job_id == held.job_id

@@ -36,7 +36,7 @@ from onejob.ids import SystemIds
 from onejob.ledger import Ledger
 from onejob.ledger.parse import Caller
 from onejob.ledger.runtime import Runtime
-from tests.engines.watched import Watched
+from tests.engines.watched import RecordingEngine
 
 ANN, BOB = ("acme", "user:ann"), ("acme", "user:bob")
 
@@ -52,7 +52,7 @@ def test_a_worker_is_started_again_at_once_and_ever_later_if_it_keeps_dying_youn
     assert not found.should_give_up
 
 
-def test_it_is_hopeless_only_when_no_worker_comes_as_far_as_being_ready() -> None:
+def test_it_gives_up_only_when_no_process_becomes_ready() -> None:
     found = RestartBackoff(2)
     for _ in range(restarts.FAILED_STARTS_MAX):
         assert not found.should_give_up
@@ -76,8 +76,8 @@ async def test_when_no_worker_can_be_started_it_gives_up(
 
 
 @pytest.fixture
-async def report() -> StatsSnapshot:
-    engine = Watched(FakeClock())
+async def process_stats() -> StatsSnapshot:
+    engine = RecordingEngine(FakeClock())
     host = Runtime(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
     ledger = Ledger(host, Caller())
     for key in ("a", "a", "b"):
@@ -87,7 +87,7 @@ async def report() -> StatsSnapshot:
     return counted
 
 
-def value(counted: StatsSnapshot, name: str, **labels: str) -> float:
+def sample_value(counted: StatsSnapshot, name: str, **labels: str) -> float:
     (found,) = [
         sample.value
         for family in counted.families
@@ -97,66 +97,66 @@ def value(counted: StatsSnapshot, name: str, **labels: str) -> float:
     return found
 
 
-def test_counts_are_added_and_descriptions_are_not(report: StatsSnapshot) -> None:
-    both = sum_snapshots([report, report])
-    assert value(both, "onejob_submissions_total", outcome="created") == 4
-    assert value(both, "onejob_batch_commands_count", queue="write") == 2 * value(
-        report, "onejob_batch_commands_count", queue="write"
+def test_counts_are_added_and_descriptions_are_not(process_stats: StatsSnapshot) -> None:
+    both = sum_snapshots([process_stats, process_stats])
+    assert sample_value(both, "onejob_submissions_total", outcome="created") == 4
+    assert sample_value(both, "onejob_batch_commands_count", queue="write") == 2 * sample_value(
+        process_stats, "onejob_batch_commands_count", queue="write"
     )
     assert both.process.outcomes["replayed"] == 2
-    assert both.process.gate.limit == 2 * report.process.gate.limit
+    assert both.process.gate.limit == 2 * process_stats.process.gate.limit
     assert both.tenants["default"].outcomes == {"created": 4, "replayed": 2}
     assert both.tenants["other"].outcomes == {}
     for name in ("process_start_time_seconds", "process_max_fds"):
-        assert value(both, name) == value(report, name)
+        assert sample_value(both, name) == sample_value(process_stats, name)
     infos = [sample for family in both.families for sample in family.samples if sample.name.endswith("_info")]
     assert {info.value for info in infos} == {1.0}
 
 
-def test_of_a_process_that_ended_the_counts_stay_and_the_states_go(report: StatsSnapshot) -> None:
-    left = counters_only(report)
-    assert value(left, "onejob_submissions_total", outcome="created") == 2
-    assert left.process.outcomes == report.process.outcomes
+def test_of_a_process_that_ended_the_counts_stay_and_the_states_go(process_stats: StatsSnapshot) -> None:
+    left = counters_only(process_stats)
+    assert sample_value(left, "onejob_submissions_total", outcome="created") == 2
+    assert left.process.outcomes == process_stats.process.outcomes
     assert left.process.gate.committed == 0
-    assert left.process.queues["write"].commands == report.process.queues["write"].commands
+    assert left.process.queues["write"].commands == process_stats.process.queues["write"].commands
     names = {sample.name for family in left.families for sample in family.samples}
     assert "onejob_gate_entries" not in names
     assert "process_resident_memory_bytes" not in names
 
 
-def test_sums_only_grow_while_processes_come_and_go(report: StatsSnapshot) -> None:
+def test_aggregated_counters_only_grow_while_processes_come_and_go(process_stats: StatsSnapshot) -> None:
     sums = StatsTotals()
     assert sums.total() is None
-    shown, whole = 0.0, report
+    shown, whole = 0.0, process_stats
     for n in range(10):
-        sums.update(n % 3, report)
+        sums.update(n % 3, process_stats)
         if n % 3 == 2:
             sums.retire(n % 3)
-        whole = sums.total() or report
-        now = value(whole, "onejob_submissions_total", outcome="created")
+        whole = sums.total() or process_stats
+        now = sample_value(whole, "onejob_submissions_total", outcome="created")
         assert now >= shown
         shown = now
-    assert len(whole.families) == len(report.families), "they do not pile up"
+    assert len(whole.families) == len(process_stats.families), "they do not pile up"
 
 
-def test_what_one_process_has_not_counted_yet_is_no_trouble(report: StatsSnapshot) -> None:
+def test_a_metric_missing_in_one_process_is_no_error(process_stats: StatsSnapshot) -> None:
     other = StatsSnapshot(
         [MetricFamily("onejob_new", "", "counter", [MetricSample("onejob_new_total", {}, 1.0)])],
-        report.process,
+        process_stats.process,
         {},
     )
-    assert value(sum_snapshots([report, other]), "onejob_new_total") == 1
+    assert sample_value(sum_snapshots([process_stats, other]), "onejob_new_total") == 1
 
 
 @pytest.fixture
-def shelf() -> Iterator[int]:
+def shared_rates_file() -> Iterator[int]:
     with open_buckets_file() as file:
         yield file.fileno()
 
 
-def test_processes_share_a_bucket(shelf: int) -> None:
+def test_processes_share_a_bucket(shared_rates_file: int) -> None:
     clock = FakeClock()
-    one, other = (SharedRateLimiter(shelf, per_second=2, burst=4, monotonic=clock.monotonic) for _ in range(2))
+    one, other = (SharedRateLimiter(shared_rates_file, per_second=2, burst=4, monotonic=clock.monotonic) for _ in range(2))
     assert [one.take(ANN, 3), other.take(ANN, 3), one.take(ANN, 1)] == [3, 1, 0]
     assert other.take(BOB, 9) == 4
     assert other.retry_after(ANN) == one.retry_after(ANN) == 1
@@ -165,31 +165,31 @@ def test_processes_share_a_bucket(shelf: int) -> None:
     assert one.take(ANN, 9) == 3
 
 
-def test_a_shared_bucket_is_as_exact_as_one_that_is_not_shared(shelf: int) -> None:
+def test_a_shared_bucket_is_as_exact_as_one_that_is_not_shared(shared_rates_file: int) -> None:
     clock = FakeClock()
     plain = RateLimiter(per_second=3, burst=5, monotonic=clock.monotonic)
-    shared = SharedRateLimiter(shelf, per_second=3, burst=5, monotonic=clock.monotonic)
+    shared = SharedRateLimiter(shared_rates_file, per_second=3, burst=5, monotonic=clock.monotonic)
     for n in range(200):
         who = (ANN, BOB)[n % 2]
         assert plain.take(who, n % 4) == shared.take(who, n % 4)
         clock.advance(0.1)
 
 
-def test_the_shelf_is_bounded_and_the_least_recently_used_leave(shelf: int) -> None:
+def test_shared_buckets_are_bounded_and_the_least_recently_used_are_evicted(shared_rates_file: int) -> None:
     clock = FakeClock()
-    rates = SharedRateLimiter(shelf, per_second=0.001, burst=1, monotonic=clock.monotonic)
-    size = os.fstat(shelf).st_size
+    rates = SharedRateLimiter(shared_rates_file, per_second=0.001, burst=1, monotonic=clock.monotonic)
+    size = os.fstat(shared_rates_file).st_size
     for n in range(20_000):
         assert rates.take(("acme", f"user:{n}"), 1) == 1
         clock.advance(0.001)
-    assert os.fstat(shelf).st_size == size
+    assert os.fstat(shared_rates_file).st_size == size
     assert not any(rates.take(("acme", f"user:{n}"), 1) for n in range(19_900, 20_000))
 
 
 @pytest.mark.parametrize(("turn", "due"), [(0, 1), (1, 2), (2, 3)])
-async def test_processes_take_turns_with_the_store_and_tend_their_own_memory(turn: int, due: int) -> None:
+async def test_one_process_maintains_the_store_and_each_its_own_memory(turn: int, due: int) -> None:
     config = onejob.IdempotencyConfig(cleanup_interval_seconds=0.1)
-    engine = Watched(FakeClock())
+    engine = RecordingEngine(FakeClock())
     host = Runtime(engine, config, clock=SystemClock(), ids=SystemIds())
     ledger = Ledger(host, Caller())
     await ledger.submit("t", idempotency_key="old")
@@ -199,10 +199,10 @@ async def test_processes_take_turns_with_the_store_and_tend_their_own_memory(tur
     async with asyncio.timeout(10):
         for _ in range(1000):
             await ledger.submit("t", idempotency_key="new")  # a hit, which every round writes down
-            if engine.of(Expire):
+            if engine.commands_of_type(Expire):
                 break
             await asyncio.sleep(0.005)
-    assert len(engine.of(CountHits)) == due, "hits are written before the store is swept"
+    assert len(engine.commands_of_type(CountHits)) == due, "hits are written before the store is swept"
     await host.aclose()
 
 

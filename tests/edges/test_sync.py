@@ -20,8 +20,8 @@ def test_every_name_of_the_ledger_is_there() -> None:
         assert inspect.signature(ours) == inspect.signature(theirs)
 
 
-def test_threads_share_one_ledger(lasting_url: str) -> None:
-    with onejob.sync.open(lasting_url) as queue, ThreadPoolExecutor(32) as threads:
+def test_threads_share_one_ledger(durable_url: str) -> None:
+    with onejob.sync.open(durable_url) as queue, ThreadPoolExecutor(32) as threads:
         receipts = list(threads.map(lambda n: queue.submit("t", n % 10, idempotency_key=str(n % 10)), range(200)))
         assert len({receipt.job_id for receipt in receipts}) == 10
         assert len(queue.jobs()) == 10
@@ -40,17 +40,17 @@ def test_errors_come_through_and_opening_fails_cleanly(tmp_path: Path) -> None:
         onejob.sync.open(f"sqlite:///{tmp_path / 'not.db'}")
 
 
-def test_what_was_submitted_is_there_after_a_restart(lasting_url: str) -> None:
-    with onejob.sync.open(lasting_url) as queue:
+def test_what_was_submitted_is_there_after_a_restart(durable_url: str) -> None:
+    with onejob.sync.open(durable_url) as queue:
         first = queue.submit("t", {"a": [1, 2.5, None]}, idempotency_key="k")
-    with onejob.sync.open(lasting_url) as queue:
+    with onejob.sync.open(durable_url) as queue:
         again = queue.submit("t", {"a": [1, 2.5, None]}, idempotency_key="k")
         assert again.job_id == first.job_id
         assert again.expires_at == first.expires_at
 
 
-def test_a_forked_child_is_told_to_open_its_own(lasting_url: str) -> None:
-    with onejob.sync.open(lasting_url) as queue:
+def test_a_forked_child_is_told_to_open_its_own(durable_url: str) -> None:
+    with onejob.sync.open(durable_url) as queue:
         queue.submit("t", idempotency_key="k")
         child = os.fork()
         if child == 0:

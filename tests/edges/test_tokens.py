@@ -24,10 +24,10 @@ from onejob.core.credentials import Role
 from onejob.http.auth import JwtVerifier
 from onejob.http.config import JwtConfig
 from onejob.http.problems import Unauthorized
-from tests.edges.house import JWT, SECRET, token, unsigned
+from tests.edges.house import JWT, SECRET, token, unsigned_token
 
 
-def told_by(tokens: JwtVerifier, text: str) -> bool:
+def is_accepted(tokens: JwtVerifier, text: str) -> bool:
     try:
         tokens.verify(text, owns_keys=False)
     except Unauthorized:
@@ -63,13 +63,13 @@ def told_by(tokens: JwtVerifier, text: str) -> bool:
     ],
 )
 def test_a_token_is_taken_only_with_all_its_claims(changes: dict[str, Any], good: bool) -> None:
-    assert told_by(JwtVerifier(JWT), token(**changes)) is good
+    assert is_accepted(JwtVerifier(JWT), token(**changes)) is good
 
 
 def test_issuer_and_audience_are_checked_only_when_configured() -> None:
     tokens = JwtVerifier(JwtConfig(algorithms=("HS256",), secret=SECRET))
-    assert told_by(tokens, token(iss=None, aud=None))
-    assert told_by(tokens, token(iss="https://other", aud="other"))
+    assert is_accepted(tokens, token(iss=None, aud=None))
+    assert is_accepted(tokens, token(iss="https://other", aud="other"))
 
 
 def test_claims_have_the_names_that_are_configured() -> None:
@@ -77,15 +77,15 @@ def test_claims_have_the_names_that_are_configured() -> None:
     found = JwtVerifier(config).verify(token(org="acme", scope="worker email", tenant="x"), owns_keys=True)
     assert (found.caller.tenant, found.caller.user, found.caller.owns_keys) == ("acme", "ann", True)
     assert found.roles == {Role.WORKER}
-    assert not told_by(JwtVerifier(config), token())
+    assert not is_accepted(JwtVerifier(config), token())
 
 
 def pem(key: Any) -> bytes:
     return bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
 
 
-Draw = Callable[[], Any]
-PAIRS: dict[str, Draw] = {
+MakeKey = Callable[[], Any]
+PAIRS: dict[str, MakeKey] = {
     "RS256": lambda: rsa.generate_private_key(65537, 2048),
     "PS256": lambda: rsa.generate_private_key(65537, 2048),
     "ES256": lambda: ec.generate_private_key(ec.SECP256R1()),
@@ -103,14 +103,14 @@ def with_file(tmp_path: Path, data: bytes, *algorithms: str) -> JwtConfig:
 def test_a_public_key_verifies_its_own_algorithm_only(tmp_path: Path, algorithm: str) -> None:
     private, other = PAIRS[algorithm](), PAIRS[algorithm]()
     tokens = JwtVerifier(with_file(tmp_path, pem(private), algorithm))
-    assert told_by(tokens, token(private, algorithm))
-    assert not told_by(tokens, token(other, algorithm))
-    assert not told_by(tokens, token(algorithm="HS256"))
-    assert not told_by(tokens, unsigned())
+    assert is_accepted(tokens, token(private, algorithm))
+    assert not is_accepted(tokens, token(other, algorithm))
+    assert not is_accepted(tokens, token(algorithm="HS256"))
+    assert not is_accepted(tokens, unsigned_token())
     # The classic: the public key, which everybody has, as the secret of an HMAC.
     head, body, _ = token(algorithm="HS256").split(".")
     mac = jwt.get_algorithm_by_name("HS256").sign(f"{head}.{body}".encode(), pem(private))
-    assert not told_by(tokens, f"{head}.{body}.{identity.encode_base64url(mac)}")
+    assert not is_accepted(tokens, f"{head}.{body}.{identity.encode_base64url(mac)}")
 
 
 def test_settings_that_cannot_be_meant_stop_the_start(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ TOKENS = JwtVerifier(JWT)
         lambda head: identity.encode_base64url(json.dumps(head).encode()) + ".e30.x"
     )
 )
-def test_no_text_of_a_stranger_is_more_than_unknown(text: str) -> None:
-    assert not told_by(TOKENS, text)
+def test_arbitrary_text_is_never_more_than_unauthorized(text: str) -> None:
+    assert not is_accepted(TOKENS, text)
 
 
 def test_a_deep_header_is_no_token() -> None:
@@ -165,4 +165,4 @@ def test_a_deep_header_is_no_token() -> None:
         b'{"alg":{}}',
         b"1e999",
     ):
-        assert not told_by(TOKENS, identity.encode_base64url(deep) + ".e30.e30")
+        assert not is_accepted(TOKENS, identity.encode_base64url(deep) + ".e30.e30")

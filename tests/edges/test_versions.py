@@ -16,15 +16,15 @@ from onejob.core.slots import SetLimits
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.ledger.api_keys import ApiKeys
-from tests.edges.serving import served
-from tests.engines.sqlite_files import Direct
+from tests.edges.serving import serve_app
+from tests.engines.sqlite_files import RawConnection
 
 
 async def test_a_state_of_a_newer_program_is_503_and_says_to_upgrade(tmp_path: Path) -> None:
     path = str(tmp_path / "jobs.db")
-    async with onejob.open(f"sqlite:///{path}", sweep=False) as queue, served(HttpApp(queue)) as client:
+    async with onejob.open(f"sqlite:///{path}", sweep=False) as queue, serve_app(HttpApp(queue)) as client:
         job_id = (await queue.submit("t", idempotency_key="k")).job_id
-        with Direct(path) as db:
+        with RawConnection(path) as db:
             db.execute("UPDATE job SET state = 'hovering'")
         for asked in (
             client.get(f"/api/jobs/{job_id}"),
@@ -45,18 +45,18 @@ async def test_a_role_of_a_newer_program_is_no_verdict_about_a_key(queue: onejob
     keys = ApiKeys(queue)
     made = await keys.create("ci", roles=["submitter"])
     name = credentials.api_key_policy_name(made.key.id)
-    stored = msgspec.json.decode(await _body(keys, made.key.id))
+    stored = msgspec.json.decode(await _stored_body(keys, made.key.id))
     body = msgspec.json.encode(stored | {"roles": ["submitter", "auditor"]})
     set_policy = SetPolicy(tenant="default", policy_id=policy_id("default", name), name=name, body=body)
     await queue._execute(set_policy)
     with pytest.raises(onejob.Outdated, match="upgrade"):
         await keys.verify(made.text)
-    async with served(HttpApp(queue, config=ServiceConfig(auth=True))) as client:
+    async with serve_app(HttpApp(queue, config=ServiceConfig(auth=True))) as client:
         answer = await client.get("/api/jobs", b"authorization: Bearer " + made.text.encode())
         assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
 
 
-async def test_limits_of_a_newer_program_admit_nobody_until_they_are_set_anew(queue: onejob.Ledger) -> None:
+async def test_limits_of_a_newer_program_admit_nobody_until_they_are_set_again(queue: onejob.Ledger) -> None:
     body = b'{"jobs_per_week":5}'
     tally, policy = usage_id("default", "local"), policy_id("default", QUOTA_POLICY_NAME)
     await queue._execute(SetLimits(tenant="default", usage_id=tally, policy_id=policy, user="local", limits=body))
@@ -73,7 +73,7 @@ async def test_limits_of_a_newer_program_admit_nobody_until_they_are_set_anew(qu
     assert (await queue.submit("t")).created
 
 
-async def _body(keys: ApiKeys, key_id: str) -> bytes:
+async def _stored_body(keys: ApiKeys, key_id: str) -> bytes:
     found = await keys._look_up(key_id)
     assert not isinstance(found, Missing)
     return found.policy.body

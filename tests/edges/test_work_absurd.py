@@ -7,13 +7,13 @@ import pytest
 
 import onejob
 from onejob.http.app import HttpApp
-from tests.edges.serving import Client, served
-from tests.edges.work_wire import claimed, running, say
+from tests.edges.serving import Client, serve_app
+from tests.edges.work_wire import claim, claim_and_start, post_verb
 
 
 @pytest.fixture
 async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
-    async with served(HttpApp(queue)) as client:
+    async with serve_app(HttpApp(queue)) as client:
         yield client
 
 
@@ -42,11 +42,11 @@ async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
         {"more": 1},
     ],
 )
-async def test_absurd_claims_are_refused(queue: onejob.Ledger, client: Client, wrong: dict[str, Any]) -> None:
+async def test_invalid_claims_are_refused(queue: onejob.Ledger, client: Client, wrong: dict[str, Any]) -> None:
     await queue.submit("t")
     answer = await client.post("/api/work/claim", {"types": ["t"]} | wrong)
     assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
-    assert len(await claimed(client)) == 1
+    assert len(await claim(client)) == 1
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ async def test_absurd_claims_are_refused(queue: onejob.Ledger, client: Client, w
         ("release", {"delaySeconds": 1e12}),
     ],
 )
-async def test_absurd_words_are_refused(queue: onejob.Ledger, client: Client, verb: str, wrong: dict[str, Any]) -> None:
+async def test_invalid_reports_are_refused(queue: onejob.Ledger, client: Client, verb: str, wrong: dict[str, Any]) -> None:
     await queue.submit("t")
-    taken = await running(client)
-    answer = await say(client, taken, verb, **wrong)
+    taken = await claim_and_start(client)
+    answer = await post_verb(client, taken, verb, **wrong)
     assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
-    assert (await say(client, taken, "finish")).status == 200
+    assert (await post_verb(client, taken, "finish")).status == 200

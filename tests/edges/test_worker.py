@@ -37,17 +37,17 @@ async def queue(url: str) -> AsyncIterator[onejob.Ledger]:
         yield ledger
 
 
-async def ended(queue: onejob.Ledger, job_id: str) -> onejob.Job:
+async def wait_for_end(queue: onejob.Ledger, job_id: str) -> onejob.Job:
     job = await queue.wait(job_id, LONG)
     assert job.state in ("success", "failed", "cancelled", "lost"), job.state
     return job
 
 
-async def done(app: App, queue: onejob.Ledger, type: str, input: Any = None, **options: Any) -> onejob.Job:
+async def run_job(app: App, queue: onejob.Ledger, type: str, input: Any = None, **options: Any) -> onejob.Job:
     """One job through a worker, to its end."""
     made = await queue.submit(type, input, **options)
     async with app.background_worker(queue):
-        return await ended(queue, made.job_id)
+        return await wait_for_end(queue, made.job_id)
 
 
 @pytest.mark.parametrize("shape", [Order, Plain, Typed, dict, Any], ids=str)
@@ -60,7 +60,7 @@ async def test_the_input_has_the_type_that_the_handler_names(queue: onejob.Ledge
 
     charge.__annotations__["order"] = shape
     app.job("charge")(charge)
-    job = await done(app, queue, "charge", {"amount": 42})
+    job = await run_job(app, queue, "charge", {"amount": 42})
     assert job.state is JobState.SUCCESS
     kind = "dict" if shape in (Typed, dict, Any) else shape.__name__
     assert await queue.result(job.id) == {"charged": 42, "kind": kind}
@@ -75,7 +75,7 @@ async def test_a_wrong_input_is_a_final_failure_that_tells_the_place_and_not_the
     async def charge(order: Order) -> None:
         raise AssertionError("must not run")
 
-    job = await done(app, queue, "charge", {"amount": "my secret"})
+    job = await run_job(app, queue, "charge", {"amount": "my secret"})
     assert (job.state, job.attempts) == (JobState.FAILED, 1)
     assert "$.amount" in str(job.error)
     assert "secret" not in str(job.error)
@@ -92,7 +92,7 @@ async def test_plain_functions_run_in_threads(queue: onejob.Ledger) -> None:
         ctx.progress({"half": True})
         return {"n": n + 1}
 
-    job = await done(app, queue, "plain", 1)
+    job = await run_job(app, queue, "plain", 1)
     assert await queue.result(job.id) == {"n": 2}
     assert (job.row.logs, job.row.progress) == (1, '{"half":true}')
 
@@ -113,33 +113,33 @@ async def test_the_context_tells_of_the_job_and_takes_progress_and_lines(queue: 
 
     made = await handle.submit(queue, idempotency_key="k")
     async with app.background_worker(queue):
-        job = await ended(queue, made.job_id)
+        job = await wait_for_end(queue, made.job_id)
     assert seen == [(made.job_id, 1, 1, "default", "k")]
     assert job.row.logs == 250
     assert job.state is JobState.SUCCESS
 
 
-async def test_a_failure_keeps_its_kind_and_place_and_not_its_words(queue: onejob.Ledger) -> None:
+async def test_a_failure_keeps_its_type_and_place_and_not_its_message(queue: onejob.Ledger) -> None:
     app = App()
 
     @app.job("t")
     async def handle() -> None:
         raise ValueError("card 4711 is no good")
 
-    job = await done(app, queue, "t", max_attempts=1)
+    job = await run_job(app, queue, "t", max_attempts=1)
     assert job.state is JobState.FAILED
     assert str(job.error).startswith("ValueError at test_worker.py:")
     assert "4711" not in str(job.error)
 
 
-async def test_a_described_failure_has_the_words_of_the_app(queue: onejob.Ledger) -> None:
+async def test_a_described_failure_has_the_message_of_the_app(queue: onejob.Ledger) -> None:
     app = App(describe=str)
 
     @app.job("t")
     def handle() -> None:
         raise ValueError("no good")
 
-    assert (await done(app, queue, "t", max_attempts=1)).error == "no good"
+    assert (await run_job(app, queue, "t", max_attempts=1)).error == "no good"
 
 
 async def test_fatal_ends_and_retry_comes_back(queue: onejob.Ledger) -> None:
@@ -155,9 +155,9 @@ async def test_fatal_ends_and_retry_comes_back(queue: onejob.Ledger) -> None:
             raise Retry("not yet", after=0.01)
         return ctx.attempt
 
-    job = await done(app, queue, "fatal", max_attempts=5)
+    job = await run_job(app, queue, "fatal", max_attempts=5)
     assert (job.state, job.attempts, job.error) == (JobState.FAILED, 1, "no such account")
-    job = await done(app, queue, "retry", max_attempts=5)
+    job = await run_job(app, queue, "retry", max_attempts=5)
     assert (job.state, job.attempts, job.row.token) == (JobState.SUCCESS, 3, 3)
     assert await queue.result(job.id) == 3
 
@@ -169,7 +169,7 @@ async def test_a_result_that_is_no_json_is_a_final_failure(queue: onejob.Ledger)
     async def handle() -> object:
         return object()
 
-    job = await done(app, queue, "t", max_attempts=5)
+    job = await run_job(app, queue, "t", max_attempts=5)
     assert (job.state, job.attempts) == (JobState.FAILED, 1)
 
 
@@ -188,7 +188,7 @@ async def test_an_attempt_ends_with_its_time(queue: onejob.Ledger, plain: bool) 
 
     made = await queue.submit("plain" if plain else "t", max_attempts=1, timeout=timedelta(seconds=1))
     async with app.background_worker(queue, drain=timedelta(0)):
-        job = await ended(queue, made.job_id)
+        job = await wait_for_end(queue, made.job_id)
         go.set()
     assert (job.state, job.error) == (JobState.FAILED, "its time is over")
 
@@ -228,7 +228,7 @@ async def test_a_lease_is_kept_while_the_handler_runs(queue: onejob.Ledger) -> N
         for _ in range(10):
             await queue.sweep()
             await asyncio.sleep(0.1)
-        job = await ended(queue, made.job_id)
+        job = await wait_for_end(queue, made.job_id)
     assert (job.state, job.row.token, job.attempts) == (JobState.SUCCESS, 1, 1)
 
 
@@ -243,7 +243,7 @@ async def test_an_at_most_once_handler_never_begins_a_second_attempt(queue: onej
     (attempt,) = await queue.claim("t", start=True)
     await queue.finish(attempt, error="once", retry_after=timedelta(milliseconds=1))
     async with app.background_worker(queue):
-        job = await ended(queue, made.job_id)
+        job = await wait_for_end(queue, made.job_id)
     assert job.state is JobState.FAILED
     assert "at most once" in str(job.error)
 
@@ -286,7 +286,7 @@ async def test_no_more_than_so_many_jobs_run_at_once(queue: onejob.Ledger) -> No
     async with app.background_worker(queue, concurrency=3):
         for receipt in made:
             assert isinstance(receipt, onejob.Receipt)
-            assert (await ended(queue, receipt.job_id)).state is JobState.SUCCESS
+            assert (await wait_for_end(queue, receipt.job_id)).state is JobState.SUCCESS
     assert most == 3
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from onejob import sync
-from tests.edges.process import process
+from tests.edges.process import run_serve_process
 
 SHOP = """
 import asyncio, os, time
@@ -46,7 +46,7 @@ def shop(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def worker(folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
+def run_worker(folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-m", "onejob.cli", "worker", "shop:app", *words]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -59,7 +59,7 @@ def worker(folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
             running.wait(30)
 
 
-def begun(queue: sync.SyncLedger, job_id: str) -> None:
+def wait_until_running(queue: sync.SyncLedger, job_id: str) -> None:
     until = time.monotonic() + 20
     while queue.job(job_id).state != "running":
         assert time.monotonic() < until
@@ -68,12 +68,12 @@ def begun(queue: sync.SyncLedger, job_id: str) -> None:
 
 def test_a_worker_process_runs_what_others_submit_and_leaves_in_order(shop: Path) -> None:
     with sync.open(f"sqlite:///{shop / 'onejob.db'}") as queue:
-        with worker(shop, "--concurrency", "4", "--types", "add,slow", "--drain", "10s") as running:
+        with run_worker(shop, "--concurrency", "4", "--types", "add,slow", "--drain", "10s") as running:
             made = queue.submit("add", [1, 2])
             assert queue.wait(made.job_id, timedelta(seconds=20)).state == "success"
             assert queue.result(made.job_id) == 3
             slow = queue.submit("slow", 1.0)
-            begun(queue, slow.job_id)
+            wait_until_running(queue, slow.job_id)
             running.send_signal(signal.SIGTERM)
             assert running.wait(20) == 0
             assert running.stdout is not None
@@ -83,12 +83,12 @@ def test_a_worker_process_runs_what_others_submit_and_leaves_in_order(shop: Path
         assert queue.job(deaf.job_id).state == "pending"
 
 
-def test_a_worker_process_hands_back_what_it_cannot_finish(shop: Path) -> None:
+def test_a_worker_process_releases_what_it_cannot_finish(shop: Path) -> None:
     with sync.open(f"sqlite:///{shop / 'onejob.db'}") as queue:
         jobs = [queue.submit("slow", 60).job_id, queue.submit("deaf", 60).job_id]
-        with worker(shop, "--drain", "1s") as running:
+        with run_worker(shop, "--drain", "1s") as running:
             for job_id in jobs:
-                begun(queue, job_id)
+                wait_until_running(queue, job_id)
             running.send_signal(signal.SIGTERM)
             assert running.wait(20) == 0
         for job_id in jobs:
@@ -99,8 +99,8 @@ def test_a_worker_process_hands_back_what_it_cannot_finish(shop: Path) -> None:
 def test_a_second_signal_ends_a_worker_at_once(shop: Path) -> None:
     with sync.open(f"sqlite:///{shop / 'onejob.db'}") as queue:
         job_id = queue.submit("slow", 60).job_id
-        with worker(shop, "--drain", "60s") as running:
-            begun(queue, job_id)
+        with run_worker(shop, "--drain", "60s") as running:
+            wait_until_running(queue, job_id)
             running.send_signal(signal.SIGTERM)
             time.sleep(0.3)
             running.send_signal(signal.SIGTERM)
@@ -115,8 +115,8 @@ def test_an_app_that_is_not_there_is_told(shop: Path) -> None:
         assert name in ran.stderr
 
 
-def test_the_service_runs_jobs_beside(shop: Path) -> None:
-    with process(shop, "--app", "shop:app", "--concurrency", "3") as served:
+def test_the_service_runs_jobs_in_process(shop: Path) -> None:
+    with run_serve_process(shop, "--app", "shop:app", "--concurrency", "3") as served:
         made = served.submit("add", [20, 22], "k").json["job"]["id"]
         until = time.monotonic() + 20
         while served.get(f"/api/jobs/{made}").json["job"]["state"] != "success":

@@ -14,16 +14,16 @@ from onejob.core.replies import AnyReply
 from onejob.core.work import Claim, Extend, Finish
 
 LEASE = timedelta(milliseconds=600)
-Trouble = Callable[[Sequence[Command[Any]]], BaseException | None]
+ErrorFor = Callable[[Sequence[Command[Any]]], BaseException | None]
 
 
-class Troubled:
+class FaultyLedger:
     """A ledger whose engine fails when it is told to, before or after it has done what was asked."""
 
     def __init__(self, queue: onejob.Ledger) -> None:
         self.queue = queue
-        self.before: Trouble = lambda _: None
-        self.after: Trouble = lambda _: None
+        self.before: ErrorFor = lambda _: None
+        self.after: ErrorFor = lambda _: None
         engine: Any = queue._runtime.gate._inner._engine
         execute = engine.execute
 
@@ -39,12 +39,12 @@ class Troubled:
 
 
 @pytest.fixture
-async def troubled() -> AsyncIterator[Troubled]:
+async def faulty_ledger() -> AsyncIterator[FaultyLedger]:
     async with onejob.open("memory://") as queue:
-        yield Troubled(queue)
+        yield FaultyLedger(queue)
 
 
-def some(kind: type[Any], times: int, error: type[Exception]) -> Trouble:
+def errors_for(kind: type[Any], times: int, error: type[Exception]) -> ErrorFor:
     left = times
 
     def fails(commands: Sequence[Command[Any]]) -> BaseException | None:
@@ -61,25 +61,25 @@ def some(kind: type[Any], times: int, error: type[Exception]) -> Trouble:
     ("when", "error"),
     [("before", onejob.Unavailable), ("before", onejob.Unknown), ("after", onejob.Unknown)],
 )
-async def test_a_finish_is_repeated_until_it_is_heard(troubled: Troubled, when: str, error: type[Exception]) -> None:
+async def test_a_finish_is_retried_until_it_is_acknowledged(faulty_ledger: FaultyLedger, when: str, error: type[Exception]) -> None:
     app = App()
 
     @app.job("t")
     async def handle() -> str:
         return "done"
 
-    setattr(troubled, when, some(Finish, 7, error))
-    made = await troubled.queue.submit("t")
-    async with app.background_worker(troubled.queue, lease=timedelta(seconds=30)) as worker:
-        job = await troubled.queue.wait(made.job_id, timedelta(seconds=20))
+    setattr(faulty_ledger, when, errors_for(Finish, 7, error))
+    made = await faulty_ledger.queue.submit("t")
+    async with app.background_worker(faulty_ledger.queue, lease=timedelta(seconds=30)) as worker:
+        job = await faulty_ledger.queue.wait(made.job_id, timedelta(seconds=20))
         assert job.state is JobState.SUCCESS
         while not worker.counts():
             await asyncio.sleep(0.01)
         assert worker.counts() == {"success": 1}
-    assert await troubled.queue.result(made.job_id) == "done"
+    assert await faulty_ledger.queue.result(made.job_id) == "done"
 
 
-async def test_a_claim_whose_answer_was_lost_is_repeated_and_runs_once(troubled: Troubled) -> None:
+async def test_a_claim_whose_answer_was_lost_is_repeated_and_runs_once(faulty_ledger: FaultyLedger) -> None:
     app = App()
     ran = 0
 
@@ -88,15 +88,15 @@ async def test_a_claim_whose_answer_was_lost_is_repeated_and_runs_once(troubled:
         nonlocal ran
         ran += 1
 
-    troubled.after = some(Claim, 4, onejob.Unknown)
-    made = await troubled.queue.submit("t", delivery=onejob.Delivery.AT_MOST_ONCE)
-    async with app.background_worker(troubled.queue):
-        job = await troubled.queue.wait(made.job_id, timedelta(seconds=20))
+    faulty_ledger.after = errors_for(Claim, 4, onejob.Unknown)
+    made = await faulty_ledger.queue.submit("t", delivery=onejob.Delivery.AT_MOST_ONCE)
+    async with app.background_worker(faulty_ledger.queue):
+        job = await faulty_ledger.queue.wait(made.job_id, timedelta(seconds=20))
     assert (job.state, job.row.token, ran) == (JobState.SUCCESS, 1, 1)
 
 
-async def test_a_worker_that_hears_nothing_stops_its_handler_when_the_lease_is_over(
-    troubled: Troubled,
+async def test_a_worker_without_answers_stops_its_handler_when_the_lease_expires(
+    faulty_ledger: FaultyLedger,
 ) -> None:
     app = App()
     begun, stopped = asyncio.Event(), asyncio.Event()
@@ -111,28 +111,28 @@ async def test_a_worker_that_hears_nothing_stops_its_handler_when_the_lease_is_o
         finally:
             stopped.set()
 
-    made = await troubled.queue.submit("t", max_attempts=3)
-    async with app.background_worker(troubled.queue, lease=LEASE):
+    made = await faulty_ledger.queue.submit("t", max_attempts=3)
+    async with app.background_worker(faulty_ledger.queue, lease=LEASE):
         await begun.wait()
-        troubled.before = some(Extend, 10**6, onejob.Unavailable)
+        faulty_ledger.before = errors_for(Extend, 10**6, onejob.Unavailable)
         async with asyncio.timeout(5):
             await stopped.wait()
-        assert (await troubled.queue.job(made.job_id)).state is JobState.RUNNING
+        assert (await faulty_ledger.queue.job(made.job_id)).state is JobState.RUNNING
         await asyncio.sleep(LEASE.total_seconds())
-        await troubled.queue.sweep()
-        job = await troubled.queue.wait(made.job_id, timedelta(seconds=20))
+        await faulty_ledger.queue.sweep()
+        job = await faulty_ledger.queue.wait(made.job_id, timedelta(seconds=20))
     assert (job.state, job.row.token) == (JobState.SUCCESS, 2)
 
 
-async def test_a_worker_waits_for_a_store_that_is_away(troubled: Troubled) -> None:
+async def test_a_worker_waits_for_a_store_that_is_away(faulty_ledger: FaultyLedger) -> None:
     app = App()
 
     @app.job("t")
     async def handle() -> None:
         pass
 
-    troubled.before = some(Claim, 3, onejob.Unavailable)
-    made = await troubled.queue.submit("t")
-    async with app.background_worker(troubled.queue):
-        job = await troubled.queue.wait(made.job_id, timedelta(seconds=20))
+    faulty_ledger.before = errors_for(Claim, 3, onejob.Unavailable)
+    made = await faulty_ledger.queue.submit("t")
+    async with app.background_worker(faulty_ledger.queue):
+        job = await faulty_ledger.queue.wait(made.job_id, timedelta(seconds=20))
     assert job.state is JobState.SUCCESS

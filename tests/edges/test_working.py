@@ -21,7 +21,7 @@ from onejob.ledger.claims import ClaimedJob, ClaimRequest, Claims
 LEASE = timedelta(seconds=60)
 
 
-async def test_a_job_walks_from_claim_to_result(queue: onejob.Ledger) -> None:
+async def test_a_job_goes_from_claim_to_result(queue: onejob.Ledger) -> None:
     made = await queue.submit("charge", {"amount": 42})
     (attempt,) = await queue.claim("charge", lease=LEASE)
     assert (attempt.job_id, attempt.value, attempt.token) == (made.job_id, {"amount": 42}, 1)
@@ -91,7 +91,7 @@ async def test_two_deliveries_of_one_claim_start_it_once(queue: onejob.Ledger) -
     assert sum(isinstance(one, onejob.LeaseLost) for one in started) == 1
 
 
-async def test_log_lines_told_twice_are_there_once(queue: onejob.Ledger) -> None:
+async def test_log_lines_sent_twice_are_stored_once(queue: onejob.Ledger) -> None:
     await queue.submit("t")
     (attempt,) = await queue.claim("t", start=True)
     first = await queue.extend(attempt, logs=["a", "b"], offset=0)
@@ -123,7 +123,7 @@ async def test_absurd_claims_are_refused(queue: onejob.Ledger, wrong: dict[str, 
         await queue.claim(**{"types": "t"} | wrong)
 
 
-async def test_whoever_waits_for_a_job_hears_of_its_end(queue: onejob.Ledger) -> None:
+async def test_a_waiter_for_a_job_is_woken_at_its_end(queue: onejob.Ledger) -> None:
     made = await queue.submit("t")
     waiting = asyncio.create_task(queue.wait(made.job_id, timedelta(seconds=20)))
     (attempt,) = await queue.claim("t", start=True)
@@ -133,7 +133,7 @@ async def test_whoever_waits_for_a_job_hears_of_its_end(queue: onejob.Ledger) ->
     assert (await queue.wait(other.job_id, timedelta(milliseconds=10))).state is onejob.JobState.PENDING
 
 
-async def test_whoever_waits_for_work_hears_of_a_submission_at_once(queue: onejob.Ledger) -> None:
+async def test_a_waiting_claim_is_woken_by_a_submission_at_once(queue: onejob.Ledger) -> None:
     claiming = asyncio.create_task(queue.claim("t", wait=timedelta(seconds=20)))
     other = asyncio.create_task(queue.claim("other", wait=timedelta(seconds=20)))
     await asyncio.sleep(0.5)  # by now they look seldom
@@ -163,18 +163,18 @@ async def test_a_claimer_who_goes_away_holds_nothing() -> None:
         await engine.execute([])
         claims = queue._runtime.claims
         await claims._gate.execute([_submit("t")])
-        claiming = asyncio.create_task(claims.claim(_wanted("t")))
+        claiming = asyncio.create_task(claims.claim(_claim_request("t")))
         await engine.reached.wait()
         claiming.cancel()
         with pytest.raises(asyncio.CancelledError):
             await claiming
         engine.go.set()
-        while not (taken := await claims.claim(_wanted("t"))):
+        while not (taken := await claims.claim(_claim_request("t"))):
             await asyncio.sleep(0.01)
         assert taken[0].job.token == 2
 
 
-async def test_tenants_take_turns() -> None:
+async def test_tenants_are_served_in_turn() -> None:
     async with onejob.open("memory://") as queue:
         claims = queue._runtime.claims
         await queue.submit_many([onejob.Submission(type="t") for _ in range(60)])
@@ -184,10 +184,10 @@ async def test_tenants_take_turns() -> None:
                 await tenant.submit("t")
         served: list[str] = []
         for _ in range(6):
-            served += [one.job.tenant for one in await claims.claim(_wanted("t", limit=4))]
+            served += [one.job.tenant for one in await claims.claim(_claim_request("t", limit=4))]
         assert Counter(served[:12]) == {"default": 3, "small0": 3, "small1": 3, "small2": 3}
         assert set(served[12:]) == {"default"}
-        one_by_one = [(await claims.claim(_wanted("t")))[0].job.tenant for _ in range(3)]
+        one_by_one = [(await claims.claim(_claim_request("t")))[0].job.tenant for _ in range(3)]
         assert one_by_one == ["default"] * 3
 
 
@@ -197,17 +197,17 @@ async def test_more_tenants_than_a_page_has_are_all_served() -> None:
             await queue.acting_as(tenant=f"t{n:03}", user="u", actor=Actor.client("c")).submit("t")
         served: Counter[str] = Counter()
         for _ in range(130):
-            served.update(one.job.tenant for one in await queue._runtime.claims.claim(_wanted("t")))
+            served.update(one.job.tenant for one in await queue._runtime.claims.claim(_claim_request("t")))
         assert served == {f"t{n:03}": 1 for n in range(130)}
 
 
-async def test_who_meets_others_looks_further() -> None:
+async def test_a_claim_that_loses_races_tries_further_jobs() -> None:
     async with onejob.open("memory://") as queue:
         await queue.submit_many([onejob.Submission(type="t", input=n) for n in range(40)])
         claims = [Claims(queue._gate, queue._runtime.ids) for _ in range(4)]
         taken: list[list[ClaimedJob]] = []
         while sum(map(len, taken)) < 40:
-            taken += await asyncio.gather(*(one.claim(_wanted("t", limit=5)) for one in claims))
+            taken += await asyncio.gather(*(one.claim(_claim_request("t", limit=5)) for one in claims))
             assert len(taken) < 40, "they are in each other's way"
         assert sorted(one.input for some in taken for one in some) == sorted(b"%d" % n for n in range(40))
 
@@ -223,9 +223,9 @@ async def test_an_idle_claimer_asks_about_once_a_second() -> None:
 
     engine = Counting()
     claims = Claims(_gate_on(engine), onejob.ids.SystemIds())
-    await claims.claim_or_wait(_wanted("t"), 2.0)
+    await claims.claim_or_wait(_claim_request("t"), 2.0)
     before = engine.asked
-    await claims.claim_or_wait(_wanted("t"), 3.0)
+    await claims.claim_or_wait(_claim_request("t"), 3.0)
     assert engine.asked - before <= 6
 
 
@@ -233,7 +233,7 @@ def _held_by(attempt: onejob.Attempt, holder: bytes) -> Any:
     return replace(attempt.job_row, holder=holder)
 
 
-def _wanted(*types: str, limit: int = 1) -> ClaimRequest:
+def _claim_request(*types: str, limit: int = 1) -> ClaimRequest:
     return ClaimRequest(types=types, holder=onejob.ids.new_holder(), limit=limit, lease_ms=60_000)
 
 

@@ -5,22 +5,22 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
-_HEAD = 5  # a letter and four bytes of length
+_HEADER_BYTES = 5  # a letter and four bytes of length
 
 # Says of a message whether the line is cut before it: ("query" or "answer", its letter, its bytes).
-Cut = Callable[[str, bytes, bytes], bool]
+CutRule = Callable[[str, bytes, bytes], bool]
 
 
-class Relay:
+class PostgresProxy:
     """Both directions, message by message. Nothing is cut until a test says so, and then once."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._to = (host, port)
+        self._upstream = (host, port)
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
-        self.cut: Cut | None = None
+        self.cut_rule: CutRule | None = None
         self.cuts = 0
-        self.down = False
+        self.refuses_connections = False
         self.queries: list[bytes] = []
 
     @property
@@ -34,25 +34,25 @@ class Relay:
     async def aclose(self) -> None:
         assert self._server is not None
         self._server.close()
-        self.cut_all()
+        self.abort_all()
         await asyncio.sleep(0)
 
-    def cut_all(self) -> None:
+    def abort_all(self) -> None:
         for writer in list(self._writers):
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.down:
+        if self.refuses_connections:
             writer.transport.abort()
             return
-        there, to = await asyncio.open_connection(*self._to)
+        there, to = await asyncio.open_connection(*self._upstream)
         ends = (writer, to)
         self._writers.update(ends)
         try:
             # The first message of a client has no letter.
             size = await reader.readexactly(4)
             to.write(size + await reader.readexactly(int.from_bytes(size, "big") - 4))
-            await asyncio.gather(self._pass("query", reader, to, ends), self._pass("answer", there, writer, ends))
+            await asyncio.gather(self._forward("query", reader, to, ends), self._forward("answer", there, writer, ends))
         except (OSError, EOFError):
             pass
         finally:
@@ -60,7 +60,7 @@ class Relay:
                 end.transport.abort()
             self._writers.difference_update(ends)
 
-    async def _pass(
+    async def _forward(
         self,
         side: str,
         reader: asyncio.StreamReader,
@@ -69,12 +69,12 @@ class Relay:
     ) -> None:
         with suppress(OSError, EOFError):
             while True:
-                head = await reader.readexactly(_HEAD)
+                head = await reader.readexactly(_HEADER_BYTES)
                 body = await reader.readexactly(int.from_bytes(head[1:], "big") - 4)
                 if side == "query":
                     self.queries.append(head[:1] + body)
-                if self.cut is not None and self.cut(side, head[:1], body):
-                    self.cut = None
+                if self.cut_rule is not None and self.cut_rule(side, head[:1], body):
+                    self.cut_rule = None
                     self.cuts += 1
                     break
                 writer.write(head + body)
@@ -84,10 +84,10 @@ class Relay:
 
 
 @asynccontextmanager
-async def relayed(url: str) -> AsyncIterator[tuple[Relay, str]]:
+async def run_postgres_proxy(url: str) -> AsyncIterator[tuple[PostgresProxy, str]]:
     """A relay, and the URL that leads through it."""
     parts = urlsplit(url)
-    relay = Relay(parts.hostname or "", parts.port or 0)
+    relay = PostgresProxy(parts.hostname or "", parts.port or 0)
     await relay.start()
     try:
         # Encryption is asked for by a message that has no letter either.

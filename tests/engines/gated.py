@@ -13,37 +13,37 @@ from onejob.core.work import Cancel
 from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
 from onejob.settings import IdempotencyConfig
-from tests.engines.watched import Watched, settle_down
+from tests.engines.watched import RecordingEngine, run_ready_callbacks
 
 R = TypeVar("R", bound=Reply)
 
 
-class Gated(Gate):
-    def __init__(self, clock: FakeClock, *, engine: Watched | None = None, **config: Any) -> None:
+class RecordingGate(Gate):
+    def __init__(self, clock: FakeClock, *, engine: RecordingEngine | None = None, **config: Any) -> None:
         self.clock = clock
-        self.engine = engine or Watched(clock)
+        self.engine = engine or RecordingEngine(clock)
         super().__init__(Batcher(self.engine), IdempotencyConfig(**config), clock.monotonic)
 
     async def ask(self, command: Command[Any], kind: type[R]) -> R:
         return await expect(self, command, kind)
 
-    def call(self, *commands: Command[Any]) -> "asyncio.Task[list[AnyReply | BaseException]]":
+    def start_call(self, *commands: Command[Any]) -> "asyncio.Task[list[AnyReply | BaseException]]":
         return asyncio.get_running_loop().create_task(self.execute_each(commands))
 
-    async def cancel(self, job_id: bytes) -> None:
+    async def cancel_behind_the_gate(self, job_id: bytes) -> None:
         """End a job behind the gate's back, as another process would."""
         await expect(self.engine.store, Cancel(tenant=TENANT, job_id=job_id, actor=ACTOR), Cancelled)
 
-    async def in_flight(
+    async def start_and_hold(
         self, commands: Sequence[Command[Any]], *, decided: bool = False
     ) -> "list[asyncio.Task[list[Any]]]":
         """Each command in a call of its own, none answered yet."""
-        self.engine.hold(decided=decided)
-        tasks = [self.call(command) for command in commands]
-        await settle_down()
+        self.engine.hold_writes(after_deciding=decided)
+        tasks = [self.start_call(command) for command in commands]
+        await run_ready_callbacks()
         assert not any(task.done() for task in tasks)
         return tasks
 
-    async def landed(self, tasks: "Sequence[asyncio.Task[list[Any]]]") -> list[Any]:
-        self.engine.free()
+    async def release_and_collect(self, tasks: "Sequence[asyncio.Task[list[Any]]]") -> list[Any]:
+        self.engine.release_writes()
         return [result for (result,) in await asyncio.gather(*tasks)]

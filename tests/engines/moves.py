@@ -33,9 +33,9 @@ USERS = ("ann", "bob", "eve")
 KEYS = 8
 CLIENTS = ("till-1", "till-2")
 POLICY = policy_id(TENANT, QUOTA_POLICY_NAME)
-SPANS = (500, 1000, 60_000, 300_000, 3_600_000)
+DURATIONS_MS = (500, 1000, 60_000, 300_000, 3_600_000)
 COSTS = (0, 0, 1, 5, 20)
-KEPT_MAX = 12  # of what is remembered to be named again
+REMEMBERED_MAX = 12  # of what is remembered to be named again
 BATCH_MAX = 3
 
 VERBS = {
@@ -46,34 +46,34 @@ VERBS = {
 }  # fmt: skip
 
 
-class Making:
+class CommandFactory:
     def __init__(self, ids: SeededIds, model: Model) -> None:
         self.ids = ids
         self.model = model
         self.slots: list[tuple[str, str]] = []  # users and the names of their slots
-        self.held: list[KeyHeld] = []
-        self.asked: list[Command[Any]] = []
+        self.held_keys: list[KeyHeld] = []
+        self.sent_commands: list[Command[Any]] = []
 
-    def learn(self, command: Command[Any], reply: AnyReply) -> None:
+    def remember(self, command: Command[Any], reply: AnyReply) -> None:
         if isinstance(reply, SlotHeld) and isinstance(command, ReserveSlot):
-            self.slots = [*self.slots, (command.user, reply.reservation)][-KEPT_MAX:]
+            self.slots = [*self.slots, (command.user, reply.reservation)][-REMEMBERED_MAX:]
         if isinstance(reply, KeyHeld):
-            self.held = [*self.held, reply][-KEPT_MAX:]
+            self.held_keys = [*self.held_keys, reply][-REMEMBERED_MAX:]
         if isinstance(command, (SubmissionCommand, SubmitSequence, ReserveSlot, ConsumeSlot, Settle, StoreKey)):
-            self.asked = [*self.asked, command][-3:]
+            self.sent_commands = [*self.sent_commands, command][-3:]
 
     def job(self, n: int, *states: str) -> bytes:
         jobs = [id for id, job in self.model.jobs.items() if not states or job.state in states]
-        return jobs[-1 - n % min(len(jobs), KEPT_MAX)] if jobs else b""
+        return jobs[-1 - n % min(len(jobs), REMEMBERED_MAX)] if jobs else b""
 
-    def made(self, verb: str, a: int, b: int, c: int) -> list[Command[Any]]:
-        return _MAKERS[verb](self, a, b, c)
+    def build(self, verb: str, a: int, b: int, c: int) -> list[Command[Any]]:
+        return _BUILDERS[verb](self, a, b, c)
 
     def _user(self, a: int) -> dict[str, Any]:
         user = USERS[min(a % 3, a // 3 % 3)]
         return {"tenant": TENANT, "user": user, "usage_id": usage_id(TENANT, user), "policy_id": POLICY}
 
-    def _arrival(self, a: int, b: int, c: int) -> dict[str, Any]:
+    def _submission_fields(self, a: int, b: int, c: int) -> dict[str, Any]:
         key = f"k{b % KEYS}"
         return self._user(a) | {
             "actor": "client:paces",
@@ -83,31 +83,31 @@ class Making:
             "record_id": record_id(TENANT, "pace", key),
             "fingerprint": b"\x01" if c % 9 else b"\x02",
             "job_id": self.ids.job_id(),
-            "ttl_ms": SPANS[b // KEYS % len(SPANS)],
+            "ttl_ms": DURATIONS_MS[b // KEYS % len(DURATIONS_MS)],
             "cost": COSTS[c % len(COSTS)],
         }
 
     def submit(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        return [Submit(**self._arrival(a, b, c))]
+        return [Submit(**self._submission_fields(a, b, c))]
 
     def keyless(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        return [Submit(**self._arrival(a, b, c) | {"key": "", "record_id": b""})]
+        return [Submit(**self._submission_fields(a, b, c) | {"key": "", "record_id": b""})]
 
     def with_slot(self, a: int, b: int, c: int) -> list[Command[Any]]:
         user, name = self.slots[a % len(self.slots)] if self.slots else (USERS[0], "gone")
         whose = {"user": user, "usage_id": usage_id(TENANT, user)}
-        return [Submit(**self._arrival(a, b, c) | whose | {"reservation": name})]
+        return [Submit(**self._submission_fields(a, b, c) | whose | {"reservation": name})]
 
     def prepare(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        lease_ms = SPANS[c // 5 % len(SPANS)]
-        return [Reserve(**self._arrival(a, b, c), holder=self.ids.holder(), lease_ms=lease_ms)]
+        lease_ms = DURATIONS_MS[c // 5 % len(DURATIONS_MS)]
+        return [Reserve(**self._submission_fields(a, b, c), holder=self.ids.holder(), lease_ms=lease_ms)]
 
     def prepare_with_slot(self, a: int, b: int, c: int) -> list[Command[Any]]:
         (submit,) = self.with_slot(a, b, c)
         assert isinstance(submit, Submit)
         fields = asdict(submit)
         del fields["callback"], fields["precondition"]
-        return [Reserve(**fields, holder=self.ids.holder(), lease_ms=SPANS[c // 5 % len(SPANS)])]
+        return [Reserve(**fields, holder=self.ids.holder(), lease_ms=DURATIONS_MS[c // 5 % len(DURATIONS_MS)])]
 
     def slot(self, a: int, b: int, c: int) -> list[Command[Any]]:
         user = self._user(a)
@@ -116,9 +116,9 @@ class Making:
             whose, name = self.slots[b % len(self.slots)]
             user |= {"user": whose, "usage_id": usage_id(TENANT, whose)}
         most = (None, None, 0, 1, 3)[c // 5 % 5]
-        return [ReserveSlot(**user, reservation=name, ttl_ms=SPANS[b % len(SPANS)], max_concurrent=most)]
+        return [ReserveSlot(**user, reservation=name, ttl_ms=DURATIONS_MS[b % len(DURATIONS_MS)], max_concurrent=most)]
 
-    def _of_slot(self, a: int) -> dict[str, Any] | None:
+    def _slot_fields(self, a: int) -> dict[str, Any] | None:
         if not self.slots:
             return None
         user, name = self.slots[a % len(self.slots)]
@@ -127,27 +127,27 @@ class Making:
         }  # fmt: skip
 
     def consume(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        of = self._of_slot(a)
+        of = self._slot_fields(a)
         return [] if of is None else [ConsumeSlot(**of, job_id=self.job(b) if c % 3 else b"")]
 
     def release(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        of = self._of_slot(a)
+        of = self._slot_fields(a)
         return [] if of is None else [ReleaseSlot(**of)]
 
     def renew_slot(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        of = self._of_slot(a)
-        return [] if of is None else [RenewSlot(**of, ttl_ms=SPANS[b % len(SPANS)])]
+        of = self._slot_fields(a)
+        return [] if of is None else [RenewSlot(**of, ttl_ms=DURATIONS_MS[b % len(DURATIONS_MS)])]
 
     def _fence(self, a: int) -> dict[str, Any] | None:
-        if not self.held:
+        if not self.held_keys:
             return None
-        held = self.held[-1 - min(a % len(self.held), a // KEPT_MAX % len(self.held))]
+        held = self.held_keys[-1 - min(a % len(self.held_keys), a // REMEMBERED_MAX % len(self.held_keys))]
         names = ("record_id", "job_id", "token", "holder")
         return {"tenant": TENANT, "policy_id": POLICY} | {name: getattr(held, name) for name in names}
 
     def renew(self, a: int, b: int, c: int) -> list[Command[Any]]:
         fence = self._fence(a)
-        return [] if fence is None else [Renew(**fence, lease_ms=SPANS[b % len(SPANS)])]
+        return [] if fence is None else [Renew(**fence, lease_ms=DURATIONS_MS[b % len(DURATIONS_MS)])]
 
     def _settle(self, a: int, verdict: Verdict) -> list[Command[Any]]:
         fence = self._fence(a)
@@ -156,7 +156,7 @@ class Making:
 
     def take_over(self, a: int, b: int, c: int) -> list[Command[Any]]:
         id = record_id(TENANT, "pace", f"k{b % KEYS}")
-        lease_ms = SPANS[c % len(SPANS)]
+        lease_ms = DURATIONS_MS[c % len(DURATIONS_MS)]
         holder = self.ids.holder()
         return [TakeOver(tenant=TENANT, record_id=id, holder=holder, lease_ms=lease_ms, policy_id=POLICY)]
 
@@ -187,17 +187,17 @@ class Making:
         ]
 
     def foreign(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        fields = self._arrival(a, b, c)
+        fields = self._submission_fields(a, b, c)
         names = ("tenant", "record_id", "scope", "key", "actor", "user", "ttl_ms")
         return [StoreKey(**{name: fields[name] for name in names}, external_id=f"ec2-{c % 2}")]
 
     def again(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        return [self.asked[a % len(self.asked)]] if self.asked else []
+        return [self.sent_commands[a % len(self.sent_commands)]] if self.sent_commands else []
 
     def sequence(self, a: int, b: int, c: int) -> list[Command[Any]]:
         client = CLIENTS[b % 2]
         stream = stream_id(TENANT, "pace", client)
-        row = self.model.rows.get(stream)
+        row = self.model.streams.get(stream)
         last = row.last if row else 0
         number = max(1, last + (1, 1, 1, 1, 0, 2, -1, 1)[c % 8])
         key = f"{client}-{number}" if c // 8 % 6 else f"k{b % KEYS}"
@@ -209,7 +209,7 @@ class Making:
             **self._user(a), stream_id=stream, record_id=record_id(TENANT, "pace", key), scope="pace",
             client_id=client, sequence=U64(number), key=key, fingerprint=b"\x03" if b % 11 else b"\x04",
             items=items, actor="client:paces", owner="api_key:1" if b % 13 else "api_key:2",
-            ttl_ms=SPANS[b // KEYS % len(SPANS)],
+            ttl_ms=DURATIONS_MS[b // KEYS % len(DURATIONS_MS)],
         )  # fmt: skip
         return [command]
 
@@ -218,7 +218,7 @@ class Making:
         model = self.model
         commands: list[Command[Any]] = [Expire(tenant=TENANT, record_id=id) for id in list(model.keys)]
         commands += [Maintain(tenant=TENANT, job_id=id, retention_ms=1000) for id in list(model.jobs)]
-        commands += [Evict(tenant=TENANT, stream_id=id) for id in list(model.rows)]
+        commands += [Evict(tenant=TENANT, stream_id=id) for id in list(model.streams)]
         return commands
 
     def batch(self, a: int, b: int, c: int) -> list[Command[Any]]:
@@ -238,8 +238,8 @@ def _limits(b: int, c: int) -> Limits:
     )
 
 
-_MAKERS: dict[str, Callable[[Making, int, int, int], list[Command[Any]]]] = {
-    **{verb: getattr(Making, verb) for verb in VERBS if hasattr(Making, verb)},
+_BUILDERS: dict[str, Callable[[CommandFactory, int, int, int], list[Command[Any]]]] = {
+    **{verb: getattr(CommandFactory, verb) for verb in VERBS if hasattr(CommandFactory, verb)},
     "commit": lambda making, a, b, c: making._settle(a, Verdict.COMMIT),
     "fail": lambda making, a, b, c: making._settle(a, Verdict.FAIL),
     "reject": lambda making, a, b, c: making._settle(a, Verdict.REJECT),

@@ -23,17 +23,17 @@ from onejob.core.work import end_job
 from onejob.engine import PAGE_MAX, Engine, ListFacts
 from onejob.engines.memory import MemoryEngine
 from onejob.ids import SeededIds
-from tests.engines.moves import POLICY, TENANT, VERBS, Making
-from tests.walks.laws import used
+from tests.engines.moves import POLICY, TENANT, VERBS, CommandFactory
+from tests.walks.laws import slots_in_use
 from tests.walks.model import Model
-from tests.walks.told import as_modelled, as_stored, said
+from tests.walks.told import modelled_fact, stored_fact, model_reply
 
 STEPS = 500  # of one walk
 WAITS = [0] * 12 + [1, 500, 501, 1000, 1001, 60_000, 60_001, 600_000, 3_600_000, 86_400_000]
 
 
 # What workers will do, and with jobs in which state.
-PLAYS: dict[str, tuple[Move, tuple[str, ...]]] = {
+WORKER_MOVES: dict[str, tuple[Move, tuple[str, ...]]] = {
     "start": (Move.START, ("pending",)),
     "succeed": (Move.SUCCEED, ("running", "lost")),
     "fail_job": (Move.FAIL, ("running", "lost")),
@@ -41,7 +41,7 @@ PLAYS: dict[str, tuple[Move, tuple[str, ...]]] = {
 }
 
 
-class Pace(NamedTuple):
+class RandomStep(NamedTuple):
     """One step as numbers, so that steps can be left out and the rest still means something."""
 
     verb: str
@@ -51,7 +51,7 @@ class Pace(NamedTuple):
     c: int
 
 
-class Play(CommandData, frozen=True, kw_only=True):
+class WorkerMove(CommandData, frozen=True, kw_only=True):
     """What a worker will do: start a job, or end it."""
 
     job_id: bytes
@@ -75,53 +75,53 @@ class Play(CommandData, frozen=True, kw_only=True):
         return Step(Maintained(True, now), end.puts, attachments=end.attachments, trims=end.trims)
 
 
-class Differs(AssertionError):
+class ModelMismatch(AssertionError):
     """The engine and the model do not agree."""
 
 
-class Walker:
+class ModelComparison:
     """An engine and the model, led through the same steps."""
 
     def __init__(self, engine: Engine, clock: FakeClock, seed: int) -> None:
         self.engine = engine
         self.clock = clock
         self.model = Model()
-        self.making = Making(SeededIds(Random(f"ids {seed}")), self.model)
+        self.commands_factory = CommandFactory(SeededIds(Random(f"ids {seed}")), self.model)
         self.counts: Counter[str] = Counter()
 
-    async def take(self, pace: Pace) -> None:
+    async def run_step(self, step: RandomStep) -> None:
         """A step may be several commands in one batch; they are answered as if one came after the other."""
-        self.clock.advance(pace.wait_ms / 1000)
-        commands = await self.commands(pace)
+        self.clock.advance(step.wait_ms / 1000)
+        commands = await self.build_commands(step)
         if not commands:
             return
-        before = await self._tallies()
+        before = await self._usages()
         replies = await self.engine.execute(commands)
         for command, reply in zip(commands, replies, strict=True):
-            self._answered(command, reply)
-        await self._compare(before, adopting=pace.verb == "adopt")
+            self._check_reply(command, reply)
+        await self._compare(before, backfilling=step.verb == "adopt")
 
-    def _answered(self, command: Command[Any], reply: AnyReply) -> None:
+    def _check_reply(self, command: Command[Any], reply: AnyReply) -> None:
         if isinstance(reply, Defect):
-            raise Differs(f"{type(command).__name__}: {reply.message}")
+            raise ModelMismatch(f"{type(command).__name__}: {reply.message}")
         now = self.clock.wall_ms()
-        right = self._play(command, now) if isinstance(command, Play) else self.model.expect(command, now, reply)
+        right = self._expected_worker_move(command, now) if isinstance(command, WorkerMove) else self.model.expect(command, now, reply)
         self.counts[right[1] if right[0] == "refused" else right[0]] += 1
-        if said(reply) != right:
-            raise Differs(f"{type(command).__name__}: {said(reply)}, not {right}")
-        self.making.learn(command, reply)
+        if model_reply(reply) != right:
+            raise ModelMismatch(f"{type(command).__name__}: {model_reply(reply)}, not {right}")
+        self.commands_factory.remember(command, reply)
 
-    async def commands(self, pace: Pace) -> list[Command[Any]]:
-        if pace.verb in PLAYS:
-            job_id = self.making.job(pace.a, *PLAYS[pace.verb][1])
-            cost = [None, None, 0, 3][pace.b % 4]
-            return [Play(tenant=TENANT, job_id=job_id, move=PLAYS[pace.verb][0], cost=cost)] if job_id else []
-        if pace.verb == "recount":
-            return [await self._recount(tally) for tally in (await self._tallies()).values()]
-        return self.making.made(pace.verb, pace.a, pace.b, pace.c)
+    async def build_commands(self, step: RandomStep) -> list[Command[Any]]:
+        if step.verb in WORKER_MOVES:
+            job_id = self.commands_factory.job(step.a, *WORKER_MOVES[step.verb][1])
+            cost = [None, None, 0, 3][step.b % 4]
+            return [WorkerMove(tenant=TENANT, job_id=job_id, move=WORKER_MOVES[step.verb][0], cost=cost)] if job_id else []
+        if step.verb == "recount":
+            return [await self._build_reconcile(tally) for tally in (await self._usages()).values()]
+        return self.commands_factory.build(step.verb, step.a, step.b, step.c)
 
-    async def _recount(self, tally: Usage) -> Reconcile:
-        jobs = await self._listed(Kind.JOB)
+    async def _build_reconcile(self, tally: Usage) -> Reconcile:
+        jobs = await self._list_facts(Kind.JOB)
         held = [slots_and_cost_held(job, tally.id) for job in jobs]
         return Reconcile(
             tenant=TENANT,
@@ -133,43 +133,43 @@ class Walker:
             jobs_counted=sum(job.slot == tally.id for job in jobs),
         )
 
-    def _play(self, c: Play, now: int) -> tuple[Any, ...]:
+    def _expected_worker_move(self, c: WorkerMove, now: int) -> tuple[Any, ...]:
         job = self.model.jobs.get(c.job_id)
         if job is None:
             return ("missing",)
         if not is_allowed(JobState(job.state), c.move):
             return ("tended", False)
         if c.move is Move.START:
-            job.state, job.attempts, job.stamp = "running", job.attempts + 1, now
+            job.state, job.attempts, job.changed_at = "running", job.attempts + 1, now
         else:
             state = {Move.SUCCEED: "success", Move.FAIL: "failed", Move.LOSE: "lost"}[c.move]
             self.model.end(job, state, now, cost=c.cost)
         return ("tended", True)
 
-    async def _compare(self, before: dict[bytes, Usage], *, adopting: bool) -> None:
+    async def _compare(self, before: dict[bytes, Usage], *, backfilling: bool) -> None:
         now = self.clock.wall_ms()
         for kind in Kind:
-            stored = {fact.id: as_stored(fact, now) for fact in await self._listed(kind)}
+            stored = {fact.id: stored_fact(fact, now) for fact in await self._list_facts(kind)}
             ours: dict[bytes, Any] = [
-                self.model.keys, self.model.jobs, self.model.rows, self.model.purses, self.model.rules,
+                self.model.keys, self.model.jobs, self.model.streams, self.model.usages, self.model.policies,
             ][kind]  # type: ignore[assignment]  # fmt: skip
-            modelled = {id: as_modelled(self.model, kind, id, now) for id in ours}
+            modelled = {id: modelled_fact(self.model, kind, id, now) for id in ours}
             if stored != modelled:
                 wrong = [id for id in {*stored, *modelled} if stored.get(id) != modelled.get(id)]
-                raise Differs(f"{kind.name}: {stored.get(wrong[0])}, not {modelled.get(wrong[0])}")
-        jobs, policies = await self._listed(Kind.JOB), await self._listed(Kind.POLICY)
-        for id, tally in (await self._tallies()).items():
+                raise ModelMismatch(f"{kind.name}: {stored.get(wrong[0])}, not {modelled.get(wrong[0])}")
+        jobs, policies = await self._list_facts(Kind.JOB), await self._list_facts(Kind.POLICY)
+        for id, tally in (await self._usages()).items():
             held = [slots_and_cost_held(job, id) for job in jobs]
             if (tally.live, tally.cost_held) != (sum(n for n, _ in held), sum(cost for _, cost in held)):
-                raise Differs(f"drift of {tally.user}")
-            most = _most(tally, policies)
-            if most is not None and used(before.get(id), now) < used(tally, now) > most and not adopting:
-                raise Differs(f"{tally.user} uses {used(tally, now)} of {most}")
+                raise ModelMismatch(f"drift of {tally.user}")
+            most = _max_concurrent(tally, policies)
+            if most is not None and slots_in_use(before.get(id), now) < slots_in_use(tally, now) > most and not backfilling:
+                raise ModelMismatch(f"{tally.user} uses {slots_in_use(tally, now)} of {most}")
 
-    async def _tallies(self) -> dict[bytes, Usage]:
-        return {tally.id: tally for tally in await self._listed(Kind.USAGE)}
+    async def _usages(self) -> dict[bytes, Usage]:
+        return {tally.id: tally for tally in await self._list_facts(Kind.USAGE)}
 
-    async def _listed(self, kind: Kind) -> Sequence[Any]:
+    async def _list_facts(self, kind: Kind) -> Sequence[Any]:
         if isinstance(self.engine, MemoryEngine):  # the same, at once
             return list(self.engine.facts[kind].values())
         page = await self.engine.scan(ListFacts(tenant=TENANT, kind=kind, limit=PAGE_MAX))
@@ -177,11 +177,11 @@ class Walker:
         return page.items
 
 
-def _most(tally: Usage, policies: Sequence[Policy]) -> int | None:
+def _max_concurrent(tally: Usage, policies: Sequence[Policy]) -> int | None:
     return effective_limits(tally.limits, policies[0].body if policies else b"").max_concurrent
 
 
-def drawn(seed: int, steps: int = STEPS) -> list[Pace]:
+def draw_steps(seed: int, steps: int = STEPS) -> list[RandomStep]:
     chance = Random(f"paces {seed}")
     verbs = {verb: weight * chance.choice([0, 1, 1, 2]) for verb, weight in VERBS.items()}
     verbs["submit"] = verbs["submit"] or 10
@@ -191,46 +191,46 @@ def drawn(seed: int, steps: int = STEPS) -> list[Pace]:
         return chance.randrange(1 << 16)
 
     return [
-        Pace(verb, chance.choice(WAITS), number(), number(), number())
+        RandomStep(verb, chance.choice(WAITS), number(), number(), number())
         for verb in chance.choices(names, weights, k=steps)
     ]
 
 
-async def walked(engine: Engine, clock: FakeClock, seed: int, paces: Sequence[Pace]) -> Walker:
-    walker = Walker(engine, clock, seed)
-    for number, pace in enumerate(paces):
+async def run_steps(engine: Engine, clock: FakeClock, seed: int, random_steps: Sequence[RandomStep]) -> ModelComparison:
+    walker = ModelComparison(engine, clock, seed)
+    for number, pace in enumerate(random_steps):
         try:
-            await walker.take(pace)
-        except Differs as wrong:
-            raise Differs(f"seed {seed}, step {number}, {pace}: {wrong}") from None
+            await walker.run_step(pace)
+        except ModelMismatch as wrong:
+            raise ModelMismatch(f"seed {seed}, step {number}, {pace}: {wrong}") from None
     return walker
 
 
-async def in_memory(seed: int, paces: Sequence[Pace]) -> Walker:
+async def run_in_memory(seed: int, random_steps: Sequence[RandomStep]) -> ModelComparison:
     clock = FakeClock()
-    return await walked(MemoryEngine(clock), clock, seed, paces)
+    return await run_steps(MemoryEngine(clock), clock, seed, random_steps)
 
 
-async def fails(seed: int, paces: Sequence[Pace]) -> bool:
+async def fails(seed: int, random_steps: Sequence[RandomStep]) -> bool:
     try:
-        await in_memory(seed, paces)
-    except Differs:
+        await run_in_memory(seed, random_steps)
+    except ModelMismatch:
         return True
     return False
 
 
-async def smallest(seed: int, paces: list[Pace]) -> list[Pace]:
+async def shrink_steps(seed: int, random_steps: list[RandomStep]) -> list[RandomStep]:
     """Steps are left out for as long as the rest still fails."""
-    part = len(paces) // 2
+    part = len(random_steps) // 2
     while part:
-        for at in range(0, len(paces), part):
-            fewer = paces[:at] + paces[at + part :]
+        for at in range(0, len(random_steps), part):
+            fewer = random_steps[:at] + random_steps[at + part :]
             if await fails(seed, fewer):
-                paces = fewer
+                random_steps = fewer
                 break
         else:
             part //= 2
-    return paces
+    return random_steps
 
 
 async def main() -> int:
@@ -240,12 +240,12 @@ async def main() -> int:
     given = parser.parse_args()
     counts: Counter[str] = Counter()
     for seed in range(given.start, given.start + -(-given.steps // STEPS)):
-        paces = drawn(seed)
+        paces = draw_steps(seed)
         try:
-            counts += (await in_memory(seed, paces)).counts
-        except Differs as wrong:
+            counts += (await run_in_memory(seed, paces)).counts
+        except ModelMismatch as wrong:
             print(wrong)
-            for pace in await smallest(seed, paces):
+            for pace in await shrink_steps(seed, paces):
                 print(f"  {pace}")
             return 1
     print(f"{given.steps:,} steps from seed {given.start}, never a difference")

@@ -8,7 +8,7 @@ import apsw
 from onejob.engines.sqlite.schema import load_checksum_vfs
 
 
-class Direct:
+class RawConnection:
     """The file as another connection sees it. The same library, for two in one process break each other's locks."""
 
     def __init__(self, path: str) -> None:
@@ -22,20 +22,20 @@ class Direct:
 
 
 def pragma(path: str, name: str) -> Any:
-    with Direct(path) as db:
+    with RawConnection(path) as db:
         return db.pragma(name)
 
 
 def tables(path: str) -> list[Any]:
-    with Direct(path) as db:
+    with RawConnection(path) as db:
         return db.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
 
 
-def content(path: str) -> bytes:
+def read_content(path: str) -> bytes:
     return Path(path).read_bytes()
 
 
-def fill(path: str, data: bytes) -> None:
+def write_content(path: str, data: bytes) -> None:
     Path(path).write_bytes(data)
 
 

@@ -12,17 +12,17 @@ from onejob.core.command import Command
 from onejob.core.replies import AnyReply, Created, Replayed
 from onejob.engine import Unavailable, Unknown
 from onejob.engines.batcher import Batcher
-from tests.engines.watched import Watched, called, settle_down
+from tests.engines.watched import RecordingEngine, start_call, run_ready_callbacks
 
 Call = asyncio.Task[Sequence[AnyReply]]
 
 
 @pytest.fixture
-def engine() -> Watched:
-    return Watched(FakeClock())
+def engine() -> RecordingEngine:
+    return RecordingEngine(FakeClock())
 
 
-class Slow(Watched):
+class SlowEngine(RecordingEngine):
     """It carries batches itself, and says when whoever waits has waited enough."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -36,56 +36,56 @@ class Slow(Watched):
         return self.execute(commands)
 
 
-async def under_way() -> tuple[Slow, Batcher, Call]:
+async def start_slow_call() -> tuple[SlowEngine, Batcher, Call]:
     """A submission that the engine is at, and does not end."""
-    engine = Slow(FakeClock())
+    engine = SlowEngine(FakeClock())
     combined = Batcher(engine)
-    engine.hold()
-    call = called(combined, submit("slow"))
-    await settle_down()
+    engine.hold_writes()
+    call = start_call(combined, submit("slow"))
+    await run_ready_callbacks()
     return engine, combined, call
 
 
-async def test_whoever_has_waited_enough_is_told_while_the_engine_goes_on() -> None:
-    engine, combined, first = await under_way()
+async def test_a_caller_that_times_out_is_answered_while_the_engine_goes_on() -> None:
+    engine, combined, first = await start_slow_call()
     engine.give_ups[0](Unknown("it takes too long"))
     with pytest.raises(Unknown, match="too long"):
         await first
-    second = called(combined, submit("next"))
-    await settle_down()
+    second = start_call(combined, submit("next"))
+    await run_ready_callbacks()
     assert len(engine.batches) == 2, "the next does not wait for what nobody waits for"
     assert not second.done()
-    engine.free()
+    engine.release_writes()
     assert isinstance((await second)[0], Created)
-    await settle_down()
+    await run_ready_callbacks()
     assert len(engine.batches) == 2, "what was given up is not sent again"
-    (again,) = await called(combined, submit("slow"))
+    (again,) = await start_call(combined, submit("slow"))
     assert isinstance(again, Replayed), "it was done all the same"
     assert not combined._detached_tasks
     await combined.aclose()
 
 
-async def test_what_was_given_up_and_then_failed_is_told_once_and_not_sent_again() -> None:
-    engine, combined, call = await under_way()
+async def test_a_timed_out_command_that_fails_later_is_reported_once_and_not_sent_again() -> None:
+    engine, combined, call = await start_slow_call()
     engine.give_ups[0](Unavailable("it takes too long"))
     with pytest.raises(Unavailable):
         await call
-    engine.before.append(Unknown("lost"))
-    engine.free()
-    await settle_down()
+    engine.fail_before.append(Unknown("lost"))
+    engine.release_writes()
+    await run_ready_callbacks()
     assert len(engine.batches) == 1
-    assert isinstance((await called(combined, submit("slow")))[0], Created)
+    assert isinstance((await start_call(combined, submit("slow")))[0], Created)
     assert not combined._detached_tasks
     await combined.aclose()
 
 
-async def test_where_many_are_expected_a_batch_waits_for_whoever_is_on_the_way(engine: Watched) -> None:
+async def test_where_many_callers_are_expected_a_batch_waits_for_those_on_the_way(engine: RecordingEngine) -> None:
     combined = Batcher(engine, write_lanes=2)
     combined.coalesce = True
-    calls = [called(combined, submit(f"a{n}")) for n in range(6)]
+    calls = [start_call(combined, submit(f"a{n}")) for n in range(6)]
 
     async def later() -> None:  # in the next turn of the loop, as another read of sockets would be
-        calls.extend(called(combined, submit(f"b{n}")) for n in range(6))
+        calls.extend(start_call(combined, submit(f"b{n}")) for n in range(6))
 
     await asyncio.gather(*calls[:6], asyncio.create_task(later()))
     await asyncio.gather(*calls)
@@ -93,12 +93,12 @@ async def test_where_many_are_expected_a_batch_waits_for_whoever_is_on_the_way(e
     await combined.aclose()
 
 
-async def test_where_many_are_expected_one_alone_does_not_wait(engine: Watched) -> None:
+async def test_where_many_are_expected_one_alone_does_not_wait(engine: RecordingEngine) -> None:
     turns: list[int] = []
     for whole in (False, True):
         combined = Batcher(engine)
         combined.coalesce = whole
-        before, call = len(engine.batches), called(combined, submit(f"alone{whole}"))
+        before, call = len(engine.batches), start_call(combined, submit(f"alone{whole}"))
         turns.append(0)
         while len(engine.batches) == before:
             await asyncio.sleep(0)
@@ -107,23 +107,23 @@ async def test_where_many_are_expected_one_alone_does_not_wait(engine: Watched) 
     assert turns[0] == turns[1]
 
 
-async def test_whoever_gives_up_the_second_attempt_still_doubts_the_first() -> None:
-    engine = Slow(FakeClock())
+async def test_a_timeout_of_the_second_attempt_leaves_the_first_unknown() -> None:
+    engine = SlowEngine(FakeClock())
     combined = Batcher(engine)
-    engine.after.append(Unknown("the answer was lost"))
-    call = called(combined, submit("doubtful"))
+    engine.fail_after.append(Unknown("the answer was lost"))
+    call = start_call(combined, submit("doubtful"))
     while len(engine.give_ups) < 2:
-        await settle_down()
-        engine.hold()
+        await run_ready_callbacks()
+        engine.hold_writes()
     engine.give_ups[1](Unavailable("this attempt did nothing"))
     with pytest.raises(Unknown, match="lost"):
         await call
-    engine.free()
+    engine.release_writes()
     await combined.aclose()
 
 
-async def test_closing_does_not_wait_for_what_was_given_up() -> None:
-    engine, combined, call = await under_way()
+async def test_closing_does_not_wait_for_timed_out_commands() -> None:
+    engine, combined, call = await start_slow_call()
     closing = asyncio.create_task(combined.aclose())
     await asyncio.sleep(0.1)
     assert not closing.done(), "somebody waits for the answer"
@@ -131,5 +131,5 @@ async def test_closing_does_not_wait_for_what_was_given_up() -> None:
     with pytest.raises(Unknown):
         await call
     await asyncio.wait_for(closing, 5)
-    engine.free()
-    await settle_down()
+    engine.release_writes()
+    await run_ready_callbacks()

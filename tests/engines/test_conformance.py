@@ -25,17 +25,17 @@ from tests.postgres_server import StoreClock
 # The suite wants to hear that a key is held, not to wait for it.
 CONFIG = IdempotencyConfig(wait_for_pending=False)
 
-FRONTS: dict[str, Callable[[Engine, FakeClock], Engine]] = {
+WRAPPERS: dict[str, Callable[[Engine, FakeClock], Engine]] = {
     "bare": lambda engine, clock: engine,
     "combined": lambda engine, clock: batcher_for(engine),
     "gated": lambda engine, clock: Gate(batcher_for(engine), CONFIG, clock.monotonic),
 }
 
 
-class Exact(EngineContract):
+class ExactContract(EngineContract):
     """Our clocks stand still, so the suite's milliseconds are exact."""
 
-    async def test_time_stands_still_until_it_is_told_to_move(self, world: World) -> None:
+    async def test_time_moves_only_when_advanced(self, world: World) -> None:
         moments = []
         for ms in (0, 1, 999):
             await world.advance(ms)
@@ -43,8 +43,8 @@ class Exact(EngineContract):
         assert [moment - moments[0] for moment in moments] == [0, 1, 1000]
 
 
-class TestMemory(Exact):
-    @pytest.fixture(params=FRONTS)
+class TestMemory(ExactContract):
+    @pytest.fixture(params=WRAPPERS)
     async def world(self, request: pytest.FixtureRequest) -> AsyncIterator[World]:
         clock = FakeClock()
         store = MemoryEngine(clock)
@@ -55,37 +55,37 @@ class TestMemory(Exact):
             engine.facts, engine.attachments = store.facts, store.attachments
             return engine
 
-        async with in_front(request.param, opened, clock) as world:
+        async with wrapped_world(request.param, opened, clock) as world:
             yield world
 
     async def test_durability_is_the_process(self, world: World) -> None:
         assert world.engine.durability is Durability.PROCESS
 
 
-class TestSqlite(Exact):
-    @pytest.fixture(params=FRONTS)
+class TestSqlite(ExactContract):
+    @pytest.fixture(params=WRAPPERS)
     async def world(self, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
         clock = FakeClock()
 
         async def opened() -> Engine:
             return await SqliteEngine.open(str(tmp_path / "onejob.db"), clock=clock)
 
-        async with in_front(request.param, opened, clock) as world:
+        async with wrapped_world(request.param, opened, clock) as world:
             yield world
 
     async def test_durability_is_the_disk(self, world: World) -> None:
         assert world.engine.durability is Durability.DISK
 
 
-class TestPostgres(Exact):
-    @pytest.fixture(params=FRONTS)
+class TestPostgres(ExactContract):
+    @pytest.fixture(params=WRAPPERS)
     async def world(
         self, request: pytest.FixtureRequest, postgres_url: str, store_clock: StoreClock
     ) -> AsyncIterator[World]:
         async def opened() -> Engine:
             return await PostgresEngine.open(postgres_url, clock=store_clock)
 
-        async with in_front(request.param, opened, store_clock) as world:
+        async with wrapped_world(request.param, opened, store_clock) as world:
             yield world
 
     async def test_durability_is_the_disk(self, world: World) -> None:
@@ -98,8 +98,8 @@ def test_no_query_asks_for_an_unbounded_page(limit: Any) -> None:
         ListFacts(tenant=TENANT, kind=Kind.JOB, limit=limit)
 
 
-def in_front(front: str, opened: Callable[[], Awaitable[Engine]], clock: FakeClock) -> World:
+def wrapped_world(front: str, opened: Callable[[], Awaitable[Engine]], clock: FakeClock) -> World:
     async def fronted() -> Engine:
-        return FRONTS[front](await opened(), clock)
+        return WRAPPERS[front](await opened(), clock)
 
     return World(fronted, advance=lambda ms: clock.advance(ms / 1000))

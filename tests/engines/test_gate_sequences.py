@@ -9,8 +9,8 @@ from onejob.core.replies import SequenceAlreadyCommitted, SequenceCommitted
 from onejob.core.sequence import SequenceItem, SubmitSequence
 from onejob.engine import Unavailable, Unknown
 from onejob.engines.batcher import UNKNOWN_ATTEMPTS_MAX
-from tests.engines.gated import Gated
-from tests.engines.virtual import virtual
+from tests.engines.gated import RecordingGate
+from tests.engines.virtual import in_virtual_time
 
 TENANT, SCOPE, CLIENT = "acme", "s", "c"
 
@@ -34,32 +34,32 @@ def send(sequence: int, *, copy: int = 0, jobs: int = 2) -> SubmitSequence:
     )
 
 
-@virtual
+@in_virtual_time
 async def test_copies_in_flight_are_each_decided_by_the_engine(clock: FakeClock) -> None:
-    gate = Gated(clock)
+    gate = RecordingGate(clock)
     copies = [send(1, copy=n) for n in range(20)]
-    results = await gate.landed(await gate.in_flight(copies))
+    results = await gate.release_and_collect(await gate.start_and_hold(copies))
     assert [type(result) for result in results].count(SequenceCommitted) == 1
     assert [type(result) for result in results].count(SequenceAlreadyCommitted) == 19
-    assert len(gate.engine.of(SubmitSequence)) == 20
+    assert len(gate.engine.commands_of_type(SubmitSequence)) == 20
     assert len({result.jobs for result in results}) == 1
 
 
-@virtual
+@in_virtual_time
 async def test_nothing_is_remembered_of_a_number(clock: FakeClock) -> None:
-    gate = Gated(clock)
+    gate = RecordingGate(clock)
     await gate.ask(send(1), SequenceCommitted)
     await gate.ask(send(1, copy=1), SequenceAlreadyCommitted)
     assert gate.cache.stats(waiters=0).total == 0
-    assert len(gate.engine.of(SubmitSequence)) == 2
+    assert len(gate.engine.commands_of_type(SubmitSequence)) == 2
 
 
 @pytest.mark.parametrize("times", range(1, UNKNOWN_ATTEMPTS_MAX))
 def test_a_lost_answer_is_asked_for_again_and_stays_committed(times: int) -> None:
-    @virtual
+    @in_virtual_time
     async def run(clock: FakeClock) -> None:
-        gate = Gated(clock)
-        gate.engine.after.extend(Unknown("lost") for _ in range(times))
+        gate = RecordingGate(clock)
+        gate.engine.fail_after.extend(Unknown("lost") for _ in range(times))
         committed = await gate.ask(send(1), SequenceCommitted)
         assert (committed.sequence, len(committed.jobs)) == (1, 2)
         assert (await gate.ask(send(2), SequenceCommitted)).sequence == 2
@@ -69,19 +69,19 @@ def test_a_lost_answer_is_asked_for_again_and_stays_committed(times: int) -> Non
     run()
 
 
-@virtual
+@in_virtual_time
 async def test_a_failure_before_anything_is_done_leaves_the_number_free(clock: FakeClock) -> None:
-    gate = Gated(clock)
-    gate.engine.before.append(Unavailable("away"))
+    gate = RecordingGate(clock)
+    gate.engine.fail_before.append(Unavailable("away"))
     (failed,) = await gate.execute_each([send(1)])
     assert isinstance(failed, Unavailable)
     assert (await gate.ask(send(1, copy=1, jobs=3), SequenceCommitted)).sequence == 1
 
 
-@virtual
-async def test_a_number_whose_fate_stays_unknown_is_told_so_and_answered_later(clock: FakeClock) -> None:
-    gate = Gated(clock)
-    gate.engine.after.extend(Unknown("lost") for _ in range(UNKNOWN_ATTEMPTS_MAX))
+@in_virtual_time
+async def test_a_number_of_unknown_outcome_is_reported_and_answered_later(clock: FakeClock) -> None:
+    gate = RecordingGate(clock)
+    gate.engine.fail_after.extend(Unknown("lost") for _ in range(UNKNOWN_ATTEMPTS_MAX))
     (doubt,) = await gate.execute_each([send(1)])
     assert isinstance(doubt, Unknown)
     again = await gate.ask(send(1, copy=1), SequenceAlreadyCommitted)

@@ -16,73 +16,73 @@ from onejob.core.reserve import TakeOver, Verdict
 from onejob.core.submit import Submit
 from onejob.engine import Unavailable, Unknown
 from onejob.ids import new_holder
-from tests.engines.gated import Gated
-from tests.engines.virtual import virtual
-from tests.engines.watched import settle_down
+from tests.engines.gated import RecordingGate
+from tests.engines.virtual import in_virtual_time
+from tests.engines.watched import run_ready_callbacks
 
 WAIT = 30.0
 
 
-async def held_by_another(gate: Gated, lease_ms: int = 3_600_000) -> KeyHeld:
+async def held_by_another(gate: RecordingGate, lease_ms: int = 3_600_000) -> KeyHeld:
     return await expect(gate.engine.store, reserve(lease_ms=lease_ms), KeyHeld)
 
 
-def polls(gate: Gated) -> list[float]:
+def poll_times(gate: RecordingGate) -> list[float]:
     """When the awaited key was looked at, in seconds since the clock's beginning."""
     return [
         at for batch, at in zip(gate.engine.batches, gate.engine.times, strict=True) if isinstance(batch[0], LookUpKey)
     ]
 
 
-@virtual
+@in_virtual_time
 async def test_a_key_is_polled_once_for_all_who_wait(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     await held_by_another(gate)
     begun = clock.monotonic()
-    waiting = [gate.call(submit()) for _ in range(100)]
+    waiting = [gate.start_call(submit()) for _ in range(100)]
     await asyncio.sleep(4.9)
     assert gate.stats().waiters == 100
     assert (gate.count_waiters(TENANT), gate.count_waiters("another")) == (100, 0)
-    pauses = [round(later - earlier, 6) for earlier, later in pairwise([begun, *polls(gate)])]
+    pauses = [round(later - earlier, 6) for earlier, later in pairwise([begun, *poll_times(gate)])]
     assert pauses == [0.02, 0.04, 0.08, 0.16, 0.32, *[0.5] * 8]
     for (reply,) in await asyncio.gather(*waiting):
         assert isinstance(reply, InProgress)
     assert gate.stats().waiters == 0
 
 
-@virtual
+@in_virtual_time
 async def test_when_time_is_up_the_answer_is_in_progress(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     held = await held_by_another(gate)
     begun = clock.monotonic()
     reply = await gate.ask(submit(), InProgress)
     assert reply.job_id == held.job_id
     assert clock.monotonic() - begun == pytest.approx(WAIT)
     assert [job.id for job in await list_facts(gate.engine, Kind.JOB)] == [held.job_id]
-    polled = len(polls(gate))
+    polled = len(poll_times(gate))
     await asyncio.sleep(10)
-    assert len(polls(gate)) == polled, "nobody waits any more"
+    assert len(poll_times(gate)) == polled, "nobody waits any more"
 
 
-@virtual
-async def test_a_settling_through_the_same_gate_wakes_at_once(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+@in_virtual_time
+async def test_a_commit_through_the_same_gate_wakes_waiters_at_once(clock: FakeClock) -> None:
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     held = await gate.ask(reserve(lease_ms=3_600_000), KeyHeld)
-    waiting = [gate.call(submit()) for _ in range(10)]
+    waiting = [gate.start_call(submit()) for _ in range(10)]
     await asyncio.sleep(0.001)
     begun = clock.monotonic()
     await gate.ask(settle(held), KeySettled)
     replies = [reply for (reply,) in await asyncio.gather(*waiting)]
     assert clock.monotonic() == begun
     assert count_replies(replies, Replayed) == 10
-    assert polls(gate) == []
+    assert poll_times(gate) == []
 
 
-@virtual
-async def test_a_settling_elsewhere_is_noticed_by_the_next_look(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+@in_virtual_time
+async def test_a_commit_in_another_process_is_found_by_the_next_poll(clock: FakeClock) -> None:
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     held = await held_by_another(gate)
-    waiting = [gate.call(submit()) for _ in range(10)]
+    waiting = [gate.start_call(submit()) for _ in range(10)]
     await asyncio.sleep(7)
     await expect(gate.engine.store, settle(held), KeySettled)
     settled = clock.monotonic()
@@ -91,35 +91,35 @@ async def test_a_settling_elsewhere_is_noticed_by_the_next_look(clock: FakeClock
     assert 0 < clock.monotonic() - settled <= 0.5
 
 
-@virtual
+@in_virtual_time
 async def test_a_waiter_finishes_what_a_dead_holder_left(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     held = await held_by_another(gate, lease_ms=5_000)
     begun = clock.monotonic()
-    replies = [reply for (reply,) in await asyncio.gather(*(gate.call(submit()) for _ in range(20)))]
+    replies = [reply for (reply,) in await asyncio.gather(*(gate.start_call(submit()) for _ in range(20)))]
     assert 5.0 < clock.monotonic() - begun <= 5.6
     assert count_replies(replies, Created) == 1
     assert count_replies(replies, Replayed) == 19
     assert [job.id for job in await list_facts(gate.engine, Kind.JOB)] == [held.job_id]
 
 
-@virtual
+@in_virtual_time
 async def test_a_waiting_reservation_takes_over_and_only_one_does(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     held = await held_by_another(gate, lease_ms=5_000)
-    tasks = [gate.call(reserve(lease_ms=3_600_000)) for _ in range(5)]
+    tasks = [gate.start_call(reserve(lease_ms=3_600_000)) for _ in range(5)]
     replies = [reply for (reply,) in await asyncio.gather(*tasks)]
     (taken,) = [reply for reply in replies if isinstance(reply, KeyHeld)]
     assert (taken.job_id, taken.token) == (held.job_id, held.token + 1)
     assert count_replies(replies, InProgress) == 4
 
 
-@virtual
-async def test_a_verdict_is_what_the_waiters_hear(clock: FakeClock) -> None:
+@in_virtual_time
+async def test_waiters_get_the_verdict(clock: FakeClock) -> None:
     for verdict, kinds in ((Verdict.REJECT, {Rejected}), (Verdict.FAIL, {Created, Replayed})):
-        gate = Gated(clock, pending_wait_timeout=WAIT)
+        gate = RecordingGate(clock, pending_wait_timeout=WAIT)
         held = await held_by_another(gate)
-        waiting = [gate.call(submit()) for _ in range(5)]
+        waiting = [gate.start_call(submit()) for _ in range(5)]
         await asyncio.sleep(1)
         await gate.ask(settle(held, verdict), KeySettled)
         replies = [reply for (reply,) in await asyncio.gather(*waiting)]
@@ -129,9 +129,9 @@ async def test_a_verdict_is_what_the_waiters_hear(clock: FakeClock) -> None:
 
 @pytest.mark.parametrize("config", [{"wait_for_pending": False}, {"pending_wait_timeout": 0.0}])
 def test_not_to_wait_is_a_choice(config: dict[str, Any]) -> None:
-    @virtual
+    @in_virtual_time
     async def run(clock: FakeClock) -> None:
-        gate = Gated(clock, **config)
+        gate = RecordingGate(clock, **config)
         held = await held_by_another(gate)
         begun = clock.monotonic()
         assert (await gate.ask(submit(), InProgress)).job_id == held.job_id
@@ -140,9 +140,9 @@ def test_not_to_wait_is_a_choice(config: dict[str, Any]) -> None:
     run()
 
 
-@virtual
+@in_virtual_time
 async def test_a_conflict_and_a_take_over_are_not_made_to_wait(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     await held_by_another(gate)
     begun = clock.monotonic()
     await gate.ask(submit(input=b"{}"), Conflict)
@@ -151,13 +151,13 @@ async def test_a_conflict_and_a_take_over_are_not_made_to_wait(clock: FakeClock)
     assert clock.monotonic() == begun
 
 
-@virtual
-async def test_trouble_while_looking_is_not_taken_for_an_end(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+@in_virtual_time
+async def test_an_error_while_polling_does_not_end_the_wait(clock: FakeClock) -> None:
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     held = await held_by_another(gate)
-    waiting = gate.call(submit())
+    waiting = gate.start_call(submit())
     await asyncio.sleep(0.01)
-    gate.engine.before.extend([Unavailable("no disk"), Unknown("lost"), Unknown("lost"), Unknown("lost")])
+    gate.engine.fail_before.extend([Unavailable("no disk"), Unknown("lost"), Unknown("lost"), Unknown("lost")])
     await asyncio.sleep(2)
     assert not waiting.done()
     await expect(gate.engine.store, settle(held), KeySettled)
@@ -165,14 +165,14 @@ async def test_trouble_while_looking_is_not_taken_for_an_end(clock: FakeClock) -
     assert isinstance(reply, Replayed)
 
 
-@virtual
+@in_virtual_time
 async def test_a_waiter_that_goes_away_harms_no_other(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     held = await held_by_another(gate)
-    waiting = [gate.call(submit()) for _ in range(3)]
+    waiting = [gate.start_call(submit()) for _ in range(3)]
     await asyncio.sleep(1)
     waiting[0].cancel()
-    await settle_down()
+    await run_ready_callbacks()
     assert gate.stats().waiters == 2
     await expect(gate.engine.store, settle(held), KeySettled)
     for task in waiting[1:]:
@@ -180,25 +180,25 @@ async def test_a_waiter_that_goes_away_harms_no_other(clock: FakeClock) -> None:
         assert isinstance(reply, Replayed)
 
 
-@virtual
+@in_virtual_time
 async def test_when_the_last_waiter_goes_the_polling_ends(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     await held_by_another(gate)
-    waiting = gate.call(submit())
+    waiting = gate.start_call(submit())
     await asyncio.sleep(1)
     waiting.cancel()
-    polled = len(polls(gate))
+    polled = len(poll_times(gate))
     await asyncio.sleep(5)
-    assert len(polls(gate)) == polled
+    assert len(poll_times(gate)) == polled
     assert gate.stats().waiters == 0
 
 
-@virtual
-async def test_keys_are_awaited_each_for_itself(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+@in_virtual_time
+async def test_keys_are_waited_for_independently(clock: FakeClock) -> None:
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     for key in ("a", "b"):
         await expect(gate.engine.store, reserve(key, lease_ms=2_000 if key == "a" else 3_600_000), KeyHeld)
-    first, second = gate.call(submit("a")), gate.call(submit("b"))
+    first, second = gate.start_call(submit("a")), gate.start_call(submit("b"))
     (reply,) = await first
     assert isinstance(reply, Created)
     assert not second.done()
@@ -206,9 +206,9 @@ async def test_keys_are_awaited_each_for_itself(clock: FakeClock) -> None:
     assert isinstance(reply, InProgress)
 
 
-@virtual
+@in_virtual_time
 async def test_one_call_with_many_keys_waits_for_all_of_them_at_once(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     await held_by_another(gate)
     begun = clock.monotonic()
     replies = await gate.execute_each([submit(), submit("free"), submit(), submit("k", input=b"{}")])
@@ -216,11 +216,11 @@ async def test_one_call_with_many_keys_waits_for_all_of_them_at_once(clock: Fake
     assert clock.monotonic() - begun == pytest.approx(WAIT)
 
 
-@virtual
+@in_virtual_time
 async def test_closing_answers_whoever_waits(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     await held_by_another(gate)
-    waiting = gate.call(submit())
+    waiting = gate.start_call(submit())
     await asyncio.sleep(1)
     begun = clock.monotonic()
     await gate.aclose()
@@ -229,32 +229,32 @@ async def test_closing_answers_whoever_waits(clock: FakeClock) -> None:
     assert clock.monotonic() == begun
 
 
-@virtual
+@in_virtual_time
 async def test_closing_answers_whoever_was_about_to_wait(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     await held_by_another(gate)
-    tasks = await gate.in_flight([submit()])
+    tasks = await gate.start_and_hold([submit()])
     begun = clock.monotonic()
     closing = asyncio.get_running_loop().create_task(gate.aclose())
-    await settle_down()
-    (reply,) = await gate.landed(tasks)
+    await run_ready_callbacks()
+    (reply,) = await gate.release_and_collect(tasks)
     await closing
     assert isinstance(reply, (InProgress, Unavailable))
     assert clock.monotonic() == begun
-    assert len(gate.engine.of(Submit)) == 1
+    assert len(gate.engine.commands_of_type(Submit)) == 1
 
 
-@virtual
-async def test_whoever_settles_and_leaves_wakes_those_who_wait_when_it_is_done(clock: FakeClock) -> None:
-    gate = Gated(clock, pending_wait_timeout=WAIT)
+@in_virtual_time
+async def test_a_settling_caller_that_disconnects_still_wakes_waiters(clock: FakeClock) -> None:
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     held = await held_by_another(gate)
-    waiting = gate.call(submit())
+    waiting = gate.start_call(submit())
     await asyncio.sleep(5.1)
     begun = clock.monotonic()
-    (leaving,) = await gate.in_flight([settle(held, Verdict.COMMIT)])
+    (leaving,) = await gate.start_and_hold([settle(held, Verdict.COMMIT)])
     leaving.cancel()
-    await settle_down()
-    gate.engine.free()
+    await run_ready_callbacks()
+    gate.engine.release_writes()
     (reply,) = await waiting
     assert isinstance(reply, Replayed)
     assert clock.monotonic() == begun

@@ -12,96 +12,96 @@ from onejob.core.replies import AnyReply, Created, PolicyFound, Reason, Refused,
 from onejob.core.submit import Submit
 from onejob.engine import Unavailable, Unknown
 from onejob.ids import new_job_id
-from tests.engines.gated import Gated
-from tests.engines.watched import settle_down
+from tests.engines.gated import RecordingGate
+from tests.engines.watched import run_ready_callbacks
 
 
 @pytest.fixture
-def gate() -> Gated:
-    return Gated(FakeClock(), wait_for_pending=False)
+def gate() -> RecordingGate:
+    return RecordingGate(FakeClock(), wait_for_pending=False)
 
 
-async def opened(gate: Gated, body: bytes = PRECONDITION.expected_body) -> None:
+async def set_policy_behind_the_gate(gate: RecordingGate, body: bytes = PRECONDITION.expected_body) -> None:
     """Set the policy behind the gate's back, as another process would."""
     await expect(gate.engine.store, set_credential(body), PolicyFound)
 
 
-def is_lapsed(reply: AnyReply | BaseException) -> bool:
+def is_precondition_failure(reply: AnyReply | BaseException) -> bool:
     return isinstance(reply, Refused) and reply.reason is Reason.CREDENTIAL_CHANGED
 
 
-async def test_a_new_submission_asks_the_engine_and_nothing_else(gate: Gated) -> None:
-    await opened(gate)
+async def test_a_new_submission_is_one_engine_call(gate: RecordingGate) -> None:
+    await set_policy_behind_the_gate(gate)
     await gate.ask(submit_with_precondition(), Created)
-    assert [type(command) for command in gate.engine.given] == [Submit]
+    assert [type(command) for command in gate.engine.commands] == [Submit]
 
 
-async def test_what_is_remembered_is_told_to_whose_warrant_stands(gate: Gated) -> None:
-    await opened(gate)
+async def test_a_cached_reply_is_given_if_the_precondition_is_met(gate: RecordingGate) -> None:
+    await set_policy_behind_the_gate(gate)
     first = await gate.ask(submit_with_precondition(), Created)
     assert (await gate.ask(submit_with_precondition(), Replayed)).job == first.job
-    assert len(gate.engine.of(Submit)) == 1
-    assert gate.engine.of(LookUpPolicy)
+    assert len(gate.engine.commands_of_type(Submit)) == 1
+    assert gate.engine.commands_of_type(LookUpPolicy)
 
 
-async def test_what_is_remembered_is_not_told_to_whose_warrant_has_lapsed(gate: Gated) -> None:
-    await opened(gate)
+async def test_a_cached_reply_is_refused_if_the_precondition_fails(gate: RecordingGate) -> None:
+    await set_policy_behind_the_gate(gate)
     await gate.ask(submit_with_precondition(), Created)
-    await opened(gate, CHANGED_BODY)
-    assert is_lapsed(await gate.ask(submit_with_precondition(), Refused))
+    await set_policy_behind_the_gate(gate, CHANGED_BODY)
+    assert is_precondition_failure(await gate.ask(submit_with_precondition(), Refused))
 
 
-async def test_whoever_joins_a_flight_has_a_warrant_of_its_own_that_stands(gate: Gated) -> None:
-    await opened(gate)
-    gate.engine.hold(decided=True)
-    leader = gate.call(submit_with_precondition())
-    while not gate.engine.of(Submit):
+async def test_a_follower_in_flight_needs_its_own_precondition_met(gate: RecordingGate) -> None:
+    await set_policy_behind_the_gate(gate)
+    gate.engine.hold_writes(after_deciding=True)
+    leader = gate.start_call(submit_with_precondition())
+    while not gate.engine.commands_of_type(Submit):
         await gate.execute_each([LookUpPolicy(tenant=TENANT, policy_id=b"none")])
-    await opened(gate, CHANGED_BODY)
-    assert is_lapsed((await gate.call(submit_with_precondition()))[0]), (
+    await set_policy_behind_the_gate(gate, CHANGED_BODY)
+    assert is_precondition_failure((await gate.start_call(submit_with_precondition()))[0]), (
         "the leader was decided before the change, this one was not"
     )
-    gate.engine.free()
+    gate.engine.release_writes()
     assert isinstance((await leader)[0], Created)
     assert len(await list_facts(gate.engine.store, Kind.JOB)) == 1
 
 
-async def test_followers_share_the_answer_of_a_leader_whose_warrant_stands(gate: Gated) -> None:
-    await opened(gate)
-    replies = await gate.landed(await gate.in_flight([submit_with_precondition() for _ in range(20)]))
+async def test_followers_share_the_reply_of_a_leader_whose_precondition_is_met(gate: RecordingGate) -> None:
+    await set_policy_behind_the_gate(gate)
+    replies = await gate.release_and_collect(await gate.start_and_hold([submit_with_precondition() for _ in range(20)]))
     assert [type(reply) for reply in replies] == [Created] + [Replayed] * 19
-    assert len(gate.engine.of(Submit)) == 1
+    assert len(gate.engine.commands_of_type(Submit)) == 1
 
 
-async def test_a_warrant_that_cannot_be_looked_at_is_no_verdict(gate: Gated) -> None:
-    await opened(gate)
+async def test_a_precondition_that_cannot_be_read_is_no_verdict(gate: RecordingGate) -> None:
+    await set_policy_behind_the_gate(gate)
     await gate.ask(submit_with_precondition(), Created)
-    gate.engine.before.append(Unavailable("away"))
+    gate.engine.fail_before.append(Unavailable("away"))
     with pytest.raises(Unavailable):
         await gate.ask(submit_with_precondition(), Replayed)
 
 
-async def test_what_was_not_looked_at_is_not_counted(gate: Gated) -> None:
+async def test_a_reply_withheld_by_a_precondition_is_not_counted(gate: RecordingGate) -> None:
     await gate.ask(submit_with_precondition(), Refused)
     assert not gate.outcomes.total()
     assert not gate.refusals
 
 
-async def test_a_lapse_after_a_doubt_leaves_the_doubt(gate: Gated) -> None:
+async def test_a_failed_precondition_after_an_unknown_outcome_stays_unknown(gate: RecordingGate) -> None:
     """What was sent before may yet be done: that it would not be let through now says nothing about it."""
-    await opened(gate)
-    for failures in (gate.engine.before, gate.engine.after):
+    await set_policy_behind_the_gate(gate)
+    for failures in (gate.engine.fail_before, gate.engine.fail_after):
         failures.append(Unknown("lost"))
-        task = gate.call(
-            submit_with_precondition(f"{len(gate.engine.given)}"),
+        task = gate.start_call(
+            submit_with_precondition(f"{len(gate.engine.commands)}"),
             submit_with_precondition("", job_id=new_job_id()),
         )
         while not gate.engine.batches:
-            await settle_down()
-        await opened(gate, CHANGED_BODY)
+            await run_ready_callbacks()
+        await set_policy_behind_the_gate(gate, CHANGED_BODY)
         results = await task
-        await opened(gate)
-        if failures is gate.engine.before:
+        await set_policy_behind_the_gate(gate)
+        if failures is gate.engine.fail_before:
             assert [type(result) for result in results] == [Unknown, Unknown]
         else:
             assert [type(result) for result in results] == [Created, Created], "they know their own echo"

@@ -59,7 +59,7 @@ async def db(postgres_url: str) -> AsyncIterator[Any]:
     await connection.close()
 
 
-async def test_overlapping_batches_of_two_engines_never_wait_in_a_circle(
+async def test_overlapping_batches_of_two_engines_never_deadlock(
     engine: PostgresEngine, other: PostgresEngine, db: Any
 ) -> None:
     """Keys, users and policies at random, in any order, from two engines at once."""
@@ -109,7 +109,7 @@ async def test_new_keys_take_one_statement(engine: PostgresEngine, monkeypatch: 
     assert len(await list_facts(engine, Kind.JOB)) == size + 1
 
 
-async def test_a_batch_that_meets_a_known_key_is_looked_at_as_a_whole(
+async def test_a_batch_with_a_known_key_takes_the_locked_path_as_a_whole(
     engine: PostgresEngine, other: PostgresEngine
 ) -> None:
     await expect(engine, submit("known"), Created)
@@ -168,7 +168,7 @@ async def test_no_answer_is_dated_before_one_that_came_earlier(
 
 
 @SIZES
-async def test_a_batch_that_is_dated_ahead_is_heard_of_when_its_time_has_come(
+async def test_a_batch_with_a_future_timestamp_is_acknowledged_when_it_has_passed(
     engine: PostgresEngine, db: Any, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     await expect(engine, submit("first"), Created)
@@ -181,7 +181,7 @@ async def test_a_batch_that_is_dated_ahead_is_heard_of_when_its_time_has_come(
 
 
 @SIZES
-async def test_a_batch_that_counted_on_what_is_there_by_now_is_decided_anew(
+async def test_a_batch_whose_optimistic_insert_conflicts_is_decided_again(
     engine: PostgresEngine, other: PostgresEngine, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     """It was decided as if nobody had a policy."""
@@ -203,7 +203,7 @@ async def test_a_batch_that_counted_on_what_is_there_by_now_is_decided_anew(
 
 
 @SIZES
-async def test_a_batch_that_waited_is_dated_anew(engine: PostgresEngine, db: Any, size: int) -> None:
+async def test_a_batch_that_waited_for_a_lock_gets_a_new_timestamp(engine: PostgresEngine, db: Any, size: int) -> None:
     """Dated before it was sent, held up on the way by a deletion of the same key: it must not be dated before it."""
     await expect(engine, submit("warm"), Created)
     old = a_record(changed_at=1, expires_at=1)
@@ -220,14 +220,14 @@ async def test_a_batch_that_waited_is_dated_anew(engine: PostgresEngine, db: Any
     assert reply.at >= int(deleted_at)
 
 
-async def test_who_deletes_waits_until_nobody_can_be_dated_before_it(engine: PostgresEngine, db: Any) -> None:
+async def test_a_delete_waits_until_no_earlier_timestamp_is_possible(engine: PostgresEngine, db: Any) -> None:
     await expect(engine, write_facts(a_record(changed_at=1, expires_at=1)), FactsRead)
     gone = await expect(engine, Expire(tenant=TENANT, record_id=key_id()), Maintained)
     assert gone.changed
     assert await db.fetchval("SELECT onejob_now()") >= gone.at + store.STAMP_LAG_MS_MAX
 
 
-async def test_two_who_open_an_empty_database_make_one_schema(postgres: Server) -> None:
+async def test_two_engines_that_open_an_empty_database_make_one_schema(postgres: Server) -> None:
     url = postgres.database()
     engines = await asyncio.gather(*(PostgresEngine.open(url) for _ in range(4)))
     assert {type(await expect(engine, submit(f"k{n}"), Created)) for n, engine in enumerate(engines)} == {Created}
@@ -348,7 +348,7 @@ def test_a_password_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["postgresql://nobody_here@127.0.0.1:{port}/none", "postgresql://127.0.0.1:1/x"])
-async def test_a_server_that_is_not_there_is_said_so(
+async def test_an_unreachable_server_is_reported(
     postgres: Server, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "OPEN_SECONDS", 0.3)

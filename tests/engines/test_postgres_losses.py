@@ -20,35 +20,35 @@ from onejob.engines.postgres import PostgresEngine
 from onejob.engines.postgres.connection import NonCancellingConnection
 from onejob.engines.postgres.store import PostgresStore
 
-from .cutting import Cut, Relay, relayed
+from .cutting import CutRule, PostgresProxy, run_postgres_proxy
 
 RETRIES_MAX = 5
 
 
-class Cable(NamedTuple):
+class ProxiedEngine(NamedTuple):
     engine: PostgresEngine  # through the relay
     other: PostgresEngine  # straight
-    relay: Relay
+    proxy: PostgresProxy
 
 
 @pytest.fixture
-async def cable(postgres_url: str) -> AsyncIterator[Cable]:
-    async with relayed(postgres_url) as (relay, url):
+async def proxied(postgres_url: str) -> AsyncIterator[ProxiedEngine]:
+    async with run_postgres_proxy(postgres_url) as (relay, url):
         engine = await PostgresEngine.open(url)
         other = await PostgresEngine.open(postgres_url)
         await expect(engine, submit("first"), Created)  # the clock is known from now on
-        yield Cable(engine, other, relay)
-        relay.cut = None
+        yield ProxiedEngine(engine, other, relay)
+        relay.cut_rule = None
         await engine.aclose()
         await other.aclose()
 
 
-def statement(word: bytes) -> Cut:
+def cut_before_statement(word: bytes) -> CutRule:
     """Before a query that has this word reaches the server."""
     return lambda side, letter, body: side == "query" and letter in b"QP" and word in body
 
 
-def answer_to(relay: Relay, word: bytes) -> Cut:
+def cut_before_answer_to(relay: PostgresProxy, word: bytes) -> CutRule:
     """Before the answer to such a query reaches us: the server has done it."""
     asked = False
 
@@ -61,33 +61,33 @@ def answer_to(relay: Relay, word: bytes) -> Cut:
     return cut
 
 
-async def test_a_line_cut_before_the_commit_is_mended_unseen(cable: Cable) -> None:
-    held = await expect(cable.engine, reserve(), KeyHeld)
+async def test_a_connection_lost_before_the_commit_is_retried_unseen(proxied: ProxiedEngine) -> None:
+    held = await expect(proxied.engine, reserve(), KeyHeld)
     for word in (b"BEGIN", b'FROM "public"."record"', b'FROM "public"."job"', b"UPDATE"):
-        cable.relay.cut = statement(word)
-        await cable.engine.execute([settle(held)])
-        again = await expect(cable.engine, settle(held), KeySettled)
+        proxied.proxy.cut_rule = cut_before_statement(word)
+        await proxied.engine.execute([settle(held)])
+        again = await expect(proxied.engine, settle(held), KeySettled)
         assert again.record.job_id == held.job_id
-    assert cable.relay.cuts >= 1
+    assert proxied.proxy.cuts >= 1
 
 
 @pytest.mark.parametrize("stage", ["sent", "answered"])
-async def test_a_line_cut_around_the_commit_is_unknown_and_repeating_tells(cable: Cable, stage: str) -> None:
-    held = await expect(cable.engine, reserve(), KeyHeld)
+async def test_a_connection_lost_around_the_commit_is_unknown_and_a_retry_finds_out(proxied: ProxiedEngine, stage: str) -> None:
+    held = await expect(proxied.engine, reserve(), KeyHeld)
     word = b"COMMIT"
-    cable.relay.cut = statement(word) if stage == "sent" else answer_to(cable.relay, word)
+    proxied.proxy.cut_rule = cut_before_statement(word) if stage == "sent" else cut_before_answer_to(proxied.proxy, word)
     with pytest.raises(Unknown):
-        await cable.engine.execute([settle(held)])
-    assert cable.relay.cuts == 1
-    found = await expect(cable.other, LookUpKey(tenant=TENANT, record_id=key_id()), Found)
+        await proxied.engine.execute([settle(held)])
+    assert proxied.proxy.cuts == 1
+    found = await expect(proxied.other, LookUpKey(tenant=TENANT, record_id=key_id()), Found)
     assert found.record is not None
     assert (found.record.lease_until == 0) == (stage == "answered")
-    assert (await expect(cable.engine, settle(held), KeySettled)).record.lease_until == 0
+    assert (await expect(proxied.engine, settle(held), KeySettled)).record.lease_until == 0
 
 
 @pytest.mark.parametrize("stage", ["sent", "answered"])
-async def test_a_line_cut_around_an_insert_is_unknown_and_repeating_tells(cable: Cable, stage: str) -> None:
-    await expect(cable.engine, submit("warm"), Created)
+async def test_a_connection_lost_around_an_insert_is_unknown_and_a_retry_finds_out(proxied: ProxiedEngine, stage: str) -> None:
+    await expect(proxied.engine, submit("warm"), Created)
     command = submit("new")
 
     def bind(side: str, letter: bytes, body: bytes) -> bool:
@@ -100,45 +100,45 @@ async def test_a_line_cut_around_an_insert_is_unknown_and_repeating_tells(cable:
         bound = bound or bind(side, letter, body)
         return bound and side == "answer" and letter == b"C"
 
-    cable.relay.cut = bind if stage == "sent" else answer
+    proxied.proxy.cut_rule = bind if stage == "sent" else answer
     with pytest.raises(Unknown):
-        await cable.engine.execute([command])
-    assert cable.relay.cuts == 1
-    jobs = [job for job in await list_facts(cable.other, Kind.JOB) if job.key == "new"]
+        await proxied.engine.execute([command])
+    assert proxied.proxy.cuts == 1
+    jobs = [job for job in await list_facts(proxied.other, Kind.JOB) if job.key == "new"]
     assert [job.id for job in jobs] == ([command.job_id] if stage == "answered" else [])
     # The same command knows its own: it is created, not a duplicate of itself.
-    created = await expect(cable.engine, command, Created)
+    created = await expect(proxied.engine, command, Created)
     assert created.job.id == command.job_id
-    assert (await expect(cable.other, submit("new"), Replayed)).job == created.job
+    assert (await expect(proxied.other, submit("new"), Replayed)).job == created.job
 
 
-async def test_a_line_cut_while_reading_is_mended_unseen(cable: Cable) -> None:
+async def test_a_connection_lost_while_reading_is_retried_unseen(proxied: ProxiedEngine) -> None:
     for _ in range(3):
-        cable.relay.cut_all()
-        await expect(cable.engine, LookUpKey(tenant=TENANT, record_id=key_id("first")), Found)
-        cable.relay.cut = statement(b"ORDER BY id DESC")
-        page = await cable.engine.scan(ListJobs(tenant=TENANT))
+        proxied.proxy.abort_all()
+        await expect(proxied.engine, LookUpKey(tenant=TENANT, record_id=key_id("first")), Found)
+        proxied.proxy.cut_rule = cut_before_statement(b"ORDER BY id DESC")
+        page = await proxied.engine.scan(ListJobs(tenant=TENANT))
         assert len(page.items) == 1
 
 
-async def test_a_server_that_stays_away_is_unavailable_in_time(cable: Cable, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_stays_away_is_unavailable_in_time(proxied: ProxiedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.3)
-    cable.relay.down = True
-    cable.relay.cut_all()
+    proxied.proxy.refuses_connections = True
+    proxied.proxy.abort_all()
     async with asyncio.timeout(5):
-        while any(link._connection and not link._connection.is_closed() for link in cable.engine._connectors):
+        while any(link._connection and not link._connection.is_closed() for link in proxied.engine._connectors):
             await asyncio.sleep(0.01)
     for command in (submit("new"), LookUpKey(tenant=TENANT, record_id=key_id("first"))):
         with pytest.raises(Unavailable):
-            await cable.engine.execute([command])
+            await proxied.engine.execute([command])
     with pytest.raises(Unavailable):
-        await cable.engine.scan(ListJobs(tenant=TENANT))
-    cable.relay.down = False
-    await expect(cable.engine, submit("new"), Created)
+        await proxied.engine.scan(ListJobs(tenant=TENANT))
+    proxied.proxy.refuses_connections = False
+    await expect(proxied.engine, submit("new"), Created)
 
 
 @pytest.mark.parametrize("kind", ["terminate", "kill"])
-async def test_a_session_that_is_ended_at_any_time_loses_nothing(cable: Cable, postgres_url: str, kind: str) -> None:
+async def test_a_session_that_is_ended_at_any_time_loses_nothing(proxied: ProxiedEngine, postgres_url: str, kind: str) -> None:
     """Sessions are ended while batches are under way; whoever repeats ends with one job for a key."""
     admin = await asyncpg.connect(postgres_url)
     stop = False
@@ -157,7 +157,7 @@ async def test_a_session_that_is_ended_at_any_time_loses_nothing(cable: Cable, p
         command = submit(f"k{n}")
         for _ in range(50):
             try:
-                return await expect(cable.engine if n % 2 else cable.other, command, Created)
+                return await expect(proxied.engine if n % 2 else proxied.other, command, Created)
             except (Unknown, Unavailable):
                 doubts += 1
         raise AssertionError("no answer")
@@ -166,34 +166,34 @@ async def test_a_session_that_is_ended_at_any_time_loses_nothing(cable: Cable, p
     try:
         for start in range(0, 240, 8):
             if kind == "kill":
-                cable.relay.cut_all()
+                proxied.proxy.abort_all()
             await asyncio.gather(*(submitting(n) for n in range(start, start + 8)))
     finally:
         stop = True
         if task is not None:
             await task
         await admin.close()
-    keys = [job.key for job in await list_facts(cable.other, Kind.JOB)]
+    keys = [job.key for job in await list_facts(proxied.other, Kind.JOB)]
     assert len(keys) == len(set(keys)) == 241
 
 
-async def test_a_caller_who_leaves_cancels_nothing(cable: Cable, postgres_url: str) -> None:
+async def test_a_caller_who_leaves_cancels_nothing(proxied: ProxiedEngine, postgres_url: str) -> None:
     """The statement waits for a lock; its caller goes; it is done all the same once the lock is free."""
     blocker = await asyncpg.connect(postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
-    call = asyncio.create_task(cable.engine.execute([submit("left")]))
-    await _waits_for_a_lock(blocker)
+    call = asyncio.create_task(proxied.engine.execute([submit("left")]))
+    await _wait_for_a_lock(blocker)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     await blocker.execute("COMMIT")
     await blocker.close()
     async with asyncio.timeout(10):
-        while not [job for job in await list_facts(cable.other, Kind.JOB) if job.key == "left"]:
+        while not [job for job in await list_facts(proxied.other, Kind.JOB) if job.key == "left"]:
             await asyncio.sleep(0.01)
 
 
-async def test_the_driver_never_asks_the_server_to_stop(postgres_url: str) -> None:
+async def test_the_driver_never_sends_a_cancel_request(postgres_url: str) -> None:
     """Not even when the task that waits for it is cancelled: it goes away, and the statement goes on."""
     connection: Any = await asyncpg.connect(postgres_url, connection_class=NonCancellingConnection)
     watcher = await asyncpg.connect(postgres_url)
@@ -210,12 +210,12 @@ async def test_the_driver_never_asks_the_server_to_stop(postgres_url: str) -> No
     await watcher.close()
 
 
-async def test_closing_waits_for_what_is_being_committed(cable: Cable, postgres_url: str) -> None:
+async def test_closing_waits_for_what_is_being_committed(proxied: ProxiedEngine, postgres_url: str) -> None:
     blocker = await asyncpg.connect(postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
-    call = asyncio.create_task(cable.engine.execute([submit("last")]))
-    await _waits_for_a_lock(blocker)
-    closing = asyncio.create_task(cable.engine.aclose())
+    call = asyncio.create_task(proxied.engine.execute([submit("last")]))
+    await _wait_for_a_lock(blocker)
+    closing = asyncio.create_task(proxied.engine.aclose())
     await asyncio.sleep(0.05)
     assert not closing.done()
     await blocker.execute("COMMIT")
@@ -225,32 +225,32 @@ async def test_closing_waits_for_what_is_being_committed(cable: Cable, postgres_
     assert isinstance(reply, Created)
 
 
-async def test_who_waits_too_long_is_told_the_truth(
-    cable: Cable, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_timed_out_caller_gets_unknown_or_unavailable_as_it_is(
+    proxied: ProxiedEngine, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
     blocker = await asyncpg.connect(postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
     # Sent in one statement that commits by itself: it may yet be done.
     with pytest.raises(Unknown):
-        await cable.engine.execute([submit("sent")])
+        await proxied.engine.execute([submit("sent")])
     # Not yet at its commit: now it never will be.
     with pytest.raises(Unavailable):
-        await cable.engine.execute([write_facts(a_policy()), submit("first")])
+        await proxied.engine.execute([write_facts(a_policy()), submit("first")])
     await blocker.execute("COMMIT")
     await blocker.close()
     monkeypatch.setattr(module, "ANSWER_SECONDS", 15)
-    await expect(cable.engine, submit("after"), Created)
+    await expect(proxied.engine, submit("after"), Created)
     async with asyncio.timeout(10):
-        while cable.engine._watchdog:
+        while proxied.engine._watchdog:
             await asyncio.sleep(0.01)
-    assert {job.key for job in await list_facts(cable.other, Kind.JOB)} - {"sent"} == {"first", "after"}
-    assert await list_facts(cable.other, Kind.POLICY) == []
-    await expect(cable.engine, write_facts(a_policy()), FactsRead)
+    assert {job.key for job in await list_facts(proxied.other, Kind.JOB)} - {"sent"} == {"first", "after"}
+    assert await list_facts(proxied.other, Kind.POLICY) == []
+    await expect(proxied.engine, write_facts(a_policy()), FactsRead)
 
 
 async def test_what_nobody_waits_for_any_more_is_not_read(
-    cable: Cable, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    proxied: ProxiedEngine, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
     asked: list[str] = []
@@ -263,21 +263,21 @@ async def test_what_nobody_waits_for_any_more_is_not_read(
     monkeypatch.setattr(PostgresStore, "fetch", watched)
     blocker = await asyncpg.connect(postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
-    scans = [asyncio.create_task(list_facts(cable.engine, Kind.JOB)) for _ in range(5)]
+    scans = [asyncio.create_task(list_facts(proxied.engine, Kind.JOB)) for _ in range(5)]
     results = await asyncio.gather(*scans, return_exceptions=True)
     assert {type(result) for result in results} == {Unavailable}
     await blocker.execute("COMMIT")
     await blocker.close()
     monkeypatch.setattr(module, "ANSWER_SECONDS", 15)
-    await list_facts(cable.engine, Kind.JOB)
+    await list_facts(proxied.engine, Kind.JOB)
     assert len(asked) == 2, "the one that had set out, and the one that somebody waits for"
 
 
-async def test_behind_a_combiner_who_waits_too_long_is_told_and_closing_ends_too(
-    cable: Cable, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+async def test_behind_a_batcher_a_timed_out_caller_is_answered_and_closing_ends(
+    proxied: ProxiedEngine, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.5)
-    combined = batcher.batcher_for(cable.engine)
+    combined = batcher.batcher_for(proxied.engine)
     blocker = await asyncpg.connect(postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
     with pytest.raises(Unknown):
@@ -288,12 +288,12 @@ async def test_behind_a_combiner_who_waits_too_long_is_told_and_closing_ends_too
     await blocker.close()
 
 
-async def test_quiet_is_when_whoever_was_writing_has_ended(cable: Cable, postgres_url: str) -> None:
-    await cable.engine.barrier()
+async def test_the_barrier_returns_when_writers_have_ended(proxied: ProxiedEngine, postgres_url: str) -> None:
+    await proxied.engine.barrier()
     before, after = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
     write = "BEGIN; LOCK TABLE job IN ROW EXCLUSIVE MODE"
     await before.execute(write)
-    quiet = asyncio.create_task(cable.engine.barrier())
+    quiet = asyncio.create_task(proxied.engine.barrier())
     await asyncio.sleep(0.1)
     assert not quiet.done()
     await after.execute(write)  # it sees all that was committed when the other began
@@ -303,7 +303,7 @@ async def test_quiet_is_when_whoever_was_writing_has_ended(cable: Cable, postgre
     await after.close()
 
 
-async def _waits_for_a_lock(connection: Any) -> None:
+async def _wait_for_a_lock(connection: Any) -> None:
     async with asyncio.timeout(10):
         while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
             await asyncio.sleep(0.01)

@@ -21,7 +21,7 @@ async def test_a_waiter_is_woken_by_another_process(postgres_url: str, monkeypat
         held = await theirs.check_or_reserve("train", 1, idempotency_key="k")
         assert isinstance(held, onejob.HeldKey)
         waiting = asyncio.create_task(mine.submit("train", 1, idempotency_key="k"))
-        await listening(postgres_url)
+        await wait_until_listening(postgres_url)
         await theirs.commit(held)
         async with asyncio.timeout(10):
             receipt = await waiting
@@ -29,7 +29,7 @@ async def test_a_waiter_is_woken_by_another_process(postgres_url: str, monkeypat
     assert not receipt.created
 
 
-async def test_only_what_was_held_and_is_settled_is_told(postgres_url: str) -> None:
+async def test_only_settled_keys_that_were_held_are_notified(postgres_url: str) -> None:
     told: list[str] = []
     ear: Any = await asyncpg.connect(postgres_url)
     await ear.add_listener("onejob_public", lambda *heard: told.append(heard[-1]))
@@ -48,7 +48,7 @@ async def test_only_what_was_held_and_is_settled_is_told(postgres_url: str) -> N
     await ear.close()
 
 
-async def test_who_hears_nothing_polls(postgres_url: str) -> None:
+async def test_without_notifications_waiters_poll(postgres_url: str) -> None:
     """Behind a pooler nothing is heard."""
     url = f"{postgres_url}?pooled=on"
     async with onejob.open(url) as mine, onejob.open(url) as theirs:
@@ -61,7 +61,7 @@ async def test_who_hears_nothing_polls(postgres_url: str) -> None:
             assert (await waiting).job_id == held.job_id
 
 
-async def listening(url: str) -> None:
+async def wait_until_listening(url: str) -> None:
     watcher: Any = await asyncpg.connect(url)
     async with asyncio.timeout(10):
         while not await watcher.fetchval(

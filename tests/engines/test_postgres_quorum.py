@@ -27,7 +27,7 @@ class Cluster:
         self.receiver: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self.server.make()
+        self.server.init()
         self.server.start()
         self.url = self.server.database()
         target = self.server.folder / "received"
@@ -42,7 +42,7 @@ class Cluster:
         assert self.receiver is not None
         self.receiver.send_signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         assert self.receiver is not None
         self.receiver.send_signal(signal.SIGCONT)
 
@@ -67,13 +67,13 @@ def cluster() -> Iterator[Cluster]:
 async def admin(cluster: Cluster) -> AsyncIterator[Any]:
     connection = await asyncpg.connect(cluster.url)
     yield connection
-    cluster.go_on()
-    await standbys(connection, "")
+    cluster.resume()
+    await set_standby_names(connection, "")
     await connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     await connection.close()
 
 
-async def standbys(admin: Any, names: str) -> None:
+async def set_standby_names(admin: Any, names: str) -> None:
     """Change for whom a commit waits, on a living server."""
     await admin.execute("SET synchronous_commit = local")
     await admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
@@ -87,21 +87,21 @@ async def standbys(admin: Any, names: str) -> None:
 
 @pytest.fixture
 async def engine(cluster: Cluster, admin: Any) -> AsyncIterator[PostgresEngine]:
-    await standbys(admin, "*")
+    await set_standby_names(admin, "*")
     engine = await PostgresEngine.open(f"{cluster.url}?durability=quorum")
     yield engine
-    cluster.go_on()
+    cluster.resume()
     await engine.aclose()
 
 
-async def test_a_quorum_is_declared_and_has_no_caveat(engine: PostgresEngine) -> None:
+async def test_a_declared_quorum_has_no_durability_warning(engine: PostgresEngine) -> None:
     assert engine.durability is Durability.QUORUM
     assert engine.durability_warning == ""
     await expect(engine, submit(), Created)
     await expect(engine, submit(), Replayed)
 
 
-async def test_what_is_on_no_standby_is_told_to_nobody(
+async def test_what_is_on_no_standby_is_not_acknowledged(
     cluster: Cluster, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a creation nor a replay nor a look is answered while the standby is silent."""
@@ -114,7 +114,7 @@ async def test_what_is_on_no_standby_is_told_to_nobody(
         with pytest.raises(Unknown):
             await (engine if command.writes else other).execute([command])
     monkeypatch.setattr(module, "ANSWER_SECONDS", 15)
-    cluster.go_on()
+    cluster.resume()
     await expect(engine, submit("new"), Replayed)
     await other.aclose()
 
@@ -137,7 +137,7 @@ async def test_a_wait_that_an_operator_cancels_is_not_an_answer(
     again = asyncio.create_task(engine.execute([command]))
     await asyncio.sleep(0.3)
     assert not again.done()
-    cluster.go_on()
+    cluster.resume()
     (reply,) = await again
     assert isinstance(reply, Created)
 
@@ -153,13 +153,13 @@ async def test_a_replay_writes_so_that_it_can_be_waited_for(engine: PostgresEngi
 
 async def test_a_server_that_stops_waiting_is_refused(engine: PostgresEngine, admin: Any) -> None:
     await expect(engine, submit(), Created)
-    await standbys(admin, "")
+    await set_standby_names(admin, "")
     for key in ("a", "b", "c"):
         with pytest.raises((Unknown, StoreRefused)):
             await engine.execute([submit(key)])
     with pytest.raises(StoreRefused, match="synchronous_standby_names"):
         await engine.execute([submit("a")])
-    await standbys(admin, "*")
+    await set_standby_names(admin, "*")
     (reply,) = await engine.execute([submit("a")])
     assert isinstance(reply, (Created, Replayed))
 
@@ -177,7 +177,7 @@ async def test_a_server_that_stops_waiting_is_refused(engine: PostgresEngine, ad
 async def test_what_a_server_does_not_keep_is_refused_at_opening(
     cluster: Cluster, admin: Any, setting: str, url: str, complaint: str
 ) -> None:
-    await standbys(admin, "" if "names" in setting else "*")
+    await set_standby_names(admin, "" if "names" in setting else "*")
     name, _, value = setting.partition(" = ")
     database = cluster.url.rpartition("/")[2]
     if name == "synchronous_commit":
@@ -191,7 +191,7 @@ async def test_what_a_server_does_not_keep_is_refused_at_opening(
 
 async def test_undeclared_it_says_what_a_failover_may_lose(cluster: Cluster, admin: Any) -> None:
     for names, words in (("", "durability is disk"), ("*", "not declared")):
-        await standbys(admin, names)
+        await set_standby_names(admin, names)
         engine = await PostgresEngine.open(cluster.url)
         assert engine.durability is Durability.DISK
         assert words in engine.durability_warning

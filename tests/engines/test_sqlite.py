@@ -23,7 +23,7 @@ from onejob.engine import ListJobs, StoreRefused, Unavailable
 from onejob.engines.sqlite import SqliteEngine, schema
 from onejob.errors import Outdated
 from onejob.ids import new_job_id
-from tests.engines.sqlite_files import Direct, content, fill, pragma, tables
+from tests.engines.sqlite_files import RawConnection, read_content, write_content, pragma, tables
 
 DAY_MS = 86_400_000
 # Another program: it takes the write lock, says so, writes, and lets go when it is told to.
@@ -68,21 +68,21 @@ async def test_opening_again_changes_nothing(engine: SqliteEngine, path: str) ->
 async def test_a_newer_schema_is_refused_and_left_alone(engine: SqliteEngine, path: str) -> None:
     await expect(engine, submit(), Created)
     await engine.aclose()
-    with Direct(path) as db:
+    with RawConnection(path) as db:
         db.pragma("user_version", 99)
-    before = content(path)
+    before = read_content(path)
     with pytest.raises(StoreRefused, match=r"schema 99.*upgrade the program"):
         await SqliteEngine.open(path)
-    assert content(path) == before
+    assert read_content(path) == before
 
 
 @pytest.mark.parametrize("column", ["state", "delivery"])
-async def test_a_word_of_a_newer_program_harms_only_whoever_needs_it(
+async def test_an_unknown_value_of_a_newer_program_fails_only_commands_that_need_it(
     engine: SqliteEngine, path: str, column: str
 ) -> None:
     (made,) = await engine.execute([submit()])
     assert isinstance(made, Created)
-    with Direct(path) as db:
+    with RawConnection(path) as db:
         db.execute(f"UPDATE job SET {column} = 'hovering'")
     look = LookUpJob(tenant=TENANT, job_id=made.job.id)
     for commands in ([look, LookUpJob(tenant=TENANT, job_id=new_job_id())], [submit(), submit("other")]):
@@ -97,34 +97,34 @@ async def test_a_word_of_a_newer_program_harms_only_whoever_needs_it(
 
 async def test_a_column_of_a_newer_program_is_no_fault_of_a_command(engine: SqliteEngine, path: str) -> None:
     await expect(engine, submit(), Created)
-    with Direct(path) as db:
+    with RawConnection(path) as db:
         db.execute("CREATE TRIGGER must_have_a_colour BEFORE INSERT ON job BEGIN SELECT RAISE(ABORT, 'colour'); END")
     (reply,) = await engine.execute([submit("before")])
     assert isinstance(reply, Defect), "of the same schema, it is a fault"
-    with Direct(path) as db:
+    with RawConnection(path) as db:
         db.pragma("user_version", 99)
     with pytest.raises(StoreRefused, match=r"schema 99.*upgrade the program"):
         await engine.execute([submit("after")])
 
 
 async def test_another_programs_database_is_refused_and_left_alone(path: str) -> None:
-    with Direct(path) as db:
+    with RawConnection(path) as db:
         db.execute("CREATE TABLE diary (day TEXT)")
-    before = content(path)
+    before = read_content(path)
     with pytest.raises(StoreRefused, match="another program's database; choose another file"):
         await SqliteEngine.open(path)
-    assert content(path) == before
+    assert read_content(path) == before
 
 
 async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: str) -> None:
-    fill(path, b"dear diary, " * 1000)
+    write_content(path, b"dear diary, " * 1000)
     with pytest.raises(StoreRefused, match="restore it"):
         await SqliteEngine.open(path)
-    assert content(path) == b"dear diary, " * 1000
+    assert read_content(path) == b"dear diary, " * 1000
 
 
 @pytest.mark.parametrize("where", ["no/such/folder/onejob.db", "."])
-async def test_a_place_without_a_file_is_refused_in_plain_words(tmp_path: Path, where: str) -> None:
+async def test_a_folder_that_does_not_exist_is_refused_with_a_clear_message(tmp_path: Path, where: str) -> None:
     with pytest.raises(Unavailable, match=r"nothing was done; mend"):
         await SqliteEngine.open(str(tmp_path / where))
 
@@ -223,7 +223,7 @@ async def test_unsigned_integers_are_stored_as_the_signed_ones_of_the_same_bits(
 ) -> None:
     stream = a_stream(last=U64(number))
     await expect(engine, write_facts(stream), FactsRead)
-    with Direct(path) as db:
+    with RawConnection(path) as db:
         assert db.execute("SELECT last, typeof(last) FROM stream").fetchall() == [(stored, "integer")]
     assert (await expect(engine, read_facts(stream), FactsRead)).stream == stream
 

@@ -15,7 +15,7 @@ from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Created, Found, Missing, Replayed
 from onejob.engine import StoreRefused, Unavailable
 from onejob.engines.sqlite import SqliteEngine
-from tests.engines.sqlite_files import Direct, content, exists, fill
+from tests.engines.sqlite_files import RawConnection, read_content, exists, write_content
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def test_a_journal_without_its_file_is_refused(engine: SqliteEngine, path:
         shutil.copy(path + suffix, path + ".kept" + suffix)
     await engine.aclose()
     shutil.copy(path + ".kept-wal", path + "-wal")
-    for empty in (os.remove, lambda path: fill(path, b"")):
+    for empty in (os.remove, lambda path: write_content(path, b"")):
         empty(path)
         with pytest.raises(StoreRefused, match="Restore the database file, or remove both"):
             await SqliteEngine.open(path)
@@ -69,16 +69,16 @@ async def test_an_empty_file_in_its_place_is_not_taken_for_a_new_store(engine: S
     os.rename(path, path + ".away")
     for suffix in ("-wal", "-shm"):
         os.remove(path + suffix)
-    fill(path, b"")
+    write_content(path, b"")
     for _ in range(2):
         with pytest.raises(Unavailable):
             await engine.execute([submit()])
-    assert content(path) == b""
+    assert read_content(path) == b""
 
 
 async def test_a_restored_file_is_read_and_written_in_place_of_the_old(engine: SqliteEngine, path: str) -> None:
     created = await expect(engine, submit(), Created)
-    with Direct(path) as db:
+    with RawConnection(path) as db:
         db.execute("VACUUM INTO ?", (path + ".backup",))
     later = await expect(engine, submit("later"), Created)
     assert len(await list_facts(engine, Kind.JOB)) == 2

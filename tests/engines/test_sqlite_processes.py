@@ -93,7 +93,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-async def test_processes_that_race_make_one_job_per_key_and_take_turns(tmp_path: Path) -> None:
+async def test_processes_that_race_make_one_job_per_key_and_lock_fairly(tmp_path: Path) -> None:
     path = str(tmp_path / "onejob.db")
     reports = race(path)
     jobs: dict[str, set[str]] = defaultdict(set)
@@ -115,7 +115,7 @@ async def test_processes_that_race_make_one_job_per_key_and_take_turns(tmp_path:
     await engine.aclose()
 
 
-def test_whoever_waits_is_next_however_greedy_the_other(tmp_path: Path) -> None:
+def test_a_waiting_process_gets_the_lock_next_however_greedy_the_other(tmp_path: Path) -> None:
     path = str(tmp_path / "onejob.db")
     greedy, patient = FairFileLock(path, timeout=30), FairFileLock(path, timeout=30)
     turns: list[str] = []
@@ -145,7 +145,7 @@ def test_whoever_waits_is_next_however_greedy_the_other(tmp_path: Path) -> None:
         patient.close()
 
 
-def test_a_turn_ends_with_its_process_and_a_hanging_one_is_named(tmp_path: Path) -> None:
+def test_the_file_lock_ends_with_its_process_and_a_hanging_holder_is_named(tmp_path: Path) -> None:
     path = str(tmp_path / "onejob.db")
     with subprocess.Popen([sys.executable, "-c", HOLDER, path], stdout=subprocess.PIPE) as holder:
         hasty = FairFileLock(path, timeout=0.05)

@@ -15,7 +15,7 @@ from onejob.engine import Engine, ListDueFacts, ListInputs, ListJobs, ListLeased
 from onejob.engines.sqlite import SqliteEngine, queries
 from onejob.engines.sqlite import queries as waiting
 from onejob.ledger.reads import to_job_list
-from tests.engines.sqlite_files import Direct
+from tests.engines.sqlite_files import RawConnection
 
 EXAMINED = 4
 RARE: dict[str, dict[str, Any]] = {
@@ -45,10 +45,10 @@ async def test_a_rare_filter_finds_all_page_by_page(engine: SqliteEngine, rare: 
     await store_facts(engine, [*jobs, a_job(OTHER, **rare)])
     expected = [job for n, job in enumerate(jobs) if n % 5 == 2][::-1]
     for limit in (1, 2, 100):
-        assert await everything(engine, ListJobs(tenant=TENANT, limit=limit, **rare)) == expected
+        assert await all_pages(engine, ListJobs(tenant=TENANT, limit=limit, **rare)) == expected
 
 
-async def test_a_page_with_a_filter_looks_at_a_bounded_number_of_jobs(engine: SqliteEngine) -> None:
+async def test_a_filtered_page_examines_a_bounded_number_of_jobs(engine: SqliteEngine) -> None:
     jobs = await store_facts(engine, [a_job(type="rare"), *(a_job() for _ in range(EXAMINED))])
     page = await engine.scan(ListJobs(tenant=TENANT, type="rare"))
     assert (page.items, page.more, page.scanned_to) == ([], True, jobs[1].id)
@@ -78,7 +78,7 @@ async def test_a_page_without_a_filter_is_never_short(engine: SqliteEngine) -> N
 )
 async def test_a_query_has_its_index(engine: SqliteEngine, path: str, query: Query[Any], index: str) -> None:
     sql, values = queries.build_statement(query, 1)
-    with Direct(path) as db:
+    with RawConnection(path) as db:
         plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", values))
     assert index in plan
 
@@ -98,13 +98,13 @@ async def test_a_query_has_its_index(engine: SqliteEngine, path: str, query: Que
 async def test_what_waits_is_found_by_steps_without_sorting(
     engine: SqliteEngine, path: str, sql: str, values: tuple[Any, ...], steps: str
 ) -> None:
-    with Direct(path) as db:
+    with RawConnection(path) as db:
         plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", values))
     assert steps in plan
     assert "TEMP B-TREE" not in plan
 
 
-async def everything(engine: Engine, query: ListJobs) -> list[Job]:
+async def all_pages(engine: Engine, query: ListJobs) -> list[Job]:
     """All pages of a list, as somebody who follows `next` sees them."""
     found: list[Job] = []
     for _ in range(100):

@@ -68,7 +68,7 @@ async def engine(path: str) -> AsyncIterator[SqliteEngine]:
 async def test_a_key_is_found_with_its_job_and_its_window(engine: SqliteEngine, path: str) -> None:
     created = await expect(engine, submit("your-key-here", ttl_ms=HOUR_MS), Created)
     await expect(engine, submit("another", ttl_ms=HOUR_MS), Created)
-    ((key, job_id, created_at, expires_at),) = await answers(engine, path, KEY_EXISTS)
+    ((key, job_id, created_at, expires_at),) = await query_results(engine, path, KEY_EXISTS)
     assert (key, job_id) == ("your-key-here", format_job_id(created.job.id))
     assert datetime.fromisoformat(created_at) == to_utc(created.job.created_at)
     assert datetime.fromisoformat(expires_at) == to_utc(created.expires_at)
@@ -77,7 +77,7 @@ async def test_a_key_is_found_with_its_job_and_its_window(engine: SqliteEngine, 
 async def test_an_expired_key_is_not_found_although_it_was_not_swept(engine: SqliteEngine, path: str) -> None:
     now = SystemClock().wall_ms()
     await expect(engine, write_facts(a_record("your-key-here", job_ids=bytes(16), expires_at=now - 1)), FactsRead)
-    assert await answers(engine, path, KEY_EXISTS) == []
+    assert await query_results(engine, path, KEY_EXISTS) == []
 
 
 async def test_the_active_keys_are_listed_newest_first(engine: SqliteEngine, path: str) -> None:
@@ -93,7 +93,7 @@ async def test_the_active_keys_are_listed_newest_first(engine: SqliteEngine, pat
     ]
     for record in records:
         await expect(engine, write_facts(record), FactsRead)
-    rows = await answers(engine, path, ACTIVE_KEYS)
+    rows = await query_results(engine, path, ACTIVE_KEYS)
     assert [row[0] for row in rows] == ["foreign", "new", "leased", "old"]
     assert [row[1] for row in rows] == ["job-7", *["00000000-0000-0000-0000-000000000000"] * 3]
     assert rows[1][2] == str(USER_ID)
@@ -115,21 +115,21 @@ async def test_pending_and_rejected_keys_show_their_status(engine: SqliteEngine,
     await expect(engine, reserve("held", lease_ms=HOUR_MS), KeyHeld)
     held = await expect(engine, reserve("no", lease_ms=HOUR_MS), KeyHeld)
     await expect(engine, settle(held, Verdict.REJECT, ttl_ms=HOUR_MS), KeySettled)
-    rows = await answers(engine, path, "SELECT idempotency_key, status, tenant, scope FROM idempotency_keys ORDER BY 1")
+    rows = await query_results(engine, path, "SELECT idempotency_key, status, tenant, scope FROM idempotency_keys ORDER BY 1")
     assert rows == [("held", "pending", TENANT, TYPE), ("no", "rejected", TENANT, TYPE)]
 
 
 async def test_only_what_is_held_counts_as_a_reservation(engine: SqliteEngine, path: str) -> None:
-    now = await reserved(engine)
-    rows = sorted(await answers(engine, path, ACTIVE_RESERVATIONS))
+    now = await store_reservations(engine)
+    rows = sorted(await query_results(engine, path, ACTIVE_RESERVATIONS))
     assert [row[:2] for row in rows] == [("r-1", str(USER_ID)), ("r-2", str(USER_ID)), ("r-3", "ann")]
     for _, _, created_at, expires_at in rows[:2]:
         assert datetime.fromisoformat(created_at) == to_utc(now)
         assert datetime.fromisoformat(expires_at) == to_utc(now + 300_000)
-    assert sorted(await answers(engine, path, SLOTS_PER_USER)) == [(str(USER_ID), 2), ("ann", 1)]
+    assert sorted(await query_results(engine, path, SLOTS_PER_USER)) == [(str(USER_ID), 2), ("ann", 1)]
 
 
-def moments(now: datetime) -> Iterator[tuple[datetime, int]]:
+def times_and_slots(now: datetime) -> Iterator[tuple[datetime, int]]:
     """What a program may hand in as now, with the slots that user 42 holds then."""
     yield now, 2
     yield now.replace(tzinfo=None), 2
@@ -140,10 +140,10 @@ def moments(now: datetime) -> Iterator[tuple[datetime, int]]:
 
 
 async def test_the_slots_of_an_integer_user_are_counted_by_an_iso_time(engine: SqliteEngine, path: str) -> None:
-    now = to_utc(await reserved(engine))
+    now = to_utc(await store_reservations(engine))
     await engine.aclose()
     with closing(sqlite3.connect(path)) as conn:
-        for moment, slots in moments(now):
+        for moment, slots in times_and_slots(now):
             cursor = conn.execute(SLOTS_OF_USER, (USER_ID, moment.isoformat()))
             assert cursor.fetchone() == (slots,), moment
         assert conn.execute(SLOTS_OF_USER, (7, datetime.now(UTC).isoformat())).fetchone() == (0,)
@@ -160,7 +160,7 @@ async def test_a_job_that_is_being_prepared_is_shown_with_its_slot(path: str) ->
         assert db.execute(SLOTS_PER_USER).fetchall() == [(str(USER_ID), 2)]
 
 
-async def reserved(engine: SqliteEngine) -> int:
+async def store_reservations(engine: SqliteEngine) -> int:
     """Two users with reservations of every sort; returns the moment they were made."""
     now = SystemClock().wall_ms()
     held = Reservation(now, now + 300_000, SlotState.ACTIVE)
@@ -177,7 +177,7 @@ async def reserved(engine: SqliteEngine) -> int:
     return now
 
 
-async def answers(engine: SqliteEngine, path: str, query: str) -> list[tuple[Any, ...]]:
+async def query_results(engine: SqliteEngine, path: str, query: str) -> list[tuple[Any, ...]]:
     """As an operator's own SQLite sees it; ours lets go first, for two in one process break each other's locks."""
     await engine.aclose()
     with closing(sqlite3.connect(path)) as db:

@@ -13,7 +13,7 @@ from onejob.ledger import maintenance
 from onejob.ledger.maintenance import Sweeper, SweepResult
 
 PAGE = 3
-BLOCKED = 2 * PAGE + 1
+UNREADABLE = 2 * PAGE + 1
 
 
 @pytest.fixture
@@ -22,12 +22,12 @@ async def engine(monkeypatch: pytest.MonkeyPatch) -> MemoryEngine:
     monkeypatch.setattr(maintenance, "SWEEP_PAGE_SIZE", PAGE)
     engine = MemoryEngine(FakeClock())
     newer = FORMAT + 1
-    await store_facts(engine, [a_record(f"n{n}", expires_at=n + 1, format=newer) for n in range(BLOCKED)])
-    await store_facts(engine, [a_job(state=JobState.SUCCESS, due_at=n + 1, format=newer) for n in range(BLOCKED)])
+    await store_facts(engine, [a_record(f"n{n}", expires_at=n + 1, format=newer) for n in range(UNREADABLE)])
+    await store_facts(engine, [a_job(state=JobState.SUCCESS, due_at=n + 1, format=newer) for n in range(UNREADABLE)])
     return engine
 
 
-async def left(engine: MemoryEngine, kind: Kind) -> int:
+async def count_facts(engine: MemoryEngine, kind: Kind) -> int:
     return len((await engine.scan(ListFacts(tenant=TENANT, kind=kind))).items)
 
 
@@ -35,7 +35,7 @@ async def test_what_must_stay_does_not_block_what_is_due_behind_it(engine: Memor
     await store_facts(engine, [a_record(f"k{n}", expires_at=1000 + n) for n in range(2 * PAGE)])
     await store_facts(engine, [a_job(state=JobState.SUCCESS, due_at=1000 + n) for n in range(2 * PAGE)])
     assert await Sweeper(engine).sweep() == SweepResult(2 * PAGE, 2 * PAGE)
-    assert (await left(engine, Kind.RECORD), await left(engine, Kind.JOB)) == (BLOCKED, BLOCKED)
+    assert (await count_facts(engine, Kind.RECORD), await count_facts(engine, Kind.JOB)) == (UNREADABLE, UNREADABLE)
 
 
 async def test_a_sweep_that_ended_early_goes_on_the_next_time(
@@ -47,7 +47,7 @@ async def test_a_sweep_that_ended_early_goes_on_the_next_time(
     assert [(await sweeper.sweep()).records for _ in range(4)] == [0, 0, 1, 0]
 
 
-async def test_every_sweep_begins_anew_once_it_came_to_the_end(engine: MemoryEngine) -> None:
+async def test_a_sweep_starts_over_once_it_reached_the_end(engine: MemoryEngine) -> None:
     sweeper = Sweeper(engine)
     await sweeper.sweep()
     await store_facts(engine, [a_record("early", expires_at=1)])

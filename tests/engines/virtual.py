@@ -13,13 +13,13 @@ _TICK = 1e-9
 class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: FakeClock) -> None:
         self._fake = clock
-        super().__init__(_Skipping(clock))
+        super().__init__(_TimeSkippingSelector(clock))
 
     def time(self) -> float:
         return self._fake.monotonic()
 
 
-class _Skipping(selectors.DefaultSelector):
+class _TimeSkippingSelector(selectors.DefaultSelector):
     def __init__(self, clock: FakeClock) -> None:
         super().__init__()
         self._clock = clock
@@ -32,7 +32,7 @@ class _Skipping(selectors.DefaultSelector):
         return ready
 
 
-def virtual(test: Callable[[FakeClock], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+def in_virtual_time(test: Callable[[FakeClock], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     """Run a test on a virtual loop; it gets the clock."""
 
     def run() -> None:

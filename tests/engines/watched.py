@@ -15,7 +15,7 @@ from onejob.engines.memory import MemoryEngine
 T = TypeVar("T")
 
 
-class Watched:
+class RecordingEngine:
     durability = Durability.PROCESS
 
     def __init__(self, clock: FakeClock) -> None:
@@ -23,58 +23,58 @@ class Watched:
         self.store = MemoryEngine(clock)
         self.batches: list[list[Command[Any]]] = []
         self.times: list[float] = []
-        self.before: deque[Exception] = deque()  # failures before anything is done
-        self.after: deque[Exception] = deque()  # … and after it is done: the answer is lost
-        self.closed = 0
-        self._free = asyncio.Event()
-        self._free.set()
-        self._decided = False
+        self.fail_before: deque[Exception] = deque()  # failures before anything is done
+        self.fail_after: deque[Exception] = deque()  # … and after it is done: the answer is lost
+        self.close_count = 0
+        self._released = asyncio.Event()
+        self._released.set()
+        self._hold_after_deciding = False
 
-    def hold(self, *, decided: bool = False) -> None:
+    def hold_writes(self, *, after_deciding: bool = False) -> None:
         """Let no batch of writes pass; once `decided`, it is the answer that is held back."""
-        self._free.clear()
-        self._decided = decided
+        self._released.clear()
+        self._hold_after_deciding = after_deciding
 
-    def free(self) -> None:
-        self._free.set()
+    def release_writes(self) -> None:
+        self._released.set()
 
     @property
-    def given(self) -> list[Command[Any]]:
+    def commands(self) -> list[Command[Any]]:
         return [command for batch in self.batches for command in batch]
 
-    def of(self, kind: type[T]) -> list[T]:
-        return [command for command in self.given if isinstance(command, kind)]
+    def commands_of_type(self, kind: type[T]) -> list[T]:
+        return [command for command in self.commands if isinstance(command, kind)]
 
     async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
         self.batches.append(list(commands))
         self.times.append(self.clock.monotonic())
         writes = any(command.writes for command in commands)
-        if writes and not self._decided:
-            await self._free.wait()
-        if self.before:
-            raise self.before.popleft()
+        if writes and not self._hold_after_deciding:
+            await self._released.wait()
+        if self.fail_before:
+            raise self.fail_before.popleft()
         replies = await self.store.execute(commands)
         if writes:
-            await self._free.wait()
-        if self.after:
-            raise self.after.popleft()
+            await self._released.wait()
+        if self.fail_after:
+            raise self.fail_after.popleft()
         return replies
 
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self.store.scan(query)
 
     async def aclose(self) -> None:
-        self.closed += 1
+        self.close_count += 1
         await self.store.aclose()
 
 
-async def settle_down() -> None:
+async def run_ready_callbacks() -> None:
     """Let everything run that can run without anybody's help."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
-def called(combined: Batcher, *commands: Command[Any]) -> "asyncio.Task[Sequence[AnyReply]]":
+def start_call(combined: Batcher, *commands: Command[Any]) -> "asyncio.Task[Sequence[AnyReply]]":
     return asyncio.get_running_loop().create_task(_call(combined, commands))
 
 

@@ -29,7 +29,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="onejob-failover-") as folder, Cluster(names) as cluster:
         campaign = Campaign(Path(folder), cluster, seed, answers=given.answers)
         asyncio.run(campaign.run(given.failovers, say=print))
-    told = campaign.told
+    told = campaign.answers
     print(f"{given.failovers} failovers, {len(told.answers)} keys, as many jobs; {dict(told.counts)}")
     return 0
 

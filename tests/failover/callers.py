@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import onejob
-from tests.edges.sockets import Client, submission
+from tests.edges.sockets import KeepAliveClient, submission
 
 TYPE, INPUT = "charge", {"amount": 42}
 WINDOW = timedelta(hours=1)  # less than the day by which some clocks are wrong
@@ -19,42 +19,42 @@ _AGAIN_SECONDS = 0.05
 _RECENT = 60
 
 
-class Told:
+class RecordedAnswers:
     """What all callers were told together: one job for each key, or somebody was lied to."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
-        self.asked: list[str] = []
+        self.random = random.Random(seed)
+        self.sent_keys: list[str] = []
         self.answers: dict[str, str] = {}
         self.counts: Counter[str] = Counter()
 
-    def key(self) -> str:
+    def draw_key(self) -> str:
         """A new one, one that is being asked for, or one that was answered, maybe before a failover."""
-        dice = self.chance.random()
-        if self.asked and dice < 0.3:
-            return self.chance.choice(self.asked[-_RECENT:])
-        if self.asked and dice < 0.4:
-            return self.chance.choice(self.asked)
-        self.asked.append(f"key-{len(self.asked)}")
-        return self.asked[-1]
+        dice = self.random.random()
+        if self.sent_keys and dice < 0.3:
+            return self.random.choice(self.sent_keys[-_RECENT:])
+        if self.sent_keys and dice < 0.4:
+            return self.random.choice(self.sent_keys)
+        self.sent_keys.append(f"key-{len(self.sent_keys)}")
+        return self.sent_keys[-1]
 
-    def got(self, key: str, job_id: str) -> None:
+    def record_answer(self, key: str, job_id: str) -> None:
         self.counts["answers"] += 1
         first = self.answers.setdefault(key, job_id)
         assert first == job_id, f"{key} was answered with {first}, and then with {job_id}"
 
 
-async def by_ledger(told: Told, queue: onejob.Ledger, stop: asyncio.Event) -> None:
+async def submit_by_ledger(answers: RecordedAnswers, queue: onejob.Ledger, stop: asyncio.Event) -> None:
     while not stop.is_set():
-        key = told.key()
+        key = answers.draw_key()
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while (job_id := await _submitted(told, queue, key)) is None:
+            while (job_id := await _try_ledger(answers, queue, key)) is None:
                 await asyncio.sleep(_AGAIN_SECONDS)
-        told.got(key, job_id)
+        answers.record_answer(key, job_id)
         await asyncio.sleep(PACE_SECONDS)
 
 
-async def _submitted(told: Told, queue: onejob.Ledger, key: str) -> str | None:
+async def _try_ledger(told: RecordedAnswers, queue: onejob.Ledger, key: str) -> str | None:
     try:
         receipt = await queue.submit(TYPE, INPUT, idempotency_key=key, idempotency_ttl=WINDOW)
     except (onejob.Unavailable, onejob.Unknown) as error:
@@ -63,29 +63,29 @@ async def _submitted(told: Told, queue: onejob.Ledger, key: str) -> str | None:
     return receipt.job_id
 
 
-async def by_http(told: Told, port: Callable[[], int], stop: asyncio.Event) -> None:
+async def submit_by_http(answers: RecordedAnswers, port: Callable[[], int], stop: asyncio.Event) -> None:
     """The port may be another one the next time: servers die too."""
-    client: Client | None = None
+    client: KeepAliveClient | None = None
     while not stop.is_set():
-        key = told.key()
+        key = answers.draw_key()
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
-                client, job_id = await _asked(told, client, port, key)
+                client, job_id = await _try_http(answers, client, port, key)
                 if job_id is not None:
                     break
                 await asyncio.sleep(_AGAIN_SECONDS)
-        told.got(key, job_id)
+        answers.record_answer(key, job_id)
         await asyncio.sleep(PACE_SECONDS)
     if client is not None:
         client.close()
 
 
-async def _asked(
-    told: Told, client: Client | None, port: Callable[[], int], key: str
-) -> tuple[Client | None, str | None]:
+async def _try_http(
+    told: RecordedAnswers, client: KeepAliveClient | None, port: Callable[[], int], key: str
+) -> tuple[KeepAliveClient | None, str | None]:
     """One try: the connection to go on with, and the job if there was an answer."""
     try:
-        client = client or await Client.of(port())
+        client = client or await KeepAliveClient.connect(port())
     except OSError:
         told.counts["refused connections"] += 1
         return None, None

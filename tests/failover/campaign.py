@@ -11,7 +11,7 @@ import onejob
 from onejob.core.identity import format_job_id
 from tests.edges import sockets
 
-from .callers import Told, by_http, by_ledger
+from .callers import RecordedAnswers, submit_by_http, submit_by_ledger
 from .cluster import Cluster
 
 DAY = 86_400
@@ -32,11 +32,11 @@ class Fleet:
 
     def start(self) -> None:
         for number in range(len(CLOCKS)):
-            self.servers.append(self._started(number))
+            self.servers.append(self._start_server(number))
 
     def replace(self, number: int) -> None:
         self.servers[number].kill()
-        self.servers[number] = self._started(number)
+        self.servers[number] = self._start_server(number)
 
     def stop(self) -> None:
         for server in self.servers:
@@ -45,7 +45,7 @@ class Fleet:
     def port(self, number: int) -> Callable[[], int]:
         return lambda: self.servers[number].port
 
-    def _started(self, number: int) -> sockets.Server:
+    def _start_server(self, number: int) -> sockets.Server:
         folder = self._folder / str(number)
         folder.mkdir(exist_ok=True)
         words = [sys.executable, "-m", "tests.failover.wrong_clock", str(CLOCKS[number])]
@@ -64,18 +64,18 @@ class Campaign:
         self._answers = answers
         self.cluster = cluster
         self.fleet = Fleet(folder, cluster.url)
-        self.told = Told(seed)
+        self.answers = RecordedAnswers(seed)
 
     async def run(self, failovers: int, *, say: Callable[[str], None] = lambda _: None) -> None:
         await asyncio.to_thread(self.fleet.start)
         try:
             async with self._load():
                 for number in range(failovers):
-                    await self._calm()
+                    await self._wait_for_answers()
                     await self._fail_over()
-                    say(f"failover {number + 1}: {len(self.told.answers)} keys, {dict(self.told.counts)}")
-                await self._calm()
-            await self._judge()
+                    say(f"failover {number + 1}: {len(self.answers.answers)} keys, {dict(self.answers.counts)}")
+                await self._wait_for_answers()
+            await self._verify()
         finally:
             await asyncio.to_thread(self.fleet.stop)
 
@@ -84,28 +84,28 @@ class Campaign:
         stop = asyncio.Event()
         async with onejob.open(self.cluster.url) as queue, asyncio.TaskGroup() as group:
             for _ in range(CALLERS_EACH):
-                group.create_task(by_ledger(self.told, queue, stop))
+                group.create_task(submit_by_ledger(self.answers, queue, stop))
                 for server in range(len(CLOCKS)):
-                    group.create_task(by_http(self.told, self.fleet.port(server), stop))
+                    group.create_task(submit_by_http(self.answers, self.fleet.port(server), stop))
             try:
                 yield
             finally:
                 stop.set()
 
-    async def _calm(self) -> None:
-        wanted = self.told.counts["answers"] + self._answers + self.told.chance.randrange(self._answers)
+    async def _wait_for_answers(self) -> None:
+        wanted = self.answers.counts["answers"] + self._answers + self.answers.random.randrange(self._answers)
         async with asyncio.timeout(60):
-            while self.told.counts["answers"] < wanted:
+            while self.answers.counts["answers"] < wanted:
                 await asyncio.sleep(0.005)
 
     async def _fail_over(self) -> None:
         """One of the servers dies at some moment of it."""
-        victim = self.told.chance.randrange(len(CLOCKS))
-        moment = self.told.chance.random() * 3
+        victim = self.answers.random.randrange(len(CLOCKS))
+        moment = self.answers.random.random() * 3
         dying = asyncio.create_task(self._later(moment, partial(self.fleet.replace, victim)))
-        silent = self.told.chance.choice((0.0, 0.2))
+        silent = self.answers.random.choice((0.0, 0.2))
         await asyncio.to_thread(self.cluster.fail_over, silent_seconds=silent)
-        await asyncio.sleep(self.told.chance.random())
+        await asyncio.sleep(self.answers.random.random())
         await asyncio.to_thread(self.cluster.attach)
         await dying
 
@@ -113,12 +113,12 @@ class Campaign:
         await asyncio.sleep(seconds)
         await asyncio.to_thread(act)
 
-    async def _judge(self) -> None:
+    async def _verify(self) -> None:
         """Jobs are as many as keys; what was answered is there; nobody was left without an answer."""
-        records = await asyncio.to_thread(self.cluster.ask, "SELECT key, job_ids FROM record WHERE key LIKE 'key-%'")
-        jobs = await asyncio.to_thread(self.cluster.ask, "SELECT key, id FROM job WHERE key LIKE 'key-%'")
+        records = await asyncio.to_thread(self.cluster.query, "SELECT key, job_ids FROM record WHERE key LIKE 'key-%'")
+        jobs = await asyncio.to_thread(self.cluster.query, "SELECT key, id FROM job WHERE key LIKE 'key-%'")
         kept = {row[0]: format_job_id(row[1]) for row in records}
         assert len(kept) == len(records) == len(jobs)
         assert {(row[0], format_job_id(row[1])) for row in jobs} == set(kept.items())
-        assert kept == self.told.answers
-        assert set(kept) == set(self.told.asked)
+        assert kept == self.answers.answers
+        assert set(kept) == set(self.answers.sent_keys)

@@ -45,7 +45,7 @@ class Node(Server):
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
 
-    def fall_silent(self) -> None:
+    def stop_replication(self) -> None:
         """Nothing reaches the standby any more, as when the line is cut a moment before the end."""
         assert self.process is not None
         for child in _children(self.process.pid):
@@ -67,7 +67,7 @@ class Cluster:
 
     def __enter__(self) -> Self:
         try:
-            self.primary.make()
+            self.primary.init()
             self.primary.start()
             self.attach()
             self.primary.run("createdb", "-h", "127.0.0.1", "-p", str(self.primary.port), "-U", SUPERUSER, DATABASE)
@@ -90,7 +90,7 @@ class Cluster:
     def fail_over(self, *, silent_seconds: float = 0.0) -> None:
         """The primary dies, maybe cut off for a moment before; the standby takes over, alone."""
         if silent_seconds:
-            self.primary.fall_silent()
+            self.primary.stop_replication()
             threading.Event().wait(silent_seconds)
         self.primary.kill()
         self.standby.promote()
@@ -100,7 +100,7 @@ class Cluster:
         """The other node is made anew as the standby, and waited for."""
         self.standby.follow(self.primary)
         for _ in range(ATTACH_TRIES_MAX):
-            if self._attached():
+            if self._is_attached():
                 return
             threading.Event().wait(0.05)
         raise AssertionError(f"the standby does not follow\n{self.standby.log()}")
@@ -109,20 +109,20 @@ class Cluster:
         for node in (self.primary, self.standby):
             node.remove()
 
-    def ask(self, sql: str) -> list[Any]:
+    def query(self, sql: str) -> list[Any]:
         """A question to the primary."""
-        return asyncio.run(self._asked(sql))
+        return asyncio.run(self._query(sql))
 
-    async def _asked(self, sql: str, database: str = DATABASE) -> list[Any]:
+    async def _query(self, sql: str, database: str = DATABASE) -> list[Any]:
         connection = await asyncpg.connect(self.primary.url(database))
         try:
             return list(await connection.fetch(sql))
         finally:
             await connection.close()
 
-    def _attached(self) -> bool:
+    def _is_attached(self) -> bool:
         asked = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state <> 'potential'"
-        return bool(asyncio.run(self._asked(asked, "postgres")))
+        return bool(asyncio.run(self._query(asked, "postgres")))
 
 
 def _children(pid: int) -> list[int]:

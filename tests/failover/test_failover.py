@@ -10,7 +10,7 @@ import pytest
 import onejob
 from onejob.engines import postgres
 from onejob.http.app import HttpApp
-from tests.edges.serving import served
+from tests.edges.serving import serve_app
 
 from .callers import BODY
 from .campaign import Campaign
@@ -37,14 +37,14 @@ async def test_failovers_lose_no_answer_and_make_no_second_job(cluster: Cluster,
     campaign = Campaign(tmp_path, cluster, seed := random.randrange(1 << 32), answers=ANSWERS)
     print("seed", seed)
     await campaign.run(FAILOVERS)
-    print(dict(campaign.told.counts))
+    print(dict(campaign.answers.counts))
 
 
 @pytest.mark.timeout(120)
 async def test_who_is_promoted_serves_nobody_until_it_has_a_standby(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with onejob.open(cluster.url) as queue, served(HttpApp(queue)) as client:
+    async with onejob.open(cluster.url) as queue, serve_app(HttpApp(queue)) as client:
         first = await client.post("/api/jobs", BODY, b"idempotency-key: before")
         assert first.status == 202
         await asyncio.to_thread(cluster.fail_over)
@@ -66,7 +66,7 @@ async def test_who_is_promoted_serves_nobody_until_it_has_a_standby(
 @pytest.mark.timeout(120)
 async def test_a_node_that_waits_for_nobody_is_refused_when_it_is_promoted(another: Cluster) -> None:
     """The settings were made on the primary alone: after a promotion answers would be on one node only."""
-    async with onejob.open(another.url) as queue, served(HttpApp(queue)) as client:
+    async with onejob.open(another.url) as queue, serve_app(HttpApp(queue)) as client:
         first = await client.post("/api/jobs", BODY, b"idempotency-key: before")
         assert first.status == 202
         another.standby.stop()

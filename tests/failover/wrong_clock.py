@@ -6,14 +6,14 @@ import time
 _NS_PER_SECOND = 1_000_000_000
 
 
-def set_wrong(seconds: int) -> None:
+def shift_wall_clock(seconds: int) -> None:
     time_ns, now = time.time_ns, time.time
     time.time_ns = lambda: time_ns() + seconds * _NS_PER_SECOND
     time.time = lambda: now() + seconds
 
 
 if __name__ == "__main__":
-    set_wrong(int(sys.argv[1]))
+    shift_wall_clock(int(sys.argv[1]))
     from onejob.cli import main
 
     sys.exit(main(sys.argv[2:]))

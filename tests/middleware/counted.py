@@ -24,7 +24,7 @@ STORE = os.environ.get("COUNTED_STORE", "memory://")
 LARGE = 10 << 20
 
 
-def ran(name: str) -> int:
+def count_run(name: str) -> int:
     """One line for each run, in a file that processes share; how many there are now."""
     with (FOLDER / "runs").open("a") as runs:
         runs.write(f"{name}\n")
@@ -32,31 +32,31 @@ def ran(name: str) -> int:
 
 
 async def plain(request: Request) -> Response:
-    n = ran("plain")
+    n = count_run("plain")
     headers = {"location": "/orders/1", "x-private": "1", "set-cookie": "session=1"}
     return JSONResponse({"n": n, "body": (await request.body()).decode()}, 201, headers)
 
 
 async def slow(request: Request) -> Response:
-    n = ran("slow")
+    n = count_run("slow")
     await asyncio.sleep(1)
     return JSONResponse({"n": n})
 
 
 async def hangs(request: Request) -> Response:
-    if ran("hangs") == 1:
+    if count_run("hangs") == 1:
         await asyncio.sleep(60)
     return JSONResponse({"n": 2})
 
 
 async def raises(request: Request) -> Response:
-    if ran("raises") == 1:
+    if count_run("raises") == 1:
         raise RuntimeError("the first time")
     return JSONResponse({"n": 2})
 
 
 async def fails_once(request: Request) -> Response:
-    n = ran("fails_once")
+    n = count_run("fails_once")
     await asyncio.sleep(0.2)
     if n == 1:
         raise RuntimeError("the first time")
@@ -64,7 +64,7 @@ async def fails_once(request: Request) -> Response:
 
 
 async def stream(request: Request) -> Response:
-    ran("stream")
+    count_run("stream")
 
     async def parts() -> Any:
         for n in range(5):
@@ -75,28 +75,28 @@ async def stream(request: Request) -> Response:
 
 
 async def empty(request: Request) -> Response:
-    ran("empty")
+    count_run("empty")
     return Response(status_code=204)
 
 
 async def large(request: Request) -> Response:
-    ran("large")
+    count_run("large")
     return Response(b"x" * LARGE)
 
 
 async def charset(request: Request) -> Response:
-    n = ran("charset")
+    n = count_run("charset")
     return Response(b'{"n": %d}' % n, media_type="application/json; charset=utf-8")
 
 
 async def status(request: Request) -> Response:
     code = int(request.path_params["code"])
-    return JSONResponse({"n": ran(f"status{code}")}, code)
+    return JSONResponse({"n": count_run(f"status{code}")}, code)
 
 
 async def after(request: Request) -> Response:
-    ran("after")
-    return JSONResponse({}, background=BackgroundTask(ran, "background"))
+    count_run("after")
+    return JSONResponse({}, background=BackgroundTask(count_run, "background"))
 
 
 async def echo(socket: WebSocket) -> None:
@@ -107,7 +107,7 @@ async def echo(socket: WebSocket) -> None:
 
 async def split(scope: Any, receive: Any, send: Any) -> None:
     """An answer of a stated length, one byte at a time; the last message has no body at all."""
-    n = ran("split")
+    n = count_run("split")
     body = b'{"n": %d, "text": "1234"}' % n
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -156,7 +156,7 @@ class Order(BaseModel):
     item: str
 
 
-async def known(request: Request, authorization: Annotated[str, Header()] = "") -> None:
+async def authenticate(request: Request, authorization: Annotated[str, Header()] = "") -> None:
     if not authorization:
         raise HTTPException(401, "who are you?")
     request.state.user = authorization
@@ -164,13 +164,13 @@ async def known(request: Request, authorization: Annotated[str, Header()] = "") 
 
 router = APIRouter(
     route_class=IdempotentRoute.for_ledger(STORE, scope=lambda request: request.state.user, key=Need.REQUIRED),
-    dependencies=[Depends(known)],
+    dependencies=[Depends(authenticate)],
 )
 
 
 @router.post("/orders", status_code=201)
 async def make(order: Order) -> dict[str, Any]:
-    n = ran("orders")
+    n = count_run("orders")
     await asyncio.sleep(0.2)
     if order.item == "none":
         raise HTTPException(404, "there is no such item")
@@ -180,14 +180,14 @@ async def make(order: Order) -> dict[str, Any]:
 
 
 @router.post("/plainly")
-def plainly(order: Order) -> dict[str, Any]:
-    return {"n": ran("plainly")}
+def make_sync(order: Order) -> dict[str, Any]:
+    return {"n": count_run("plainly")}
 
 
 @router.get("/orders")
 async def orders() -> dict[str, Any]:
-    return {"n": ran("listed")}
+    return {"n": count_run("listed")}
 
 
-fast = FastAPI()
-fast.include_router(router, prefix="/api")
+fastapi_app = FastAPI()
+fastapi_app.include_router(router, prefix="/api")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 REPOSITORY = Path(__file__).parents[2]
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
@@ -48,7 +48,7 @@ class Server:
         self._process.kill()
         self._process.wait(10)
 
-    async def begin(
+    async def send_request(
         self, path: str, key: str | None = "", body: bytes = b"{}", *, method: str = "POST", **headers: str
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -61,8 +61,8 @@ class Server:
         await writer.drain()
         return reader, writer
 
-    async def ask(self, path: str, key: str | None, body: bytes = b"{}", **options: str) -> Answer:
-        reader, writer = await self.begin(path, key, body, **options)
+    async def ask(self, path: str, key: str | None, body: bytes = b"{}", **options: str) -> HttpResponse:
+        reader, writer = await self.send_request(path, key, body, **options)
         try:
             data = await asyncio.wait_for(reader.read(), 40)
         finally:
@@ -70,11 +70,11 @@ class Server:
         head, _, rest = data.partition(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
         told = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        return Answer(int(first.split()[1]), told, rest)
+        return HttpResponse(int(first.split()[1]), told, rest)
 
 
 @contextmanager
-def serving(folder: Path, store: str, app: str = "app", **environment: str) -> Iterator[Server]:
+def run_server(folder: Path, store: str, app: str = "app", **environment: str) -> Iterator[Server]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(512)

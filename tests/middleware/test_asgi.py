@@ -6,25 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.middleware.servers import Answer, Server, serving
+from tests.middleware.servers import HttpResponse, Server, run_server
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("asgi")
     environment = {"IDEMPOTENCY_PENDING_WAIT_TIMEOUT": "5"}
-    with serving(folder, f"sqlite:///{folder / 'keys.db'}", **environment) as running:
+    with run_server(folder, f"sqlite:///{folder / 'keys.db'}", **environment) as running:
         yield running
 
 
-async def at_once(server: Server, path: str, key: str, many: int = 20) -> list[Answer]:
+async def send_concurrently(server: Server, path: str, key: str, many: int = 20) -> list[HttpResponse]:
     return await asyncio.gather(*(server.ask(path, key) for _ in range(many)))
 
 
 @pytest.mark.parametrize("name", ["plain", "slow", "empty", "charset", "split/"])
 async def test_duplicates_at_once_run_the_handler_once_and_all_get_its_answer(server: Server, name: str) -> None:
     before = server.runs(name.strip("/"))
-    answers = await at_once(server, f"/{name}", f"once-{name.strip('/')}")
+    answers = await send_concurrently(server, f"/{name}", f"once-{name.strip('/')}")
     assert server.runs(name.strip("/")) == before + 1
     assert len({(answer.status, answer.body) for answer in answers}) == 1
     assert answers[0].status < 300
@@ -32,7 +32,7 @@ async def test_duplicates_at_once_run_the_handler_once_and_all_get_its_answer(se
 
 
 @pytest.mark.parametrize("name", ["stream", "large"])
-async def test_what_cannot_be_kept_leaves_a_tombstone_and_never_runs_again(server: Server, name: str) -> None:
+async def test_a_response_that_cannot_be_stored_leaves_a_tombstone_and_never_runs_again(server: Server, name: str) -> None:
     before = server.runs(name)
     first = await server.ask(f"/{name}", f"grave-{name}")
     assert first.status == 200
@@ -47,7 +47,7 @@ async def test_what_cannot_be_kept_leaves_a_tombstone_and_never_runs_again(serve
 @pytest.mark.parametrize("name", ["stream", "large"])
 async def test_duplicates_at_once_of_what_cannot_be_kept_run_it_once(server: Server, name: str) -> None:
     before = server.runs(name)
-    answers = await at_once(server, f"/{name}", f"graves-{name}")
+    answers = await send_concurrently(server, f"/{name}", f"graves-{name}")
     assert server.runs(name) == before + 1
     assert sorted(answer.status for answer in answers) == [200] + [410] * 19
 
@@ -56,7 +56,7 @@ async def test_duplicates_at_once_of_an_exception_are_answered_by_the_first_that
     server: Server,
 ) -> None:
     before = server.runs("fails_once")
-    answers = await at_once(server, "/fails_once", "rs")
+    answers = await send_concurrently(server, "/fails_once", "rs")
     assert server.runs("fails_once") == before + 2
     assert sorted(answer.status for answer in answers) == [200] * 19 + [500]
     assert len({answer.body for answer in answers if answer.status == 200}) == 1
@@ -71,7 +71,7 @@ async def test_an_exception_leaves_the_key_to_be_tried_again_at_once(server: Ser
 
 async def test_a_client_that_leaves_does_not_stop_the_handler(server: Server) -> None:
     before = server.runs("slow")
-    _, writer = await server.begin("/slow", "left")
+    _, writer = await server.send_request("/slow", "left")
     while server.runs("slow") == before:
         await asyncio.sleep(0.01)
     writer.transport.abort()
@@ -84,8 +84,8 @@ async def test_a_long_handler_keeps_its_lease_and_its_duplicate_is_told_to_wait(
     tmp_path: Path,
 ) -> None:
     environment = {"IDEMPOTENCY_PENDING_WAIT_TIMEOUT": "0.2"}
-    with serving(tmp_path, f"sqlite:///{tmp_path / 'keys.db'}", **environment) as server:
-        _, writer = await server.begin("/hangs", "long")
+    with run_server(tmp_path, f"sqlite:///{tmp_path / 'keys.db'}", **environment) as server:
+        _, writer = await server.send_request("/hangs", "long")
         while not server.runs("hangs"):
             await asyncio.sleep(0.01)
         for _ in range(15):  # well beyond the lease of two seconds
@@ -101,13 +101,13 @@ async def test_a_long_handler_keeps_its_lease_and_its_duplicate_is_told_to_wait(
 
 async def test_after_a_crash_the_request_is_done_again_when_the_lease_has_run_out(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'keys.db'}"
-    with serving(tmp_path, store) as server:
-        _, writer = await server.begin("/hangs", "crash")
+    with run_server(tmp_path, store) as server:
+        _, writer = await server.send_request("/hangs", "crash")
         while not server.runs("hangs"):
             await asyncio.sleep(0.01)
         server.kill()
         writer.transport.abort()
-    with serving(tmp_path, store) as server:
+    with run_server(tmp_path, store) as server:
         answer = await server.ask("/hangs", "crash")  # waits for the lease
         assert answer.json == {"n": 2}
         assert (await server.ask("/hangs", "crash")).replayed
@@ -121,7 +121,7 @@ async def test_two_processes_on_one_store_run_the_handler_once(
     store = f"sqlite:///{tmp_path / 'keys.db'}"
     if engine == "postgres":
         store = str(request.getfixturevalue("postgres_url"))
-    with serving(tmp_path, store) as one, serving(tmp_path, store) as other:
+    with run_server(tmp_path, store) as one, run_server(tmp_path, store) as other:
         for name in ("plain", "slow"):
             asked = (server.ask(f"/{name}", f"two-{name}") for server in (one, other) for _ in range(10))
             answers = await asyncio.gather(*asked)
@@ -209,7 +209,7 @@ async def test_a_request_with_a_key_has_a_limit_and_is_not_run_beyond_it(server:
 
 
 async def test_what_happens_after_the_answer_happens_once(server: Server) -> None:
-    await at_once(server, "/after", "bg")
+    await send_concurrently(server, "/after", "bg")
     while not server.runs("background"):
         await asyncio.sleep(0.01)
     assert (server.runs("after"), server.runs("background")) == (1, 1)

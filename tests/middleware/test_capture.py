@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import onejob
-from tests.middleware.test_exchange import Send, ask, wrapped
+from tests.middleware.test_exchange import Send, ask, wrap
 
 KINDS = (
     b"application/json",
@@ -28,7 +28,7 @@ async def queue() -> AsyncIterator[onejob.Ledger]:
         yield ledger
 
 
-class Answering:
+class RespondingApp:
     """Answers with these parts; the last message has no body of its own."""
 
     def __init__(self, status: int, headers: list[tuple[bytes, bytes]], *parts: bytes) -> None:
@@ -45,7 +45,7 @@ class Answering:
         await send({"type": "http.response.body"})
 
 
-def body_of(sent: list[Any]) -> bytes:
+def body_sent(sent: list[Any]) -> bytes:
     return b"".join(message.get("body", b"") for message in sent[1:])
 
 
@@ -56,19 +56,19 @@ async def test_every_status_and_type_is_done_once_and_replayed_as_it_was(
 ) -> None:
     parts = () if status in (204, 205, 304) else (BODY,)
     size = b"%d" % sum(map(len, parts))
-    app = Answering(status, [(b"content-type", kind), (b"content-length", size)], *parts)
-    once = wrapped(app, queue)
+    app = RespondingApp(status, [(b"content-type", kind), (b"content-length", size)], *parts)
+    once = wrap(app, queue)
     first, again = await ask(once), await ask(once)
     assert app.runs == 1
-    assert (first[0]["status"], body_of(first)) == (status, b"".join(parts))
-    assert (again[0]["status"], body_of(again)) == (status, b"".join(parts))
+    assert (first[0]["status"], body_sent(first)) == (status, b"".join(parts))
+    assert (again[0]["status"], body_sent(again)) == (status, b"".join(parts))
     assert (b"content-type", kind) in again[0]["headers"]
     assert (b"idempotent-replayed", b"true") in again[0]["headers"]
 
 
 async def test_an_empty_answer_without_any_header_is_done_once(queue: onejob.Ledger) -> None:
-    app = Answering(202, [])
-    once = wrapped(app, queue)
+    app = RespondingApp(202, [])
+    once = wrap(app, queue)
     assert [(await ask(once))[0]["status"] for _ in range(3)] == [202] * 3
     assert app.runs == 1
 
@@ -76,9 +76,9 @@ async def test_an_empty_answer_without_any_header_is_done_once(queue: onejob.Led
 @pytest.mark.parametrize("cut", range(len(BODY) + 1))
 async def test_an_answer_that_is_cut_anywhere_is_replayed_whole(queue: onejob.Ledger, cut: int) -> None:
     headers = [(b"content-type", b"application/json"), (b"Content-Length", b"%d" % len(BODY))]
-    app = Answering(200, headers, BODY[:cut], BODY[cut:])
-    once = wrapped(app, queue)
-    assert [body_of(await ask(once)) for _ in range(2)] == [BODY, BODY]
+    app = RespondingApp(200, headers, BODY[:cut], BODY[cut:])
+    once = wrap(app, queue)
+    assert [body_sent(await ask(once)) for _ in range(2)] == [BODY, BODY]
     assert app.runs == 1
 
 
@@ -86,10 +86,10 @@ async def test_an_answer_that_is_cut_anywhere_is_replayed_whole(queue: onejob.Le
 async def test_a_stream_or_a_large_answer_is_passed_on_and_never_done_again(queue: onejob.Ledger, stated: bool) -> None:
     parts = [b"%07d\n" % n * 128 for n in range(32)]
     size = b"%d" % sum(map(len, parts))
-    app = Answering(200, [(b"content-length", size)] if stated else [], *parts)
-    once = wrapped(app, queue, answer_bytes_max=1024)
+    app = RespondingApp(200, [(b"content-length", size)] if stated else [], *parts)
+    once = wrap(app, queue, answer_bytes_max=1024)
     first = await ask(once)
-    assert (first[0]["status"], body_of(first)) == (200, b"".join(parts))
+    assert (first[0]["status"], body_sent(first)) == (200, b"".join(parts))
     for _ in range(2):
         assert (await ask(once))[0]["status"] == 410
     assert app.runs == 1

@@ -50,7 +50,7 @@ async def ask(app: Any, *headers: tuple[bytes, bytes], extensions: Any = None, k
     return sent
 
 
-def wrapped(app: Any, queue: onejob.Ledger, **options: Any) -> IdempotencyMiddleware:
+def wrap(app: Any, queue: onejob.Ledger, **options: Any) -> IdempotencyMiddleware:
     return IdempotencyMiddleware(app, queue, scope=lambda _: "ann", **options)
 
 
@@ -58,7 +58,7 @@ async def test_a_server_that_cancels_does_not_stop_the_handler_and_its_verdict_i
     queue: onejob.Ledger,
 ) -> None:
     handler = Handler()
-    app = wrapped(handler, queue)
+    app = wrap(handler, queue)
     first = asyncio.create_task(ask(app))
     await handler.begun.wait()
     first.cancel()
@@ -80,17 +80,17 @@ async def test_a_handler_that_lost_its_key_is_stopped_and_its_answer_is_not_give
 
     monkeypatch.setattr(onejob.Ledger, "renew", lost)
     handler = Handler()
-    sent = await asyncio.wait_for(ask(wrapped(handler, queue, lease=timedelta(milliseconds=120))), 10)
+    sent = await asyncio.wait_for(ask(wrap(handler, queue, lease=timedelta(milliseconds=120))), 10)
     assert sent[0]["status"] == 503
     assert handler.runs == 1
 
 
-async def test_a_store_that_fails_once_the_handler_is_done_is_told_later(
+async def test_a_verdict_that_cannot_be_stored_is_retried_later(
     queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handler = Handler()
     handler.go.set()
-    app = wrapped(handler, queue)
+    app = wrap(handler, queue)
     settle = onejob.Ledger.settle_prepared
     troubles = 6
 
@@ -123,11 +123,11 @@ async def test_requests_share_a_timer_and_only_those_that_take_long_are_renewed(
     slow, quick = Handler(), Handler()
     quick.go.set()
     late = timedelta(milliseconds=300)
-    app = wrapped(slow, queue, lease=late)
+    app = wrap(slow, queue, lease=late)
     waiting = [asyncio.create_task(ask(app, key=b"k%d" % n)) for n in range(3)]
     await slow.begun.wait()
     assert len(app._layer.renewal_timer._not_yet_due) == 3
-    await ask(wrapped(quick, queue, lease=late), key=b"quick")
+    await ask(wrap(quick, queue, lease=late), key=b"quick")
     while len(set(renewed)) < 3 or len(renewed) < 6:
         await asyncio.sleep(0.01)
     slow.go.set()
@@ -154,7 +154,7 @@ async def test_a_stop_while_an_answer_is_being_kept_does_not_give_the_key_up(
     monkeypatch.setattr(onejob.Ledger, "settle_prepared", slowly)
     handler = Handler()
     handler.go.set()
-    app = wrapped(handler, queue)
+    app = wrap(handler, queue)
     first = asyncio.create_task(ask(app))
     await keeping.wait()
     for task in tuple(app._layer.tasks):
@@ -175,7 +175,7 @@ async def test_ways_to_answer_past_the_messages_are_not_offered(queue: onejob.Le
 
     handler = Handler()
     handler.go.set()
-    await ask(wrapped(app, queue), extensions={"http.response.pathsend": {}, "tls": {}})
+    await ask(wrap(app, queue), extensions={"http.response.pathsend": {}, "tls": {}})
     assert seen == [{"tls"}]
 
 
@@ -186,7 +186,7 @@ async def test_an_application_that_never_ends_its_answer_leaves_the_key_to_be_tr
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"a", "more_body": True})
 
-    once = wrapped(app, queue)
+    once = wrap(app, queue)
     assert await ask(once) == []
     assert await ask(once) == []
 
@@ -194,12 +194,12 @@ async def test_an_application_that_never_ends_its_answer_leaves_the_key_to_be_tr
 async def test_the_table_of_verdicts_can_be_changed(queue: onejob.Ledger) -> None:
     handler = Handler()
     handler.go.set()
-    app = wrapped(handler, queue, verdicts={200: Verdict.FAIL})
+    app = wrap(handler, queue, verdicts={200: Verdict.FAIL})
     await ask(app)
     await ask(app)
     assert handler.runs == 2
     with pytest.raises(onejob.Invalid):
-        wrapped(handler, queue, verdicts={200: Verdict.REJECT})
+        wrap(handler, queue, verdicts={200: Verdict.REJECT})
 
 
 async def test_what_would_be_unsafe_is_refused_when_it_is_said(queue: onejob.Ledger) -> None:
@@ -211,9 +211,9 @@ async def test_what_would_be_unsafe_is_refused_when_it_is_said(queue: onejob.Led
     with pytest.raises(onejob.Invalid):
         Rule("POST /orders", window=timedelta(milliseconds=500))
     with pytest.raises(onejob.Invalid):
-        wrapped(Handler(), queue, lease=timedelta(0))
+        wrap(Handler(), queue, lease=timedelta(0))
     with pytest.raises(onejob.Invalid):
-        wrapped(Handler(), queue, headers=["Set-Cookie"])
+        wrap(Handler(), queue, headers=["Set-Cookie"])
 
 
 @pytest.mark.parametrize(

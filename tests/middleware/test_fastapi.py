@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.middleware.servers import Server, serving
+from tests.middleware.servers import Server, run_server
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("fastapi")
-    with serving(folder, f"sqlite:///{folder / 'keys.db'}", "fast") as running:
+    with run_server(folder, f"sqlite:///{folder / 'keys.db'}", "fast") as running:
         yield running
 
 

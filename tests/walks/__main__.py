@@ -3,8 +3,8 @@
 import argparse
 import sys
 
-from .run import replay, run_campaign, show_plan, show_walk, smallest
-from .zoo import ZOO, plan_of
+from .run import replay, run_campaign, show_plan, show_result, shrink_failing_plan
+from .zoo import ALL_MUTANTS, plan_for
 
 STEPS_DEFAULT = 100_000_000
 
@@ -17,15 +17,15 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--replay", type=int, metavar="SEED", help="print the history of one walk")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="print the smallest plan that still fails")
-    parser.add_argument("--bug", choices=sorted(ZOO), help="replay or shrink with a bug of the zoo")
+    parser.add_argument("--bug", choices=sorted(ALL_MUTANTS), help="replay or shrink with a bug of the zoo")
     given = parser.parse_args()
     if given.replay is not None:
-        walked = replay(plan_of(given.replay, given.bug), given.bug)
-        show_walk(walked)
+        walked = replay(plan_for(given.replay, given.bug), given.bug)
+        show_result(walked)
         return bool(walked.violations)
     if given.shrink is not None:
-        plan = smallest(plan_of(given.shrink, given.bug), given.bug)
-        show_walk(replay(plan, given.bug))
+        plan = shrink_failing_plan(plan_for(given.shrink, given.bug), given.bug)
+        show_result(replay(plan, given.bug))
         show_plan(plan)
         return 1
     steps = given.steps if given.steps is not None else 0 if given.seeds else STEPS_DEFAULT

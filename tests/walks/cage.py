@@ -4,19 +4,19 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from .house import Parts
+from .house import Components
 
-Bug = Callable[[], AbstractContextManager[Parts]]
-CAGE: dict[str, Bug] = {}
-
-
-def bug(make: Callable[[], Iterator[Parts]]) -> Bug:
-    CAGE[make.__name__] = contextmanager(make)
-    return CAGE[make.__name__]
+Mutant = Callable[[], AbstractContextManager[Components]]
+MUTANTS: dict[str, Mutant] = {}
 
 
-def with_parts(**parts: Any) -> Parts:
-    house = Parts()
+def mutant(make: Callable[[], Iterator[Components]]) -> Mutant:
+    MUTANTS[make.__name__] = contextmanager(make)
+    return MUTANTS[make.__name__]
+
+
+def with_components(**parts: Any) -> Components:
+    house = Components()
     for name, part in parts.items():
         setattr(house, name, part)
     return house

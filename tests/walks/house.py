@@ -13,10 +13,10 @@ from onejob.settings import IdempotencyConfig
 
 from .loop import Owner
 from .plan import Plan
-from .store import Line, SimStore
+from .store import SimEngine, SimStore
 
-Results = list[AnyReply | BaseException]
-Reply = asyncio.Future[Results | None]
+CallResults = list[AnyReply | BaseException]
+PendingReply = asyncio.Future[CallResults | None]
 
 RESET_SECONDS = 0.01  # until a client notices that its process is gone
 
@@ -24,88 +24,88 @@ RESET_SECONDS = 0.01  # until a client notices that its process is gone
 class Process(Owner):
     """Its memory dies with it; whatever it has sent to the store arrives all the same."""
 
-    def __init__(self, store: SimStore, plan: Plan, chance: Random, parts: "Parts") -> None:
+    def __init__(self, store: SimStore, plan: Plan, chance: Random, components: "Components") -> None:
         super().__init__()
         self.store = store
         self.loop = store.loop
         self.plan = plan
-        self.serving: dict[Reply, asyncio.Task[None]] = {}
-        self.harmed: list[Reply] = []  # callers that were cancelled though they never hung up
-        self._hung_up: set[Reply] = set()
+        self.in_flight: dict[PendingReply, asyncio.Task[None]] = {}
+        self.wrongly_cancelled: list[PendingReply] = []  # callers that were cancelled though they never hung up
+        self._hung_up: set[PendingReply] = set()
         config = config_of(plan)
         rate = 1 + store.faults.drift * (2 * chance.random() - 1)
         offset = 1e5 * chance.random()
-        self.line = parts.line(store)
-        self.line.skew_ms = chance.randrange(-5000, 5000)
-        self.combine = parts.combine(self.line, batch_max=plan.batch_max, queue_max=plan.queue_max)
-        self.gate = parts.gate(self.combine, config, lambda: offset + rate * self.loop.time())
-        self.gate.cache = parts.cache(config, self.gate._monotonic)
-        if isinstance(self.gate.cache, CountedCache):
-            self.gate.cache.count = self._evicted
+        self.engine = components.engine(store)
+        self.engine.skew_ms = chance.randrange(-5000, 5000)
+        self.batcher = components.batcher(self.engine, batch_max=plan.batch_max, queue_max=plan.queue_max)
+        self.gate = components.gate(self.batcher, config, lambda: offset + rate * self.loop.time())
+        self.gate.cache = components.cache(config, self.gate._monotonic)
+        if isinstance(self.gate.cache, CountingCache):
+            self.gate.cache.on_eviction = self._count_eviction
 
-    def ask(self, work: Callable[[Gate], Awaitable[Results]], reply: Reply) -> None:
+    def receive(self, work: Callable[[Gate], Awaitable[CallResults]], reply: PendingReply) -> None:
         """A question arrives over the wire."""
-        self.serving[reply] = self.context.run(self.loop.create_task, self._serve(work, reply))
-        if self.store.strikes("hang_up"):
+        self.in_flight[reply] = self.context.run(self.loop.create_task, self._serve(work, reply))
+        if self.store.fault_occurs("hang_up"):
             self.loop.call_later(self.store.chance.random(), self._hang_up, reply, context=self.context)
 
     def crash(self) -> None:
         self.dead = True
-        for reply in self.serving:
-            self.loop.call_later(RESET_SECONDS, lose, reply, context=self.store.home)
+        for reply in self.in_flight:
+            self.loop.call_later(RESET_SECONDS, drop_reply, reply, context=self.store.context)
 
     def close(self) -> None:
         """Serve nobody new, answer who is here."""
         self.context.run(self.loop.create_task, self.gate.aclose())
 
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         # Whoever is cancelled before the first step leaves without striking its name.
-        return not self.dead and any(not task.done() for task in self.serving.values())
+        return not self.dead and any(not task.done() for task in self.in_flight.values())
 
-    async def _serve(self, work: Callable[[Gate], Awaitable[Results]], reply: Reply) -> None:
+    async def _serve(self, work: Callable[[Gate], Awaitable[CallResults]], reply: PendingReply) -> None:
         try:
             results = await work(self.gate)
         except Exception as error:  # noqa: BLE001 - whoever asked judges it
             results = [error]
         except asyncio.CancelledError:
             if reply not in self._hung_up:
-                self.harmed.append(reply)
+                self.wrongly_cancelled.append(reply)
             raise
         finally:
-            del self.serving[reply]
-        if not reply.done() and not self.store.strikes("wire_lost"):
+            del self.in_flight[reply]
+        if not reply.done() and not self.store.fault_occurs("wire_lost"):
             reply.set_result(results)
 
-    def _hang_up(self, reply: Reply) -> None:
-        if reply in self.serving:
+    def _hang_up(self, reply: PendingReply) -> None:
+        if reply in self.in_flight:
             self._hung_up.add(reply)
-            self.serving[reply].cancel()
+            self.in_flight[reply].cancel()
 
-    def _evicted(self) -> None:
+    def _count_eviction(self) -> None:
         self.store.counts["evicted"] += 1
 
 
-class CountedCache(GateIdempotencyCache[InFlightCaller]):
+class CountingCache(GateIdempotencyCache[InFlightCaller]):
     """The real one; evictions are counted."""
 
-    count: Callable[[], None]
+    on_eviction: Callable[[], None]
 
     def remember(self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float) -> None:
         fresh = command.record_id not in self._receipts
         full = len(self._receipts) >= self._config.max_entries
         super().remember(command, reply, sent_at)
         if fresh and full:
-            self.count()
+            self.on_eviction()
 
 
-class Parts:
+class Components:
     """What a process is made of; the zoo replaces some of it."""
 
     store: type[SimStore] = SimStore
-    line: type[Line] = Line
-    combine: type[Batcher] = Batcher
+    engine: type[SimEngine] = SimEngine
+    batcher: type[Batcher] = Batcher
     gate: type[Gate] = Gate
-    cache: type[GateIdempotencyCache[InFlightCaller]] = CountedCache
+    cache: type[GateIdempotencyCache[InFlightCaller]] = CountingCache
 
 
 def config_of(plan: Plan) -> IdempotencyConfig:
@@ -118,6 +118,6 @@ def config_of(plan: Plan) -> IdempotencyConfig:
     )
 
 
-def lose(reply: Reply) -> None:
+def drop_reply(reply: PendingReply) -> None:
     if not reply.done():
         reply.set_result(None)

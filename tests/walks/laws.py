@@ -10,10 +10,10 @@ from onejob.core.slots import SetLimits, slots_and_cost_held
 from onejob.core.states import ENDED_STATES, IMMUTABLE_STATES, Delivery, JobState
 
 if TYPE_CHECKING:
-    from .store import Move, Proposal, SimStore
+    from .store import FactChange, Proposal, SimStore
 
 
-def moved_further(proposal: "Proposal", moves: "list[Move]", store: "SimStore | None") -> Iterator[tuple[str, str]]:
+def find_violations(proposal: "Proposal", moves: "list[FactChange]", store: "SimStore | None") -> Iterator[tuple[str, str]]:
     """The laws that a commit breaks, each with what broke it."""
     assert store is not None
     # What was admitted before may be above a limit that was lowered later in the same batch.
@@ -21,16 +21,16 @@ def moved_further(proposal: "Proposal", moves: "list[Move]", store: "SimStore | 
     for old, new in moves:
         match new or old:
             case Usage():
-                yield from _tally_moved(old, new, store)
+                yield from _check_usage_matches_jobs(old, new, store)
                 if steady and new is not None:
-                    yield from _grown(old, new, store, proposal.now)
+                    yield from _check_limit_not_exceeded(old, new, store, proposal.now)
             case Job() if old is not None and new is not None:
-                yield from _job_worked(old, new)
+                yield from _check_job(old, new)
             case Stream():
-                yield from _stream_moved(old, new, moves, proposal.now)
+                yield from _check_stream(old, new, moves, proposal.now)
 
 
-def _tally_moved(old: Any, new: Any, store: "SimStore") -> Iterator[tuple[str, str]]:
+def _check_usage_matches_jobs(old: Any, new: Any, store: "SimStore") -> Iterator[tuple[str, str]]:
     tally: Usage = new or old
     held = [slots_and_cost_held(job, tally.id) for job in store.tables[Kind.JOB].values()]
     live, money = sum(slots for slots, _ in held), sum(cost for _, cost in held)
@@ -42,16 +42,16 @@ def _tally_moved(old: Any, new: Any, store: "SimStore") -> Iterator[tuple[str, s
         yield "a tally says what its jobs hold", f"{tally.live}, {tally.cost_held}, not {live}, {money}"
 
 
-def _grown(old: Any, tally: Usage, store: "SimStore", now: int) -> Iterator[tuple[str, str]]:
+def _check_limit_not_exceeded(old: Any, tally: Usage, store: "SimStore", now: int) -> Iterator[tuple[str, str]]:
     now = max(now, tally.changed_at)
-    before, after = used(old, now), used(tally, now)
+    before, after = slots_in_use(old, now), slots_in_use(tally, now)
     policies = [policy for policy in store.tables[Kind.POLICY].values() if policy.tenant == tally.tenant]
     most = effective_limits(tally.limits, policies[0].body if policies else b"").max_concurrent
     if most is not None and before < after > most:
         yield "used never grows above the limit", f"{tally.user}: {after} of {most}"
 
 
-def used(tally: Usage | None, now: int) -> int:
+def slots_in_use(tally: Usage | None, now: int) -> int:
     """Counted here, not by the core: live jobs, and slots whose time has not run out."""
     if tally is None:
         return 0
@@ -59,7 +59,7 @@ def used(tally: Usage | None, now: int) -> int:
     return tally.live + sum(1 for slot in slots if slot.expires_at >= now)
 
 
-def _job_worked(old: Job, new: Job) -> Iterator[tuple[str, str]]:
+def _check_job(old: Job, new: Job) -> Iterator[tuple[str, str]]:
     """Tokens grow, an at-most-once job is started once, and whoever began has its token."""
     what = f"{old.id.hex()}: {old.state} {old.token} to {new.state} {new.token}"
     if new.token < old.token:
@@ -75,7 +75,7 @@ def _job_worked(old: Job, new: Job) -> Iterator[tuple[str, str]]:
         yield "one finished attempt", what
 
 
-def _stream_moved(old: Any, new: Any, moves: "list[Move]", now: int) -> Iterator[tuple[str, str]]:
+def _check_stream(old: Any, new: Any, moves: "list[FactChange]", now: int) -> Iterator[tuple[str, str]]:
     """The numbers of one commit follow each other, and each of them brought its record."""
     if new is None:
         if now <= old.last_seen + STREAM_IDLE_MS:

@@ -22,7 +22,7 @@ STEPS_MAX = 1_000_000
 _TASKS_PRUNED_FROM = 512
 
 
-class Stuck(Exception):
+class Deadlock(Exception):
     """Nobody will ever do anything again, or they go on for ever: somebody waits for nothing."""
 
 
@@ -39,21 +39,21 @@ class Owner:
 OWNER: ContextVar[Owner] = ContextVar("owner")
 
 
-class Turn(asyncio.TimerHandle):
+class ScheduledCallback(asyncio.TimerHandle):
     """A callback in line. One class for all of them, and lighter than asyncio's own."""
 
-    __slots__ = ("home", "words", "work")
+    __slots__ = ("context", "arguments", "function")
 
     def __init__(self, when: float, work: Callable[..., object], words: tuple[Any, ...], home: Context | None) -> None:
         self._when = when
         self._cancelled = False
-        self.work = work
-        self.words = words
-        self.home = home if home is not None else copy_context()
+        self.function = work
+        self.arguments = words
+        self.context = home if home is not None else copy_context()
 
     def cancel(self) -> None:
         self._cancelled = True
-        self.work, self.words = _nothing, ()
+        self.function, self.arguments = _no_op, ()
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -69,10 +69,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._random = chance.random
         self._now = 0.0
         self._count = 0
-        self._soon: deque[Turn] = deque()
-        self._later: list[tuple[float, int, Turn]] = []
+        self._ready_queue: deque[ScheduledCallback] = deque()
+        self._timers: list[tuple[float, int, ScheduledCallback]] = []
         self._tasks: list[asyncio.Task[Any]] = []
-        self._burying = False
+        self._is_closing = False
 
     def time(self) -> float:
         return self._now
@@ -80,11 +80,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        turn = Turn(self._now, callback, args, context)
+        turn = ScheduledCallback(self._now, callback, args, context)
         if self._random() < self.jitter:
-            self._put(self._now + self._delay_max * self._random() ** 3, turn)
+            self._schedule(self._now + self._delay_max * self._random() ** 3, turn)
         else:
-            self._soon.append(turn)
+            self._ready_queue.append(turn)
         return turn
 
     def call_later(
@@ -103,8 +103,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        turn = Turn(when, callback, args, context)
-        self._put(when, turn)
+        turn = ScheduledCallback(when, callback, args, context)
+        self._schedule(when, turn)
         return turn
 
     def create_task(self, coro: Any, *, name: Any = None, context: Context | None = None) -> asyncio.Task[Any]:
@@ -115,7 +115,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if not self._burying:
+        if not self._is_closing:
             self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     def halt(self) -> None:
@@ -126,19 +126,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         task = self.create_task(main)
         events._set_running_loop(self)
         try:
-            self._run_turns(task)
+            self._run_callbacks(task)
             return task.result() if task.done() else None
         finally:
-            self._bury()
+            self._close_tasks()
             events._set_running_loop(None)
             self.close()
 
-    def _put(self, when: float, turn: Turn) -> None:
+    def _schedule(self, when: float, turn: ScheduledCallback) -> None:
         self._count += 1
-        heappush(self._later, (when, self._count, turn))
+        heappush(self._timers, (when, self._count, turn))
 
-    def _run_turns(self, main: "asyncio.Task[T]") -> None:
-        soon, later, owner_of = self._soon, self._later, OWNER
+    def _run_callbacks(self, main: "asyncio.Task[T]") -> None:
+        soon, later, owner_of = self._ready_queue, self._timers, OWNER
         while not self.halted and not main.done():
             if later and (not soon or later[0][0] <= self._now):
                 when, _, turn = heappop(later)
@@ -147,39 +147,39 @@ class VirtualLoop(asyncio.BaseEventLoop):
             elif soon:
                 turn = soon.popleft()
             else:
-                raise Stuck("nobody will ever do anything again")
+                raise Deadlock("nobody will ever do anything again")
             if turn._cancelled:
                 continue
-            owner = turn.home.get(owner_of)
+            owner = turn.context.get(owner_of)
             if owner is not None:
                 if owner.dead:
                     continue
                 if owner.paused_until > self._now:
-                    self._put(owner.paused_until, turn)
+                    self._schedule(owner.paused_until, turn)
                     continue
             self.steps += 1
             if self.steps > STEPS_MAX:
-                raise Stuck("it goes on and on")
+                raise Deadlock("it goes on and on")
             self._now += STEP_SECONDS
             try:
-                turn.home.run(turn.work, *turn.words)
+                turn.context.run(turn.function, *turn.arguments)
             except Exception as error:  # noqa: BLE001 - as asyncio does, and the walk has failed
-                self.call_exception_handler({"message": f"callback {turn.work!r}", "exception": error})
+                self.call_exception_handler({"message": f"callback {turn.function!r}", "exception": error})
 
-    def _bury(self) -> None:
+    def _close_tasks(self) -> None:
         """End what is left of everybody, the dead included, without a word to anyone."""
         for task in self._tasks:
             if task.done() and getattr(task, "_log_traceback", False):
                 self.errors.append(f"a task failed unseen: {task.exception()!r}")
-        self._burying = True
+        self._is_closing = True
         for task in self._tasks:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]  # known to asyncio alone
                 task.get_coro().close()
         self._tasks.clear()
-        self._soon.clear()
-        self._later.clear()
+        self._ready_queue.clear()
+        self._timers.clear()
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     pass

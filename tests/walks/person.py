@@ -7,31 +7,31 @@ from onejob.core.replies import AnyReply
 from onejob.core.submit import Submit
 from onejob.engines.gate import Gate
 
-from .house import Results
+from .house import CallResults
 from .plan import Op
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from .world import World
+    from .world import Simulation
 
 
-class Person(Protocol):
-    world: "World"
+class ClientProtocol(Protocol):
+    simulation: "Simulation"
     number: int
     tenant: str
     user: str
     actor: str
-    tally_id: bytes
+    usage_id: bytes
     policy_id: bytes
-    diary: dict[bytes, int]  # the last number that each of its streams is known to have executed
+    last_sequences: dict[bytes, int]  # the last number that each of its streams is known to have executed
 
-    async def ask(self, *commands: Command[Any]) -> Results | None: ...
+    async def ask(self, *commands: Command[Any]) -> CallResults | None: ...
 
-    async def insist(self, command: Command[Any]) -> AnyReply | None: ...
+    async def ask_until_answered(self, command: Command[Any]) -> AnyReply | None: ...
 
-    async def _send(self, work: "Callable[[Gate], Awaitable[Results]]") -> Results | None: ...
+    async def _send(self, work: "Callable[[Gate], Awaitable[CallResults]]") -> CallResults | None: ...
 
-    def _submit(self, op: Op) -> Submit: ...
+    def _build_submit(self, op: Op) -> Submit: ...
 
     def _record_id(self, op: Op) -> bytes: ...

@@ -15,21 +15,21 @@ from onejob.core.reserve import Verdict
 
 class Verb(StrEnum):
     SUBMIT = "submit"
-    MANY = "many"  # several keys in one call
-    KEYLESS = "keyless"
+    SUBMIT_MANY = "many"  # several keys in one call
+    SUBMIT_WITHOUT_KEY = "keyless"
     RESERVE = "reserve"  # then renew, then settle, or go away without a word
     TAKE_OVER = "take_over"
     CANCEL = "cancel"
     FORGET = "forget"
-    PROBE = "probe"
+    DRY_RUN = "probe"
     LOOK_UP = "look_up"
     SWEEP = "sweep"
-    COUNT = "count"  # write down the hits
+    FLUSH_HITS = "count"  # write down the hits
     PURGE = "purge"  # erase all that the tenant has, while others submit
-    SLOT = "slot"  # reserve one, then submit with it, consume it, release it, or go away
-    LIMIT = "limit"  # give a user other limits
-    RECOUNT = "recount"
-    SEQUENCE = "sequence"  # the next number of a client, or a wrong one
+    RESERVE_SLOT = "slot"  # reserve one, then submit with it, consume it, release it, or go away
+    SET_LIMITS = "limit"  # give a user other limits
+    RECONCILE = "recount"
+    SUBMIT_SEQUENCE = "sequence"  # the next number of a client, or a wrong one
     WORK = "work"  # claim a job, start it, prolong it, say how it ended; or sleep too long, or go away
 
 
@@ -40,10 +40,10 @@ class Op(Struct, frozen=True, omit_defaults=True):
     body: int = 0
     ttl_ms: int = 1000
     lease_ms: int = 500
-    beats: int = 0  # renewals
+    renewals: int = 0  # renewals
     think_ms: int = 0  # before each of them, and before the verdict
     verdict: Verdict | None = None
-    twice: bool = False  # the verdict is sent again, as by an impatient holder
+    is_repeated: bool = False  # the verdict is sent again, as by an impatient holder
 
 
 class Faults(Struct, frozen=True, omit_defaults=True):
@@ -70,9 +70,9 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     faults: Faults = Faults()
     salt: int = 0  # another order of the same plan
     keys: int = 1
-    bare: int = 0  # the last so many keys have records without a job
-    sequenced: bool = False  # one more key, which belongs to a sequenced client: it is refused
-    working: bool = False  # some clients run jobs
+    keys_without_job: int = 0  # the last so many keys have records without a job
+    has_sequenced_key: bool = False  # one more key, which belongs to a sequenced client: it is refused
+    has_workers: bool = False  # some clients run jobs
     quota: int | None = None  # so many jobs at a time for each user; None: nobody counts
     processes: int = 1
     tenants: int = 1
@@ -82,7 +82,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     delay_max: float = 0.02
     latency: float = 0.005
     slow_max: float = 2.0
-    patience: float = 4.0  # of a client for one answer
+    client_timeout: float = 4.0  # of a client for one answer
     committed_ttl: float = 1.0
     rejected_ttl: float = 1.0
     max_entries: int = 100
@@ -95,23 +95,23 @@ class Plan(Struct, frozen=True, omit_defaults=True):
 
 VERBS = {
     Verb.SUBMIT: 40,
-    Verb.MANY: 5,
-    Verb.KEYLESS: 4,
+    Verb.SUBMIT_MANY: 5,
+    Verb.SUBMIT_WITHOUT_KEY: 4,
     Verb.RESERVE: 22,
     Verb.TAKE_OVER: 6,
     Verb.CANCEL: 6,
     Verb.FORGET: 4,
-    Verb.PROBE: 3,
+    Verb.DRY_RUN: 3,
     Verb.LOOK_UP: 5,
     Verb.SWEEP: 8,
-    Verb.COUNT: 3,
+    Verb.FLUSH_HITS: 3,
 }
-HOLDERS = {Verb.SLOT: 10, Verb.RESERVE: 3, Verb.LIMIT: 1, Verb.RECOUNT: 2, Verb.CANCEL: 8}
-SENDERS = {Verb.SEQUENCE: 12, Verb.CANCEL: 1, Verb.SWEEP: 1, Verb.FORGET: 1}
-WORKERS = {Verb.WORK: 16, Verb.SWEEP: 6, Verb.SUBMIT: 3, Verb.KEYLESS: 2, Verb.CANCEL: 3}
+QUOTA_CLIENT_VERBS = {Verb.RESERVE_SLOT: 10, Verb.RESERVE: 3, Verb.SET_LIMITS: 1, Verb.RECONCILE: 2, Verb.CANCEL: 8}
+SEQUENCE_CLIENT_VERBS = {Verb.SUBMIT_SEQUENCE: 12, Verb.CANCEL: 1, Verb.SWEEP: 1, Verb.FORGET: 1}
+WORKER_VERBS = {Verb.WORK: 16, Verb.SWEEP: 6, Verb.SUBMIT: 3, Verb.SUBMIT_WITHOUT_KEY: 2, Verb.CANCEL: 3}
 VERDICTS = [Verdict.COMMIT, Verdict.COMMIT, Verdict.REJECT, Verdict.FAIL, None]
 # The heaviest that each fault is drawn.
-HEAVIEST = {
+FAULT_WEIGHT_MAX = {
     "unavailable": 0.2,
     "request_lost": 0.15,
     "reply_lost": 0.25,
@@ -127,35 +127,35 @@ HEAVIEST = {
     "drift": 0.001,
 }
 # These would loosen what can be checked, so few seeds have them.
-RARE = {"forward": 0.08, "drift": 0.15, "back": 0.2, "roll": 0.25}
+FAULT_PROBABILITY = {"forward": 0.08, "drift": 0.15, "back": 0.2, "roll": 0.25}
 
 
-def draw(seed: int) -> Plan:
+def draw_plan(seed: int) -> Plan:
     chance = Random(f"plan {seed}")
     pick = chance.choice
     keys = pick([1, 1, 2, 3, 5])
     sequenced = chance.random() < 0.25
     windows = [100 * n for n in (chance.randint(2, 10), chance.randint(10, 50))]
     leases = [100 * n for n in chance.sample(range(2, 21), 2)]
-    verbs, bodies, crowd = _swarm(chance), pick([1, 2, 2, 3]), pick([2, 4, 6, 8])
+    verbs, bodies, crowd = _draw_verb_weights(chance), pick([1, 2, 2, 3]), pick([2, 4, 6, 8])
     # Drawn apart, so that the walks of seeds without an erasure stay what they were.
     verbs[Verb.PURGE] = Random(f"purge {seed}").choice([0, 0, 0, 6])
     clients = tuple(
-        tuple(_op(chance, verbs, keys + sequenced, bodies, windows, leases) for _ in range(chance.randint(3, 14)))
+        tuple(_draw_op(chance, verbs, keys + sequenced, bodies, windows, leases) for _ in range(chance.randint(3, 14)))
         for _ in range(crowd)
     )
     # Whoever erases a tenant erases its counts and marks too, piece by piece: no law holds of them meanwhile.
-    quota, more = (None, []) if verbs[Verb.PURGE] else _more(seed, keys, windows, leases)
-    hands = [] if verbs[Verb.PURGE] else _hands(seed, keys, windows, leases)
+    quota, more = (None, []) if verbs[Verb.PURGE] else _draw_quota_and_sequence_clients(seed, keys, windows, leases)
+    hands = [] if verbs[Verb.PURGE] else _draw_workers(seed, keys, windows, leases)
     return Plan(
         seed,
         (*clients, *more, *hands),
-        _faults(chance),
+        _draw_faults(chance),
         keys=keys,
-        bare=pick([0, 0, 0, 1]) if keys > 1 else 0,
-        sequenced=sequenced,
+        keys_without_job=pick([0, 0, 0, 1]) if keys > 1 else 0,
+        has_sequenced_key=sequenced,
         quota=quota,
-        working=bool(hands),
+        has_workers=bool(hands),
         processes=pick([1, 2, 2, 3]),
         tenants=pick([1, 1, 2]),
         users=pick([1, 1, 2]),
@@ -164,7 +164,7 @@ def draw(seed: int) -> Plan:
         delay_max=pick([0.002, 0.02, 0.2]),
         latency=pick([0.001, 0.005, 0.05]),
         slow_max=pick([0.5, 2.0, 6.0]),
-        patience=pick([0.5, 4.0, 15.0]),
+        client_timeout=pick([0.5, 4.0, 15.0]),
         committed_ttl=pick([0.3, 1.0, 3.0, 10.0]),
         rejected_ttl=pick([0.3, 1.0, 3.0]),
         max_entries=pick([1, 2, 3, 100]),
@@ -176,46 +176,46 @@ def draw(seed: int) -> Plan:
     )
 
 
-def _more(seed: int, keys: int, windows: list[int], leases: list[int]) -> tuple[int | None, list[tuple[Op, ...]]]:
+def _draw_quota_and_sequence_clients(seed: int, keys: int, windows: list[int], leases: list[int]) -> tuple[int | None, list[tuple[Op, ...]]]:
     """In some walks users are counted, in some there are sequenced clients; drawn apart from the rest."""
     chance = Random(f"more {seed}")
     quota = chance.choice([1, 2, 3, 5, 8, 12]) if chance.random() < 0.3 else None
-    crowds = [HOLDERS] * chance.randint(1, 2) if quota is not None else []
-    crowds += [SENDERS] * chance.randint(1, 3) if chance.random() < 0.3 else []
+    crowds = [QUOTA_CLIENT_VERBS] * chance.randint(1, 2) if quota is not None else []
+    crowds += [SEQUENCE_CLIENT_VERBS] * chance.randint(1, 3) if chance.random() < 0.3 else []
     return quota, [
-        tuple(_op(chance, verbs, keys, 4, windows, leases) for _ in range(chance.randint(3, 10))) for verbs in crowds
+        tuple(_draw_op(chance, verbs, keys, 4, windows, leases) for _ in range(chance.randint(3, 10))) for verbs in crowds
     ]
 
 
-def _hands(seed: int, keys: int, windows: list[int], leases: list[int]) -> list[tuple[Op, ...]]:
+def _draw_workers(seed: int, keys: int, windows: list[int], leases: list[int]) -> list[tuple[Op, ...]]:
     """In some walks jobs are run; drawn apart from the rest, so that the other walks stay what they were."""
     chance = Random(f"hands {seed}")
     if chance.random() >= 0.3:
         return []
     return [
-        tuple(_op(chance, WORKERS, keys, 2, windows, leases) for _ in range(chance.randint(4, 12)))
+        tuple(_draw_op(chance, WORKER_VERBS, keys, 2, windows, leases) for _ in range(chance.randint(4, 12)))
         for _ in range(chance.randint(1, 4))
     ]
 
 
-def _swarm(chance: Random) -> dict[Verb, int]:
+def _draw_verb_weights(chance: Random) -> dict[Verb, int]:
     """Most verbs with their usual weight, some left out, some doubled; there is always something submitted."""
     verbs = {verb: weight * chance.choice([0, 1, 1, 2]) for verb, weight in VERBS.items()}
     verbs[Verb.SUBMIT] = verbs[Verb.SUBMIT] or 10
     return verbs
 
 
-def _faults(chance: Random) -> Faults:
+def _draw_faults(chance: Random) -> Faults:
     drawn: dict[str, Any] = {}
-    for name, heaviest in HEAVIEST.items():
-        on = chance.random() < RARE.get(name, 0.4)
+    for name, heaviest in FAULT_WEIGHT_MAX.items():
+        on = chance.random() < FAULT_PROBABILITY.get(name, 0.4)
         weight = chance.random()
         if on:
             drawn[name] = round(heaviest * max(weight, 0.1), 5)
     return Faults(**drawn)
 
 
-def _op(chance: Random, verbs: dict[Verb, int], keys: int, bodies: int, windows: list[int], leases: list[int]) -> Op:
+def _draw_op(chance: Random, verbs: dict[Verb, int], keys: int, bodies: int, windows: list[int], leases: list[int]) -> Op:
     verb = chance.choices(list(verbs), list(verbs.values()))[0]
     return Op(
         verb,
@@ -224,8 +224,8 @@ def _op(chance: Random, verbs: dict[Verb, int], keys: int, bodies: int, windows:
         body=chance.randrange(bodies) if chance.random() < 0.2 else 0,
         ttl_ms=chance.choice(windows),
         lease_ms=chance.choice(leases),
-        beats=chance.choice([0, 0, 1, 3]),
+        renewals=chance.choice([0, 0, 1, 3]),
         think_ms=chance.choice([0, 50, 200, 1000, 3000]),
         verdict=chance.choice(VERDICTS),
-        twice=chance.random() < 0.2,
+        is_repeated=chance.random() < 0.2,
     )

@@ -11,11 +11,11 @@ from time import perf_counter
 from msgspec import Struct, field, json
 from msgspec.structs import replace
 
-from .house import Parts
-from .plan import Plan, draw
+from .house import Components
+from .plan import Plan, draw_plan
 from .shrink import shrink, size
-from .world import Walked, walk
-from .zoo import ZOO
+from .world import SimulationResult, simulate
+from .zoo import ALL_MUTANTS
 
 CHUNK = 25
 FAILURES_SHOWN_MAX = 10
@@ -39,7 +39,7 @@ class Report(Struct):
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
 
-    def add(self, walked: Walked) -> None:
+    def add(self, walked: SimulationResult) -> None:
         self.seeds += 1
         self.steps += walked.steps
         self.seconds += walked.seconds
@@ -47,7 +47,7 @@ class Report(Struct):
         if walked.violations:
             self.failures.append((walked.seed, walked.violations))
 
-    def join(self, other: "Report") -> None:
+    def merge(self, other: "Report") -> None:
         self.seeds += other.seeds
         self.steps += other.steps
         self.seconds += other.seconds
@@ -64,14 +64,14 @@ class Report(Struct):
         return sum(self.counts[fault] for fault in FAULTS)
 
 
-def walk_some(start: int, seeds: int, *, steps: int = 0) -> Report:
+def simulate_seeds(start: int, seeds: int, *, steps: int = 0) -> Report:
     """So many seeds in a row; with `steps`, no more than it takes to make so many."""
     report = Report()
     collecting = gc.isenabled()
     gc.disable()  # a walk's garbage goes at once when it is over
     try:
         for seed in range(start, start + seeds):
-            report.add(walk(draw(seed)))
+            report.add(simulate(draw_plan(seed)))
             gc.collect(1)
             if steps and report.steps >= steps:
                 break
@@ -92,12 +92,12 @@ def campaign(start: int, seeds: int, *, steps: int, jobs: int) -> Report:
                 chunk = next(chunks, None)
                 if chunk is None:
                     break
-                waiting.add(pool.submit(walk_some, *chunk))
+                waiting.add(pool.submit(simulate_seeds, *chunk))
             if not waiting:
                 return report
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
-                report.join(future.result())
+                report.merge(future.result())
 
 
 def show(report: Report, elapsed: float) -> None:
@@ -105,8 +105,8 @@ def show(report: Report, elapsed: float) -> None:
     print(f"seeds        {report.seeds:,}")
     print(f"steps        {report.steps:,} callbacks, {report.steps / elapsed:,.0f} a second")
     print(f"time         {elapsed:,.1f} s, in which {report.seconds / 3600:,.1f} h passed")
-    print(f"operations   {_listed(counts, 'op ')}")
-    print(f"answers      {_listed(counts, 'answer ')}")
+    print(f"operations   {_format_counts(counts, 'op ')}")
+    print(f"answers      {_format_counts(counts, 'answer ')}")
     print(f"unknown      {report.unknown:,} ({counts['no answer']:,} without any answer)")
     print(f"faults       {report.faults:,}: {', '.join(f'{name} {counts[name]:,}' for name in FAULTS)}")
     print(f"events       {', '.join(f'{name} {counts[name]:,}' for name in EVENTS)}")
@@ -124,23 +124,23 @@ def run_campaign(start: int, seeds: int, *, steps: int, jobs: int) -> bool:
     return not report.failures
 
 
-def replay(plan: Plan, bug: str | None = None) -> Walked:
-    with ZOO[bug]() if bug else nullcontext(Parts()) as parts:
-        return walk(plan, parts, tracing=True)
+def replay(plan: Plan, bug: str | None = None) -> SimulationResult:
+    with ALL_MUTANTS[bug]() if bug else nullcontext(Components()) as parts:
+        return simulate(plan, parts, tracing=True)
 
 
-def smallest(plan: Plan, bug: str | None = None) -> Plan:
+def shrink_failing_plan(plan: Plan, bug: str | None = None) -> Plan:
     """The plan of a failing seed, cut down."""
-    return shrink(plan, lambda smaller: broken_law(smaller, bug))
+    return shrink(plan, lambda smaller: first_violation(smaller, bug))
 
 
-def broken_law(plan: Plan, bug: str | None = None) -> str | None:
-    with ZOO[bug]() if bug else nullcontext(Parts()) as parts:
-        violations = walk(plan, parts).violations
+def first_violation(plan: Plan, bug: str | None = None) -> str | None:
+    with ALL_MUTANTS[bug]() if bug else nullcontext(Components()) as parts:
+        violations = simulate(plan, parts).violations
     return violations[0].partition(":")[0] if violations else None
 
 
-def show_walk(walked: Walked) -> None:
+def show_result(walked: SimulationResult) -> None:
     print("\n".join(walked.trace))
     print(f"seed {walked.seed}: {walked.steps} steps, digest {walked.digest}")
     for violation in walked.violations:
@@ -155,7 +155,7 @@ def show_plan(plan: Plan) -> None:
             print(f"  client {number}: {json.encode(op).decode()}")
 
 
-def _listed(counts: Counter[str], prefix: str) -> str:
+def _format_counts(counts: Counter[str], prefix: str) -> str:
     found = sorted(name for name in counts if name.startswith(prefix))
     return ", ".join(f"{name.removeprefix(prefix)} {counts[name]:,}" for name in found)
 

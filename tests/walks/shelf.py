@@ -6,100 +6,100 @@ from typing import Any
 
 
 @dataclass(slots=True)
-class Key:
+class ModelKey:
     fingerprint: bytes
     status: str
     job: bytes  # of a batch the first
     holder: bytes
     token: int
-    lease: int
-    expires: int
+    lease_until: int
+    expires_at: int
     ttl: int
-    stamp: int
+    changed_at: int
     receipt: bytes = b""
     hits: int = 0
     conflicts: int = 0
-    client: str = ""  # sequenced, by whom
-    number: int = 0
+    client_id: str = ""  # sequenced, by whom
+    sequence: int = 0
     jobs: tuple[bytes, ...] = ()
-    foreign: str = ""
+    external_id: str = ""
 
-    def lives(self, now: int) -> bool:
-        return now <= self.expires or now <= self.lease
+    def is_live(self, now: int) -> bool:
+        return now <= self.expires_at or now <= self.lease_until
 
 
 @dataclass(slots=True)
-class Work:
+class ModelJob:
     id: bytes
     state: str
-    until: int  # as long as its key lives, so must it
-    stamp: int
-    ended: int = 0
+    keep_until: int  # as long as its key lives, so must it
+    changed_at: int
+    ended_at: int = 0
     slot: bytes = b""  # the user who is counted for it
     cost: int = 0
     attempts: int = 0
     user: str = ""
-    once: bool = False  # at most once
-    most: int = 1  # attempts
+    at_most_once: bool = False  # at most once
+    attempts_max: int = 1  # attempts
     token: int = 0
     holder: bytes = b""
-    lease: int = 0
+    lease_until: int = 0
     run_at: int = 0
-    lines: int = 0
-    said: tuple[Any, ...] | None = None  # by its holder, last
+    log_lines: int = 0
+    last_report: tuple[Any, ...] | None = None  # by its holder, last
 
 
 @dataclass(slots=True)
-class Row:
+class ModelStream:
     """A client's sequence."""
 
     last: int
-    seen: int
+    last_seen: int
     owner: str
-    expires: int
-    stamp: int
+    expires_at: int
+    changed_at: int
     evicted: bool = False
 
 
-class Shelf:
+class ModelState:
     def __init__(self) -> None:
-        self.keys: dict[bytes, Key] = {}
-        self.jobs: dict[bytes, Work] = {}
-        self.rows: dict[bytes, Row] = {}
+        self.keys: dict[bytes, ModelKey] = {}
+        self.jobs: dict[bytes, ModelJob] = {}
+        self.streams: dict[bytes, ModelStream] = {}
         self.counts: Counter[str] = Counter()
 
-    def judge(self, now: int, record_id: bytes, *job_ids: bytes) -> tuple[Key | None, int]:
+    def key_and_time(self, now: int, record_id: bytes, *job_ids: bytes) -> tuple[ModelKey | None, int]:
         """The key, and the time of the decision: never below a stamp of what it looks at."""
         key = self.keys.get(record_id) if record_id else None
         if key is not None:
-            now = max(now, key.stamp)
+            now = max(now, key.changed_at)
             job_ids = (*job_ids, key.job, *key.jobs)
         for job_id in job_ids:
             job = self.jobs.get(job_id)
             if job is not None:
-                now = max(now, job.stamp)
+                now = max(now, job.changed_at)
         return key, now
 
-    def alone(self, now: int, record_id: bytes) -> tuple[Key | None, int]:
+    def key_and_time_without_job(self, now: int, record_id: bytes) -> tuple[ModelKey | None, int]:
         """The key and the time, where nothing else is looked at."""
         key = self.keys.get(record_id)
-        return key, now if key is None else max(now, key.stamp)
+        return key, now if key is None else max(now, key.changed_at)
 
-    def settle_key(self, key: Key, status: str, expires: int, receipt: bytes, now: int) -> None:
-        key.status, key.lease, key.expires, key.receipt, key.stamp = status, 0, expires, receipt, now
+    def settle_key(self, key: ModelKey, status: str, expires: int, receipt: bytes, now: int) -> None:
+        key.status, key.lease_until, key.expires_at, key.receipt, key.changed_at = status, 0, expires, receipt, now
 
-    def make_key(self, c: Any, status: str, holder: bytes, lease: int, expires: int, now: int) -> Key:
+    def make_key(self, c: Any, status: str, holder: bytes, lease: int, expires: int, now: int) -> ModelKey:
         self.counts["re-created"] += c.record_id in self.keys
         job = getattr(c, "job_id", b"")
-        key = Key(getattr(c, "fingerprint", b""), status, job, holder, 1, lease, expires, c.ttl_ms, now)
+        key = ModelKey(getattr(c, "fingerprint", b""), status, job, holder, 1, lease, expires, c.ttl_ms, now)
         self.keys[c.record_id] = key
         return key
 
     def make_job(self, job_id: bytes, state: str, until: int, now: int, *, user: str, slot: bytes, cost: int) -> None:
-        self.jobs[job_id] = Work(job_id, state, until, now, slot=slot, cost=cost, user=user)
+        self.jobs[job_id] = ModelJob(job_id, state, until, now, slot=slot, cost=cost, user=user)
 
-    def tie(self, job: Work | None, key: Key, now: int) -> None:
+    def keep_job_with_key(self, job: ModelJob | None, key: ModelKey, now: int) -> None:
         """A job stays as long as its key."""
         if job is not None:
-            job.until = key.expires
-            job.stamp = max(job.stamp, now)
+            job.keep_until = key.expires_at
+            job.changed_at = max(job.changed_at, now)

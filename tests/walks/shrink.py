@@ -9,19 +9,19 @@ from .plan import Faults, Op, Plan
 TRIES_MAX = 1500
 SALTS = 3  # a smaller plan runs in another order, so a few orders of it are tried
 
-Law = Callable[[Plan], str | None]  # the law that a plan breaks
+FindViolation = Callable[[Plan], str | None]  # the law that a plan breaks
 
 
-def shrink(plan: Plan, law: Law) -> Plan:
+def shrink(plan: Plan, find_violation: FindViolation) -> Plan:
     """Drop clients, acts and faults for as long as the same law is broken."""
-    broken = law(plan)
+    broken = find_violation(plan)
     assert broken is not None, "this plan does not fail"
     tries = 0
     shrunk = True
     while shrunk:
         shrunk = False
-        for smaller in _smaller(plan):
-            found = next((p for p in _orders(smaller) if law(p) == broken), None)
+        for smaller in _smaller_plans(plan):
+            found = next((p for p in _reorderings(smaller) if find_violation(p) == broken), None)
             tries += 1
             if found is not None:
                 plan, shrunk = found, True
@@ -38,11 +38,11 @@ def size(plan: Plan) -> int:
     return acts + len(plan.clients) + faults + plan.processes + plan.keys
 
 
-def _orders(plan: Plan) -> Iterator[Plan]:
+def _reorderings(plan: Plan) -> Iterator[Plan]:
     return (replace(plan, salt=plan.salt + n) for n in range(SALTS))
 
 
-def _smaller(plan: Plan) -> Iterator[Plan]:
+def _smaller_plans(plan: Plan) -> Iterator[Plan]:
     """Plans with less in them, the boldest cuts first."""
     clients = plan.clients
     for n in range(len(clients)):
@@ -55,18 +55,18 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
             yield replace(plan, faults=replace(plan.faults, **{name: 0.0}))
     for parts in (2, 4, 8, 64):
         for n, ops in enumerate(clients):
-            for fewer in _fewer(ops, parts):
+            for fewer in _without_one_part(ops, parts):
                 yield replace(plan, clients=(*clients[:n], fewer, *clients[n + 1 :]))
     for name in ("processes", "keys", "users"):
         if getattr(plan, name) > 1:
             yield replace(plan, **{name: getattr(plan, name) - 1})
     if plan.quota is not None:
         yield replace(plan, quota=None)
-    if plan.sequenced:
-        yield replace(plan, sequenced=False)
+    if plan.has_sequenced_key:
+        yield replace(plan, has_sequenced_key=False)
 
 
-def _fewer(ops: tuple[Op, ...], parts: int) -> Iterator[tuple[Op, ...]]:
+def _without_one_part(ops: tuple[Op, ...], parts: int) -> Iterator[tuple[Op, ...]]:
     """Without one part of so many."""
     step = max(1, len(ops) // parts)
     return (ops[:n] + ops[n + step :] for n in range(0, len(ops), step))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from .plan import draw
-from .run import Report, broken_law, smallest, walk_some
+from .plan import draw_plan
+from .run import Report, first_violation, shrink_failing_plan, simulate_seeds
 from .shrink import size
-from .world import walk
+from .world import simulate
 
 HERE = Path(__file__).parent
 SLICES = 8
@@ -18,7 +18,7 @@ SLICE_STEPS = 200_000  # eight of them are more than a million and a half
 SLICE_SEEDS_MAX = 1_000
 
 # A run in which nothing happens proves nothing: the least that a slice must have met.
-LEAST = {
+COUNTS_MIN = {
     "answer created": 500, "answer replayed": 600, "answer conflict": 60, "answer inprogress": 30,
     "answer rejected": 10, "answer refused": 60, "answer held": 150, "answer settled": 40,
     "answer unavailable": 100, "unknown raised": 150, "no answer": 300,
@@ -39,31 +39,31 @@ def known_seeds() -> list[int]:
     return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
-def test_seeds_that_once_failed_hold() -> None:
+def test_seeds_that_once_failed_pass() -> None:
     report = Report()
     for seed in known_seeds():
-        report.add(walk(draw(seed)))
+        report.add(simulate(draw_plan(seed)))
     assert not report.failures
 
 
 @pytest.mark.parametrize("part", range(SLICES))
-def test_walks_hold(part: int) -> None:
+def test_seeded_simulations_find_no_violation(part: int) -> None:
     start = 1_000_000 * (part + 1)
-    report = walk_some(start, SLICE_SEEDS_MAX, steps=SLICE_STEPS)
+    report = simulate_seeds(start, SLICE_SEEDS_MAX, steps=SLICE_STEPS)
     print(f"seeds {start} to {start + report.seeds - 1}: {report.steps:,} steps, {report.faults:,} faults")
     assert not report.failures, f"python -m tests.walks --replay {report.failures[0][0]}"
     assert report.steps >= SLICE_STEPS
-    thin = {name: report.counts[name] for name, least in LEAST.items() if report.counts[name] < least}
+    thin = {name: report.counts[name] for name, least in COUNTS_MIN.items() if report.counts[name] < least}
     assert not thin
 
 
-def test_one_seed_is_one_walk() -> None:
+def test_a_seed_gives_the_same_simulation() -> None:
     for seed in range(5):
-        assert walk(draw(seed)).digest == walk(draw(seed)).digest
-    assert walk(draw(1)).digest != walk(draw(2)).digest
+        assert simulate(draw_plan(seed)).digest == simulate(draw_plan(seed)).digest
+    assert simulate(draw_plan(1)).digest != simulate(draw_plan(2)).digest
 
 
-def test_a_walk_is_the_same_in_every_process() -> None:
+def test_a_simulation_is_the_same_in_every_process() -> None:
     code = "from tests.walks.plan import draw; from tests.walks.world import walk; print(walk(draw(3)).digest)"
     digests = {
         subprocess.run(
@@ -76,13 +76,13 @@ def test_a_walk_is_the_same_in_every_process() -> None:
         ).stdout
         for hash_seed in (1, 2)
     }
-    assert digests == {walk(draw(3)).digest + "\n"}
+    assert digests == {simulate(draw_plan(3)).digest + "\n"}
 
 
 def test_a_failing_plan_shrinks_and_still_fails() -> None:
     bug = "timed_out_waiter_is_new"
-    plan = next(plan for plan in map(draw, range(100)) if broken_law(plan, bug))
-    small = smallest(plan, bug)
-    assert broken_law(small, bug) == broken_law(plan, bug)
+    plan = next(plan for plan in map(draw_plan, range(100)) if first_violation(plan, bug))
+    small = shrink_failing_plan(plan, bug)
+    assert first_violation(small, bug) == first_violation(plan, bug)
     assert size(small) <= 12
-    assert broken_law(small) is None
+    assert first_violation(small) is None

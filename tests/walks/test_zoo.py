@@ -2,15 +2,15 @@
 
 import pytest
 
-from .world import walk
-from .zoo import ZOO, hunt, plan_of
+from .world import simulate
+from .zoo import ALL_MUTANTS, find_catching_seed, plan_for
 
 SEEDS_MAX = 500
 
 
-@pytest.mark.parametrize("bug", sorted(ZOO))
-def test_bug_is_caught(bug: str) -> None:
-    caught = hunt(bug, range(SEEDS_MAX))
+@pytest.mark.parametrize("bug", sorted(ALL_MUTANTS))
+def test_mutant_is_caught(bug: str) -> None:
+    caught = find_catching_seed(bug, range(SEEDS_MAX))
     assert caught is not None, f"{bug} went through {SEEDS_MAX} seeds unseen"
     print(f"{bug}: seed {caught.seed}, {caught.violations[0]}")
-    assert walk(plan_of(caught.seed, bug)).violations == ()
+    assert simulate(plan_for(caught.seed, bug)).violations == ()

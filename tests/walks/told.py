@@ -37,33 +37,33 @@ from onejob.core.replies import (
     UsageFound,
 )
 
-from .model import Model, Said
+from .model import Model, ModelReply
 
 
-def said(reply: AnyReply) -> Said:
+def model_reply(reply: AnyReply) -> ModelReply:
     """A reply as the model says it."""
-    shape = _SHAPES.get(type(reply))
+    shape = _CONVERTERS.get(type(reply))
     return shape(reply) if shape else ("defect", getattr(reply, "message", repr(reply)))
 
 
-def _refused(r: Any) -> Said:
+def _refused(r: Any) -> ModelReply:
     more = [r.details[name] for name in ("retry_after_ms", "last_committed_sequence") if name in r.details]
     return ("refused", r.reason.value, *more)
 
 
-def _found(r: Any) -> Said:
+def _found(r: Any) -> ModelReply:
     state = r.job.state.value if r.job else ""
     if r.record is None:
         return ("found", r.job.id, "", 0, state)
     return ("found", r.record.job_id, r.record.status.value, r.record.token, state)
 
 
-def _replayed(r: Any) -> Said:
+def _replayed(r: Any) -> ModelReply:
     job_id, state = (r.job.id, r.job.state.value) if r.job else (b"", "")
     return ("replayed", job_id, state, r.expires_at, r.receipt)
 
 
-_SHAPES: dict[type[Any], Callable[[Any], Said]] = {
+_CONVERTERS: dict[type[Any], Callable[[Any], ModelReply]] = {
     Created: lambda r: ("created", r.job.id, r.job.state.value, r.expires_at),
     Replayed: _replayed,
     InProgress: lambda r: ("in_progress", r.job_id, r.retry_after_ms),
@@ -74,12 +74,12 @@ _SHAPES: dict[type[Any], Callable[[Any], Said]] = {
     KeySettled: lambda r: ("settled", r.record.status.value, r.record.job_id, r.record.token),
     Found: _found,
     Missing: lambda r: ("missing",),
-    DryRunReply: lambda r: ("foreseen", said(r.reply)),
+    DryRunReply: lambda r: ("foreseen", model_reply(r.reply)),
     Cancelled: lambda r: ("cancelled", r.job.id, r.job.state.value, r.changed),
     Forgotten: lambda r: ("forgotten", r.expires_at),
     Maintained: lambda r: ("tended", r.changed),
     PolicyFound: lambda r: ("policy", r.policy.body),
-    UsageFound: lambda r: ("tally", as_stored(r.tally, r.at)),
+    UsageFound: lambda r: ("tally", stored_fact(r.tally, r.at)),
     SlotHeld: lambda r: ("slot", r.reservation, r.expires_at),
     SlotSettled: lambda r: ("slot settled", r.state.value),
     SequenceCommitted: lambda r: ("committed", tuple(job.id for job in r.jobs), r.sequence, r.expires_at),
@@ -97,26 +97,26 @@ _SHAPES: dict[type[Any], Callable[[Any], Said]] = {
 }  # fmt: skip
 
 
-def as_modelled(model: Model, kind: Kind, id: bytes, now: int) -> Said | None:
+def modelled_fact(model: Model, kind: Kind, id: bytes, now: int) -> ModelReply | None:
     match kind:
         case Kind.RECORD if id in model.keys:
             k = model.keys[id]
-            head = (k.status, k.fingerprint, b"".join(k.jobs) or k.job, k.holder, k.token, k.lease)
-            return (*head, k.expires, k.receipt, k.hits, k.conflicts, k.stamp, k.client, k.number, k.foreign)
+            head = (k.status, k.fingerprint, b"".join(k.jobs) or k.job, k.holder, k.token, k.lease_until)
+            return (*head, k.expires_at, k.receipt, k.hits, k.conflicts, k.changed_at, k.client_id, k.sequence, k.external_id)
         case Kind.JOB if id in model.jobs:
             job = model.jobs[id]
-            return (job.state, job.ended, job.slot, job.cost, job.token, job.lease, job.attempts)
-        case Kind.STREAM if id in model.rows:
-            row = model.rows[id]
-            return (row.last, row.seen, row.owner, row.expires, row.stamp, row.evicted)
-        case Kind.USAGE if id in model.purses:
-            return model.standing(id, now)
-        case Kind.POLICY if id in model.rules:
-            return (model.rules[id].body, model.rules[id].version)
+            return (job.state, job.ended_at, job.slot, job.cost, job.token, job.lease_until, job.attempts)
+        case Kind.STREAM if id in model.streams:
+            row = model.streams[id]
+            return (row.last, row.last_seen, row.owner, row.expires_at, row.changed_at, row.evicted)
+        case Kind.USAGE if id in model.usages:
+            return model.usage_counts(id, now)
+        case Kind.POLICY if id in model.policies:
+            return (model.policies[id].body, model.policies[id].version)
     return None
 
 
-def as_stored(fact: Any, now: int) -> Said | None:
+def stored_fact(fact: Any, now: int) -> ModelReply | None:
     match fact:
         case Record():
             head = (fact.status.value, fact.fingerprint, fact.job_ids, fact.holder, fact.token)
@@ -136,5 +136,5 @@ def as_stored(fact: Any, now: int) -> Said | None:
     return None
 
 
-def short(told: Said) -> str:
+def format_short(told: ModelReply) -> str:
     return " ".join(part.hex()[-12:] if isinstance(part, bytes) else str(part) for part in told)

@@ -14,43 +14,43 @@ from onejob.core.replies import KeySettled, Maintained
 from onejob.core.reserve import KeyHolderCommand, Settle
 from onejob.core.submit import SubmissionCommand, Submit
 
-from .cage import bug
-from .house import Parts
+from .cage import mutant
+from .house import Components
 
 
-@bug
-def drop_the_fence() -> Iterator[Parts]:
+@mutant
+def drop_the_fence() -> Iterator[Components]:
     def fenced(self: KeyHolderCommand, record: Record | None, now: int) -> Record | None:
         return record if record is not None and is_live(record, now) else None
 
     with patch.object(KeyHolderCommand, "record_if_held", fenced):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def token_without_holder() -> Iterator[Parts]:
+@mutant
+def token_without_holder() -> Iterator[Components]:
     """A token alone is no fence: a record that was made anew starts again from 1."""
 
     def fenced(self: KeyHolderCommand, record: Record | None, now: int) -> Record | None:
         return record if record is not None and is_live(record, now) and record.token == self.token else None
 
     with patch.object(KeyHolderCommand, "record_if_held", fenced):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def forget_the_fingerprint() -> Iterator[Parts]:
+@mutant
+def forget_the_fingerprint() -> Iterator[Components]:
     answered = SubmissionCommand.reply_for_existing_key
 
     def lax(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
         return answered(replace(self, fingerprint=record.fingerprint), record, facts, now)
 
     with patch.object(SubmissionCommand, "reply_for_existing_key", lax):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def in_progress_beats_the_mismatch() -> Iterator[Parts]:
+@mutant
+def in_progress_beats_the_mismatch() -> Iterator[Components]:
     answered = SubmissionCommand.reply_for_existing_key
 
     def lax(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
@@ -58,11 +58,11 @@ def in_progress_beats_the_mismatch() -> Iterator[Parts]:
         return answered(asked, record, facts, now)
 
     with patch.object(SubmissionCommand, "reply_for_existing_key", lax):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def own_retry_taken_for_a_duplicate() -> Iterator[Parts]:
+@mutant
+def own_retry_taken_for_a_duplicate() -> Iterator[Components]:
     decide = Submit.decide
 
     def deaf(self: Submit, facts: Facts, now: int) -> Any:
@@ -72,31 +72,31 @@ def own_retry_taken_for_a_duplicate() -> Iterator[Parts]:
         return decide(self, facts, now)
 
     with patch.object(Submit, "decide", deaf):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def take_over_with_a_new_job() -> Iterator[Parts]:
+@mutant
+def take_over_with_a_new_job() -> Iterator[Components]:
     def anew(self: Submit, record: Record, facts: Facts, now: int) -> Any:
         return self._create(record, facts, now)
 
     with patch.object(Submit, "_take_over_and_commit", anew):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def take_over_with_the_old_token() -> Iterator[Parts]:
+@mutant
+def take_over_with_the_old_token() -> Iterator[Components]:
     taken_over = reserve._take_over_step
 
     def same(record: Record, *args: Any, **more: Any) -> Any:
         return taken_over(replace(record, token=record.token - 1), *args, **more)
 
     with patch.object(reserve, "_take_over_step", same):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def expired_one_millisecond_early() -> Iterator[Parts]:
+@mutant
+def expired_one_millisecond_early() -> Iterator[Components]:
     def early(record: Record, now: int) -> bool:
         return now < record.expires_at or now < record.lease_until
 
@@ -106,43 +106,43 @@ def expired_one_millisecond_early() -> Iterator[Parts]:
         patch.object(lookup, "is_live", early),
         patch.object(maintenance, "is_live", early),
     ):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def lease_one_millisecond_short() -> Iterator[Parts]:
+@mutant
+def lease_one_millisecond_short() -> Iterator[Components]:
     answered = SubmissionCommand.reply_for_existing_key
 
     def early(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
         return answered(self, replace(record, lease_until=max(record.lease_until - 1, 0)), facts, now)
 
     with patch.object(SubmissionCommand, "reply_for_existing_key", early):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def pending_expires_under_its_lease() -> Iterator[Parts]:
+@mutant
+def pending_expires_under_its_lease() -> Iterator[Components]:
     """The window ends with the time to live, whoever still holds the key."""
 
     def strict(record: Record, now: int) -> bool:
         return now <= record.created_at + record.ttl_ms if record.lease_until else now <= record.expires_at
 
     with patch.object(submit, "is_live", strict), patch.object(reserve, "is_live", strict):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def sweep_what_lives() -> Iterator[Parts]:
+@mutant
+def sweep_what_lives() -> Iterator[Components]:
     def decide(self: Expire, facts: Facts, now: int) -> Any:
         record = facts.record
         return Step(Maintained(record is not None, now), drops=() if record is None else (record,))
 
     with patch.object(Expire, "decide", decide):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def purge_leaves_the_job() -> Iterator[Parts]:
+@mutant
+def purge_leaves_the_job() -> Iterator[Components]:
     """The key is gone, so the next submission makes a second job beside the first."""
 
     def decide(self: Purge, facts: Facts, now: int) -> Any:
@@ -150,11 +150,11 @@ def purge_leaves_the_job() -> Iterator[Parts]:
         return Step(Maintained(bool(drops), now), drops=drops)
 
     with patch.object(Purge, "decide", decide):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def purge_takes_the_job_of_a_living_key() -> Iterator[Parts]:
+@mutant
+def purge_takes_the_job_of_a_living_key() -> Iterator[Components]:
     """Found in a list of jobs, it is erased although a key that was made since then names it."""
 
     def decide(self: Purge, facts: Facts, now: int) -> Any:
@@ -163,38 +163,38 @@ def purge_takes_the_job_of_a_living_key() -> Iterator[Parts]:
         return Step(Maintained(bool(drops), now), drops=drops)
 
     with patch.object(Purge, "decide", decide):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def failure_deletes_the_record() -> Iterator[Parts]:
+@mutant
+def failure_deletes_the_record() -> Iterator[Components]:
     def gone(self: Settle, record: Record, facts: Facts, now: int) -> Any:
         return Step(KeySettled(replace(record, lease_until=0), facts.job, now), drops=(record,))
 
     with patch.object(Settle, "_fail", gone):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def reject_is_not_final() -> Iterator[Parts]:
+@mutant
+def reject_is_not_final() -> Iterator[Components]:
     answered = SubmissionCommand.reply_for_existing_key
 
     def again(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
         return None if record.status == "rejected" else answered(self, record, facts, now)
 
     with patch.object(SubmissionCommand, "reply_for_existing_key", again):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def tenant_missing_from_the_key() -> Iterator[Parts]:
+@mutant
+def tenant_missing_from_the_key() -> Iterator[Components]:
     record_id = identity.record_id
     with patch.object(identity, "record_id", lambda tenant, scope, key: record_id("", scope, key)):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def job_goes_before_its_record() -> Iterator[Parts]:
+@mutant
+def job_goes_before_its_record() -> Iterator[Components]:
     """Ours: an ended job was not kept for the record that was settled after it."""
 
     def kept(job: Job, now: int, *, keep_until: int) -> Job:
@@ -203,11 +203,11 @@ def job_goes_before_its_record() -> Iterator[Parts]:
         )
 
     with patch.object(submit, "retained_job", kept), patch.object(reserve, "retained_job", kept):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def forgotten_but_kept_alive_by_its_job() -> Iterator[Parts]:
+@mutant
+def forgotten_but_replayed_with_the_old_window() -> Iterator[Components]:
     """Ours: a repeated submission was told the window from before `forget`, and the gate passed it on."""
     create = Submit._create
 
@@ -218,4 +218,4 @@ def forgotten_but_kept_alive_by_its_job() -> Iterator[Parts]:
         return replace(step, reply=replace(step.reply, expires_at=step.reply.job.created_at + self.ttl_ms))
 
     with patch.object(Submit, "_create", long):
-        yield Parts()
+        yield Components()

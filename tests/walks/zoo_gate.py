@@ -15,13 +15,13 @@ from onejob.engines import gate as flights
 from onejob.engines.batcher import Deliver, deliver_to
 from onejob.engines.gate import CoalescedReads, Gate
 
-from .cage import bug, with_parts
-from .house import CountedCache, Parts
+from .cage import mutant, with_components
+from .house import CountingCache, Components
 
 
-@bug
-def evict_a_flight() -> Iterator[Parts]:
-    class Evicting(CountedCache):
+@mutant
+def evict_an_in_flight_request() -> Iterator[Components]:
+    class Evicting(CountingCache):
         def recall(self, command: SubmissionCommand) -> Any:
             while len(self.in_flight) > self._config.max_entries:
                 del self.in_flight[next(iter(self.in_flight))]
@@ -32,10 +32,10 @@ def evict_a_flight() -> Iterator[Parts]:
             land = super()._completion_for(key)
             return lambda result: land(result) if key in self.cache.in_flight else None
 
-    yield with_parts(cache=Evicting, gate=Losing)
+    yield with_components(cache=Evicting, gate=Losing)
 
 
-def _sharing(wanted: Callable[[AnyReply | Exception], bool]) -> type[Gate]:
+def _gate_sharing(wanted: Callable[[AnyReply | Exception], bool]) -> type[Gate]:
     class Sharing(Gate):
         def _completion_for(self, key: Any) -> Deliver:
             usual = super()._completion_for(key)
@@ -52,32 +52,32 @@ def _sharing(wanted: Callable[[AnyReply | Exception], bool]) -> type[Gate]:
     return Sharing
 
 
-@bug
-def share_a_refusal() -> Iterator[Parts]:
-    yield with_parts(gate=_sharing(lambda result: isinstance(result, Refused)))
+@mutant
+def share_a_refusal() -> Iterator[Components]:
+    yield with_components(gate=_gate_sharing(lambda result: isinstance(result, Refused)))
 
 
-@bug
-def share_a_failure() -> Iterator[Parts]:
-    yield with_parts(gate=_sharing(lambda result: isinstance(result, Exception)))
+@mutant
+def share_a_failure() -> Iterator[Components]:
+    yield with_components(gate=_gate_sharing(lambda result: isinstance(result, Exception)))
 
 
-@bug
-def share_what_is_in_progress() -> Iterator[Parts]:
-    yield with_parts(gate=_sharing(lambda result: isinstance(result, InProgress)))
+@mutant
+def share_what_is_in_progress() -> Iterator[Components]:
+    yield with_components(gate=_gate_sharing(lambda result: isinstance(result, InProgress)))
 
 
-@bug
-def followers_forgotten_on_failure() -> Iterator[Parts]:
+@mutant
+def followers_forgotten_on_failure() -> Iterator[Components]:
     class Forgetful(Gate):
         def _ask_engine(self, submit: Submit, reply: Any) -> None:
             pass
 
-    yield with_parts(gate=Forgetful)
+    yield with_components(gate=Forgetful)
 
 
-@bug
-def leader_takes_its_followers_along() -> Iterator[Parts]:
+@mutant
+def cancelled_leader_cancels_its_followers() -> Iterator[Components]:
     class Chained(Gate):
         def _completion_for(self, key: Any) -> Deliver:
             usual = super()._completion_for(key)
@@ -90,11 +90,11 @@ def leader_takes_its_followers_along() -> Iterator[Parts]:
 
             return land
 
-    yield with_parts(gate=Chained)
+    yield with_components(gate=Chained)
 
 
-@bug
-def timed_out_waiter_is_new() -> Iterator[Parts]:
+@mutant
+def timed_out_waiter_is_new() -> Iterator[Components]:
     class Proceeding(Gate):
         async def _wait_while_pending(self, command: Any, reply: Any) -> Any:
             reply = await super()._wait_while_pending(command, reply)
@@ -102,11 +102,11 @@ def timed_out_waiter_is_new() -> Iterator[Parts]:
                 (reply,) = await self._inner.execute([replace(command, record_id=b"")])
             return reply
 
-    yield with_parts(gate=Proceeding)
+    yield with_components(gate=Proceeding)
 
 
-@bug
-def in_progress_from_memory() -> Iterator[Parts]:
+@mutant
+def in_progress_from_memory() -> Iterator[Components]:
     class Remembering(Gate):
         def _remember_settled(self, submit: Submit, result: Any, sent_at: float) -> None:
             if isinstance(result, InProgress):
@@ -120,60 +120,60 @@ def in_progress_from_memory() -> Iterator[Parts]:
             else:
                 reply.set_result(known)
 
-    yield with_parts(gate=Remembering)
+    yield with_components(gate=Remembering)
 
 
-@bug
-def remember_beyond_the_window() -> Iterator[Parts]:
-    class Long(CountedCache):
+@mutant
+def remember_beyond_the_window() -> Iterator[Components]:
+    class Long(CountingCache):
         def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
             return sent_at + self._config.committed_ttl_seconds
 
-    yield with_parts(cache=Long)
+    yield with_components(cache=Long)
 
 
-@bug
-def remember_from_the_answer_on() -> Iterator[Parts]:
-    class Late(CountedCache):
+@mutant
+def remember_from_the_answer_on() -> Iterator[Components]:
+    class Late(CountingCache):
         def remember(self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float) -> None:
             super().remember(command, reply, self._monotonic())
 
-    yield with_parts(cache=Late)
+    yield with_components(cache=Late)
 
 
-@bug
-def rejected_for_ever() -> Iterator[Parts]:
-    class Grudge(CountedCache):
+@mutant
+def rejected_for_ever() -> Iterator[Components]:
+    class Grudge(CountingCache):
         def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
             return sent_at + 1e9 if isinstance(reply, Rejected) else super().valid_until(reply, sent_at)
 
-    yield with_parts(cache=Grudge)
+    yield with_components(cache=Grudge)
 
 
-@bug
-def remember_everything() -> Iterator[Parts]:
-    class Hoarding(CountedCache):
+@mutant
+def remember_everything() -> Iterator[Components]:
+    class Hoarding(CountingCache):
         def __init__(self, config: Any, monotonic: Any) -> None:
             super().__init__(replace(config, max_entries=1_000_000), monotonic)
 
-    yield with_parts(cache=Hoarding)
+    yield with_components(cache=Hoarding)
 
 
-@bug
-def recall_without_the_fingerprint() -> Iterator[Parts]:
-    class Lax(CountedCache):
+@mutant
+def recall_without_the_fingerprint() -> Iterator[Components]:
+    class Lax(CountingCache):
         def recall(self, command: SubmissionCommand) -> Any:
             known = self._receipts.get(command.record_id)
             return super().recall(command if known is None else replace(command, fingerprint=known.fingerprint))
 
-    yield with_parts(cache=Lax)
+    yield with_components(cache=Lax)
 
 
-@bug
-def share_after_the_window() -> Iterator[Parts]:
+@mutant
+def share_after_the_window() -> Iterator[Components]:
     """Ours: a flight landed late, and told whoever had joined since then of a window that was over."""
 
-    class Late(CountedCache):
+    class Late(CountingCache):
         keeping = False
 
         def remember(self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float) -> None:
@@ -184,11 +184,11 @@ def share_after_the_window() -> Iterator[Parts]:
         def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
             return super().valid_until(reply, sent_at) if self.keeping else float("inf")
 
-    yield with_parts(cache=Late)
+    yield with_components(cache=Late)
 
 
-@bug
-def echo_lost_in_a_flight() -> Iterator[Parts]:
+@mutant
+def echo_lost_in_flight() -> Iterator[Components]:
     """Ours: whoever joined a flight with the winning candidate was told "replayed"."""
     usual = flights.shareable_reply
 
@@ -196,11 +196,11 @@ def echo_lost_in_a_flight() -> Iterator[Parts]:
         return result if isinstance(result, Replayed) else usual(result, leader, follower)
 
     with patch.object(gate, "shareable_reply", shared):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def failure_of_a_third_kind() -> Iterator[Parts]:
+@mutant
+def failure_of_a_third_kind() -> Iterator[Components]:
     """Ours: the gate wanted to wait for whoever held the key, on behalf of a take-over, and could not."""
 
     class Asserting(Gate):
@@ -211,11 +211,11 @@ def failure_of_a_third_kind() -> Iterator[Parts]:
                 for command, reply in zip(commands, results, strict=True)
             ]
 
-    yield with_parts(gate=Asserting)
+    yield with_components(gate=Asserting)
 
 
-@bug
-def join_a_look_that_has_set_out() -> Iterator[Parts]:
+@mutant
+def join_a_read_already_sent() -> Iterator[Components]:
     """What was read before one asked is not an answer."""
 
     class Late(CoalescedReads):
@@ -232,4 +232,4 @@ def join_a_look_that_has_set_out() -> Iterator[Parts]:
             self._inner.enqueue(command, land)
 
     with patch.object(gate, "CoalescedReads", Late):
-        yield with_parts()
+        yield with_components()

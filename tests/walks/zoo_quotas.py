@@ -19,35 +19,35 @@ from onejob.core.slots import ConsumeSlot
 from onejob.core.states import IdempotencyStatus, SlotState
 from onejob.core.submit import Submit
 
-from .cage import bug
-from .house import Parts
+from .cage import mutant
+from .house import Components
 
 
-@bug
-def slot_freed_twice() -> Iterator[Parts]:
+@mutant
+def slot_freed_twice() -> Iterator[Components]:
     freed = work._usage_without_job
 
     def twice(job: Job, *rest: Any) -> Any:
         return tuple(replace(one, live=max(one.live - 1, 0)) for one in freed(job, *rest))
 
     with patch.object(work, "_usage_without_job", twice):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def slot_kept_by_a_cancelled_job() -> Iterator[Parts]:
+@mutant
+def slot_kept_by_a_cancelled_job() -> Iterator[Components]:
     with patch.object(work, "_usage_without_job", lambda *_: ()):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def slot_kept_by_a_failed_preparation() -> Iterator[Parts]:
+@mutant
+def slot_kept_by_a_failed_preparation() -> Iterator[Components]:
     with patch.object(reserve, "release_job_slot", lambda *_: ()):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def hit_is_charged() -> Iterator[Parts]:
+@mutant
+def hit_is_charged() -> Iterator[Components]:
     decide = Submit.decide
 
     def greedy(self: Submit, facts: Facts, now: int) -> Any:
@@ -57,11 +57,11 @@ def hit_is_charged() -> Iterator[Parts]:
         return step
 
     with patch.object(Submit, "decide", greedy):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def refusal_is_remembered() -> Iterator[Parts]:
+@mutant
+def refusal_is_remembered() -> Iterator[Components]:
     create = Submit._create
 
     def resentful(self: Submit, old: Any, facts: Facts, now: int) -> Any:
@@ -74,20 +74,20 @@ def refusal_is_remembered() -> Iterator[Parts]:
         return replace(step, puts=(replace(record, job_ids=b""),))
 
     with patch.object(Submit, "_create", resentful):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def expired_reservation_counts() -> Iterator[Parts]:
+@mutant
+def expired_reservation_counts() -> Iterator[Components]:
     def timeless(one: Reservation | None, now: int) -> bool:
         return one is not None and one.state is SlotState.ACTIVE
 
     with patch.object(tally, "is_active", timeless):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def limits_read_outside_the_decision() -> Iterator[Parts]:
+@mutant
+def limits_read_outside_the_decision() -> Iterator[Components]:
     """A process that remembers the limits of a user goes on with them after they were changed."""
     remembered: dict[bytes, EffectiveLimits] = {}
     limits_in = charging.limits_from_facts
@@ -97,18 +97,18 @@ def limits_read_outside_the_decision() -> Iterator[Parts]:
         return limits if facts.usage is None else remembered.setdefault(facts.usage.id, limits)
 
     with patch.object(charging, "limits_from_facts", stale), patch.object(slots, "limits_from_facts", stale):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def room_looked_for_outside_the_decision() -> Iterator[Parts]:
+@mutant
+def quota_checked_outside_the_decision() -> Iterator[Components]:
     """The racy count of every system that counts first and inserts then: here, nobody looks any more."""
     with patch.object(quota, "_check_concurrency", lambda *_: None):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def lost_slot_goes_unnoticed() -> Iterator[Parts]:
+@mutant
+def lost_slot_goes_unnoticed() -> Iterator[Components]:
     """The upload took longer than the slot, another took it, and the job runs all the same."""
     reheld = charging.renew_job_slot
 
@@ -117,26 +117,26 @@ def lost_slot_goes_unnoticed() -> Iterator[Parts]:
         return () if isinstance(held, Refused) else held
 
     with patch.object(charging, "renew_job_slot", blind), patch.object(reserve, "renew_job_slot", blind):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def consumed_slot_is_counted_beside_its_job() -> Iterator[Parts]:
+@mutant
+def consumed_slot_is_counted_twice() -> Iterator[Components]:
     consumed = ConsumeSlot._consume_step
 
     def generous(self: ConsumeSlot, one: Usage, reservations: Any, job: Any, now: int) -> Any:
         return consumed(self, one, dict(one.reservations), job, now)
 
     with patch.object(ConsumeSlot, "_consume_step", generous):
-        yield Parts()
+        yield Components()
 
 
-def _sequenced(decide: Any) -> Any:
+def _patch_sequence_decide(decide: Any) -> Any:
     return patch.object(SubmitSequence, "decide", decide)
 
 
-@bug
-def stream_advanced_by_a_hit() -> Iterator[Parts]:
+@mutant
+def stream_advanced_by_a_hit() -> Iterator[Components]:
     decide = SubmitSequence.decide
 
     def eager(self: SubmitSequence, facts: Facts, now: int) -> Any:
@@ -145,12 +145,12 @@ def stream_advanced_by_a_hit() -> Iterator[Parts]:
             return replace(step, puts=(next_version(facts.stream, now, last=facts.stream.last + 1),))
         return step
 
-    with _sequenced(eager):
-        yield Parts()
+    with _patch_sequence_decide(eager):
+        yield Components()
 
 
-@bug
-def gap_is_executed() -> Iterator[Parts]:
+@mutant
+def gap_is_executed() -> Iterator[Components]:
     judge = sequence.sequence_position
 
     def lax(last: int, number: int) -> SequencePosition:
@@ -158,11 +158,11 @@ def gap_is_executed() -> Iterator[Parts]:
         return SequencePosition.NEXT if found is SequencePosition.GAP else found
 
     with patch.object(sequence, "sequence_position", lax):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def number_executed_again_when_its_record_has_gone() -> Iterator[Parts]:
+@mutant
+def number_executed_again_when_its_record_has_gone() -> Iterator[Components]:
     judge = sequence.sequence_position
 
     def forgetful(last: int, number: int) -> SequencePosition:
@@ -170,11 +170,11 @@ def number_executed_again_when_its_record_has_gone() -> Iterator[Parts]:
         return SequencePosition.NEXT if found is SequencePosition.PAST else found
 
     with patch.object(sequence, "sequence_position", forgetful):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def batch_stored_by_half() -> Iterator[Parts]:
+@mutant
+def batch_stored_by_half() -> Iterator[Components]:
     advance = SubmitSequence._advance
 
     def half(self: SubmitSequence, facts: Facts, now: int) -> Any:
@@ -186,11 +186,11 @@ def batch_stored_by_half() -> Iterator[Parts]:
         return replace(step, puts=puts, attachments=tuple(add for add in step.adds if add.job_id != last))
 
     with patch.object(SubmitSequence, "_advance", half):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def failed_batch_consumes_its_number() -> Iterator[Parts]:
+@mutant
+def failed_batch_consumes_its_number() -> Iterator[Components]:
     advance = SubmitSequence._advance
 
     def burning(self: SubmitSequence, facts: Facts, now: int) -> Any:
@@ -200,27 +200,27 @@ def failed_batch_consumes_its_number() -> Iterator[Parts]:
         return step
 
     with patch.object(SubmitSequence, "_advance", burning):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def replay_without_a_look_at_the_owner() -> Iterator[Parts]:
+@mutant
+def replay_without_a_look_at_the_owner() -> Iterator[Components]:
     decide = SubmitSequence.decide
 
     def trusting(self: SubmitSequence, facts: Facts, now: int) -> Step[Any]:
         owner = facts.stream.owner if facts.stream is not None else self.owner
         return decide(replace(self, owner=owner), facts, now)
 
-    with _sequenced(trusting):
-        yield Parts()
+    with _patch_sequence_decide(trusting):
+        yield Components()
 
 
-@bug
-def another_payload_is_replayed() -> Iterator[Parts]:
+@mutant
+def another_payload_is_replayed() -> Iterator[Components]:
     known = SubmitSequence._reply_for_existing_key
 
     def lax(self: SubmitSequence, record: Any, *rest: Any) -> Any:
         return known(replace(self, fingerprint=record.fingerprint), record, *rest)
 
     with patch.object(SubmitSequence, "_reply_for_existing_key", lax):
-        yield Parts()
+        yield Components()

@@ -14,59 +14,59 @@ from onejob.engine import Unavailable, Unknown
 from onejob.engines.batcher import Batcher
 from onejob.ids import SeededIds
 
-from .cage import bug, with_parts
-from .house import Parts
-from .store import Line, Proposal, SimStore
+from .cage import mutant, with_components
+from .house import Components
+from .store import SimEngine, Proposal, SimStore
 
 
-@bug
-def skip_the_version_check() -> Iterator[Parts]:
+@mutant
+def skip_the_version_check() -> Iterator[Components]:
     class Blind(SimStore):
-        def stands(self, proposal: Proposal) -> bool:
+        def is_still_valid(self, proposal: Proposal) -> bool:
             return True
 
-    yield with_parts(store=Blind)
+    yield with_components(store=Blind)
 
 
-@bug
-def check_only_what_is_written() -> Iterator[Parts]:
+@mutant
+def check_only_what_is_written() -> Iterator[Components]:
     class Careless(SimStore):
-        def stands(self, proposal: Proposal) -> bool:
+        def is_still_valid(self, proposal: Proposal) -> bool:
             changes = proposal.changes
             pairs = [pair for kind in (changes.updates, changes.deletes) for pairs in kind.values() for pair in pairs]
             written = {fact.id for fact, _ in pairs}
             written |= {fact.id for facts in changes.inserts.values() for fact in facts}
-            seen = [entry for entry in proposal.seen if entry[1] in written]
-            return super().stands(proposal._replace(seen=seen))
+            seen = [entry for entry in proposal.read_set if entry[1] in written]
+            return super().is_still_valid(proposal._replace(read_set=seen))
 
-    yield with_parts(store=Careless)
+    yield with_components(store=Careless)
 
 
-@bug
-def compare_numbers_not_facts() -> Iterator[Parts]:
+@mutant
+def compare_numbers_not_facts() -> Iterator[Components]:
     """A record dropped and made anew has version 1 again."""
 
     class Numbers(SimStore):
-        def same(self, kind: Kind, id: bytes, fact: Any) -> bool:
+        def is_unchanged(self, kind: Kind, id: bytes, fact: Any) -> bool:
             return getattr(self.tables[kind].get(id), "version", 0) == getattr(fact, "version", 0)
 
-    yield with_parts(store=Numbers)
+    yield with_components(store=Numbers)
 
 
-@bug
-def decide_in_the_past() -> Iterator[Parts]:
+@mutant
+def decide_in_the_past() -> Iterator[Components]:
     """A slow decision is stored with the time it was made, after later ones about the same fact."""
 
     class Slow(SimStore):
-        def timely(self, made: float, kind: Kind, id: bytes, _: Any) -> bool:
+        def is_in_order(self, made: float, kind: Kind, id: bytes, _: Any) -> bool:
             return True
 
-    yield with_parts(store=Slow)
+    yield with_components(store=Slow)
 
 
-@bug
-def answer_before_it_is_durable() -> Iterator[Parts]:
-    class Hasty(Line):
+@mutant
+def answer_before_it_is_durable() -> Iterator[Components]:
+    class Hasty(SimEngine):
         async def _propose(self, proposal: Proposal, *, writing: bool) -> bool:
             if writing:
                 answer = self.store.loop.create_task(super()._propose(proposal, writing=writing))
@@ -74,35 +74,35 @@ def answer_before_it_is_durable() -> Iterator[Parts]:
                 return True
             return await super()._propose(proposal, writing=writing)
 
-    yield with_parts(line=Hasty)
+    yield with_components(engine=Hasty)
 
 
-@bug
-def time_of_the_process() -> Iterator[Parts]:
-    class Local(Line):
+@mutant
+def time_of_the_process() -> Iterator[Components]:
+    class Local(SimEngine):
         def now(self) -> int:
             return super().now() + self.skew_ms
 
-    yield with_parts(line=Local)
+    yield with_components(engine=Local)
 
 
-@bug
-def time_below_the_stamps() -> Iterator[Parts]:
+@mutant
+def time_before_stored_timestamps() -> Iterator[Components]:
     with patch.object(fold, "_decision_time", lambda command, facts, now: now):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def answers_swapped_in_a_batch() -> Iterator[Parts]:
-    class Swapped(Line):
+@mutant
+def answers_swapped_in_a_batch() -> Iterator[Components]:
+    class Swapped(SimEngine):
         async def execute(self, commands: Any, /) -> Any:
             return [*reversed(await super().execute(commands))]
 
-    yield with_parts(line=Swapped)
+    yield with_components(engine=Swapped)
 
 
-@bug
-def retry_with_a_new_candidate() -> Iterator[Parts]:
+@mutant
+def retry_with_a_new_candidate() -> Iterator[Components]:
     ids = SeededIds(Random("zoo"))
 
     class Redrawing(Batcher):
@@ -113,11 +113,11 @@ def retry_with_a_new_candidate() -> Iterator[Parts]:
                 new = [replace(c, job_id=ids.job_id()) if isinstance(c, Submit) else c for c in commands]
                 return await super()._execute(batch, new)
 
-    yield with_parts(combine=Redrawing)
+    yield with_components(batcher=Redrawing)
 
 
-@bug
-def doubt_forgotten_by_the_next_attempt() -> Iterator[Parts]:
+@mutant
+def unknown_outcome_forgotten_by_the_next_attempt() -> Iterator[Components]:
     """Ours: the first attempt may have done it, the second was certain of itself only."""
 
     class Forgetful(Batcher):
@@ -127,11 +127,11 @@ def doubt_forgotten_by_the_next_attempt() -> Iterator[Parts]:
             except Unknown:
                 return await self._engine.execute(commands)
 
-    yield with_parts(combine=Forgetful)
+    yield with_components(batcher=Forgetful)
 
 
-@bug
-def unknown_passed_off_as_unavailable() -> Iterator[Parts]:
+@mutant
+def unknown_passed_off_as_unavailable() -> Iterator[Components]:
     class Sure(Batcher):
         async def _execute(self, batch: Any, commands: Any) -> Any:
             try:
@@ -139,4 +139,4 @@ def unknown_passed_off_as_unavailable() -> Iterator[Parts]:
             except Unknown as error:
                 raise Unavailable("nothing was done") from error
 
-    yield with_parts(combine=Sure)
+    yield with_components(batcher=Sure)

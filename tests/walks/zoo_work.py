@@ -14,8 +14,8 @@ from onejob.core.replies import Maintained, Released
 from onejob.core.states import CLAIMABLE_STATES, JobState
 from onejob.core.work import Extend, Finish, Release, Start
 
-from .cage import bug
-from .house import Parts
+from .cage import mutant
+from .house import Components
 
 
 def _as_holder(command: Any, facts: Facts) -> Any:
@@ -23,8 +23,8 @@ def _as_holder(command: Any, facts: Facts) -> Any:
     return command if job is None else replace(command, token=job.token, holder=job.holder)
 
 
-@bug
-def finish_without_a_look_at_the_token() -> Iterator[Parts]:
+@mutant
+def finish_without_checking_the_token() -> Iterator[Components]:
     """The mistake of most queues: whoever comes with a result is believed."""
     decide = Finish.decide
 
@@ -32,11 +32,11 @@ def finish_without_a_look_at_the_token() -> Iterator[Parts]:
         return decide(_as_holder(self, facts), facts, now)
 
     with patch.object(Finish, "decide", trusting):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def start_without_a_look_at_the_holder() -> Iterator[Parts]:
+@mutant
+def start_without_checking_the_holder() -> Iterator[Components]:
     """A broker delivers twice, and both deliveries run."""
     decide = Start.decide
 
@@ -47,21 +47,21 @@ def start_without_a_look_at_the_holder() -> Iterator[Parts]:
         return decide(self, facts, now)
 
     with patch.object(Start, "decide", trusting):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def lapse_runs_an_at_most_once_job_again() -> Iterator[Parts]:
+@mutant
+def expired_lease_runs_an_at_most_once_job_again() -> Iterator[Components]:
     def careless(self: Maintain, job: Job, facts: Facts, now: int) -> Step[Maintained]:
         again = next_version(job, now, state=JobState.PENDING, holder=b"", lease_until=0, due_at=0)
         return Step(Maintained(True, now), (again,))
 
     with patch.object(Maintain, "_end_expired_lease", careless):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def slot_freed_by_cancel_and_again_by_finish() -> Iterator[Parts]:
+@mutant
+def slot_freed_by_cancel_and_again_by_finish() -> Iterator[Components]:
     """A finish that comes after the cancel is taken as if the job still ran."""
     decide = Finish.decide
 
@@ -73,20 +73,20 @@ def slot_freed_by_cancel_and_again_by_finish() -> Iterator[Parts]:
         return decide(self, facts, now)
 
     with patch.object(Finish, "decide", late):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def claim_of_what_somebody_holds() -> Iterator[Parts]:
+@mutant
+def claim_a_held_job() -> Iterator[Components]:
     def greedy(job: Job, now: int) -> bool:
         return job.state in CLAIMABLE_STATES and job.run_at <= now
 
     with patch.object(work, "is_ready", greedy):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def token_stays_with_the_next_claim() -> Iterator[Parts]:
+@mutant
+def token_stays_with_the_next_claim() -> Iterator[Components]:
     decide = work.Claim.decide
 
     def same(self: work.Claim, facts: Facts, now: int) -> Any:
@@ -98,11 +98,11 @@ def token_stays_with_the_next_claim() -> Iterator[Parts]:
         return replace(step, reply=replace(step.reply, job=job), puts=(job,))
 
     with patch.object(work.Claim, "decide", same):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def started_at_most_once_job_is_handed_back() -> Iterator[Parts]:
+@mutant
+def started_at_most_once_job_is_released() -> Iterator[Components]:
     decide = Release.decide
 
     def generous(self: Release, facts: Facts, now: int) -> Any:
@@ -113,15 +113,15 @@ def started_at_most_once_job_is_handed_back() -> Iterator[Parts]:
         return decide(self, facts, now)
 
     with patch.object(Release, "decide", generous):
-        yield Parts()
+        yield Components()
 
 
-@bug
-def lapsed_lease_is_prolonged_after_another_took_it() -> Iterator[Parts]:
+@mutant
+def expired_lease_is_extended_after_another_took_it() -> Iterator[Components]:
     decide = Extend.decide
 
     def stubborn(self: Extend, facts: Facts, now: int) -> Any:
         return decide(_as_holder(self, facts), facts, now)
 
     with patch.object(Extend, "decide", stubborn):
-        yield Parts()
+        yield Components()

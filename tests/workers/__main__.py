@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.postgres_server import Server
 
-from .campaign import campaign
+from .campaign import run_campaign
 
 
 def main() -> int:
@@ -23,7 +23,7 @@ def main() -> int:
     where.add_argument("--postgres", action="store_true", help="a PostgreSQL that is started for this")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, _engine(options, folder) as url:
-        verdict = campaign(
+        verdict = run_campaign(
             url,
             Path(folder),
             jobs=options.jobs,
@@ -33,11 +33,11 @@ def main() -> int:
         )
     print(
         f"{verdict.jobs} jobs, {options.workers} workers, {verdict.kills} kills, {verdict.attempts} attempts, "
-        f"{verdict.lost} lost, {verdict.seconds:.1f} s, {len(verdict.wrong)} wrong"
+        f"{verdict.lost} lost, {verdict.seconds:.1f} s, {len(verdict.violations)} wrong"
     )
-    for text in verdict.wrong[:20]:
+    for text in verdict.violations[:20]:
         print(f"  {text}")
-    return bool(verdict.wrong)
+    return bool(verdict.violations)
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def _engine(options: argparse.Namespace, folder: str) -> Iterator[str]:
         return
     server = Server()
     try:
-        server.make()
+        server.init()
         server.start()
         yield server.database()
     finally:

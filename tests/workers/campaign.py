@@ -22,23 +22,23 @@ _FORKS = multiprocessing.get_context("forkserver")
 _ATTEMPTS = 100
 
 
-class Line(NamedTuple):
-    what: str
+class EvidenceLine(NamedTuple):
+    event: str
     job_id: str
     token: int
     pid: int
 
 
-class Verdict(Struct):
+class CampaignResult(Struct):
     jobs: int = 0
     kills: int = 0
     seconds: float = 0.0
     attempts: int = 0
     lost: int = 0
-    wrong: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
 
 
-def campaign(url: str, folder: Path, *, jobs: int, workers: int, seed: int, seconds_max: float) -> Verdict:
+def run_campaign(url: str, folder: Path, *, jobs: int, workers: int, seed: int, seconds_max: float) -> CampaignResult:
     """Submit, kill until half of the time or of the jobs is over, wait for the rest, judge."""
     chance = Random(seed)
     evidence = folder / "evidence"
@@ -46,15 +46,15 @@ def campaign(url: str, folder: Path, *, jobs: int, workers: int, seed: int, seco
     _FORKS.set_forkserver_preload([victim.__name__])
     begin = time.monotonic()
     with sync.open(url, sweep=False) as queue:
-        ids = _submitted(queue, jobs)
+        ids = _submit_jobs(queue, jobs)
         pool = _Pool(url, evidence, workers, chance)
         try:
-            _torment(pool, chance, lambda: len(_lines(evidence, "said")) > jobs * 0.5, begin + seconds_max / 2)
-            _all_end(queue, ids, begin + seconds_max)
+            _kill_workers(pool, chance, lambda: len(_read_evidence(evidence, "said")) > jobs * 0.5, begin + seconds_max / 2)
+            _wait_for_all(queue, ids, begin + seconds_max)
         finally:
             pool.close()
-        verdict = Verdict(jobs=jobs, kills=len(pool.killed), seconds=time.monotonic() - begin)
-        _judge(queue, ids, _lines(evidence), pool.killed, verdict)
+        verdict = CampaignResult(jobs=jobs, kills=len(pool.killed), seconds=time.monotonic() - begin)
+        _verify(queue, ids, _read_evidence(evidence), pool.killed, verdict)
     return verdict
 
 
@@ -65,31 +65,31 @@ class _Pool:
         self._args = url, evidence
         self._chance = chance
         self.killed: set[int] = set()
-        self._workers = [self._born() for _ in range(workers)]
+        self._workers = [self._start_worker() for _ in range(workers)]
 
     def kill_one(self) -> None:
         n = self._chance.randrange(len(self._workers))
         self._kill(self._workers[n])
-        self._workers[n] = self._born()
+        self._workers[n] = self._start_worker()
 
     def close(self) -> None:
         for worker in self._workers:
-            self._kill(worker, mourn=False)
+            self._kill(worker, record=False)
 
-    def _kill(self, worker: BaseProcess, *, mourn: bool = True) -> None:
+    def _kill(self, worker: BaseProcess, *, record: bool = True) -> None:
         assert worker.pid is not None
         os.kill(worker.pid, signal.SIGKILL)
         worker.join()
-        if mourn:
+        if record:
             self.killed.add(worker.pid)
 
-    def _born(self) -> BaseProcess:
+    def _start_worker(self) -> BaseProcess:
         worker = _FORKS.Process(target=victim.main, args=(*self._args, self._chance.getrandbits(32)), daemon=True)
         worker.start()
         return worker
 
 
-def _submitted(queue: sync.SyncLedger, jobs: int) -> dict[str, Delivery]:
+def _submit_jobs(queue: sync.SyncLedger, jobs: int) -> dict[str, Delivery]:
     kinds = [Delivery.AT_LEAST_ONCE, Delivery.AT_MOST_ONCE]
     said = [
         Submission(
@@ -105,68 +105,68 @@ def _submitted(queue: sync.SyncLedger, jobs: int) -> dict[str, Delivery]:
     return {getattr(one, "job_id", ""): kinds[n % 2] for n, one in enumerate(made)}
 
 
-def _torment(pool: _Pool, chance: Random, over: object, until: float) -> None:
+def _kill_workers(pool: _Pool, chance: Random, over: object, until: float) -> None:
     assert callable(over)
     while not over() and time.monotonic() < until:
         time.sleep(0.05 + 0.25 * chance.random())
         pool.kill_one()
 
 
-def _all_end(queue: sync.SyncLedger, ids: dict[str, Delivery], until: float) -> None:
+def _wait_for_all(queue: sync.SyncLedger, ids: dict[str, Delivery], until: float) -> None:
     waiting = set(ids)
     while waiting and time.monotonic() < until:
         waiting = {job_id for job_id in waiting if queue.job(job_id).state not in ENDED_STATES}
         time.sleep(0.1)
 
 
-def _lines(evidence: Path, what: str = "") -> list[Line]:
+def _read_evidence(evidence: Path, what: str = "") -> list[EvidenceLine]:
     words = (line.split() for line in evidence.read_text().splitlines())
-    return [Line(word, job, int(token), int(pid)) for word, job, token, pid in words if what in ("", word)]
+    return [EvidenceLine(word, job, int(token), int(pid)) for word, job, token, pid in words if what in ("", word)]
 
 
-def _judge(
-    queue: sync.SyncLedger, ids: dict[str, Delivery], lines: list[Line], killed: set[int], verdict: Verdict
+def _verify(
+    queue: sync.SyncLedger, ids: dict[str, Delivery], lines: list[EvidenceLine], killed: set[int], verdict: CampaignResult
 ) -> None:
-    by_job: dict[str, list[Line]] = defaultdict(list)
+    by_job: dict[str, list[EvidenceLine]] = defaultdict(list)
     for line in lines:
         by_job[line.job_id].append(line)
     for job_id, delivery in ids.items():
         job = queue.job(job_id)
         verdict.attempts += job.row.token
         left = by_job[job_id]
-        wrong = _wrong_always(queue, job, left)
+        wrong = _check_any_job(queue, job, left)
         if delivery is Delivery.AT_MOST_ONCE:
             verdict.lost += job.state == "lost"
-            wrong += _wrong_at_most_once(job, left, killed)
+            wrong += _check_at_most_once(job, left, killed)
         elif job.state != "success":
             wrong.append(f"an at-least-once job is {job.state} ({job.error})")
-        verdict.wrong += [f"{job_id}: {text}" for text in wrong]
+        verdict.violations += [f"{job_id}: {text}" for text in wrong]
 
 
-def _wrong_always(queue: sync.SyncLedger, job: Job, left: list[Line]) -> list[str]:
+def _check_any_job(queue: sync.SyncLedger, job: Job, left: list[EvidenceLine]) -> list[str]:
     """One finished attempt, the one whose result is stored; tokens that only grow."""
     wrong = []
-    begun = [line.token for line in left if line.what == "begin"]
+    begun = [line.token for line in left if line.event == "begin"]
     if begun != sorted(set(begun)):
         wrong.append(f"the tokens of its starts are {begun}")
     query = ListAttachments(tenant="default", job_id=job.row.id, kind=AttachmentKind.RESULT)
     results = [int(add.index) for add in queue._wait(queue._ledger._gate.scan(query)).items]
     if results != ([job.row.token] if job.state == "success" else []):
         wrong.append(f"{job.state} with token {job.row.token} and results of {results}")
-    if job.state == "success" and ("end", job.row.token) not in [(one.what, one.token) for one in left]:
+    if job.state == "success" and ("end", job.row.token) not in [(one.event, one.token) for one in left]:
         wrong.append("it succeeded, but its handler never ended")
     return wrong
 
 
-def _wrong_at_most_once(job: Job, left: list[Line], killed: set[int]) -> list[str]:
+def _check_at_most_once(job: Job, left: list[EvidenceLine], killed: set[int]) -> list[str]:
     wrong = []
-    begun = [line for line in left if line.what == "begin"]
+    begun = [line for line in left if line.event == "begin"]
     if len(begun) > 1 or job.attempts > 1:
         wrong.append(f"an at-most-once job was started {len(begun)} times")
     if job.state not in ("success", "lost"):
         wrong.append(f"an at-most-once job is {job.state} ({job.error})")
     if job.state == "lost" and (not killed or any(line.pid not in killed for line in begun)):
         wrong.append("it is lost, but its worker was not killed")
-    if job.state == "lost" and any(line.what == "said" for line in left):
+    if job.state == "lost" and any(line.event == "said" for line in left):
         wrong.append("it is lost, but how it ended was acknowledged")
     return wrong

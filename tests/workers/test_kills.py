@@ -13,7 +13,7 @@ import pytest
 from onejob import sync
 from onejob.settings import IdempotencyConfig
 
-from .campaign import campaign
+from .campaign import run_campaign
 
 ZOMBIE = """
 import asyncio, os, signal, sys
@@ -53,8 +53,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_killed_workers_leave_every_job_as_its_delivery_promises(url: str, tmp_path: Path) -> None:
-    verdict = campaign(url, tmp_path, jobs=60, workers=4, seed=7, seconds_max=60)
-    assert verdict.wrong == []
+    verdict = run_campaign(url, tmp_path, jobs=60, workers=4, seed=7, seconds_max=60)
+    assert verdict.violations == []
     assert verdict.kills > 2
 
 

@@ -23,18 +23,18 @@ class Evidence:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
-    def leave(self, what: str, job_id: str, token: int) -> None:
+    def write(self, what: str, job_id: str, token: int) -> None:
         os.write(self._file, f"{what} {job_id} {token} {os.getpid()}\n".encode())
 
 
-def app_of(evidence: Evidence, chance: Random) -> onejob.App:
+def build_app(evidence: Evidence, chance: Random) -> onejob.App:
     app = onejob.App()
 
     async def handle(ctx: onejob.Context) -> dict[str, Any]:
-        evidence.leave("begin", ctx.job_id, ctx.token)
+        evidence.write("begin", ctx.job_id, ctx.token)
         ctx.log(f"attempt {ctx.attempt}")
         await asyncio.sleep(chance.random() * PAUSE_MAX)
-        evidence.leave("end", ctx.job_id, ctx.token)
+        evidence.write("end", ctx.job_id, ctx.token)
         return {"token": ctx.token, "pid": os.getpid()}
 
     for type in TYPES:
@@ -49,10 +49,10 @@ def main(url: str, path: Path, seed: int) -> None:
 
     async def said(self: attempt.RunningAttempt, command: Any) -> None:
         await say(self, command)
-        evidence.leave("said", self.attempt.job_id, self.attempt.token)
+        evidence.write("said", self.attempt.job_id, self.attempt.token)
 
     attempt.RunningAttempt._report = said  # type: ignore[method-assign]  # to know what was acknowledged
-    asyncio.run(_work(url, app_of(evidence, Random(seed))))
+    asyncio.run(_work(url, build_app(evidence, Random(seed))))
 
 
 async def _work(url: str, app: onejob.App) -> None:
