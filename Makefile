@@ -33,7 +33,7 @@ check: $(READY) ## Check format, lint, types and the layout of the house
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
-	$(BIN)/pytest -q tests/test_house.py
+	$(BIN)/pytest -q tests/test_layout.py
 
 format: $(READY) ## Format the code and mend what lint can mend
 	$(BIN)/ruff format --quiet .
@@ -50,13 +50,13 @@ docs: $(READY) ## Renew the generated pages
 	$(BIN)/python docs/generate.py
 
 prove: $(READY) ## Run the long campaigns: random walks, a spoiling proxy, a crowd, killed workers, failovers
-	$(BIN)/python -m tests.engines.paces --steps 100000
+	$(BIN)/python -m tests.engines.model_based --steps 100000
 	$(BIN)/python -m tests.client
-	$(BIN)/python -m tests.edges.crowd
-	$(BIN)/python -m tests.workers
-	$(BIN)/python -m tests.workers --postgres
+	$(BIN)/python -m tests.http.contention
+	$(BIN)/python -m tests.worker
+	$(BIN)/python -m tests.worker --postgres
 	$(BIN)/python -m tests.failover
-	$(BIN)/python -m tests.walks $(ARGS)
+	$(BIN)/python -m tests.simulation $(ARGS)
 
 clean: ## Remove everything that was made here
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

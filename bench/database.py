@@ -1,6 +1,6 @@
 """The PostgreSQL of the benches: as it comes, but with room, so that no checkpoint falls into a round."""
 
-from tests.postgres_server import Server
+from tests.support.postgres_server import Server
 
 
 def database_server() -> Server:

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from .database import database_server
-from .http import Run, Started, start_server, run_wrk
+from .http import Run, Started, run_wrk, start_server
 from .measure import Report
 from .redis import redis_program, run_redis
 

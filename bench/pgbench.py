@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from tests.postgres_server import SUPERUSER, Server
+from tests.support.postgres_server import SUPERUSER, Server
 
 from .database import database_server
-from .http import SECONDS, Started, api_key, start_server, run_wrk
+from .http import SECONDS, Started, api_key, run_wrk, start_server
 from .measure import Report
 
 PROCESSES = 2

@@ -19,7 +19,7 @@ from onejob.engines.sqlite.store import SqliteStore
 from onejob.engines.sqlite.threads import WorkerThread
 from onejob.settings import IdempotencyConfig
 
-from .made import open_raw_connection, commands, insert_raw, random_keys
+from .made import commands, insert_raw, open_raw_connection, random_keys
 from .measure import Laps, Report, rates
 
 BATCH = 64

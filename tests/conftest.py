@@ -1,10 +1,17 @@
-"""What several rooms of tests need: a real PostgreSQL, started by the first that asks for it."""
+"""Fixtures of several folders: a real PostgreSQL, and a ledger on each engine with a clock that the test moves."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.postgres_server import Server, StoreClock, SharedDatabase
+import onejob
+from onejob.clock import FakeClock
+from tests.http.auth_server import AuthServer, run_auth_server
+from tests.support.command_line import CommandRunner, run_service
+from tests.support.postgres_server import Server, SharedDatabase, StoreClock
+from tests.support.raw_http import engine_line
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +44,103 @@ def postgres_url(postgres_tables: SharedDatabase) -> Iterator[str]:
 def store_clock(postgres_url: str, postgres_tables: SharedDatabase) -> StoreClock:
     """The time of the database of this test, in the test's hands."""
     return StoreClock(postgres_tables)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+@pytest.fixture
+def clock(request: pytest.FixtureRequest) -> FakeClock:
+    """Where a test has a store that many share, its clock is that store's."""
+    parameters = getattr(getattr(request.node, "callspec", None), "params", {})
+    if parameters.get("url") == "postgres":
+        return request.getfixturevalue("store_clock")  # type: ignore[no-any-return]  # pytest does not know it
+    return FakeClock()
+
+
+@pytest.fixture
+async def queue(url: str, clock: FakeClock) -> AsyncIterator[onejob.Ledger]:
+    config = onejob.IdempotencyConfig(pending_wait_timeout=0)
+    async with onejob.open(url, clock=clock, config=config, sweep=False) as ledger:
+        yield ledger
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def durable_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store that outlives whoever opens it, and that several may open."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path / 'onejob.db'}"
+
+
+@pytest.fixture
+def settings(durable_url: str) -> str:
+    """What the servers of a test share."""
+    return engine_line(durable_url)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shared_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One store for all tests of a file."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres").database())
+    return f"sqlite:///{tmp_path_factory.mktemp('shared') / 'onejob.db'}"
+
+
+@pytest.fixture(scope="module")
+def shared_settings(shared_url: str) -> str:
+    return engine_line(shared_url)
+
+
+@pytest.fixture(scope="module")
+def auth_server(shared_url: str) -> Iterator[AuthServer]:
+    yield from run_auth_server(shared_url)
+
+
+@pytest.fixture
+def rate_limited_server(durable_url: str) -> Iterator[AuthServer]:
+    """Two new submissions of a credential, and then one every thousand seconds."""
+    yield from run_auth_server(durable_url, rate_per_second=0.001, rate_burst=2)
+
+
+@pytest.fixture
+def clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("ONEJOB_ENGINE", "ONEJOB_API_KEY", "NO_COLOR", "GITHUB_ACTIONS", "GITHUB_OUTPUT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandRunner:
+    return CommandRunner(capsys)
+
+
+@pytest.fixture
+def on_engine(run: CommandRunner, durable_url: str) -> CommandRunner:
+    """The command on an engine of its own."""
+    return run.with_arguments("--engine", durable_url)
+
+
+@pytest.fixture(scope="module")
+def server_and_engine(shared_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """A server and its store: where both doors lead to one place."""
+    with run_service(tmp_path_factory.mktemp("served"), "--engine", shared_url) as url:
+        yield url, shared_url
+
+
+@pytest.fixture
+def empty_store(server_and_engine: tuple[str, str]) -> None:
+    """Nothing of an earlier test is left."""
+    asked = Request(f"{server_and_engine[0]}/api/tenants/default", method="DELETE")
+    with urlopen(asked, timeout=30) as told:
+        assert told.status == 200
+
+
+@pytest.fixture(params=["engine", "url"])
+def backend(request: pytest.FixtureRequest, server_and_engine: tuple[str, str], run: CommandRunner) -> CommandRunner:
+    url, engine = server_and_engine
+    return run.with_arguments("--url", url) if request.param == "url" else run.with_arguments("--engine", engine)

@@ -5,7 +5,8 @@ import tempfile
 from pathlib import Path
 
 from tests.client.campaign import ANSWER_BYTES, run_campaign
-from tests.client.proxy import PASS, seeded_faults, cut
+
+from .faulty_proxy import PASS, cut, seeded_faults
 
 if __name__ == "__main__":
     words = sys.argv[1:]

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import onejob
-from tests.client.proxy import ChooseFault, FaultyProxy, run_faulty_proxy
-from tests.edges.process import run_serve_process
+from tests.support.serve_process import run_serve_process
+
+from .faulty_proxy import ChooseFault, FaultyProxy, run_faulty_proxy
 
 # As an answer to a new key is; what is cut beyond the end of a shorter one passes whole.
 ANSWER_BYTES = 900

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import onejob
-from tests.edges.process import ServeProcess, run_serve_process
+from tests.support.serve_process import ServeProcess, run_serve_process
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.edges.process import ServeProcess
+from tests.support.serve_process import ServeProcess
 
 PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.edges.process import run_serve_process
+from tests.support.serve_process import run_serve_process
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +17,7 @@ def test_a_killed_client_loses_nothing_and_doubles_nothing(tmp_path: Path, how: 
         command = [
             sys.executable,
             "-m",
-            "tests.client.victim",
+            "tests.client.killed_client",
             server.base_url,
             str(tmp_path / "out.db"),
             how,

@@ -22,9 +22,10 @@ from onejob.client.operations import ClientSubmission
 from onejob.client.outbox import LEASE_MS, Outbox
 from onejob.client.requests import submit_call
 from onejob.clock import FakeClock
-from tests.client.proxy import LOSE, PASS, Fault, run_faulty_proxy
-from tests.edges.command_line import ScriptedServer, problem_response
-from tests.edges.process import ServeProcess
+from tests.support.command_line import ScriptedServer, problem_response
+from tests.support.serve_process import ServeProcess
+
+from .faulty_proxy import LOSE, PASS, Fault, run_faulty_proxy
 
 URL = "http://127.0.0.1:1"
 
@@ -60,7 +61,10 @@ def test_the_intent_is_on_the_disk_before_the_first_byte_is_sent(
             seen.extend(db.execute("SELECT count(*) FROM intent WHERE key = ?", (key,)).fetchone())
         return PASS
 
-    with run_faulty_proxy(server.port, choose) as proxy, onejob.Client(proxy.url, retry=quick_retry, outbox=path) as client:
+    with (
+        run_faulty_proxy(server.port, choose) as proxy,
+        onejob.Client(proxy.url, retry=quick_retry, outbox=path) as client,
+    ):
         client.submit("t", 1)
         assert pending(client) == []
     assert seen == [1]
@@ -381,7 +385,9 @@ def set_newer_version(path: Path) -> None:
         db.execute("PRAGMA user_version = 9")
 
 
-@pytest.mark.parametrize("harm", [truncate, empty_file, overwrite_header, replace_with_another_database, set_newer_version])
+@pytest.mark.parametrize(
+    "harm", [truncate, empty_file, overwrite_header, replace_with_another_database, set_newer_version]
+)
 def test_a_damaged_or_foreign_file_is_refused_and_never_recreated(path: Path, harm: object) -> None:
     make_outbox(path)
     assert callable(harm)

@@ -11,7 +11,7 @@ import pytest
 
 import onejob
 from onejob.client.transport import AsyncIdempotentTransport, IdempotentTransport, quote_key, unquote_key
-from tests.edges.command_line import ScriptedServer, http_response
+from tests.support.command_line import ScriptedServer, http_response
 
 QUICK = onejob.RetryPolicy(deadline=2.0, attempt_timeout=1.0, pause_first=0.001, pause_max=0.01)
 OK = http_response(200, {"ok": True})
@@ -44,7 +44,9 @@ def keys_received(server: ScriptedServer) -> list[bytes]:
 @pytest.mark.parametrize(
     "trouble", [LOST, OK[:-1], OK[:20], *(http_response(status, "") for status in (408, 500, 502, 503, 504))]
 )
-def test_a_post_is_repeated_with_the_same_key_and_bytes(make_scripted_server: MakeScriptedServer, trouble: bytes) -> None:
+def test_a_post_is_repeated_with_the_same_key_and_bytes(
+    make_scripted_server: MakeScriptedServer, trouble: bytes
+) -> None:
     server = make_scripted_server(trouble, trouble, OK)
     with client() as http:
         assert http.post(server.url, json={"b": 1, "a": 2}).json() == {"ok": True}
@@ -111,7 +113,9 @@ def test_a_refusal_is_handed_over_as_it_is(make_scripted_server: MakeScriptedSer
 
 
 def test_a_conflict_that_says_when_to_come_back_is_waited_for(make_scripted_server: MakeScriptedServer) -> None:
-    server = make_scripted_server(http_response(409, "", "Retry-After: 0"), http_response(429, "", "Retry-After: 0"), OK)
+    server = make_scripted_server(
+        http_response(409, "", "Retry-After: 0"), http_response(429, "", "Retry-After: 0"), OK
+    )
     with client() as http:
         assert http.post(server.url).status_code == 200
 
@@ -148,9 +152,13 @@ async def test_whoever_cancels_is_told_the_key(server: Any) -> None:
 
 
 @pytest.mark.parametrize("status", [307, 308])
-def test_a_key_survives_a_redirect_here_and_is_dropped_elsewhere(make_scripted_server: MakeScriptedServer, status: int) -> None:
+def test_a_key_survives_a_redirect_here_and_is_dropped_elsewhere(
+    make_scripted_server: MakeScriptedServer, status: int
+) -> None:
     away = make_scripted_server(OK)
-    here = make_scripted_server(http_response(status, "", "Location: /moved"), OK, http_response(status, "", f"Location: {away.url}/moved"))
+    here = make_scripted_server(
+        http_response(status, "", "Location: /moved"), OK, http_response(status, "", f"Location: {away.url}/moved")
+    )
     with client() as http:
         http.post(here.url, json=1, follow_redirects=True)
         http.post(here.url, json=1, follow_redirects=True)

@@ -34,16 +34,16 @@ from tests.core.world import (
     NOW,
     RECORD_ID,
     SECOND,
-    USAGE_ID,
     TENANT,
+    USAGE_ID,
     USER,
     World,
     cancel,
+    expect_type,
     renew,
     reserve,
     settle,
     submit,
-    expect_type,
 )
 
 POLICY_ID = policy_id(TENANT, QUOTA_POLICY_NAME)
@@ -96,7 +96,9 @@ def test_a_hit_touches_no_quota_and_comes_through_when_it_is_full() -> None:
     expect_type(world.execute(nth_submit(1)), Created)
     before = world.usage()
     again = nth_submit(1)
-    assert expect_type(world.execute(submit(JOB2, record_id=again.record_id, key=again.key, tally_id=USAGE_ID)), Replayed)
+    assert expect_type(
+        world.execute(submit(JOB2, record_id=again.record_id, key=again.key, usage_id=USAGE_ID)), Replayed
+    )
     assert world.usage() == before
 
 
@@ -130,7 +132,11 @@ def test_a_tenants_default_holds_for_users_without_limits_and_its_ceiling_caps_a
     world = World(tenant_policy(default=Limits(max_concurrent=1)))
     assert [type(reply) for reply in world.execute_batch(nth_submit(1), nth_submit(2))] == [Created, Refused]
     capped = World(tenant_policy(ceiling=Limits(max_concurrent=2)), usage_with_limits(max_concurrent=9))
-    assert [type(reply) for reply in capped.execute_batch(nth_submit(1), nth_submit(2), nth_submit(3))] == [Created, Created, Refused]
+    assert [type(reply) for reply in capped.execute_batch(nth_submit(1), nth_submit(2), nth_submit(3))] == [
+        Created,
+        Created,
+        Refused,
+    ]
 
 
 def test_of_two_cost_limits_each_holds_for_its_own_period() -> None:
@@ -223,7 +229,9 @@ def test_a_cost_limit_that_warns_refuses_nothing() -> None:
 
 def test_warnings_begin_at_four_fifths() -> None:
     world = World(usage_with_limits(max_concurrent=5))
-    counts = [len(expect_type(reply, Created).warnings) for reply in world.execute_batch(*(nth_submit(n) for n in range(5)))]
+    counts = [
+        len(expect_type(reply, Created).warnings) for reply in world.execute_batch(*(nth_submit(n) for n in range(5)))
+    ]
     assert counts == [0, 0, 0, 1, 1]
 
 
@@ -254,7 +262,7 @@ def test_money_of_any_exponent_and_length_is_compared_exactly(text: str) -> None
 
 
 def prepare(holder: bytes = ANN, **changes: Any) -> Any:
-    return reserve(holder=holder, tally_id=USAGE_ID, policy_id=POLICY_ID, cost=5, **changes)
+    return reserve(holder=holder, usage_id=USAGE_ID, policy_id=POLICY_ID, cost=5, **changes)
 
 
 def test_a_preparing_job_holds_its_slot_until_its_lease_ends() -> None:
@@ -314,7 +322,7 @@ def test_a_submission_that_finishes_what_another_left_takes_the_slot() -> None:
     world = World(usage_with_limits(max_concurrent=1))
     expect_type(world.execute(prepare()), KeyHeld)
     late = NOW + LEASE + 1
-    finished = submit(JOB2, record_id=RECORD_ID, tally_id=USAGE_ID, policy_id=POLICY_ID)
+    finished = submit(JOB2, record_id=RECORD_ID, usage_id=USAGE_ID, policy_id=POLICY_ID)
     created = expect_type(world.execute(finished, late), Created)
     job: Job = created.job
     assert (job.id, job.slot, world.usage().live, used_slots(world, late)) == (JOB, USAGE_ID, 1, 1)

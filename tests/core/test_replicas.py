@@ -62,7 +62,9 @@ class Script:
         return sorted(self.chance.sample(range(1, length), self.chance.randrange(length)))
 
     def _command(self) -> Command[Any]:
-        kinds = [self._sequence] * 8 + [self._plain] * 3 + [self._cancel] * 3 + [self._maintenance] * 6 + [self._slot] * 3
+        kinds = (
+            [self._sequence] * 8 + [self._plain] * 3 + [self._cancel] * 3 + [self._maintenance] * 6 + [self._slot] * 3
+        )
         tenant = self._pick(TENANTS)
         return self._pick(kinds)(tenant, self._pick(USERS))
 
@@ -222,9 +224,9 @@ async def test_the_script_reaches_what_it_is_about() -> None:
                 name = f"{type(command).__name__} {type(reply).__name__} {reason}".strip()
                 seen[name] = seen.get(name, 0) + 1
     for expected in (
-        "SubmitSequence Committed", "SubmitSequence AlreadyCommitted", "SubmitSequence Refused SEQUENCE_GAP",
+        "SubmitSequence SequenceCommitted", "SubmitSequence SequenceAlreadyCommitted", "SubmitSequence Refused SEQUENCE_GAP",
         "SubmitSequence Refused IDEMPOTENCY_KEY_REUSED", "SubmitSequence Refused QUOTA_EXCEEDED",
-        "SubmitSequence Refused NOT_THE_OWNER", "Evict Tended True", "Cancel Cancelled True", "Submit Replayed",
-        "Tend Tended True", "Expire Tended True", "ConsumeSlot SlotSettled",
+        "SubmitSequence Refused NOT_THE_OWNER", "Evict Maintained True", "Cancel Cancelled True", "Submit Replayed",
+        "Maintain Maintained True", "Expire Maintained True", "ConsumeSlot SlotSettled",
     ):  # fmt: skip
         assert seen.get(expected, 0) > 10, (expected, seen)

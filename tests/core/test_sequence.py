@@ -29,7 +29,7 @@ from onejob.core.sequence import (
     sequence_position,
 )
 from tests.core.test_quota import usage_with_limits
-from tests.core.world import ACTOR, DAY, NOW, USAGE_ID, TENANT, TTL, USER, World, submit, expect_type
+from tests.core.world import ACTOR, DAY, NOW, TENANT, TTL, USAGE_ID, USER, World, expect_type, submit
 
 CLIENT, SCOPE = "host1.dc1:12345", "acme/vault-1"
 STREAM_ID = stream_id(TENANT, SCOPE, CLIENT)

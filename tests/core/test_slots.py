@@ -32,7 +32,7 @@ from onejob.core.slots import (
     SetLimits,
 )
 from onejob.core.states import IdempotencyStatus, JobState, SlotState
-from tests.core.test_quota import usage_with_limits, nth_submit, tenant_policy
+from tests.core.test_quota import nth_submit, tenant_policy, usage_with_limits
 from tests.core.world import (
     DAY,
     HOUR,
@@ -40,8 +40,8 @@ from tests.core.world import (
     NOW,
     RECORD_ID,
     SECOND,
-    USAGE_ID,
     TENANT,
+    USAGE_ID,
     USER,
     World,
     a_job,
@@ -131,7 +131,9 @@ def test_a_released_slot_is_free_at_once_and_stays_so() -> None:
 def test_two_jobs_cannot_consume_one_reservation() -> None:
     world = World(usage_with_limits(max_concurrent=1), a_job(), a_job(id=b"another-job-0001", key=""))
     world.execute(reserve())
-    first, again, second = world.execute_batch(consume(job_id=JOB), consume(job_id=JOB), consume(job_id=b"another-job-0001"))
+    first, again, second = world.execute_batch(
+        consume(job_id=JOB), consume(job_id=JOB), consume(job_id=b"another-job-0001")
+    )
     assert (type(first), type(again), expect_type(second, Refused).reason) == (
         SlotSettled, SlotSettled, Reason.SLOT_LOST,
     )  # fmt: skip
@@ -262,7 +264,9 @@ def test_settled_reservations_make_room_for_new_ones() -> None:
     expect_type(world.execute(reserve()), SlotHeld)
     assert len(world.usage().reservations) == 1000
     active = {f"r{n}": Reservation(NOW, NOW + TTL, SlotState.ACTIVE) for n in range(1000)}
-    assert expect_type(World(a_usage(reservations=active)).execute(reserve()), Refused).details["limit"] == "reservations"
+    assert (
+        expect_type(World(a_usage(reservations=active)).execute(reserve()), Refused).details["limit"] == "reservations"
+    )
 
 
 @pytest.mark.parametrize(("sum", "micro"), [(0.1 + 0.2, 300_000), (1.1 * 3, 3_300_000), (1e9 - 1e-6, 10**15 - 1)])

@@ -34,7 +34,7 @@ from onejob.core.work import (
     Start,
     backoff_ms,
 )
-from tests.core.test_quota import POLICY_ID, usage_with_limits, nth_submit
+from tests.core.test_quota import POLICY_ID, nth_submit, usage_with_limits
 from tests.core.world import (
     ACTOR,
     ANN,
@@ -44,15 +44,15 @@ from tests.core.world import (
     JOB,
     LEASE,
     NOW,
-    USAGE_ID,
     TENANT,
+    USAGE_ID,
     USER,
     World,
     a_job,
     a_usage,
     cancel,
-    maintain,
     expect_type,
+    maintain,
 )
 
 LATE = NOW + LEASE + 1
@@ -85,13 +85,13 @@ def extend(token: int = 1, holder: bytes = ANN, **changes: Any) -> Extend:
     return Extend(**given | changes)
 
 
-def finish(token: int = 1, holder: bytes = ANN, ends: FinishOutcome = FinishOutcome.SUCCESS, **changes: Any) -> Finish:
+def finish(token: int = 1, holder: bytes = ANN, outcome: FinishOutcome = FinishOutcome.SUCCESS, **changes: Any) -> Finish:
     given: dict[str, Any] = {
         "tenant": TENANT,
         "job_id": JOB,
         "token": token,
         "holder": holder,
-        "ends": ends,
+        "outcome": outcome,
         "actor": ACTOR,
     }
     return Finish(**given | changes)
@@ -257,14 +257,14 @@ def test_a_zombie_finishes_nothing() -> None:
 
 def test_a_failure_is_tried_again_later_while_attempts_are_left() -> None:
     world = running_world(attempts_max=2)
-    failed = finish(ends=FinishOutcome.FAILED, error="no luck")
+    failed = finish(outcome=FinishOutcome.FAILED, error="no luck")
     job = expect_type(world.execute(failed), Finished).job
     assert (job.state, job.error) == (JobState.SCHEDULED, "no luck")
     assert NOW + 500 <= job.run_at <= NOW + 1000
     assert expect_type(world.execute(failed), Finished).job == job
     again = expect_type(world.execute(claim(BOB, start=True), job.run_at), Started).job
     assert (again.token, again.attempts) == (2, 2)
-    last = expect_type(world.execute(finish(token=2, holder=BOB, ends=FinishOutcome.FAILED), job.run_at), Finished).job
+    last = expect_type(world.execute(finish(token=2, holder=BOB, outcome=FinishOutcome.FAILED), job.run_at), Finished).job
     assert last.state is JobState.FAILED
 
 
@@ -273,7 +273,7 @@ def test_a_final_failure_ends_the_job(changes: dict[str, Any]) -> None:
     final = changes.pop("final", False)
     given: dict[str, Any] = {"attempts_max": 5}
     world = running_world(**given | changes)
-    failed = finish(ends=FinishOutcome.FAILED, final=final)
+    failed = finish(outcome=FinishOutcome.FAILED, final=final)
     assert expect_type(world.execute(failed), Finished).job.state is JobState.FAILED
 
 
@@ -366,7 +366,7 @@ def test_a_failed_job_that_runs_again_costs_again() -> None:
     mine: dict[str, Any] = {"job_id": job.job_id}
     counted: dict[str, Any] = {"usage_id": USAGE_ID, "policy_id": POLICY_ID}
     world.execute(claim(start=True, **mine))
-    world.execute(finish(ends=FinishOutcome.FAILED, final=True, **mine))
+    world.execute(finish(outcome=FinishOutcome.FAILED, final=True, **mine))
     assert world.usage().spent == (60, 60, 60)
     refused = expect_type(world.execute(resolve(Resolution.RERUN, **mine, **counted)), Refused)
     assert refused.reason is Reason.COST_LIMIT_EXCEEDED

@@ -7,8 +7,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from . import judge
-from .victim import KEYS, AnswerLog, Scenario
+from . import verification
+from .traced_program import KEYS, AnswerLog, Scenario
 
 
 def main(at: str, *folders: str) -> None:
@@ -25,12 +25,12 @@ def main(at: str, *folders: str) -> None:
 async def recover(folder: Path, at: float) -> int:
     """Judge one crashed life and live it on; returns how many answers were checked."""
     path = folder / "j.db"
-    told = judge.read_answers(folder / "acks")
+    told = verification.read_answers(folder / "acks")
     again = AnswerLog(str(folder / "again"))
     life = Scenario(str(path), again, at=at, patience=0)
     ledger = await life.open()
     try:
-        kept = judge.check_integrity(path)
+        kept = verification.check_integrity(path)
         lost = {key for key, job_id in told.answers.items() if kept.get(key) != job_id}
         assert not lost, f"answered, and gone: {lost}"
         lied = told.certainly_not_done() & kept.keys()
@@ -40,8 +40,8 @@ async def recover(folder: Path, at: float) -> int:
     await life.first_run()
     await life.second_run()
     again.close()
-    judge.check_same_answers(told, judge.read_answers(folder / "again"))
-    assert judge.check_integrity(path).keys() == set(KEYS)
+    verification.check_same_answers(told, verification.read_answers(folder / "again"))
+    assert verification.check_integrity(path).keys() == set(KEYS)
     return told.total
 
 

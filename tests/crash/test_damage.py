@@ -14,9 +14,9 @@ import pytest
 
 import onejob
 
-from . import judge
-from .load import submission_for, count_changed_answers, open_ledger
-from .neighbour import SubmittedKey, submit_in_other_process
+from . import verification
+from .load_program import count_changed_answers, open_ledger, submission_for
+from .other_process import SubmittedKey, submit_in_other_process
 
 PAGE = 4096
 FRAME = PAGE + 24
@@ -210,7 +210,7 @@ def check_store(path: Path, answers: dict[str, str]) -> int:
     async def use() -> None:
         ledger = await open_ledger(str(path))
         try:
-            kept = judge.check_integrity(path)
+            kept = verification.check_integrity(path)
             assert {key: kept.get(key) for key in answers} == answers
             assert await count_changed_answers(ledger, answers) == 0
             receipts = await ledger.submit_many([submission_for(key) for key in KEYS])
@@ -219,7 +219,7 @@ def check_store(path: Path, answers: dict[str, str]) -> int:
             await ledger.aclose()
 
     asyncio.run(use())
-    assert judge.check_integrity(path).keys() == set(KEYS)
+    assert verification.check_integrity(path).keys() == set(KEYS)
     return len(answers)
 
 

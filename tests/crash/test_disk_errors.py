@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from . import judge, tracing
-from .victim import GAVE_UP
+from . import strace, verification
+from .traced_program import GAVE_UP
 
 # Of each kind of call every so many-th is tried, from a random one on; CRASH_STRIDE=1 tries all of them.
 STRIDES = {"fdatasync": 4, "pwrite64": 25, "ftruncate": 2, "openat": 3, "fsync": 1}
@@ -45,10 +45,10 @@ def test_what_a_disk_that_went_on_failing_had_done_is_known_after_a_restart(
 
 def test_nobody_is_told_not_done_about_what_was_done_before_the_disk_died(tmp_path: Path) -> None:
     """A commit whose sync fails may be done, even if the file cannot be opened any more to repeat it."""
-    tracing.skip_unless_traceable()
+    strace.skip_unless_traceable()
     healthy = tmp_path / "healthy"
     healthy.mkdir()
-    _, trace = tracing.run_traced(healthy, inject="")
+    _, trace = strace.run_traced(healthy, inject="")
     threads = Counter(line.split()[0] for line in trace.splitlines() if " openat(" in line)
     openings = max(threads.values())
     dead = f"openat:error=EIO:when={openings + 1}+"
@@ -57,7 +57,7 @@ def test_nobody_is_told_not_done_about_what_was_done_before_the_disk_died(tmp_pa
 
 def fail_every_call(base: Path, call: str, inject: str, *, must_end: int) -> None:
     """Live once for each number and be lied to at that call, until a life has no such call any more."""
-    tracing.skip_unless_traceable()
+    strace.skip_unless_traceable()
     met: list[Path] = []
     errors: Counter[str] = Counter()
     stride = STRIDE or STRIDES[call]
@@ -67,14 +67,14 @@ def fail_every_call(base: Path, call: str, inject: str, *, must_end: int) -> Non
         folder.mkdir()
         patience = 1 if must_end else PATIENCE
         faults = inject.format(number, number + SPELL)
-        status, trace = tracing.run_traced(folder, inject=faults, patience=patience)
+        status, trace = strace.run_traced(folder, inject=faults, patience=patience)
         if "(INJECTED)" not in trace:
             break
         # Every new attempt to open has a thread of its own, with a count of its own, so there the fault stays.
         assert status in (0, must_end) or never_opened(folder / "acks"), trace[-2000:]
         errors.update(error_kinds(folder / "acks"))
         met.append(folder)
-    held = tracing.recover_all(met, at=200)
+    held = strace.recover_all(met, at=200)
     print(
         f"{inject}: from {first} by {stride}, {len(met)} lives, {held} answers held, callers were told {dict(errors)}"
     )
@@ -91,5 +91,5 @@ def error_kinds(acks: Path) -> "Counter[str]":
     for kind, text in failures:
         assert kind in ("!Unavailable", "!Unknown"), text
         assert "repeat" in text
-    judge.read_answers(acks)
+    verification.read_answers(acks)
     return Counter(kind for kind, _ in failures)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from . import judge
-from .loading import sleep_randomly, run_load
+from . import verification
+from .load_process import run_load, sleep_randomly
 
 CYCLES = int(os.environ.get("CRASH_CYCLES", "5"))
 SEEDS = (11, 22, 33, 44)
@@ -53,10 +53,10 @@ def test_when_one_of_two_processes_is_killed_the_other_goes_on(seed: int, tmp_pa
 
 def check_all_answers(path: Path, files: list[Path]) -> int:
     """All files of answers against the store; returns how many there were."""
-    kept = judge.check_integrity(path)
+    kept = verification.check_integrity(path)
     count = 0
     for file in files:
-        told = judge.read_answers(file)
+        told = verification.read_answers(file)
         assert told.answers, "nobody got an answer: nothing was tested"
         wrong = {key: job_id for key, job_id in told.answers.items() if kept.get(key) != job_id}
         assert not wrong

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from . import tracing
+from . import strace
 
 CHANGES = ("pwrite64", "fdatasync", "ftruncate", "unlink")
 CALLS = (*CHANGES, "openat", "fsync")
@@ -19,9 +19,9 @@ SHARDS = [("pwrite64", n, WRITE_SHARDS) for n in range(WRITE_SHARDS)] + [
 
 
 def test_these_are_all_the_calls_there_are_and_one_thread_makes_every_change(tmp_path: Path) -> None:
-    tracing.skip_unless_traceable()
+    strace.skip_unless_traceable()
     for part in ("youth", "age"):
-        status, trace = tracing.run_traced(tmp_path, part, inject="", at=0.0 if part == "youth" else 10.0)
+        status, trace = strace.run_traced(tmp_path, part, inject="", at=0.0 if part == "youth" else 10.0)
         assert status == 0
         calls = [line.split(None, 1) for line in trace.splitlines() if "(" in line and "+++" not in line]
         seen = Counter((thread, rest.partition("(")[0]) for thread, rest in calls)
@@ -36,31 +36,31 @@ def test_these_are_all_the_calls_there_are_and_one_thread_makes_every_change(tmp
 def test_a_process_killed_at_any_call_loses_no_answer_and_leaves_nothing_half_done(
     call: str, shard: int, shards: int, tmp_path: Path
 ) -> None:
-    tracing.skip_unless_traceable()
+    strace.skip_unless_traceable()
     crashed = crash_everywhere(tmp_path, "youth", call, range(shard + 1, 10_000, shards))
     assert crashed
-    held = tracing.recover_all(crashed, at=20)
+    held = strace.recover_all(crashed, at=20)
     print(f"{call}: {len(crashed)} crash points, {held} answers held")
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_process_killed_while_it_opens_an_old_file_loses_no_answer(call: str, tmp_path: Path) -> None:
-    tracing.skip_unless_traceable()
+    strace.skip_unless_traceable()
     old = tmp_path / "old"
     old.mkdir()
-    assert tracing.run_traced(old, inject="")[0] == 0
+    assert strace.run_traced(old, inject="")[0] == 0
     crashed = crash_everywhere(tmp_path, "age", call, range(1, 10_000), origin=old, at=10)
     assert crashed
-    held = tracing.recover_all(crashed, at=30)
+    held = strace.recover_all(crashed, at=30)
     print(f"{call}: {len(crashed)} crash points, {held} answers held")
 
 
 @pytest.mark.parametrize(("first", "call"), [(40, "pwrite64"), (111, "pwrite64"), (203, "pwrite64"), (20, "fdatasync")])
 def test_a_process_killed_while_it_recovers_from_a_crash_loses_no_answer(first: int, call: str, tmp_path: Path) -> None:
-    tracing.skip_unless_traceable()
+    strace.skip_unless_traceable()
     ruin = tmp_path / "ruin"
     ruin.mkdir()
-    assert tracing.run_traced(ruin, inject=f"{call}:signal=KILL:when={first}")[0] == -signal.SIGKILL
+    assert strace.run_traced(ruin, inject=f"{call}:signal=KILL:when={first}")[0] == -signal.SIGKILL
     crashed = [
         folder
         for again, numbers in (
@@ -71,7 +71,7 @@ def test_a_process_killed_while_it_recovers_from_a_crash_loses_no_answer(first: 
         )
         for folder in crash_everywhere(tmp_path, "age", again, numbers, origin=ruin, at=20)
     ]
-    held = tracing.recover_all(crashed, at=40)
+    held = strace.recover_all(crashed, at=40)
     print(f"{call} {first}: {len(crashed)} second crashes, {held} answers held")
     assert len(crashed) >= 6
 
@@ -93,7 +93,7 @@ def crash_everywhere(
             folder.mkdir()
         else:
             shutil.copytree(origin, folder)
-        status, trace = tracing.run_traced(folder, part, inject=f"{call}:signal=KILL:when={number}", at=at)
+        status, trace = strace.run_traced(folder, part, inject=f"{call}:signal=KILL:when={number}", at=at)
         if status == 0:
             shutil.rmtree(folder)
             break

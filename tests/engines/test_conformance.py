@@ -20,7 +20,7 @@ from onejob.engines.memory import MemoryEngine
 from onejob.engines.postgres import PostgresEngine
 from onejob.engines.sqlite import SqliteEngine
 from onejob.settings import IdempotencyConfig
-from tests.postgres_server import StoreClock
+from tests.support.postgres_server import StoreClock
 
 # The suite wants to hear that a key is held, not to wait for it.
 CONFIG = IdempotencyConfig(wait_for_pending=False)

@@ -28,8 +28,9 @@ from onejob.core.reserve import Verdict
 from onejob.core.states import JobState
 from onejob.core.submit import Submit
 from onejob.engine import Unavailable, Unknown
-from tests.engines.gated import RecordingGate
-from tests.engines.watched import run_ready_callbacks
+from tests.support.recording_engine import run_ready_callbacks
+
+from .recording_gate import RecordingGate
 
 HOUR_MS = 3_600_000
 
@@ -65,7 +66,9 @@ async def test_duplicates_in_flight_share_one_question(gate: RecordingGate) -> N
     [{"input": b"{}"}, {"user": "bob"}, {"tenant": OTHER}, {"record_id": key_id("other"), "key": "other"}],
 )
 async def test_a_different_submission_is_not_coalesced(gate: RecordingGate, other: dict[str, Any]) -> None:
-    tasks = await gate.start_and_hold([submit_for_an_hour(), submit_for_an_hour(**other), submit_for_an_hour(), submit_for_an_hour(**other)])
+    tasks = await gate.start_and_hold(
+        [submit_for_an_hour(), submit_for_an_hour(**other), submit_for_an_hour(), submit_for_an_hour(**other)]
+    )
     assert len(gate.engine.commands_of_type(Submit)) == 2
     await gate.release_and_collect(tasks)
 
@@ -235,7 +238,9 @@ async def test_hits_are_counted_in_memory_and_written_later(gate: RecordingGate)
 
 async def test_a_repeated_candidate_in_flight_gets_the_reply_of_the_leader(gate: RecordingGate) -> None:
     command = submit_for_an_hour()
-    replies = await gate.release_and_collect(await gate.start_and_hold([command, submit_for_an_hour(), replace(command)]))
+    replies = await gate.release_and_collect(
+        await gate.start_and_hold([command, submit_for_an_hour(), replace(command)])
+    )
     assert [type(reply) for reply in replies] == [Created, Replayed, Created]
 
 

@@ -9,8 +9,9 @@ from onejob.core.replies import SequenceAlreadyCommitted, SequenceCommitted
 from onejob.core.sequence import SequenceItem, SubmitSequence
 from onejob.engine import Unavailable, Unknown
 from onejob.engines.batcher import UNKNOWN_ATTEMPTS_MAX
-from tests.engines.gated import RecordingGate
-from tests.engines.virtual import in_virtual_time
+
+from .recording_gate import RecordingGate
+from .virtual_time import in_virtual_time
 
 TENANT, SCOPE, CLIENT = "acme", "s", "c"
 

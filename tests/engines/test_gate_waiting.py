@@ -16,9 +16,10 @@ from onejob.core.reserve import TakeOver, Verdict
 from onejob.core.submit import Submit
 from onejob.engine import Unavailable, Unknown
 from onejob.ids import new_holder
-from tests.engines.gated import RecordingGate
-from tests.engines.virtual import in_virtual_time
-from tests.engines.watched import run_ready_callbacks
+from tests.support.recording_engine import run_ready_callbacks
+
+from .recording_gate import RecordingGate
+from .virtual_time import in_virtual_time
 
 WAIT = 30.0
 

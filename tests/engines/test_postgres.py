@@ -33,7 +33,7 @@ from onejob.engines import postgres as module
 from onejob.engines.postgres import PostgresEngine, schema, store
 from onejob.engines.postgres import clock as timing
 from onejob.engines.postgres.url import parse_postgres_url
-from tests.postgres_server import Server
+from tests.support.postgres_server import Server
 
 DAY_MS = 86_400_000
 
@@ -348,9 +348,7 @@ def test_a_password_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["postgresql://nobody_here@127.0.0.1:{port}/none", "postgresql://127.0.0.1:1/x"])
-async def test_an_unreachable_server_is_reported(
-    postgres: Server, wrong: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unreachable_server_is_reported(postgres: Server, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "OPEN_SECONDS", 0.3)
     with pytest.raises(Unavailable):
         await open_engine(wrong.format(port=postgres.port))

@@ -16,7 +16,7 @@ from onejob.core.replies import Created, Found, Replayed
 from onejob.engine import Durability, StoreRefused, Unavailable, Unknown
 from onejob.engines import postgres as module
 from onejob.engines.postgres import PostgresEngine
-from tests.postgres_server import SUPERUSER, Server
+from tests.support.postgres_server import SUPERUSER, Server
 
 
 class Cluster:

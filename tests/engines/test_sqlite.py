@@ -23,7 +23,7 @@ from onejob.engine import ListJobs, StoreRefused, Unavailable
 from onejob.engines.sqlite import SqliteEngine, schema
 from onejob.errors import Outdated
 from onejob.ids import new_job_id
-from tests.engines.sqlite_files import RawConnection, read_content, write_content, pragma, tables
+from tests.support.sqlite_files import RawConnection, pragma, read_content, tables, write_content
 
 DAY_MS = 86_400_000
 # Another program: it takes the write lock, says so, writes, and lets go when it is told to.

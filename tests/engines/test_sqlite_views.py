@@ -115,7 +115,9 @@ async def test_pending_and_rejected_keys_show_their_status(engine: SqliteEngine,
     await expect(engine, reserve("held", lease_ms=HOUR_MS), KeyHeld)
     held = await expect(engine, reserve("no", lease_ms=HOUR_MS), KeyHeld)
     await expect(engine, settle(held, Verdict.REJECT, ttl_ms=HOUR_MS), KeySettled)
-    rows = await query_results(engine, path, "SELECT idempotency_key, status, tenant, scope FROM idempotency_keys ORDER BY 1")
+    rows = await query_results(
+        engine, path, "SELECT idempotency_key, status, tenant, scope FROM idempotency_keys ORDER BY 1"
+    )
     assert rows == [("held", "pending", TENANT, TYPE), ("no", "rejected", TENANT, TYPE)]
 
 

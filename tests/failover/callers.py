@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import onejob
-from tests.edges.sockets import KeepAliveClient, submission
+from tests.support.raw_http import KeepAliveClient, submission
 
 TYPE, INPUT = "charge", {"amount": 42}
 WINDOW = timedelta(hours=1)  # less than the day by which some clocks are wrong

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onejob
 from onejob.core.identity import format_job_id
-from tests.edges import sockets
+from tests.support import raw_http
 
 from .callers import RecordedAnswers, submit_by_http, submit_by_ledger
 from .cluster import Cluster
@@ -28,7 +28,7 @@ class Fleet:
     def __init__(self, folder: Path, url: str) -> None:
         self._folder = folder
         self._url = url
-        self.servers: list[sockets.Server] = []
+        self.servers: list[raw_http.Server] = []
 
     def start(self) -> None:
         for number in range(len(CLOCKS)):
@@ -45,13 +45,13 @@ class Fleet:
     def port(self, number: int) -> Callable[[], int]:
         return lambda: self.servers[number].port
 
-    def _start_server(self, number: int) -> sockets.Server:
+    def _start_server(self, number: int) -> raw_http.Server:
         folder = self._folder / str(number)
         folder.mkdir(exist_ok=True)
         words = [sys.executable, "-m", "tests.failover.wrong_clock", str(CLOCKS[number])]
         for left in reversed(range(_START_TRIES_MAX)):
             try:
-                return sockets.Server(folder, f'engine = "{self._url}"\n', command=words, home=REPOSITORY)
+                return raw_http.Server(folder, f'engine = "{self._url}"\n', command=words, home=REPOSITORY)
             except AssertionError:  # there is no primary at the moment
                 if not left:
                     raise

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import asyncpg
 
-from tests.postgres_server import SUPERUSER, Server
+from tests.support.postgres_server import SUPERUSER, Server
 
 # On every node, also on the standby: after a promotion it is the one that must wait.
 STANDBY_NAMES = "ANY 1 (left, right)"

@@ -10,7 +10,7 @@ import pytest
 import onejob
 from onejob.engines import postgres
 from onejob.http.app import HttpApp
-from tests.edges.serving import serve_app
+from tests.support.app_server import serve_app
 
 from .callers import BODY
 from .campaign import Campaign

@@ -83,7 +83,7 @@ def run_server(folder: Path, store: str, app: str = "app", **environment: str) -
             sys.executable,
             "-m",
             "uvicorn",
-            f"tests.middleware.counted:{app}",
+            f"tests.middleware.counting_apps:{app}",
             "--fd",
             str(listener.fileno()),
         ]

@@ -32,7 +32,9 @@ async def test_duplicates_at_once_run_the_handler_once_and_all_get_its_answer(se
 
 
 @pytest.mark.parametrize("name", ["stream", "large"])
-async def test_a_response_that_cannot_be_stored_leaves_a_tombstone_and_never_runs_again(server: Server, name: str) -> None:
+async def test_a_response_that_cannot_be_stored_leaves_a_tombstone_and_never_runs_again(
+    server: Server, name: str
+) -> None:
     before = server.runs(name)
     first = await server.ask(f"/{name}", f"grave-{name}")
     assert first.status == 200

@@ -51,8 +51,8 @@ def build_request(
 ) -> httpx.Request:
     call = send.call
     given = headers | {"content-type": "application/json"} if call.body else headers
-    if call.header is not None:
-        given = given | {"idempotency-key": call.header}
+    if call.key_header is not None:
+        given = given | {"idempotency-key": call.key_header}
     return http.build_request(
         call.method, url + call.path, content=call.body or None, headers=given, timeout=send.timeout
     )

@@ -232,7 +232,7 @@ class ClientOperations:
         end = self.now() + self._retry.deadline
         while True:
             intent, new = yield DiskWork(partial(outbox.write_next_sequence, scope, last, make))
-            if intent.held:
+            if intent.is_leased:
                 if self.now() >= end:
                     raise SubmissionInProgress(key=intent.key, job_id="", retry_after=1.0)
                 yield Sleep(OUTBOX_POLL_SECONDS)

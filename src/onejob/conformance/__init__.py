@@ -34,11 +34,11 @@ import pytest
 # Failing assertions should show their values, as they do in an author's own tests.
 pytest.register_assert_rewrite(
     *(
-        f"{__name__}.{room}"
-        for room in (
-            "atomicity", "closing", "culprit", "echo", "fences", "following", "mixed", "order",
+        f"{__name__}.{module}"
+        for module in (
+            "atomicity", "closing", "failing_command", "echo", "fences", "following", "mixed", "order",
             "queries", "quotas", "races", "sequences", "tenants", "time", "values",
-            "warrants", "work", "world",
+            "preconditions", "work", "world",
         )
     )
 )  # fmt: skip

@@ -95,7 +95,7 @@ class RetryRules:
             assert await dump_store(world.engine) == stored
 
     async def test_a_repeated_write_of_a_policy_succeeds_and_an_overtaken_one_does_not(self, world: World) -> None:
-        first, second = set_policy(expected=0), set_policy(body=b"{}", expected=1)
+        first, second = set_policy(expected_version=0), set_policy(body=b"{}", expected_version=1)
         made = await expect(world.engine, first, PolicyFound)
         for engine in (world.engine, await world.open_another()):
             assert (await expect(engine, first, PolicyFound)).policy == made.policy

@@ -88,7 +88,7 @@ FAILING_READS: dict[str, Command[Any]] = {
 
 
 def each_command(commands: dict[str, Command[Any]]) -> Callable[[Any], Any]:
-    return pytest.mark.parametrize("culprit", commands.values(), ids=commands.keys())
+    return pytest.mark.parametrize("failing", commands.values(), ids=commands.keys())
 
 
 class FailingCommandRules:

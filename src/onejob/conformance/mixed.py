@@ -120,8 +120,8 @@ def _reads(job: Job) -> Expected:
 def _policies() -> Expected:
     return [
         (set_policy("new"), PolicyFound),
-        (set_policy("old", body=b"{}", expected=7), Refused),
-        (set_policy("old", body=b"{}", expected=1), PolicyFound),
+        (set_policy("old", body=b"{}", expected_version=7), Refused),
+        (set_policy("old", body=b"{}", expected_version=1), PolicyFound),
         (LookUpPolicy(**policy_ids("old")), PolicyFound),
         (LookUpPolicy(**policy_ids("none")), Missing),
         (DropPolicy(**policy_ids("old"), expected_version=1), Refused),

@@ -1,0 +1,208 @@
+"""The doctor: healthy stores and servers are called healthy, each trouble is named with its next act."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onejob.cli import doctor, doctor_sqlite
+from onejob.cli import doctor as doctor_server
+from onejob.cli.backend import ServerReply
+from onejob.cli.findings import CheckStatus
+from tests.support.command_line import CommandRunner, ScriptedServer, http_response
+from tests.support.sqlite_files import RawConnection
+
+STORE = "onejob.db"
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ONEJOB_ENGINE", raising=False)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandRunner:
+    return CommandRunner(capsys)
+
+
+@pytest.fixture
+def store(run: CommandRunner, tmp_path: Path) -> Path:
+    assert run("submit", "t").code == 0
+    return tmp_path / STORE
+
+
+def findings(run: CommandRunner, *words: str) -> tuple[int, dict[str, Any]]:
+    ran = run("doctor", *words, "--json")
+    assert ran.json["healthy"] == (ran.code == 0)
+    return ran.code, {one["check"]: one for one in ran.json["findings"]}
+
+
+@pytest.mark.usefixtures("server_and_engine")
+def test_a_healthy_store_is_called_healthy(run: CommandRunner) -> None:
+    code, found = findings(run)
+    assert code == 0
+    assert list(found) == [
+        "folder", "file system", "disk", "fsync", "permissions", "sqlite", "schema", "journal mode", "journal",
+        "engine", "durability", "clock",
+    ]  # fmt: skip
+    assert {one["verdict"] for one in found.values()} <= {"ok", "warn"}
+    assert found["journal mode"]["found"] == "WAL, synchronous=FULL"
+    told = run("doctor").out.splitlines()
+    assert told[0] == "examined sqlite:///onejob.db"
+    assert len(told) == 1 + len(found)
+
+
+def test_no_store_is_a_warning_and_none_is_made(run: CommandRunner, tmp_path: Path) -> None:
+    code, found = findings(run)
+    assert code == 0
+    assert found["store"]["verdict"] == "warn"
+    assert "onejob serve" in found["store"]["act"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_there_is_a_failure(run: CommandRunner) -> None:
+    code, found = findings(run, "--engine", "sqlite:///nowhere/onejob.db")
+    assert code == 1
+    assert found["folder"]["verdict"] == "fail"
+
+
+@pytest.mark.parametrize(("mode", "verdict"), [(0o600, "ok"), (0o640, "warn"), (0o644, "warn"), (0o666, "fail")])
+def test_only_the_owner_reads_and_writes(run: CommandRunner, server_and_engine: Path, mode: int, verdict: str) -> None:
+    server_and_engine.chmod(mode)
+    code, found = findings(run)
+    assert found["permissions"]["verdict"] == verdict
+    assert (code == 1) == (verdict == "fail")
+    if verdict != "ok":
+        assert f"chmod 600 {STORE}" in found["permissions"]["act"]
+
+
+def test_a_folder_in_which_all_may_replace_files_is_a_failure(run: CommandRunner, server_and_engine: Path) -> None:
+    server_and_engine.parent.chmod(0o777)
+    assert findings(run)[1]["folder"]["verdict"] == "fail"
+    server_and_engine.parent.chmod(0o700)
+
+
+def test_a_damaged_file_is_a_failure(run: CommandRunner, server_and_engine: Path) -> None:
+    server_and_engine.write_bytes(b"not a database" * 1000)
+    code, found = findings(run)
+    assert code == 1
+    assert "restore it from a backup" in found["store"]["found"]
+    assert "engine" not in found
+
+
+def test_another_programs_database_is_a_failure_and_stays_untouched(run: CommandRunner, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / STORE) as db:
+        db.execute("CREATE TABLE theirs (x)")
+    db.close()
+    (tmp_path / STORE).chmod(0o600)
+    before = (tmp_path / STORE).read_bytes()
+    code, found = findings(run)
+    assert code == 1
+    assert "another program" in found["schema"]["found"]
+    assert (tmp_path / STORE).read_bytes() == before
+
+
+def test_a_newer_schema_is_a_failure(run: CommandRunner, server_and_engine: Path) -> None:
+    with RawConnection(str(server_and_engine)) as db:
+        db.pragma("user_version", 999)
+    code, found = findings(run)
+    assert code == 1
+    assert found["schema"]["act"] == "upgrade this program"
+
+
+def test_a_journal_mode_that_another_program_set_is_a_warning(run: CommandRunner, server_and_engine: Path) -> None:
+    with RawConnection(str(server_and_engine)) as db:
+        db.pragma("journal_mode", "DELETE")
+    code, found = findings(run)
+    assert code == 0
+    assert found["journal mode"]["verdict"] == "warn"
+
+
+def test_a_file_that_another_program_wrote_is_a_failure(run: CommandRunner, server_and_engine: Path) -> None:
+    with sqlite3.connect(server_and_engine) as db:
+        db.execute("PRAGMA user_version = 999")
+    db.close()
+    code, found = findings(run)
+    assert code == 1
+    assert any("another program" in str(finding) for finding in found.values())
+
+
+def test_memory_is_no_place_for_real_work(run: CommandRunner) -> None:
+    code, found = findings(run, "--engine", "memory://")
+    assert code == 0
+    assert found["durability"]["verdict"] == "warn"
+
+
+def test_an_engine_that_nobody_knows_is_a_failure(run: CommandRunner) -> None:
+    assert findings(run, "--engine", "mysql://x")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("ms", "verdict"),
+    [(0.001, CheckStatus.WARN), (0.3, CheckStatus.OK), (8.0, CheckStatus.OK), (90.0, CheckStatus.WARN)],
+)
+def test_a_sync_that_is_too_fast_or_too_slow_is_a_warning(ms: float, verdict: CheckStatus) -> None:
+    assert doctor_sqlite.fsync_finding(ms).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("ms", "verdict"), [(0, CheckStatus.OK), (-1_500, CheckStatus.OK), (86_400_000, CheckStatus.WARN)]
+)
+def test_a_clock_that_was_set_is_a_warning(ms: int, verdict: CheckStatus) -> None:
+    assert doctor.check_engine_clock(ms).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("free", "verdict"), [(1 << 20, CheckStatus.FAIL), (1 << 28, CheckStatus.WARN), (1 << 40, CheckStatus.OK)]
+)
+def test_low_disk_space_is_a_warning(free: int, verdict: CheckStatus) -> None:
+    assert doctor_sqlite.check_free_space(free).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [("nfs4", CheckStatus.FAIL), ("tmpfs", CheckStatus.WARN), ("ext4", CheckStatus.OK), ("", CheckStatus.OK)],
+)
+def test_a_store_belongs_on_a_local_disk(kind: str, verdict: CheckStatus) -> None:
+    assert doctor_sqlite.check_file_system(kind).verdict is verdict
+
+
+def test_the_root_has_a_file_system_where_the_kernel_tells() -> None:
+    assert doctor_sqlite.mount_type(Path("/proc")) in ("proc", "")
+
+
+@pytest.fixture
+def unrelated_server() -> Iterator[ScriptedServer]:
+    server = ScriptedServer(http_response(404, "<html>"))
+    yield server
+    server.close()
+
+
+def test_a_server_that_is_not_ours_or_not_there_is_a_failure(
+    run: CommandRunner, unrelated_server: ScriptedServer
+) -> None:
+    code, found = findings(run, "--url", unrelated_server.url)
+    assert (code, list(found)) == (1, ["server"])
+    assert "404" in found["server"]["found"]
+    code, found = findings(run, "--url", unrelated_server.url)
+    assert "cannot be reached" in found["server"]["found"]
+
+
+def test_a_server_whose_engine_is_away_is_not_ready(run: CommandRunner) -> None:
+    jobs = http_response(200, {"requestId": "r", "jobs": [], "next": None})
+    server = ScriptedServer(http_response(200, {}, "Date: Thu, 01 Jan 2026 00:00:00 GMT"), http_response(503, {}), jobs)
+    code, found = findings(run, "--url", server.url)
+    server.close()
+    assert code == 1
+    assert {name: one["verdict"] for name, one in found.items()} == {
+        "server": "ok", "ready": "fail", "credential": "ok", "clock": "warn",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("date", [None, "yesterday", "Thu, 99 Jan 2026 00:00:00 GMT"])
+def test_a_server_without_a_time_is_a_warning(date: str | None) -> None:
+    headers = {} if date is None else {"date": date}
+    assert doctor_server.check_server_clock(ServerReply(200, headers, b"")).verdict is CheckStatus.WARN

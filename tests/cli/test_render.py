@@ -1,0 +1,192 @@
+"""The command as people meet it: text, help, colours, pipes and terminals."""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import onejob
+from onejob.cli import render
+from onejob.cli.exit_codes import EXIT_CODE_MEANINGS
+from onejob.cli.render import Screen, format_duration, sanitize
+from onejob.cli.values import parse_duration
+from onejob.http.schemas.jobs import EventOut, KeyOut
+from tests.support.command_line import ONEJOB, CommandRunner
+
+NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
+ESCAPE = "\x1b"
+
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+
+def test_people_are_told_what_happened(on_engine: CommandRunner) -> None:
+    submit = ("submit", "charge", "--key", "k-1", "--input", '{"amount": 42}')
+    first = on_engine(*submit)
+    made = re.fullmatch(
+        r"created job ([0-9a-f-]{36})\n"
+        r"  state      pending\n"
+        r"  key        k-1 in scope charge\n"
+        r"  window     until \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \(in (1 d|23 h 59 min)\)\n",
+        first.out,
+    )
+    assert made
+    assert on_engine(*submit).out.startswith(f"replayed job {made[1]}\n")
+    assert on_engine("jobs").out.splitlines()[0].split() == ["JOB", "STATE", "CREATED", "TYPE", "KEY"]
+    assert on_engine("jobs").out.splitlines()[1].split() == [
+        made[1], "pending", *re.findall(r"\S+", on_engine("jobs").out.splitlines()[1])[2:4], "charge", "k-1",
+    ]  # fmt: skip
+    assert on_engine("cancel", made[1]).out.startswith(f"job {made[1]} cancelled\n  type       charge\n")
+    told = on_engine("explain", "k-1", "--scope", "charge").out.splitlines()
+    assert told[0] == "key k-1 committed"
+    assert [re.sub(r"^.{22}  | \([^(]*\)$", "", line) for line in told[7:]] == [
+        "●  submitted by client:local",
+        "●  a duplicate was answered with the same job",
+        "●  cancelled by client:local",
+        "○  the window ends, then the key may be used anew",
+    ]
+    assert "k-1" in on_engine("keys").out
+    assert on_engine("jobs", "--type", "other").out == "no jobs\n"
+    assert on_engine("keys", "--scope", "other").out == "no keys\n"
+
+
+def test_a_conflict_names_the_path_and_the_next_act(on_engine: CommandRunner) -> None:
+    on_engine("submit", "t", "--key", "k", "--input", '{"a": 1}')
+    conflict = on_engine("submit", "t", "--key", "k", "--input", '{"a": 2}')
+    assert conflict.out == ""
+    assert conflict.err.startswith("onejob: this key already made job")
+    assert "/input/a" in conflict.err
+    assert "use a new key" in conflict.err
+    told = on_engine("submit", "t", "--key", "k", "--input", '{"a": 2}', "--json").json["error"]
+    assert told["details"]["paths"] == ["/input/a"]
+    assert not told["retryable"]
+
+
+def test_every_command_has_help_with_an_example(run: CommandRunner) -> None:
+    overview = run("--help")
+    assert overview.code == 0
+    for code, meaning in EXIT_CODE_MEANINGS.items():
+        assert f"{code:<4}{meaning}" in overview.out
+    commands = ["serve", "submit", "job", "jobs", "cancel", "explain", "keys", "doctor"]
+    acts = [("apikey", act) for act in ("create", "list", "rotate", "revoke")]
+    for words in [*((name,) for name in commands), *acts]:
+        told = run(*words, "--help")
+        assert told.code == 0
+        assert f"example:\n  onejob {' '.join(words)}" in told.out, words
+    assert run("--version").out == f"onejob {version('onejob')}\n"
+
+
+def test_piped_text_has_no_escape_codes_and_a_terminal_has_colours(run: CommandRunner, tmp_path: Path) -> None:
+    run("submit", "t", "--key", "k")
+    assert ESCAPE not in run("explain", "k", "--scope", "t").out
+    words = [*ONEJOB, "explain", "k", "--scope", "t"]
+    assert ESCAPE in run_on_terminal(words, {"TERM": "xterm"})
+    assert ESCAPE not in run_on_terminal(words, {"TERM": "xterm", "NO_COLOR": "1"})
+
+
+def run_on_terminal(words: list[str], environ: dict[str, str]) -> str:
+    ours, theirs = pty.openpty()
+    subprocess.run(words, stdout=theirs, stderr=theirs, env=os.environ | environ, check=True)
+    os.close(theirs)
+    told = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            told += chunk
+    except OSError:
+        pass  # the other side is closed, and all was read
+    finally:
+        os.close(ours)
+    return told.decode()
+
+
+def test_a_closed_pipe_leaves_no_traceback(run: CommandRunner) -> None:
+    run("submit", "t")
+    reading, writing = os.pipe()
+    os.close(reading)
+    closed = subprocess.run([*ONEJOB, "jobs"], stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (closed.returncode, closed.stderr) == (1, b"")
+
+
+def test_an_interruption_leaves_no_traceback(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "slow")
+    waiting = subprocess.Popen([*ONEJOB, "submit", "t", "--input", "@slow"], stderr=subprocess.PIPE)
+    # It opens only once the command reads from it.
+    with open(tmp_path / "slow", "wb"):
+        waiting.send_signal(signal.SIGINT)
+        _, told = waiting.communicate(timeout=30)
+    assert (waiting.returncode, told) == (130, b"")
+
+
+def test_a_full_disk_behind_standard_output_is_told(run: CommandRunner) -> None:
+    run("submit", "t")
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run([*ONEJOB, "jobs"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("onejob: ")
+    assert "Traceback" not in ran.stderr
+
+
+def test_what_others_wrote_cannot_move_the_cursor() -> None:
+    assert sanitize(f"a{ESCAPE}[2Jb\nc\u202ed") == "a?[2Jb?c?d"
+
+
+def test_marks_are_plain_where_the_terminal_has_no_others() -> None:
+    told = "\n".join(render.timeline_lines(Screen(unicode=False, now=NOW), long_history()))
+    assert told.isascii()
+
+
+def test_a_long_history_says_how_much_is_not_kept() -> None:
+    lines = render.timeline_lines(Screen(now=NOW), long_history())
+    assert len(lines) == 32 + 1 + 1
+    assert lines[8].endswith("… 8 more events, not kept")
+    assert "○" in lines[-1]
+
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def long_history() -> KeyOut:
+    return KeyOut(
+        key="k",
+        scope="t",
+        status=onejob.IdempotencyStatus.COMMITTED,
+        actor="client:local",
+        user="local",
+        first_seen=NOW - timedelta(hours=1),
+        expires_at=NOW + timedelta(hours=23),
+        held_until=None,
+        hits=0,
+        conflicts=0,
+        last_hit_at=None,
+        job=None,
+        request_id="",
+        events=[EventOut(NOW - timedelta(minutes=40 - n), "lease lapsed", "system:sweep", "") for n in range(32)],
+        events_total=40,
+    )
+
+
+def test_the_last_column_ends_where_the_terminal_does() -> None:
+    screen = Screen(width=40)
+    lines = render.table_lines(screen, ("A", "B"), [("x" * 10, "y" * 100)])
+    assert max(map(len, lines)) == 40
+    assert lines[1].endswith("y…")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59, "59 s"), (60, "1 min"), (3_661, "1 h 1 min"), (86_400, "1 d"), (90_061, "1 d 1 h")],
+)
+def test_spans_have_two_units(seconds: int, text: str) -> None:
+    assert format_duration(timedelta(seconds=seconds)) == text
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 604_800)])
+def test_lengths_of_time_have_a_unit(text: str, seconds: int) -> None:
+    assert parse_duration(text) == timedelta(seconds=seconds)

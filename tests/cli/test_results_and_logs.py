@@ -1,0 +1,97 @@
+"""Results, logs and resolutions on the command line, through both doors."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from onejob import sync
+from tests.support.command_line import CommandRunner
+from tests.support.serve_process import ServeProcess
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+
+class Worker:
+    """Works through the server, whichever door the command takes."""
+
+    def __init__(self, url: str) -> None:
+        self._server = ServeProcess(int(url.rpartition(":")[2]))
+
+    def submit(self, type: str, **more: object) -> str:
+        answer = self._server.ask("POST", "/api/jobs", {"type": type, **more})
+        return str(answer.json["job"]["id"])
+
+    def start(self, type: str) -> None:
+        ask = {"types": [type], "start": True, "leaseSeconds": 60}
+        (self.taken,) = self._server.ask("POST", "/api/work/claim", ask).json["jobs"]
+
+    def post_verb(self, verb: str, **more: object) -> None:
+        fence = {"token": self.taken["token"], "holder": self.taken["holder"]}
+        path = f"/api/jobs/{self.taken['job']['id']}/{verb}"
+        assert self._server.ask("POST", path, fence | more).status == 200
+
+
+@pytest.fixture
+def worker(server_and_engine: tuple[str, str]) -> Worker:
+    return Worker(server_and_engine[0])
+
+
+def test_a_result_is_printed_as_json(backend: CommandRunner, worker: Worker) -> None:
+    job_id = worker.submit("result")
+    missing = backend("result", job_id)
+    assert missing.code == 5
+    assert "pending" in missing.err
+    worker.start("result")
+    worker.post_verb("finish", result={"b": [1], "a": "\x9b[31m"})
+    for words in ((), ("--json",)):
+        assert json.loads(backend("result", job_id, *words).out)["b"] == [1]
+    assert "\x9b" not in backend("result", job_id).out
+
+
+def test_logs_are_printed_and_followed_to_the_end(backend: CommandRunner, worker: Worker) -> None:
+    job_id = worker.submit("logs")
+    assert backend("logs", job_id).out == ""
+    worker.start("logs")
+    worker.post_verb("extend", logs=["one", "two\x1b[2J"], offset=0, progress={"done": 1})
+    assert backend("logs", job_id).out == "one\ntwo?[2J\n"
+    assert backend("logs", job_id, "--offset", "1").out == "two?[2J\n"
+    assert json.loads(backend("logs", job_id, "--json").out)["total"] == 2
+    assert '{"done":1}' in backend("job", job_id).out
+    assert json.loads(backend("job", job_id, "--json").out)["job"]["progress"] == {"done": 1}
+
+    def end() -> None:
+        worker.post_verb("extend", logs=["three"], offset=2)
+        worker.post_verb("finish")
+
+    with ThreadPoolExecutor(1) as thread:
+        ending = thread.submit(end)
+        assert backend("logs", job_id, "--follow").out.splitlines() == ["one", "two?[2J", "three"]
+        ending.result()
+
+
+def test_a_job_is_waited_for(backend: CommandRunner, worker: Worker) -> None:
+    job_id = worker.submit("wait")
+    worker.start("wait")
+    with ThreadPoolExecutor(1) as thread:
+        ending = thread.submit(worker.post_verb, "finish")
+        assert "success" in backend("job", job_id, "--wait").out
+        ending.result()
+    assert "success" in backend("job", job_id, "--wait").out
+
+
+def test_a_failed_job_is_run_again_with_a_note(
+    backend: CommandRunner, worker: Worker, server_and_engine: tuple[str, str]
+) -> None:
+    job_id = worker.submit("again")
+    refused = backend("resolve", job_id, "succeeded")
+    assert refused.code == 3
+    worker.start("again")
+    worker.post_verb("finish", error="no", final=True)
+    assert "pending" in backend("resolve", job_id, "rerun", "--note", "mended").out
+    with sync.open(server_and_engine[1], sweep=False) as ledger:
+        assert ledger.job(job_id).state == "pending"
+    assert backend("resolve", job_id, "perhaps").code == 2
+    assert backend("cancel", job_id).code == 0  # it would be in the way of the next test
+    assert Path("onejob.db").exists() is False

@@ -1,0 +1,203 @@
+"""The command against servers that are away, slow to mend, strange or strict: the same bytes again, or not at all."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from onejob.cli import backend
+from tests.support.command_line import CommandRunner, ScriptedServer, http_response, problem_response, run_service
+
+JOB_ID = "01a1e305-b1fa-7420-b68b-a05f87952eb0"
+ACCEPTED = http_response(
+    202,
+    {
+        "requestId": "r",
+        "job": None,
+        "idempotency": {"key": "k", "scope": "t", "outcome": "replayed", "expiresAt": None},
+        "jobId": JOB_ID,
+        "news": "from a newer server",
+    },
+)
+NO_JOBS = http_response(200, {"requestId": "r", "jobs": [], "next": None})
+AWAY = problem_response(503, "SERVICE_UNAVAILABLE", "Retry-After: 1", retryable=True)
+HUNG_UP = b""
+KEYED = ("submit", "t", "--key", "k", "--input", '{"a": 1}')
+KEYLESS = ("submit", "t")
+
+
+class MakeScriptedServer(Protocol):
+    def __call__(self, *answers: bytes) -> ScriptedServer: ...
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("ONEJOB_API_KEY", "GITHUB_ACTIONS", "GITHUB_OUTPUT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(backend, "_PAUSE_MAX", 0.001)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandRunner:
+    return CommandRunner(capsys)
+
+
+@pytest.fixture
+def make_scripted_server() -> Iterator[MakeScriptedServer]:
+    with ExitStack() as stack:
+        yield lambda *answers: stack.enter_context(closing(ScriptedServer(*answers)))
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [AWAY, HUNG_UP, http_response(502, "<html>"), *(ACCEPTED[:cut] for cut in (5, 17, 27, 40, -60, -1))],
+)
+def test_a_submission_with_a_key_is_repeated_with_the_same_bytes(
+    run: CommandRunner, make_scripted_server: MakeScriptedServer, trouble: bytes
+) -> None:
+    server = make_scripted_server(trouble, trouble, ACCEPTED)
+    ran = run(*KEYED, "--url", server.url, "--json")
+    assert ran.code == 0
+    assert ran.json["jobId"] == JOB_ID
+    assert len(server.requests) == 3
+    assert len(set(server.requests)) == 1
+    assert b'"idempotencyKey":"k"' in server.requests[0]
+
+
+@pytest.mark.parametrize("trouble", [AWAY, HUNG_UP, http_response(502, "<html>")])
+def test_a_submission_without_a_key_is_sent_once(
+    run: CommandRunner, make_scripted_server: MakeScriptedServer, trouble: bytes
+) -> None:
+    server = make_scripted_server(trouble, ACCEPTED)
+    ran = run(*KEYLESS, "--url", server.url)
+    assert ran.code == 4
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("words", [KEYED, ("jobs",), ("job", JOB_ID), ("cancel", JOB_ID)])
+def test_repetitions_end(run: CommandRunner, make_scripted_server: MakeScriptedServer, words: tuple[str, ...]) -> None:
+    server = make_scripted_server(*[AWAY] * (backend.ATTEMPTS_MAX + 1))
+    ran = run(*words, "--url", server.url, "--json")
+    assert ran.code == 4
+    assert ran.json["error"]["code"] == "SERVICE_UNAVAILABLE"
+    assert ran.json["error"]["retryable"]
+    assert len(server.requests) == backend.ATTEMPTS_MAX
+
+
+def test_a_server_that_is_not_there_is_unavailable(
+    run: CommandRunner, make_scripted_server: MakeScriptedServer
+) -> None:
+    server = make_scripted_server()
+    server.close()
+    for words in (KEYED, KEYLESS, ("jobs",)):
+        ran = run(*words, "--url", server.url)
+        assert ran.code == 4
+        assert "nothing was done" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (problem_response(400, "VALIDATION_ERROR"), 2),
+        (problem_response(401, "UNAUTHORIZED"), 7),
+        (problem_response(403, "FORBIDDEN"), 7),
+        (problem_response(404, "NOT_FOUND"), 5),
+        (problem_response(409, "CONFLICT"), 3),
+        (problem_response(422, "CONFLICT"), 3),
+        (problem_response(409, "IN_PROGRESS", "Retry-After: 3", retryable=True), 6),
+        (problem_response(429, "QUOTA_EXCEEDED"), 6),
+        (problem_response(429, "RATE_LIMITED", "Retry-After: 3", retryable=True), 6),
+        (problem_response(418, "A_CODE_OF_A_NEWER_SERVER"), 1),
+        (http_response(401, "<html>"), 7),
+        (http_response(302, "", "Location: http://127.0.0.1:1/"), 2),
+        (http_response(202, "<html>"), 1),
+        (http_response(202, {"job": {}}), 1),
+    ],
+)
+def test_the_code_of_a_problem_decides_the_exit(
+    run: CommandRunner, make_scripted_server: MakeScriptedServer, answer: bytes, code: int
+) -> None:
+    server = make_scripted_server(answer)
+    ran = run(*KEYED, "--url", server.url)
+    assert ran.code == code
+    assert ran.err.startswith("onejob: ")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("answer", [problem_response(500, "INTERNAL_ERROR"), http_response(500, "<html>")])
+def test_a_bug_of_the_server_is_met_a_few_times_before_it_fails(
+    run: CommandRunner, make_scripted_server: MakeScriptedServer, answer: bytes
+) -> None:
+    server = make_scripted_server(*[answer] * backend.ATTEMPTS_MAX)
+    assert run(*KEYED, "--url", server.url).code == 1
+    assert len(server.requests) == backend.ATTEMPTS_MAX
+    assert len(set(server.requests)) == 1
+
+
+def test_after_a_lost_answer_a_refusal_that_tells_nothing_of_it_is_no_verdict(
+    run: CommandRunner, make_scripted_server: MakeScriptedServer
+) -> None:
+    server = make_scripted_server(HUNG_UP, problem_response(401, "UNAUTHORIZED"))
+    ran = run(*KEYED, "--url", server.url)
+    assert ran.code == 4
+    assert "it may be done" in ran.err
+    server = make_scripted_server(HUNG_UP, problem_response(429, "QUOTA_EXCEEDED"))
+    assert run(*KEYED, "--url", server.url).code == 6
+    server = make_scripted_server(HUNG_UP)
+    assert "it may be done" in run(*KEYED, "--url", server.url).err
+
+
+def test_whoever_is_patient_waits_for_what_passes(run: CommandRunner, make_scripted_server: MakeScriptedServer) -> None:
+    busy = problem_response(409, "IN_PROGRESS", "Retry-After: 0", retryable=True)
+    server = make_scripted_server(*[busy] * 3, *[AWAY.replace(b"Retry-After: 1", b"Retry-After: 0")] * 3, ACCEPTED)
+    assert run(*KEYED, "--url", server.url, "--retry-for", "30s").code == 0
+    assert len(server.requests) == 7
+    assert len(set(server.requests)) == 1
+
+
+def test_an_api_key_travels_as_a_bearer_and_the_argument_comes_first(
+    run: CommandRunner, make_scripted_server: MakeScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = make_scripted_server(NO_JOBS, NO_JOBS, NO_JOBS)
+    run("jobs", "--url", server.url)
+    monkeypatch.setenv("ONEJOB_API_KEY", "oj_around")
+    run("jobs", "--url", server.url)
+    run("jobs", "--url", server.url, "--api-key", "oj_said")
+    assert b"Authorization" not in server.requests[0]
+    assert b"\r\nAuthorization: Bearer oj_around\r\n" in server.requests[1]
+    assert b"\r\nAuthorization: Bearer oj_said\r\n" in server.requests[2]
+
+
+def test_a_server_may_live_below_a_path(run: CommandRunner, make_scripted_server: MakeScriptedServer) -> None:
+    server = make_scripted_server(NO_JOBS)
+    assert run("jobs", "--url", f"{server.url}/queue/").out == "no jobs\n"
+    assert server.requests[0].startswith(b"GET /queue/api/jobs?limit=20 ")
+
+
+def test_what_a_server_says_cannot_move_the_cursor(
+    run: CommandRunner, make_scripted_server: MakeScriptedServer
+) -> None:
+    error = {"code": "FORBIDDEN", "message": "no\x1b[2J\nonejob: done", "retryable": False, "details": {}}
+    body = {"type": "", "title": "", "status": 403, "detail": "", "requestId": "r", "error": error}
+    server = make_scripted_server(http_response(403, body))
+    ran = run(*KEYED, "--url", server.url)
+    assert ran.err == "onejob: no?[2J?onejob: done\n"
+
+
+def test_a_server_that_asks_for_a_credential_takes_a_key_made_here(run: CommandRunner, tmp_path: Path) -> None:
+    secret = run("apikey", "create", "ci", "--tenant", "acme", "--json").json["secret"]
+    (tmp_path / "service.toml").write_text("auth = true\n")
+    with run_service(tmp_path, "--config", "service.toml") as url:
+        assert run("jobs", "--url", url).code == 7
+        assert run(*KEYED, "--url", url, "--api-key", secret[:-1] + "_").code == 7
+        made = run(*KEYED, "--url", url, "--api-key", secret, "--json").json
+        assert made["job"]["actor"] == "client:ci"
+        assert run("job", made["jobId"], "--tenant", "acme").code == 0
+        assert run("doctor", "--url", url, "--api-key", secret).code == 0
+        assert "fail  credential" in run("doctor", "--url", url).out
+        key_id = run("apikey", "list", "--tenant", "acme", "--json").json["apiKeys"][0]["id"]
+        assert run("apikey", "revoke", key_id, "--tenant", "acme").code == 0
+        assert run(*KEYED, "--url", url, "--api-key", secret).code == 7

@@ -1,0 +1,86 @@
+"""A program that submits through many callers at once until it is killed.
+
+`python -m tests.crash.load_program DATABASE ACKS NAME SYNCHRONOUS KNOWN…`: first every answer in the files KNOWN is asked
+for again, and `held H lost L` is printed; then load begins. Each answer is written to ACKS when it has come.
+"""
+
+import asyncio
+import random
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import onejob
+from onejob.clock import SystemClock
+from onejob.engines.sqlite import SqliteEngine
+from onejob.ids import SystemIds
+from onejob.ledger.parse import Caller
+from onejob.ledger.runtime import Runtime
+
+from .traced_program import AnswerLog
+from .verification import read_answers
+
+CALLERS = 64
+_LEASE = timedelta(milliseconds=1)
+_CONFIG = onejob.IdempotencyConfig(wait_for_pending=False, pending_wait_timeout=0.0)
+
+
+async def open_ledger(path: str, *, synchronous: str = "FULL") -> onejob.Ledger:
+    clock = SystemClock()
+    engine = await SqliteEngine.open(path, clock=clock, synchronous=synchronous)
+    return onejob.Ledger(Runtime(engine, _CONFIG, clock=clock, ids=SystemIds()), Caller())
+
+
+async def count_changed_answers(ledger: onejob.Ledger, answers: dict[str, str]) -> int:
+    """Repeat submissions that were answered; returns how many have another job now."""
+    receipts = await ledger.submit_many([submission_for(key) for key in answers])
+    known = [receipt.job_id for receipt in receipts if isinstance(receipt, onejob.Receipt)]
+    assert len(known) == len(answers), [r for r in receipts if not isinstance(r, onejob.Receipt)][:3]
+    return sum(before != now for before, now in zip(answers.values(), known, strict=True))
+
+
+async def run_caller(ledger: onejob.Ledger, name: str, acks: AnswerLog, chance: random.Random) -> None:
+    """One caller: new keys, old keys, keys that are reserved first; in the end the store fails."""
+    mine: dict[str, str] = {}
+    number = 0
+    while True:
+        number += 1
+        again = bool(mine) and chance.random() < 0.2
+        key = chance.choice(list(mine)[-50:]) if again else f"{name}.{number}"
+        try:
+            if not again and chance.random() < 0.1:
+                job_id = await _reserve_and_commit(ledger, key)
+            else:
+                submission = submission_for(key)
+                job_id = (await ledger.submit(submission.type, submission.input, idempotency_key=key)).job_id
+        except (onejob.Unavailable, onejob.Unknown):
+            return
+        acks.record_answer(key, job_id)
+        assert mine.setdefault(key, job_id) == job_id
+
+
+async def _reserve_and_commit(ledger: onejob.Ledger, key: str) -> str:
+    submission = submission_for(key)
+    held = await ledger.check_or_reserve(submission.type, submission.input, idempotency_key=key, lease=_LEASE)
+    if isinstance(held, onejob.HeldKey):
+        await ledger.commit(held)
+    return held.job_id
+
+
+def submission_for(key: str) -> onejob.Submission:
+    return onejob.Submission(type="t", input={"of": key, "fill": "x" * 100}, idempotency_key=key)
+
+
+async def main(path: str, acks_path: str, name: str, synchronous: str, *known: str) -> None:
+    acks = AnswerLog(acks_path)
+    ledger = await open_ledger(path, synchronous=synchronous)
+    answers = {key: job_id for file in known for key, job_id in read_answers(Path(file)).answers.items()}
+    lost = await count_changed_answers(ledger, answers)
+    print(f"held {len(answers) - lost} lost {lost}", flush=True)
+    chance = random.Random(name)
+    callers = (run_caller(ledger, f"{name}.{n}", acks, random.Random(chance.getrandbits(64))) for n in range(CALLERS))
+    await asyncio.gather(*callers)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

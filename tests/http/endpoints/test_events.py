@@ -1,0 +1,337 @@
+"""Watching a job over HTTP: its history, then what happens, until it has ended."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import pytest
+
+import onejob
+from onejob.core.credentials import Permission
+from onejob.core.identity import parse_job_id
+from onejob.core.lookup import LookUpJob
+from onejob.http import streaming
+from onejob.http.app import HttpApp
+from onejob.http.config import ServiceConfig
+from onejob.http.endpoints import events
+from onejob.http.request import Request
+from onejob.http.responses import Response
+from onejob.http.routing import Route
+from onejob.ledger.api_keys import ApiKeys
+from onejob.ledger.watch import JobWatcher
+from tests.support.app_server import Client, EventStream, ServerSentEvent, serve_app
+
+CREATED = ServerSentEvent(0, "submitted", None)
+NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
+
+
+@pytest.fixture
+async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
+    async with serve_app(HttpApp(queue)) as client:
+        yield client
+
+
+def ids_and_events(frames: list[ServerSentEvent]) -> list[tuple[int | str | None, str]]:
+    return [(frame.id, frame.event) for frame in frames if frame.event]
+
+
+async def open_events(client: Client, job_id: str, *headers: bytes, query: str = "") -> EventStream:
+    return await client.open_stream(f"/api/jobs/{job_id}/events{query}", *headers)
+
+
+async def wait_until_unwatched(tail: JobWatcher) -> None:
+    async with asyncio.timeout(5):
+        while tail.watcher_count or tail._task is not None:
+            await asyncio.sleep(0.01)
+
+
+async def test_the_stream_of_an_ended_job_ends(queue: onejob.Ledger, client: Client) -> None:
+    job_id = (await queue.submit("t", idempotency_key="k")).job_id
+    await queue.cancel(job_id)
+    answer = await open_events(client, job_id)
+    frames = await answer.read_all()
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "text/event-stream"
+    assert answer.headers["cache-control"] == "no-store"
+    assert ids_and_events(frames) == [(0, "submitted"), (1, "cancelled"), (None, "end")]
+    assert frames[-1].data == {"state": "cancelled"}
+    assert frames[-2].data["actor"] == "client:local"
+    await wait_until_unwatched(queue.job_watcher)
+
+
+async def test_events_are_sent_as_they_happen(queue: onejob.Ledger, client: Client) -> None:
+    job_id = (await queue.submit("t", idempotency_key="k")).job_id
+    answer = await open_events(client, job_id)
+    assert ids_and_events([await anext(answer), await anext(answer)]) == [(0, "submitted")]
+    await queue.forget("k", scope="t")
+    assert (await anext(answer)).event == "key forgotten"
+    await queue.cancel(job_id)
+    assert ids_and_events(await answer.read_all()) == [(2, "cancelled"), (None, "end")]
+
+
+async def test_events_of_another_process_are_sent(client: Client, queue: onejob.Ledger, url: str) -> None:
+    if url == "memory://":
+        return  # it has no other process
+    job_id = (await queue.submit("t")).job_id
+    answer = await open_events(client, job_id)
+    await anext(answer)
+    async with onejob.open(url, sweep=False) as other:
+        await other.cancel(job_id)
+    assert ids_and_events(await answer.read_all()) == [(0, "submitted"), (1, "cancelled"), (None, "end")]
+
+
+@pytest.mark.parametrize(
+    ("query", "header"), [("?cursor=0", b""), ("?cursor=0", b"last-event-id: 1"), ("", b"last-event-id: 1")]
+)
+async def test_a_client_resumes_after_its_last_event_id(
+    queue: onejob.Ledger, client: Client, query: str, header: bytes
+) -> None:
+    job_id = (await queue.submit("t", idempotency_key="k")).job_id
+    for _ in range(2):
+        await queue.forget("k", scope="t")
+    await queue.cancel(job_id)
+    answer = await open_events(client, job_id, *([header] if header else []), query=query)
+    missed = [(1, "key forgotten"), (2, "key forgotten"), (3, "cancelled"), (None, "end")]
+    assert ids_and_events(await answer.read_all()) == missed[1 if header else 0 :]
+
+
+async def test_a_browser_that_has_seen_the_end_is_told_to_stay_away(queue: onejob.Ledger, client: Client) -> None:
+    job_id = (await queue.submit("t")).job_id
+    await queue.cancel(job_id)
+    answer = await client.get(f"/api/jobs/{job_id}/events", b"last-event-id: 1")
+    assert (answer.status, answer.body) == (204, None)
+    assert "content-length" not in answer.headers
+    frames = await (await open_events(client, job_id, query="?cursor=1")).read_all()
+    assert ids_and_events(frames) == [(None, "end")]
+    await wait_until_unwatched(queue.job_watcher)
+
+
+async def test_what_is_no_longer_kept_is_a_gap(queue: onejob.Ledger, client: Client) -> None:
+    job_id = (await queue.submit("t", idempotency_key="k")).job_id
+    for _ in range(49):
+        await queue.forget("k", scope="t")
+    early = await open_events(client, job_id)
+    frames = [await anext(early) for _ in range(34)][1:]
+    assert [frame.id for frame in frames] == [*range(8), 25, *range(26, 50)]
+    assert frames[8].event == "gap"
+    assert frames[8].data == {"missing": 18}
+    await queue.cancel(job_id)
+    assert ids_and_events(await early.read_all()) == [(50, "cancelled"), (None, "end")]
+    late = await open_events(client, job_id, query="?cursor=20")
+    frames = (await late.read_all())[1:]
+    assert frames[0] == ServerSentEvent(26, "gap", {"missing": 6})
+
+
+async def test_a_slow_watcher_misses_what_is_no_longer_kept_and_is_told_so(queue: onejob.Ledger) -> None:
+    made = await queue.submit("t", idempotency_key="k")
+    async with queue.job_watcher.watch("default", parse_job_id(made.job_id)) as watched:
+        for last in (20, 40, 60):
+            for _ in range(20):
+                await queue.forget("k", scope="t")
+            while watched.last_event_index < last:
+                assert await watched.wait_for_change(watched.version, 10)
+        assert [index for index, _ in watched.events_after(5)] == [6, 7, *range(37, 61)]
+
+
+@pytest.mark.parametrize("place", ["-1", "x", "1.5.2", "", "%00", "9" * 400, "%D9%A1"])
+async def test_a_cursor_that_is_none_is_refused(queue: onejob.Ledger, client: Client, place: str) -> None:
+    job_id = (await queue.submit("t", idempotency_key="k")).job_id
+    await queue.forget("k", scope="t")
+    for answer in (
+        await client.get(f"/api/jobs/{job_id}/events?cursor={place}".encode()),
+        await client.get(f"/api/jobs/{job_id}/events", b"last-event-id: " + place.encode()),
+    ):
+        assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
+
+
+async def test_a_cursor_of_what_has_not_happened_is_not_found(queue: onejob.Ledger, client: Client) -> None:
+    job_id = (await queue.submit("t")).job_id
+    answer = await client.get(f"/api/jobs/{job_id}/events?cursor=1")
+    assert (answer.status, answer.code) == (404, "NOT_FOUND")
+
+
+async def test_a_job_that_is_not_there_or_not_yours_is_not_found(queue: onejob.Ledger, client: Client) -> None:
+    other = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
+    theirs = (await other.submit("t")).job_id
+    for job_id in (NOBODY, theirs):
+        answer = await client.get(f"/api/jobs/{job_id}/events")
+        assert (answer.status, answer.code) == (404, "NOT_FOUND")
+    assert (await client.get("/api/jobs/x/events")).status == 400
+    assert (await client.get(f"/api/jobs/{theirs}/events?x=1")).status == 400
+    await wait_until_unwatched(queue.job_watcher)
+
+
+async def test_a_client_that_leaves_frees_everything(queue: onejob.Ledger, client: Client) -> None:
+    job_id = (await queue.submit("t")).job_id
+    answers = [await open_events(client, job_id) for _ in range(20)]
+    assert queue.job_watcher.watcher_count == 20
+    for answer in answers[1:]:
+        answer.disconnect()
+    async with asyncio.timeout(5):
+        while queue.job_watcher.watcher_count > 1:
+            await asyncio.sleep(0.01)
+    assert queue.job_watcher._task is not None
+    answers[0].disconnect()
+    await wait_until_unwatched(queue.job_watcher)
+    assert not queue.job_watcher._jobs
+
+
+async def test_watchers_are_limited_and_one_tenant_gets_half(queue: onejob.Ledger) -> None:
+    tail = queue._runtime.job_watcher = JobWatcher(queue._gate, watchers_max=4)
+    async with serve_app(HttpApp(queue)) as client:
+        job_id = (await queue.submit("t")).job_id
+        first, second = [await open_events(client, job_id) for _ in range(2)]
+        full = await client.get(f"/api/jobs/{job_id}/events")
+        assert (full.status, full.code) == (429, "RATE_LIMITED")
+        assert int(full.headers["retry-after"]) > 0
+        other = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
+        theirs = parse_job_id((await other.submit("t")).job_id)
+        async with tail.watch("other", theirs), tail.watch("other", theirs):
+            assert tail.watcher_count == 4
+        for answer in (first, second):
+            answer.disconnect()
+        await wait_until_unwatched(tail)
+        assert (await open_events(client, job_id)).status == 200
+
+
+async def test_a_silent_job_is_pinged(queue: onejob.Ledger, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "PING_SECONDS", 0.01)
+    job_id = (await queue.submit("t")).job_id
+    answer = await open_events(client, job_id, query="?cursor=0")
+    assert [await anext(answer) for _ in range(4)] == [ServerSentEvent()] * 4
+
+
+async def test_nobody_watches_for_longer_than_a_credential_is_trusted(
+    queue: onejob.Ledger, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "WATCH_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(events, "PING_SECONDS", 0.05)
+    job_id = (await queue.submit("t")).job_id
+    assert ids_and_events(await (await open_events(client, job_id)).read_all()) == [(0, "submitted")]
+    await wait_until_unwatched(queue.job_watcher)
+
+
+async def test_a_purged_job_ends_the_stream(queue: onejob.Ledger, client: Client) -> None:
+    answer = await open_events(client, (await queue.submit("t")).job_id)
+    await anext(answer)
+    await queue.purge()
+    assert (await answer.read_all())[-1] == ServerSentEvent(None, "end", {"state": None})
+
+
+async def test_all_watched_jobs_are_read_in_one_batch_and_none_while_nobody_watches(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    execute = queue._gate.execute
+
+    async def counted(commands):  # type: ignore[no-untyped-def]  # the signature is the gate's
+        if all(isinstance(command, LookUpJob) for command in commands):
+            looks.append(len(commands))
+        return await execute(commands)
+
+    monkeypatch.setattr(queue._gate, "execute", counted)
+    ids = [parse_job_id((await queue.submit("t", n)).job_id) for n in range(3)]
+    tail = queue.job_watcher
+    async with (
+        tail.watch("default", ids[0]),
+        tail.watch("default", ids[0]),
+        tail.watch("default", ids[1]),
+        tail.watch("default", ids[2]) as last,
+    ):
+        assert looks == [1] * 4
+        news = last.version
+        await queue.cancel((await queue.jobs(limit=1))[0].id)
+        assert await last.wait_for_change(news, 10)
+        assert looks[4:] == [3] * len(looks[4:])
+    seen = len(looks)
+    await asyncio.sleep(0.25)
+    assert len(looks) == seen
+    assert tail._task is None
+
+
+async def test_store_errors_are_retried(queue: onejob.Ledger, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = (await queue.submit("t")).job_id
+    answer = await open_events(client, job_id, query="?cursor=0")
+    await anext(answer)
+    execute, failures = queue._gate.execute, 2
+
+    async def troubled(commands):  # type: ignore[no-untyped-def]  # the signature is the gate's
+        nonlocal failures
+        if failures and isinstance(commands[0], LookUpJob):
+            failures -= 1
+            raise onejob.Unavailable("the store is elsewhere")
+        return await execute(commands)
+
+    monkeypatch.setattr(queue._gate, "execute", troubled)
+    await queue.cancel(job_id)
+    assert ids_and_events(await answer.read_all()) == [(1, "cancelled"), (None, "end")]
+    assert failures == 0
+
+
+async def test_closing_the_job_watcher_ends_its_streams_without_an_end_event(
+    queue: onejob.Ledger, client: Client
+) -> None:
+    job_id = (await queue.submit("t")).job_id
+    answer = await open_events(client, job_id)
+    await anext(answer)
+    queue.job_watcher.close()
+    assert ids_and_events(await answer.read_all()) == [(0, "submitted")]
+    await wait_until_unwatched(queue.job_watcher)
+    late = await open_events(client, job_id)
+    assert ids_and_events(await late.read_all()) == []
+
+
+async def test_a_server_that_leaves_waits_for_no_watcher(queue: onejob.Ledger, client: Client) -> None:
+    answer = await open_events(client, (await queue.submit("t")).job_id)
+    await anext(answer)
+    client.server.should_exit = True
+    assert ids_and_events(await answer.read_all()) == [(0, "submitted")]
+    await wait_until_unwatched(queue.job_watcher)
+
+
+async def test_a_client_that_takes_nothing_is_given_up(queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "CHUNK_SECONDS_MAX", 0.1)
+    closed = asyncio.Event()
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                yield b"x" * 100_000
+        finally:
+            closed.set()
+
+    async def endless(request: Request) -> Response:
+        return Response(200, b"", (), pieces())
+
+    route = Route("GET", "/endless", endless, Permission.READ, "Never end")
+    async with serve_app(HttpApp(queue, extra_routes=(route,))) as client:
+        await client.open_stream("/endless")
+        async with asyncio.timeout(10):
+            await closed.wait()
+
+
+async def test_a_rejected_preparation_is_told(queue: onejob.Ledger, client: Client) -> None:
+    held = await queue.check_or_reserve("t", idempotency_key="k")
+    assert isinstance(held, onejob.HeldKey)
+    answer = await open_events(client, held.job_id)
+    await queue.reject(held, b"no")
+    assert ids_and_events(await answer.read_all()) == [(0, "submitted"), (1, "failed"), (None, "end")]
+
+
+@pytest.mark.parametrize("ping", [True, False])
+async def test_a_revoked_credential_ends_what_it_watches(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch, ping: bool
+) -> None:
+    monkeypatch.setattr(events, "PING_SECONDS", 0.05 if ping else 60.0)
+    keys = ApiKeys(queue)
+    made = await keys.create("watcher", roles=["submitter"])
+    job_id = (await queue.submit("t", idempotency_key="k")).job_id
+    async with serve_app(HttpApp(queue, config=ServiceConfig(auth=True))) as client:
+        answer = await open_events(client, job_id, b"authorization: Bearer " + made.text.encode())
+        assert ids_and_events([await anext(answer), await anext(answer)]) == [(0, "submitted")]
+        await keys.revoke(made.key.id)
+        if not ping:  # then the next event is what finds it out, and it is not told
+            await queue.cancel(job_id)
+        assert ids_and_events(await answer.read_all()) == []
+        again = await open_events(client, job_id, b"authorization: Bearer " + made.text.encode())
+        assert again.status == 401
+        await wait_until_unwatched(queue.job_watcher)

@@ -1,0 +1,212 @@
+"""Preparations in servers that are killed, stopped, suspended or raced: one job for each key, whatever happens."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onejob
+from tests.support.raw_http import Server, run_server
+
+from .cloud_service import CONFIG, PATH, set_limits, wait_until
+
+LEASE = 2.0
+SETTINGS = """
+drain_seconds_max = 2
+
+[providers.replicate]
+prepare = "uploads:upload"
+
+[providers.deaf]
+prepare = "uploads:deaf"
+
+[providers.deafer]
+prepare = "uploads:deafer"
+"""
+UPLOADS = """
+import asyncio
+import os
+import time
+from pathlib import Path
+
+
+def note(preparation):
+    with Path("begun").open("a") as begun:
+        begun.write(f"{os.getpid()} {preparation.job_id} {preparation.token}\\n")
+
+
+async def upload(preparation):
+    note(preparation)
+    while not Path("go").exists():
+        await asyncio.sleep(0.01)
+
+
+def deaf(preparation):
+    note(preparation)
+    time.sleep(600)
+
+
+async def deafer(preparation):
+    note(preparation)
+    while True:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            pass
+"""
+
+
+class ServersOnOneStore:
+    """Servers on one store, and what their hooks noted."""
+
+    def __init__(self, folder: Path, url: str, stack: ExitStack) -> None:
+        self.folder = folder
+        self._url = url
+        self._stack = stack
+        self._environ = {**os.environ, "IDEMPOTENCY_PENDING_TTL_SECONDS": str(LEASE)}
+        (folder / "uploads.py").write_text(UPLOADS)
+
+    def server(self) -> Server:
+        return self._stack.enter_context(
+            run_server(self.folder, f'engine = "{self._url}"\n{SETTINGS}', environ=self._environ)
+        )
+
+    def started_hooks(self) -> list[tuple[int, str, int]]:
+        """Process, job and token of every hook that began."""
+        noted = self.folder / "begun"
+        lines = noted.read_text().splitlines() if noted.exists() else []
+        return [(int(pid), job_id, int(token)) for pid, job_id, token in map(str.split, lines)]
+
+    def release_hooks(self) -> None:
+        (self.folder / "go").touch()
+
+    async def set_limit(self, most: int) -> None:
+        async with self.ledger() as ledger:
+            await set_limits(ledger, max_concurrent=most)
+
+    def ledger(self) -> Any:
+        return onejob.open(self._url, sweep=False)
+
+    async def jobs(self) -> list[onejob.Job]:
+        async with self.ledger() as ledger:
+            return list(await ledger.jobs())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def servers_on_one_store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ServersOnOneStore]:
+    here = f"sqlite:///{tmp_path / 'onejob.db'}"
+    with ExitStack() as stack:
+        yield ServersOnOneStore(
+            tmp_path, here if request.param == "sqlite" else request.getfixturevalue("postgres_url"), stack
+        )
+
+
+def ask(server: Server, key: str = "k", provider: str = "replicate") -> Any:
+    reply = server.ask("POST", PATH + provider, {**CONFIG, "idempotency_key": key})
+    assert reply.status == 200
+    return reply.body
+
+
+def start_asking(server: Server, key: str = "k", provider: str = "replicate") -> "asyncio.Task[Any]":
+    return asyncio.create_task(asyncio.to_thread(ask, server, key, provider))
+
+
+async def test_a_killed_server_is_taken_over_with_the_same_job(servers_on_one_store: ServersOnOneStore) -> None:
+    server = servers_on_one_store.server()
+    lost = start_asking(server)
+    await wait_until(servers_on_one_store.started_hooks)
+    server.kill()
+    with pytest.raises(IndexError):  # there was no answer
+        await lost
+    (_, job_id, _), *_ = servers_on_one_store.started_hooks()
+    server = servers_on_one_store.server()
+    servers_on_one_store.release_hooks()
+    # Nobody can know at once that the holder is gone: the answer comes when its lease has ended.
+    told = ask(server)
+    assert (told["job_id"], told["status"], told["data_uploaded"]) == (job_id, "pending", True)
+    assert [(one, token) for _, one, token in servers_on_one_store.started_hooks()] == [(job_id, 1), (job_id, 2)]
+    assert [job.id for job in await servers_on_one_store.jobs()] == [job_id]
+
+
+async def test_two_servers_and_twenty_callers_prepare_one_key_once(servers_on_one_store: ServersOnOneStore) -> None:
+    servers = [servers_on_one_store.server(), servers_on_one_store.server()]
+    tasks = [start_asking(servers[n % 2]) for n in range(20)]
+    await wait_until(lambda: sum(task.done() for task in tasks) == 19)
+    assert {(one.result()["status"], one.result()["idempotent_hit"]) for one in tasks if one.done()} == {
+        ("uploading", True)
+    }
+    await asyncio.sleep(2 * LEASE)  # the holder renews
+    servers_on_one_store.release_hooks()
+    told = await asyncio.gather(*tasks)
+    ((_, job_id, token),) = servers_on_one_store.started_hooks()
+    assert ({one["job_id"] for one in told}, token) == ({job_id}, 1)
+    assert [job.id for job in await servers_on_one_store.jobs()] == [job_id]
+    assert ask(servers[0]) == ask(servers[1])
+
+
+async def test_a_server_that_slept_through_its_lease_settles_nothing(servers_on_one_store: ServersOnOneStore) -> None:
+    sleeper, other = servers_on_one_store.server(), servers_on_one_store.server()
+    first = start_asking(sleeper)
+    await wait_until(servers_on_one_store.started_hooks)
+    sleeper.process.send_signal(signal.SIGSTOP)
+    await asyncio.sleep(LEASE + 0.3)
+    second = start_asking(other)
+    await wait_until(lambda: len(servers_on_one_store.started_hooks()) == 2)
+    sleeper.process.send_signal(signal.SIGCONT)
+    told = await first  # it was overtaken, and says what it found
+    ((_, job_id, _), (_, same_id, token)) = servers_on_one_store.started_hooks()
+    assert (job_id, token) == (same_id, 2)
+    assert (told["success"], told["job_id"], told["status"]) == (True, job_id, "uploading")
+    servers_on_one_store.release_hooks()
+    assert (await second)["job_id"] == job_id
+    assert [job.id for job in await servers_on_one_store.jobs()] == [job_id]
+
+
+async def test_a_server_that_is_stopped_frees_key_and_slot(servers_on_one_store: ServersOnOneStore) -> None:
+    server = servers_on_one_store.server()
+    await servers_on_one_store.set_limit(1)
+    first = start_asking(server)
+    await wait_until(servers_on_one_store.started_hooks)
+    begin = time.monotonic()
+    assert await asyncio.to_thread(server.stop) == 0
+    assert time.monotonic() - begin < 10
+    told = await first
+    assert not told["success"]
+    assert "being stopped" in told["error"]
+    server = servers_on_one_store.server()
+    servers_on_one_store.release_hooks()
+    told = ask(server)
+    assert (told["success"], told["idempotent_hit"]) == (True, True)
+    assert [token for _, _, token in servers_on_one_store.started_hooks()] == [1, 2]
+
+
+@pytest.mark.parametrize("provider", ["deaf", "deafer"])
+async def test_a_hook_that_ignores_cancellation_does_not_keep_a_server_from_stopping(
+    servers_on_one_store: ServersOnOneStore, provider: str
+) -> None:
+    server = servers_on_one_store.server()
+    first = start_asking(server, provider=provider)
+    await wait_until(servers_on_one_store.started_hooks)
+    begin = time.monotonic()
+    assert await asyncio.to_thread(server.stop) == 0
+    assert time.monotonic() - begin < 10
+    assert "being stopped" in (await first)["error"]
+
+
+async def test_fifty_racers_for_five_slots_over_three_servers(servers_on_one_store: ServersOnOneStore) -> None:
+    servers = [servers_on_one_store.server() for _ in range(3)]
+    await servers_on_one_store.set_limit(5)
+    tasks = [start_asking(servers[n % 3], f"k{n}") for n in range(50)]
+    await wait_until(lambda: sum(task.done() for task in tasks) == 45, 60)
+    servers_on_one_store.release_hooks()
+    told = await asyncio.gather(*tasks)
+    assert sum(one["success"] for one in told) == 5
+    refused = [one["error"] for one in told if not one["success"]]
+    assert all("Quota exceeded: Maximum 5 concurrent jobs allowed" in error for error in refused)
+    assert (len(await servers_on_one_store.jobs()), len(servers_on_one_store.started_hooks())) == (5, 5)

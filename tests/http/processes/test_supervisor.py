@@ -1,0 +1,228 @@
+"""The parts of which the supervisor is made."""
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import onejob
+from onejob.clock import FakeClock, SystemClock
+from onejob.core.errors import Invalid
+from onejob.core.maintenance import CountHits, Expire
+from onejob.engine import Durability
+from onejob.errors import Unavailable
+from onejob.http import logs
+from onejob.http.app import HttpApp
+from onejob.http.config import ServiceConfig
+from onejob.http.logs import split_for_pipe
+from onejob.http.metrics import MetricFamily, MetricSample
+from onejob.http.processes import supervisor as restarts
+from onejob.http.processes.shared_rates import SharedRateLimiter, open_buckets_file
+from onejob.http.processes.stats import StatsSnapshot, StatsTotals, counters_only, sum_snapshots
+from onejob.http.processes.supervisor import (
+    BACKOFF_SECONDS_MAX,
+    STABLE_UPTIME_SECONDS,
+    RestartBackoff,
+    Supervisor,
+    open_listeners,
+)
+from onejob.http.rate_limit import RateLimiter
+from onejob.http.serve import worker_count
+from onejob.ids import SystemIds
+from onejob.ledger import Ledger
+from onejob.ledger.parse import Caller
+from onejob.ledger.runtime import Runtime
+from tests.support.recording_engine import RecordingEngine
+
+ANN, BOB = ("acme", "user:ann"), ("acme", "user:bob")
+
+
+def test_a_worker_is_started_again_at_once_and_ever_later_if_it_keeps_dying_young() -> None:
+    found = RestartBackoff(2)
+    found.reset_failed_starts()
+    pauses = [found.next_delay(1, uptime_seconds=0.1, ready=True) for _ in range(9)]
+    assert pauses[:4] == [0.0, 0.5, 1.0, 2.0]
+    assert pauses[-1] == BACKOFF_SECONDS_MAX
+    assert found.next_delay(2, uptime_seconds=0.1, ready=True) == 0, "each for itself"
+    assert found.next_delay(1, uptime_seconds=STABLE_UPTIME_SECONDS, ready=True) == 0, "it had recovered"
+    assert not found.should_give_up
+
+
+def test_it_gives_up_only_when_no_process_becomes_ready() -> None:
+    found = RestartBackoff(2)
+    for _ in range(restarts.FAILED_STARTS_MAX):
+        assert not found.should_give_up
+        found.next_delay(1, uptime_seconds=0.1, ready=False)
+        found.next_delay(2, uptime_seconds=0.1, ready=False)
+    assert found.should_give_up
+    found.reset_failed_starts()
+    assert not found.should_give_up
+
+
+async def test_when_no_worker_can_be_started_it_gives_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(restarts, "BACKOFF_SECONDS_MIN", 0.001)
+    with open_listeners("127.0.0.1", 0, 2) as sockets, caplog.at_level(logging.WARNING):
+        failing = [sys.executable, "-c", "raise SystemExit(3)"]
+        supervisor = Supervisor(ServiceConfig(), 2, sockets, None, Durability.DISK, command=failing)
+        with pytest.raises(Unavailable, match="no worker can be started"):
+            await asyncio.wait_for(supervisor.run(), 60)
+    assert caplog.text.count("ended with code 3") == 2 * restarts.FAILED_STARTS_MAX
+
+
+@pytest.fixture
+async def process_stats() -> StatsSnapshot:
+    engine = RecordingEngine(FakeClock())
+    host = Runtime(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
+    ledger = Ledger(host, Caller())
+    for key in ("a", "a", "b"):
+        await ledger.submit("t", idempotency_key=key)
+    counted = HttpApp(ledger).collect_stats(("default", "other"))
+    await ledger.aclose()
+    return counted
+
+
+def sample_value(counted: StatsSnapshot, name: str, **labels: str) -> float:
+    (found,) = [
+        sample.value
+        for family in counted.families
+        for sample in family.samples
+        if sample.name == name and sample.labels == labels
+    ]
+    return found
+
+
+def test_counts_are_added_and_descriptions_are_not(process_stats: StatsSnapshot) -> None:
+    both = sum_snapshots([process_stats, process_stats])
+    assert sample_value(both, "onejob_submissions_total", outcome="created") == 4
+    assert sample_value(both, "onejob_batch_commands_count", queue="write") == 2 * sample_value(
+        process_stats, "onejob_batch_commands_count", queue="write"
+    )
+    assert both.process.outcomes["replayed"] == 2
+    assert both.process.gate.limit == 2 * process_stats.process.gate.limit
+    assert both.tenants["default"].outcomes == {"created": 4, "replayed": 2}
+    assert both.tenants["other"].outcomes == {}
+    for name in ("process_start_time_seconds", "process_max_fds"):
+        assert sample_value(both, name) == sample_value(process_stats, name)
+    infos = [sample for family in both.families for sample in family.samples if sample.name.endswith("_info")]
+    assert {info.value for info in infos} == {1.0}
+
+
+def test_of_a_process_that_ended_the_counts_stay_and_the_states_go(process_stats: StatsSnapshot) -> None:
+    left = counters_only(process_stats)
+    assert sample_value(left, "onejob_submissions_total", outcome="created") == 2
+    assert left.process.outcomes == process_stats.process.outcomes
+    assert left.process.gate.committed == 0
+    assert left.process.queues["write"].commands == process_stats.process.queues["write"].commands
+    names = {sample.name for family in left.families for sample in family.samples}
+    assert "onejob_gate_entries" not in names
+    assert "process_resident_memory_bytes" not in names
+
+
+def test_aggregated_counters_only_grow_while_processes_come_and_go(process_stats: StatsSnapshot) -> None:
+    sums = StatsTotals()
+    assert sums.total() is None
+    shown, whole = 0.0, process_stats
+    for n in range(10):
+        sums.update(n % 3, process_stats)
+        if n % 3 == 2:
+            sums.retire(n % 3)
+        whole = sums.total() or process_stats
+        now = sample_value(whole, "onejob_submissions_total", outcome="created")
+        assert now >= shown
+        shown = now
+    assert len(whole.families) == len(process_stats.families), "they do not pile up"
+
+
+def test_a_metric_missing_in_one_process_is_no_error(process_stats: StatsSnapshot) -> None:
+    other = StatsSnapshot(
+        [MetricFamily("onejob_new", "", "counter", [MetricSample("onejob_new_total", {}, 1.0)])],
+        process_stats.process,
+        {},
+    )
+    assert sample_value(sum_snapshots([process_stats, other]), "onejob_new_total") == 1
+
+
+@pytest.fixture
+def shared_rates_file() -> Iterator[int]:
+    with open_buckets_file() as file:
+        yield file.fileno()
+
+
+def test_processes_share_a_bucket(shared_rates_file: int) -> None:
+    clock = FakeClock()
+    one, other = (
+        SharedRateLimiter(shared_rates_file, per_second=2, burst=4, monotonic=clock.monotonic) for _ in range(2)
+    )
+    assert [one.take(ANN, 3), other.take(ANN, 3), one.take(ANN, 1)] == [3, 1, 0]
+    assert other.take(BOB, 9) == 4
+    assert other.retry_after(ANN) == one.retry_after(ANN) == 1
+    clock.advance(1)
+    other.give_back(ANN, 1)
+    assert one.take(ANN, 9) == 3
+
+
+def test_a_shared_bucket_is_as_exact_as_one_that_is_not_shared(shared_rates_file: int) -> None:
+    clock = FakeClock()
+    plain = RateLimiter(per_second=3, burst=5, monotonic=clock.monotonic)
+    shared = SharedRateLimiter(shared_rates_file, per_second=3, burst=5, monotonic=clock.monotonic)
+    for n in range(200):
+        who = (ANN, BOB)[n % 2]
+        assert plain.take(who, n % 4) == shared.take(who, n % 4)
+        clock.advance(0.1)
+
+
+def test_shared_buckets_are_bounded_and_the_least_recently_used_are_evicted(shared_rates_file: int) -> None:
+    clock = FakeClock()
+    rates = SharedRateLimiter(shared_rates_file, per_second=0.001, burst=1, monotonic=clock.monotonic)
+    size = os.fstat(shared_rates_file).st_size
+    for n in range(20_000):
+        assert rates.take(("acme", f"user:{n}"), 1) == 1
+        clock.advance(0.001)
+    assert os.fstat(shared_rates_file).st_size == size
+    assert not any(rates.take(("acme", f"user:{n}"), 1) for n in range(19_900, 20_000))
+
+
+@pytest.mark.parametrize(("turn", "due"), [(0, 1), (1, 2), (2, 3)])
+async def test_one_process_maintains_the_store_and_each_its_own_memory(turn: int, due: int) -> None:
+    config = onejob.IdempotencyConfig(cleanup_interval_seconds=0.1)
+    engine = RecordingEngine(FakeClock())
+    host = Runtime(engine, config, clock=SystemClock(), ids=SystemIds())
+    ledger = Ledger(host, Caller())
+    await ledger.submit("t", idempotency_key="old")
+    engine.clock.advance(10 * 86_400)
+    await ledger.submit("t", idempotency_key="new")
+    host.start_maintenance(process_index=turn, process_count=3)
+    async with asyncio.timeout(10):
+        for _ in range(1000):
+            await ledger.submit("t", idempotency_key="new")  # a hit, which every round writes down
+            if engine.commands_of_type(Expire):
+                break
+            await asyncio.sleep(0.005)
+    assert len(engine.commands_of_type(CountHits)) == due, "hits are written before the store is swept"
+    await host.aclose()
+
+
+def test_lines_are_written_whole_in_pieces_that_a_pipe_takes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "PIPE_WRITE_BYTES_MAX", 10)
+    lines = [b"one\n", b"two\n", b"three\n", b"a line that is longer than all that\n", b"end\n"]
+    found = list(split_for_pipe(b"".join(lines)))
+    assert b"".join(found) == b"".join(lines)
+    assert found == [b"one\ntwo\n", b"three\n", lines[3], b"end\n"]
+    assert list(split_for_pipe(b"short\n")) == [b"short\n"]
+
+
+def test_as_many_workers_as_there_are_cores_where_an_engine_is_shared(tmp_path: Path) -> None:
+    assert worker_count(ServiceConfig(workers="auto")) == len(os.sched_getaffinity(0))
+    assert worker_count(ServiceConfig(workers="auto", engine="memory://")) == 1
+    assert worker_count(ServiceConfig(engine="memory://")) == 1
+    with pytest.raises(Invalid, match="memory:// lives in one process"):
+        ServiceConfig(workers=2, engine="memory://")
+    for wrong in (0, -1, 257):
+        with pytest.raises(Invalid, match="workers"):
+            ServiceConfig(workers=wrong)

@@ -1,0 +1,309 @@
+"""What an operator reads: counters, readiness, and the published rules about keys."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import onejob
+from onejob.clock import FakeClock, SystemClock
+from onejob.core.credentials import DropPolicy, Role, SetPolicy
+from onejob.core.facts import Kind
+from onejob.core.key import KEY_CHARS_MAX
+from onejob.core.submit import TTL_MS_DEFAULT
+from onejob.engines import counters
+from onejob.errors import Unavailable, Unknown
+from onejob.http.app import HttpApp
+from onejob.http.config import ServiceConfig
+from onejob.http.endpoints import status as observability
+from onejob.http.metrics import LATENCY_BUCKETS_SECONDS, Metrics, render_metrics
+from onejob.http.problems import TITLES, Unauthorized
+from onejob.http.request import ANONYMOUS, Credential, Scope
+from onejob.http.routing import Route
+from onejob.ids import SystemIds
+from onejob.ledger import Ledger, runtime
+from onejob.ledger.parse import Caller
+from onejob.ledger.runtime import Runtime
+from tests.support.app_server import serve_app
+from tests.support.recording_engine import RecordingEngine
+from tests.support.serve_process import ServeProcess, run_serve_process
+
+PUBLIC_PATHS = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/api/idempotency-policy")
+SECRET = "s3cret-of-a-customer"
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def samples(text: str) -> dict[tuple[str, Labels], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def scrape(service: ServeProcess) -> dict[tuple[str, Labels], float]:
+    answer = service.get("/metrics")
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return samples(answer.body.decode())
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[ServeProcess]:
+    with run_serve_process(tmp_path_factory.mktemp("metrics"), "--engine", shared_url) as running:
+        yield running
+
+
+@pytest.fixture
+async def holdable_ledger() -> AsyncIterator[tuple[RecordingEngine, Ledger]]:
+    engine = RecordingEngine(FakeClock())
+    host = Runtime(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
+    ledger = Ledger(host, Caller())
+    yield engine, ledger
+    engine.release_writes()
+    await ledger.aclose()
+
+
+def test_submissions_are_counted_by_their_answer(service: ServeProcess) -> None:
+    def counted() -> list[float]:
+        found = scrape(service)
+        return [found["onejob_submissions_total", (("outcome", word),)] for word in ("created", "replayed", "conflict")]
+
+    before = counted()
+    for amount in (1, 1, 1, 2):
+        service.submit("charge", {"amount": amount}, key="counted")
+    assert [after - once for after, once in zip(counted(), before, strict=True)] == [1, 2, 1]
+    stats = service.get("/api/stats").json
+    assert stats["outcomes"] == stats["process"]["outcomes"]
+    assert [stats["outcomes"][word] for word in ("created", "replayed", "conflict")] == counted()
+
+
+def test_requests_are_counted_by_pattern_and_class_of_status(service: ServeProcess) -> None:
+    job_id = service.submit("t", {}, key="pattern").json["job"]["id"]
+    service.get(f"/api/jobs/{job_id}")
+    service.get("/api/jobs/nonsense")
+    found = scrape(service)
+    for status in ("2xx", "4xx"):
+        labels = (("method", "GET"), ("route", "/api/jobs/{id}"), ("status", status))
+        assert found["onejob_http_request_seconds_count", labels] >= 1
+        assert found["onejob_http_request_seconds_bucket", (("le", "+Inf"), *labels)] >= 1
+
+
+def test_no_client_input_becomes_a_label(service: ServeProcess) -> None:
+    service.submit(SECRET, {"card": SECRET}, key=SECRET)
+    for n in range(20):
+        service.get(f"/{SECRET}/{n}")
+        service.ask(f"VERB{n}", "/api/jobs")
+        service.get(f"/api/jobs?type={SECRET}{n}")
+    service.get("/api/jobs?state=nonsense")
+    text = service.get("/metrics").body.decode()
+    assert SECRET not in text
+    assert "VERB" not in text
+    described = service.get("/openapi.json").json["paths"]
+    known = {(method.upper(), path) for path, methods in described.items() for method in methods}
+    for name, labels in samples(text):
+        if name.startswith("onejob_http_request"):
+            told = dict(labels)
+            assert (told["method"], told["route"]) in known | {("-", "unmatched")}
+            assert told["status"] in {"1xx", "2xx", "3xx", "4xx", "5xx"}
+
+
+def test_batches_and_queues_show(service: ServeProcess) -> None:
+    service.submit("t", {}, key="batch")
+    found = scrape(service)
+    for queue in ("write", "read"):
+        labels = (("queue", queue),)
+        assert found["onejob_queue_commands", labels] == 0
+        count = found["onejob_batch_commands_count", labels]
+        assert found["onejob_batch_commands_sum", labels] >= count
+        assert found["onejob_batch_commands_bucket", (("le", "+Inf"), *labels)] == count
+    assert found["onejob_batch_commands_count", (("queue", "write"),)] >= 1
+    assert found["onejob_gate_entries", (("kind", "committed"),)] >= 1
+    assert found["onejob_waiters", ()] == 0
+    assert found["process_resident_memory_bytes", ()] > 0
+    assert ("onejob_upkeep_failures_total", ()) in found
+
+
+async def test_a_tenant_sees_its_own_counts_and_administrators_see_all(queue: onejob.Ledger) -> None:
+    def known(tenant: str, *roles: Role) -> bytes:
+        caller = Caller(tenant, "ann", "user:ann")
+        credentials[name := f"{tenant}:{len(credentials)}"] = Credential(caller, frozenset(roles), "ann")
+        return b"x-name: " + name.encode()
+
+    async def named(scope: Scope) -> Credential:
+        return credentials[dict(scope["headers"])[b"x-name"].decode()]
+
+    credentials: dict[str, Credential] = {}
+    ours, theirs, admin = (
+        known("acme", Role.SUBMITTER),
+        known("umbrella", Role.OPERATOR),
+        known("acme", Role.ADMIN),
+    )
+    app = HttpApp(queue, config=ServiceConfig(auth=True, metrics_open=False), authenticate=named)
+    async with serve_app(app) as client:
+        for n in (1, 1, 2):
+            await client.post("/api/jobs", {"type": "t"}, ours, b"idempotency-key: k%d" % n)
+        await client.post("/api/jobs", {"type": "t"}, theirs, b"idempotency-key: k")
+        told = [(await client.get("/api/stats", who)).body for who in (ours, theirs, admin)]
+        assert [one["tenant"] for one in told] == ["acme", "umbrella", "acme"]
+        assert [one["outcomes"]["created"] for one in told] == [2, 1, 2]
+        assert [one["outcomes"]["replayed"] for one in told] == [1, 0, 1]
+        assert [one["process"] for one in told[:2]] == [None, None]
+        assert told[2]["process"]["outcomes"]["created"] == 3
+        assert told[2]["process"]["queues"]["write"]["commands"] >= 3
+        assert (await client.get("/metrics", ours)).status == 403
+        assert (await client.open_stream("/metrics", admin)).status == 200
+
+
+def test_the_counts_of_tenants_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "TENANTS_MAX", 3)
+    counted = counters.OutcomeCounter()
+    for n in range(10):
+        counted.count(f"tenant {n}", "created")
+    assert (counted.total(), len(counted._tenants)) == ({"created": 10}, 3)
+    assert [dict(counted.for_tenant(f"tenant {n}")) for n in (0, 9)] == [{}, {"created": 1}]
+
+
+async def test_each_app_counts_for_itself(queue: onejob.Ledger) -> None:
+    one, other = Metrics(queue), Metrics(queue)
+    route = Route("GET", "/x", HttpApp(queue).routes.all[0].handler, None, "")
+    one.observe(route, 204, LATENCY_BUCKETS_SECONDS[0])
+    one.observe(route, 204, 1e9)
+    labels = (("method", "GET"), ("route", "/x"), ("status", "2xx"))
+    found = samples(render_metrics(one.families()).decode())
+    assert found["onejob_http_request_seconds_count", labels] == 2
+    assert found["onejob_http_request_seconds_bucket", (("le", str(LATENCY_BUCKETS_SECONDS[0])), *labels)] == 1
+    assert ("onejob_http_request_seconds_count", labels) not in samples(render_metrics(other.families()).decode())
+
+
+def test_it_is_ready_when_the_engine_answers(service: ServeProcess, shared_url: str) -> None:
+    answer = service.get("/readyz")
+    assert answer.status == 200
+    engine = "postgres" if shared_url.startswith("postgres") else "sqlite"
+    told = {name: answer.json[name] for name in ("status", "durability", "engine")}
+    assert told == {"status": "ready", "durability": "disk", "engine": engine}
+    assert ("failover" in answer.json["caveat"]) == (engine == "postgres")
+    assert service.get("/healthz").json == {"status": "ok", "durability": "disk"}
+
+
+async def test_it_is_not_ready_when_the_engine_fails(holdable_ledger: tuple[RecordingEngine, Ledger]) -> None:
+    engine, ledger = holdable_ledger
+    async with serve_app(HttpApp(ledger)) as client:
+        assert (await client.get("/readyz")).status == 200
+        engine.fail_before.append(Unavailable("the disk is on holiday"))
+        answer = await client.get("/readyz")
+        assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
+        assert "on holiday" in answer.body["detail"]
+        assert answer.headers["retry-after"] == "1"
+        assert (await client.get("/healthz")).status == 200
+
+
+@pytest.mark.parametrize("failure", [Unavailable("no room is left"), Unknown("the sync failed")])
+async def test_it_is_not_ready_after_a_failed_write_until_one_succeeds(
+    holdable_ledger: tuple[RecordingEngine, Ledger], failure: Exception
+) -> None:
+    engine, ledger = holdable_ledger
+    async with serve_app(HttpApp(ledger)) as client:
+        engine.fail_before.extend([failure] * 3)
+        with pytest.raises(type(failure)):
+            await ledger.submit("t", idempotency_key="k")
+        engine.fail_before.clear()
+        engine.hold_writes()  # reads pass, and writes do not
+        ledger._runtime.readiness._last_probe_at = SystemClock().monotonic()
+        for _ in range(3):
+            answer = await client.get("/readyz")
+            assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
+            assert str(failure) in answer.body["detail"]
+            assert answer.body["error"]["details"] == {"durability": "process", "engine": "watched"}
+        assert not engine.commands_of_type(SetPolicy), "it was tried not long ago"
+        engine.release_writes()
+        await ledger.submit("t", idempotency_key="k")
+        assert (await client.get("/readyz")).status == 200
+        assert not engine.commands_of_type(SetPolicy), "a write by somebody else was enough"
+
+
+async def test_an_idle_server_finds_out_by_itself_that_it_is_ready_again(
+    holdable_ledger: tuple[RecordingEngine, Ledger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, ledger = holdable_ledger
+    monkeypatch.setattr(runtime, "PROBE_INTERVAL_SECONDS", 3600.0)
+    async with serve_app(HttpApp(ledger)) as client:
+        engine.fail_before.append(Unavailable("no room is left"))
+        with pytest.raises(Unavailable):
+            await ledger.submit("t", idempotency_key="k")
+        engine.hold_writes()
+        trying = asyncio.create_task(client.get("/readyz"))  # the first to ask tries
+        while not engine.commands_of_type(SetPolicy):
+            await asyncio.sleep(0.001)
+        assert (await client.get("/readyz")).status == 503, "the second does not"
+        engine.release_writes()
+        assert (await trying).status == 200
+        assert (await client.get("/readyz")).status == 200
+        assert (len(engine.commands_of_type(SetPolicy)), len(engine.commands_of_type(DropPolicy))) == (1, 1)
+        assert not engine.store.facts[Kind.POLICY], "nothing is left of the attempt"
+
+
+async def test_anonymous_callers_do_not_see_store_errors(
+    holdable_ledger: tuple[RecordingEngine, Ledger], caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, ledger = holdable_ledger
+    async with serve_app(HttpApp(ledger, config=ServiceConfig(auth=True))) as client:
+        engine.fail_before.append(Unavailable("/secret/place is full"))
+        answer = await client.get("/readyz")
+    assert answer.status == 503
+    assert "/secret/place" not in str(answer.body)
+    assert "/secret/place is full" in caplog.text
+
+
+async def test_it_is_not_ready_when_the_engine_does_not_answer(
+    holdable_ledger: tuple[RecordingEngine, Ledger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, ledger = holdable_ledger
+    silent = asyncio.Event()
+
+    async def execute(commands: object, /) -> list[object]:
+        await silent.wait()
+        raise Unavailable("too late")
+
+    monkeypatch.setattr(engine, "execute", execute)
+    monkeypatch.setattr(observability, "READY_SECONDS_MAX", 0.05)
+    async with serve_app(HttpApp(ledger)) as client:
+        answer = await client.get("/readyz")
+    silent.set()
+    assert answer.status == 503
+    assert "did not answer" in answer.body["detail"]
+
+
+async def test_open_paths_need_no_credential_and_the_others_do(queue: onejob.Ledger, tmp_path: Path) -> None:
+    async def nobody(scope: Scope) -> Credential:
+        raise Unauthorized("who are you?")
+
+    app = HttpApp(queue, config=ServiceConfig(auth=True), authenticate=nobody)
+    async with serve_app(app) as client:
+        for path in PUBLIC_PATHS:
+            watching = await client.open_stream(path)
+            assert watching.status == 200, path
+        for route in app.routes.all:
+            assert (route.act is None) == (route.path in PUBLIC_PATHS), route.path
+        assert (await client.get("/api/stats")).status == 401
+
+
+def test_whoever_is_anonymous_has_no_tenant_and_no_role() -> None:
+    assert ANONYMOUS.caller.tenant == ""
+    assert not ANONYMOUS.roles
+
+
+async def test_the_rules_about_keys_are_published_from_the_code(queue: onejob.Ledger) -> None:
+    config = ServiceConfig(mismatch_status=422, key_owner="user")
+    async with serve_app(HttpApp(queue, config=config)) as client:
+        rules = (await client.get("/api/idempotency-policy")).body
+    assert rules["key"]["charsMax"] == KEY_CHARS_MAX
+    assert rules["window"]["defaultSeconds"] * 1000 == TTL_MS_DEFAULT
+    assert rules["mismatch"] == {"status": 422, "code": "CONFLICT", "text": rules["mismatch"]["text"]}
+    assert rules["scope"]["sharedBy"] == "user"
+    assert rules["inProgress"]["waitSecondsMax"] == 0  # as this ledger was opened
+    assert [one["code"] for one in rules["errors"]] == list(TITLES)
+    assert {one["status"] for one in rules["errors"] if one["code"] == "CONFLICT"} == {422}

@@ -1,0 +1,148 @@
+"""The description of the service: true, complete and sound."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openapi_spec_validator import validate
+
+import onejob
+from onejob.http.app import HttpApp
+from onejob.http.config import ServiceConfig
+from onejob.http.openapi import build_openapi
+from onejob.http.problems import TITLES
+from tests.support.serve_process import ServeProcess, run_serve_process
+
+EXAMPLES = 20
+SEED = 1
+# A stream of events ends with its job; tests/edges/test_events.py tries it.
+STREAMS = "/api/jobs/{id}/events"
+# Whoever asks for jobs may wait for half a minute; tests/edges/test_work_http.py tries it.
+WAITS = "/api/work/claim"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[ServeProcess]:
+    with run_serve_process(tmp_path_factory.mktemp("openapi"), "--engine", shared_url) as running:
+        yield running
+
+
+@pytest.fixture
+async def app() -> AsyncIterator[HttpApp]:
+    async with onejob.open("memory://", sweep=False) as ledger:
+        yield HttpApp(ledger)
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+@pytest.mark.parametrize("auth", [False, True])
+async def test_it_is_valid(app: HttpApp, auth: bool) -> None:
+    validate(build_openapi(app.routes.all, ServiceConfig(auth=auth, rate_per_second=5)))
+
+
+async def test_every_route_is_in_it(app: HttpApp) -> None:
+    document = build_openapi(app.routes.all, ServiceConfig())
+    described = {(method, path) for method, path, _ in operations(document)}
+    assert described == {(route.method, route.path) for route in app.routes.all}
+    names = [operation["operationId"] for _, _, operation in operations(document)]
+    assert len(set(names)) == len(names)
+
+
+async def test_parameters_and_keys_are_documented(app: HttpApp) -> None:
+    document = build_openapi(app.routes.all, ServiceConfig())
+    told = {(method, path): operation["parameters"] for method, path, operation in operations(document)}
+    for route in app.routes.all:
+        places = {(each["in"], each["name"]) for each in told[route.method, route.path]}
+        assert {name for place, name in places if place == "query"} == {each.name for each in route.query}
+        assert (("header", "Idempotency-Key") in places) == route.takes_key
+        for place, name in places:
+            assert (place == "path") == (f"{{{name}}}" in route.path)
+
+
+async def test_every_submission_endpoint_documents_its_key_and_quota_errors(app: HttpApp) -> None:
+    document = build_openapi(app.routes.all, ServiceConfig())
+    for path in ("/api/jobs", "/api/clients/{client_id}/jobs"):
+        operation = document["paths"][path]["post"]
+        assert "Idempotency-Key" in {each["name"] for each in operation["parameters"]}
+        for code in ("QUOTA_EXCEEDED", "COST_LIMIT_EXCEEDED", "RATE_LIMITED"):
+            assert code in operation["responses"]["429"]["description"]
+
+
+async def test_every_failure_is_a_problem_with_a_known_code(app: HttpApp) -> None:
+    document = build_openapi(app.routes.all, ServiceConfig())
+    assert document["components"]["schemas"]["ErrorOut"]["properties"]["code"]["enum"] == list(TITLES)
+    for method, path, operation in operations(document):
+        for status, response in operation["responses"].items():
+            if int(status) >= 400:
+                assert list(response["content"]) == ["application/problem+json"], (method, path, status)
+
+
+async def test_credentials_are_asked_for_where_they_are(app: HttpApp) -> None:
+    for auth in (False, True):
+        document = build_openapi(app.routes.all, ServiceConfig(auth=auth))
+        secured = {(method, path) for method, path, one in operations(document) if "security" in one}
+        needed = {(route.method, route.path) for route in app.routes.all if route.act is not None}
+        assert secured == (needed if auth else set())
+
+
+async def test_the_status_of_a_mismatch_is_the_configured_one(app: HttpApp) -> None:
+    document = build_openapi(app.routes.all, ServiceConfig(mismatch_status=422))
+    responses = document["paths"]["/api/jobs"]["post"]["responses"]
+    assert "CONFLICT" in responses["422"]["description"]
+    assert "CONFLICT" not in responses["409"]["description"]
+
+
+async def test_it_holds_no_sample_that_could_be_copied_as_a_key(app: HttpApp) -> None:
+    def words(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            yield from value
+        for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            yield from words(part)
+
+    assert not {"example", "examples"} & set(words(build_openapi(app.routes.all, ServiceConfig())))
+
+
+# Its answer to whatever cannot be taken is 200 too, and says so inside.
+ALWAYS_FINE = "/api/cloud/jobs/submit"
+# Its key stands in the body, and may stand in the header too: that both agree is beyond a schema.
+TWO_KEYS = "/api/clients/{client_id}/jobs"
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        [
+            *("--exclude-path", STREAMS),
+            *("--exclude-path", WAITS),
+            *("--exclude-path", ALWAYS_FINE),
+            *("--exclude-path", TWO_KEYS),
+        ],
+        ["--include-path", TWO_KEYS, "--exclude-checks", "positive_data_acceptance"],
+        ["--include-path", ALWAYS_FINE, "--exclude-checks", "negative_data_rejection"],
+    ],
+    ids=["most paths", "sequences", "the cloud contract"],
+)
+def test_strange_requests_find_no_failure_and_nothing_undescribed(
+    service: ServeProcess, shared_url: str, tmp_path: Path, which: list[str]
+) -> None:
+    # Every strange value there is on the one store, random ones on the other: together they cost what one did.
+    phase = "coverage" if shared_url.startswith("postgresql") else "fuzzing"
+    validate(service.get("/openapi.json").json)
+    command = [
+        str(Path(sys.executable).with_name("schemathesis")), "run", f"{service.base_url}/openapi.json",
+        "--phases", phase, "--max-examples", str(EXAMPLES), "--seed", str(SEED), *which,
+        "--generation-database", "none", "--request-timeout", "20", "--no-color",
+    ]  # fmt: skip
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    print(found.stdout)
+    assert found.returncode == 0, f"seed {SEED}:\n{found.stdout[-8000:]}{found.stderr[-2000:]}"
+    counted = service.get("/metrics").body.decode()
+    failed = [line for line in counted.splitlines() if 'status="5xx"' in line and "_count" in line]
+    assert not failed

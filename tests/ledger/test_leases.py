@@ -1,0 +1,212 @@
+"""Work under a lease, on the bare keeper: it renews, it stops what was lost, it settles once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import onejob
+from onejob.core.replies import Reason
+from onejob.core.states import JobState
+from onejob.errors import LeaseLost, SubmissionRefused, Unavailable, Unknown
+from onejob.ledger.leases import LeaseRenewal, run_under_lease, run_while_renewing
+from tests.http.endpoints.cloud_service import wait_until
+
+RANDOM = bytes(range(16))
+
+
+@pytest.fixture
+async def ledger(url: str) -> AsyncIterator[onejob.Ledger]:
+    keys = onejob.IdempotencyConfig(pending_ttl_seconds=0.3, wait_for_pending=False)
+    async with onejob.open(url, config=keys, sweep=False) as opened:
+        yield opened
+
+
+async def hold_key(ledger: onejob.Ledger, key: str = "k", **options: Any) -> onejob.HeldKey:
+    taken = await ledger.check_or_reserve("train", {"a": 1}, idempotency_key=key, **options)
+    assert isinstance(taken, onejob.HeldKey)
+    return taken
+
+
+async def test_what_the_work_gives_is_the_receipt(ledger: onejob.Ledger) -> None:
+    async def work(keeping: LeaseRenewal) -> bytes:
+        return b"done"
+
+    receipt = await run_under_lease(ledger, await hold_key(ledger), work)
+    assert (receipt.created, receipt.receipt) == (True, b"done")
+    again = await ledger.check_or_reserve("train", {"a": 1}, idempotency_key="k")
+    assert isinstance(again, onejob.Receipt)
+    assert (again.job_id, again.receipt) == (receipt.job_id, b"done")
+
+
+async def test_the_lease_of_a_key_without_a_job_is_renewed_too(ledger: onejob.Ledger) -> None:
+    async def work(keeping: LeaseRenewal) -> bytes:
+        begin = keeping.lease_until
+        await wait_until(lambda: keeping.lease_until > begin)
+        return b"answer"
+
+    receipt = await run_under_lease(ledger, await hold_key(ledger, job=False), work)
+    assert (receipt.job, receipt.receipt) == (None, b"answer")
+
+
+async def test_a_failure_gives_the_key_up_at_once(ledger: onejob.Ledger) -> None:
+    async def work(keeping: LeaseRenewal) -> bytes:
+        raise KeyError("no")
+
+    first = await hold_key(ledger, lease=timedelta(hours=1))
+    with pytest.raises(KeyError):
+        await run_under_lease(ledger, first, work)
+    second = await hold_key(ledger)
+    assert (second.job_id, second.token) == (first.job_id, 2)
+
+
+async def test_to_be_cancelled_is_a_failure_too(ledger: onejob.Ledger) -> None:
+    begun = asyncio.Event()
+
+    async def work(keeping: LeaseRenewal) -> bytes:
+        begun.set()
+        await asyncio.Event().wait()
+        return b""
+
+    first = await hold_key(ledger)
+    task = asyncio.create_task(run_under_lease(ledger, first, work))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await hold_key(ledger)).token == 2
+
+
+async def test_work_whose_lease_was_taken_over_is_stopped_and_releases_nothing(ledger: onejob.Ledger) -> None:
+    stopped = asyncio.Event()
+
+    async def work(keeping: LeaseRenewal) -> bytes:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return b""
+
+    first = await hold_key(ledger, lease=timedelta(milliseconds=1))
+    await asyncio.sleep(0.02)
+    second = await hold_key(ledger)
+    assert (second.job_id, second.token) == (first.job_id, 2)
+    with pytest.raises(LeaseLost):
+        await run_under_lease(ledger, first, work)
+    await stopped.wait()
+    assert (await ledger.commit(second)).job_id == first.job_id
+
+
+async def test_work_whose_lease_was_taken_over_commits_nothing_even_if_it_finishes_first(ledger: onejob.Ledger) -> None:
+    async def work(keeping: LeaseRenewal) -> bytes:
+        return b"late"
+
+    first = await hold_key(ledger, lease=timedelta(milliseconds=1))
+    await asyncio.sleep(0.02)
+    second = await hold_key(ledger)
+    with pytest.raises(LeaseLost):
+        await run_under_lease(ledger, first, work)
+    assert (await ledger.commit(second, b"right")).receipt == b"right"
+
+
+async def test_a_job_that_was_cancelled_stops_its_work_and_settles_its_key(ledger: onejob.Ledger) -> None:
+    first = await hold_key(ledger)
+
+    async def work(keeping: LeaseRenewal) -> bytes:
+        await ledger.cancel(keeping.held_key.job_id)
+        await asyncio.Event().wait()
+        return b""
+
+    receipt = await run_under_lease(ledger, first, work)
+    assert receipt.job is not None
+    assert receipt.job.state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize("trouble", [Unavailable("away"), Unknown("may be")])
+async def test_store_errors_are_retried_until_the_lease_ends(
+    ledger: onejob.Ledger, trouble: onejob.OnejobError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def troubled(name: str) -> None:
+        real = getattr(ledger, name)
+
+        async def again(*args: Any) -> Any:
+            asked.append(name)
+            if asked.count(name) <= 2:
+                if isinstance(trouble, Unknown):
+                    await real(*args)  # it was done, and nobody heard
+                raise trouble
+            return await real(*args)
+
+        monkeypatch.setattr(ledger, name, again)
+
+    async def work(keeping: LeaseRenewal) -> bytes:
+        await wait_until(lambda: asked.count("renew") >= 3)
+        return b"done"
+
+    first = await hold_key(ledger)
+    troubled("renew")
+    troubled("commit")
+    receipt = await run_under_lease(ledger, first, work)
+    assert (receipt.job_id, receipt.receipt) == (first.job_id, b"done")
+    assert asked.count("commit") == 3
+
+
+async def test_renewals_come_in_time_and_not_all_at_the_same_moments() -> None:
+    loop = asyncio.get_running_loop()
+    moments: list[float] = []
+
+    async def renew() -> None:
+        moments.append(loop.time())
+
+    async def work() -> str:
+        await wait_until(lambda: len(moments) >= 4)
+        return "done"
+
+    begin = loop.time()
+    assert await run_while_renewing(work(), renew, interval_seconds=0.1, jitter_seed=b"\x00\xff\x00\xff") == "done"
+    pauses = [after - before for before, after in zip([begin, *moments], moments, strict=False)]
+    assert all(pause >= 0.079 for pause in pauses)
+    assert all(pauses[n] >= 0.099 for n in (0, 2))
+
+
+async def test_a_refusal_to_renew_ends_the_work() -> None:
+    refused = SubmissionRefused(key="k", reason=Reason.SLOT_LOST, message="slot lost")
+    stopped = asyncio.Event()
+
+    async def renew() -> None:
+        raise refused
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    with pytest.raises(SubmissionRefused):
+        await run_while_renewing(work(), renew, interval_seconds=0.01, jitter_seed=RANDOM)
+    await stopped.wait()
+
+
+async def test_work_that_ignores_cancellation_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    go = asyncio.Event()
+
+    async def renew() -> None:
+        raise LeaseLost("gone")
+
+    async def work() -> None:
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                continue
+        raise RuntimeError("late")
+
+    async with asyncio.timeout(5):
+        with pytest.raises(LeaseLost):
+            await run_while_renewing(work(), renew, interval_seconds=0.01, jitter_seed=RANDOM)
+    go.set()
+    await wait_until(lambda: "RuntimeError" in caplog.text)

@@ -1,0 +1,118 @@
+"""Bugs on purpose, each in a few lines: a house with one of them must be caught, or the walks have no teeth.
+
+Most of them are mistakes that the seeds, or libraries of this field, have made. Those marked "Ours" the walks
+have found in onejob itself.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from random import Random
+
+from onejob.core.reserve import Verdict
+
+from . import mutants_decisions, mutants_gate, mutants_quotas, mutants_store, mutants_work
+from .mutant_registry import MUTANTS
+from .plan import Faults, Op, Plan, Verb, draw_plan
+from .simulator import SimulationResult, simulate
+
+__all__ = [
+    "ALL_MUTANTS",
+    "find_catching_seed",
+    "mutants_decisions",
+    "mutants_gate",
+    "mutants_quotas",
+    "mutants_store",
+    "mutants_work",
+    "plan_for",
+]
+
+ALL_MUTANTS = MUTANTS
+WORK_MUTANTS = (
+    "claim_of_what_somebody_holds",
+    "finish_without_a_look_at_the_token",
+    "lapse_runs_an_at_most_once_job_again",
+    "lapsed_lease_is_prolonged_after_another_took_it",
+    "slot_freed_by_cancel_and_again_by_finish",
+    "start_without_a_look_at_the_holder",
+    "started_at_most_once_job_is_handed_back",
+    "token_stays_with_the_next_claim",
+)
+
+
+def find_catching_seed(name: str, seeds: Iterable[int]) -> SimulationResult | None:
+    """The first walk that catches it."""
+    for seed in seeds:
+        with ALL_MUTANTS[name]() as parts:
+            walked = simulate(plan_for(seed, name), parts)
+        if walked.violations:
+            return walked
+    return None
+
+
+def plan_for(seed: int, bug: str | None = None) -> Plan:
+    return _SCENARIOS.get(bug or "", draw_plan)(seed)
+
+
+def _one_key_scenario(verbs: list[Verb], ttl_ms: int, faults: Faults, seed: int) -> Plan:
+    """A poor store and one busy key: what a general walk meets once in a thousand seeds, it meets sooner."""
+    chance = Random(f"scene {seed}")
+
+    def op() -> Op:
+        wait_ms = chance.choice([0, 100, 300])
+        return Op(chance.choice(verbs), wait_ms=wait_ms, ttl_ms=ttl_ms, is_repeated=chance.random() < 0.3)
+
+    clients = tuple(tuple(op() for _ in range(12)) for _ in range(6))
+    return Plan(
+        seed,
+        clients,
+        faults,
+        processes=3,
+        latency=0.001,
+        slow_max=3.0,
+        committed_ttl=0.3,
+        rejected_ttl=0.3,
+    )
+
+
+def _short_leases_scenario(seed: int) -> Plan:
+    """Many hands, few jobs, leases that are shorter than the work: everybody meets the zombies of the others."""
+    chance = Random(f"shift {seed}")
+    verbs = [Verb.WORK] * 5 + [Verb.SUBMIT_WITHOUT_KEY, Verb.SUBMIT] + [Verb.SWEEP] * 3 + [Verb.CANCEL] * 2
+
+    def op() -> Op:
+        return Op(
+            chance.choice(verbs),
+            wait_ms=chance.choice([0, 50, 200]),
+            key=chance.randrange(3),
+            body=chance.randrange(2),
+            ttl_ms=3000,
+            lease_ms=chance.choice([200, 400]),
+            renewals=chance.choice([0, 0, 1, 2]),
+            think_ms=chance.choice([0, 100, 500, 900]),
+            verdict=chance.choice([Verdict.COMMIT, Verdict.COMMIT, Verdict.FAIL, None]),
+            is_repeated=chance.random() < 0.3,
+        )
+
+    clients = tuple(tuple(op() for _ in range(14)) for _ in range(6))
+    faults = Faults(reply_lost=0.05 * chance.random())
+    return Plan(seed, clients, faults, keys=3, processes=2, has_workers=True, quota=8, latency=0.001)
+
+
+_SCENARIOS: dict[str, Callable[[int], Plan]] = {
+    "compare_numbers_not_facts": partial(
+        _one_key_scenario, [Verb.SUBMIT, Verb.SUBMIT, Verb.SWEEP, Verb.FLUSH_HITS], 200, Faults(slow=0.3)
+    ),
+    "decide_in_the_past": partial(_one_key_scenario, [Verb.SUBMIT] * 4 + [Verb.FORGET], 3000, Faults(slow=0.3)),
+    "doubt_forgotten_by_the_next_attempt": partial(
+        _one_key_scenario, [Verb.SUBMIT, Verb.SUBMIT_WITHOUT_KEY], 3000, Faults(unavailable=0.2, reply_lost=0.25)
+    ),
+    "purge_leaves_the_job": partial(_one_key_scenario, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults()),
+    "purge_takes_the_job_of_a_living_key": partial(
+        _one_key_scenario, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults(slow=0.3)
+    ),
+    **dict.fromkeys(WORK_MUTANTS, _short_leases_scenario),
+    "echo_lost_in_a_flight": partial(_one_key_scenario, [Verb.SUBMIT], 1000, Faults(slow=0.3)),
+    "join_a_look_that_has_set_out": partial(
+        _one_key_scenario, [Verb.SUBMIT, Verb.LOOK_UP, Verb.LOOK_UP, Verb.CANCEL], 3000, Faults(slow=0.3)
+    ),
+}

@@ -1,0 +1,235 @@
+"""Part of the zoo: gates that go wrong."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from onejob.core.command import Command
+from onejob.core.replies import AnyReply, Created, InProgress, Refused, Rejected, Replayed
+from onejob.core.reserve import TakeOver
+from onejob.core.submit import SubmissionCommand, Submit
+from onejob.engines import gate
+from onejob.engines import gate as flights
+from onejob.engines.batcher import Deliver, deliver_to
+from onejob.engines.gate import CoalescedReads, Gate
+
+from .mutant_registry import mutant, with_components
+from .process import Components, CountingCache
+
+
+@mutant
+def evict_an_in_flight_request() -> Iterator[Components]:
+    class Evicting(CountingCache):
+        def recall(self, command: SubmissionCommand) -> Any:
+            while len(self.in_flight) > self._config.max_entries:
+                del self.in_flight[next(iter(self.in_flight))]
+            return super().recall(command)
+
+    class Losing(Gate):
+        def _completion_for(self, key: Any) -> Deliver:
+            land = super()._completion_for(key)
+            return lambda result: land(result) if key in self.cache.in_flight else None
+
+    yield with_components(cache=Evicting, gate=Losing)
+
+
+def _gate_sharing(wanted: Callable[[AnyReply | Exception], bool]) -> type[Gate]:
+    class Sharing(Gate):
+        def _completion_for(self, key: Any) -> Deliver:
+            usual = super()._completion_for(key)
+
+            def land(result: AnyReply | Exception) -> None:
+                if wanted(result):
+                    for waiting in self.cache.in_flight.pop(key):
+                        deliver_to(waiting.reply)(result)
+                else:
+                    usual(result)
+
+            return land
+
+    return Sharing
+
+
+@mutant
+def share_a_refusal() -> Iterator[Components]:
+    yield with_components(gate=_gate_sharing(lambda result: isinstance(result, Refused)))
+
+
+@mutant
+def share_a_failure() -> Iterator[Components]:
+    yield with_components(gate=_gate_sharing(lambda result: isinstance(result, Exception)))
+
+
+@mutant
+def share_what_is_in_progress() -> Iterator[Components]:
+    yield with_components(gate=_gate_sharing(lambda result: isinstance(result, InProgress)))
+
+
+@mutant
+def followers_forgotten_on_failure() -> Iterator[Components]:
+    class Forgetful(Gate):
+        def _ask_engine(self, submit: Submit, reply: Any) -> None:
+            pass
+
+    yield with_components(gate=Forgetful)
+
+
+@mutant
+def cancelled_leader_cancels_its_followers() -> Iterator[Components]:
+    class Chained(Gate):
+        def _completion_for(self, key: Any) -> Deliver:
+            usual = super()._completion_for(key)
+
+            def land(result: AnyReply | Exception) -> None:
+                leader, *followers = self.cache.in_flight[key]
+                for follower in followers if leader.reply.cancelled() else ():
+                    follower.reply.cancel()
+                usual(result)
+
+            return land
+
+    yield with_components(gate=Chained)
+
+
+@mutant
+def timed_out_waiter_is_new() -> Iterator[Components]:
+    class Proceeding(Gate):
+        async def _wait_while_pending(self, command: Any, reply: Any) -> Any:
+            reply = await super()._wait_while_pending(command, reply)
+            if isinstance(reply, InProgress) and isinstance(command, Submit):
+                (reply,) = await self._inner.execute([replace(command, record_id=b"")])
+            return reply
+
+    yield with_components(gate=Proceeding)
+
+
+@mutant
+def in_progress_from_memory() -> Iterator[Components]:
+    class Remembering(Gate):
+        def _remember_settled(self, submit: Submit, result: Any, sent_at: float) -> None:
+            if isinstance(result, InProgress):
+                self.__dict__.setdefault("busy", {})[submit.record_id] = result
+            super()._remember_settled(submit, result, sent_at)
+
+        def _submit(self, submit: Submit, reply: Any) -> None:
+            known = self.__dict__.get("busy", {}).pop(submit.record_id, None)
+            if known is None:
+                super()._submit(submit, reply)
+            else:
+                reply.set_result(known)
+
+    yield with_components(gate=Remembering)
+
+
+@mutant
+def remember_beyond_the_window() -> Iterator[Components]:
+    class Long(CountingCache):
+        def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
+            return sent_at + self._config.committed_ttl_seconds
+
+    yield with_components(cache=Long)
+
+
+@mutant
+def remember_from_the_answer_on() -> Iterator[Components]:
+    class Late(CountingCache):
+        def remember(self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float) -> None:
+            super().remember(command, reply, self._monotonic())
+
+    yield with_components(cache=Late)
+
+
+@mutant
+def rejected_for_ever() -> Iterator[Components]:
+    class Grudge(CountingCache):
+        def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
+            return sent_at + 1e9 if isinstance(reply, Rejected) else super().valid_until(reply, sent_at)
+
+    yield with_components(cache=Grudge)
+
+
+@mutant
+def remember_everything() -> Iterator[Components]:
+    class Hoarding(CountingCache):
+        def __init__(self, config: Any, monotonic: Any) -> None:
+            super().__init__(replace(config, max_entries=1_000_000), monotonic)
+
+    yield with_components(cache=Hoarding)
+
+
+@mutant
+def recall_without_the_fingerprint() -> Iterator[Components]:
+    class Lax(CountingCache):
+        def recall(self, command: SubmissionCommand) -> Any:
+            known = self._receipts.get(command.record_id)
+            return super().recall(command if known is None else replace(command, fingerprint=known.fingerprint))
+
+    yield with_components(cache=Lax)
+
+
+@mutant
+def share_after_the_window() -> Iterator[Components]:
+    """Ours: a flight landed late, and told whoever had joined since then of a window that was over."""
+
+    class Late(CountingCache):
+        keeping = False
+
+        def remember(self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float) -> None:
+            self.keeping = True
+            super().remember(command, reply, sent_at)
+            self.keeping = False
+
+        def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
+            return super().valid_until(reply, sent_at) if self.keeping else float("inf")
+
+    yield with_components(cache=Late)
+
+
+@mutant
+def echo_lost_in_flight() -> Iterator[Components]:
+    """Ours: whoever joined a flight with the winning candidate was told "replayed"."""
+    usual = flights.shareable_reply
+
+    def shared(result: Any, leader: Any, follower: Any) -> Any:
+        return result if isinstance(result, Replayed) else usual(result, leader, follower)
+
+    with patch.object(gate, "shareable_reply", shared):
+        yield Components()
+
+
+@mutant
+def failure_of_a_third_kind() -> Iterator[Components]:
+    """Ours: the gate wanted to wait for whoever held the key, on behalf of a take-over, and could not."""
+
+    class Asserting(Gate):
+        async def execute_each(self, commands: Any) -> Any:
+            results = await super().execute_each(commands)
+            return [
+                AssertionError() if isinstance(reply, InProgress) and isinstance(command, TakeOver) else reply
+                for command, reply in zip(commands, results, strict=True)
+            ]
+
+    yield with_components(gate=Asserting)
+
+
+@mutant
+def join_a_read_already_sent() -> Iterator[Components]:
+    """What was read before one asked is not an answer."""
+
+    class Late(CoalescedReads):
+        def enqueue(self, command: Command[Any], deliver: Deliver) -> None:
+            askers = self._pending.setdefault(command, [])
+            askers.append(deliver)
+            if len(askers) > 1:
+                return
+
+            def land(result: AnyReply | Exception) -> None:
+                for each in self._pending.pop(command):
+                    each(result)
+
+            self._inner.enqueue(command, land)
+
+    with patch.object(gate, "CoalescedReads", Late):
+        yield with_components()

@@ -1,0 +1,142 @@
+"""Part of the zoo: stores and combiners that go wrong."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from onejob.core import batch as fold
+from onejob.core.facts import Kind
+from onejob.core.submit import Submit
+from onejob.engine import Unavailable, Unknown
+from onejob.engines.batcher import Batcher
+from onejob.ids import SeededIds
+
+from .mutant_registry import mutant, with_components
+from .process import Components
+from .store import Proposal, SimEngine, SimStore
+
+
+@mutant
+def skip_the_version_check() -> Iterator[Components]:
+    class Blind(SimStore):
+        def is_still_valid(self, proposal: Proposal) -> bool:
+            return True
+
+    yield with_components(store=Blind)
+
+
+@mutant
+def check_only_what_is_written() -> Iterator[Components]:
+    class Careless(SimStore):
+        def is_still_valid(self, proposal: Proposal) -> bool:
+            changes = proposal.changes
+            pairs = [pair for kind in (changes.updates, changes.deletes) for pairs in kind.values() for pair in pairs]
+            written = {fact.id for fact, _ in pairs}
+            written |= {fact.id for facts in changes.inserts.values() for fact in facts}
+            seen = [entry for entry in proposal.read_set if entry[1] in written]
+            return super().is_still_valid(proposal._replace(read_set=seen))
+
+    yield with_components(store=Careless)
+
+
+@mutant
+def compare_numbers_not_facts() -> Iterator[Components]:
+    """A record dropped and made anew has version 1 again."""
+
+    class Numbers(SimStore):
+        def is_unchanged(self, kind: Kind, id: bytes, fact: Any) -> bool:
+            return getattr(self.tables[kind].get(id), "version", 0) == getattr(fact, "version", 0)
+
+    yield with_components(store=Numbers)
+
+
+@mutant
+def decide_in_the_past() -> Iterator[Components]:
+    """A slow decision is stored with the time it was made, after later ones about the same fact."""
+
+    class Slow(SimStore):
+        def is_in_order(self, made: float, kind: Kind, id: bytes, _: Any) -> bool:
+            return True
+
+    yield with_components(store=Slow)
+
+
+@mutant
+def answer_before_it_is_durable() -> Iterator[Components]:
+    class Hasty(SimEngine):
+        async def _propose(self, proposal: Proposal, *, writing: bool) -> bool:
+            if writing:
+                answer = self.store.loop.create_task(super()._propose(proposal, writing=writing))
+                answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+                return True
+            return await super()._propose(proposal, writing=writing)
+
+    yield with_components(engine=Hasty)
+
+
+@mutant
+def time_of_the_process() -> Iterator[Components]:
+    class Local(SimEngine):
+        def now(self) -> int:
+            return super().now() + self.skew_ms
+
+    yield with_components(engine=Local)
+
+
+@mutant
+def time_before_stored_timestamps() -> Iterator[Components]:
+    with patch.object(fold, "_decision_time", lambda command, facts, now: now):
+        yield Components()
+
+
+@mutant
+def answers_swapped_in_a_batch() -> Iterator[Components]:
+    class Swapped(SimEngine):
+        async def execute(self, commands: Any, /) -> Any:
+            return [*reversed(await super().execute(commands))]
+
+    yield with_components(engine=Swapped)
+
+
+@mutant
+def retry_with_a_new_candidate() -> Iterator[Components]:
+    ids = SeededIds(Random("zoo"))
+
+    class Redrawing(Batcher):
+        async def _execute(self, batch: Any, commands: Any) -> Any:
+            try:
+                return await self._engine.execute(commands)
+            except Unknown:
+                new = [replace(c, job_id=ids.job_id()) if isinstance(c, Submit) else c for c in commands]
+                return await super()._execute(batch, new)
+
+    yield with_components(batcher=Redrawing)
+
+
+@mutant
+def unknown_outcome_forgotten_by_the_next_attempt() -> Iterator[Components]:
+    """Ours: the first attempt may have done it, the second was certain of itself only."""
+
+    class Forgetful(Batcher):
+        async def _execute(self, batch: Any, commands: Any) -> Any:
+            try:
+                return await self._engine.execute(commands)
+            except Unknown:
+                return await self._engine.execute(commands)
+
+    yield with_components(batcher=Forgetful)
+
+
+@mutant
+def unknown_passed_off_as_unavailable() -> Iterator[Components]:
+    class Sure(Batcher):
+        async def _execute(self, batch: Any, commands: Any) -> Any:
+            try:
+                return await self._engine.execute(commands)
+            except Unknown as error:
+                raise Unavailable("nothing was done") from error
+
+    yield with_components(batcher=Sure)

@@ -1,0 +1,217 @@
+"""The rules of slots, limits, sequences and foreign keys once more, as plainly as those of keys."""
+
+from collections.abc import Callable
+from typing import Any
+
+from onejob.core.credentials import SetPolicy
+from onejob.core.identity import usage_id
+from onejob.core.sequence import Evict, LookUpStream, SubmitSequence
+from onejob.core.slots import (
+    Backfill,
+    ConsumeSlot,
+    LookUpUsage,
+    Reconcile,
+    ReleaseSlot,
+    RenewSlot,
+    ReserveSlot,
+    SetLimits,
+)
+from onejob.core.submit import StoreKey
+
+from .model_state import ModelKey, ModelStream
+from .usage_model import HOLDING_MONEY, LIVE, ModelPolicy, QuotaRequest, UsageModel, UserUsage, job_id_text
+
+ModelReply = tuple[Any, ...]
+DAY = 86_400_000
+SLOT_LOST = ("refused", "SLOT_LOST")
+
+
+class QuotaModel(UsageModel):
+    def _set_limits(self, c: SetLimits, now: int, _: Any) -> ModelReply:
+        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
+        purse = self.usages.get(c.usage_id)
+        if (purse.limits if purse else b"") != c.limits:
+            purse = self.usages.setdefault(c.usage_id, UserUsage(now))
+            purse.limits, purse.changed_at = c.limits, now
+        return self._usage_reply(c, now)
+
+    def _set_policy(self, c: SetPolicy, now: int, _: Any) -> ModelReply:
+        rules = self.policies.get(c.policy_id)
+        if rules is None:
+            self.policies[c.policy_id] = ModelPolicy(c.body, now)
+        elif rules.body != c.body:
+            rules.body, rules.changed_at, rules.version = c.body, max(now, rules.changed_at), rules.version + 1
+        return ("policy", c.body)
+
+    def _look_up_usage(self, c: LookUpUsage, now: int, _: Any) -> ModelReply:
+        return self._usage_reply(c, self.decision_time(now, tally=c.usage_id, policy=c.policy_id))
+
+    def _usage_reply(self, c: Any, now: int) -> ModelReply:
+        return ("tally", self.usage_counts(c.usage_id, now) if c.usage_id in self.usages else None)
+
+    def _reserve_slot(self, c: ReserveSlot, now: int, _: Any) -> ModelReply:
+        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
+        before = self._find_slot(c, now)
+        if before is not None:
+            return ("slot", c.reservation, before.expires) if before.state == "active" else SLOT_LOST
+        until = now + c.ttl_ms
+        need = QuotaRequest(until=until, slot_name=c.reservation, counts_rate=False, caller_limit=c.max_concurrent)
+        charged = self.charge(c.usage_id, c.policy_id, need, now, always_counted=True)
+        return charged if isinstance(charged, tuple) else ("slot", c.reservation, until)
+
+    def _find_slot(self, c: Any, now: int) -> Any:
+        purse = self.usages.get(c.usage_id)
+        return None if purse is None else purse.slot(c.reservation, now)
+
+    def _renew_slot(self, c: RenewSlot, now: int, _: Any) -> ModelReply:
+        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
+        slot = self._find_slot(c, now)
+        if slot is None or slot.state != "active":
+            return SLOT_LOST
+        slot.expires = self.usages[c.usage_id].changed_at = now
+        slot.expires += c.ttl_ms
+        return ("slot", c.reservation, slot.expires)
+
+    def _release_slot(self, c: ReleaseSlot, now: int, _: Any) -> ModelReply:
+        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
+        slot = self._find_slot(c, now)
+        if slot is not None and slot.state == "consumed":
+            return ("refused", "ALREADY_SETTLED")
+        if slot is not None and slot.state == "active":
+            slot.state, self.usages[c.usage_id].changed_at = "released", now
+        return ("slot settled", "released")
+
+    def _consume_slot(self, c: ConsumeSlot, now: int, _: Any) -> ModelReply:
+        _, now = self.key_and_time(now, b"", c.job_id)
+        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
+        slot, job = self._find_slot(c, now), self.jobs.get(c.job_id)
+        if slot is not None and (slot.state, slot.job) == ("consumed", job_id_text(c.job_id)):
+            return ("slot settled", "consumed")
+        if slot is None or slot.state != "active":
+            return SLOT_LOST
+        if c.job_id and job is None:
+            return ("missing",)
+        if job is not None and usage_id(c.tenant, job.user) != c.usage_id:
+            return ("refused", "NOT_THE_OWNER")
+        slot.state, slot.job, slot.cost = "consumed", job_id_text(c.job_id), 0
+        self.usages[c.usage_id].changed_at = now
+        if job is not None and not job.slot and job.state in LIVE:
+            job.slot, job.changed_at = c.usage_id, now
+        return ("slot settled", "consumed")
+
+    def _backfill(self, c: Backfill, now: int, _: Any) -> ModelReply:
+        _, now = self.key_and_time(now, b"", c.job_id)
+        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
+        job = self.jobs.get(c.job_id)
+        counted = c.usage_id in self.usages or self.effective_limits(c.usage_id, c.policy_id)
+        if job is None or job.slot or job.state not in LIVE or job.user != c.user or not counted:
+            return ("tended", False)
+        self.usages.setdefault(c.usage_id, UserUsage(now)).changed_at = job.changed_at = now
+        job.slot = c.usage_id
+        return ("tended", True)
+
+    def _reconcile(self, c: Reconcile, now: int, reply: Any) -> ModelReply:
+        """What was counted is what there is: upkeep finds no drift, unless it came too late to tell."""
+        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
+        purse = self.usages.get(c.usage_id)
+        looked = bool(getattr(reply, "changed", False))
+        if purse is None or not looked:
+            return ("recounted", 0, False)
+        marked = [job for job in self.jobs.values() if job.slot == c.usage_id and job.state in HOLDING_MONEY]
+        if (c.live, c.cost_held) != (self.live_jobs(c.usage_id), sum(job.cost for job in marked)):
+            return ("recounted", 0, False)
+        unexpired = [slot for slot in purse.slots.values() if now <= slot.expires_at]
+        if not (purse.limits or unexpired or c.jobs_counted) and not _counts_anything(
+            self.usage_counts(c.usage_id, now)
+        ):
+            del self.usages[c.usage_id]
+        else:
+            purse.changed_at = now
+        return ("recounted", 0, True)
+
+    def _submit_sequence(self, c: SubmitSequence, now: int, _: Any) -> ModelReply:
+        key, now = self.key_and_time(now, c.record_id, *(item.job_id for item in c.items))
+        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
+        row = self.streams.get(c.stream_id)
+        now = max(now, row.changed_at if row else 0)
+        if row is not None and row.owner != c.owner:
+            return ("refused", "NOT_THE_OWNER")
+        last = row.last if row else 0
+        if key is not None and key.is_live(now):
+            return self._replay_sequence(c, key, last)
+        if c.sequence > last + 1:
+            return ("refused", "SEQUENCE_GAP", last)
+        if c.sequence <= last:
+            return ("already", (), c.sequence, last, 0)
+        return self._execute_sequence(c, row, now)
+
+    def _replay_sequence(self, c: SubmitSequence, key: ModelKey, last: int) -> ModelReply:
+        if (key.client_id, key.fingerprint) != (c.client_id, c.fingerprint):
+            return ("refused", "IDEMPOTENCY_KEY_REUSED")
+        if key.holder == c.items[0].job_id:
+            return ("committed", key.jobs, key.sequence, key.expires_at)
+        return ("already", key.jobs, key.sequence, last, key.expires_at)
+
+    def _execute_sequence(self, c: SubmitSequence, row: ModelStream | None, now: int) -> ModelReply:
+        need = QuotaRequest(len(c.items), sum(item.cost for item in c.items))
+        charged = self.charge(c.usage_id, c.policy_id, need, now)
+        if isinstance(charged, tuple):
+            return charged
+        until = now + c.ttl_ms
+        slot = c.usage_id if charged else b""
+        for item in c.items:
+            self.make_job(item.job_id, "pending", until, now, user=c.user, slot=slot, cost=item.cost)
+        jobs = tuple(item.job_id for item in c.items)
+        key = self.make_key(c, "committed", jobs[0], 0, until, now)
+        key.client_id, key.sequence, key.jobs, key.job = c.client_id, c.sequence, jobs, jobs[0]
+        row = self.streams.setdefault(c.stream_id, ModelStream(0, now, c.owner, 0, now))
+        row.last, row.last_seen, row.expires_at, row.changed_at, row.evicted = c.sequence, now, now + DAY, now, False
+        self.counts["numbers"] += 1
+        return ("committed", jobs, c.sequence, until)
+
+    def _look_up_stream(self, c: LookUpStream, _: int, __: Any) -> ModelReply:
+        row = self.streams.get(c.stream_id)
+        return ("missing",) if row is None else ("stream", row.last, row.owner)
+
+    def _evict(self, c: Evict, now: int, _: Any) -> ModelReply:
+        row = self.streams.get(c.stream_id)
+        now = max(now, row.changed_at if row else 0)
+        if row is None or now <= row.expires_at:
+            return ("tended", False)
+        if row.evicted:
+            del self.streams[c.stream_id]
+        else:
+            row.evicted, row.expires_at, row.changed_at = True, now + 400 * DAY, now
+        return ("tended", True)
+
+    def _store_key(self, c: StoreKey, now: int, _: Any) -> ModelReply:
+        key, now = self.key_and_time(now, c.record_id)
+        if key is not None and key.is_live(now):
+            if c.external_id and c.external_id in (key.external_id, job_id_text(key.job)):
+                return ("settled", key.status, key.job, key.token)
+            return ("refused", "IDEMPOTENCY_KEY_REUSED")
+        self.make_key(c, "committed", b"", 0, now + c.ttl_ms, now).external_id = c.external_id
+        return ("settled", "committed", b"", 1)
+
+
+QUOTA_RULES: dict[type[Any], Callable[..., ModelReply]] = {
+    SetLimits: QuotaModel._set_limits,
+    SetPolicy: QuotaModel._set_policy,
+    LookUpUsage: QuotaModel._look_up_usage,
+    ReserveSlot: QuotaModel._reserve_slot,
+    RenewSlot: QuotaModel._renew_slot,
+    ReleaseSlot: QuotaModel._release_slot,
+    ConsumeSlot: QuotaModel._consume_slot,
+    Backfill: QuotaModel._backfill,
+    Reconcile: QuotaModel._reconcile,
+    SubmitSequence: QuotaModel._submit_sequence,
+    LookUpStream: QuotaModel._look_up_stream,
+    Evict: QuotaModel._evict,
+    StoreKey: QuotaModel._store_key,
+}
+
+
+def _counts_anything(standing: tuple[Any, ...]) -> bool:
+    """Whether anything is counted at all."""
+    *counts, spent = standing
+    return any(counts) or any(spent)

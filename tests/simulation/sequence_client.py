@@ -1,0 +1,93 @@
+"""A sequenced client: it writes its number down before it sends, forgets it in a crash, and asks where it was."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from onejob.core import identity
+from onejob.core.facts import U64
+from onejob.core.replies import (
+    AnyReply,
+    Missing,
+    Reason,
+    Refused,
+    SequenceAlreadyCommitted,
+    SequenceCommitted,
+    StreamFound,
+)
+from onejob.core.sequence import LookUpStream, SequenceItem, SubmitSequence
+
+from .plan import Op
+
+if TYPE_CHECKING:
+    from .client_protocol import ClientProtocol
+else:
+    ClientProtocol = object
+
+TRIES_MAX = 6
+CLIENTS = 2  # ids, so that two instances of one client meet
+# Beside the next number: one too far, one too low, and the very first.
+_WRONG_SEQUENCE_OFFSETS = (1, 2, 0)
+
+
+class SequenceClient(ClientProtocol):
+    async def submit_sequence(self, op: Op) -> None:
+        """One number, sent until it is answered; a retry over the wire has new candidates under the same key."""
+        client_id = f"till{op.key % CLIENTS}"
+        stream = identity.stream_id(self.tenant, "walk", client_id)
+        if stream not in self.last_sequences and not await self._resume(stream):
+            return
+        number = max(
+            1,
+            self.last_sequences[stream] + _WRONG_SEQUENCE_OFFSETS[op.body % 3]
+            if op.body
+            else self.last_sequences[stream] + 1,
+        )
+        for _ in range(TRIES_MAX):
+            command = self._build_command(op, stream, client_id, number)
+            if op.is_repeated:
+                results, _ = await asyncio.gather(self.ask(command), self.ask(command))
+            else:
+                results = await self.ask(command)
+            if results and not isinstance(results[0], BaseException):
+                self._remember_sequence(stream, results[0])
+                break
+        if op.verdict is None:  # it crashed, and its diary with it
+            del self.last_sequences[stream]
+
+    async def _resume(self, stream: bytes) -> bool:
+        """GetClientState."""
+        found = await self.ask_until_answered(LookUpStream(tenant=self.tenant, stream_id=stream))
+        if isinstance(found, (StreamFound, Missing)):
+            self.last_sequences[stream] = found.stream.last if isinstance(found, StreamFound) else 0
+        return stream in self.last_sequences
+
+    def _remember_sequence(self, stream: bytes, reply: AnyReply) -> None:
+        if isinstance(reply, (SequenceCommitted, SequenceAlreadyCommitted)):
+            self.last_sequences[stream] = max(self.last_sequences[stream], int(reply.sequence))
+        elif isinstance(reply, Refused) and reply.reason is Reason.SEQUENCE_GAP:
+            self.last_sequences[stream] = int(reply.details["last_committed_sequence"])
+
+    def _build_command(self, op: Op, stream: bytes, client_id: str, number: int) -> SubmitSequence:
+        # Two instances of one client have the same keys, or each its own.
+        key = f"{client_id}:{number}" if op.wait_ms % 20 else f"{client_id}:{number}:{self.number}"
+        items = tuple(
+            SequenceItem(self.simulation.new_candidate(), "walk", b"{}", cost=self.number % 3)
+            for _ in range(1 + op.renewals)
+        )
+        return SubmitSequence(
+            tenant=self.tenant,
+            stream_id=stream,
+            record_id=identity.record_id(self.tenant, "walk", key),
+            scope="walk",
+            client_id=client_id,
+            sequence=U64(number),
+            key=key,
+            fingerprint=b"\x03" + bytes([op.think_ms == 50]),
+            items=items,
+            actor=self.actor,
+            user=self.user,
+            owner="api_key:other" if (op.body, op.is_repeated) == (3, True) else "api_key:till",
+            ttl_ms=op.ttl_ms,
+            usage_id=self.usage_id,
+            policy_id=self.policy_id,
+        )

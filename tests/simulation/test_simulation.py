@@ -1,0 +1,88 @@
+"""The slice of the walks that every test run takes; `make prove` takes the long one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .campaign import Report, first_violation, shrink_failing_plan, simulate_seeds
+from .plan import draw_plan
+from .shrink import size
+from .simulator import simulate
+
+HERE = Path(__file__).parent
+SLICES = 8
+SLICE_STEPS = 200_000  # eight of them are more than a million and a half
+SLICE_SEEDS_MAX = 1_000
+
+# A run in which nothing happens proves nothing: the least that a slice must have met.
+COUNTS_MIN = {
+    "answer created": 500, "answer replayed": 600, "answer conflict": 60, "answer inprogress": 30,
+    "answer rejected": 10, "answer refused": 60, "answer held": 150, "answer settled": 40,
+    "answer unavailable": 100, "unknown raised": 150, "no answer": 300,
+    "expired": 150, "re-created": 300, "take-overs": 40, "abandoned": 5, "retained": 500, "purged": 100,
+    "evicted": 80, "version conflict": 100,
+    "numbers": 50, "SubmitSequence already": 50, "SubmitSequence refused": 30, "LookUpStream stream": 20,
+    "ReserveSlot slot": 20, "ReserveSlot refused": 10, "ConsumeSlot slot settled": 1, "RenewSlot slot": 4,
+    "ReleaseSlot slot settled": 4, "SetLimits tally": 3, "Recount recounted": 4,
+    "Claim claimed": 60, "Claim refused": 5, "Start started": 20, "Start refused": 20, "Extend extended": 10,
+    "Finish finished": 20, "finished": 15,
+    "unavailable": 80, "request_lost": 40, "reply_lost": 60, "late": 30, "slow": 250, "wire_lost": 40,
+    "hang_up": 50, "crash": 60, "roll": 25, "pause": 80, "back": 10, "forward": 1,
+}  # fmt: skip
+
+
+def known_seeds() -> list[int]:
+    lines = (HERE / "seeds.txt").read_text(encoding="utf-8").splitlines()
+    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+
+
+def test_seeds_that_once_failed_pass() -> None:
+    report = Report()
+    for seed in known_seeds():
+        report.add(simulate(draw_plan(seed)))
+    assert not report.failures
+
+
+@pytest.mark.parametrize("part", range(SLICES))
+def test_seeded_simulations_find_no_violation(part: int) -> None:
+    start = 1_000_000 * (part + 1)
+    report = simulate_seeds(start, SLICE_SEEDS_MAX, steps=SLICE_STEPS)
+    print(f"seeds {start} to {start + report.seeds - 1}: {report.steps:,} steps, {report.faults:,} faults")
+    assert not report.failures, f"python -m tests.simulation --replay {report.failures[0][0]}"
+    assert report.steps >= SLICE_STEPS
+    thin = {name: report.counts[name] for name, least in COUNTS_MIN.items() if report.counts[name] < least}
+    assert not thin
+
+
+def test_a_seed_gives_the_same_simulation() -> None:
+    for seed in range(5):
+        assert simulate(draw_plan(seed)).digest == simulate(draw_plan(seed)).digest
+    assert simulate(draw_plan(1)).digest != simulate(draw_plan(2)).digest
+
+
+def test_a_simulation_is_the_same_in_every_process() -> None:
+    code = "from tests.simulation.plan import draw; from tests.simulation.simulator import walk; print(walk(draw(3)).digest)"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=HERE.parent.parent,
+            env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for hash_seed in (1, 2)
+    }
+    assert digests == {simulate(draw_plan(3)).digest + "\n"}
+
+
+def test_a_failing_plan_shrinks_and_still_fails() -> None:
+    bug = "timed_out_waiter_is_new"
+    plan = next(plan for plan in map(draw_plan, range(100)) if first_violation(plan, bug))
+    small = shrink_failing_plan(plan, bug)
+    assert first_violation(small, bug) == first_violation(plan, bug)
+    assert size(small) <= 12
+    assert first_violation(small) is None

@@ -1,0 +1,147 @@
+"""The rules of running jobs once more, plainly: who has a job, until when, and what it may still say."""
+
+from collections.abc import Callable
+from typing import Any
+
+from onejob.core.work import Claim, Extend, Finish, FinishOutcome, Release, Resolve, Start
+
+from .model_state import ModelJob
+from .quota_model import QuotaModel
+
+ModelReply = tuple[Any, ...]
+RELEASED = ("handed back",)
+STALE = ("refused", "STALE")
+
+
+class WorkModel(QuotaModel):
+    def end(self, job: ModelJob, state: str, now: int, *, cost: int | None = None) -> None:
+        super().end(job, state, now, cost=cost)
+        job.lease_until, job.last_report = 0, None
+
+    def _claim(self, c: Claim, now: int, _: Any) -> ModelReply:
+        job = self.jobs.get(c.job_id)
+        if job is None:
+            return ("missing",)
+        now = max(now, job.changed_at)
+        if job.holder == c.holder and now <= job.lease_until:
+            return ("started" if job.state == "running" else "claimed", job.id, job.token, job.lease_until)
+        if job.state not in ("pending", "scheduled") or now < job.run_at or now <= job.lease_until:
+            return ("refused", "NOT_READY")
+        job.token, job.holder, job.lease_until, job.last_report = job.token + 1, c.holder, now + c.lease_ms, None
+        job.state = "pending"
+        if c.start and not (job.at_most_once and job.attempts):
+            job.state, job.attempts = "running", job.attempts + 1
+            return ("started", job.id, job.token, job.lease_until)
+        return ("claimed", job.id, job.token, job.lease_until)
+
+    def _start(self, c: Start, now: int, _: Any) -> ModelReply:
+        job, now, mine = self._job_and_ownership(c, now)
+        if job is None:
+            return ("missing",)
+        if job.state == "running" and mine:
+            return ("started", job.id, job.token, job.lease_until)
+        free = job.state == "pending" and job.token == c.token and now <= job.lease_until
+        if not free or (job.at_most_once and job.attempts):
+            return STALE
+        job.state, job.holder, job.lease_until, job.attempts = (
+            "running",
+            c.holder,
+            now + c.lease_ms,
+            job.attempts + 1,
+        )
+        return ("started", job.id, job.token, job.lease_until)
+
+    def _extend(self, c: Extend, now: int, _: Any) -> ModelReply:
+        job, now, mine = self._job_and_ownership(c, now)
+        if job is None:
+            return ("missing",)
+        if not mine or job.state not in ("pending", "running"):
+            return STALE
+        if c.offset > job.log_lines:
+            return ("refused", "SEQUENCE_GAP")
+        job.lease_until, job.log_lines = now + c.lease_ms, max(job.log_lines, c.offset + len(c.logs))
+        return ("extended", job.id, job.lease_until, job.log_lines)
+
+    def _release(self, c: Release, now: int, _: Any) -> ModelReply:
+        job, now, mine = self._job_and_ownership(c, now)
+        if job is None:
+            return ("missing",)
+        if not mine or job.state not in ("pending", "running"):
+            again = (job.token, job.holder, job.last_report) == (c.token, c.holder, RELEASED)
+            return ("released", job.id, job.state) if again else STALE
+        if job.state == "running" and job.at_most_once:
+            return ("refused", "NOT_ALLOWED")
+        job.attempts -= job.state == "running"
+        self._return_to_queue(job, now, c.delay_ms)
+        job.last_report = RELEASED
+        return ("released", job.id, job.state)
+
+    def _finish_attempt(self, c: Finish, now: int, _: Any) -> ModelReply:
+        """A lease that has lapsed unnoticed is no loss; one that was noticed is."""
+        job, now, _mine = self._job_and_ownership(c, now)
+        if job is None:
+            return ("missing",)
+        now = self.decision_time(now, tally=job.slot)
+        said = (c.outcome, c.final, c.cost, c.error, c.result)
+        if (job.token, job.holder) == (c.token, c.holder) and job.last_report == said:
+            return ("finished", job.id, job.state)
+        if job.state != "running" or (job.token, job.holder) != (c.token, c.holder):
+            return STALE
+        if c.outcome is FinishOutcome.FAILED and not (c.final or job.at_most_once or job.attempts >= job.attempts_max):
+            self._return_to_queue(job, now, c.retry_ms)
+        else:
+            self.end(job, "success" if c.outcome is FinishOutcome.SUCCESS else "failed", now, cost=c.cost)
+            self.counts["finished"] += 1
+        job.last_report = said
+        return ("finished", job.id, job.state)
+
+    def _resolve(self, c: Resolve, now: int, _: Any) -> ModelReply:
+        """Only as the end of a walk does it: a lost job has failed."""
+        job = self.jobs.get(c.job_id)
+        if job is None:
+            return ("missing",)
+        if job.state != "lost":
+            return ("refused", "NOT_ALLOWED")
+        self.end(job, "failed", self.decision_time(max(now, job.changed_at), tally=c.usage_id, policy=c.policy_id))
+        return ("resolved", job.id, "failed")
+
+    def expire_lease(self, job: ModelJob, now: int) -> bool:
+        """Nobody has prolonged the lease; False where it lives."""
+        if not job.lease_until or now <= job.lease_until:
+            return False
+        if job.state == "pending":
+            self._return_to_queue(job, now, 0)
+            job.holder = b""
+        elif job.state != "running":
+            return False
+        elif job.at_most_once:
+            self.end(job, "lost", now)
+            self.counts["lost"] += 1
+        elif job.attempts >= job.attempts_max:
+            self.end(job, "failed", now)
+        else:
+            self._return_to_queue(job, now, 0)
+            job.holder = b""
+            self.counts["lapsed"] += 1
+        return True
+
+    def _return_to_queue(self, job: ModelJob, now: int, delay_ms: int) -> None:
+        job.state, job.lease_until = ("scheduled" if delay_ms else "pending"), 0
+        job.run_at = now + delay_ms if delay_ms else job.run_at
+
+    def _job_and_ownership(self, c: Any, now: int) -> tuple[ModelJob | None, int, bool]:
+        job = self.jobs.get(c.job_id)
+        if job is None:
+            return None, now, False
+        now = max(now, job.changed_at)
+        return job, now, (job.token, job.holder) == (c.token, c.holder) and now <= job.lease_until
+
+
+WORK_RULES: dict[type[Any], Callable[..., ModelReply]] = {
+    Claim: WorkModel._claim,
+    Start: WorkModel._start,
+    Extend: WorkModel._extend,
+    Release: WorkModel._release,
+    Finish: WorkModel._finish_attempt,
+    Resolve: WorkModel._resolve,
+}

@@ -1,0 +1,92 @@
+"""A client that runs jobs: it claims, starts, prolongs, says how it ended; or sleeps too long, or goes away."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from onejob.core.facts import Job
+from onejob.core.replies import Claimed, Started
+from onejob.core.reserve import Verdict
+from onejob.core.work import Claim, Extend, Finish, FinishOutcome, Release, Start
+from onejob.engine import ListReadyJobs
+from onejob.engines.gate import Gate
+
+from .plan import Op
+from .process import CallResults
+
+if TYPE_CHECKING:
+    from .client_protocol import ClientProtocol
+else:
+    ClientProtocol = object
+
+_RETRY_MS = 150
+
+
+class WorkerClient(ClientProtocol):
+    async def run_one_job(self, op: Op) -> None:
+        """One job, if there is one."""
+        found: list[Job] = []
+
+        async def look(gate: Gate) -> CallResults:
+            found.extend((await gate.scan(ListReadyJobs(types=("walk",), tenant=self.tenant))).items)
+            return []
+
+        await self._send(look)
+        if not found:
+            return
+        job = found[op.key % len(found)]
+        holder = self.simulation.ids.holder()
+        claim = Claim(tenant=self.tenant, job_id=job.id, holder=holder, lease_ms=op.lease_ms, start=op.body % 2 == 1)
+        reply = await self.ask_until_answered(claim)
+        if isinstance(reply, Claimed) and op.verdict is not None:
+            reply = await self._start(op, reply.job)
+        if isinstance(reply, Started):
+            await self._run_attempt(op, reply.job)
+
+    async def _start(self, op: Op, job: Job) -> Any:
+        """Perhaps a broker delivers it twice: one of them starts it."""
+        if op.renewals == 1:
+            await asyncio.sleep(op.think_ms / 1000)
+        holders = [self.simulation.ids.holder() for _ in range(1 + op.is_repeated)]
+        starts = [
+            Start(tenant=self.tenant, job_id=job.id, token=job.token, holder=holder, lease_ms=op.lease_ms)
+            for holder in holders
+        ]
+        replies = await asyncio.gather(*(self.ask_until_answered(start) for start in starts))
+        won = [reply for reply in replies if isinstance(reply, Started)]
+        if len(won) > 1:
+            self.simulation.commit_checker.report_violation(
+                "one start for each token", f"{job.id.hex()} token {job.token}"
+            )
+        return won[0] if won else None
+
+    async def _run_attempt(self, op: Op, job: Job) -> None:
+        held: dict[str, Any] = {
+            "tenant": self.tenant,
+            "job_id": job.id,
+            "token": job.token,
+            "holder": job.holder,
+        }
+        for n in range(op.renewals):
+            await asyncio.sleep(op.think_ms / 1000)
+            line = (f"{job.token} {n}",)
+            await self.ask_until_answered(Extend(**held, lease_ms=op.lease_ms, logs=line, offset=job.logs + n))
+        await asyncio.sleep(op.think_ms / 1000)
+        word = self._final_command(op, held)
+        if word is not None:
+            await self.ask_until_answered(word)
+            if op.is_repeated:
+                await self.ask(word)
+
+    def _final_command(self, op: Op, held: dict[str, Any]) -> Finish | Release | None:
+        more: dict[str, Any] = {"actor": self.actor, "retention_ms": self.simulation.plan.retention_ms}
+        match op.verdict:
+            case Verdict.COMMIT:
+                cost = 1 if op.is_repeated else None
+                return Finish(**held, **more, outcome=FinishOutcome.SUCCESS, result=held["holder"], cost=cost)
+            case Verdict.REJECT:
+                return Finish(**held, **more, outcome=FinishOutcome.FAILED, error="no", final=True)
+            case Verdict.FAIL if op.is_repeated:
+                return Release(**held, delay_ms=_RETRY_MS if op.renewals else 0)
+            case Verdict.FAIL:
+                return Finish(**held, **more, outcome=FinishOutcome.FAILED, error="later", retry_ms=_RETRY_MS)
+        return None

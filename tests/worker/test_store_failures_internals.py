@@ -1,0 +1,140 @@
+"""Workers on a store in trouble: a word is repeated until it is heard, and what was lost is left alone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import onejob
+from onejob import App, Context, JobState
+from onejob.core.command import Command
+from onejob.core.replies import AnyReply
+from onejob.core.work import Claim, Extend, Finish
+
+LEASE = timedelta(milliseconds=600)
+ErrorFor = Callable[[Sequence[Command[Any]]], BaseException | None]
+
+
+class FaultyLedger:
+    """A ledger whose engine fails when it is told to, before or after it has done what was asked."""
+
+    def __init__(self, queue: onejob.Ledger) -> None:
+        self.queue = queue
+        self.before: ErrorFor = lambda _: None
+        self.after: ErrorFor = lambda _: None
+        engine: Any = queue._runtime.gate._inner._engine
+        execute = engine.execute
+
+        async def troubled(commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+            if (error := self.before(commands)) is not None:
+                raise error
+            replies: Sequence[AnyReply] = await execute(commands)
+            if (error := self.after(commands)) is not None:
+                raise error
+            return replies
+
+        engine.execute = troubled
+
+
+@pytest.fixture
+async def faulty_ledger() -> AsyncIterator[FaultyLedger]:
+    async with onejob.open("memory://") as queue:
+        yield FaultyLedger(queue)
+
+
+def errors_for(kind: type[Any], times: int, error: type[Exception]) -> ErrorFor:
+    left = times
+
+    def fails(commands: Sequence[Command[Any]]) -> BaseException | None:
+        nonlocal left
+        if left and any(isinstance(command, kind) for command in commands):
+            left -= 1
+            return error("the store is in trouble")
+        return None
+
+    return fails
+
+
+@pytest.mark.parametrize(
+    ("when", "error"),
+    [("before", onejob.Unavailable), ("before", onejob.Unknown), ("after", onejob.Unknown)],
+)
+async def test_a_finish_is_retried_until_it_is_acknowledged(
+    faulty_ledger: FaultyLedger, when: str, error: type[Exception]
+) -> None:
+    app = App()
+
+    @app.job("t")
+    async def handle() -> str:
+        return "done"
+
+    setattr(faulty_ledger, when, errors_for(Finish, 7, error))
+    made = await faulty_ledger.queue.submit("t")
+    async with app.background_worker(faulty_ledger.queue, lease=timedelta(seconds=30)) as worker:
+        job = await faulty_ledger.queue.wait(made.job_id, timedelta(seconds=20))
+        assert job.state is JobState.SUCCESS
+        while not worker.counts():
+            await asyncio.sleep(0.01)
+        assert worker.counts() == {"success": 1}
+    assert await faulty_ledger.queue.result(made.job_id) == "done"
+
+
+async def test_a_claim_whose_answer_was_lost_is_repeated_and_runs_once(faulty_ledger: FaultyLedger) -> None:
+    app = App()
+    ran = 0
+
+    @app.job("t")
+    async def handle() -> None:
+        nonlocal ran
+        ran += 1
+
+    faulty_ledger.after = errors_for(Claim, 4, onejob.Unknown)
+    made = await faulty_ledger.queue.submit("t", delivery=onejob.Delivery.AT_MOST_ONCE)
+    async with app.background_worker(faulty_ledger.queue):
+        job = await faulty_ledger.queue.wait(made.job_id, timedelta(seconds=20))
+    assert (job.state, job.row.token, ran) == (JobState.SUCCESS, 1, 1)
+
+
+async def test_a_worker_without_answers_stops_its_handler_when_the_lease_expires(
+    faulty_ledger: FaultyLedger,
+) -> None:
+    app = App()
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    @app.job("t")
+    async def handle(ctx: Context) -> None:
+        if ctx.attempt > 1:
+            return
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+
+    made = await faulty_ledger.queue.submit("t", max_attempts=3)
+    async with app.background_worker(faulty_ledger.queue, lease=LEASE):
+        await begun.wait()
+        faulty_ledger.before = errors_for(Extend, 10**6, onejob.Unavailable)
+        async with asyncio.timeout(5):
+            await stopped.wait()
+        assert (await faulty_ledger.queue.job(made.job_id)).state is JobState.RUNNING
+        await asyncio.sleep(LEASE.total_seconds())
+        await faulty_ledger.queue.sweep()
+        job = await faulty_ledger.queue.wait(made.job_id, timedelta(seconds=20))
+    assert (job.state, job.row.token) == (JobState.SUCCESS, 2)
+
+
+async def test_a_worker_waits_for_a_store_that_is_away(faulty_ledger: FaultyLedger) -> None:
+    app = App()
+
+    @app.job("t")
+    async def handle() -> None:
+        pass
+
+    faulty_ledger.before = errors_for(Claim, 3, onejob.Unavailable)
+    made = await faulty_ledger.queue.submit("t")
+    async with app.background_worker(faulty_ledger.queue):
+        job = await faulty_ledger.queue.wait(made.job_id, timedelta(seconds=20))
+    assert job.state is JobState.SUCCESS

@@ -1,0 +1,131 @@
+"""Workers as processes: the command, its signals, and the service that runs jobs beside."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from onejob import sync
+from tests.support.serve_process import run_serve_process
+
+SHOP = """
+import asyncio, os, time
+import onejob
+
+app = onejob.App()
+
+
+@app.job("add")
+async def add(pair: list[int]) -> int:
+    return sum(pair)
+
+
+@app.job("slow")
+async def slow(seconds: float) -> int:
+    await asyncio.sleep(seconds)
+    return os.getpid()
+
+
+@app.job("deaf")
+def deaf(seconds: float) -> None:
+    time.sleep(seconds)
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(SHOP)
+    return tmp_path
+
+
+@contextmanager
+def run_worker(folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-m", "onejob.cli", "worker", "shop:app", *words]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        try:
+            assert "onejob runs the jobs of shop:app" in running.stdout.readline()
+            yield running
+        finally:
+            if running.poll() is None:
+                running.send_signal(signal.SIGTERM)
+            running.wait(30)
+
+
+def wait_until_running(queue: sync.SyncLedger, job_id: str) -> None:
+    until = time.monotonic() + 20
+    while queue.job(job_id).state != "running":
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_worker_process_runs_what_others_submit_and_leaves_in_order(shop: Path) -> None:
+    with sync.open(f"sqlite:///{shop / 'onejob.db'}") as queue:
+        with run_worker(shop, "--concurrency", "4", "--types", "add,slow", "--drain", "10s") as running:
+            made = queue.submit("add", [1, 2])
+            assert queue.wait(made.job_id, timedelta(seconds=20)).state == "success"
+            assert queue.result(made.job_id) == 3
+            slow = queue.submit("slow", 1.0)
+            wait_until_running(queue, slow.job_id)
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(20) == 0
+            assert running.stdout is not None
+            assert "2 success" in running.stdout.read()
+        assert queue.job(slow.job_id).state == "success"
+        deaf = queue.submit("deaf", 0)
+        assert queue.job(deaf.job_id).state == "pending"
+
+
+def test_a_worker_process_releases_what_it_cannot_finish(shop: Path) -> None:
+    with sync.open(f"sqlite:///{shop / 'onejob.db'}") as queue:
+        jobs = [queue.submit("slow", 60).job_id, queue.submit("deaf", 60).job_id]
+        with run_worker(shop, "--drain", "1s") as running:
+            for job_id in jobs:
+                wait_until_running(queue, job_id)
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(20) == 0
+        for job_id in jobs:
+            job = queue.job(job_id)
+            assert (job.state, job.attempts) == ("pending", 0)
+
+
+def test_a_second_signal_ends_a_worker_at_once(shop: Path) -> None:
+    with sync.open(f"sqlite:///{shop / 'onejob.db'}") as queue:
+        job_id = queue.submit("slow", 60).job_id
+        with run_worker(shop, "--drain", "60s") as running:
+            wait_until_running(queue, job_id)
+            running.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(5) == 130
+
+
+def test_an_app_that_is_not_there_is_told(shop: Path) -> None:
+    for name in ("shop", "shop:nothing", "none:app", "shop:add"):
+        command = [sys.executable, "-m", "onejob.cli", "worker", name]
+        ran = subprocess.run(command, cwd=shop, capture_output=True, text=True, check=False, timeout=30)
+        assert ran.returncode == 2
+        assert name in ran.stderr
+
+
+def test_the_service_runs_jobs_in_process(shop: Path) -> None:
+    with run_serve_process(shop, "--app", "shop:app", "--concurrency", "3") as served:
+        made = served.submit("add", [20, 22], "k").json["job"]["id"]
+        until = time.monotonic() + 20
+        while served.get(f"/api/jobs/{made}").json["job"]["state"] != "success":
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        slow = served.submit("slow", 1.0, "slow").json["job"]["id"]
+        while served.get(f"/api/jobs/{slow}").json["job"]["state"] != "running":
+            time.sleep(0.02)
+    with sync.open(f"sqlite:///{shop / 'onejob.db'}") as queue:
+        assert queue.result(made) == 42
+        assert queue.job(slow).state == "success"
+        assert queue.result(slow) != os.getpid()
