@@ -224,7 +224,7 @@ def test_a_batch_has_a_verdict_for_each(client: onejob.Client) -> None:
         ]
     )
     kinds = [type(verdict).__name__ for verdict in verdicts]
-    assert kinds == ["Receipt", "IdempotencyConflict", "Invalid", "Receipt", "Receipt"]
+    assert kinds == ["ReceiptModel", "IdempotencyConflict", "Invalid", "ReceiptModel", "ReceiptModel"]
     first, same = verdicts[0], verdicts[3]
     assert not isinstance(first, onejob.OnejobError)
     assert not isinstance(same, onejob.OnejobError)

@@ -236,7 +236,7 @@ def test_a_refusal_is_the_exception_that_the_ledger_raises(code: str, kind: type
 
 def test_an_answer_that_does_not_fit_is_none() -> None:
     other = ServerResponse(202, {}, b"of another call")
-    ended, _ = run(other, DONE, fits=lambda answer: answer is DONE)
+    ended, _ = run(other, DONE, accepts=lambda answer: answer is DONE)
     assert ended.attempts == 2
     assert ended.outcome_unknown
 

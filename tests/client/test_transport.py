@@ -96,10 +96,10 @@ def test_other_methods_are_let_alone(make_scripted_server: MakeScriptedServer) -
 
 def test_what_has_no_key_is_sent_once(make_scripted_server: MakeScriptedServer) -> None:
     server = make_scripted_server(http_response(503, ""), OK)
-    with client(draw=None) as http:
+    with client(key_factory=None) as http:
         assert http.post(server.url).status_code == 503
     server = make_scripted_server(LOST, OK)
-    with client(draw=None) as http, pytest.raises(httpx.RemoteProtocolError):
+    with client(key_factory=None) as http, pytest.raises(httpx.RemoteProtocolError):
         http.post(server.url)
     assert len(server.requests) == 1
 
@@ -141,7 +141,7 @@ def test_an_unreachable_server_raises_the_error_of_httpx(make_scripted_server: M
 
 
 async def test_whoever_cancels_is_told_the_key(server: Any) -> None:
-    async with onejob.AsyncClient(server.address) as http:
+    async with onejob.AsyncClient(server.base_url) as http:
         task = asyncio.create_task(http.submit("t", 1, idempotency_key="cancelled-1"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)

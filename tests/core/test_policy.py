@@ -63,7 +63,7 @@ def test_a_policy_is_written_over_the_expected_version_only(
     before: Policy | None, expected: int | None, version: int
 ) -> None:
     world = World(*([before] if before else []))
-    reply = world.execute(set_policy(expected_version=expected), at=LATER)
+    reply = world.execute(set_policy(expected=expected), at=LATER)
     if not version:
         assert expect_type(reply, Refused).reason is Reason.STALE
         assert stored_policy(world) == before
@@ -77,8 +77,8 @@ def test_a_policy_is_written_over_the_expected_version_only(
 @pytest.mark.parametrize("expected", [None, ABSENT, 1])
 def test_a_repeated_write_gets_the_same_answer_and_changes_nothing(expected: int | None) -> None:
     world = World(*([a_policy()] if expected else []))
-    first = expect_type(world.execute(set_policy(expected_version=expected)), PolicyFound)
-    again = expect_type(world.execute(set_policy(expected_version=expected)), PolicyFound)
+    first = expect_type(world.execute(set_policy(expected=expected)), PolicyFound)
+    again = expect_type(world.execute(set_policy(expected=expected)), PolicyFound)
     assert first.policy == again.policy
     assert not world.changes
 

@@ -218,7 +218,7 @@ def test_usage_without_limits_is_reconciled_until_it_is_empty_and_deleted() -> N
 def test_usage_stays_while_a_job_is_counted_in_it() -> None:
     """One that is being prepared counts nowhere once its lease ran out, but may still be committed."""
     world = World(a_usage(live=0))
-    expect_type(world.execute(reconcile(world, 0, marked=1)), Reconciled)
+    expect_type(world.execute(reconcile(world, 0, jobs_counted=1)), Reconciled)
     assert world.has(Kind.USAGE, USAGE_ID)
 
 

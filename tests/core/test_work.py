@@ -85,7 +85,9 @@ def extend(token: int = 1, holder: bytes = ANN, **changes: Any) -> Extend:
     return Extend(**given | changes)
 
 
-def finish(token: int = 1, holder: bytes = ANN, outcome: FinishOutcome = FinishOutcome.SUCCESS, **changes: Any) -> Finish:
+def finish(
+    token: int = 1, holder: bytes = ANN, outcome: FinishOutcome = FinishOutcome.SUCCESS, **changes: Any
+) -> Finish:
     given: dict[str, Any] = {
         "tenant": TENANT,
         "job_id": JOB,
@@ -264,7 +266,9 @@ def test_a_failure_is_tried_again_later_while_attempts_are_left() -> None:
     assert expect_type(world.execute(failed), Finished).job == job
     again = expect_type(world.execute(claim(BOB, start=True), job.run_at), Started).job
     assert (again.token, again.attempts) == (2, 2)
-    last = expect_type(world.execute(finish(token=2, holder=BOB, outcome=FinishOutcome.FAILED), job.run_at), Finished).job
+    last = expect_type(
+        world.execute(finish(token=2, holder=BOB, outcome=FinishOutcome.FAILED), job.run_at), Finished
+    ).job
     assert last.state is JobState.FAILED
 
 

@@ -63,7 +63,7 @@ OPTIMISED = """
 import asyncio, sys
 from onejob.conformance.commands import IncrementCounter
 from onejob.conformance.samples import ACTOR, TENANT, key_id, submit
-from onejob.core.lookup import LookUp
+from onejob.core.lookup import LookUpKey
 from onejob.core.maintenance import Purge
 from onejob.core.work import Cancel
 from onejob.engines.memory import MemoryEngine
@@ -80,7 +80,7 @@ async def main(path):
             IncrementCounter(tenant=TENANT),
             IncrementCounter(tenant=TENANT),
             Purge(tenant=TENANT, record_id=key_id()),
-            LookUp(tenant=TENANT, record_id=key_id()),
+            LookUpKey(tenant=TENANT, record_id=key_id()),
         ):
             (reply,) = await engine.execute([step])
             state = getattr(getattr(reply, "job", None), "state", "")

@@ -17,15 +17,15 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--replay", type=int, metavar="SEED", help="print the history of one walk")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="print the smallest plan that still fails")
-    parser.add_argument("--bug", choices=sorted(ALL_MUTANTS), help="replay or shrink with a bug of the zoo")
+    parser.add_argument("--mutant", choices=sorted(ALL_MUTANTS), help="replay or shrink with one mutant")
     given = parser.parse_args()
     if given.replay is not None:
-        walked = replay(plan_for(given.replay, given.bug), given.bug)
+        walked = replay(plan_for(given.replay, given.mutant), given.mutant)
         show_result(walked)
         return bool(walked.violations)
     if given.shrink is not None:
-        plan = shrink_failing_plan(plan_for(given.shrink, given.bug), given.bug)
-        show_result(replay(plan, given.bug))
+        plan = shrink_failing_plan(plan_for(given.shrink, given.mutant), given.mutant)
+        show_result(replay(plan, given.mutant))
         show_plan(plan)
         return 1
     steps = given.steps if given.steps is not None else 0 if given.seeds else STEPS_DEFAULT

@@ -79,7 +79,7 @@ _CONVERTERS: dict[type[Any], Callable[[Any], ModelReply]] = {
     Forgotten: lambda r: ("forgotten", r.expires_at),
     Maintained: lambda r: ("tended", r.changed),
     PolicyFound: lambda r: ("policy", r.policy.body),
-    UsageFound: lambda r: ("tally", stored_fact(r.tally, r.at)),
+    UsageFound: lambda r: ("tally", stored_fact(r.usage, r.at)),
     SlotHeld: lambda r: ("slot", r.reservation, r.expires_at),
     SlotSettled: lambda r: ("slot settled", r.state.value),
     SequenceCommitted: lambda r: ("committed", tuple(job.id for job in r.jobs), r.sequence, r.expires_at),

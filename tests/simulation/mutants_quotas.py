@@ -183,7 +183,7 @@ def batch_stored_by_half() -> Iterator[Components]:
         if len(self.items) == 1:
             return step
         puts = tuple(fact for fact in step.puts if fact.id != last)
-        return replace(step, puts=puts, attachments=tuple(add for add in step.adds if add.job_id != last))
+        return replace(step, puts=puts, attachments=tuple(add for add in step.attachments if add.job_id != last))
 
     with patch.object(SubmitSequence, "_advance", half):
         yield Components()

@@ -53,7 +53,7 @@ class QuotaModel(UsageModel):
         now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
         before = self._find_slot(c, now)
         if before is not None:
-            return ("slot", c.reservation, before.expires) if before.state == "active" else SLOT_LOST
+            return ("slot", c.reservation, before.expires_at) if before.state == "active" else SLOT_LOST
         until = now + c.ttl_ms
         need = QuotaRequest(until=until, slot_name=c.reservation, counts_rate=False, caller_limit=c.max_concurrent)
         charged = self.charge(c.usage_id, c.policy_id, need, now, always_counted=True)
@@ -68,9 +68,9 @@ class QuotaModel(UsageModel):
         slot = self._find_slot(c, now)
         if slot is None or slot.state != "active":
             return SLOT_LOST
-        slot.expires = self.usages[c.usage_id].changed_at = now
-        slot.expires += c.ttl_ms
-        return ("slot", c.reservation, slot.expires)
+        slot.expires_at = self.usages[c.usage_id].changed_at = now
+        slot.expires_at += c.ttl_ms
+        return ("slot", c.reservation, slot.expires_at)
 
     def _release_slot(self, c: ReleaseSlot, now: int, _: Any) -> ModelReply:
         now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
