@@ -58,7 +58,7 @@ async def _cost(engine: SqliteEngine, keys: Iterator[str], rounds: int) -> float
 async def memory(report: Report, many: int) -> None:
     report.title(f"Memory of the gate with {many:,} distinct keys (it may keep 100,000)")
     config = IdempotencyConfig()
-    cache: GateIdempotencyCache[object] = GateIdempotencyCache(config, SystemClock().monotonic)
+    cache: GateIdempotencyCache = GateIdempotencyCache(config, SystemClock().monotonic)
     keys = random_keys(random.Random(6))
     at: list[float] = []
     for _ in range(many // 100_000):

@@ -11,6 +11,7 @@ from onejob.clock import SystemClock
 from onejob.core.batch import decide_batch, load_facts_sync
 from onejob.core.command import Command, Facts
 from onejob.core.replies import AnyReply
+from onejob.engine import OnTimeout
 from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
@@ -74,7 +75,9 @@ async def _gate_and_batcher_us() -> float:
 
 
 class _DecidingEngine(MemoryEngine):
-    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+    async def execute(
+        self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
+    ) -> Sequence[AnyReply]:
         await asyncio.sleep(0)
         return [command.decide(Facts(), 1).reply for command in commands]
 

@@ -29,8 +29,8 @@ from tests.support.sqlite_files import RawConnection
 class EngineLosingAnswers(MemoryEngine):
     """Does what it is told and loses every answer."""
 
-    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
-        await super().execute(commands)
+    async def execute(self, commands: Sequence[Command[Any]], /, **options: Any) -> Sequence[AnyReply]:
+        await super().execute(commands, **options)
         raise onejob.Unknown("the answer was lost")
 
 

@@ -1,8 +1,13 @@
-"""The one seam. An engine is a place where a decision happens atomically and durably; it knows no rules."""
+"""The seam: the Engine protocol, what an engine says about itself, and the closed list of queries.
 
-from collections.abc import Awaitable, Callable, Sequence
+An engine is a place where a decision happens atomically and durably; it knows no rules. Every engine has every
+method, nothing probes an engine for what it can do, and wrapping one changes no answer. What the methods promise is
+proved for every engine by `onejob.conformance`.
+"""
+
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -16,10 +21,10 @@ from .errors import StoreRefused, Unavailable, Unknown
 
 __all__ = [
     "Backlog",
-    "Carrying",
-    "Crowded",
     "Durability",
     "Engine",
+    "EngineBase",
+    "EngineInfo",
     "ListAttachments",
     "ListBacklogs",
     "ListDueFacts",
@@ -28,32 +33,88 @@ __all__ = [
     "ListJobs",
     "ListLeasedJobs",
     "ListReadyJobs",
-    "Near",
-    "Paced",
+    "OnSettled",
+    "OnTimeout",
     "Page",
-    "Qualified",
     "Query",
     "StoreRefused",
-    "Telling",
     "Unavailable",
     "Unknown",
-    "get_durability_warning",
 ]
 
 T = TypeVar("T")
+OnTimeout = Callable[[Exception], None]
+OnSettled = Callable[[bytes], None]  # called with the id of a record
+
 PAGE_MAX = 1000
+BATCH_MAX = 1024
 
 
 class Durability(StrEnum):
-    """What an answer survives."""
+    """What an acknowledged answer survives."""
 
     PROCESS = "process"
     DISK = "disk"
     QUORUM = "quorum"
 
 
+class EngineInfo(Struct, frozen=True, kw_only=True):
+    """What an engine says about itself: plain data. The last four fields are hints; without them answers are the same."""
+
+    name: str
+    durability: Durability
+    durability_warning: str = ""  # one line: what the declared durability does not cover; empty: nothing
+    write_lanes: int = 1  # batches of writes that may be in flight at once
+    update_lanes: int = 0  # more batches, for commands that create nothing; 0: they share the write lanes
+    batch_max: int = BATCH_MAX
+    synchronous_reads: bool = False  # `read_now` usually answers
+
+
+class Engine(Protocol):
+    """Two failures only: `Unavailable` (certainly not done) and `Unknown` (may be done: execute it again)."""
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    async def execute(
+        self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
+    ) -> Sequence[AnyReply]:
+        """All or nothing per command; replies are returned only once durable, in the order of the commands.
+
+        A caller that gives `on_timeout` stays to the end and is not cancelled. If its own callers should stop waiting
+        earlier, the engine calls `on_timeout` once with what to tell them, and goes on.
+        """
+
+    async def scan(self, query: "Query[T]", /) -> "Page[T]":
+        """One bounded page; never the basis of a decision."""
+
+    async def barrier(self, tenant: str, user: str | None = None) -> None:
+        """Return when every write of this tenant (or user) that had begun has committed or failed.
+
+        Setting a limit relies on it: a submission that was decided before the limit is then visible to `scan`.
+        """
+
+    def read_now(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply] | None:
+        """The replies to point reads, without waiting; None: they cannot be had now, so `execute` them."""
+
+    def subscribe(self, on_settled: OnSettled, /) -> None:
+        """Call back with records that are settled elsewhere. It may do nothing: it only shortens polling."""
+
+    async def aclose(self) -> None: ...
+
+
+class EngineBase:
+    """The two methods that most engines leave at their trivial form."""
+
+    def read_now(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply] | None:
+        return None
+
+    def subscribe(self, on_settled: OnSettled, /) -> None:
+        return None
+
+
 class Query(Struct, Generic[T], frozen=True, kw_only=True, tag=True, tag_field="is"):
-    """One of a closed list of questions; a page is bounded, and never the basis of a decision."""
+    """One of a closed list of queries; a page is bounded, and never the basis of a decision."""
 
     limit: int = 100
 
@@ -62,23 +123,29 @@ class Query(Struct, Generic[T], frozen=True, kw_only=True, tag=True, tag_field="
             raise Invalid("limit", f"a page has 1 to {PAGE_MAX} items; ask for the next page for more")
 
 
+class Page(Struct, Generic[T], frozen=True):
+    items: Sequence[T]
+    more: bool
+    scanned_to: bytes = b""  # cursor of a page that came back short; else the last item is the cursor
+
+
 class ListJobs(Query[Job], frozen=True, kw_only=True):
     """A tenant's jobs, newest first.
 
-    With a filter, a page may come back short or empty although there is more: an engine need not look at
-    every job of a tenant for one page. It then says in `Page.seen` how far it looked.
+    With a filter, a page may come back short or empty although there is more: an engine need not examine every job
+    of a tenant for one page. `Page.scanned_to` then says how far it went.
     """
 
     tenant: str
     state: JobState | None = None
     type: str | None = None
     user: str | None = None
-    usage_id: bytes = b""  # only jobs that bear the mark of this tally
+    usage_id: bytes = b""  # only jobs that are counted in this usage
     before: bytes = b""  # cursor: a job id
 
 
 class ListFacts(Query[Fact], frozen=True, kw_only=True):
-    """All facts of one kind and tenant, in the order of their identities."""
+    """All facts of one kind and tenant, ordered by id."""
 
     tenant: str
     kind: Kind
@@ -86,7 +153,7 @@ class ListFacts(Query[Fact], frozen=True, kw_only=True):
 
 
 class ListAttachments(Query[Attachment], frozen=True, kw_only=True):
-    """What stands beside a job."""
+    """The attachments of one kind of a job, ordered by index."""
 
     tenant: str
     job_id: bytes
@@ -95,16 +162,16 @@ class ListAttachments(Query[Attachment], frozen=True, kw_only=True):
 
 
 class ListDueFacts(Query[MaintenanceItem], frozen=True, kw_only=True):
-    """Facts of any tenant that upkeep should look at, in the order of `core.upkeep.due_place`."""
+    """Facts of any tenant that maintenance should look at, in the order of `core.maintenance.due_sort_key`."""
 
     kind: Kind
-    after: tuple[int, bytes] = (0, b"")  # cursor: the place of the last one
+    after: tuple[int, bytes] = (0, b"")  # cursor: the sort key of the last one
 
 
 class ListReadyJobs(Query[Job], frozen=True, kw_only=True):
     """Jobs of some types that could be claimed, most urgent first.
 
-    Of one tenant it costs what the page has, however much waits; of all tenants an engine may look at all that waits.
+    For one tenant it costs what the page has, however long the backlog; for all tenants an engine may scan all of it.
     """
 
     types: tuple[str, ...]
@@ -112,14 +179,14 @@ class ListReadyJobs(Query[Job], frozen=True, kw_only=True):
 
 
 class Backlog(Struct, frozen=True):
-    """That a tenant has jobs that wait; whoever has claimed one without starting it leaves it among them."""
+    """A tenant that has waiting jobs, those included that are claimed but not started."""
 
     tenant: str
-    wait_ms: int  # until the first of them may run; 0: it may
+    wait_ms: int  # until the first of them may run; 0: now
 
 
 class ListBacklogs(Query[Backlog], frozen=True, kw_only=True):
-    """The tenants that have waiting jobs of some types, by name. It costs what it finds, however much they have."""
+    """The tenants with waiting jobs of some types, by name. It costs what it returns, however long the backlogs."""
 
     types: tuple[str, ...]
     tenant: str | None = None  # only this one
@@ -127,96 +194,13 @@ class ListBacklogs(Query[Backlog], frozen=True, kw_only=True):
 
 
 class ListInputs(Query[Attachment], frozen=True, kw_only=True):
-    """The inputs of some jobs of any tenants, in the order of the jobs' ids. For the process, never for a caller."""
+    """The inputs of some jobs of any tenants, ordered by job id. For the process itself, never for a caller."""
 
     job_ids: tuple[bytes, ...]
 
 
 class ListLeasedJobs(Query[Job], frozen=True, kw_only=True):
-    """Jobs that a holder has under a lease that lives: what a claim whose answer was lost had won."""
+    """Jobs under a live lease of one holder: what a claim whose reply was lost had won."""
 
     tenant: str
     holder: bytes
-
-
-class Page(Struct, Generic[T], frozen=True):
-    items: Sequence[T]
-    more: bool
-    scanned_to: bytes = b""  # cursor of a page that came back short; else its last item is where to go on
-
-
-class Engine(Protocol):
-    """Two failures only: `Unavailable` (certainly not done) and `Unknown` (may be done: execute it again)."""
-
-    @property
-    def durability(self) -> Durability: ...
-
-    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
-        """All or nothing per command; replies are returned only once durable, in the order of the commands."""
-
-    async def scan(self, query: Query[T], /) -> Page[T]: ...
-
-    async def aclose(self) -> None: ...
-
-
-# What an engine may say of itself besides. None of it changes an answer, and nobody may rely on it.
-
-
-@runtime_checkable
-class Paced(Protocol):
-    """How it likes to be fed; unless it says so, one large batch at a time."""
-
-    @property
-    def write_lanes(self) -> int: ...  # batches that may be under way at once
-
-    @property
-    def batch_max(self) -> int: ...
-
-    @property
-    def update_lanes(self) -> int: ...  # batches besides, for commands that make nothing; 0: all go together
-
-
-@runtime_checkable
-class Carrying(Protocol):
-    """It executes in the task of whoever calls, who stays to the end whatever happens.
-
-    When that takes too long for those who wait, it says once what to tell them, and goes on.
-    """
-
-    def execute_with_timeout(
-        self, commands: Sequence[Command[Any]], on_timeout: Callable[[Exception], None], /
-    ) -> Awaitable[Sequence[AnyReply]]: ...
-
-
-@runtime_checkable
-class Crowded(Protocol):
-    """Others write to its store at the same time, and what they have seen may be older than what is committed."""
-
-    async def barrier(self) -> None:
-        """Return when whoever was writing has ended: who writes now sees all that was committed before."""
-
-
-@runtime_checkable
-class Near(Protocol):
-    """It can answer point reads at once, without waiting for anything."""
-
-    def read_now(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply] | None: ...  # None: not now
-
-
-@runtime_checkable
-class Telling(Protocol):
-    """It hears of records that others settle, which only shortens waiting: polling stays the truth."""
-
-    def subscribe(self, on_settled: Callable[[bytes], None], /) -> None: ...
-
-
-@runtime_checkable
-class Qualified(Protocol):
-    """Its durability does not cover everything."""
-
-    @property
-    def durability_warning(self) -> str: ...  # one line for whoever runs it; empty: nothing is left out
-
-
-def get_durability_warning(engine: Engine) -> str:
-    return engine.durability_warning if isinstance(engine, Qualified) else ""

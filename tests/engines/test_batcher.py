@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from onejob.clock import FakeClock
 from onejob.conformance.commands import IncrementCounter
@@ -67,7 +68,8 @@ async def test_commands_that_arrive_during_a_batch_go_into_the_next(engine: Reco
 
 
 async def test_an_engine_may_have_several_batches_in_flight(engine: RecordingEngine) -> None:
-    combined = Batcher(engine, write_lanes=2)
+    engine.info = replace(engine.info, write_lanes=2)
+    combined = Batcher(engine)
     engine.hold_writes()
     calls = []
     for n in range(4):
@@ -83,7 +85,8 @@ async def test_an_engine_may_have_several_batches_in_flight(engine: RecordingEng
 
 
 async def test_updates_have_their_own_lane_where_the_engine_wants_one(engine: RecordingEngine) -> None:
-    combined = Batcher(engine, update_lanes=1)
+    engine.info = replace(engine.info, update_lanes=1)
+    combined = Batcher(engine)
     forget = Forget(tenant=TENANT, record_id=submit("k0").record_id, actor="test", grace_ms=0)
     calls = [start_call(combined, command) for n in range(3) for command in (submit(f"k{n}"), forget)]
     for call in calls:
@@ -116,7 +119,8 @@ async def test_callers_queued_behind_a_stalled_batch_fail_with_it(
 
 
 async def test_a_batch_is_bounded(engine: RecordingEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    combined = Batcher(engine, batch_max=4)
+    engine.info = replace(engine.info, batch_max=4)
+    combined = Batcher(engine)
     await asyncio.gather(*(combined.execute([submit(f"k{n}")]) for n in range(10)))
     assert [len(batch) for batch in engine.batches] == [4, 4, 2]
 
@@ -128,7 +132,8 @@ async def test_a_batch_is_bounded(engine: RecordingEngine, monkeypatch: pytest.M
 
 
 async def test_tenants_are_served_round_robin(engine: RecordingEngine) -> None:
-    combined = Batcher(engine, batch_max=4)
+    engine.info = replace(engine.info, batch_max=4)
+    combined = Batcher(engine)
     first = await start_held_batch(engine, combined)
     tenants = [*["loud"] * 8, *["soft"] * 3, "rare"]
     waiting = [start_call(combined, submit(f"k{n}", tenant=tenant)) for n, tenant in enumerate(tenants)]
@@ -301,7 +306,8 @@ async def test_reads_wait_for_no_commit(engine: RecordingEngine) -> None:
 
 
 async def test_closing_answers_everyone_and_then_closes_the_engine(engine: RecordingEngine) -> None:
-    combined = Batcher(engine, batch_max=2)
+    engine.info = replace(engine.info, batch_max=2)
+    combined = Batcher(engine)
     first = await start_held_batch(engine, combined)
     waiting = [start_call(combined, submit(f"k{n}", tenant=(TENANT, OTHER)[n % 2])) for n in range(5)]
     await run_ready_callbacks()

@@ -1,16 +1,17 @@
 """The combiner beside an engine that takes long, and in a process that reads many connections."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from onejob.clock import FakeClock
 from onejob.conformance.samples import submit
 from onejob.core.command import Command
 from onejob.core.replies import AnyReply, Created, Replayed
-from onejob.engine import Unavailable, Unknown
+from onejob.engine import OnTimeout, Unavailable, Unknown
 from onejob.engines.batcher import Batcher
 from tests.support.recording_engine import RecordingEngine, run_ready_callbacks, start_call
 
@@ -27,13 +28,14 @@ class SlowEngine(RecordingEngine):
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock)
-        self.give_ups: list[Callable[[Exception], None]] = []
+        self.give_ups: list[OnTimeout] = []
 
-    def execute_with_timeout(
-        self, commands: Sequence[Command[Any]], on_timeout: Callable[[Exception], None], /
-    ) -> Awaitable[Sequence[AnyReply]]:
+    async def execute(
+        self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
+    ) -> Sequence[AnyReply]:
+        assert on_timeout is not None
         self.give_ups.append(on_timeout)
-        return self.execute(commands)
+        return await super().execute(commands)
 
 
 async def start_slow_call() -> tuple[SlowEngine, Batcher, Call]:
@@ -80,8 +82,8 @@ async def test_a_timed_out_command_that_fails_later_is_reported_once_and_not_sen
 
 
 async def test_where_many_callers_are_expected_a_batch_waits_for_those_on_the_way(engine: RecordingEngine) -> None:
-    combined = Batcher(engine, write_lanes=2)
-    combined.coalesce = True
+    engine.info = replace(engine.info, write_lanes=2)
+    combined = Batcher(engine, coalesce=True)
     calls = [start_call(combined, submit(f"a{n}")) for n in range(6)]
 
     async def later() -> None:  # in the next turn of the loop, as another read of sockets would be
@@ -96,8 +98,7 @@ async def test_where_many_callers_are_expected_a_batch_waits_for_those_on_the_wa
 async def test_where_many_are_expected_one_alone_does_not_wait(engine: RecordingEngine) -> None:
     turns: list[int] = []
     for whole in (False, True):
-        combined = Batcher(engine)
-        combined.coalesce = whole
+        combined = Batcher(engine, coalesce=whole)
         before, call = len(engine.batches), start_call(combined, submit(f"alone{whole}"))
         turns.append(0)
         while len(engine.batches) == before:

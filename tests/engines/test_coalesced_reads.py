@@ -9,7 +9,7 @@ from onejob.conformance.world import expect
 from onejob.core.credentials import LookUpPolicy, SetPolicy
 from onejob.core.identity import policy_id
 from onejob.core.lookup import LookUpJob
-from onejob.core.replies import Created, Found, PolicyFound, Replayed
+from onejob.core.replies import AnyReply, Created, Found, PolicyFound, Replayed
 from onejob.core.states import JobState
 from onejob.engine import Unavailable
 from onejob.engines.batcher import Batcher
@@ -35,25 +35,30 @@ async def test_equal_reads_of_one_loop_iteration_are_one_read() -> None:
     assert len(gate.engine.commands_of_type(LookUpPolicy)) == 1
 
 
+def read(reads: CoalescedReads) -> AnyReply | None:
+    replies = reads.read_now((READ,))
+    return None if replies is None else replies[0]
+
+
 async def test_a_synchronous_read_is_done_once_per_loop_iteration(tmp_path: Path) -> None:
     engine = await SqliteEngine.open(str(tmp_path / "near.db"))
     combined = Batcher(engine)
     looks = CoalescedReads(combined)
     await expect(engine, set_policy(b"0"), PolicyFound)
-    assert looks.read_now(READ) is None, "nothing is at hand before the first read"
+    assert read(looks) is None, "nothing is at hand before the first read"
     await combined.execute([READ])
     for n in range(1, 20):
         reads = combined.queue_stats()["read"].commands
-        first, second = looks.read_now(READ), looks.read_now(READ)
+        first, second = read(looks), read(looks)
         assert first is second
         assert combined.queue_stats()["read"].commands == reads + 1
         await expect(engine, set_policy(b"%d" % n), PolicyFound)
-        found = looks.read_now(READ)
+        found = read(looks)
         assert isinstance(found, PolicyFound)
         assert found.policy.body == b"%d" % n, "whoever asks after a change was answered hears of it"
         await asyncio.sleep(0)
     await combined.aclose()
-    assert looks.read_now(READ) is None
+    assert read(looks) is None
 
 
 async def test_a_change_by_another_process_is_seen_in_the_next_loop_iteration(tmp_path: Path) -> None:
@@ -63,9 +68,9 @@ async def test_a_change_by_another_process_is_seen_in_the_next_loop_iteration(tm
     await expect(mine, set_policy(b"0"), PolicyFound)
     await combined.execute([READ])
     for n in range(1, 20):
-        looks.read_now(READ)
+        read(looks)
         await expect(other, set_policy(b"%d" % n), PolicyFound)
-        found = looks.read_now(READ)
+        found = read(looks)
         assert isinstance(found, PolicyFound)
         assert found.policy.body == b"%d" % n
     await combined.aclose()

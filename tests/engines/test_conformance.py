@@ -14,7 +14,7 @@ from onejob.conformance.world import expect
 from onejob.core.errors import Invalid
 from onejob.core.facts import Kind
 from onejob.engine import PAGE_MAX, Durability, Engine, ListFacts
-from onejob.engines.batcher import batcher_for
+from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.postgres import PostgresEngine
@@ -27,8 +27,8 @@ CONFIG = IdempotencyConfig(wait_for_pending=False)
 
 WRAPPERS: dict[str, Callable[[Engine, FakeClock], Engine]] = {
     "bare": lambda engine, clock: engine,
-    "combined": lambda engine, clock: batcher_for(engine),
-    "gated": lambda engine, clock: Gate(batcher_for(engine), CONFIG, clock.monotonic),
+    "combined": lambda engine, clock: Batcher(engine),
+    "gated": lambda engine, clock: Gate(Batcher(engine), CONFIG, clock.monotonic),
 }
 
 
@@ -59,7 +59,7 @@ class TestMemory(ExactContract):
             yield world
 
     async def test_durability_is_the_process(self, world: World) -> None:
-        assert world.engine.durability is Durability.PROCESS
+        assert world.engine.info.durability is Durability.PROCESS
 
 
 class TestSqlite(ExactContract):
@@ -74,7 +74,7 @@ class TestSqlite(ExactContract):
             yield world
 
     async def test_durability_is_the_disk(self, world: World) -> None:
-        assert world.engine.durability is Durability.DISK
+        assert world.engine.info.durability is Durability.DISK
 
 
 class TestPostgres(ExactContract):
@@ -89,7 +89,7 @@ class TestPostgres(ExactContract):
             yield world
 
     async def test_durability_is_the_disk(self, world: World) -> None:
-        assert world.engine.durability is Durability.DISK
+        assert world.engine.info.durability is Durability.DISK
 
 
 @pytest.mark.parametrize("limit", [0, -1, PAGE_MAX + 1, 10**9])

@@ -183,7 +183,7 @@ async def test_counted_hits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 async def test_a_million_keys_through_the_gate_leave_as_many_as_it_may_hold() -> None:
     config = IdempotencyConfig(max_entries=1_000)
-    cache: GateIdempotencyCache[Any] = GateIdempotencyCache(config, FakeClock().monotonic)
+    cache: GateIdempotencyCache = GateIdempotencyCache(config, FakeClock().monotonic)
     gate = RecordingGate(FakeClock())
     command = submit_for_a_day()
     created = await gate.ask(command, Created)

@@ -287,7 +287,7 @@ async def test_behind_a_batcher_a_timed_out_caller_is_answered_and_closing_ends(
     proxied: ProxiedEngine, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.5)
-    combined = batcher.batcher_for(proxied.engine)
+    combined = batcher.Batcher(proxied.engine)
     blocker = await asyncpg.connect(postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
     with pytest.raises(Unknown):
@@ -299,11 +299,11 @@ async def test_behind_a_batcher_a_timed_out_caller_is_answered_and_closing_ends(
 
 
 async def test_the_barrier_returns_when_writers_have_ended(proxied: ProxiedEngine, postgres_url: str) -> None:
-    await proxied.engine.barrier()
+    await proxied.engine.barrier(TENANT)
     before, after = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
     write = "BEGIN; LOCK TABLE job IN ROW EXCLUSIVE MODE"
     await before.execute(write)
-    quiet = asyncio.create_task(proxied.engine.barrier())
+    quiet = asyncio.create_task(proxied.engine.barrier(TENANT))
     await asyncio.sleep(0.1)
     assert not quiet.done()
     await after.execute(write)  # it sees all that was committed when the other began

@@ -95,8 +95,8 @@ async def engine(cluster: Cluster, admin: Any) -> AsyncIterator[PostgresEngine]:
 
 
 async def test_a_declared_quorum_has_no_durability_warning(engine: PostgresEngine) -> None:
-    assert engine.durability is Durability.QUORUM
-    assert engine.durability_warning == ""
+    assert engine.info.durability is Durability.QUORUM
+    assert engine.info.durability_warning == ""
     await expect(engine, submit(), Created)
     await expect(engine, submit(), Replayed)
 
@@ -193,8 +193,8 @@ async def test_undeclared_it_says_what_a_failover_may_lose(cluster: Cluster, adm
     for names, words in (("", "durability is disk"), ("*", "not declared")):
         await set_standby_names(admin, names)
         engine = await PostgresEngine.open(cluster.url)
-        assert engine.durability is Durability.DISK
-        assert words in engine.durability_warning
+        assert engine.info.durability is Durability.DISK
+        assert words in engine.info.durability_warning
         await engine.aclose()
 
 

@@ -264,7 +264,7 @@ async def test_it_is_not_ready_when_the_engine_does_not_answer(
     engine, ledger = holdable_ledger
     silent = asyncio.Event()
 
-    async def execute(commands: object, /) -> list[object]:
+    async def execute(commands: object, /, **options: object) -> list[object]:
         await silent.wait()
         raise Unavailable("too late")
 

@@ -252,8 +252,8 @@ class SlowEngine(MemoryEngine):
         super().__init__()
         self.reached, self.go = asyncio.Event(), asyncio.Event()
 
-    async def execute(self, commands: Any, /) -> Any:
+    async def execute(self, commands: Any, /, **options: Any) -> Any:
         if any(type(command).__name__ == "Claim" for command in commands):
             self.reached.set()
             await self.go.wait()
-        return await super().execute(commands)
+        return await super().execute(commands, **options)

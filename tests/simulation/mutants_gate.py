@@ -6,14 +6,14 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from onejob.core.command import Command
 from onejob.core.replies import AnyReply, Created, InProgress, Refused, Rejected, Replayed
 from onejob.core.reserve import TakeOver
 from onejob.core.submit import SubmissionCommand, Submit
 from onejob.engines import gate
 from onejob.engines import gate as flights
-from onejob.engines.batcher import Deliver, deliver_to
+from onejob.engines.batcher import Pending, Result
 from onejob.engines.gate import CoalescedReads, Gate
+from onejob.engines.receipts import InFlightSubmission
 
 from .mutant_registry import mutant, with_components
 from .process import Components, CountingCache
@@ -28,26 +28,22 @@ def evict_an_in_flight_request() -> Iterator[Components]:
             return super().recall(command)
 
     class Losing(Gate):
-        def _completion_for(self, key: Any) -> Deliver:
-            land = super()._completion_for(key)
-            return lambda result: land(result) if key in self.cache.in_flight else None
+        def _on_leader_reply(self, leader: InFlightSubmission, result: Result) -> None:
+            if leader.key in self.cache.in_flight:
+                super()._on_leader_reply(leader, result)
 
     yield with_components(cache=Evicting, gate=Losing)
 
 
 def _gate_sharing(wanted: Callable[[AnyReply | Exception], bool]) -> type[Gate]:
     class Sharing(Gate):
-        def _completion_for(self, key: Any) -> Deliver:
-            usual = super()._completion_for(key)
-
-            def land(result: AnyReply | Exception) -> None:
-                if wanted(result):
-                    for waiting in self.cache.in_flight.pop(key):
-                        deliver_to(waiting.reply)(result)
-                else:
-                    usual(result)
-
-            return land
+        def _on_leader_reply(self, leader: InFlightSubmission, result: Result) -> None:
+            if not wanted(result):
+                super()._on_leader_reply(leader, result)
+                return
+            del self.cache.in_flight[leader.key]
+            for pending in (leader, *leader.followers):
+                pending.resolve(result)
 
     return Sharing
 
@@ -70,7 +66,7 @@ def share_what_is_in_progress() -> Iterator[Components]:
 @mutant
 def followers_forgotten_on_failure() -> Iterator[Components]:
     class Forgetful(Gate):
-        def _ask_engine(self, submit: Submit, reply: Any) -> None:
+        def _ask_engine(self, pending: Pending) -> None:
             pass
 
     yield with_components(gate=Forgetful)
@@ -79,16 +75,10 @@ def followers_forgotten_on_failure() -> Iterator[Components]:
 @mutant
 def cancelled_leader_cancels_its_followers() -> Iterator[Components]:
     class Chained(Gate):
-        def _completion_for(self, key: Any) -> Deliver:
-            usual = super()._completion_for(key)
-
-            def land(result: AnyReply | Exception) -> None:
-                leader, *followers = self.cache.in_flight[key]
-                for follower in followers if leader.reply.cancelled() else ():
-                    follower.reply.cancel()
-                usual(result)
-
-            return land
+        def _on_leader_reply(self, leader: InFlightSubmission, result: Result) -> None:
+            for follower in leader.followers if leader.future.cancelled() else ():
+                follower.future.cancel()
+            super()._on_leader_reply(leader, result)
 
     yield with_components(gate=Chained)
 
@@ -99,7 +89,7 @@ def timed_out_waiter_is_new() -> Iterator[Components]:
         async def _wait_while_pending(self, command: Any, reply: Any) -> Any:
             reply = await super()._wait_while_pending(command, reply)
             if isinstance(reply, InProgress) and isinstance(command, Submit):
-                (reply,) = await self._inner.execute([replace(command, record_id=b"")])
+                (reply,) = await self._batcher.execute([replace(command, record_id=b"")])
             return reply
 
     yield with_components(gate=Proceeding)
@@ -108,10 +98,11 @@ def timed_out_waiter_is_new() -> Iterator[Components]:
 @mutant
 def in_progress_from_memory() -> Iterator[Components]:
     class Remembering(Gate):
-        def _remember_settled(self, submit: Submit, result: Any, sent_at: float) -> None:
+        def _remember_settled(self, pending: Pending, result: Any) -> None:
             if isinstance(result, InProgress):
-                self.__dict__.setdefault("busy", {})[submit.record_id] = result
-            super()._remember_settled(submit, result, sent_at)
+                assert isinstance(pending.command, Submit)
+                self.__dict__.setdefault("busy", {})[pending.command.record_id] = result
+            super()._remember_settled(pending, result)
 
         def _submit(self, submit: Submit, reply: Any) -> None:
             known = self.__dict__.get("busy", {}).pop(submit.record_id, None)
@@ -219,17 +210,9 @@ def join_a_read_already_sent() -> Iterator[Components]:
     """What was read before one asked is not an answer."""
 
     class Late(CoalescedReads):
-        def enqueue(self, command: Command[Any], deliver: Deliver) -> None:
-            askers = self._pending.setdefault(command, [])
-            askers.append(deliver)
-            if len(askers) > 1:
-                return
-
-            def land(result: AnyReply | Exception) -> None:
-                for each in self._pending.pop(command):
-                    each(result)
-
-            self._inner.enqueue(command, land)
+        def enqueue(self, pending: Pending) -> None:
+            self._batches_seen = self._batcher.read_batches
+            super().enqueue(pending)
 
     with patch.object(gate, "CoalescedReads", Late):
         yield with_components()

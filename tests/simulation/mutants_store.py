@@ -95,8 +95,8 @@ def time_before_stored_timestamps() -> Iterator[Components]:
 @mutant
 def answers_swapped_in_a_batch() -> Iterator[Components]:
     class Swapped(SimEngine):
-        async def execute(self, commands: Any, /) -> Any:
-            return [*reversed(await super().execute(commands))]
+        async def execute(self, commands: Any, /, **options: Any) -> Any:
+            return [*reversed(await super().execute(commands, **options))]
 
     yield with_components(engine=Swapped)
 

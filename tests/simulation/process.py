@@ -7,7 +7,7 @@ from random import Random
 from onejob.core.replies import AnyReply, Created, Rejected, Replayed
 from onejob.core.submit import SubmissionCommand
 from onejob.engines.batcher import Batcher
-from onejob.engines.gate import Gate, InFlightCaller
+from onejob.engines.gate import Gate
 from onejob.engines.receipts import GateIdempotencyCache
 from onejob.settings import IdempotencyConfig
 
@@ -35,9 +35,9 @@ class Process(Owner):
         config = config_of(plan)
         rate = 1 + store.faults.drift * (2 * chance.random() - 1)
         offset = 1e5 * chance.random()
-        self.engine = components.engine(store)
+        self.engine = components.engine(store, plan.batch_max)
         self.engine.skew_ms = chance.randrange(-5000, 5000)
-        self.batcher = components.batcher(self.engine, batch_max=plan.batch_max, queue_max=plan.queue_max)
+        self.batcher = components.batcher(self.engine, queue_max=plan.queue_max)
         self.gate = components.gate(self.batcher, config, lambda: offset + rate * self.loop.time())
         self.gate.cache = components.cache(config, self.gate._monotonic)
         if isinstance(self.gate.cache, CountingCache):
@@ -85,7 +85,7 @@ class Process(Owner):
         self.store.counts["evicted"] += 1
 
 
-class CountingCache(GateIdempotencyCache[InFlightCaller]):
+class CountingCache(GateIdempotencyCache):
     """The real one; evictions are counted."""
 
     on_eviction: Callable[[], None]
@@ -105,7 +105,7 @@ class Components:
     engine: type[SimEngine] = SimEngine
     batcher: type[Batcher] = Batcher
     gate: type[Gate] = Gate
-    cache: type[GateIdempotencyCache[InFlightCaller]] = CountingCache
+    cache: type[GateIdempotencyCache] = CountingCache
 
 
 def config_of(plan: Plan) -> IdempotencyConfig:

@@ -19,7 +19,7 @@ from onejob.core.command import Command, Footprint
 from onejob.core.facts import Attachment, AttachmentKind, Fact, Kind
 from onejob.core.replies import AnyReply
 from onejob.core.sequence import SubmitSequence
-from onejob.engine import Durability, Page, Query, Unavailable, Unknown
+from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Query, Unavailable, Unknown
 from onejob.engines.memory import MemoryEngine
 
 from .loop import Owner, VirtualLoop
@@ -138,16 +138,17 @@ class SimStore:
         return old
 
 
-class SimEngine:
+class SimEngine(EngineBase):
     """A process's engine. What was sent arrives even if the sender dies."""
 
-    durability = Durability.QUORUM
-
-    def __init__(self, store: SimStore) -> None:
+    def __init__(self, store: SimStore, batch_max: int) -> None:
+        self.info = EngineInfo(name="simulated", durability=Durability.QUORUM, batch_max=batch_max)
         self.store = store
         self.skew_ms = 0  # of the process's wall clock, which must not matter
 
-    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+    async def execute(
+        self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
+    ) -> Sequence[AnyReply]:
         try:
             return await self._execute(commands)
         except (Unavailable, Unknown) as error:
@@ -164,6 +165,9 @@ class SimEngine:
         found = list(store.reader._run_query(query))
         await self._network_delay()
         return Page(found[: query.limit], len(found) > query.limit)
+
+    async def barrier(self, tenant: str, user: str | None = None) -> None:
+        """The store commits nothing whose facts have changed since they were read, so nothing has to be waited for."""
 
     async def aclose(self) -> None:
         pass

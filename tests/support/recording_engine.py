@@ -8,17 +8,16 @@ from typing import Any, TypeVar
 from onejob.clock import FakeClock
 from onejob.core.command import Command
 from onejob.core.replies import AnyReply
-from onejob.engine import Durability, Page, Query
+from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Query
 from onejob.engines.batcher import Batcher
 from onejob.engines.memory import MemoryEngine
 
 T = TypeVar("T")
 
 
-class RecordingEngine:
-    durability = Durability.PROCESS
-
+class RecordingEngine(EngineBase):
     def __init__(self, clock: FakeClock) -> None:
+        self.info = EngineInfo(name="recording", durability=Durability.PROCESS)
         self.clock = clock
         self.store = MemoryEngine(clock)
         self.batches: list[list[Command[Any]]] = []
@@ -45,7 +44,9 @@ class RecordingEngine:
     def commands_of_type(self, kind: type[T]) -> list[T]:
         return [command for command in self.commands if isinstance(command, kind)]
 
-    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+    async def execute(
+        self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
+    ) -> Sequence[AnyReply]:
         self.batches.append(list(commands))
         self.times.append(self.clock.monotonic())
         writes = any(command.writes for command in commands)
@@ -62,6 +63,9 @@ class RecordingEngine:
 
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self.store.scan(query)
+
+    async def barrier(self, tenant: str, user: str | None = None) -> None:
+        await self.store.barrier(tenant, user)
 
     async def aclose(self) -> None:
         self.close_count += 1

@@ -24,13 +24,13 @@ class FaultyLedger:
         self.queue = queue
         self.before: ErrorFor = lambda _: None
         self.after: ErrorFor = lambda _: None
-        engine: Any = queue._runtime.gate._inner._engine
+        engine: Any = queue._runtime.gate._batcher._engine
         execute = engine.execute
 
-        async def troubled(commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+        async def troubled(commands: Sequence[Command[Any]], /, **options: Any) -> Sequence[AnyReply]:
             if (error := self.before(commands)) is not None:
                 raise error
-            replies: Sequence[AnyReply] = await execute(commands)
+            replies: Sequence[AnyReply] = await execute(commands, **options)
             if (error := self.after(commands)) is not None:
                 raise error
             return replies

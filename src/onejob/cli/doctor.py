@@ -11,7 +11,7 @@ from onejob.clock import SystemClock
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import AnyReply
 from onejob.core.timestamps import to_ms
-from onejob.engine import Durability, get_durability_warning
+from onejob.engine import Durability
 from onejob.engines import is_postgres, open_engine, redact_password
 from onejob.errors import OnejobError
 from onejob.ids import new_job_id
@@ -133,7 +133,7 @@ async def _probe_engine(url: str) -> tuple[Durability, int, str]:
     engine = await open_engine(f"{url}{'&' if '?' in url else '?'}migrate=off" if is_postgres(url) else url)
     try:
         replies: list[AnyReply] = list(await engine.execute([LookUpJob(tenant=TENANT_DEFAULT, job_id=new_job_id())]))
-        return engine.durability, getattr(replies[0], "at", 0), get_durability_warning(engine)
+        return engine.info.durability, getattr(replies[0], "at", 0), engine.info.durability_warning
     finally:
         await engine.aclose()
 

@@ -29,7 +29,7 @@ from .world import World, dump_store, expect
 
 class ClosingRules:
     async def test_durability_is_declared(self, world: World) -> None:
-        assert isinstance(world.engine.durability, Durability)
+        assert isinstance(world.engine.info.durability, Durability)
 
     async def test_a_closed_engine_answers_nothing(self, world: World) -> None:
         created = await expect(world.engine, submit(), Created)

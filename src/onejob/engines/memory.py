@@ -1,4 +1,4 @@
-"""The engine that lives and dies with its process: for tests, and as the plainest reading of the contract."""
+"""The in-memory engine: for tests, and as the plainest reading of the engine contract."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +15,8 @@ from onejob.core.work import is_ready
 from onejob.engine import (
     Backlog,
     Durability,
+    EngineBase,
+    EngineInfo,
     ListAttachments,
     ListBacklogs,
     ListDueFacts,
@@ -23,6 +25,7 @@ from onejob.engine import (
     ListJobs,
     ListLeasedJobs,
     ListReadyJobs,
+    OnTimeout,
     Page,
     Query,
     Unavailable,
@@ -33,8 +36,8 @@ from .codec import check_storable, u64_to_signed
 T = TypeVar("T")
 
 
-class MemoryEngine:
-    durability = Durability.PROCESS
+class MemoryEngine(EngineBase):
+    info = EngineInfo(name="memory", durability=Durability.PROCESS)
 
     def __init__(self, clock: Clock | None = None) -> None:
         clock = clock or SystemClock()
@@ -43,8 +46,10 @@ class MemoryEngine:
         self.facts: list[dict[bytes, Any]] = [{} for _ in Kind]
         self.attachments: dict[tuple[bytes, AttachmentKind, int], Attachment] = {}
 
-    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
-        # Yielding once keeps callers honest: no engine answers within the call.
+    async def execute(
+        self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
+    ) -> Sequence[AnyReply]:
+        # No engine answers within the call; yielding once keeps callers from relying on it.
         await asyncio.sleep(0)
         if self._closed:
             raise Unavailable("this engine is closed; open another")
@@ -56,6 +61,12 @@ class MemoryEngine:
             raise Unavailable("this engine is closed; open another")
         found = list(self._run_query(query))
         return Page(found[: query.limit], len(found) > query.limit)
+
+    async def barrier(self, tenant: str, user: str | None = None) -> None:
+        # A write that had begun waits for its one turn of the loop, which comes before this one.
+        await asyncio.sleep(0)
+        if self._closed:
+            raise Unavailable("this engine is closed; open another")
 
     async def aclose(self) -> None:
         self._closed = True

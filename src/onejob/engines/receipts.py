@@ -1,27 +1,46 @@
-"""What the gate knows: submissions in flight, and settled receipts for a while. It may forget, never invent."""
+"""The gate's memory: submissions in flight, and settled receipts for a while. It may forget, never invent."""
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from onejob.core.facts import Job
 from onejob.core.replies import Created, Rejected, Replayed
-from onejob.core.submit import SubmissionCommand
+from onejob.core.submit import SubmissionCommand, Submit
 from onejob.settings import IdempotencyConfig
 
-W = TypeVar("W")
+from .batcher import Pending, ReplyFuture, Result
 
 
 class InFlightKey(NamedTuple):
-    """Whoever shares all of these may share an answer."""
+    """Submissions that agree in all of these may share a reply."""
 
     tenant: str
     record_id: bytes
     fingerprint: bytes
     user: str
+
+
+class InFlightSubmission(Pending):
+    """A submission on its way to the engine, with the duplicates that wait for its reply."""
+
+    __slots__ = ("followers", "key")
+    command: Submit
+
+    def __init__(
+        self,
+        key: InFlightKey,
+        submit: Submit,
+        future: ReplyFuture,
+        on_reply: "Callable[[InFlightSubmission, Result], None]",
+        sent_at: float,
+    ) -> None:
+        super().__init__(submit, future, on_reply, sent_at)
+        self.key = key
+        self.followers: list[Pending] = []
 
 
 class CacheStats(Struct, frozen=True):
@@ -39,7 +58,7 @@ class CachedReceipt(Struct, frozen=True):
     user: str
     valid_until: float  # on the monotonic clock
     reply: Replayed | Rejected
-    holder: bytes  # the candidate that was told "created", and is told so again; empty when not known
+    holder: bytes  # the candidate that was answered "created", and is again; empty: not known
 
     def reply_to(self, command: SubmissionCommand) -> Created | Replayed | Rejected:
         reply = self.reply
@@ -48,18 +67,18 @@ class CachedReceipt(Struct, frozen=True):
         return reply
 
 
-class GateIdempotencyCache(Generic[W]):
-    """Flights are kept apart from receipts and are never evicted; receipts leave by age and by disuse."""
+class GateIdempotencyCache:
+    """Submissions in flight are kept apart from receipts and never evicted; receipts leave by age and by disuse."""
 
     def __init__(self, config: IdempotencyConfig, monotonic: Callable[[], float]) -> None:
         self._config = config
         self._monotonic = monotonic
         self._receipts: OrderedDict[bytes, CachedReceipt] = OrderedDict()
         self._rejected = 0
-        self.in_flight: dict[InFlightKey, list[W]] = {}
+        self.in_flight: dict[InFlightKey, InFlightSubmission] = {}
 
     def recall(self, command: SubmissionCommand) -> Created | Replayed | Rejected | None:
-        """The settled answer to this very submission. A mismatch is not for memory to judge."""
+        """The settled reply to this very submission. A mismatch is for the engine to decide."""
         known = self._receipts.get(command.record_id)
         if known is None:
             return None
@@ -74,7 +93,7 @@ class GateIdempotencyCache(Generic[W]):
         return known.reply_to(command)
 
     def remember(self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float) -> None:
-        """Keep a settled receipt, for a life counted from before the question was sent.
+        """Keep a settled receipt, for a life counted from before the command was sent.
 
         It ends no later than the record's own, so that no gate answers for a key that has expired.
         """
@@ -92,13 +111,13 @@ class GateIdempotencyCache(Generic[W]):
             self.forget(next(iter(self._receipts)))
 
     def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
-        """How long an answer may be given to others, on the monotonic clock."""
+        """Until when a reply may be given to other callers, on the monotonic clock."""
         config = self._config
         life = config.rejected_ttl_seconds if isinstance(reply, Rejected) else config.committed_ttl_seconds
         return sent_at + min(life, (reply.expires_at - reply.at) / 1000)
 
     def refresh(self, command: SubmissionCommand, job: Job) -> None:
-        """Keep the newer state of a remembered job, without prolonging its life here."""
+        """Keep the newer state of a cached job, without extending the life of its receipt."""
         known = self._receipts.get(command.record_id)
         if known is None or not isinstance(known.reply, Replayed) or known.reply.job is None:
             return
@@ -116,7 +135,7 @@ class GateIdempotencyCache(Generic[W]):
         self._rejected = 0
 
     def evict_expired(self) -> int:
-        """Drop what has outlived its time; returns how many."""
+        """Drop expired receipts; returns how many."""
         now = self._monotonic()
         old = [record_id for record_id, known in self._receipts.items() if now >= known.valid_until]
         for record_id in old:
@@ -124,7 +143,7 @@ class GateIdempotencyCache(Generic[W]):
         return len(old)
 
     def stats(self, *, waiters: int) -> CacheStats:
-        followers = sum(len(waiting) - 1 for waiting in self.in_flight.values())
+        followers = sum(len(submission.followers) for submission in self.in_flight.values())
         return CacheStats(
             total=len(self._receipts) + len(self.in_flight),
             pending=len(self.in_flight),

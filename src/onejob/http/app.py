@@ -75,7 +75,6 @@ class HttpApp:
         rate_limiter: RateLimiter | None = None,  # None: as the config says, for this process
         started_at: float | None = None,  # on the monotonic clock: when the service started
     ) -> None:
-        ledger._runtime.enable_coalescing()
         self._ledger = ledger
         self._config = config or ServiceConfig()
         self._authenticate = authenticate or _build_authenticate(ledger, self._config)

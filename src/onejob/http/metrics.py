@@ -21,7 +21,8 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from onejob.core.replies import Outcome, Reason
-from onejob.engines.batcher import BATCH_MAX, QueueStats
+from onejob.engine import BATCH_MAX
+from onejob.engines.batcher import QueueStats
 from onejob.ledger import Ledger
 from onejob.ledger.runtime import Stats
 

@@ -86,7 +86,7 @@ async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrenc
     asyncio.get_running_loop().set_exception_handler(log_loop_exception)
     try:
         with bind_socket(config.host, config.port) as listener:
-            async with open_ledger(config.engine) as ledger, callback_delivery(ledger, config):
+            async with open_ledger(config.engine, coalesce=True) as ledger, callback_delivery(ledger, config):
                 if app is None:
                     await _build_server(config, ledger, log, listener).serve(sockets=[listener])
                     return 0

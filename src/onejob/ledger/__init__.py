@@ -199,7 +199,7 @@ class Ledger(ReadOperations, QuotaOperations, HeldKeyOperations, SequenceOperati
 
     @property
     def durability(self) -> Durability:
-        return self._gate.durability
+        return self._gate.info.durability
 
     @property
     def job_watcher(self) -> JobWatcher:

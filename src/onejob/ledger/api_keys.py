@@ -132,14 +132,13 @@ class ApiKeys:
     @property
     def reads_are_synchronous(self) -> bool:
         """Whether `still` waits for nothing."""
-        return self._runtime.gate.reads_are_synchronous
+        return self._runtime.gate.info.synchronous_reads
 
     async def is_still_valid(self, verified: VerifiedKey) -> bool:
         """Whether what was found out still holds; the same point read, and nothing else."""
         gate = self._runtime.gate
-        reply = gate.read_now(verified.lookup)
-        if reply is None:
-            reply = await gate.dispatch(verified.lookup)
+        replies = gate.read_now((verified.lookup,))
+        reply = await gate.dispatch(verified.lookup) if replies is None else replies[0]
         if not isinstance(reply, (PolicyFound, Missing)):
             raise to_exception(reply, "")
         return isinstance(reply, PolicyFound) and verified.precondition.is_met(reply.policy, reply.at)

@@ -15,7 +15,7 @@ from onejob.core.sequence import Evict
 from onejob.core.slots import LIVE_STATES, Backfill, Reconcile, slots_and_cost_held
 from onejob.core.states import JobState
 from onejob.core.work import RETENTION_MS
-from onejob.engine import PAGE_MAX, Crowded, Engine, ListDueFacts, ListFacts, ListJobs
+from onejob.engine import PAGE_MAX, Engine, ListDueFacts, ListFacts, ListJobs
 from onejob.errors import Unavailable
 
 # Counts again the jobs of tallies that changed, and lets the decision compare: a difference is a defect.
@@ -74,8 +74,7 @@ BACKFILL_PASSES_MAX = 3
 
 async def backfill_usage(engine: Engine, tenant: str, user: str | None = None) -> int:
     """Count the live jobs of a user, or of all users of a tenant, that nobody counts yet; returns how many."""
-    if isinstance(engine, Crowded):
-        await engine.barrier()  # whoever saw no limit yet must have ended, or its jobs would not be found
+    await engine.barrier(tenant, user)  # a write that saw no limit yet must have ended, or its job would not be found
     total = 0
     for _ in range(BACKFILL_PASSES_MAX):
         adopted = sum(

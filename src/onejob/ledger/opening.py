@@ -51,10 +51,14 @@ def open(
     actor: Actor | None = None,
     retention: timedelta = RETENTION_DEFAULT,
     sweep: bool = True,
+    coalesce: bool = False,
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> LedgerOpener:
-    """Open a ledger on an engine. The config comes from the IDEMPOTENCY_* variables unless it is given."""
+    """Open a ledger on an engine. The config comes from the IDEMPOTENCY_* variables unless it is given.
+
+    `coalesce` makes larger batches: for a process that serves many connections on this event loop.
+    """
     options = {
         "config": config or IdempotencyConfig.from_env(),
         "caller": Caller(
@@ -62,6 +66,7 @@ def open(
         ),
         "retention_ms": retention // timedelta(milliseconds=1),
         "sweep": sweep,
+        "coalesce": coalesce,
         "clock": clock or SystemClock(),
         "ids": ids or SystemIds(),
     }
@@ -75,11 +80,12 @@ async def _open_ledger(
     caller: Caller,
     retention_ms: int,
     sweep: bool,
+    coalesce: bool,
     clock: Clock,
     ids: Ids,
 ) -> Ledger:
     engine = await open_engine(url, clock=clock)
-    host = Runtime(engine, config, clock=clock, ids=ids, retention_ms=retention_ms)
+    host = Runtime(engine, config, clock=clock, ids=ids, retention_ms=retention_ms, coalesce=coalesce)
     if sweep:
         host.start_maintenance()
     return Ledger(host, caller)

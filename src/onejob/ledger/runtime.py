@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 
@@ -14,8 +14,8 @@ from onejob.core.credentials import DropPolicy, SetPolicy
 from onejob.core.identity import policy_id
 from onejob.core.lookup import LookUpJob
 from onejob.core.work import RETENTION_MS
-from onejob.engine import Engine, get_durability_warning
-from onejob.engines.batcher import QueueStats, batcher_for
+from onejob.engine import Engine
+from onejob.engines.batcher import Batcher, QueueStats, Result
 from onejob.engines.gate import Gate
 from onejob.engines.receipts import CacheStats
 from onejob.errors import OnejobError, Unavailable
@@ -111,15 +111,15 @@ class Runtime:
         clock: Clock,
         ids: Ids,
         retention_ms: int = RETENTION_MS,
+        coalesce: bool = False,
     ) -> None:
-        combine = self._batcher = batcher_for(engine)
-        self.gate = Gate(combine, config, clock.monotonic)
+        batcher = Batcher(engine, coalesce=coalesce, on_commit=self._on_commit)
+        self.gate = Gate(batcher, config, clock.monotonic)
         self.job_watcher = JobWatcher(self.gate)
         self.waiters = Waiters()
         self.readiness = Readiness(self.gate, clock.monotonic)
         self.ids = ids
         self.claims = Claims(self.gate, ids)
-        combine.on_commit = self.claims.wakeups.on_commit
         self.retention_ms = retention_ms
         self.lease_ms = round(config.pending_ttl_seconds * 1000)
         self.rejected_ttl_ms = round(config.rejected_ttl_seconds * 1000)
@@ -129,13 +129,8 @@ class Runtime:
         self._sweeper = Sweeper(self.gate, retention_ms=retention_ms)
         self._maintenance_task: asyncio.Task[None] | None = None
         self._engine = engine
-        self._engine_name = type(engine).__name__.removesuffix("Engine").lower()
         self._sweep_totals = SweepResult()
         self._maintenance_failures = 0
-
-    def enable_coalescing(self) -> None:
-        """Connections are read in this process: there is work for the loop while a batch is under way."""
-        self._batcher.coalesce = True
 
     def start_maintenance(self, *, process_index: int = 0, process_count: int = 1) -> None:
         """Processes that share a store may take turns: what is in memory each tends itself, the store one of them."""
@@ -150,9 +145,10 @@ class Runtime:
         return swept
 
     def stats(self) -> Stats:
+        info = self._engine.info
         return Stats(
-            engine=self._engine_name,
-            durability_warning=get_durability_warning(self._engine),
+            engine=info.name,
+            durability_warning=info.durability_warning,
             config=self._config,
             outcomes=self.gate.outcomes.total(),
             refusals=dict(self.gate.refusals),
@@ -185,6 +181,9 @@ class Runtime:
         """Whoever waits for something that others do is told to come back: the process is about to leave."""
         self.gate.release_waiters()
         self.waiters.release()
+
+    def _on_commit(self, results: Sequence[Result]) -> None:
+        self.claims.wakeups.on_commit(results)
 
     async def aclose(self) -> None:
         self.waiters.release()

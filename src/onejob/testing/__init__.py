@@ -16,7 +16,7 @@ from onejob.core.command import Command
 from onejob.core.identity import Actor
 from onejob.core.replies import AnyReply
 from onejob.core.views import JobView
-from onejob.engine import Durability, Engine, Page, Query
+from onejob.engine import Engine, EngineInfo, OnSettled, OnTimeout, Page, Query
 from onejob.engines.memory import MemoryEngine
 from onejob.errors import NotFound, Unavailable, Unknown
 from onejob.ids import SystemIds
@@ -51,8 +51,8 @@ class FaultyEngine:
         self.batches = 0
 
     @property
-    def durability(self) -> Durability:
-        return self._engine.durability
+    def info(self) -> EngineInfo:
+        return self._engine.info
 
     def fail_before(self, times: int = 1) -> None:
         """The next batches fail before anything is done."""
@@ -75,20 +75,31 @@ class FaultyEngine:
         self._faults.clear()
         self._delays.clear()
 
-    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+    async def execute(
+        self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
+    ) -> Sequence[AnyReply]:
         self.batches += 1
         if self._delays:
             await asyncio.sleep(self._delays.popleft())
         fault = self._faults.popleft() if self._faults else Fault.NONE
         if fault is Fault.BEFORE:
             raise Unavailable("a test made the store fail: nothing was done; repeat")
-        replies = await self._engine.execute(commands)
+        replies = await self._engine.execute(commands, on_timeout=on_timeout)
         if fault is Fault.AFTER:
             raise Unknown("a test lost the answer: it is done; execute the same commands again")
         return replies
 
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self._engine.scan(query)
+
+    async def barrier(self, tenant: str, user: str | None = None) -> None:
+        await self._engine.barrier(tenant, user)
+
+    def read_now(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply] | None:
+        return None  # every read passes through `execute`, where faults are queued
+
+    def subscribe(self, on_settled: OnSettled, /) -> None:
+        self._engine.subscribe(on_settled)
 
     async def aclose(self) -> None:
         await self._engine.aclose()

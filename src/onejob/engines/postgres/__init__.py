@@ -12,13 +12,13 @@ from onejob.clock import Clock, SystemClock
 from onejob.core.batch import to_defect
 from onejob.core.command import Command, Footprint
 from onejob.core.replies import AnyReply
-from onejob.engine import Durability, Page, Query
+from onejob.engine import Durability, EngineBase, EngineInfo, OnSettled, OnTimeout, Page, Query
 from onejob.errors import Unavailable, Unknown
 
 from . import queries
 from .connection import Connector, durability_warning
 from .errors import is_command_error, is_connection_loss, is_outcome_unknown, is_unstorable_text, to_engine_error
-from .listener import NotificationListener, OnSettled
+from .listener import NotificationListener
 from .schema import known_schema_version
 from .statements import Statements
 from .store import CallState, PostgresStore
@@ -28,7 +28,6 @@ from .url import PostgresUrl, parse_postgres_url
 
 
 _IDLE_POLL_SECONDS = 0.01
-OnTimeout = Callable[[Exception], None]
 
 
 class TimeoutWatchdog:
@@ -151,18 +150,15 @@ WRITE_LANES = 2
 # What only makes something new is inserted in one statement; a single command beside it that changes something
 # would cost the whole batch its way.
 UPDATE_LANES = 1
+BATCH_MAX = 256
 _BARRIER_POLL_SECONDS = 0.005
 
 
-class PostgresEngine:
+class PostgresEngine(EngineBase):
     """Two connections for what is new, one for what changes, opened as they are needed, and one for reading.
 
     A batch goes on without whoever waits for it: no caller that leaves, and no time-out, ends what may be committing.
     """
-
-    write_lanes = WRITE_LANES
-    update_lanes = UPDATE_LANES
-    batch_max = 256
 
     def __init__(self, url: PostgresUrl, clock: Clock) -> None:
         self._url = url
@@ -197,28 +193,28 @@ class PostgresEngine:
             await link.aclose()
 
     @property
-    def durability(self) -> Durability:
-        return self._url.durability or Durability.DISK
+    def info(self) -> EngineInfo:
+        settings = self._connectors[1].server_settings
+        return EngineInfo(
+            name="postgres",
+            durability=self._url.durability or Durability.DISK,
+            durability_warning="" if settings is None else durability_warning(settings, self._url.durability),
+            write_lanes=WRITE_LANES,
+            update_lanes=UPDATE_LANES,
+            batch_max=BATCH_MAX,
+        )
 
-    @property
-    def durability_warning(self) -> str:
-        """One line: what a failover may lose. Empty when that is nothing."""
-        seen = self._connectors[1].server_settings
-        return "" if seen is None else durability_warning(seen, self._url.durability)
-
-    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
-        return await self._run_in_own_task(lambda give_up: self.execute_with_timeout(commands, give_up))
-
-    def execute_with_timeout(
-        self, commands: Sequence[Command[Any]], on_timeout: OnTimeout, /
+    def execute(
+        self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
     ) -> Coroutine[Any, Any, Sequence[AnyReply]]:
-        """Execute in the task of whoever calls, which nobody cancels; if it takes too long, say so and go on."""
-        return self._run_with_timeout(partial(self._execute, commands), on_timeout)
+        """With `on_timeout` in the task of the caller, which nobody cancels; else in a task of its own."""
+        work = partial(self._execute, commands)
+        return self._run_in_own_task(work) if on_timeout is None else self._run_with_timeout(work, on_timeout)
 
     async def scan(self, query: Query[T], /) -> Page[T]:
-        return await self._run_in_own_task(lambda give_up: self._run_with_timeout(partial(self._scan, query), give_up))
+        return await self._run_in_own_task(partial(self._scan, query))
 
-    async def barrier(self) -> None:
+    async def barrier(self, tenant: str, user: str | None = None) -> None:
         """A statement locks its tables before it looks: who has no lock yet will see all that is committed by now."""
         writers = await self._list_writers(None)
         until = asyncio.get_running_loop().time() + ANSWER_SECONDS
@@ -228,8 +224,7 @@ class PostgresEngine:
             await asyncio.sleep(_BARRIER_POLL_SECONDS)
             writers = await self._list_writers(writers)
 
-    def subscribe(self, on_settled: OnSettled) -> None:
-        """Call with the identity of every record that is settled, here or in another process, as far as it is heard."""
+    def subscribe(self, on_settled: OnSettled, /) -> None:
         if not self._closed:
             self._listener.subscribe(on_settled)
 
@@ -281,9 +276,7 @@ class PostgresEngine:
 
     async def _list_writers(self, only: list[str] | None) -> list[str]:
         """The transactions that write jobs; where some are named, those among them."""
-        return await self._run_in_own_task(
-            lambda give_up: self._run_with_timeout(partial(self._fetch_writers, only), give_up)
-        )
+        return await self._run_in_own_task(partial(self._fetch_writers, only))
 
     async def _fetch_writers(self, only: list[str] | None, call: CallState) -> list[str]:
         async with self._borrow_reader(call) as store:
@@ -307,14 +300,14 @@ class PostgresEngine:
     async def _fetch_rows(self, store: PostgresStore, statement: tuple[str, list[Any]], call: CallState) -> list[Any]:
         return await run_with_reconnect(store.connector, lambda connection: store.fetch(connection, *statement), call)
 
-    async def _run_in_own_task(self, work: Callable[[OnTimeout], Coroutine[Any, Any, T]]) -> T:
-        """Done in a task of its own: whoever waits may leave."""
+    async def _run_in_own_task(self, work: Callable[[CallState], Awaitable[T]]) -> T:
+        """Run to the end in a task of its own: the caller may be cancelled."""
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[T] = loop.create_future()
-        task = loop.create_task(_run_to_completion(work(partial(_fail_future, told)), told))
+        future: asyncio.Future[T] = loop.create_future()
+        task = loop.create_task(_run_to_completion(self._run_with_timeout(work, partial(_fail_future, future)), future))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return await told
+        return await future
 
     def _timeout_error(self, call: CallState) -> Exception:
         """The truth for whoever waits. What was sent to commit goes on, what was not will not be."""

@@ -10,7 +10,7 @@ from onejob.clock import Clock, SystemClock, make_engine_clock
 from onejob.core.command import Command
 from onejob.core.facts import NewerFormat
 from onejob.core.replies import AnyReply
-from onejob.engine import Durability, Page, Query, Unavailable, Unknown
+from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Query, Unavailable, Unknown
 from onejob.errors import Outdated
 
 from . import queries, schema
@@ -24,17 +24,17 @@ _READ_NOW_MAX = 256
 _NO_FILE_ID = (0, 0)
 
 
-class SqliteEngine:
-    """Writes go through one thread and one connection, scans through another beside it.
+class SqliteEngine(EngineBase):
+    """Writes go through one thread and one connection, scans through another thread and connection.
 
-    Point reads wait for no lock and no sync, so they are made where they are asked for: a few microseconds on
-    the loop are less than the way to a thread and back. Only what is out of the ordinary goes to the reader.
+    Point reads wait for no lock and no sync, so they run on the event loop (`read_now`). Only when that fails, or a
+    batch of reads is large, the reader thread takes over.
     """
 
-    durability = Durability.DISK
+    info = EngineInfo(name="sqlite", durability=Durability.DISK, synchronous_reads=True)
 
     def __init__(self, path: str, clock: Clock, synchronous: str) -> None:
-        self._path = os.path.abspath(path)  # wherever the process goes later
+        self._path = os.path.abspath(path)  # the working directory may change
         self._clock = clock
         self._synchronous = synchronous
         self._writer = WorkerThread("onejob-writer")
@@ -57,20 +57,28 @@ class SqliteEngine:
             raise
         return engine
 
-    async def execute(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply]:
+    async def execute(
+        self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
+    ) -> Sequence[AnyReply]:
         if self._closed:
             raise Unavailable(f"the engine on {self._path} is closed; open another")
         if any(command.writes for command in commands):
             return await self._writer.call(self._translate_errors, self._write, commands)
-        near = self.read_now(commands)
-        if near is not None:
-            return near
+        replies = self.read_now(commands)
+        if replies is not None:
+            return replies
         return await self._reader.call(self._translate_errors, self._read, commands)
 
     async def scan(self, query: Query[T], /) -> Page[T]:
         if self._closed:
             raise Unavailable(f"the engine on {self._path} is closed; open another")
         return await self._reader.call(self._translate_errors, self._scan, query)
+
+    async def barrier(self, tenant: str, user: str | None = None) -> None:
+        """Wait for the writer thread and for the write lock: what had begun, here or elsewhere, then has ended."""
+        if self._closed:
+            raise Unavailable(f"the engine on {self._path} is closed; open another")
+        await self._writer.call(self._translate_errors, self._wait_for_writers)
 
     async def aclose(self) -> None:
         if self._closed:
@@ -89,8 +97,15 @@ class SqliteEngine:
             _check_not_replaced(self._path, self._write_file_id)
             return store.write(commands)
 
+    def _wait_for_writers(self) -> None:
+        if self._write_store is None:
+            self._open_writer()
+        assert self._write_lock is not None
+        with self._write_lock.acquire():
+            pass
+
     def read_now(self, commands: Sequence[Command[Any]], /) -> list[AnyReply] | None:
-        """The replies, if they can be had without waiting."""
+        """A point read takes a few microseconds on the loop, less than the way to a thread and back."""
         store = self._read_now_store
         if store is None or self._closed or len(commands) > _READ_NOW_MAX:
             return None
@@ -98,7 +113,7 @@ class SqliteEngine:
             _check_not_replaced(self._path, self._read_file_id)
             return store.read(commands)
         except (apsw.Error, OSError):
-            self._close_read_now()  # the reader tries again, and says what is wrong
+            self._close_read_now()  # the reader thread tries again and reports the error
             return None
 
     def _read(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
@@ -106,9 +121,9 @@ class SqliteEngine:
         _check_not_replaced(self._path, self._read_file_id)
         replies = store.read(commands)
         if self._read_now_store is None:
-            near = schema.connect(self._path)
-            near.set_busy_timeout(0)
-            self._read_now_store = SqliteStore(near, self._now)
+            db = schema.connect(self._path)
+            db.set_busy_timeout(0)
+            self._read_now_store = SqliteStore(db, self._now)
         return replies
 
     def _scan(self, query: Query[T]) -> Page[T]:
@@ -117,7 +132,7 @@ class SqliteEngine:
         return queries.run_query(store.db, query, store.now())
 
     def _open_writer(self) -> SqliteStore:
-        # A file that was there and is gone took answers with it: only an operator may start anew.
+        # A file that was there and is gone took acknowledged answers with it: only an operator may make a new one.
         schema.prepare_file(self._path, create=self._write_file_id == _NO_FILE_ID)
         db = schema.connect(self._path, synchronous=self._synchronous)
         try:
@@ -159,7 +174,7 @@ class SqliteEngine:
             self._read_now_store = None
 
     def _translate_errors(self, work: Callable[..., T], *args: Any) -> T:
-        """Turn the store's troubles into the two failures of the seam, and begin anew after one."""
+        """Turn the errors of the store into the two failures of the seam, and reconnect after one."""
         try:
             return work(*args)
         except Unknown:
@@ -168,16 +183,16 @@ class SqliteEngine:
         except NewerFormat as error:
             raise Outdated(str(error)) from error
         except (apsw.Error, OSError) as error:
-            trouble = to_engine_error(self._path, error)
-            if work == self._write:
+            engine_error = to_engine_error(self._path, error)
+            if work in (self._write, self._wait_for_writers):
                 self._close_writer()
             elif work != self._open_writer:
                 self._close_reader()
-            raise trouble from error
+            raise engine_error from error
 
 
 def _check_not_replaced(path: str, file_id: tuple[int, int]) -> None:
-    # SQLite would go on with a file that has no name any more.
+    # SQLite would go on with a file that was unlinked.
     if _file_id(path) != file_id:
         raise FileNotFoundError("it was moved, replaced or removed")
 

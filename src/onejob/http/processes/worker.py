@@ -216,7 +216,7 @@ async def run_server_process(channel_socket: socket.socket) -> None:
     written = open_stderr_log(brief.config.log_format, worker=brief.number)
     asyncio.get_running_loop().set_exception_handler(log_loop_exception)
     try:
-        async with open_ledger(brief.config.engine, sweep=False) as ledger:
+        async with open_ledger(brief.config.engine, sweep=False, coalesce=True) as ledger:
             ledger._runtime.start_maintenance(process_index=brief.number - 1, process_count=brief.workers)
             async with callback_delivery(ledger, brief.config):
                 await ServerProcess(brief, channel, ledger, written).run()
