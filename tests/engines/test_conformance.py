@@ -1,8 +1,8 @@
-"""The shipped suite on our engines: each bare, behind the combiner, and behind the gate. Nothing is skipped."""
+"""The shipped suite on our engines: each bare, wrapped, behind the batcher, and behind the gate. Nothing is skipped."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -11,9 +11,11 @@ from onejob.conformance import EngineContract, World
 from onejob.conformance.commands import FactsRead, IncrementCounter
 from onejob.conformance.samples import TENANT
 from onejob.conformance.world import expect
+from onejob.core.command import Command
 from onejob.core.errors import Invalid
 from onejob.core.facts import Kind
-from onejob.engine import PAGE_MAX, Durability, Engine, ListFacts
+from onejob.core.replies import AnyReply
+from onejob.engine import PAGE_MAX, Durability, Engine, EngineInfo, ListFacts, OnSettled, OnTimeout, Page, Query
 from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
@@ -22,13 +24,49 @@ from onejob.engines.sqlite import SqliteEngine
 from onejob.settings import IdempotencyConfig
 from tests.support.postgres_server import StoreClock
 
+T = TypeVar("T")
+
 # The suite wants to hear that a key is held, not to wait for it.
 CONFIG = IdempotencyConfig(wait_for_pending=False)
 
+
+class PlainWrapper:
+    """Forwards the methods of an engine and drops its hints: wrapping an engine changes no answer."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def info(self) -> EngineInfo:
+        info = self._engine.info
+        return EngineInfo(name=info.name, durability=info.durability)
+
+    async def execute(
+        self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
+    ) -> Sequence[AnyReply]:
+        return await self._engine.execute(commands, on_timeout=on_timeout)
+
+    async def scan(self, query: Query[T], /) -> Page[T]:
+        return await self._engine.scan(query)
+
+    async def barrier(self, tenant: str, user: str | None = None) -> None:
+        await self._engine.barrier(tenant, user)
+
+    def read_now(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply] | None:
+        return None
+
+    def subscribe(self, on_settled: OnSettled, /) -> None:
+        pass
+
+    async def aclose(self) -> None:
+        await self._engine.aclose()
+
+
 WRAPPERS: dict[str, Callable[[Engine, FakeClock], Engine]] = {
     "bare": lambda engine, clock: engine,
-    "combined": lambda engine, clock: Batcher(engine),
+    "batched": lambda engine, clock: Batcher(engine),
     "gated": lambda engine, clock: Gate(Batcher(engine), CONFIG, clock.monotonic),
+    "wrapped": lambda engine, clock: Gate(Batcher(PlainWrapper(engine)), CONFIG, clock.monotonic),
 }
 
 

@@ -36,7 +36,7 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
         for module in (
-            "atomicity", "closing", "failing_command", "echo", "fences", "following", "mixed", "order",
+            "atomicity", "barrier", "closing", "failing_command", "echo", "fences", "following", "hints", "mixed", "order",
             "queries", "quotas", "races", "sequences", "tenants", "time", "values",
             "preconditions", "work", "world",
         )

@@ -9,7 +9,6 @@ from onejob.core.lookup import LookUpJob, LookUpKey
 from onejob.core.replies import Cancelled, Created, Replayed
 from onejob.core.work import Cancel
 from onejob.engine import (
-    Durability,
     ListAttachments,
     ListBacklogs,
     ListDueFacts,
@@ -28,9 +27,6 @@ from .world import World, dump_store, expect
 
 
 class ClosingRules:
-    async def test_durability_is_declared(self, world: World) -> None:
-        assert isinstance(world.engine.info.durability, Durability)
-
     async def test_a_closed_engine_answers_nothing(self, world: World) -> None:
         created = await expect(world.engine, submit(), Created)
         # An answer that can never change any more is the one that a memory in between might give.

@@ -3,11 +3,13 @@
 import pytest
 
 from .atomicity import AtomicityRules
+from .barrier import BarrierRules
 from .closing import ClosingRules
 from .echo import RetryRules
 from .failing_command import FailingCommandRules
 from .fences import FencingRules
 from .following import FootprintRules
+from .hints import HintRules
 from .mixed import MixedBatchRules
 from .order import OrderingRules
 from .preconditions import PreconditionRules
@@ -24,11 +26,13 @@ from .work import WorkRules
 @pytest.mark.asyncio
 class EngineContract(
     AtomicityRules,
+    BarrierRules,
     ClosingRules,
     FailingCommandRules,
     RetryRules,
     FencingRules,
     FootprintRules,
+    HintRules,
     MixedBatchRules,
     OrderingRules,
     QueryRules,

@@ -78,8 +78,8 @@ def submit_counted(key: str = "k", *, tenant: str = TENANT, **options: Any) -> S
     return submit(key, **quota_ids(tenant) | options)
 
 
-def set_limit(max_concurrent: int, tenant: str = TENANT) -> SetLimits:
-    return SetLimits(**quota_ids(tenant), user=USER, limits=encode_limits(Limits(max_concurrent=max_concurrent)))
+def set_limit(max_concurrent: int, tenant: str = TENANT, user: str = USER) -> SetLimits:
+    return SetLimits(**quota_ids(tenant, user), user=user, limits=encode_limits(Limits(max_concurrent=max_concurrent)))
 
 
 def submit_sequence(

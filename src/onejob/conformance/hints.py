@@ -1,0 +1,54 @@
+"""What engines may do to save time: `info`, `read_now`, `subscribe` and `on_timeout` change no answer."""
+
+from typing import Any
+
+from onejob.core.command import Command
+from onejob.core.lookup import LookUpJob, LookUpKey
+from onejob.core.replies import Created, KeyHeld, KeySettled, Replayed
+from onejob.engine import Durability
+
+from .samples import TENANT, key_id, reserve, settle, submit
+from .world import World, expect
+
+
+class HintRules:
+    async def test_an_engine_says_what_it_is(self, world: World) -> None:
+        info = world.engine.info
+        assert info.name
+        assert isinstance(info.durability, Durability)
+        assert info.write_lanes >= 1
+        assert info.update_lanes >= 0
+        assert info.batch_max >= 1
+        assert world.engine.info == info
+
+    async def test_read_now_answers_as_execute_does_or_not_at_all(self, world: World) -> None:
+        created = await expect(world.engine, submit(), Created)
+        lookups: list[Command[Any]] = [
+            LookUpKey(tenant=TENANT, record_id=key_id()),
+            LookUpJob(tenant=TENANT, job_id=created.job.id),
+            LookUpJob(tenant=TENANT, job_id=bytes(16)),
+        ]
+        for _ in range(2):  # an engine may have to be read once before it can answer without waiting
+            executed = list(await world.engine.execute(lookups))
+            together = world.engine.read_now(lookups)
+            assert together is None or list(together) == executed
+            for lookup, reply in zip(lookups, executed, strict=True):
+                alone = world.engine.read_now([lookup])
+                assert alone is None or list(alone) == [reply]
+        await world.engine.aclose()
+        assert world.engine.read_now(lookups) is None
+
+    async def test_a_subscriber_hears_of_records_and_changes_no_answer(self, world: World) -> None:
+        heard: list[bytes] = []
+        other = await world.open_another()
+        world.engine.subscribe(heard.append)
+        held = await expect(other, reserve(), KeyHeld)
+        await expect(other, settle(held), KeySettled)
+        await expect(world.engine, submit(), Replayed)
+        assert set(heard) <= {key_id()}
+
+    async def test_a_batch_in_time_is_answered_without_a_timeout(self, world: World) -> None:
+        timeouts: list[Exception] = []
+        replies = await world.engine.execute([submit("a"), submit("b")], on_timeout=timeouts.append)
+        assert [type(reply) for reply in replies] == [Created, Created]
+        assert not timeouts
