@@ -1,4 +1,4 @@
-"""Where decisions happen. An engine is named by a URL; its file is imported only when it is asked for."""
+"""Engines by URL; the module of an engine is imported only when it is opened."""
 
 from urllib.parse import urlsplit
 
@@ -10,7 +10,7 @@ _POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 
 
 def is_multi_process(url: str) -> bool:
-    """Whether several processes may have this engine open: all but the one that lives in a process."""
+    """True if several processes may open this engine: all but the in-memory one."""
     return url.partition("://")[0] != "memory"
 
 
@@ -37,7 +37,7 @@ async def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
 
 
 async def migrate(url: str) -> tuple[int, int]:
-    """Bring a store's schema forward: its number before and after; (0, 0) where there is none."""
+    """Migrate the schema of a store; returns its version before and after, (0, 0) if it has none."""
     if is_postgres(url):
         from .postgres import PostgresEngine
 

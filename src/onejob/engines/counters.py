@@ -1,4 +1,7 @@
-"""Hits of records, counted in memory and written down when it suits: to count one durably would make a read a write."""
+"""Counters in memory: outcomes of submissions per tenant, and hits of records that are flushed lazily.
+
+Counting a hit durably would turn a read into a write, so hits are flushed now and then; a crash may lose some.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,9 +20,6 @@ from onejob.core.replies import (
     SequenceCommitted,
 )
 
-# What submissions were answered with, counted since the start: for each tenant, and in all.
-
-
 TENANTS_MAX = 10_000
 
 OUTCOME_NAMES: Mapping[type[Any], str] = {
@@ -36,11 +36,11 @@ OUTCOME_NAMES: Mapping[type[Any], str] = {
 
 
 class OutcomeCounter:
-    """By word. Of tenants, those that came first leave when there are too many; then they count from zero."""
+    """Submissions by outcome since the start. Beyond TENANTS_MAX the oldest tenants are evicted and start from zero."""
 
     def __init__(self) -> None:
         self._tenants: dict[str, dict[str, int]] = {}
-        self._evicted: Counter[str] = Counter()  # of tenants that have left
+        self._evicted: Counter[str] = Counter()  # the sums of evicted tenants
 
     def count(self, tenant: str, outcome: str) -> None:
         own = self._tenants.get(tenant)
@@ -52,7 +52,7 @@ class OutcomeCounter:
         return self._tenants.get(tenant, {})
 
     def total(self) -> Mapping[str, int]:
-        """Added up when asked for, so that counting costs one look."""
+        """Summed on demand, so that counting costs one dictionary lookup."""
         total = Counter(self._evicted)
         for own in self._tenants.values():
             total.update(own)
@@ -69,7 +69,7 @@ HIT_RECORDS_MAX = 10_000
 
 
 class HitCounter:
-    """What was counted of each record since it was last written down; of no more records than so many."""
+    """Hits and conflicts per record since the last flush, of at most HIT_RECORDS_MAX records."""
 
     def __init__(self) -> None:
         self._by_record: dict[bytes, _RecordHits] = {}
@@ -86,7 +86,7 @@ class HitCounter:
             known.hits += 1
 
     def take(self, *record_ids: bytes) -> list[CountHits]:
-        """What was counted since the last call, of these records or of all."""
+        """The counts since the last call, of these records or of all."""
         if record_ids:
             taken = {id: self._by_record.pop(id) for id in record_ids if id in self._by_record}
         else:

@@ -1,4 +1,8 @@
-"""The engine for many processes on many machines: one PostgreSQL database, and its clock for all of them."""
+"""The PostgreSQL engine: for many processes on many machines, on the clock of the database.
+
+A batch outlives its callers: neither a caller that is cancelled nor a time-out ends what may be committing. Each call
+has a CallState that records how far it got, so that a time-out tells the truth: nothing was done, or unknown.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -24,20 +28,17 @@ from .statements import Statements
 from .store import CallState, PostgresStore
 from .url import PostgresUrl, parse_postgres_url
 
-# How long whoever waits is kept waiting: one timer for all that is under way, which goes on when it has run out.
-
-
 _IDLE_POLL_SECONDS = 0.01
 
 
 class TimeoutWatchdog:
-    """The work under way, each with until when it is waited for and how to tell who waits."""
+    """One timer for all calls in flight. A call that takes too long calls `on_timeout` once, and goes on."""
 
     def __init__(self, timeout_error: Callable[[CallState], Exception]) -> None:
         self._timeout_error = timeout_error
         self._calls: dict[CallState, tuple[float, OnTimeout]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = 0.0  # when the timer runs out
+        self._timer_due = 0.0
 
     def begin(self, call: CallState, seconds: float, on_timeout: OnTimeout) -> None:
         loop = asyncio.get_running_loop()
@@ -53,21 +54,21 @@ class TimeoutWatchdog:
         return bool(self._calls)
 
     async def wait_until_idle(self, seconds: float) -> None:
-        """Wait until nothing is under way that somebody waits for, but no longer than that."""
+        """Wait until no call is in flight that has callers, but no longer than this."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        while not all(one.timed_out for one in self._calls) and loop.time() < until:  # noqa: ASYNC110 - once
+        while not all(call.timed_out for call in self._calls) and loop.time() < until:  # noqa: ASYNC110 - once
             await asyncio.sleep(_IDLE_POLL_SECONDS)
         if self._timer is not None:
             self._timer.cancel()
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The timer has run out for the first that it was set for; most often that has ended long ago."""
+        """The timer was set for a call that has most often ended long ago: see which are late, and set the next."""
         now, self._timer = max(loop.time(), self._timer_due), None  # a timer may run out a little early
-        late = [one for one, (until, _) in self._calls.items() if until <= now and not one.timed_out]
-        for attempt in late:
-            attempt.timed_out = True
-            self._calls[attempt][1](self._timeout_error(attempt))
+        late = [call for call, (until, _) in self._calls.items() if until <= now and not call.timed_out]
+        for call in late:
+            call.timed_out = True
+            self._calls[call][1](self._timeout_error(call))
         next_one = min((until for until, _ in self._calls.values() if until > now), default=None)
         if next_one is not None:
             self._set_timer(loop, next_one)
@@ -76,9 +77,6 @@ class TimeoutWatchdog:
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._timer_due = loop.call_at(until, self._on_timer, loop), until
-
-
-# Answering one call on a connection that may be lost, over and over, and beside commands that may be faulty.
 
 
 T = TypeVar("T")
@@ -91,7 +89,7 @@ BatchFunction = Callable[[Any, Sequence[Command[Any]], Sequence[Footprint], Call
 async def execute_isolating_failures(
     connector: Connector, execute: BatchFunction, commands: Sequence[Command[Any]], call: CallState
 ) -> list[AnyReply]:
-    """If a command breaks its batch, each is executed alone and only that one fails."""
+    """If a command breaks its batch, execute each alone, so that only that one fails."""
     try:
         footprints = [command.footprint for command in commands]
         return await run_with_reconnect(
@@ -108,7 +106,7 @@ async def execute_isolating_failures(
 
 
 async def run_with_reconnect(connector: Connector, work: Callable[[Any], Awaitable[T]], call: CallState) -> T:
-    """Do it; after a loss of the connection do it again on a new one, unless it may be done already."""
+    """Run it; after a connection loss run it again on a new connection, unless it may have committed."""
     loop = asyncio.get_running_loop()
     until = loop.time() + RECONNECT_SECONDS
     while True:
@@ -144,27 +142,23 @@ async def _execute_one_by_one(
 
 
 OPEN_SECONDS = 5.0
-# Whoever waits longer is told the truth as far as it is known; what was sent goes on.
+# Callers that wait longer are answered with what is known; the call goes on.
 ANSWER_SECONDS = 15.0
 WRITE_LANES = 2
-# What only makes something new is inserted in one statement; a single command beside it that changes something
-# would cost the whole batch its way.
+# New facts are inserted in one statement; a single update in the same batch would put all of it on the slow path.
 UPDATE_LANES = 1
 BATCH_MAX = 256
 _BARRIER_POLL_SECONDS = 0.005
 
 
 class PostgresEngine(EngineBase):
-    """Two connections for what is new, one for what changes, opened as they are needed, and one for reading.
-
-    A batch goes on without whoever waits for it: no caller that leaves, and no time-out, ends what may be committing.
-    """
+    """Two connections for new facts, one for updates, opened as needed, and one for reads."""
 
     def __init__(self, url: PostgresUrl, clock: Clock) -> None:
         self._url = url
         self._statements = Statements(url.schema)
         self._connectors = [Connector(url, clock.monotonic) for _ in range(WRITE_LANES + UPDATE_LANES + 1)]
-        stores = [PostgresStore(link, self._statements, url.durability) for link in self._connectors]
+        stores = [PostgresStore(connector, self._statements, url.durability) for connector in self._connectors]
         self._idle_readers: asyncio.LifoQueue[PostgresStore] = asyncio.LifoQueue()
         self._idle_writers: asyncio.LifoQueue[PostgresStore] = asyncio.LifoQueue()
         self._idle_readers.put_nowait(stores[0])
@@ -184,13 +178,13 @@ class PostgresEngine(EngineBase):
 
     @classmethod
     async def migrate(cls, url: str) -> tuple[int, int]:
-        """Bring the tables forward, whatever the URL says about it: the schema before and after."""
-        link = Connector(replace(parse_postgres_url(url), migrate=True), SystemClock().monotonic)
+        """Migrate the schema, whatever the URL says about it; returns its version before and after."""
+        connector = Connector(replace(parse_postgres_url(url), migrate=True), SystemClock().monotonic)
         try:
-            await link.ensure_connected(asyncio.get_running_loop().time() + OPEN_SECONDS)
-            return known_schema_version() - link.migrations_applied, known_schema_version()
+            await connector.ensure_connected(asyncio.get_running_loop().time() + OPEN_SECONDS)
+            return known_schema_version() - connector.migrations_applied, known_schema_version()
         finally:
-            await link.aclose()
+            await connector.aclose()
 
     @property
     def info(self) -> EngineInfo:
@@ -215,7 +209,7 @@ class PostgresEngine(EngineBase):
         return await self._run_in_own_task(partial(self._scan, query))
 
     async def barrier(self, tenant: str, user: str | None = None) -> None:
-        """A statement locks its tables before it looks: who has no lock yet will see all that is committed by now."""
+        """A statement locks its tables before it reads: a writer without a lock will see all that is committed now."""
         writers = await self._list_writers(None)
         until = asyncio.get_running_loop().time() + ANSWER_SECONDS
         while writers:
@@ -232,19 +226,19 @@ class PostgresEngine(EngineBase):
         self._closed = True
         await self._listener.aclose()
         await self._watchdog.wait_until_idle(ANSWER_SECONDS)
-        for link in self._connectors:
+        for connector in self._connectors:
             if self._watchdog:
-                link.terminate()
-            await link.aclose()
+                connector.terminate()
+            await connector.aclose()
 
     async def _run_with_timeout(self, work: Callable[[CallState], Awaitable[T]], on_timeout: OnTimeout) -> T:
         self._refuse_closed()
-        attempt = CallState()
-        self._watchdog.begin(attempt, ANSWER_SECONDS, on_timeout)
+        call = CallState()
+        self._watchdog.begin(call, ANSWER_SECONDS, on_timeout)
         try:
-            return await work(attempt)
+            return await work(call)
         finally:
-            self._watchdog.end(attempt)
+            self._watchdog.end(call)
 
     async def _execute(self, commands: Sequence[Command[Any]], call: CallState) -> list[AnyReply]:
         if not commands:
@@ -261,21 +255,21 @@ class PostgresEngine(EngineBase):
             lanes.put_nowait(store)
 
     async def _scan(self, query: Query[Any], call: CallState) -> Page[Any]:
-        least, rows = b"", []
+        oldest_id, rows = b"", []
         async with self._borrow_reader(call) as store:
             try:
-                if (bound := queries.build_oldest_id_statement(self._statements, query)) is not None:
-                    found = await self._fetch_rows(store, bound, call)
-                    least = found[0][0] if found else b""
-                rows = await self._fetch_rows(store, queries.build_statement(self._statements, query, least), call)
+                if (statement := queries.build_oldest_id_statement(self._statements, query)) is not None:
+                    oldest = await self._fetch_rows(store, statement, call)
+                    oldest_id = oldest[0][0] if oldest else b""
+                rows = await self._fetch_rows(store, queries.build_statement(self._statements, query, oldest_id), call)
             except Exception as error:
                 if not is_unstorable_text(error):
                     raise
-                # A text that cannot be written was never written.
-        return queries.build_page(query, rows, least)
+                # A text that cannot be stored was never stored, so nothing matches it.
+        return queries.build_page(query, rows, oldest_id)
 
     async def _list_writers(self, only: list[str] | None) -> list[str]:
-        """The transactions that write jobs; where some are named, those among them."""
+        """The transactions that write jobs, or those of `only` that still do."""
         return await self._run_in_own_task(partial(self._fetch_writers, only))
 
     async def _fetch_writers(self, only: list[str] | None, call: CallState) -> list[str]:
@@ -285,7 +279,7 @@ class PostgresEngine(EngineBase):
 
     @asynccontextmanager
     async def _borrow_reader(self, call: CallState) -> AsyncIterator[PostgresStore]:
-        """The reading connection, for what somebody still waits for; what goes wrong is told as ours."""
+        """The read connection; errors of the driver become failures of the seam."""
         store = await self._idle_readers.get()
         try:
             call.raise_if_timed_out()
@@ -310,11 +304,11 @@ class PostgresEngine(EngineBase):
         return await future
 
     def _timeout_error(self, call: CallState) -> Exception:
-        """The truth for whoever waits. What was sent to commit goes on, what was not will not be."""
-        late = f"{self._url.display_url} has not answered for {ANSWER_SECONDS:.0f} s"
+        """A commit that was sent may still succeed; a call that has sent none will send none any more."""
+        cause = f"{self._url.display_url} has not answered for {ANSWER_SECONDS:.0f} s"
         if call.committing or call.has_committed:
-            return Unknown(f"{late}; repeat it")
-        return Unavailable(f"{late}: nothing was done; repeat")
+            return Unknown(f"{cause}; repeat it")
+        return Unavailable(f"{cause}: nothing was done; repeat")
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -322,10 +316,10 @@ class PostgresEngine(EngineBase):
 
 
 async def _run_to_completion(work: Coroutine[Any, Any, T], future: "asyncio.Future[T]") -> None:
-    """Do it to its end, whether or not somebody is still there to be told."""
+    """Await it to its end, whether or not the caller is still there."""
     try:
         result = await work
-    except Exception as error:  # noqa: BLE001 - it is told
+    except Exception as error:  # noqa: BLE001 - the caller gets it
         _fail_future(future, error)
     else:
         if not future.done():
