@@ -36,11 +36,11 @@ class WebhookSecretOut(Struct, frozen=True, rename="camel"):
 
 def run_webhook_secret(backend: EngineBackend, options: Namespace) -> WebhookSecretOut:
     ledger = backend.ledger
-    has_one = bool(backend.wait(load_secrets(ledger._gate, ledger._caller.tenant)))
+    has_one = bool(backend.wait(load_secrets(ledger.runtime.gate, ledger.caller.tenant)))
     if has_one is (options.act == "create"):
         other = "there is one already; rotate it" if has_one else "there is none yet; create one"
         raise Invalid("webhook-secret", other)
-    return WebhookSecretOut(backend.wait(WebhookSecret(ledger._runtime, ledger._caller).rotate()))
+    return WebhookSecretOut(backend.wait(WebhookSecret(ledger.runtime, ledger.caller).rotate()))
 
 
 def render_webhook_secret(screen: Screen, answer: WebhookSecretOut) -> str:

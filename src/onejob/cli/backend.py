@@ -545,7 +545,7 @@ class EngineBackend(EngineQuotas, EngineWork, Backend):
         return KeysOut(_NO_REQUEST, [key_summary_out(story) for story in page.histories], page.next)
 
     def _of_user(self, user: str) -> Ledger:
-        caller = self.ledger._caller
+        caller = self.ledger.caller
         actor = Actor.parse(caller.actor)
         return self.ledger.acting_as(tenant=caller.tenant, user=user, actor=actor, owns_keys=True)
 

@@ -202,7 +202,7 @@ class HttpApp:
 
     def collect_stats(self, tenants: Iterable[str]) -> StatsSnapshot:
         """All that this process has counted."""
-        host = self._ledger._runtime
+        host = self._ledger.runtime
         own = {tenant: host.tenant_counts(tenant) for tenant in tenants}
         return StatsSnapshot(self._metrics.families(), process_out(host.stats()), own)
 

@@ -150,7 +150,7 @@ async def callback_delivery(ledger: Ledger, config: ServiceConfig) -> AsyncItera
     if config.callbacks == "none":
         yield
         return
-    notifier = CallbackSender(ledger._runtime.gate, ledger._runtime.ids, allow_private=config.callbacks == "any")
+    notifier = CallbackSender(ledger.runtime.gate, ledger.runtime.ids, allow_private=config.callbacks == "any")
     task = asyncio.create_task(notifier.run())
     try:
         yield

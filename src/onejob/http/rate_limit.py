@@ -68,7 +68,7 @@ class RateLimiter:
         return max(1, ceil(lacking / self._per_second))
 
     def limited_ledger(self, ledger: Ledger) -> "RateLimitedLedger":
-        return RateLimitedLedger(ledger._runtime, ledger._caller, self)
+        return RateLimitedLedger(ledger.runtime, ledger.caller, self)
 
     def __len__(self) -> int:
         return len(self._buckets)

@@ -222,7 +222,7 @@ def _build_server(
     config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket, worker: Worker | None = None
 ) -> HttpServer:
     def release() -> None:
-        ledger._runtime.release_waiters()
+        ledger.runtime.release_waiters()
         if worker is not None:
             worker.stop()
 

@@ -59,9 +59,9 @@ class ApiKeys:
     """The API keys of the ledger's tenant; what is done to them is told of the ledger's actor."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._runtime = ledger._runtime
-        self._tenant = ledger._caller.tenant
-        self._actor = ledger._caller.actor
+        self._runtime = ledger.runtime
+        self._tenant = ledger.caller.tenant
+        self._actor = ledger.caller.actor
 
     async def create(self, name: str, *, roles: Iterable[Role | str], user: str = "") -> NewKey:
         """Make a key. Bound to a user it is counted as that user, else under its own name."""

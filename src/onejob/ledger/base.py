@@ -1,4 +1,4 @@
-"""What every part of the front door stands on: a caller, in front of what all callers share."""
+"""The base class of all ledger operations (a caller and the shared runtime), and which jobs a caller may see."""
 
 from typing import Any
 
@@ -12,11 +12,30 @@ from .parse import Caller
 from .present import to_exception
 from .runtime import Runtime
 
-# What a caller may see. What it may not see is not there for it.
+
+class LedgerBase:
+    def __init__(self, runtime: Runtime, caller: Caller) -> None:
+        self._runtime = runtime
+        self._gate = runtime.gate
+        self._caller = caller
+
+    @property
+    def runtime(self) -> Runtime:
+        """The parts that all callers of this ledger share, for servers and workers."""
+        return self._runtime
+
+    @property
+    def caller(self) -> Caller:
+        """The tenant, user and actor on whose behalf this ledger acts."""
+        return self._caller
+
+    async def _execute(self, command: Command[Any]) -> AnyReply:
+        (reply,) = await self._gate.execute((command,))
+        return reply
 
 
 async def load_visible_job(engine: Engine, caller: Caller, job_id: bytes) -> Job:
-    """A job that the caller may see; NotFound where there is none."""
+    """Return the job, or raise NotFound; a job that the caller may not see is reported as missing."""
     (reply,) = await engine.execute([LookUpJob(tenant=caller.tenant, job_id=job_id)])
     if not isinstance(reply, Found) or reply.job is None:
         raise to_exception(reply, "")
@@ -26,18 +45,7 @@ async def load_visible_job(engine: Engine, caller: Caller, job_id: bytes) -> Job
 
 
 async def check_job_visible(engine: Engine, caller: Caller, job_id: bytes) -> bytes:
-    """The id of a job that the caller may see. Whose a job is never changes, so to look first is safe."""
+    """Return the id if the caller may see the job. A job never changes its user, so checking before acting is safe."""
     if not caller.oversees:
         await load_visible_job(engine, caller, job_id)
     return job_id
-
-
-class LedgerBase:
-    def __init__(self, runtime: Runtime, caller: Caller) -> None:
-        self._runtime = runtime
-        self._gate = runtime.gate
-        self._caller = caller
-
-    async def _execute(self, command: Command[Any]) -> AnyReply:
-        (reply,) = await self._gate.execute((command,))
-        return reply

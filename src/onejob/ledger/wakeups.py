@@ -85,7 +85,7 @@ class WakeupHub:
 
     def subscribe(self, types: tuple[str, ...], tenant: str | None) -> "Listener":
         """From now on hear of jobs that become free; to claim only then misses none of them."""
-        return Listener(self, (types, tenant))
+        return Listener(self, self._topic_state((types, tenant)))
 
     def on_claimed(self, types: tuple[str, ...], tenant: str | None) -> None:
         """Something was claimed: where there was one, the next may come soon."""
@@ -110,41 +110,19 @@ class WakeupHub:
     def _topic_state(self, topic: Topic) -> "_TopicState":
         watch = self._topics.get(topic)
         if watch is None:
-            watch = self._topics[topic] = _TopicState()
+            watch = self._topics[topic] = _TopicState(topic, self._gate, self._ids)
             idle = [key for key, known in self._topics.items() if known is not watch and not known.waiters]
             for key in idle[: max(len(self._topics) - TOPICS_MAX, 0)]:
                 del self._topics[key]
         return watch
 
-    async def _poll(self, topic: Topic, state: "_TopicState") -> None:
-        types, tenant = topic
-        due = PAUSE_MAX
-        failing = False
-        while True:
-            early = JITTER * self._ids.holder()[0] / 255
-            await asyncio.sleep(min(state.pause * (1 - early), due))
-            state.pause = min(state.pause * 2, PAUSE_MAX)
-            try:
-                page = await self._gate.scan(ListBacklogs(types=types, tenant=tenant))
-                due = min((one.wait_ms / 1000 for one in page.items), default=PAUSE_MAX)
-                failing = False
-            except OnejobError as error:  # whoever claims will be told; here it is only not known
-                if not failing:
-                    log.warning("whoever waits for jobs must wait longer: %s", error)
-                due, failing = PAUSE_MAX, True
-            if due <= 0:
-                # A job that was claimed and not started looks like a free one, so the pause goes on growing.
-                due = PAUSE_MAX
-                state.wake(len(state.waiters))
-
 
 class Listener:
     """One who claims, and waits where there is nothing."""
 
-    def __init__(self, hub: WakeupHub, topic: Topic) -> None:
+    def __init__(self, hub: WakeupHub, topic_state: "_TopicState") -> None:
         self._hub = hub
-        self._topic = topic
-        self._topic_state = hub._topic_state(topic)
+        self._topic_state = topic_state
         self._signal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._topic_state.waiters[self._signal] = None
         self._has_waited = False
@@ -157,8 +135,7 @@ class Listener:
             return
         watch.waiting_count += 1
         if watch.poll_task is None:
-            looking = self._hub._poll(self._topic, watch)
-            watch.poll_task = asyncio.get_running_loop().create_task(looking)
+            watch.poll_task = asyncio.get_running_loop().create_task(watch.poll())
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -178,7 +155,10 @@ class Listener:
 class _TopicState:
     """Who waits on one line, and the look-out that they share."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: Topic, gate: Gate, ids: Ids) -> None:
+        self._topic = topic
+        self._gate = gate
+        self._ids = ids
         self.waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self.waiting_count = 0  # of the waiters: the others are claiming
         self.poll_task: asyncio.Task[None] | None = None
@@ -189,6 +169,27 @@ class _TopicState:
             signal, _ = self.waiters.popitem(last=False)
             if not signal.done():
                 signal.set_result(None)
+
+    async def poll(self) -> None:
+        types, tenant = self._topic
+        due = PAUSE_MAX
+        failing = False
+        while True:
+            early = JITTER * self._ids.holder()[0] / 255
+            await asyncio.sleep(min(self.pause * (1 - early), due))
+            self.pause = min(self.pause * 2, PAUSE_MAX)
+            try:
+                page = await self._gate.scan(ListBacklogs(types=types, tenant=tenant))
+                due = min((one.wait_ms / 1000 for one in page.items), default=PAUSE_MAX)
+                failing = False
+            except OnejobError as error:  # whoever claims will be told; here it is only not known
+                if not failing:
+                    log.warning("whoever waits for jobs must wait longer: %s", error)
+                due, failing = PAUSE_MAX, True
+            if due <= 0:
+                # A job that was claimed and not started looks like a free one, so the pause goes on growing.
+                due = PAUSE_MAX
+                self.wake(len(self.waiters))
 
 
 def _claimable_jobs(reply: AnyReply | Exception) -> Iterator[Job]:

@@ -34,6 +34,7 @@ from onejob.core.work import (
     progress_bytes_max,
 )
 from onejob.errors import Invalid, NotFound, WorkRefused
+from onejob.ids import Ids
 
 from .base import LedgerBase, load_visible_job
 from .claims import CLAIM_MAX, ClaimedJob, ClaimRequest
@@ -179,35 +180,17 @@ class WorkOperations(LedgerBase):
 
         Repeated with its holder it is answered with what it had won.
         """
-        wanted = self._build_claim_request(types, limit=limit, lease=lease, start=start, holder=holder)
-        taken = await self._runtime.claims.claim_or_wait(wanted, wait.total_seconds())
-        return [build_attempt(one, wanted.lease_ms) for one in taken]
-
-    def _build_claim_request(
-        self,
-        types: str | Sequence[str],
-        *,
-        limit: int = 1,
-        lease: timedelta = LEASE_DEFAULT,
-        start: bool = False,
-        holder: bytes | None = None,
-        worker: str = "",
-    ) -> ClaimRequest:
-        """What `claim` would ask for, checked, for edges. A drawn holder begins with the worker's name."""
-        return ClaimRequest(
-            types=checked_types(types),
-            holder=self._new_holder(worker) if holder is None else checked_holder(holder),
-            limit=checked_limit(limit),
-            lease_ms=checked_lease(lease // _MS),
-            start=start,
+        request = build_claim_request(
+            self._runtime.ids,
+            types,
             tenant=self._caller.tenant,
-            has_named_holder=holder is not None,
+            limit=limit,
+            lease=lease,
+            start=start,
+            holder=holder,
         )
-
-    def _new_holder(self, worker: str = "") -> bytes:
-        """A holder for one intention; with a name it is text."""
-        ids = self._runtime.ids
-        return checked_holder(f"{worker}:{ids.nonce()}".encode()) if worker else ids.nonce().encode()
+        claimed = await self._runtime.claims.claim_or_wait(request, wait.total_seconds())
+        return [build_attempt(one, request.lease_ms) for one in claimed]
 
     async def start(self, attempt: Attempt | Fence) -> Attempt:
         """Begin to run a claimed job. Of several who try, one does; the others hear LeaseLost and do nothing."""
@@ -331,6 +314,34 @@ class WorkOperations(LedgerBase):
 
     async def _load_input(self, job: Job) -> bytes:
         return await load_input(self._gate, job.tenant, job.id)
+
+
+def build_claim_request(
+    ids: Ids,
+    types: str | Sequence[str],
+    *,
+    tenant: str,
+    limit: int = 1,
+    lease: timedelta = LEASE_DEFAULT,
+    start: bool = False,
+    holder: bytes | None = None,
+    worker: str = "",
+) -> ClaimRequest:
+    """Check the arguments of `claim`. Without a holder one is drawn, which begins with the worker's name."""
+    return ClaimRequest(
+        types=checked_types(types),
+        holder=draw_holder(ids, worker) if holder is None else checked_holder(holder),
+        limit=checked_limit(limit),
+        lease_ms=checked_lease(lease // _MS),
+        start=start,
+        tenant=tenant,
+        has_named_holder=holder is not None,
+    )
+
+
+def draw_holder(ids: Ids, worker: str = "") -> bytes:
+    """Draw a holder for one claim or start."""
+    return checked_holder(f"{worker}:{ids.nonce()}".encode()) if worker else ids.nonce().encode()
 
 
 def to_work_exception(reply: AnyReply) -> BaseException:

@@ -54,7 +54,7 @@ class Worker:
         self._concurrency = concurrency
         self._lease_ms = checked_lease(lease // timedelta(milliseconds=1))
         self._drain_seconds = drain.total_seconds()
-        self._runtime = queue._runtime
+        self._runtime = queue.runtime
         self._runs: dict[bytes, RunningAttempt] = {}  # by the job and the holder of the attempt
         self._busy = 0  # handlers that have not ended
         self._reporter = AttemptReporter(

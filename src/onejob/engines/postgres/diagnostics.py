@@ -110,5 +110,5 @@ async def _check_tables(connection: Any, url: PostgresUrl) -> tuple[int, list[st
 
 
 def _connected_port(connection: Any) -> int | None:
-    peer = connection._transport.get_extra_info("peername")
+    peer = connection._transport.get_extra_info("peername")  # noqa: SLF001 - asyncpg has no public way to ask
     return peer[1] if isinstance(peer, tuple) else None

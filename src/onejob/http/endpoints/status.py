@@ -84,7 +84,7 @@ class StatusEndpoints:
         facts = ReadyOut("ready", ledger.durability, vitals.engine, vitals.durability_warning)
         try:
             async with asyncio.timeout(READY_SECONDS_MAX):
-                await ledger._runtime.readiness.check()
+                await ledger.runtime.readiness.check()
         except TimeoutError:
             reason = f"the engine did not answer within {READY_SECONDS_MAX:.0f} s"
         except OnejobError as error:

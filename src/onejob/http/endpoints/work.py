@@ -37,7 +37,15 @@ from onejob.http.schemas.work import (
 from onejob.http.streaming import wait_unless_disconnected
 from onejob.ledger.claims import ClaimedJob, ClaimRequest
 from onejob.ledger.wakeups import TooManyWaiters
-from onejob.ledger.work import DELAY_MS_MAX, Fence, build_attempt, checked_holder, checked_offset
+from onejob.ledger.work import (
+    DELAY_MS_MAX,
+    Fence,
+    build_attempt,
+    build_claim_request,
+    checked_holder,
+    checked_offset,
+    draw_holder,
+)
 
 RETRY_AFTER_SECONDS = 5
 _MS = timedelta(milliseconds=1)
@@ -47,15 +55,17 @@ async def claim(request: Request) -> Response:
     request.query()
     body = await request.decode_body(ClaimBody)
     wait = _checked_wait(body.wait)
-    wanted = request.ledger._build_claim_request(
+    wanted = build_claim_request(
+        request.ledger.runtime.ids,
         body.types,
+        tenant=request.ledger.caller.tenant,
         limit=to_integer("limit", body.limit),
         lease=_parse_duration("leaseSeconds", body.lease_seconds, LEASE_MS_MIN, LEASE_MS_MAX),
         holder=None if body.holder is None else _parse_holder(body.holder),
         worker=_checked_worker_name(body.worker),
         start=body.start,
     )
-    taken = await request.ledger._runtime.claims.claim(wanted)
+    taken = await request.ledger.runtime.claims.claim(wanted)
     if not taken and wait:
         taken = await _claim_within(request, wanted, wait)
     jobs = [claimed_job_out(build_attempt(one, wanted.lease_ms)) for one in taken]
@@ -66,7 +76,7 @@ async def start(request: Request) -> Response:
     request.query()
     body = await request.decode_body(StartBody)
     if body.holder is None:
-        holder = request.ledger._new_holder(_checked_worker_name(body.worker))
+        holder = draw_holder(request.ledger.runtime.ids, _checked_worker_name(body.worker))
     else:
         holder = _parse_holder(body.holder)
     begun = await request.ledger.start(_fence(request, body.token, holder, body.lease_seconds))
@@ -137,7 +147,7 @@ async def _claim_within(request: Request, claim_request: ClaimRequest, wait: flo
             raise Unauthorized("the credential is not valid any more; get another one")
 
     waiters = request.ledger.waiters
-    claims = request.ledger._runtime.claims
+    claims = request.ledger.runtime.claims
     try:
         with waiters.admit(request.credential.caller.tenant):
             taken = await wait_unless_disconnected(

@@ -157,7 +157,7 @@ class ServerProcess:
             uvicorn_config(config, self._app, log),
             self._listeners,
             on_ready=self._on_ready,
-            release_waiters=ledger._runtime.release_waiters,
+            release_waiters=ledger.runtime.release_waiters,
             on_shutdown=build_shutdown_callback(config, self._app),
             on_draining=lambda: channel.send(WorkerDraining()),
         )
@@ -217,7 +217,7 @@ async def run_server_process(channel_socket: socket.socket) -> None:
     asyncio.get_running_loop().set_exception_handler(log_loop_exception)
     try:
         async with open_ledger(brief.config.engine, sweep=False, coalesce=True) as ledger:
-            ledger._runtime.start_maintenance(process_index=brief.number - 1, process_count=brief.workers)
+            ledger.runtime.start_maintenance(process_index=brief.number - 1, process_count=brief.workers)
             async with callback_delivery(ledger, brief.config):
                 await ServerProcess(brief, channel, ledger, written).run()
         await channel.close()
