@@ -1,6 +1,6 @@
-"""The same ledger for callers without an event loop: `onejob.sync.open(url)`, the same names, no `await`.
+"""The ledger for callers without an event loop: `onejob.sync.open(url)`, the same names, no `await`.
 
-One loop in a thread of its own serves every thread of the process, so their submissions share commits.
+A background thread runs one event loop for all threads of the process, so their submissions share commits.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from .core.credentials import Role
 from .core.identity import Actor
 from .core.views import HeldKey, Receipt
 from .engine import Durability
+from .engines.receipts import CacheStats
 from .errors import OnejobError, Unavailable
 from .ledger import Ledger as AsyncLedger
 from .ledger import api_keys, opening
@@ -34,19 +35,19 @@ def _blocking(
 ) -> Callable[Concatenate["SyncLedger", P], R]:
     @wraps(method)
     def call(self: "SyncLedger", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._wait(method(self._ledger, *args, **kwargs))
+        return self.run(method(self._ledger, *args, **kwargs))
 
     return call
 
 
 class SyncLedger:
-    """Every method waits for its answer. May be used from any number of threads."""
+    """The ledger whose methods block until they have their result. Safe to use from any number of threads."""
 
     def __init__(self, ledger: AsyncLedger, loop: asyncio.AbstractEventLoop, thread: Thread | None) -> None:
         self._ledger = ledger
         self._loop = loop
         self._pid = os.getpid()
-        self._thread = thread  # None: a view for another caller, closed by whoever opened it
+        self._thread = thread  # None: a view for another caller; the ledger that was opened stops the loop
 
     submit = _blocking(AsyncLedger.submit)
     submit_many = _blocking(AsyncLedger.submit_many)
@@ -99,26 +100,26 @@ class SyncLedger:
     log_lines = _blocking(AsyncLedger.log_lines)
 
     def run_under_lease(self, held_key: HeldKey, work: Callable[[], bytes]) -> Receipt:
-        """Do the work of a held key in this thread, renewed meanwhile, then commit the key with what it gave."""
-        given: Future[bytes] = Future()
+        """Run work in this thread while the key's lease is renewed, then commit the key with the returned bytes."""
+        result: Future[bytes] = Future()
 
-        async def gives(_: LeaseRenewal) -> bytes:
-            return await asyncio.wrap_future(given)
+        async def wait_for_result(_: LeaseRenewal) -> bytes:
+            return await asyncio.wrap_future(result)
 
-        carried = run_under_lease(self._ledger, held_key, gives)
-        settled = asyncio.run_coroutine_threadsafe(carried, self._loop)
+        settled = asyncio.run_coroutine_threadsafe(run_under_lease(self._ledger, held_key, wait_for_result), self._loop)
         try:
-            given.set_result(work())
-        except FinalRejection as verdict:
-            given.set_exception(verdict)
+            result.set_result(work())
+        except FinalRejection as rejection:
+            result.set_exception(rejection)
         except BaseException:
-            given.cancel()  # whatever it is, it is for this thread and not for the loop
+            result.cancel()  # the exception is raised in this thread, not in the loop
             with suppress(CancelledError, OnejobError):
                 settled.result()
             raise
         return settled.result()
 
-    cache_stats = property(lambda self: self._ledger.stats)
+    def cache_stats(self) -> CacheStats:
+        return self._ledger.cache_stats()
 
     def runtime_stats(self) -> Stats:
         return self._ledger.runtime_stats()
@@ -127,6 +128,17 @@ class SyncLedger:
     def durability(self) -> Durability:
         return self._ledger.durability
 
+    @property
+    def async_ledger(self) -> AsyncLedger:
+        return self._ledger
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine of the asynchronous ledger on its loop, and block until it has ended."""
+        if os.getpid() != self._pid:
+            work.close()
+            raise Unavailable("this ledger was opened before a fork: nothing was done; open one in this process")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
     def acting_as(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "SyncLedger":
         other = self._ledger.acting_as(tenant=tenant, user=user, actor=actor, owns_keys=owns_keys)
         return SyncLedger(other, self._loop, None)
@@ -134,7 +146,7 @@ class SyncLedger:
     def close(self) -> None:
         if self._thread is None or self._loop.is_closed():
             return
-        self._wait(self._ledger.aclose())
+        self.run(self._ledger.aclose())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -147,31 +159,25 @@ class SyncLedger:
     ) -> None:
         self.close()
 
-    def _wait(self, work: Coroutine[Any, Any, R]) -> R:
-        if os.getpid() != self._pid:
-            work.close()
-            raise Unavailable("this ledger was opened before a fork: nothing was done; open one in this process")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
 
 class SyncApiKeys:
     """The API keys of a ledger's tenant; see onejob.ledger.api_keys."""
 
     def __init__(self, ledger: SyncLedger) -> None:
         self._ledger = ledger
-        self._keys = api_keys.ApiKeys(ledger._ledger)
+        self._keys = api_keys.ApiKeys(ledger.async_ledger)
 
     def create(self, name: str, *, roles: Iterable[Role | str], user: str = "") -> NewKey:
-        return self._ledger._wait(self._keys.create(name, roles=roles, user=user))
+        return self._ledger.run(self._keys.create(name, roles=roles, user=user))
 
     def list(self) -> Sequence[ApiKeyView]:
-        return self._ledger._wait(self._keys.list())
+        return self._ledger.run(self._keys.list())
 
     def rotate(self, key_id: str, *, overlap: timedelta = api_keys.OVERLAP_DEFAULT) -> NewKey:
-        return self._ledger._wait(self._keys.rotate(key_id, overlap=overlap))
+        return self._ledger.run(self._keys.rotate(key_id, overlap=overlap))
 
     def revoke(self, key_id: str) -> ApiKeyView:
-        return self._ledger._wait(self._keys.revoke(key_id))
+        return self._ledger.run(self._keys.revoke(key_id))
 
 
 @wraps(opening.open)
@@ -180,11 +186,11 @@ def open(*args: Any, **kwargs: Any) -> SyncLedger:
     thread = Thread(target=loop.run_forever, name="onejob-loop", daemon=True)
     thread.start()
 
-    async def opened() -> AsyncLedger:
+    async def open_ledger() -> AsyncLedger:
         return await opening.open(*args, **kwargs)
 
     try:
-        ledger = asyncio.run_coroutine_threadsafe(opened(), loop).result()
+        ledger = asyncio.run_coroutine_threadsafe(open_ledger(), loop).result()
     except BaseException:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -159,7 +159,7 @@ def _check_any_job(queue: sync.SyncLedger, job: Job, left: list[EvidenceLine]) -
     if begun != sorted(set(begun)):
         wrong.append(f"the tokens of its starts are {begun}")
     query = ListAttachments(tenant="default", job_id=job.row.id, kind=AttachmentKind.RESULT)
-    results = [int(add.index) for add in queue._wait(queue._ledger._gate.scan(query)).items]
+    results = [int(add.index) for add in queue.run(queue.async_ledger.runtime.gate.scan(query)).items]
     if results != ([job.row.token] if job.state == "success" else []):
         wrong.append(f"{job.state} with token {job.row.token} and results of {results}")
     if job.state == "success" and ("end", job.row.token) not in [(one.event, one.token) for one in left]:
