@@ -1,8 +1,8 @@
-"""One tail of the store for everybody who watches jobs.
+"""Polls the store for all watched jobs of the process, for event streams and `Ledger.wait`.
 
-All watched jobs are looked at in one batched read, 100 ms doubling to 1 s while nothing changes, and not at all
-while nobody watches. Events are fetched only for jobs whose head tells of new ones. A watcher keeps its own place
-and reads from what is shared, so a slow one costs nothing but a gap in its story.
+One batched read fetches all watched jobs: every 100 ms, doubling to every second while nothing changes; no watcher
+means no poll. Events are fetched only for jobs whose row counts new ones. Each watcher keeps its own position and
+reads from the shared copy, so a slow one costs nothing and may only miss events that were trimmed meanwhile.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from onejob.engines.gate import Gate
 from onejob.errors import OnejobError
 
 from .present import LogPage, load_log_page, to_exception
+from .wakeups import admit_caller
 
 PAUSE_FIRST = 0.1
 PAUSE_MAX = 1.0
@@ -33,40 +34,40 @@ log = logging.getLogger("onejob")
 
 
 class TooManyWatchers(OnejobError):
-    """Not now: others watch."""
+    """The limit on watchers is reached; a retry may succeed."""
 
     retryable = True
 
 
 class WatchedJob:
-    """A job that is watched, as it was last read."""
+    """A watched job as it was last read, shared by all its watchers."""
 
     def __init__(self, lookup: LookUpJob, job_row: Job) -> None:
         self.lookup = lookup
         self.job_row = job_row
-        self.deleted = False  # erased meanwhile
-        self.closed = False  # nobody looks at the store any more
+        self.deleted = False
+        self.closed = False  # polling has ended
         self.watcher_count = 0
-        self.version = 0  # grows with everything there is to tell
+        self.version = 0  # grows with every change that a watcher reports
         self._events = {0: first_event(job_row)}
         self._signal = asyncio.Event()
 
     @property
     def last_event_index(self) -> int:
-        """The index of the latest event that is known."""
+        """The index of the latest event that was read."""
         return max(self._events)
 
     def is_exhausted(self, last_seen_event: int, lines_seen: int) -> bool:
-        """There is nothing more to tell to somebody who has seen so many events and log lines."""
-        told = last_seen_event >= self.job_row.events - 1 and lines_seen >= self.job_row.logs
-        return self.deleted or (self.job_row.state in ENDED_STATES and told)
+        """True if nothing will follow for a watcher that has seen so many events and log lines."""
+        all_seen = last_seen_event >= self.job_row.events - 1 and lines_seen >= self.job_row.logs
+        return self.deleted or (self.job_row.state in ENDED_STATES and all_seen)
 
     def events_after(self, last_seen_event: int) -> Iterator[tuple[int, Event]]:
-        """The events after an index, as far as they are kept."""
+        """The events after an index, without those that were trimmed."""
         return ((index, self._events[index]) for index in sorted(self._events) if index > last_seen_event)
 
     async def wait_for_change(self, version: int, seconds: float) -> bool:
-        """Wait until there is more news than that; False when time is up."""
+        """Wait until the version differs from this one; False when the time is up."""
         if self.version == version:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -74,20 +75,20 @@ class WatchedJob:
         return self.version != version
 
     def update(self, job_row: Job, attachments: Iterable[Attachment]) -> None:
-        known = self.last_event_index, *_visible_fields(self.job_row)
-        for add in attachments:
-            if add.index not in self._events:
-                self._events[add.index] = json.decode(add.data, type=Event)
+        before = self.last_event_index, *_visible_fields(self.job_row)
+        for attachment in attachments:
+            if attachment.index not in self._events:
+                self._events[attachment.index] = json.decode(attachment.data, type=Event)
         if job_row.version > self.job_row.version:
             self.job_row = job_row
         last = self.last_event_index
         for index in [index for index in self._events if FIRST_EVENTS_MAX <= index <= last - LAST_EVENTS_MAX]:
             del self._events[index]
-        if known != (last, *_visible_fields(self.job_row)):
+        if before != (last, *_visible_fields(self.job_row)):
             self.notify()
 
     def notify(self) -> None:
-        """Wake everybody who waits for news."""
+        """Wake all watchers."""
         self.version += 1
         self._signal.set()
         self._signal = asyncio.Event()
@@ -109,44 +110,35 @@ class JobWatcher:
 
     @asynccontextmanager
     async def watch(self, tenant: str, job_id: bytes) -> AsyncIterator[WatchedJob]:
-        """A job that is kept up to date while somebody is inside; NotFound where there is none."""
-        own = self._tenants[tenant] + 1
-        if self.watcher_count >= self._watchers_max or own * 2 > self._watchers_max + 1:
-            raise TooManyWatchers("too many jobs are being watched here; come back later, or ask for the job")
-        self._tenants[tenant] = own
-        look = LookUpJob(tenant=tenant, job_id=job_id)
-        watched: WatchedJob | None = None
-        try:
-            watched = await self._join(look)
+        """Keep a job up to date while the caller is inside; NotFound if there is no such job."""
+        refusal = TooManyWatchers("too many jobs are being watched; try again later, or fetch the job instead")
+        with admit_caller(self._tenants, tenant, limit=self._watchers_max, refusal=refusal):
+            watched = await self._join(LookUpJob(tenant=tenant, job_id=job_id))
             watched.watcher_count += 1
-            yield watched
-        finally:
-            self._tenants[tenant] -= 1
-            self._tenants += Counter()  # drops the tenants without a watcher
-            if watched is not None:
+            try:
+                yield watched
+            finally:
                 self._leave(watched)
 
     def close(self) -> None:
-        """Let all watchers go: they may come back to another process, and go on where they were."""
+        """End polling and wake all watchers: they may continue from their position in another process."""
         self._closed = True
-        for watched in self._jobs.values():
-            watched.closed = True
-            watched.notify()
+        self._close_watched_jobs()
         if self._task is not None:
             self._task.cancel()
 
     async def _join(self, lookup: LookUpJob) -> WatchedJob:
-        """The shared view of a job, at least as new as this call."""
+        """Return the shared copy of a job, read no earlier than this call."""
         (reply,) = await self._gate.execute((lookup,))
-        head = _found_job_row(reply)
-        if head is None:
+        job_row = _found_job_row(reply)
+        if job_row is None:
             raise to_exception(reply, "")
-        added = await self._load_events(head, 1)
+        events = await self._load_events(job_row, 1)
         watched = self._jobs.get(lookup)
         if watched is None:
-            watched = self._jobs[lookup] = WatchedJob(lookup, head)
+            watched = self._jobs[lookup] = WatchedJob(lookup, job_row)
         watched.closed |= self._closed
-        watched.update(head, added)
+        watched.update(job_row, events)
         self._wakeup.set()
         if self._task is None and not self._closed:
             self._task = asyncio.get_running_loop().create_task(self._poll_forever())
@@ -169,49 +161,52 @@ class JobWatcher:
                     if await self._poll_once():
                         pause = PAUSE_FIRST
                     failing = False
-                except OnejobError as error:  # what is not known has not changed
+                except OnejobError as error:
                     if not failing:
-                        log.warning("whoever watches jobs must wait: %s", error)
+                        log.warning("polling of watched jobs failed, will retry: %s", error)
                     failing = True
         except Exception:
-            log.exception("the tail of the store broke; its watchers are let go")
+            log.exception("polling of watched jobs failed with an unexpected error; closing their watchers")
             self._task = None
-            for watched in self._jobs.values():
-                watched.closed = True
-                watched.notify()
+            self._close_watched_jobs()
             self._jobs.clear()
 
+    def _close_watched_jobs(self) -> None:
+        for watched in self._jobs.values():
+            watched.closed = True
+            watched.notify()
+
     async def _pause(self, pause: float) -> bool:
-        """Rest for so long, or for the shortest pause when somebody new has come; True then."""
+        """Sleep for the pause; cut it short and return True if a watcher has joined."""
         await asyncio.sleep(PAUSE_FIRST)
         if pause > PAUSE_FIRST:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause - PAUSE_FIRST):
                     await self._wakeup.wait()
-        stirred = self._wakeup.is_set()
+        has_joined = self._wakeup.is_set()
         self._wakeup.clear()
-        return stirred
+        return has_joined
 
     async def _poll_once(self) -> bool:
-        """Look at every watched job once; True when something had happened."""
-        looked = list(self._jobs.values())
-        replies = await self._gate.execute([watched.lookup for watched in looked])
-        happened = False
-        for watched, reply in zip(looked, replies, strict=True):
-            head = _found_job_row(reply)
-            news = watched.version
-            if head is not None and head.events > watched.last_event_index + 1:
-                watched.update(head, await self._load_events(head, watched.last_event_index + 1))
-            elif head is not None:
-                watched.update(head, ())
+        """Read every watched job once; True if any of them changed."""
+        jobs = list(self._jobs.values())
+        replies = await self._gate.execute([watched.lookup for watched in jobs])
+        changed = False
+        for watched, reply in zip(jobs, replies, strict=True):
+            job_row = _found_job_row(reply)
+            version = watched.version
+            if job_row is not None and job_row.events > watched.last_event_index + 1:
+                watched.update(job_row, await self._load_events(job_row, watched.last_event_index + 1))
+            elif job_row is not None:
+                watched.update(job_row, ())
             elif isinstance(reply, Missing):
                 watched.deleted = True
                 watched.notify()
-            happened |= watched.version != news
-        return happened
+            changed |= watched.version != version
+        return changed
 
     async def load_log_lines(self, job_row: Job, start: int) -> LogPage:
-        """Log lines from there on. Each watcher reads its own: together they could be too much to keep."""
+        """Read log lines from an index on. They are not shared, because all lines together could be too large."""
         return await load_log_page(self._gate, job_row, offset=start, limit=LOG_LINES_PER_READ)
 
     async def _load_events(self, job_row: Job, start: int) -> Iterable[Attachment]:
@@ -220,7 +215,7 @@ class JobWatcher:
 
 
 def _visible_fields(job_row: Job) -> tuple[object, ...]:
-    """What a watcher is told of a head, besides its events."""
+    """The fields whose change is reported to watchers, besides events."""
     return job_row.state, job_row.attempts, job_row.progress, job_row.logs
 
 
