@@ -1,9 +1,9 @@
-"""Claiming: what is ready is found by looking, and decided by one compare-and-set for each job.
+"""Claims ready jobs: queries propose candidates, and one compare-and-set for each job decides.
 
-Tenants with work are taken in turn, so that one with a million jobs keeps nobody from theirs. Inputs are read
-before the claim, for after it a job that cannot be run here would be held in vain.
+Tenants with ready jobs are served in turn, so that a tenant with a million jobs does not starve the others. Inputs are
+read before the claim, because a claim whose input then cannot be read would block its job for the whole lease.
 
-Whoever names its holder gets what it won before and still holds, so a lost answer loses no job.
+A claim that is repeated with its holder gets the jobs that it won before and still holds, so a lost reply loses no job.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from onejob.ids import Ids
 
 from .wakeups import WakeupHub
 
-CLAIM_MAX = 100  # at once
-TENANTS_MAX = 8  # looked at for one claim
+CLAIM_MAX = 100  # jobs in one claim
+TENANTS_MAX = 8  # queried for one claim
 ROUNDS_MAX = 3
-CONTENTION_SPREAD = 6  # so many times what is wanted, where others want the same
-INPUTS_BYTES_MAX = 8 << 20  # taken at once; whoever gets fewer jobs than it asked for asks again
+CONTENTION_SPREAD = 6  # under contention so many times as many candidates are fetched
+INPUTS_BYTES_MAX = 8 << 20  # in one claim; it then returns fewer jobs than its limit
 UNKNOWN_ATTEMPTS_MAX = 5
 _UNKNOWN_PAUSE = 0.1
 
@@ -39,19 +39,19 @@ async def _do_nothing() -> None:
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True):
-    """What somebody would run. The holder is drawn once for each intention to claim."""
+    """What to claim. The holder is drawn once for each claim and kept when it is retried."""
 
     types: tuple[str, ...]
     holder: bytes
     limit: int = 1
     lease_ms: int
     start: bool = False
-    tenant: str | None = None  # None: of any
-    has_named_holder: bool = False  # by the caller, so something may be held under it
+    tenant: str | None = None  # None: of any tenant
+    has_named_holder: bool = False  # the caller chose the holder, so it may hold jobs already
 
 
 class ClaimedJob(Struct, frozen=True):
-    """A job that was claimed, as it is now, and what it is to be run with."""
+    """A job as the claim left it, and its input."""
 
     job: Job
     input: bytes
@@ -59,51 +59,51 @@ class ClaimedJob(Struct, frozen=True):
 
 
 class Claims:
-    """One for all who claim in a process."""
+    """Claims for all workers of a process."""
 
     def __init__(self, gate: Gate, ids: Ids) -> None:
         self._gate = gate
         self._ids = ids
         self._last_tenant = ""  # the tenant that was served last
-        self._has_more_tenants = False  # more tenants have work than one page tells
-        self._is_contended = False  # somebody else took what was wanted here
+        self._has_more_tenants = False  # more tenants have ready jobs than fit in a page
+        self._is_contended = False  # another process won a job that the last claim tried
         self._release_tasks: set[asyncio.Task[None]] = set()
         self.wakeups = WakeupHub(gate, ids)
 
     async def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
-        """Up to so many jobs. Whoever goes away meanwhile holds nothing: what was taken for it is handed back.
+        """Claim up to `limit` jobs. If the caller is cancelled, the jobs that it won are released.
 
-        Not so under a named holder, whose retry may have been told of them already.
+        Under a named holder they are kept, because a retry of the same claim may have returned them already.
         """
         return await self._claim_shielded(request, self._claim(request))
 
     async def find_candidates(self, request: ClaimRequest, limit: int) -> tuple[list[Job], dict[bytes, bytes]]:
-        """Jobs that may be claimed, and their inputs."""
-        found = (await self._scan_candidates(request, limit))[:limit]
-        inputs = await self._load_inputs(found) if found else {}
-        return list(_limit_by_input_size(found, inputs)), inputs
+        """Jobs that can be claimed, and their inputs."""
+        candidates = (await self._scan_candidates(request, limit))[:limit]
+        inputs = await self._load_inputs(candidates) if candidates else {}
+        return list(_limit_by_input_size(candidates, inputs)), inputs
 
     async def claim_candidates(
         self, request: ClaimRequest, candidates: Sequence[Job], inputs: dict[bytes, bytes]
     ) -> list[ClaimedJob]:
-        """`claim`, of jobs that were found before."""
+        """Claim jobs that `find_candidates` has returned."""
         return await self._claim_shielded(request, self._claim_loaded(request, candidates, inputs))
 
     async def _claim_shielded(
         self, request: ClaimRequest, work: Coroutine[Any, Any, list[ClaimedJob]]
     ) -> list[ClaimedJob]:
-        claiming = asyncio.get_running_loop().create_task(work)
+        claim_task = asyncio.get_running_loop().create_task(work)
         try:
-            taken = await asyncio.shield(claiming)
+            claimed = await asyncio.shield(claim_task)
         except asyncio.CancelledError:
             if request.has_named_holder:
-                claiming.add_done_callback(_retrieve_exception)
+                claim_task.add_done_callback(_retrieve_exception)
             else:
-                self._release_claimed(claiming, request)
+                self._release_claimed(claim_task, request)
             raise
-        if taken:
+        if claimed:
             self.wakeups.on_claimed(request.types, request.tenant)
-        return taken
+        return claimed
 
     async def claim_or_wait(
         self,
@@ -112,20 +112,20 @@ class Claims:
         *,
         before_retry: Callable[[], Awaitable[None]] = _do_nothing,
     ) -> list[ClaimedJob]:
-        """`claim`, which waits so long for something to claim; `again` may object, whenever it has waited."""
+        """Claim, and wait up to `seconds` for a job. `before_retry` runs after each wait and may raise."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while True:
-            ear = self.wakeups.subscribe(request.types, request.tenant)
+            listener = self.wakeups.subscribe(request.types, request.tenant)
             try:
-                taken = await self.claim(request)
+                claimed = await self.claim(request)
                 left = until - loop.time()
-                if taken or left <= 0 or self.wakeups.closed:
-                    return taken
-                await ear.wait(left)
+                if claimed or left <= 0 or self.wakeups.closed:
+                    return claimed
+                await listener.wait(left)
                 await before_retry()
             finally:
-                ear.close()
+                listener.close()
 
     def close(self) -> None:
         self.wakeups.close()
@@ -134,38 +134,38 @@ class Claims:
         if (
             request.has_named_holder
             and request.tenant is not None
-            and (held := await self._reclaim_held(request, request.tenant))
+            and (reclaimed := await self._reclaim_held(request, request.tenant))
         ):
-            return held
-        taken: list[ClaimedJob] = []
+            return reclaimed
+        claimed: list[ClaimedJob] = []
         tried: set[bytes] = set()
         for _ in range(ROUNDS_MAX):
-            room = request.limit - len(taken)
-            found = [job for job in await self._scan_candidates(request, room) if job.id not in tried][:room]
-            if not found:
+            room = request.limit - len(claimed)
+            candidates = [job for job in await self._scan_candidates(request, room) if job.id not in tried][:room]
+            if not candidates:
                 break
-            tried.update(job.id for job in found)
-            more, self._is_contended, full = await self._load_and_claim(request, found)
-            taken += more
-            # Where others take the same jobs, look for more of them, in an order of one's own.
-            if not self._is_contended or full:
+            tried.update(job.id for job in candidates)
+            won, self._is_contended, is_full = await self._load_and_claim(request, candidates)
+            claimed += won
+            # Under contention the next round fetches more candidates, in an order of this process alone.
+            if not self._is_contended or is_full:
                 break
-        return taken
+        return claimed
 
     async def _reclaim_held(self, request: ClaimRequest, tenant: str) -> list[ClaimedJob]:
         page = await self._gate.scan(ListLeasedJobs(tenant=tenant, holder=request.holder, limit=request.limit))
-        # What was started since is known to its holder: only the answer of its own verb can be lost.
-        mine = [job for job in page.items if request.start or job.state is not JobState.RUNNING]
-        return (await self._load_and_claim(request, mine))[0] if mine else []
+        # A claim without `start` skips running jobs: their holder had its reply, since it started them afterwards.
+        leased = [job for job in page.items if request.start or job.state is not JobState.RUNNING]
+        return (await self._load_and_claim(request, leased))[0] if leased else []
 
     async def _load_and_claim(
         self, request: ClaimRequest, candidates: Sequence[Job]
     ) -> tuple[list[ClaimedJob], bool, bool]:
-        """What was won of these, whether somebody was faster, and whether not all were tried, for their size."""
+        """The jobs won, whether another process won one of them, and whether some were left out for their size."""
         inputs = await self._load_inputs(candidates)
         fitting = list(_limit_by_input_size(candidates, inputs))
-        won, crowded = await self._execute_claims(request, fitting, inputs)
-        return won, crowded, len(fitting) < len(candidates)
+        won, is_contended = await self._execute_claims(request, fitting, inputs)
+        return won, is_contended, len(fitting) < len(candidates)
 
     async def _claim_loaded(
         self, request: ClaimRequest, candidates: Sequence[Job], inputs: dict[bytes, bytes]
@@ -196,7 +196,7 @@ class Claims:
         return won, any(isinstance(reply, Refused) for reply in replies)
 
     async def _scan_candidates(self, request: ClaimRequest, room: int) -> list[Job]:
-        """The most urgent jobs of some tenants, one of each in turn."""
+        """The most urgent jobs of the next tenants, one of each in turn."""
         tenants = [request.tenant] if request.tenant is not None else await self._next_tenants(request.types)
         if not tenants:
             return []
@@ -211,40 +211,40 @@ class Claims:
         return [job for row in zip_longest(*jobs) for job in row if job is not None]
 
     async def _next_tenants(self, types: tuple[str, ...]) -> list[str]:
-        """The next few that have something ready, from the one after the last on."""
+        """The next tenants with ready jobs, from the one after the last on."""
         page = await self._gate.scan(
             ListBacklogs(types=types, after=self._last_tenant if self._has_more_tenants else "")
         )
-        if self._has_more_tenants and not page.more:  # the end of the round
-            begin = await self._gate.scan(ListBacklogs(types=types))
-            ready = [one.tenant for one in (*page.items, *begin.items) if not one.wait_ms]
-            self._has_more_tenants = begin.more
+        if self._has_more_tenants and not page.more:  # the last page: start over
+            first_page = await self._gate.scan(ListBacklogs(types=types))
+            ready = [backlog.tenant for backlog in (*page.items, *first_page.items) if not backlog.wait_ms]
+            self._has_more_tenants = first_page.more
             return list(dict.fromkeys(ready))[:TENANTS_MAX]
         self._has_more_tenants = page.more
-        ready = [one.tenant for one in page.items if not one.wait_ms]
+        ready = [backlog.tenant for backlog in page.items if not backlog.wait_ms]
         later = [tenant for tenant in ready if tenant > self._last_tenant]
         return [*later, *(tenant for tenant in ready if tenant <= self._last_tenant)][:TENANTS_MAX]
 
     def _shuffled_jobs(self, jobs: Sequence[Job]) -> list[Job]:
-        """Among equals in an order that no other process has."""
+        """Jobs by priority, and in random order within a priority, so that processes try different ones."""
         seed = int.from_bytes(self._ids.holder()[:4], "big")
         return sorted(jobs, key=lambda job: (-job.priority, crc32(job.id, seed)))
 
     async def _load_inputs(self, jobs: Iterable[Job]) -> dict[bytes, bytes]:
         ids = tuple(job.id for job in jobs)
         page = await self._gate.scan(ListInputs(job_ids=ids, limit=max(len(ids), 1)))
-        return {add.job_id: add.data for add in page.items}
+        return {attachment.job_id: attachment.data for attachment in page.items}
 
     async def _execute_until_known(self, claims: list[Claim]) -> list[AnyReply | BaseException]:
-        """Each claim's reply. One that may be done is repeated, for the same holder gets the same answer."""
+        """Execute claims. One whose outcome is unknown is retried, since the same holder gets the same reply."""
         replies = await self._gate.execute_each(claims)
         for attempt in range(UNKNOWN_ATTEMPTS_MAX):
-            doubtful = [n for n, reply in enumerate(replies) if isinstance(reply, Unknown)]
-            if not doubtful:
+            unknown = [n for n, reply in enumerate(replies) if isinstance(reply, Unknown)]
+            if not unknown:
                 break
             await asyncio.sleep(_UNKNOWN_PAUSE * 2**attempt)
-            again = await self._gate.execute_each([claims[n] for n in doubtful])
-            for n, reply in zip(doubtful, again, strict=True):
+            retried = await self._gate.execute_each([claims[n] for n in unknown])
+            for n, reply in zip(unknown, retried, strict=True):
                 replies[n] = reply if not isinstance(reply, Exception) else replies[n]
         failures = [reply for reply in replies if isinstance(reply, BaseException)]
         if len(failures) == len(replies):
@@ -252,23 +252,20 @@ class Claims:
         return replies
 
     def _release_claimed(self, claim_task: "asyncio.Task[list[ClaimedJob]]", request: ClaimRequest) -> None:
-        async def give_back() -> None:
-            taken = await claim_task
+        async def release() -> None:
+            jobs = [claimed.job for claimed in await claim_task]
             await self._gate.execute_each(
-                [
-                    Release(tenant=one.job.tenant, job_id=one.job.id, token=one.job.token, holder=request.holder)
-                    for one in taken
-                ]
+                [Release(tenant=job.tenant, job_id=job.id, token=job.token, holder=request.holder) for job in jobs]
             )
 
-        task = asyncio.get_running_loop().create_task(give_back())
+        task = asyncio.get_running_loop().create_task(release())
         self._release_tasks.add(task)
         task.add_done_callback(_retrieve_exception)
         task.add_done_callback(self._release_tasks.discard)
 
 
 def _limit_by_input_size(jobs: Iterable[Job], inputs: dict[bytes, bytes]) -> Iterator[Job]:
-    """The first of them, as many as have their inputs within the bound; one at least."""
+    """The first jobs whose inputs together stay within INPUTS_BYTES_MAX; at least one."""
     size = 0
     for n, job in enumerate(jobs):
         size += len(inputs.get(job.id, b""))
@@ -279,4 +276,4 @@ def _limit_by_input_size(jobs: Iterable[Job], inputs: dict[bytes, bytes]) -> Ite
 
 def _retrieve_exception(task: "asyncio.Task[Any]") -> None:
     if not task.cancelled():
-        task.exception()  # where it failed, the lease ends by itself
+        task.exception()  # the lease of a job that could not be released expires

@@ -1,7 +1,15 @@
-"""Work under a lease: what it stands on is renewed while it runs, and what was lost is never settled.
+"""Runs work under the lease of a held key: renews the lease meanwhile, then settles the key.
 
-A loss tells the work to stop, and does not wait for it: work that will not hear is left alone, for the fence
-(job id, token, holder) refuses whatever it might still settle.
+When the lease is lost the work is cancelled and not waited for. Work that ignores the cancellation is orphaned: the
+fence (job id, token, holder) refuses whatever it may still try to settle.
+
+Three classes renew leases, because they serve different loads:
+
+- `LeaseRenewal` (here): one held key, one task beside the work. For work that may take long, such as an upload.
+- `RenewalTimer` (here): the held keys of the middleware, one for each HTTP request. Most requests end long before
+  their first renewal is due, so one timer watches all of them and none has a task until then.
+- `worker.heartbeat.Heartbeat`: the job leases of a worker. One command for each job extends its lease and carries its
+  progress and log lines, and all of them go in one batch.
 """
 
 import asyncio
@@ -23,30 +31,29 @@ from .present import build_held_key
 T = TypeVar("T")
 OnLeaseLost = Callable[[BaseException], None]
 
-RENEWALS_PER_LEASE = 3  # in the time of one lease, at least
-# However long the lease: by its renewals others see that a holder lives.
-RENEWAL_PAUSE_SECONDS_MAX = 5.0
+RENEWALS_PER_LEASE = 3  # at least
+RENEWAL_PAUSE_SECONDS_MAX = 5.0  # however long the lease: renewals show others that the holder is alive
 JITTER = 0.2
 SETTLE_ATTEMPTS_MAX = 5
 PAUSE_FIRST = 0.02
 
 log = logging.getLogger("onejob")
 
-# The loop alone would let go of a task that nobody waits for.
+# The event loop keeps only weak references to tasks.
 _orphaned_tasks: set[asyncio.Task[Any]] = set()
 
 
 class LeaseRenewal:
-    """A held key while something is done under it."""
+    """A held key whose lease is renewed while work is done under it."""
 
     def __init__(self, ledger: Ledger, held_key: HeldKey) -> None:
         self._ledger = ledger
         self.held_key = held_key
-        self.is_over = False  # whatever is still being done under it is in vain
+        self.is_over = False  # settled or lost: work that still runs can achieve nothing
 
     @property
     def lease_until(self) -> datetime:
-        """When the lease ends unless it is renewed once more."""
+        """When the lease ends unless it is renewed again."""
         return self.held_key.lease_until
 
     async def renew(self) -> None:
@@ -58,11 +65,11 @@ class LeaseRenewal:
         try:
             return (await self._ledger.job(self.held_key.job_id)).state in ENDED_STATES
         except NotFound:
-            return False  # not for this caller to see; the commit will tell
+            return False  # the caller may not see the job; the commit will report its end
 
 
 class FinalRejection(Exception):
-    """Work that ended with a refusal for good: its key is rejected with these bytes, and is not tried again."""
+    """Raised by work to reject its key for good, with these bytes as the receipt."""
 
     def __init__(self, receipt: bytes) -> None:
         super().__init__(receipt)
@@ -70,65 +77,68 @@ class FinalRejection(Exception):
 
 
 class _JobEnded(Exception):
-    """The job was cancelled while something was done for it."""
+    """The job was cancelled while its key was held."""
 
 
 def describe_error(error: BaseException) -> str:
-    """What an exception says of itself, if it can, as text that can be written anywhere."""
+    """The exception's message as text that can always be encoded, or its class name if `str` fails."""
     try:
         return str(error).encode(errors="backslashreplace").decode()
-    except Exception:  # noqa: BLE001 - somebody else's class, whose text fails
+    except Exception:  # noqa: BLE001 - `__str__` of a foreign class may raise anything
         return type(error).__name__
 
 
 def orphaned_task_count() -> int:
-    """How much work was told to stop, and has not."""
+    """How many cancelled tasks have not ended."""
     return len(_orphaned_tasks)
 
 
 async def run_under_lease(
     ledger: Ledger, held_key: HeldKey, work: Callable[[LeaseRenewal], Coroutine[Any, Any, bytes]]
 ) -> Receipt:
-    """Do the work of a held key, then commit the key with what it gave. A failure gives it up, to be tried again."""
-    keeping = LeaseRenewal(ledger, held_key)
+    """Run work under a held key, then commit the key with the returned bytes.
+
+    A failure releases the key for another attempt; FinalRejection rejects it.
+    """
+    renewal = LeaseRenewal(ledger, held_key)
     try:
         receipt = await run_while_renewing(
-            work(keeping),
-            keeping.renew,
+            work(renewal),
+            renewal.renew,
             interval_seconds=_renewal_interval_seconds(held_key.lease_ms),
             jitter_seed=held_key.holder,
         )
-        return await settle_with_retries(lambda: ledger.commit(keeping.held_key, receipt))
+        return await settle_with_retries(lambda: ledger.commit(renewal.held_key, receipt))
     except _JobEnded:
-        # To commit it tells everybody who asks for the key what became of its job.
-        return await settle_with_retries(lambda: ledger.commit(keeping.held_key))
-    except FinalRejection as verdict:
-        receipt = verdict.receipt
-        await settle_with_retries(lambda: ledger.reject(keeping.held_key, receipt))
+        # The commit makes submissions of this key answer with the cancelled job.
+        return await settle_with_retries(lambda: ledger.commit(renewal.held_key))
+    except FinalRejection as rejection:
+        receipt = rejection.receipt
+        await settle_with_retries(lambda: ledger.reject(renewal.held_key, receipt))
         raise
     except LeaseLost:
         raise
     except (Exception, BaseExceptionGroup, asyncio.CancelledError) as error:
-        keeping.is_over = True
-        # Where this fails the lease ends by itself, which only takes longer.
+        renewal.is_over = True
+        # If this fails, the key becomes free when its lease expires.
         with suppress(OnejobError):
-            await ledger.fail(keeping.held_key, describe_error(error))
+            await ledger.fail(renewal.held_key, describe_error(error))
         raise
     finally:
-        keeping.is_over = True
+        renewal.is_over = True
 
 
 class RenewalTimer:
-    """Held keys with leases of one length, each renewed once that becomes due.
+    """Renews many held keys whose leases have the same length, each from the time its renewal is due.
 
-    What is done sooner costs a place in a table: one timer watches over all of them, by the eldest.
+    A key that ends before that costs one entry in a dict: a single timer is set for the oldest of all keys.
     """
 
     def __init__(self, ledger: Ledger, lease_ms: int) -> None:
         self._ledger = ledger
         self._lease_ms = lease_ms
         self._interval_seconds = _renewal_interval_seconds(lease_ms)
-        self._not_yet_due: dict[bytes, tuple[float, KeyHeld, OnLeaseLost]] = {}  # by holder, the eldest first
+        self._not_yet_due: dict[bytes, tuple[float, KeyHeld, OnLeaseLost]] = {}  # by holder, the oldest first
         self._tasks: dict[bytes, asyncio.Task[Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,7 +146,7 @@ class RenewalTimer:
     def begin(self, held: KeyHeld, on_lost: OnLeaseLost) -> None:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            # What was held in another loop, such as that of an earlier test, went with it; its timer never rings.
+            # Timers and tasks of another loop, such as that of an earlier test, ended with it.
             self._loop, self._timer = loop, None
             self._not_yet_due.clear()
             self._tasks.clear()
@@ -145,7 +155,7 @@ class RenewalTimer:
             self._timer = loop.call_later(self._interval_seconds / 2, self._renew_due)
 
     def end(self, holder: bytes) -> None:
-        """The timer stays: it finds nothing to do, or somebody younger."""
+        """Stop renewing a key. The timer stays set and then finds no key, or a younger one."""
         if self._not_yet_due.pop(holder, None) is None and (task := self._tasks.pop(holder, None)) is not None:
             task.cancel()
 
@@ -159,22 +169,22 @@ class RenewalTimer:
     def _renew_due(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = None
-        for holder, (due, held, lost) in tuple(self._not_yet_due.items()):
+        for holder, (due, held, on_lost) in tuple(self._not_yet_due.items()):
             if due > loop.time():
                 self._timer = loop.call_at(due, self._renew_due)
                 return
             del self._not_yet_due[holder]
-            self._start_renewing(held, lost)
+            self._start_renewing(held, on_lost)
 
     def _start_renewing(self, held: KeyHeld, on_lost: OnLeaseLost) -> None:
-        def ended(task: "asyncio.Task[Any]") -> None:
+        def on_done(task: "asyncio.Task[Any]") -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
                 on_lost(error)
 
-        keeping = LeaseRenewal(self._ledger, build_held_key(held, key="", scope="", lease_ms=self._lease_ms))
-        task = asyncio.create_task(_renew_forever(keeping.renew, self._interval_seconds, held.holder))
+        renewal = LeaseRenewal(self._ledger, build_held_key(held, key="", scope="", lease_ms=self._lease_ms))
+        task = asyncio.create_task(_renew_forever(renewal.renew, self._interval_seconds, held.holder))
         self._tasks[held.holder] = task
-        task.add_done_callback(ended)
+        task.add_done_callback(on_done)
 
 
 async def run_while_renewing(
@@ -184,31 +194,30 @@ async def run_while_renewing(
     interval_seconds: float,
     jitter_seed: bytes,
 ) -> T:
-    """Do some work while what it stands on is renewed. The first refusal to renew stops the work and is raised."""
-    working = asyncio.create_task(work)
-    renewing = asyncio.create_task(_renew_forever(renew, interval_seconds, jitter_seed))
+    """Run work while its lease is renewed. A refused renewal cancels the work and is raised."""
+    work_task = asyncio.create_task(work)
+    renewal_task = asyncio.create_task(_renew_forever(renew, interval_seconds, jitter_seed))
     try:
-        await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
-        return await (working if working.done() else renewing)
+        await asyncio.wait((work_task, renewal_task), return_when=asyncio.FIRST_COMPLETED)
+        return await (work_task if work_task.done() else renewal_task)
     finally:
-        renewing.cancel()
-        if not working.done():
-            _orphan_task(working)
+        renewal_task.cancel()
+        if not work_task.done():
+            _orphan_task(work_task)
 
 
 async def _renew_forever(renew: Callable[[], Awaitable[object]], interval_seconds: float, jitter_seed: bytes) -> Any:
-    """Renew until told to stop; ends only by raising."""
-    done = True
+    """Renew until cancelled; ends only by raising."""
+    renewed = True
     for turn in count():
-        # Holders that began together do not renew together. The name of a holder was drawn: it is chance enough.
+        # Keys that were taken together should not renew together; the random bytes of the holder spread them.
         early = JITTER * jitter_seed[turn % len(jitter_seed)] / 255
-        # A lease that ran out is still ours as long as nobody took it: while the store is away, keep asking.
-        await asyncio.sleep(interval_seconds * (1 - early) if done else min(1.0, interval_seconds / 3))
-        done = await _try_renew(renew)
+        # An expired lease can be renewed until another caller takes the key, so failures are retried without end.
+        await asyncio.sleep(interval_seconds * (1 - early) if renewed else min(1.0, interval_seconds / 3))
+        renewed = await _try_renew(renew)
 
 
 def _renewal_interval_seconds(lease_ms: int) -> float:
-    """The seconds from one renewal to the next."""
     return max(PAUSE_FIRST, min(lease_ms / 1000 / RENEWALS_PER_LEASE, RENEWAL_PAUSE_SECONDS_MAX))
 
 
@@ -223,7 +232,7 @@ async def _try_renew(renew: Callable[[], Awaitable[object]]) -> bool:
 
 
 async def settle_with_retries(settle: Callable[[], Awaitable[T]]) -> T:
-    """Settle, and again while the store is in trouble: said twice with equal content it is done once."""
+    """Settle, with retries while the store fails: settling again with equal content succeeds."""
     for attempt in range(SETTLE_ATTEMPTS_MAX - 1):
         try:
             return await settle()
@@ -243,4 +252,4 @@ def _orphan_task(task: "asyncio.Task[Any]") -> None:
 def _on_orphan_done(task: "asyncio.Task[Any]") -> None:
     _orphaned_tasks.discard(task)
     if not task.cancelled() and task.exception() is not None:
-        log.warning("work that was told to stop ended with %s", type(task.exception()).__name__)
+        log.warning("cancelled work failed with %s", type(task.exception()).__name__)

@@ -1,4 +1,4 @@
-"""The front door for whoever runs jobs, and for whoever waits for what they give."""
+"""Work operations of the ledger: claim, start, extend, finish and release jobs; results, and waiting for the end."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,18 +40,21 @@ from .base import LedgerBase, load_visible_job
 from .claims import CLAIM_MAX, ClaimedJob, ClaimRequest
 from .present import load_input, load_result, to_exception
 
-# A claimed job, as whoever runs it holds it.
-
-
 HOLDER_BYTES_MAX = 64
 NOTE_CHARS_MAX = 500
 DELAY_MS_MAX = 365 * 24 * 3600 * 1000
 TOKEN_MAX = 2**63 - 1
+LEASE_DEFAULT = timedelta(milliseconds=LEASE_MS_DEFAULT)
+WAIT_DEFAULT = timedelta(seconds=30)
+TYPES_MAX = 100
 _ELLIPSIS = "…"
+_MS = timedelta(milliseconds=1)
+_UNSET: Any = object()
+_WORK_REFUSALS = (Reason.TIMED_OUT, Reason.NOT_ALLOWED, Reason.NOT_READY, Reason.SEQUENCE_GAP)
 
 
 class Fence(Struct, frozen=True, kw_only=True):
-    """What a holder must name in every word about a job, for one who has not the attempt at hand."""
+    """What proves that a claimed job is still held: for callers that have no `Attempt`, such as HTTP workers."""
 
     job_id: bytes
     token: int
@@ -60,15 +63,15 @@ class Fence(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not 1 <= self.token <= TOKEN_MAX:
-            raise Invalid("token", "a token is the number that came with the job; send it as it was received")
+            raise Invalid("token", "a token is the number that came with the job; send it unchanged")
         checked_holder(self.holder)
 
 
 class Attempt(Struct, frozen=True):
-    """Yours until the lease ends: start it, extend it while you work, then finish it, or release it."""
+    """A claimed job, held until its lease ends: start it, extend it during the work, then finish or release it."""
 
     job_row: Job
-    input: bytes  # JSON; empty for whoever named only the fence
+    input: bytes  # JSON; empty if only the fence was given
     lease_ms: int
 
     def __repr__(self) -> str:
@@ -80,7 +83,7 @@ class Attempt(Struct, frozen=True):
 
     @property
     def job_id(self) -> str:
-        """The key to hand to whatever is called on the way: it is the same in every attempt."""
+        """The same in every attempt, so it can serve as the idempotency key of calls to other systems."""
         return self.job.id
 
     @property
@@ -97,72 +100,14 @@ class Attempt(Struct, frozen=True):
 
     @property
     def deadline(self) -> datetime | None:
-        """When the time of this attempt is over; None: there is no limit, or it has not been started."""
-        head = self.job_row
-        return to_utc(head.started_at + head.timeout_ms) if head.timeout_ms and head.started_at else None
+        """When this attempt times out; None if the job has no timeout or was not started."""
+        job = self.job_row
+        return to_utc(job.started_at + job.timeout_ms) if job.timeout_ms and job.started_at else None
 
     @property
     def value(self) -> Any:
         """The input, decoded."""
         return json.decode(self.input)
-
-
-def checked_lease(lease_ms: int) -> int:
-    if not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
-        raise Invalid("lease", "a lease lasts from 100 milliseconds to 24 hours")
-    return lease_ms
-
-
-def checked_holder(holder: bytes) -> bytes:
-    if not 1 <= len(holder) <= HOLDER_BYTES_MAX:
-        raise Invalid("holder", f"a holder has 1 to {HOLDER_BYTES_MAX} bytes; choose another")
-    return holder
-
-
-def checked_delay(delay_ms: int) -> int:
-    if not 0 <= delay_ms <= DELAY_MS_MAX:
-        raise Invalid("delay", "a delay is not negative, and a year at most; choose another")
-    return delay_ms
-
-
-def checked_offset(offset: int) -> int:
-    if not 0 <= offset <= TOKEN_MAX:
-        raise Invalid("offset", "offset is how many log lines were sent before these")
-    return offset
-
-
-def checked_note(note: str) -> str:
-    if len(note) > NOTE_CHARS_MAX:
-        raise Invalid("note", f"a note has at most {NOTE_CHARS_MAX} characters; shorten it")
-    return note
-
-
-def checked_progress(progress: object, job: Job | None = None) -> str:
-    """As it is stored: JSON, and short. With the head at hand, no longer than it has room for."""
-    data = json.encode(progress)
-    room = PROGRESS_BYTES_MAX if job is None else progress_bytes_max(job)
-    if len(data) > room:
-        raise Invalid("progress", f"progress of this job has at most {room} bytes as JSON; say less")
-    return data.decode()
-
-
-def checked_lines(lines: Sequence[str]) -> tuple[str, ...]:
-    """As they are stored: a line that is too long is cut."""
-    if len(lines) > LOG_LINES_AT_ONCE_MAX:
-        raise Invalid("logs", f"at most {LOG_LINES_AT_ONCE_MAX} lines are told at once; tell the others next")
-    return tuple(map(truncated_line, lines))
-
-
-def truncated_line(line: str) -> str:
-    return line if len(line) <= LOG_CHARS_MAX else line[: LOG_CHARS_MAX - 1] + _ELLIPSIS
-
-
-LEASE_DEFAULT = timedelta(milliseconds=LEASE_MS_DEFAULT)
-WAIT_DEFAULT = timedelta(seconds=30)
-TYPES_MAX = 100
-_MS = timedelta(milliseconds=1)
-_UNSET: Any = object()
-_WORK_REFUSALS = (Reason.TIMED_OUT, Reason.NOT_ALLOWED, Reason.NOT_READY, Reason.SEQUENCE_GAP)
 
 
 class WorkOperations(LedgerBase):
@@ -176,9 +121,9 @@ class WorkOperations(LedgerBase):
         wait: timedelta = timedelta(0),
         holder: bytes | None = None,
     ) -> list[Attempt]:
-        """Take jobs that are ready, most urgent first. With `start` they are started in the same step.
+        """Claim ready jobs, most urgent first. With `start` they are started in the same step.
 
-        Repeated with its holder it is answered with what it had won.
+        A retry with the same holder gets the jobs that it has won before.
         """
         request = build_claim_request(
             self._runtime.ids,
@@ -193,10 +138,13 @@ class WorkOperations(LedgerBase):
         return [build_attempt(one, request.lease_ms) for one in claimed]
 
     async def start(self, attempt: Attempt | Fence) -> Attempt:
-        """Begin to run a claimed job. Of several who try, one does; the others hear LeaseLost and do nothing."""
+        """Start a claimed job. Of several callers one succeeds; the others get LeaseLost and must not run it."""
         reply = await self._execute(Start(**self._fence_fields(attempt), lease_ms=attempt.lease_ms))
-        begun = _continued_attempt(attempt, reply, Started)
-        return begun if begun.input else replace(begun, input=await self._load_input(begun.job_row))
+        started = _continued_attempt(attempt, reply, Started)
+        if started.input:
+            return started
+        job = started.job_row
+        return replace(started, input=await load_input(self._gate, job.tenant, job.id))
 
     async def extend(
         self,
@@ -206,14 +154,14 @@ class WorkOperations(LedgerBase):
         logs: Sequence[str] = (),
         offset: int = -1,
     ) -> Attempt:
-        """Prolong the lease. Log lines follow those of before; with `offset` they are there once if told twice."""
-        head = attempt.job_row if isinstance(attempt, Attempt) else None
+        """Extend the lease. Log lines are appended; with `offset`, lines that are sent again are stored once."""
+        job = attempt.job_row if isinstance(attempt, Attempt) else None
         if offset < 0:
-            offset = 0 if head is None else head.logs
+            offset = 0 if job is None else job.logs
         command = Extend(
             **self._fence_fields(attempt),
             lease_ms=attempt.lease_ms,
-            progress="" if progress is _UNSET else checked_progress(progress, head),
+            progress="" if progress is _UNSET else checked_progress(progress, job),
             logs=checked_lines(logs),
             offset=checked_offset(offset),
         )
@@ -229,9 +177,9 @@ class WorkOperations(LedgerBase):
         retry_after: timedelta | None = None,
         cost: Amount | None = None,
     ) -> JobView:
-        """Say how it ended. An error is tried again while attempts are left, unless it is final.
+        """Report how the attempt ended. After an error the job is retried while attempts are left, unless it is final.
 
-        A result beside an error is kept if the job ends with it.
+        A result that comes with an error is stored if the job has then ended.
         """
         command = Finish(
             **self._fence_fields(attempt),
@@ -247,12 +195,12 @@ class WorkOperations(LedgerBase):
         return await self._execute_expecting(command, Finished)
 
     async def release(self, attempt: Attempt | Fence, *, delay: timedelta = timedelta(0)) -> JobView:
-        """Hand it back, for at once or for later. That it was started does not count as an attempt."""
+        """Give the job back, ready at once or after a delay. The attempt is not counted."""
         command = Release(**self._fence_fields(attempt), delay_ms=checked_delay(max(delay // _MS, 0)))
         return await self._execute_expecting(command, Released)
 
     async def resolve(self, job_id: str, resolution: Resolution | str, *, note: str = "") -> JobView:
-        """An operator's word about a lost job: it succeeded, it failed, or it is to be run again."""
+        """Decide as an operator about a lost job: it succeeded, it failed, or it runs again."""
         job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
         command = Resolve(
             tenant=job.tenant,
@@ -268,16 +216,16 @@ class WorkOperations(LedgerBase):
         return await self._execute_expecting(command, Resolved)
 
     async def rerun(self, job_id: str, *, note: str = "") -> JobView:
-        """Run a failed or lost job again: the same id, a new token, its attempts from the first."""
+        """Run a failed or lost job again: the same id, a new token, and its attempts counted from the first."""
         return await self.resolve(job_id, Resolution.RERUN, note=note)
 
     async def result(self, job_id: str) -> Any:
-        """What a job gave, decoded; None for one that gave nothing."""
+        """The result of a job, decoded; None if it has none."""
         data = await load_result(self._gate, await load_visible_job(self._gate, self._caller, parse_job_id(job_id)))
         return json.decode(data) if data else None
 
     async def result_json(self, job_id: str) -> bytes:
-        """What a job gave, as it is stored; NotFound while there is nothing."""
+        """The result of a job as JSON; NotFound while it has none."""
         job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
         data = await load_result(self._gate, job)
         if data or job.state is JobState.SUCCESS:
@@ -285,7 +233,7 @@ class WorkOperations(LedgerBase):
         raise NotFound(f"the job is {job.state} and has no result; ask again when it has succeeded")
 
     async def wait(self, job_id: str, timeout: timedelta = WAIT_DEFAULT) -> JobView:
-        """The job when it has ended, or as it is when the time is up."""
+        """Return the job when it has ended, or as it is when the time is up."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout.total_seconds()
         job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
@@ -293,10 +241,10 @@ class WorkOperations(LedgerBase):
             return JobView(job)
         async with self._runtime.job_watcher.watch(job.tenant, job.id) as watched:
             while watched.job_row.state not in ENDED_STATES and not watched.closed:
-                news = watched.version
+                version = watched.version
                 if watched.deleted:
-                    raise NotFound("the job was erased meanwhile; it cannot be waited for")
-                if not await watched.wait_for_change(news, max(until - loop.time(), 0)):
+                    raise NotFound("the job was deleted meanwhile; stop waiting for it")
+                if not await watched.wait_for_change(version, max(until - loop.time(), 0)):
                     break
             return JobView(watched.job_row)
 
@@ -311,9 +259,6 @@ class WorkOperations(LedgerBase):
             return attempt_fence_fields(attempt)
         tenant = self._caller.tenant
         return {"tenant": tenant, "job_id": attempt.job_id, "token": attempt.token, "holder": attempt.holder}
-
-    async def _load_input(self, job: Job) -> bytes:
-        return await load_input(self._gate, job.tenant, job.id)
 
 
 def build_claim_request(
@@ -355,13 +300,13 @@ def build_attempt(claimed: ClaimedJob, lease_ms: int) -> Attempt:
 
 
 def attempt_fence_fields(attempt: Attempt) -> dict[str, Any]:
-    """What a worker's command must name to be let through."""
-    head = attempt.job_row
-    return {"tenant": head.tenant, "job_id": head.id, "token": head.token, "holder": head.holder}
+    """The fields by which a worker's command is accepted or refused as stale."""
+    job = attempt.job_row
+    return {"tenant": job.tenant, "job_id": job.id, "token": job.token, "holder": job.holder}
 
 
 def encode_result(result: Any) -> bytes:
-    """A result as it is stored; nothing for None."""
+    """A result as JSON; empty for None."""
     if result is None:
         return b""
     try:
@@ -369,26 +314,78 @@ def encode_result(result: Any) -> bytes:
     except (TypeError, ValueError, OverflowError) as error:
         raise Invalid("result", f"a result is JSON, and this is not ({type(error).__name__}); convert it") from None
     if len(data) > RESULT_BYTES_MAX:
-        raise Invalid("result", f"a result has at most {RESULT_BYTES_MAX} bytes; keep it elsewhere, name it here")
+        raise Invalid(
+            "result", f"a result has at most {RESULT_BYTES_MAX} bytes; store it elsewhere, return a reference"
+        )
     return data
+
+
+def checked_lease(lease_ms: int) -> int:
+    if not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
+        raise Invalid("lease", "a lease lasts from 100 milliseconds to 24 hours; choose another")
+    return lease_ms
+
+
+def checked_holder(holder: bytes) -> bytes:
+    if not 1 <= len(holder) <= HOLDER_BYTES_MAX:
+        raise Invalid("holder", f"a holder has 1 to {HOLDER_BYTES_MAX} bytes; choose another")
+    return holder
+
+
+def checked_delay(delay_ms: int) -> int:
+    if not 0 <= delay_ms <= DELAY_MS_MAX:
+        raise Invalid("delay", "a delay is not negative and at most a year; choose another")
+    return delay_ms
+
+
+def checked_offset(offset: int) -> int:
+    if not 0 <= offset <= TOKEN_MAX:
+        raise Invalid("offset", "offset is the number of log lines sent before these; send that")
+    return offset
+
+
+def checked_note(note: str) -> str:
+    if len(note) > NOTE_CHARS_MAX:
+        raise Invalid("note", f"a note has at most {NOTE_CHARS_MAX} characters; shorten it")
+    return note
+
+
+def checked_progress(progress: object, job: Job | None = None) -> str:
+    """Progress as JSON, if it fits into the job row."""
+    data = json.encode(progress)
+    room = PROGRESS_BYTES_MAX if job is None else progress_bytes_max(job)
+    if len(data) > room:
+        raise Invalid("progress", f"progress of this job has at most {room} bytes as JSON; shorten it")
+    return data.decode()
+
+
+def checked_lines(lines: Sequence[str]) -> tuple[str, ...]:
+    """Log lines as they are stored: a line that is too long is truncated."""
+    if len(lines) > LOG_LINES_AT_ONCE_MAX:
+        raise Invalid("logs", f"at most {LOG_LINES_AT_ONCE_MAX} lines are sent at once; send the others next")
+    return tuple(map(truncated_line, lines))
+
+
+def truncated_line(line: str) -> str:
+    return line if len(line) <= LOG_CHARS_MAX else line[: LOG_CHARS_MAX - 1] + _ELLIPSIS
 
 
 def checked_types(types: str | Sequence[str]) -> tuple[str, ...]:
     names = (types,) if isinstance(types, str) else tuple(types)
     if not 1 <= len(names) <= TYPES_MAX:
-        raise Invalid("types", f"name 1 to {TYPES_MAX} types of jobs")
+        raise Invalid("types", f"a claim is for 1 to {TYPES_MAX} job types; name that many")
     return tuple(checked_name("type", name) for name in dict.fromkeys(names))
 
 
 def checked_limit(limit: int) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= CLAIM_MAX:
-        raise Invalid("limit", f"1 to {CLAIM_MAX} jobs are claimed at once")
+        raise Invalid("limit", f"a claim is for 1 to {CLAIM_MAX} jobs; choose such a limit")
     return limit
 
 
-def _parse_resolution(word: Resolution | str) -> Resolution:
+def _parse_resolution(resolution: Resolution | str) -> Resolution:
     try:
-        return Resolution(word)
+        return Resolution(resolution)
     except ValueError:
         raise Invalid("resolution", f"choose one of {', '.join(Resolution)}") from None
 
