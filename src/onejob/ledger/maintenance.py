@@ -1,4 +1,14 @@
-"""Hygiene: proposes what looks due and lets each decision judge for itself. Several may sweep at once."""
+"""Maintenance of the store: sweep and reconcile run periodically, backfill and purge when they are asked for.
+
+- Sweep: deletes expired records and jobs past their retention, ends expired leases and abandoned preparations, evicts
+  idle streams. No answer depends on it, because every decision checks expiry itself.
+- Reconcile: counts the jobs of changed usages again and corrects a usage that differs. A difference is a bug.
+- Backfill: counts the live jobs that were submitted before their user had a limit, so that the limit includes them.
+- Purge: deletes everything of a tenant.
+
+All of them only propose: a query lists what looks due, and for each fact one command decides on the facts that it
+loads itself. So several processes may run maintenance at once.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -18,12 +28,71 @@ from onejob.core.work import RETENTION_MS
 from onejob.engine import PAGE_MAX, Engine, ListDueFacts, ListFacts, ListJobs
 from onejob.errors import Unavailable
 
-# Counts again the jobs of tallies that changed, and lets the decision compare: a difference is a defect.
+SWEEP_PAGE_SIZE = 500
+SWEEP_ROUNDS_MAX = 200
+_START_CURSOR = (0, b"")
 
 
-RECONCILED_PER_SWEEP_MAX = 50  # in one sweep; the others are due in the next
+class SweepResult(Struct, frozen=True):
+    records: int = 0
+    jobs: int = 0
+    streams: int = 0
+    usages: int = 0
+    drift: int = 0  # what reconciling corrected: a bug if it is not 0
+
+    def plus(self, other: "SweepResult") -> "SweepResult":
+        return SweepResult(*(own + added for own, added in zip(astuple(self), astuple(other), strict=True)))
+
+
+class Sweeper:
+    def __init__(self, engine: Engine, *, retention_ms: int = RETENTION_MS) -> None:
+        self._engine = engine
+        self._retention_ms = retention_ms
+        self._cursors: dict[Kind, tuple[int, bytes]] = {}
+
+    async def sweep(self) -> SweepResult:
+        """Sweep records, jobs and streams that are due, and reconcile usages."""
+        records, jobs = await self._sweep_kind(Kind.RECORD), await self._sweep_kind(Kind.JOB)
+        streams = await self._sweep_kind(Kind.STREAM)
+        return SweepResult(records, jobs, streams, *await reconcile_usage(self._engine))
+
+    async def _sweep_kind(self, kind: Kind) -> int:
+        """Continue after the last proposed fact, changed or not, so that a fact that must stay blocks no other."""
+        total = 0
+        for _ in range(SWEEP_ROUNDS_MAX):
+            page = await self._engine.scan(
+                ListDueFacts(kind=kind, after=self._cursors.get(kind, _START_CURSOR), limit=SWEEP_PAGE_SIZE)
+            )
+            if page.items:
+                proposals = [self._build_command(fact) for fact in _in_key_order(page.items)]
+                replies = await self._engine.execute(proposals)
+                total += sum(isinstance(reply, Maintained) and reply.changed for reply in replies)
+            if not page.more:
+                self._cursors.pop(kind, None)
+                break
+            # The next sweep starts here if this one reaches SWEEP_ROUNDS_MAX.
+            self._cursors[kind] = due_sort_key(page.items[-1])
+        return total
+
+    def _build_command(self, fact: MaintenanceItem) -> Expire | Maintain | Evict:
+        match fact:
+            case Record():
+                return Expire(tenant=fact.tenant, record_id=fact.id)
+            case Job():
+                return Maintain(tenant=fact.tenant, job_id=fact.id, retention_ms=self._retention_ms)
+            case Stream():
+                return Evict(tenant=fact.tenant, stream_id=fact.id)
+        raise TypeError(f"a {type(fact).__name__} is never due for a sweep")
+
+
+def _in_key_order(facts: Sequence[MaintenanceItem]) -> Sequence[MaintenanceItem]:
+    """Streams are evicted in one order, so that all replicas of a log propose the same commands."""
+    return sorted(facts, key=lambda fact: fact.id) if isinstance(facts[0], Stream) else facts
+
+
+RECONCILED_PER_SWEEP_MAX = 50  # the others stay due for the next sweep
 RECONCILE_PAGES_MAX = 20
-_NO_VERSION = -1  # a version that no tally has: the decision only puts it off
+_NO_VERSION = -1  # matches no usage, so that the command only postpones it
 
 
 class ReconcileResult(NamedTuple):
@@ -32,23 +101,24 @@ class ReconcileResult(NamedTuple):
 
 
 async def reconcile_usage(engine: Engine) -> ReconcileResult:
+    """Count the jobs of every usage that is due, and correct the usages that differ."""
     page = await engine.scan(ListDueFacts(kind=Kind.USAGE, limit=RECONCILED_PER_SWEEP_MAX))
-    counts = [await _count_jobs(engine, tally) for tally in page.items if isinstance(tally, Usage)]
-    replies = await engine.execute(counts) if counts else ()
-    told = [reply for reply in replies if isinstance(reply, Reconciled)]
-    return ReconcileResult(sum(reply.changed for reply in told), sum(reply.drift for reply in told))
+    commands = [await _count_jobs(engine, usage) for usage in page.items if isinstance(usage, Usage)]
+    replies = await engine.execute(commands) if commands else ()
+    reconciled = [reply for reply in replies if isinstance(reply, Reconciled)]
+    return ReconcileResult(sum(reply.changed for reply in reconciled), sum(reply.drift for reply in reconciled))
 
 
 async def _count_jobs(engine: Engine, usage: Usage) -> Reconcile:
-    """The jobs that bear its mark. They keep it while they change their state, so none slips through the pages."""
+    """Count the jobs that are marked with a usage. A change of state keeps the mark, so no page misses a job."""
     live = cost_held = marked = 0
     expected, before = _NO_VERSION, b""
     for _ in range(RECONCILE_PAGES_MAX):
         query = ListJobs(tenant=usage.tenant, usage_id=usage.id, before=before, limit=PAGE_MAX)
         page = await engine.scan(query)
         for job in page.items:
-            slots, money = slots_and_cost_held(job, usage.id)
-            live, cost_held, marked = live + slots, cost_held + money, marked + 1
+            slots, cost = slots_and_cost_held(job, usage.id)
+            live, cost_held, marked = live + slots, cost_held + cost, marked + 1
         if not page.more:
             expected = usage.version
             break
@@ -64,47 +134,44 @@ async def _count_jobs(engine: Engine, usage: Usage) -> Reconcile:
     )
 
 
-# Jobs from before there were limits: counted now, so that a new limit holds for what runs already.
-
-
 BACKFILL_PAGE_SIZE = 500
-BACKFILL_PAGES_MAX = 200  # of one state and pass; whoever has more live jobs is counted as far as this
+BACKFILL_PAGES_MAX = 200  # of one state in one pass; further live jobs stay uncounted
 BACKFILL_PASSES_MAX = 3
 
 
 async def backfill_usage(engine: Engine, tenant: str, user: str | None = None) -> int:
-    """Count the live jobs of a user, or of all users of a tenant, that nobody counts yet; returns how many."""
-    await engine.barrier(tenant, user)  # a write that saw no limit yet must have ended, or its job would not be found
+    """Count the uncounted live jobs of a user, or of all users of a tenant; returns how many there were."""
+    await engine.barrier(tenant, user)  # a submission that saw no limit must have ended, or the scan misses its job
     total = 0
     for _ in range(BACKFILL_PASSES_MAX):
-        adopted = sum(
+        counted = sum(
             [
                 await _backfill_state(engine, ListJobs(tenant=tenant, user=user, state=state, limit=BACKFILL_PAGE_SIZE))
                 for state in (*LIVE_STATES, JobState.PREPARING)
             ]
         )
-        total += adopted
-        if not adopted:
-            break  # a job may change its state while it is looked for, so what was missed is looked for again
+        total += counted
+        if not counted:
+            break  # a job that changed its state during a pass may have been missed, so the next pass scans again
     return total
 
 
 async def _backfill_state(engine: Engine, query: ListJobs) -> int:
-    adopted, before = 0, b""
+    counted, before = 0, b""
     for _ in range(BACKFILL_PAGES_MAX):
         page = await engine.scan(replace(query, before=before))
         commands = [command for job in page.items if not job.slot for command in _build_backfills(job)]
         if commands:
             replies = await engine.execute(commands)
-            adopted += sum(isinstance(reply, Maintained) and reply.changed for reply in replies)
+            counted += sum(isinstance(reply, Maintained) and reply.changed for reply in replies)
         if not page.more:
             break
         before = page.scanned_to or page.items[-1].id
-    return adopted
+    return counted
 
 
 def _build_backfills(job: Job) -> Iterator[Backfill]:
-    """A preparing job does not tell whether its key is the user's own or shared: one of the two names nothing."""
+    """A preparing job does not show whether its key is the user's or the tenant's: one of two commands finds nothing."""
     preparing = job.state is JobState.PREPARING
     for owner in ("", job.user) if preparing else ("",):
         yield Backfill(
@@ -117,22 +184,19 @@ def _build_backfills(job: Job) -> Iterator[Backfill]:
         )
 
 
-# Erasing a tenant: fact by fact, each by a decision of its own, until nothing is left.
-
-
 PURGE_PASSES_MAX = 10
 PURGE_PAGE_SIZE = 500
 
 
 class PurgeProgress:
-    """How many facts are gone, also when it was stopped half-way."""
+    """How many facts were deleted, also when the purge fails half-way."""
 
     def __init__(self) -> None:
         self.count = 0
 
 
 async def purge_tenant(engine: Engine, tenant: str, progress: PurgeProgress) -> None:
-    """Again and again until a pass finds nothing, for others may be submitting."""
+    """Delete all facts of a tenant. Passes are repeated until one finds nothing, because others may be submitting."""
     for _ in range(PURGE_PASSES_MAX):
         before = progress.count
         for kind in Kind:
@@ -143,7 +207,7 @@ async def purge_tenant(engine: Engine, tenant: str, progress: PurgeProgress) -> 
 
 
 async def _purge_kind(engine: Engine, tenant: str, kind: Kind, progress: PurgeProgress) -> None:
-    """Records take their jobs along, so that no key is left without its job."""
+    """Delete facts of one kind. A record is deleted together with its jobs, so that no key loses its job alone."""
     after = b""
     while True:
         page = await engine.scan(ListFacts(tenant=tenant, kind=kind, after=after, limit=PURGE_PAGE_SIZE))
@@ -168,65 +232,3 @@ def _build_purges(tenant: str, kind: Kind, ids: Sequence[bytes]) -> list[Purge]:
             return [Purge(tenant=tenant, usage_id=id) for id in ids]
         case Kind.POLICY:
             return [Purge(tenant=tenant, policy_id=id) for id in ids]
-
-
-SWEEP_PAGE_SIZE = 500
-SWEEP_ROUNDS_MAX = 200
-_START_CURSOR = (0, b"")
-
-
-class SweepResult(Struct, frozen=True):
-    records: int = 0
-    jobs: int = 0
-    streams: int = 0
-    usages: int = 0
-    drift: int = 0  # of tallies against their jobs: a defect, mended
-
-    def plus(self, other: "SweepResult") -> "SweepResult":
-        return SweepResult(*(mine + more for mine, more in zip(astuple(self), astuple(other), strict=True)))
-
-
-class Sweeper:
-    def __init__(self, engine: Engine, *, retention_ms: int = RETENTION_MS) -> None:
-        self._engine = engine
-        self._retention_ms = retention_ms
-        self._cursors: dict[Kind, tuple[int, bytes]] = {}
-
-    async def sweep(self) -> SweepResult:
-        """Expired records, lapsed leases, abandoned preparations, jobs past their retention, idle streams, tallies."""
-        records, jobs = await self._sweep_kind(Kind.RECORD), await self._sweep_kind(Kind.JOB)
-        streams = await self._sweep_kind(Kind.STREAM)
-        return SweepResult(records, jobs, streams, *await reconcile_usage(self._engine))
-
-    async def _sweep_kind(self, kind: Kind) -> int:
-        """Go on behind what was proposed, changed or not; what must stay as it is blocks nothing behind it."""
-        total = 0
-        for _ in range(SWEEP_ROUNDS_MAX):
-            page = await self._engine.scan(
-                ListDueFacts(kind=kind, after=self._cursors.get(kind, _START_CURSOR), limit=SWEEP_PAGE_SIZE)
-            )
-            if page.items:
-                proposals = [self._build_command(fact) for fact in _in_key_order(page.items)]
-                replies = await self._engine.execute(proposals)
-                total += sum(isinstance(reply, Maintained) and reply.changed for reply in replies)
-            if not page.more:
-                self._cursors.pop(kind, None)
-                break
-            # Where the next sweep begins if this one ends here.
-            self._cursors[kind] = due_sort_key(page.items[-1])
-        return total
-
-    def _build_command(self, fact: MaintenanceItem) -> Expire | Maintain | Evict:
-        match fact:
-            case Record():
-                return Expire(tenant=fact.tenant, record_id=fact.id)
-            case Job():
-                return Maintain(tenant=fact.tenant, job_id=fact.id, retention_ms=self._retention_ms)
-            case Stream():
-                return Evict(tenant=fact.tenant, stream_id=fact.id)
-        raise TypeError(f"nothing is ever due with a {type(fact).__name__}")
-
-
-def _in_key_order(facts: Sequence[MaintenanceItem]) -> Sequence[MaintenanceItem]:
-    """Streams are evicted in one order, so that replicas of a log propose alike."""
-    return sorted(facts, key=lambda fact: fact.id) if isinstance(facts[0], Stream) else facts

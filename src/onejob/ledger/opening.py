@@ -1,4 +1,4 @@
-"""Opening a ledger: `await onejob.open(url)`, or `async with onejob.open(url) as queue`."""
+"""`onejob.open(url)`: opens a ledger, with `await` or with `async with`."""
 
 from collections.abc import Generator
 from datetime import timedelta
@@ -21,7 +21,7 @@ RETENTION_DEFAULT = timedelta(milliseconds=RETENTION_MS)
 
 
 class LedgerOpener:
-    """A ledger about to be opened: await it, or enter it."""
+    """What `onejob.open` returns: await it, or enter it with `async with`."""
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         self._url = url
@@ -55,9 +55,9 @@ def open(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> LedgerOpener:
-    """Open a ledger on an engine. The config comes from the IDEMPOTENCY_* variables unless it is given.
+    """Open a ledger on an engine. Without `config`, the IDEMPOTENCY_* variables configure it.
 
-    `coalesce` makes larger batches: for a process that serves many connections on this event loop.
+    With `coalesce`, batches are larger: for a process that serves many connections on this event loop.
     """
     options = {
         "config": config or IdempotencyConfig.from_env(),
@@ -85,7 +85,7 @@ async def _open_ledger(
     ids: Ids,
 ) -> Ledger:
     engine = await open_engine(url, clock=clock)
-    host = Runtime(engine, config, clock=clock, ids=ids, retention_ms=retention_ms, coalesce=coalesce)
+    runtime = Runtime(engine, config, clock=clock, ids=ids, retention_ms=retention_ms, coalesce=coalesce)
     if sweep:
-        host.start_maintenance()
-    return Ledger(host, caller)
+        runtime.start_maintenance()
+    return Ledger(runtime, caller)

@@ -1,4 +1,4 @@
-"""What all callers of one opened ledger share: the engine behind its gate, and the upkeep that runs beside."""
+"""What all callers of one opened ledger share: the gate in front of the engine, and periodic maintenance."""
 
 import asyncio
 import logging
@@ -28,64 +28,21 @@ from .parse import Caller
 from .wakeups import Waiters
 from .watch import JobWatcher
 
-# Ready is who can be asked and can write. What the last write met is remembered; an idle store is tried again.
-#
-# To try means to write something tiny and to remove it, in the name of no tenant, every few seconds at most and only
-# after a write has failed.
-
-
 PROBE_INTERVAL_SECONDS = 3.0
 
+_FLUSH_CHUNK_SIZE = 500
 _NO_TENANT = ""  # no tenant has this name
 _PROBE_POLICY_NAME = "ready"
 _PROBE_READ = LookUpJob(tenant=_NO_TENANT, job_id=bytes(16))
-
-
-class Readiness:
-    def __init__(self, gate: Gate, monotonic: Callable[[], float]) -> None:
-        self._gate = gate
-        self._monotonic = monotonic
-        self._last_probe_at = float("-inf")
-
-    async def check(self) -> None:
-        """Returns when the store answers and takes writes; raises what keeps it from that."""
-        await self._gate.execute((_PROBE_READ,))
-        trouble = self._gate.last_error
-        if trouble is None:
-            return
-        now = self._monotonic()
-        if now - self._last_probe_at < PROBE_INTERVAL_SECONDS:
-            raise _copied_error(trouble)
-        self._last_probe_at = now
-        await self._probe_write()
-
-    async def _probe_write(self) -> None:
-        """Each in a batch of its own, for together they would come to nothing and not be written."""
-        place = policy_id(_NO_TENANT, _PROBE_POLICY_NAME)
-        for command in (
-            SetPolicy(tenant=_NO_TENANT, policy_id=place, name=_PROBE_POLICY_NAME, body=b""),
-            DropPolicy(tenant=_NO_TENANT, policy_id=place),
-        ):
-            await self._gate.execute((command,))
-
-
-def _copied_error(error: Exception) -> OnejobError:
-    """A copy, since raising writes on an exception, and this one is told again and again."""
-    if isinstance(error, OnejobError):
-        return type(error)(*error.args)
-    return Unavailable(f"the engine failed in an unforeseen way ({type(error).__name__})")
-
-
-_FLUSH_CHUNK_SIZE = 500
 
 log = logging.getLogger("onejob")
 
 
 class Stats(Struct, frozen=True):
-    """What a ledger runs with, what it counted since it was opened, what it holds right now."""
+    """How a ledger is configured, what it counted since it was opened, and what it holds now."""
 
     engine: str
-    durability_warning: str  # what the declared durability does not cover, in a line; empty: nothing
+    durability_warning: str  # what the declared durability does not cover; empty: nothing
     config: IdempotencyConfig
     outcomes: Mapping[str, int]
     refusals: Mapping[str, int]
@@ -96,7 +53,7 @@ class Stats(Struct, frozen=True):
 
 
 class TenantCounts(Struct, frozen=True):
-    """Of one tenant, in this process: its submissions by their answer, and its callers who wait."""
+    """A tenant's submissions in this process by outcome, and how many of its callers wait."""
 
     outcomes: Mapping[str, int]
     waiting: int
@@ -123,7 +80,7 @@ class Runtime:
         self.retention_ms = retention_ms
         self.lease_ms = round(config.pending_ttl_seconds * 1000)
         self.rejected_ttl_ms = round(config.rejected_ttl_seconds * 1000)
-        # The longest that any gate may remember: what `forget` must wait for.
+        # How long any gate may remember a receipt: `forget` must wait for it.
         self.cache_ttl_ms_max = round(max(config.committed_ttl_seconds, config.rejected_ttl_seconds) * 1000)
         self._config = config
         self._sweeper = Sweeper(self.gate, retention_ms=retention_ms)
@@ -133,7 +90,7 @@ class Runtime:
         self._maintenance_failures = 0
 
     def start_maintenance(self, *, process_index: int = 0, process_count: int = 1) -> None:
-        """Processes that share a store may take turns: what is in memory each tends itself, the store one of them."""
+        """Run maintenance periodically. Processes that share a store take turns with the store's part of it."""
         self._maintenance_task = asyncio.get_running_loop().create_task(
             self._run_maintenance(process_index, process_count)
         )
@@ -159,26 +116,25 @@ class Runtime:
         )
 
     def tenant_counts(self, tenant: str) -> TenantCounts:
-        """What is a tenant's own of all that."""
         return TenantCounts(dict(self.gate.outcomes.for_tenant(tenant)), self.gate.count_waiters(tenant))
 
     async def flush_hits(self, *record_ids: bytes) -> None:
-        """Write down the hits of these records, or of all; a few at a time, so that submissions come through."""
+        """Store the hits counted for these records, or for all; in chunks, so that submissions can go between."""
         hits = self.gate.hits.take(*record_ids)
         for start in range(0, len(hits), _FLUSH_CHUNK_SIZE):
             await self.gate.execute(hits[start : start + _FLUSH_CHUNK_SIZE])
 
     async def purge(self, caller: Caller) -> int:
-        """Erase all that a caller's tenant has."""
-        erased = PurgeProgress()
+        """Delete everything of the caller's tenant; returns how many facts were deleted."""
+        progress = PurgeProgress()
         try:
-            await purge_tenant(self.gate, caller.tenant, erased)
-        finally:  # whatever stopped it, what is gone is gone
-            audit.write_audit_record("purge", tenant=caller.tenant, actor=caller.actor, erased=erased.count)
-        return erased.count
+            await purge_tenant(self.gate, caller.tenant, progress)
+        finally:  # a purge that fails half-way has deleted something too
+            audit.write_audit_record("purge", tenant=caller.tenant, actor=caller.actor, erased=progress.count)
+        return progress.count
 
     def release_waiters(self) -> None:
-        """Whoever waits for something that others do is told to come back: the process is about to leave."""
+        """End all long polls and waits for pending keys, because the process is shutting down."""
         self.gate.release_waiters()
         self.waiters.release()
 
@@ -194,7 +150,7 @@ class Runtime:
             with suppress(asyncio.CancelledError):
                 await self._maintenance_task
         try:
-            with suppress(OnejobError):  # some hits may stay uncounted; keys and jobs are safe
+            with suppress(OnejobError):  # only hit counts can be lost
                 await self.flush_hits()
         finally:
             await self.gate.aclose()
@@ -204,13 +160,54 @@ class Runtime:
         await self.flush_hits()
 
     async def _run_maintenance(self, process_index: int, process_count: int) -> None:
-        for round in count():
+        for turn in count():
             await asyncio.sleep(self._config.cleanup_interval_seconds)
             try:
-                await (self.sweep() if round % process_count == process_index else self._maintain_memory())
+                await (self.sweep() if turn % process_count == process_index else self._maintain_memory())
             except OnejobError as error:
                 self._maintenance_failures += 1
-                log.warning("upkeep was put off: %s", error)
+                log.warning("maintenance run failed, will retry: %s", error)
             except Exception:
                 self._maintenance_failures += 1
-                log.exception("upkeep failed")
+                log.exception("maintenance run failed with an unexpected error, will retry")
+
+
+class Readiness:
+    """Checks that the store can be read and written.
+
+    The gate remembers the error of the last write. After one, a tiny policy of no tenant is written and deleted, at most
+    every few seconds, so that an idle store is found to work again.
+    """
+
+    def __init__(self, gate: Gate, monotonic: Callable[[], float]) -> None:
+        self._gate = gate
+        self._monotonic = monotonic
+        self._last_probe_at = float("-inf")
+
+    async def check(self) -> None:
+        """Return if the store can be read and written; otherwise raise its error."""
+        await self._gate.execute((_PROBE_READ,))
+        last_error = self._gate.last_error
+        if last_error is None:
+            return
+        now = self._monotonic()
+        if now - self._last_probe_at < PROBE_INTERVAL_SECONDS:
+            raise _copied_error(last_error)
+        self._last_probe_at = now
+        await self._probe_write()
+
+    async def _probe_write(self) -> None:
+        """Set and drop a policy. In one batch they would cancel each other, and nothing would be written."""
+        probe_id = policy_id(_NO_TENANT, _PROBE_POLICY_NAME)
+        for command in (
+            SetPolicy(tenant=_NO_TENANT, policy_id=probe_id, name=_PROBE_POLICY_NAME, body=b""),
+            DropPolicy(tenant=_NO_TENANT, policy_id=probe_id),
+        ):
+            await self._gate.execute((command,))
+
+
+def _copied_error(error: Exception) -> OnejobError:
+    """A copy, because raising an exception changes it, and this one is raised many times."""
+    if isinstance(error, OnejobError):
+        return type(error)(*error.args)
+    return Unavailable(f"the engine failed unexpectedly ({type(error).__name__})")
