@@ -1,4 +1,4 @@
-"""API keys of a tenant: made, listed, rotated, revoked and verified through its ledger."""
+"""API keys of a tenant: create, list, rotate, revoke and verify them through its ledger."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ ATTEMPTS_MAX = 100
 
 
 class ApiKeyView(Struct, frozen=True, rename="camel"):
-    """An API key as it is shown: nothing of its secrets."""
+    """An API key without its secrets."""
 
     id: str
     name: str
@@ -40,14 +40,14 @@ class ApiKeyView(Struct, frozen=True, rename="camel"):
 
 
 class NewKey(NamedTuple):
-    """A key and its text, which is told here and never again."""
+    """A key and its text, which cannot be read again."""
 
     key: ApiKeyView
     text: str
 
 
 class VerifiedKey(NamedTuple):
-    """A key that a text opens: true as long as its warrant stands."""
+    """A key whose secret was right, valid as long as the precondition is met."""
 
     tenant: str
     key: ApiKey
@@ -56,7 +56,7 @@ class VerifiedKey(NamedTuple):
 
 
 class ApiKeys:
-    """The API keys of the ledger's tenant; what is done to them is told of the ledger's actor."""
+    """The API keys of the ledger's tenant. The audit log names the ledger's actor for every change."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._runtime = ledger.runtime
@@ -64,36 +64,36 @@ class ApiKeys:
         self._actor = ledger.caller.actor
 
     async def create(self, name: str, *, roles: Iterable[Role | str], user: str = "") -> NewKey:
-        """Make a key. Bound to a user it is counted as that user, else under its own name."""
-        wanted = frozenset(_parse_role(role) for role in roles)
+        """Create a key. Its jobs count for the user that it is bound to, otherwise for the key's own name."""
+        parsed_roles = frozenset(_parse_role(role) for role in roles)
         for _ in range(ATTEMPTS_MAX):
             key_id, secret = self._runtime.ids.nonce()[: credentials.KEY_ID_CHARS], self._runtime.ids.secret()
             before = await self._look_up(key_id)
             if not isinstance(before, Missing):
-                continue  # somebody has this id: draw another
+                continue  # the id is in use: draw another
             key = credentials.new_api_key(
-                id=key_id, name=name, user=user, roles=wanted, secret=secret, by=self._actor, now=before.at
+                id=key_id, name=name, user=user, roles=parsed_roles, secret=secret, by=self._actor, now=before.at
             )
             if await self._try_write(key, ABSENT):
                 self._audit("create", key)
                 return NewKey(to_view(key), str(ParsedApiKey(self._tenant, key_id, secret)))
-        raise Unavailable("no API key could be made; repeat")
+        raise Unavailable("no API key could be created: nothing was done; repeat")
 
     async def list(self) -> Sequence[ApiKeyView]:
-        """Every key of the tenant, the revoked ones too, oldest first."""
-        found: list[ApiKey] = []
+        """All keys of the tenant, also revoked ones, oldest first."""
+        keys: list[ApiKey] = []
         after = b""
         while True:
             query = ListFacts(tenant=self._tenant, kind=Kind.POLICY, after=after, limit=PAGE_MAX)
             page = await self._runtime.gate.scan(query)
             policies = [fact for fact in page.items if isinstance(fact, Policy)]
-            found += (_decode_key(one.body) for one in policies if credentials.is_api_key_policy(one.name))
+            keys += (_decode_key(one.body) for one in policies if credentials.is_api_key_policy(one.name))
             if not page.more:
-                return [to_view(key) for key in sorted(found, key=lambda key: (key.created_at, key.id))]
+                return [to_view(key) for key in sorted(keys, key=lambda key: (key.created_at, key.id))]
             after = policies[-1].id
 
     async def rotate(self, key_id: str, *, overlap: timedelta = OVERLAP_DEFAULT) -> NewKey:
-        """Give a key a new secret; the old one opens for the overlap. Who the key is does not change."""
+        """Give a key a new secret. The old one stays valid for the overlap; the key's identity does not change."""
         secret = self._runtime.ids.secret()
         overlap_ms = overlap // timedelta(milliseconds=1)
         key = await self._change(
@@ -103,39 +103,42 @@ class ApiKeys:
         return NewKey(to_view(key), str(ParsedApiKey(self._tenant, key_id, secret)))
 
     async def revoke(self, key_id: str) -> ApiKeyView:
-        """Shut a key for good, in every process at once."""
+        """Make a key invalid for good, in every process at once."""
         key = await self._change(key_id, lambda key, now: credentials.revoked_api_key(key, by=self._actor, now=now))
         self._audit("revoke", key)
         return to_view(key)
 
     async def verify(self, text: str) -> VerifiedKey | None:
-        """The key of any tenant that this text opens now; one point read."""
-        sent = credentials.parse_api_key(text)
-        if sent is None:
+        """The key with this text, of any tenant, if the secret is valid now; one point read.
+
+        A secret is hashed and compared even if there is no such key, so that the time taken reveals nothing.
+        """
+        parsed = credentials.parse_api_key(text)
+        if parsed is None:
             credentials.secret_valid_until(None, text[: credentials.API_KEY_CHARS_MAX], 0)
             return None
-        name = credentials.api_key_policy_name(sent.id)
-        look = LookUpPolicy(tenant=sent.tenant, policy_id=policy_id(sent.tenant, name))
-        match await self._execute(look):
+        name = credentials.api_key_policy_name(parsed.id)
+        lookup = LookUpPolicy(tenant=parsed.tenant, policy_id=policy_id(parsed.tenant, name))
+        match await self._execute(lookup):
             case PolicyFound(policy, at):
                 key = _decode_key(policy.body)
-                until = credentials.secret_valid_until(key, sent.secret, at)
-                if until is None:
+                valid_until = credentials.secret_valid_until(key, parsed.secret, at)
+                if valid_until is None:
                     return None
-                return VerifiedKey(sent.tenant, key, look, Precondition(policy.id, policy.body, until))
+                return VerifiedKey(parsed.tenant, key, lookup, Precondition(policy.id, policy.body, valid_until))
             case Missing(at):
-                credentials.secret_valid_until(None, sent.secret, at)
+                credentials.secret_valid_until(None, parsed.secret, at)
                 return None
             case reply:
                 raise to_exception(reply, "")
 
     @property
     def reads_are_synchronous(self) -> bool:
-        """Whether `still` waits for nothing."""
+        """True if `is_still_valid` answers without blocking."""
         return self._runtime.gate.info.synchronous_reads
 
     async def is_still_valid(self, verified: VerifiedKey) -> bool:
-        """Whether what was found out still holds; the same point read, and nothing else."""
+        """True if the key has not changed since it was verified; repeats the point read without hashing."""
         gate = self._runtime.gate
         replies = gate.read_now((verified.lookup,))
         reply = await gate.dispatch(verified.lookup) if replies is None else replies[0]
@@ -150,7 +153,7 @@ class ApiKeys:
         )
 
     async def _change(self, key_id: str, change: Callable[[ApiKey, int], ApiKey]) -> ApiKey:
-        """Change what is there; when somebody else was faster, look again."""
+        """Change the stored key; start over if another caller changed it meanwhile."""
         for _ in range(ATTEMPTS_MAX):
             before = await self._look_up(key_id)
             if isinstance(before, Missing):
@@ -159,7 +162,7 @@ class ApiKeys:
             changed = change(key, before.at)
             if changed == key or await self._try_write(changed, before.policy.version):
                 return changed
-        raise Unavailable("others keep changing this API key: nothing was done; repeat")
+        raise Unavailable("other callers keep changing this API key: nothing was done; repeat")
 
     async def _look_up(self, key_id: str) -> PolicyFound | Missing:
         name = credentials.api_key_policy_name(key_id)
@@ -169,7 +172,7 @@ class ApiKeys:
         raise to_exception(reply, "")
 
     async def _try_write(self, key: ApiKey, expected: int) -> bool:
-        """False when the version expected is not there any more."""
+        """False if the stored version is not the expected one."""
         name = credentials.api_key_policy_name(key.id)
         reply = await self._execute(
             SetPolicy(
@@ -213,8 +216,8 @@ def _decode_key(body: bytes) -> ApiKey:
         raise Outdated(str(error)) from error
 
 
-def _parse_role(word: Role | str) -> Role:
+def _parse_role(role: Role | str) -> Role:
     try:
-        return Role(word)
+        return Role(role)
     except ValueError:
         raise Invalid("role", f"a role is one of {', '.join(Role)}; choose among them") from None

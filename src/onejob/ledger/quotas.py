@@ -1,4 +1,4 @@
-"""Quotas at the front door: limits, what is used of them, and slots that are reserved before a submission."""
+"""Quota operations of the ledger: limits, usage, slot reservations, and keys of jobs that were made elsewhere."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -73,7 +73,7 @@ class QuotaOperations(LedgerBase):
         *,
         idempotency_key: str | None = None,
     ) -> str | None:
-        """Take a slot for a while; None when the user has none left. With a key it is the same slot when repeated."""
+        """Reserve a slot until its TTL ends; None if the user has none left. With a key, a retry gets the same slot."""
         reply = await self._reserve_slot(user_id, max_concurrent, ttl_seconds, idempotency_key)
         if isinstance(reply, Refused) and reply.reason is Reason.QUOTA_EXCEEDED:
             return None
@@ -87,41 +87,41 @@ class QuotaOperations(LedgerBase):
         *,
         idempotency_key: str | None = None,
     ) -> SlotHeld:
-        """`reserve_job_slot` for edges: with its deadline and cautions, and a refusal that is raised."""
+        """`reserve_job_slot` with deadline and warnings in its result, and with every refusal raised."""
         return _expect_slot_held(await self._reserve_slot(user_id, max_concurrent, ttl_seconds, idempotency_key))
 
     async def consume_reservation(self, reservation_id: str, job_id: str | None = None) -> None:
-        """Turn a slot into that of a job; without one it ends, for the job is counted elsewhere."""
-        tenant, tally = self._parse_reservation_id(reservation_id)
+        """Turn a reserved slot into the slot of a job. Without a job it ends: the job is counted elsewhere."""
+        tenant, usage = self._parse_reservation_id(reservation_id)
         job = b"" if job_id is None else await check_job_visible(self._gate, self._caller, parse_job_id(job_id))
-        command = ConsumeSlot(tenant=tenant, usage_id=tally, reservation=reservation_id, job_id=job)
+        command = ConsumeSlot(tenant=tenant, usage_id=usage, reservation=reservation_id, job_id=job)
         reply = await self._execute(command)
         if isinstance(reply, Missing):
             raise NotFound("no such job here; consume the reservation with one that was submitted")
         _expect_slot_settled(reply)
 
     async def release_reservation(self, reservation_id: str) -> None:
-        """Free a slot; one that is free already, or has expired, stays so."""
-        tenant, tally = self._parse_reservation_id(reservation_id)
+        """Free a slot. Releasing a free or expired slot succeeds."""
+        tenant, usage = self._parse_reservation_id(reservation_id)
         _expect_slot_settled(
-            await self._execute(ReleaseSlot(tenant=tenant, usage_id=tally, reservation=reservation_id))
+            await self._execute(ReleaseSlot(tenant=tenant, usage_id=usage, reservation=reservation_id))
         )
 
     async def renew_reservation(self, reservation_id: str, ttl_seconds: float = 300) -> datetime:
-        """Prolong a slot that has not expired; returns its new deadline."""
-        tenant, tally = self._parse_reservation_id(reservation_id)
+        """Extend a slot that has not expired; returns its new deadline."""
+        tenant, usage = self._parse_reservation_id(reservation_id)
         command = RenewSlot(
-            tenant=tenant, usage_id=tally, reservation=reservation_id, ttl_ms=_parse_slot_ttl_ms(ttl_seconds)
+            tenant=tenant, usage_id=usage, reservation=reservation_id, ttl_ms=_parse_slot_ttl_ms(ttl_seconds)
         )
         return to_utc(_expect_slot_held(await self._execute(command)).expires_at)
 
     async def reservations(self, user_id: UserId | None = None) -> Sequence[SlotReservation]:
-        """The reservations of a user, oldest first; without one the caller's own."""
+        """The reservations of a user (by default the caller), oldest first."""
         user = self._resolve_user(user_id)
         return to_slot_reservations(user, await self._load_usage(user))
 
     async def usage(self, user_id: UserId | None = None) -> UsageView:
-        """What a user holds, and may hold; without one the caller itself."""
+        """What a user (by default the caller) uses of its limits."""
         user = self._resolve_user(user_id)
         found = await self._load_usage(user)
         with _translate_newer_format():
@@ -134,7 +134,7 @@ class QuotaOperations(LedgerBase):
             return to_quota(user, found)
 
     async def set_quota(self, user_id: UserId, limits: Limits) -> Quota:
-        """Give a user limits of its own, instead of those before; none at all: the tenant's defaults hold."""
+        """Replace a user's own limits. With `Limits()` the tenant's defaults apply again."""
         user, tenant, limits = user_name(user_id), self._caller.tenant, checked_limits(limits)
         command = SetLimits(
             tenant=tenant,
@@ -163,11 +163,11 @@ class QuotaOperations(LedgerBase):
         raise to_exception(reply, "")
 
     async def set_tenant_quota(self, limits: TenantLimits) -> TenantLimits:
-        """Set the limits of users without their own, and the ceiling over all of them."""
+        """Set the default limits for users without their own, and the ceiling for each user."""
         tenant, limits = self._caller.tenant, checked_tenant_limits(limits)
         policy = policy_id(tenant, QUOTA_POLICY_NAME)
         reply: AnyReply
-        if limits == TenantLimits():  # nobody is counted any more, so nobody pays for it
+        if limits == TenantLimits():  # without a policy, submissions need not load or count usage
             reply = await self._execute(DropPolicy(tenant=tenant, policy_id=policy))
         else:
             body = encode_limits(limits)
@@ -186,7 +186,7 @@ class QuotaOperations(LedgerBase):
         ttl_hours: float = 24,
         scope: str = GLOBAL_SCOPE,
     ) -> Receipt:
-        """Remember a key for a job that was made elsewhere: submissions of it are answered with this id."""
+        """Store a key for a job that was made elsewhere: submissions of the key are answered with this job id."""
         caller = self._caller
         key, scope = checked_key(key), resolve_scope("", scope)
         command = StoreKey(
@@ -208,15 +208,15 @@ class QuotaOperations(LedgerBase):
         self, user_id: UserId, max_concurrent: int | None, ttl_seconds: float, key: str | None
     ) -> AnyReply:
         user, tenant = user_name(user_id), self._caller.tenant
-        Limits(max_concurrent=max_concurrent)  # says what is wrong with it
-        tally = usage_id(tenant, user)
+        Limits(max_concurrent=max_concurrent)  # raises if it is invalid
+        usage = usage_id(tenant, user)
         nonce = self._runtime.ids.holder() if key is None else sha256(checked_key(key).encode()).digest()
         command = ReserveSlot(
             tenant=tenant,
-            usage_id=tally,
+            usage_id=usage,
             policy_id=policy_id(tenant, QUOTA_POLICY_NAME),
             user=user,
-            reservation=encode_reservation_id(tally, nonce[:SLOT_NONCE_BYTES]),
+            reservation=encode_reservation_id(usage, nonce[:SLOT_NONCE_BYTES]),
             ttl_ms=_parse_slot_ttl_ms(ttl_seconds),
             max_concurrent=max_concurrent,
         )
@@ -238,14 +238,14 @@ class QuotaOperations(LedgerBase):
 
 
 def user_name(user_id: UserId) -> str:
-    """A user by its name or its number."""
-    number = isinstance(user_id, int) and not isinstance(user_id, bool)
-    return checked_name("user", str(user_id) if number else user_id)  # type: ignore[arg-type]  # checked there
+    """The name of a user that is given by name or number."""
+    is_number = isinstance(user_id, int) and not isinstance(user_id, bool)
+    return checked_name("user", str(user_id) if is_number else user_id)  # type: ignore[arg-type]  # checked there
 
 
 @contextmanager
 def _translate_newer_format() -> Iterator[None]:
-    """What is read outside of a decision, and is not for this program to read, is told as a decision tells it."""
+    """Raise Outdated, as the engine does, if a stored fact has a newer format than this program knows."""
     try:
         yield
     except NewerFormat as error:
@@ -264,7 +264,7 @@ def _expect_slot_settled(reply: AnyReply) -> None:
 
 
 def _to_slot_exception(reply: AnyReply) -> BaseException:
-    """A reservation is no lease of a key: whatever is refused about it is said in its own words."""
+    """Refusals of slots keep their own message: `to_exception` would report the lost lease of a key."""
     if isinstance(reply, Refused):
         return SubmissionRefused(key="", reason=reply.reason, message=reply.message, details=reply.details)
     return to_exception(reply, "")
@@ -274,13 +274,11 @@ def _parse_slot_ttl_ms(seconds: float) -> int:
     return _parse_duration_ms("ttl_seconds", seconds, 1000, SLOT_TTL_MS_MIN, SLOT_TTL_MS_MAX)
 
 
-def _parse_duration_ms(what: str, value: float, unit_ms: int, least: int, most: int) -> int:
-    wrong = Invalid(what, f"{what} is a number from {least / unit_ms:g} to {most / unit_ms:g}; choose one")
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -LIMIT_MAX < value < LIMIT_MAX:
-        raise wrong
-    ms = round(value * unit_ms)
+def _parse_duration_ms(name: str, value: float, unit_ms: int, least: int, most: int) -> int:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and -LIMIT_MAX < value < LIMIT_MAX
+    ms = round(value * unit_ms) if is_number else -1
     if not least <= ms <= most:
-        raise wrong
+        raise Invalid(name, f"{name} is a number from {least / unit_ms:g} to {most / unit_ms:g}; choose one")
     return ms
 
 
@@ -288,5 +286,5 @@ def _checked_external_id(job_id: str) -> str:
     try:
         checked_key(job_id)
     except Invalid as error:
-        raise Invalid("job_id", f"a foreign job's id is like a key: {error}") from None
+        raise Invalid("job_id", f"the id of an external job has the form of a key: {error}") from None
     return job_id
