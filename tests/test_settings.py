@@ -1,4 +1,4 @@
-"""Rules of settings: the seed's names and defaults, and a refusal to start on nonsense."""
+"""Settings have the seed's names and defaults, and an invalid value is refused by its name."""
 
 import math
 
@@ -62,7 +62,7 @@ def test_booleans_are_read_in_any_case() -> None:
 
 
 @pytest.mark.parametrize("field", [*SECONDS, "max_entries", "wait_for_pending"])
-def test_nonsense_in_a_variable_is_refused_by_its_name(field: str) -> None:
+def test_an_invalid_variable_is_refused_by_its_name(field: str) -> None:
     variable = f"IDEMPOTENCY_{field.upper()}"
     wrong = [
         "",
@@ -114,7 +114,7 @@ def test_entries_are_a_whole_number_from_1_to_ten_million() -> None:
             IdempotencyConfig.from_env({"IDEMPOTENCY_MAX_ENTRIES": text})
 
 
-def test_a_choice_is_a_bool() -> None:
+def test_wait_for_pending_is_a_bool() -> None:
     for wrong in [1, 0, "true", None]:
         with pytest.raises(Invalid, match="wait_for_pending"):
             IdempotencyConfig(wait_for_pending=wrong)  # type: ignore[arg-type]  # what untyped callers do
@@ -135,18 +135,18 @@ def test_a_config_cannot_be_changed() -> None:
     ],
 )
 def test_a_misspelt_variable_is_refused_with_the_name_that_was_meant(variable: str, meant: str) -> None:
-    with pytest.raises(Invalid, match=f"{variable} is no setting; did you mean {meant}") as caught:
+    with pytest.raises(Invalid, match=f"{variable} is not a setting; did you mean {meant}") as caught:
         IdempotencyConfig.from_env({variable: "1"})
     assert caught.value.what == variable
 
 
-def test_what_only_begins_like_ours_may_be_somebody_elses() -> None:
+def test_other_variables_with_the_same_prefix_are_ignored() -> None:
     others = {"IDEMPOTENCY_TABLE": "x", "IDEMPOTENCY_KEY": "y", "IDEMPOTENCY_": "", "OTHER_MAX_ENTRIES": "1"}
     assert IdempotencyConfig.from_env(others) == IdempotencyConfig()
 
 
-def test_a_misspelt_variable_of_the_command_is_refused_and_those_of_the_service_are_known() -> None:
-    with pytest.raises(Invalid, match="ONEJOB_ENGIN is no setting; did you mean ONEJOB_ENGINE"):
+def test_a_misspelt_variable_of_the_command_is_refused_and_service_variables_are_known() -> None:
+    with pytest.raises(Invalid, match="ONEJOB_ENGIN is not a setting; did you mean ONEJOB_ENGINE"):
         CliSettings.from_env({"ONEJOB_ENGIN": "memory://"})
     with pytest.raises(Invalid, match="did you mean ONEJOB_API_KEY"):
         CliSettings.from_env({"ONEJOB_APIKEY": "x"})

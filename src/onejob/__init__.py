@@ -118,7 +118,7 @@ __all__ = [
     "verify_webhook",
 ]
 
-# Loaded when they are asked for: they need httpx (`onejob[client]`), and a ledger does not.
+# Imported on first use, because only they need httpx (`onejob[client]`).
 _CLIENTS = {"AsyncClient": "client", "Client": "client", "RetryPolicy": "flow"}
 
 

@@ -1,26 +1,26 @@
-"""What can go wrong, as one tree. Every message says the next act.
+"""All exceptions, as one tree. Every message names the cause and what to do next.
 
 OnejobError
-├── Invalid                 the value itself is wrong: mend it (also a ValueError)
-│   └── NotTheOwner             it is somebody else's: use your own
+├── Invalid                 the value is wrong: correct it (also a ValueError)
+│   └── NotTheOwner             it belongs to another caller: use your own
 ├── SubmissionError         the submission was not accepted; has `key`
 │   ├── IdempotencyConflict     the key made another job: use a new key
-│   ├── SubmissionInProgress    somebody else is at it: repeat later
-│   ├── SubmissionRejected      a final verdict, remembered
-│   └── SubmissionRefused       not now: quota, rate, gap; not remembered
-├── LeaseLost               a reservation or a job is no longer yours: stop
-├── WorkRefused             a verb of a worker or operator was refused; has `reason` and `details`
+│   ├── SubmissionInProgress    another caller holds the key: repeat later
+│   ├── SubmissionRejected      rejected for good, and remembered
+│   └── SubmissionRefused       refused for now (quota, rate, sequence gap); not remembered
+├── LeaseLost               the held key or the job has another holder, or is settled: stop
+├── WorkRefused             an operation of a worker or operator was refused; has `reason` and `details`
 ├── NotFound                no such job or key
-├── NotAllowed              no credential, or one without the right
-├── ServerFailed            a server answered what no onejob server should: see whether the URL is right
+├── NotAllowed              no valid credential, or one without the permission
+├── ServerFailed            a response that no onejob server sends: check the URL
 ├── Unavailable             certainly not done: repeat
-│   ├── Outdated                a newer program wrote what is stored: upgrade this one
-│   └── StoreRefused            the store is not what it must be: mend it first
+│   ├── Outdated                a newer program wrote the stored data: upgrade this one
+│   └── StoreRefused            the store does not meet the requirements: fix it first
 ├── Unknown                 may be done: repeat the same command with the same key
-│   ├── MayBeDone               there was no key: look before you repeat
+│   ├── MayBeDone               there was no key: check before you repeat
 │   └── AmbiguousOutcome        no answer in time; has the `key` to repeat with
-│       └── WindowPassed            and the key's window may be over: look before you repeat
-└── DefectiveCommand        a bug of the program: report it
+│       └── WindowPassed            and the key may have expired: check before you repeat
+└── DefectiveCommand        a bug in the program: report it
 """
 
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ class SubmissionError(OnejobError):
 
 
 class IdempotencyConflict(SubmissionError):
-    """The key was used for another body."""
+    """The key was used with another body."""
 
     def __init__(self, *, key: str, job_id: str, paths: tuple[str, ...] = ()) -> None:
         differ = f" (they differ at {', '.join(paths)})" if paths else ""
@@ -94,7 +94,7 @@ class SubmissionRejected(SubmissionError):
 
 
 class SubmissionRefused(SubmissionError):
-    """Says in `details` which limit, and how much of it is used; `retry_after` where waiting so long is enough."""
+    """`details` names the limit and its use; `retry_after` is set if waiting that long is enough."""
 
     def __init__(
         self, *, key: str, reason: Reason, message: str, details: Mapping[str, int | str] | None = None
@@ -108,7 +108,7 @@ class SubmissionRefused(SubmissionError):
 
 
 class LeaseLost(OnejobError):
-    """The reservation or the attempt expired, was taken over or is settled; `details` may say how it stands."""
+    """The held key or the attempt has expired, was taken over or is settled; `details` may hold the current state."""
 
     def __init__(self, message: str, details: Mapping[str, int | str] | None = None) -> None:
         super().__init__(message)
@@ -116,7 +116,7 @@ class LeaseLost(OnejobError):
 
 
 class WorkRefused(OnejobError):
-    """The time of the attempt is over, or the state of the job does not allow it. Nothing was changed."""
+    """The attempt has timed out, or the job's state does not allow the operation. Nothing was changed."""
 
     def __init__(self, reason: Reason, message: str, details: Mapping[str, int | str]) -> None:
         super().__init__(message)
@@ -125,15 +125,15 @@ class WorkRefused(OnejobError):
 
 
 class NotFound(OnejobError):
-    """No such job or key in this tenant."""
+    """There is no such job or key in this tenant."""
 
 
 class NotAllowed(OnejobError):
-    """The server does not know the credential, or it lacks the right."""
+    """The server does not know the credential, or the credential lacks the permission."""
 
 
 class ServerFailed(OnejobError):
-    """A server's answer that no rule here knows; `code` is the server's own word, or empty."""
+    """A response that the client cannot interpret; `code` is the server's error code, or empty."""
 
     def __init__(self, message: str, *, status: int, code: str = "") -> None:
         super().__init__(message)
@@ -154,13 +154,13 @@ class Unknown(OnejobError):
 
 
 class MayBeDone(Unknown):
-    """A submission without a key whose fate is not known: repeating it might make a second job."""
+    """The outcome of a submission without a key is unknown: repeating it could make a second job."""
 
     retryable = False
 
 
 class AmbiguousOutcome(Unknown):
-    """No definite answer in time: the job may exist. To repeat with the same key and body is safe."""
+    """No definite answer in time: the job may exist. Repeating with the same key and body is safe."""
 
     def __init__(self, message: str, *, key: str, attempts: int) -> None:
         super().__init__(message)
@@ -169,17 +169,17 @@ class AmbiguousOutcome(Unknown):
 
 
 class WindowPassed(AmbiguousOutcome):
-    """The job may exist, and the key's window may be over: a repetition could make a second one."""
+    """The job may exist, and its key may have expired: repeating could make a second job."""
 
     retryable = False
 
 
 class Outdated(Unavailable):
-    """What is stored was written by a newer program, which alone knows what it says."""
+    """The stored data was written by a newer program, whose format this one cannot read."""
 
 
 class StoreRefused(Unavailable):
-    """The store does not honour what the engine promises, or is damaged, or newer than this program."""
+    """The store cannot give the engine's guarantees, is damaged, or is newer than this program."""
 
     retryable = False
 

@@ -1,4 +1,4 @@
-"""The only file that reads the environment."""
+"""Settings from environment variables and the configuration file; the only module that reads the environment."""
 
 import os
 import re
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 IDEMPOTENCY_PREFIX: Final = "IDEMPOTENCY_"
 SERVICE_PREFIX: Final = "ONEJOB_"
 CLI_ONLY_VARIABLES: Final = frozenset({"ONEJOB_API_KEY"})
-_FILE_ONLY_FIELDS: Final = ("jwt", "providers")  # what is made of several settings
-SIMILARITY_MIN: Final = 0.7  # from here on a name is taken for a misspelt one
-# System -> the variable that tells it is there, and those that make a key, in this order.
+_FILE_ONLY_FIELDS: Final = ("jwt", "providers")  # tables, which no variable can hold
+SIMILARITY_MIN: Final = 0.7  # an unknown name this similar to a known one is a misspelling
+# CI system -> the variable that shows its presence, and the variables that form a key, in this order.
 CI_SYSTEMS: Final = {
     "github": ("GITHUB_ACTIONS", ("GITHUB_REPOSITORY", "GITHUB_SHA", "GITHUB_WORKFLOW", "GITHUB_JOB")),
     "gitlab": ("GITLAB_CI", ("CI_PROJECT_PATH", "CI_COMMIT_SHA", "CI_JOB_NAME")),
@@ -30,16 +30,16 @@ SECONDS_MIN: Final = 0.001
 SECONDS_MAX: Final = 365 * 86_400
 ENTRIES_MAX: Final = 10_000_000
 
-# What docs/settings.md says of each.
+# The texts of docs/settings.md.
 MEANINGS: Final = {
     "pending_ttl_seconds": "how long a key is held between reserving and settling it, unless its holder renews",
     "committed_ttl_seconds": "how long the gate remembers a settled receipt; the store remembers for the window",
     "rejected_ttl_seconds": "how long a final rejection is answered again",
-    "max_entries": "how many settled receipts the gate remembers; the least recently used leaves",
-    "cleanup_interval_seconds": "how often upkeep runs",
-    "wait_for_pending": "whether a duplicate waits while its key is held; if not, it is told `in_progress` at once",
-    "pending_wait_timeout": "how many seconds a duplicate waits before it is told `in_progress`",
-    "engine": "the engine that a command works on when neither `--engine` nor `--url` is given",
+    "max_entries": "how many settled receipts the gate remembers; the least recently used is evicted",
+    "cleanup_interval_seconds": "how often maintenance runs",
+    "wait_for_pending": "whether a duplicate waits while its key is held; if not, it is answered `in_progress` at once",
+    "pending_wait_timeout": "how many seconds a duplicate waits before it is answered `in_progress`",
+    "engine": "the engine that a command uses when neither `--engine` nor `--url` is given",
     "api_key": "the API key that a command sends to the server when `--api-key` is not given",
     "color": "if set to anything, no colours are written to the terminal",
 }
@@ -69,23 +69,23 @@ class IdempotencyConfig(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Read the IDEMPOTENCY_ variables; a value that cannot be meant stops the start and is named."""
+        """Read the IDEMPOTENCY_ variables; an invalid value raises Invalid with the variable's name."""
         source = os.environ if environ is None else environ
         _reject_misspelled(
             source,
             IDEMPOTENCY_PREFIX,
             {IDEMPOTENCY_PREFIX + field.upper() for field in cls.__struct_fields__},
         )
-        given: dict[str, float | bool] = {}
+        values: dict[str, float | bool] = {}
         for field in cls.__struct_fields__:
             variable = IDEMPOTENCY_PREFIX + field.upper()
             if variable in source:
-                given[field] = _check(field, variable, _parse_value(field, source[variable]))
-        return cls(**given)  # type: ignore[arg-type]  # _check has matched every value with its field
+                values[field] = _check(field, variable, _parse_value(field, source[variable]))
+        return cls(**values)  # type: ignore[arg-type]  # _check has matched every value with its field
 
 
 class CliSettings(Struct, frozen=True, kw_only=True):
-    """What the command takes from its surroundings where its arguments say nothing."""
+    """Defaults of the command line that come from the environment."""
 
     engine: str | None = None
     api_key: str | None = None
@@ -93,7 +93,7 @@ class CliSettings(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Read ONEJOB_ENGINE and ONEJOB_API_KEY; NO_COLOR of any value and a dumb terminal mean no colours."""
+        """Read ONEJOB_ENGINE and ONEJOB_API_KEY. A set NO_COLOR or a dumb terminal turns colours off."""
         source = os.environ if environ is None else environ
         service = {SERVICE_PREFIX + field.upper() for field in _service_fields()}
         _reject_misspelled(source, SERVICE_PREFIX, service | CLI_ONLY_VARIABLES)
@@ -105,28 +105,28 @@ class CliSettings(Struct, frozen=True, kw_only=True):
 
 
 class CiEnvironment(Struct, frozen=True, kw_only=True):
-    """What a CI says of itself, as far as it is the same when the same commit is run again."""
+    """The variables of a CI system that are the same when the same commit is run again."""
 
-    system: str = ""  # empty: none that is known
+    system: str = ""  # empty: none of CI_SYSTEMS
     parts: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     annotates: bool = False
-    output: str | None = None  # a file that takes name=value lines for later steps
+    output: str | None = None  # a file for name=value lines, which later steps read
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Read the variables of the first system that is there: those of CI_SYSTEMS, and no number of a run."""
+        """Read the variables of the first CI system that is present. Run numbers are left out: they change."""
         source = os.environ if environ is None else environ
-        around = {
+        github = {
             "annotates": source.get("GITHUB_ACTIONS") == "true",
             "output": source.get("GITHUB_OUTPUT") or None,
         }
-        for system, (sign, names) in CI_SYSTEMS.items():
-            if source.get(sign) not in (None, "", "false"):
+        for system, (marker, names) in CI_SYSTEMS.items():
+            if source.get(marker) not in (None, "", "false"):
                 missing = tuple(name for name in names if not source.get(name))
                 parts = tuple(source.get(name, "") for name in names)
-                return cls(system=system, parts=parts, missing=missing, **around)  # type: ignore[arg-type]  # see above
-        return cls(**around)  # type: ignore[arg-type]  # see above
+                return cls(system=system, parts=parts, missing=missing, **github)  # type: ignore[arg-type]  # see above
+        return cls(**github)  # type: ignore[arg-type]  # see above
 
 
 def load_service_config(
@@ -134,11 +134,11 @@ def load_service_config(
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> "ServiceConfig":
-    """The settings of the service: a TOML file, then the ONEJOB_ variables, then the command line; the later wins."""
-    from onejob.http.config import ServiceConfig  # which is made of what is above this room
+    """Load the settings of the service: a TOML file, then ONEJOB_ variables, then the command line; the last wins."""
+    from onejob.http.config import ServiceConfig  # late: it imports the ledger, which imports this module
 
     types = _service_fields()
-    names: dict[str, str] = {}  # of each field that is given: by which name
+    names: dict[str, str] = {}  # field -> the name under which it was set, for error messages
     values: dict[str, Any] = {}
     for field, value in (_read_toml(path) if path else {}).items():
         names[field] = f"{field} in {path}"
@@ -170,26 +170,25 @@ def _service_fields() -> dict[str, Any]:
 
 
 def _unknown_setting_message(shown: str, known: Iterable[str], name: str | None = None) -> str:
-    """What to say of a name that no setting has."""
     near = _nearest(shown if name is None else name, known)
-    act = f"did you mean {near}?" if near else "leave it out, or correct its name"
-    return f"{shown} is no setting of the service; {act}"
+    act = f"did you mean {near}?" if near else "remove it, or correct its name"
+    return f"{shown} is not a setting of the service; {act}"
 
 
 def _reject_misspelled(source: Mapping[str, str], prefix: str, known: Set[str]) -> None:
-    """A name close to one of ours was meant to be it; what else begins so may be somebody else's."""
+    """Refuse names similar to a setting. Other names with the prefix may belong to another program."""
     for variable in source:
         if not variable.startswith(prefix) or variable in known or _is_ignored_variable(variable, source[variable]):
             continue
         if near := _nearest(variable, known):
-            raise Invalid(variable, f"{variable} is no setting; did you mean {near}? Else rename it")
+            raise Invalid(variable, f"{variable} is not a setting; did you mean {near}? Otherwise rename it")
 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:
-    # Without the beginning that all of them share, which would make everything look alike.
-    bare = {_strip_prefix(one): one for one in known}
-    found = get_close_matches(_strip_prefix(name), list(bare), n=1, cutoff=SIMILARITY_MIN)
-    return bare[found[0]] if found else None
+    # Compared without the common prefix, which would make all names similar.
+    known_by_suffix = {_strip_prefix(one): one for one in known}
+    matches = get_close_matches(_strip_prefix(name), list(known_by_suffix), n=1, cutoff=SIMILARITY_MIN)
+    return known_by_suffix[matches[0]] if matches else None
 
 
 def _strip_prefix(name: str) -> str:
@@ -197,7 +196,7 @@ def _strip_prefix(name: str) -> str:
 
 
 def _is_ignored_variable(variable: str, text: str) -> bool:
-    """Not ours: of the command line, or what Kubernetes sets for a Service that is called onejob."""
+    """True for variables of the command line, and for those that Kubernetes sets for a Service named onejob."""
     if variable in CLI_ONLY_VARIABLES or variable.startswith(("ONEJOB_SERVICE_", "ONEJOB_PORT_")):
         return True
     return variable == "ONEJOB_PORT" and text.startswith(("tcp://", "udp://"))
@@ -207,9 +206,9 @@ def _read_toml(path: str) -> dict[str, Any]:
     try:
         table: dict[str, Any] = msgspec.toml.decode(Path(path).read_bytes())
     except OSError as error:
-        raise Invalid("config", f"{path} cannot be read ({error.strerror}); name a file that can") from error
+        raise Invalid("config", f"{path} cannot be read ({error.strerror}); name a readable file") from error
     except (msgspec.DecodeError, ValueError) as error:
-        raise Invalid("config", f"{path} is not TOML ({error}); mend it") from error
+        raise Invalid("config", f"{path} is not TOML ({error}); correct it") from error
     return table
 
 
@@ -226,22 +225,22 @@ def _convert(name: str, value: object, kind: Any, *, strict: bool) -> Any:
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise Invalid(name, f"{name} cannot be taken ({error}); mend it") from None
+        raise Invalid(name, f"{name} is invalid ({error}); correct it") from None
 
 
 def _parse_value(field: str, text: str) -> object:
-    """Give the value that a text spells for this field, or the text where it spells none."""
+    """Convert a text to the field's type; text of another form is returned unchanged, and `_check` refuses it."""
     text = text.strip()
     if field == "wait_for_pending":
         return _BOOLEANS.get(text.lower(), text)
     if field == "max_entries":
         return int(text) if _WHOLE.fullmatch(text) else text
-    # float() alone would also take nan, inf, 1_000 and the digits of other scripts.
+    # float() alone would accept nan, inf, 1_000 and the digits of other scripts.
     return float(text) if _DECIMAL.fullmatch(text) else text
 
 
 def _check(field: str, name: str, value: object) -> float | bool:
-    """Return the value if this field can hold it; else refuse it under the name by which it was given."""
+    """Return the value if it is valid for the field; otherwise raise Invalid under the name it was set by."""
     if field == "wait_for_pending":
         if isinstance(value, bool):
             return value
@@ -250,11 +249,11 @@ def _check(field: str, name: str, value: object) -> float | bool:
         if type(value) is int and 1 <= value <= ENTRIES_MAX:
             return value
         raise Invalid(name, f"{name} is {value!r}; set it to a whole number from 1 to {ENTRIES_MAX}")
-    # Not to wait at all makes sense; not to remember at all does not.
-    zero_fits = field == "pending_wait_timeout"
+    # A wait of zero makes sense; every other time must be positive.
+    allows_zero = field == "pending_wait_timeout"
     # NaN and infinity fail the comparison, and a bool is not of either type.
-    if type(value) is float or type(value) is int:  # noqa: SIM102 - the type is narrowed first
-        if SECONDS_MIN <= value <= SECONDS_MAX or (zero_fits and value == 0):
+    if type(value) is float or type(value) is int:  # noqa: SIM102 - mypy narrows the type first
+        if SECONDS_MIN <= value <= SECONDS_MAX or (allows_zero and value == 0):
             return value
-    least = "from 0" if zero_fits else f"from {SECONDS_MIN}"
+    least = "from 0" if allows_zero else f"from {SECONDS_MIN}"
     raise Invalid(name, f"{name} is {value!r}; set it to a number of seconds {least} up to {SECONDS_MAX}")

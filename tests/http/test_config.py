@@ -146,9 +146,9 @@ def test_without_a_mapping_the_environment_is_read(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_misspelt_setting_is_refused_with_the_name_that_was_meant(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match="ONEJOB_PROT is no setting of the service; did you mean ONEJOB_PORT"):
+    with pytest.raises(Invalid, match="ONEJOB_PROT is not a setting of the service; did you mean ONEJOB_PORT"):
         load_service_config(None, {"ONEJOB_PROT": "9000"})
-    with pytest.raises(Invalid, match="leave it out"):
+    with pytest.raises(Invalid, match="remove it"):
         load_service_config(None, {"ONEJOB_JWT": "x"})
     path = tmp_path / "onejob.toml"
     path.write_text("body_byte_max = 1")
