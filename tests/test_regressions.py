@@ -1,4 +1,4 @@
-"""Corners that were once wrong."""
+"""Bugs that were fixed, each with the case that showed it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from tests.support.sqlite_files import RawConnection
 
 
 class EngineLosingAnswers(MemoryEngine):
-    """Does what it is told and loses every answer."""
+    """Executes every command and loses every reply."""
 
     async def execute(self, commands: Sequence[Command[Any]], /, **options: Any) -> Sequence[AnyReply]:
         await super().execute(commands, **options)
@@ -35,8 +35,8 @@ class EngineLosingAnswers(MemoryEngine):
 
 
 def ledger_on(engine: MemoryEngine) -> Ledger:
-    host = Runtime(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
-    return Ledger(host, Caller())
+    runtime = Runtime(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
+    return Ledger(runtime, Caller())
 
 
 async def test_an_unknown_submission_without_a_key_is_not_retryable() -> None:
@@ -78,7 +78,7 @@ async def test_forgetting_waits_for_remembered_rejections_too(url: str, clock: F
         assert await queue.forget("k", scope="t") == rejected.expires_at
 
 
-async def test_a_store_named_by_a_relative_path_stays_where_it_is(
+async def test_a_relative_store_path_survives_a_change_of_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -102,12 +102,12 @@ async def test_listing_a_tenant_scans_its_own_range_only(kind: Kind, tmp_path: P
 
 def test_errors_do_not_reveal_where_the_store_is() -> None:
     error = onejob.StoreRefused("/srv/secret/jobs.db is damaged")
-    found = to_public_problem(error, mismatch_status=409)
-    assert "secret" not in found.message
-    assert found.retry_after is None
+    problem = to_public_problem(error, mismatch_status=409)
+    assert "secret" not in problem.message
+    assert problem.retry_after is None
 
 
-def test_what_kubernetes_sets_for_a_service_of_our_name_is_not_ours() -> None:
+def test_variables_of_a_kubernetes_service_named_onejob_are_ignored() -> None:
     environ = {
         "ONEJOB_SERVICE_HOST": "10.0.0.1",
         "ONEJOB_PORT": "tcp://10.0.0.1:80",
@@ -116,18 +116,18 @@ def test_what_kubernetes_sets_for_a_service_of_our_name_is_not_ours() -> None:
     assert load_service_config(None, environ).port == 8001
 
 
-async def test_maintenance_survives_a_defect_and_closing_closes_the_engine() -> None:
-    class Broken(MemoryEngine):
+async def test_maintenance_survives_a_bug_and_closing_closes_the_engine() -> None:
+    class BrokenEngine(MemoryEngine):
         async def scan(self, query: Any, /) -> Any:
-            raise RuntimeError("a defect")
+            raise RuntimeError("a bug")
 
-    engine = Broken()
+    engine = BrokenEngine()
     config = onejob.IdempotencyConfig(cleanup_interval_seconds=0.001)
-    host = Runtime(engine, config, clock=SystemClock(), ids=SystemIds())
-    host.start_maintenance()
-    while host.stats().maintenance_failures < 2:
+    runtime = Runtime(engine, config, clock=SystemClock(), ids=SystemIds())
+    runtime.start_maintenance()
+    while runtime.stats().maintenance_failures < 2:
         await asyncio.sleep(0.001)
-    await host.aclose()
+    await runtime.aclose()
     with pytest.raises(onejob.Unavailable):
         await engine.execute([])
 

@@ -1,4 +1,4 @@
-"""Work under a lease, on the bare keeper: it renews, it stops what was lost, it settles once."""
+"""Work under the lease of a held key: the lease is renewed, lost work is cancelled, the key is settled once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,13 +25,13 @@ async def ledger(url: str) -> AsyncIterator[onejob.Ledger]:
 
 
 async def hold_key(ledger: onejob.Ledger, key: str = "k", **options: Any) -> onejob.HeldKey:
-    taken = await ledger.check_or_reserve("train", {"a": 1}, idempotency_key=key, **options)
-    assert isinstance(taken, onejob.HeldKey)
-    return taken
+    held = await ledger.check_or_reserve("train", {"a": 1}, idempotency_key=key, **options)
+    assert isinstance(held, onejob.HeldKey)
+    return held
 
 
-async def test_what_the_work_gives_is_the_receipt(ledger: onejob.Ledger) -> None:
-    async def work(keeping: LeaseRenewal) -> bytes:
+async def test_the_result_of_the_work_is_the_receipt(ledger: onejob.Ledger) -> None:
+    async def work(renewal: LeaseRenewal) -> bytes:
         return b"done"
 
     receipt = await run_under_lease(ledger, await hold_key(ledger), work)
@@ -42,17 +42,17 @@ async def test_what_the_work_gives_is_the_receipt(ledger: onejob.Ledger) -> None
 
 
 async def test_the_lease_of_a_key_without_a_job_is_renewed_too(ledger: onejob.Ledger) -> None:
-    async def work(keeping: LeaseRenewal) -> bytes:
-        begin = keeping.lease_until
-        await wait_until(lambda: keeping.lease_until > begin)
+    async def work(renewal: LeaseRenewal) -> bytes:
+        begin = renewal.lease_until
+        await wait_until(lambda: renewal.lease_until > begin)
         return b"answer"
 
     receipt = await run_under_lease(ledger, await hold_key(ledger, job=False), work)
     assert (receipt.job, receipt.receipt) == (None, b"answer")
 
 
-async def test_a_failure_gives_the_key_up_at_once(ledger: onejob.Ledger) -> None:
-    async def work(keeping: LeaseRenewal) -> bytes:
+async def test_a_failure_releases_the_key_at_once(ledger: onejob.Ledger) -> None:
+    async def work(renewal: LeaseRenewal) -> bytes:
         raise KeyError("no")
 
     first = await hold_key(ledger, lease=timedelta(hours=1))
@@ -62,17 +62,17 @@ async def test_a_failure_gives_the_key_up_at_once(ledger: onejob.Ledger) -> None
     assert (second.job_id, second.token) == (first.job_id, 2)
 
 
-async def test_to_be_cancelled_is_a_failure_too(ledger: onejob.Ledger) -> None:
-    begun = asyncio.Event()
+async def test_a_cancellation_is_a_failure_too(ledger: onejob.Ledger) -> None:
+    started = asyncio.Event()
 
-    async def work(keeping: LeaseRenewal) -> bytes:
-        begun.set()
+    async def work(renewal: LeaseRenewal) -> bytes:
+        started.set()
         await asyncio.Event().wait()
         return b""
 
     first = await hold_key(ledger)
     task = asyncio.create_task(run_under_lease(ledger, first, work))
-    await begun.wait()
+    await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -82,7 +82,7 @@ async def test_to_be_cancelled_is_a_failure_too(ledger: onejob.Ledger) -> None:
 async def test_work_whose_lease_was_taken_over_is_stopped_and_releases_nothing(ledger: onejob.Ledger) -> None:
     stopped = asyncio.Event()
 
-    async def work(keeping: LeaseRenewal) -> bytes:
+    async def work(renewal: LeaseRenewal) -> bytes:
         try:
             await asyncio.Event().wait()
         finally:
@@ -100,7 +100,7 @@ async def test_work_whose_lease_was_taken_over_is_stopped_and_releases_nothing(l
 
 
 async def test_work_whose_lease_was_taken_over_commits_nothing_even_if_it_finishes_first(ledger: onejob.Ledger) -> None:
-    async def work(keeping: LeaseRenewal) -> bytes:
+    async def work(renewal: LeaseRenewal) -> bytes:
         return b"late"
 
     first = await hold_key(ledger, lease=timedelta(milliseconds=1))
@@ -114,8 +114,8 @@ async def test_work_whose_lease_was_taken_over_commits_nothing_even_if_it_finish
 async def test_a_job_that_was_cancelled_stops_its_work_and_settles_its_key(ledger: onejob.Ledger) -> None:
     first = await hold_key(ledger)
 
-    async def work(keeping: LeaseRenewal) -> bytes:
-        await ledger.cancel(keeping.held_key.job_id)
+    async def work(renewal: LeaseRenewal) -> bytes:
+        await ledger.cancel(renewal.held_key.job_id)
         await asyncio.Event().wait()
         return b""
 
@@ -124,38 +124,38 @@ async def test_a_job_that_was_cancelled_stops_its_work_and_settles_its_key(ledge
     assert receipt.job.state is JobState.CANCELLED
 
 
-@pytest.mark.parametrize("trouble", [Unavailable("away"), Unknown("may be")])
+@pytest.mark.parametrize("error", [Unavailable("away"), Unknown("may be")])
 async def test_store_errors_are_retried_until_the_lease_ends(
-    ledger: onejob.Ledger, trouble: onejob.OnejobError, monkeypatch: pytest.MonkeyPatch
+    ledger: onejob.Ledger, error: onejob.OnejobError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    calls: list[str] = []
 
-    def troubled(name: str) -> None:
+    def fail_twice(name: str) -> None:
         real = getattr(ledger, name)
 
-        async def again(*args: Any) -> Any:
-            asked.append(name)
-            if asked.count(name) <= 2:
-                if isinstance(trouble, Unknown):
-                    await real(*args)  # it was done, and nobody heard
-                raise trouble
+        async def failing(*args: Any) -> Any:
+            calls.append(name)
+            if calls.count(name) <= 2:
+                if isinstance(error, Unknown):
+                    await real(*args)  # it was done, and only the reply was lost
+                raise error
             return await real(*args)
 
-        monkeypatch.setattr(ledger, name, again)
+        monkeypatch.setattr(ledger, name, failing)
 
-    async def work(keeping: LeaseRenewal) -> bytes:
-        await wait_until(lambda: asked.count("renew") >= 3)
+    async def work(renewal: LeaseRenewal) -> bytes:
+        await wait_until(lambda: calls.count("renew") >= 3)
         return b"done"
 
     first = await hold_key(ledger)
-    troubled("renew")
-    troubled("commit")
+    fail_twice("renew")
+    fail_twice("commit")
     receipt = await run_under_lease(ledger, first, work)
     assert (receipt.job_id, receipt.receipt) == (first.job_id, b"done")
-    assert asked.count("commit") == 3
+    assert calls.count("commit") == 3
 
 
-async def test_renewals_come_in_time_and_not_all_at_the_same_moments() -> None:
+async def test_renewals_are_in_time_and_jittered() -> None:
     loop = asyncio.get_running_loop()
     moments: list[float] = []
 

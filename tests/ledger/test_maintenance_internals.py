@@ -1,4 +1,4 @@
-"""The sweeper: what it may not touch stands in nobody's way."""
+"""The sweeper skips facts that it cannot change, and continues where it stopped."""
 
 import pytest
 
@@ -18,7 +18,7 @@ UNREADABLE = 2 * PAGE + 1
 
 @pytest.fixture
 async def engine(monkeypatch: pytest.MonkeyPatch) -> MemoryEngine:
-    """A store that begins with what only a newer program may judge."""
+    """A store whose first due facts have a newer format, so that this program cannot sweep them."""
     monkeypatch.setattr(maintenance, "SWEEP_PAGE_SIZE", PAGE)
     engine = MemoryEngine(FakeClock())
     newer = FORMAT + 1
@@ -31,14 +31,14 @@ async def count_facts(engine: MemoryEngine, kind: Kind) -> int:
     return len((await engine.scan(ListFacts(tenant=TENANT, kind=kind))).items)
 
 
-async def test_what_must_stay_does_not_block_what_is_due_behind_it(engine: MemoryEngine) -> None:
+async def test_facts_that_must_stay_do_not_block_the_due_facts_after_them(engine: MemoryEngine) -> None:
     await store_facts(engine, [a_record(f"k{n}", expires_at=1000 + n) for n in range(2 * PAGE)])
     await store_facts(engine, [a_job(state=JobState.SUCCESS, due_at=1000 + n) for n in range(2 * PAGE)])
     assert await Sweeper(engine).sweep() == SweepResult(2 * PAGE, 2 * PAGE)
     assert (await count_facts(engine, Kind.RECORD), await count_facts(engine, Kind.JOB)) == (UNREADABLE, UNREADABLE)
 
 
-async def test_a_sweep_that_ended_early_goes_on_the_next_time(
+async def test_a_sweep_that_ended_early_continues_the_next_time(
     engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "SWEEP_ROUNDS_MAX", 1)
@@ -47,7 +47,7 @@ async def test_a_sweep_that_ended_early_goes_on_the_next_time(
     assert [(await sweeper.sweep()).records for _ in range(4)] == [0, 0, 1, 0]
 
 
-async def test_a_sweep_starts_over_once_it_reached_the_end(engine: MemoryEngine) -> None:
+async def test_a_sweep_starts_over_after_it_reached_the_end(engine: MemoryEngine) -> None:
     sweeper = Sweeper(engine)
     await sweeper.sweep()
     await store_facts(engine, [a_record("early", expires_at=1)])

@@ -1,4 +1,4 @@
-"""Quotas in Python: the flow of the seed, foreign jobs, and upkeep that counts again."""
+"""Quotas in Python: the flow of the seed, keys of external jobs, and reconciling by maintenance."""
 
 import asyncio
 from datetime import timedelta
@@ -38,11 +38,11 @@ async def test_the_seeds_flow_runs_as_printed(queue: onejob.Ledger) -> None:
             await queue.reserve_job_slot(absurd or "")  # type: ignore[arg-type]  # that is the point
 
 
-NO_LIMITS: list[Any] = [None, 5, {"max_concurrent": 5}, onejob.TenantLimits(), "5"]
+NOT_LIMITS: list[Any] = [None, 5, {"max_concurrent": 5}, onejob.TenantLimits(), "5"]
 
 
-@pytest.mark.parametrize("limits", NO_LIMITS)
-async def test_what_is_no_limits_is_refused_and_stops_nobody(queue: onejob.Ledger, limits: Any) -> None:
+@pytest.mark.parametrize("limits", NOT_LIMITS)
+async def test_a_value_that_is_not_limits_is_refused_and_changes_nothing(queue: onejob.Ledger, limits: Any) -> None:
     with pytest.raises(onejob.Invalid, match=r"Limits\(\) clears them"):
         await queue.set_quota("local", limits)
     others: list[Any] = [limits, onejob.Limits(max_concurrent=0)]
@@ -54,13 +54,13 @@ async def test_what_is_no_limits_is_refused_and_stops_nobody(queue: onejob.Ledge
     assert (await queue.submit("t")).created
 
 
-async def test_limits_and_reservations_are_a_named_users(queue: onejob.Ledger) -> None:
-    nobody: Any = None
+async def test_limits_and_reservations_need_a_user(queue: onejob.Ledger) -> None:
+    no_user: Any = None
     for call in (
-        queue.quota(nobody),
-        queue.set_quota(nobody, onejob.Limits(max_concurrent=0)),
-        queue.reserve_job_slot(nobody, max_concurrent=1),
-        queue.reserve_job_slot_or_raise(nobody),
+        queue.quota(no_user),
+        queue.set_quota(no_user, onejob.Limits(max_concurrent=0)),
+        queue.reserve_job_slot(no_user, max_concurrent=1),
+        queue.reserve_job_slot_or_raise(no_user),
     ):
         with pytest.raises(onejob.Invalid, match="user"):
             await call
@@ -128,10 +128,10 @@ async def test_a_job_that_is_being_prepared_counts_when_its_user_gets_limits(
     assert (await queue.usage("ann")).live == 0
 
 
-async def test_a_take_over_is_warned_of_a_limit_that_is_near(queue: onejob.Ledger, clock: FakeClock) -> None:
+async def test_a_take_over_carries_warnings_of_a_limit_that_is_near(queue: onejob.Ledger, clock: FakeClock) -> None:
     await queue.set_quota("local", onejob.Limits(max_concurrent=1, jobs_per_hour=10))
-    left = await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
-    assert isinstance(left, onejob.HeldKey)
+    abandoned = await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
+    assert isinstance(abandoned, onejob.HeldKey)
     clock.advance(61)
     held = await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
     assert isinstance(held, onejob.HeldKey)
@@ -140,7 +140,7 @@ async def test_a_take_over_is_warned_of_a_limit_that_is_near(queue: onejob.Ledge
     ]
     clock.advance(61)
     finished = await queue.submit("t", idempotency_key="k")
-    assert (finished.job_id, finished.taken_over) == (left.job_id, True)
+    assert (finished.job_id, finished.taken_over) == (abandoned.job_id, True)
     assert [one.limit for one in finished.warnings] == ["maxConcurrent"]
 
 
@@ -164,17 +164,17 @@ async def test_wrong_usage_is_corrected_and_reported(queue: onejob.Ledger, clock
     await queue.set_quota("local", onejob.Limits(max_concurrent=9))
     await queue.submit("t")
     wrong = LookUpUsage(tenant="default", usage_id=usage_id("default", "local"))
-    (found,) = await queue._gate.execute([wrong])
+    (found,) = await queue.runtime.gate.execute([wrong])
     assert isinstance(found, UsageFound)
     assert found.usage is not None
-    await queue._gate.execute([write_facts(next_version(found.usage, found.at, live=4))])
+    await queue.runtime.gate.execute([write_facts(next_version(found.usage, found.at, live=4))])
     clock.advance(RECONCILE_DELAY_MS / 1000 + 1)
     await queue.sweep()
     assert (queue.runtime_stats().sweep_totals.drift, (await queue.usage()).live) == (3, 1)
 
 
-async def test_a_limit_counts_whoever_was_submitting_when_it_was_set(postgres_url: str) -> None:
-    """What is written and not committed cannot be seen: it is waited for, and counted then."""
+async def test_a_limit_counts_a_submission_that_commits_while_it_is_set(postgres_url: str) -> None:
+    """An uncommitted job cannot be seen, so setting a limit waits for its transaction and counts it then."""
     writer = await asyncpg.connect(postgres_url)
     async with onejob.open(postgres_url, user="ann", sweep=False) as queue:
         await queue.submit("charge")

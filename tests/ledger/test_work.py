@@ -1,4 +1,4 @@
-"""The verbs of whoever runs jobs, in Python, on every engine."""
+"""Work operations in Python, on every engine: claim, start, extend, finish, release, and waiting."""
 
 import asyncio
 from collections import Counter
@@ -58,8 +58,8 @@ async def test_the_most_urgent_jobs_are_claimed_first(queue: onejob.Ledger) -> N
 async def test_a_failure_is_tried_again_after_a_while_until_it_is_final(queue: onejob.Ledger, clock: FakeClock) -> None:
     made = await queue.submit("t")
     (attempt,) = await queue.claim("t", start=True)
-    job = await queue.finish(attempt, error="no such luck", retry_after=timedelta(seconds=9))
-    assert (job.state, job.error) == (onejob.JobState.SCHEDULED, "no such luck")
+    job = await queue.finish(attempt, error="card declined", retry_after=timedelta(seconds=9))
+    assert (job.state, job.error) == (onejob.JobState.SCHEDULED, "card declined")
     assert await queue.claim("t", start=True) == []
     clock.advance(9)
     (again,) = await queue.claim("t", start=True)
@@ -67,12 +67,12 @@ async def test_a_failure_is_tried_again_after_a_while_until_it_is_final(queue: o
     with pytest.raises(onejob.LeaseLost):
         await queue.extend(attempt)
     assert (await queue.finish(again, error="never", final=True)).state is onejob.JobState.FAILED
-    assert (await queue.rerun(made.job_id, note="mended")).state is onejob.JobState.PENDING
+    assert (await queue.rerun(made.job_id, note="fixed")).state is onejob.JobState.PENDING
     (third,) = await queue.claim("t", start=True)
     assert third.token == 3
 
 
-async def test_what_is_released_can_be_claimed_by_others(queue: onejob.Ledger) -> None:
+async def test_a_released_job_can_be_claimed_by_another_worker(queue: onejob.Ledger) -> None:
     await queue.submit("t")
     (attempt,) = await queue.claim("t", start=True)
     assert (await queue.release(attempt)).attempts == 0
@@ -136,7 +136,7 @@ async def test_a_waiter_for_a_job_is_woken_at_its_end(queue: onejob.Ledger) -> N
 async def test_a_waiting_claim_is_woken_by_a_submission_at_once(queue: onejob.Ledger) -> None:
     claiming = asyncio.create_task(queue.claim("t", wait=timedelta(seconds=20)))
     other = asyncio.create_task(queue.claim("other", wait=timedelta(seconds=20)))
-    await asyncio.sleep(0.5)  # by now they look seldom
+    await asyncio.sleep(0.5)  # by now they poll seldom
     clock = SystemClock()
     begin = clock.monotonic()
     made = await queue.submit("t")
@@ -156,12 +156,12 @@ async def test_a_scheduled_job_is_claimed_when_its_time_has_come() -> None:
         assert attempt.job.state is onejob.JobState.PENDING
 
 
-async def test_a_claimer_who_goes_away_holds_nothing() -> None:
+async def test_a_cancelled_claim_releases_its_jobs() -> None:
     engine = SlowEngine()
     async with onejob.open("memory://") as queue:
-        queue._runtime.claims = Claims(_gate_on(engine), queue._runtime.ids)
+        queue.runtime.claims = Claims(_gate_on(engine), queue.runtime.ids)
         await engine.execute([])
-        claims = queue._runtime.claims
+        claims = queue.runtime.claims
         await claims._gate.execute([_submit("t")])
         claiming = asyncio.create_task(claims.claim(_claim_request("t")))
         await engine.reached.wait()
@@ -169,14 +169,14 @@ async def test_a_claimer_who_goes_away_holds_nothing() -> None:
         with pytest.raises(asyncio.CancelledError):
             await claiming
         engine.go.set()
-        while not (taken := await claims.claim(_claim_request("t"))):
+        while not (claimed := await claims.claim(_claim_request("t"))):
             await asyncio.sleep(0.01)
-        assert taken[0].job.token == 2
+        assert claimed[0].job.token == 2
 
 
 async def test_tenants_are_served_in_turn() -> None:
     async with onejob.open("memory://") as queue:
-        claims = queue._runtime.claims
+        claims = queue.runtime.claims
         await queue.submit_many([onejob.Submission(type="t") for _ in range(60)])
         for n in range(3):
             tenant = queue.acting_as(tenant=f"small{n}", user="u", actor=Actor.client("c"))
@@ -197,36 +197,36 @@ async def test_more_tenants_than_a_page_has_are_all_served() -> None:
             await queue.acting_as(tenant=f"t{n:03}", user="u", actor=Actor.client("c")).submit("t")
         served: Counter[str] = Counter()
         for _ in range(130):
-            served.update(one.job.tenant for one in await queue._runtime.claims.claim(_claim_request("t")))
+            served.update(one.job.tenant for one in await queue.runtime.claims.claim(_claim_request("t")))
         assert served == {f"t{n:03}": 1 for n in range(130)}
 
 
 async def test_a_claim_that_loses_races_tries_further_jobs() -> None:
     async with onejob.open("memory://") as queue:
         await queue.submit_many([onejob.Submission(type="t", input=n) for n in range(40)])
-        claims = [Claims(queue._gate, queue._runtime.ids) for _ in range(4)]
-        taken: list[list[ClaimedJob]] = []
-        while sum(map(len, taken)) < 40:
-            taken += await asyncio.gather(*(one.claim(_claim_request("t", limit=5)) for one in claims))
-            assert len(taken) < 40, "they are in each other's way"
-        assert sorted(one.input for some in taken for one in some) == sorted(b"%d" % n for n in range(40))
+        claims = [Claims(queue.runtime.gate, queue.runtime.ids) for _ in range(4)]
+        claimed: list[list[ClaimedJob]] = []
+        while sum(map(len, claimed)) < 40:
+            claimed += await asyncio.gather(*(one.claim(_claim_request("t", limit=5)) for one in claims))
+            assert len(claimed) < 40, "the claims keep losing to each other"
+        assert sorted(one.input for some in claimed for one in some) == sorted(b"%d" % n for n in range(40))
 
 
-async def test_an_idle_claimer_asks_about_once_a_second() -> None:
-    class Counting(MemoryEngine):
-        asked = 0
+async def test_an_idle_claim_polls_about_once_a_second() -> None:
+    class CountingEngine(MemoryEngine):
+        scans = 0
 
         async def scan(self, query: Query[Any], /) -> Page[Any]:
-            self.asked += 1
+            self.scans += 1
             assert isinstance(query, ListBacklogs)
             return await super().scan(query)
 
-    engine = Counting()
+    engine = CountingEngine()
     claims = Claims(_gate_on(engine), onejob.ids.SystemIds())
     await claims.claim_or_wait(_claim_request("t"), 2.0)
-    before = engine.asked
+    before = engine.scans
     await claims.claim_or_wait(_claim_request("t"), 3.0)
-    assert engine.asked - before <= 6
+    assert engine.scans - before <= 6
 
 
 def _held_by(attempt: onejob.Attempt, holder: bytes) -> Any:
@@ -246,7 +246,7 @@ def _gate_on(engine: MemoryEngine) -> Gate:
 
 
 class SlowEngine(MemoryEngine):
-    """Holds back the first claim until it is told to go."""
+    """Delays claims until the event `go` is set."""
 
     def __init__(self) -> None:
         super().__init__()
