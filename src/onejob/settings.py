@@ -1,4 +1,4 @@
-"""Settings from environment variables and the configuration file; the only module that reads the environment."""
+"""Settings from the environment, which only this module reads, and from the configuration file."""
 
 import os
 import re

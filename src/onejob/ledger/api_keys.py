@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from onejob import audit
 from onejob.core import credentials
-from onejob.core.command import Command, Precondition
+from onejob.core.command import Precondition
 from onejob.core.credentials import ABSENT, ApiKey, LookUpPolicy, ParsedApiKey, Role, SetPolicy
 from onejob.core.facts import Kind, NewerFormat, Policy
 from onejob.core.identity import policy_id
-from onejob.core.replies import AnyReply, Missing, PolicyFound, Reason, Refused
+from onejob.core.replies import Missing, PolicyFound, Reason, Refused
 from onejob.core.timestamps import to_utc
 from onejob.engine import PAGE_MAX, ListFacts
 from onejob.errors import Invalid, NotFound, Outdated, Unavailable
@@ -59,7 +59,8 @@ class ApiKeys:
     """The API keys of the ledger's tenant. The audit log names the ledger's actor for every change."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._runtime = ledger.runtime
+        self._gate = ledger.runtime.gate
+        self._ids = ledger.runtime.ids
         self._tenant = ledger.caller.tenant
         self._actor = ledger.caller.actor
 
@@ -67,7 +68,7 @@ class ApiKeys:
         """Create a key. Its jobs count for the user that it is bound to, otherwise for the key's own name."""
         parsed_roles = frozenset(_parse_role(role) for role in roles)
         for _ in range(ATTEMPTS_MAX):
-            key_id, secret = self._runtime.ids.nonce()[: credentials.KEY_ID_CHARS], self._runtime.ids.secret()
+            key_id, secret = self._ids.nonce()[: credentials.KEY_ID_CHARS], self._ids.secret()
             before = await self._look_up(key_id)
             if not isinstance(before, Missing):
                 continue  # the id is in use: draw another
@@ -85,7 +86,7 @@ class ApiKeys:
         after = b""
         while True:
             query = ListFacts(tenant=self._tenant, kind=Kind.POLICY, after=after, limit=PAGE_MAX)
-            page = await self._runtime.gate.scan(query)
+            page = await self._gate.scan(query)
             policies = [fact for fact in page.items if isinstance(fact, Policy)]
             keys += (_decode_key(one.body) for one in policies if credentials.is_api_key_policy(one.name))
             if not page.more:
@@ -94,7 +95,7 @@ class ApiKeys:
 
     async def rotate(self, key_id: str, *, overlap: timedelta = OVERLAP_DEFAULT) -> NewKey:
         """Give a key a new secret. The old one stays valid for the overlap; the key's identity does not change."""
-        secret = self._runtime.ids.secret()
+        secret = self._ids.secret()
         overlap_ms = overlap // timedelta(milliseconds=1)
         key = await self._change(
             key_id, lambda key, now: credentials.rotated_api_key(key, secret, overlap_ms=overlap_ms, now=now)
@@ -119,7 +120,7 @@ class ApiKeys:
             return None
         name = credentials.api_key_policy_name(parsed.id)
         lookup = LookUpPolicy(tenant=parsed.tenant, policy_id=policy_id(parsed.tenant, name))
-        match await self._execute(lookup):
+        match await self._gate.dispatch(lookup):
             case PolicyFound(policy, at):
                 key = _decode_key(policy.body)
                 valid_until = credentials.secret_valid_until(key, parsed.secret, at)
@@ -135,13 +136,12 @@ class ApiKeys:
     @property
     def reads_are_synchronous(self) -> bool:
         """True if `is_still_valid` answers without blocking."""
-        return self._runtime.gate.info.synchronous_reads
+        return self._gate.info.synchronous_reads
 
     async def is_still_valid(self, verified: VerifiedKey) -> bool:
         """True if the key has not changed since it was verified; repeats the point read without hashing."""
-        gate = self._runtime.gate
-        replies = gate.read_now((verified.lookup,))
-        reply = await gate.dispatch(verified.lookup) if replies is None else replies[0]
+        replies = self._gate.read_now((verified.lookup,))
+        reply = await self._gate.dispatch(verified.lookup) if replies is None else replies[0]
         if not isinstance(reply, (PolicyFound, Missing)):
             raise to_exception(reply, "")
         return isinstance(reply, PolicyFound) and verified.precondition.is_met(reply.policy, reply.at)
@@ -166,7 +166,7 @@ class ApiKeys:
 
     async def _look_up(self, key_id: str) -> PolicyFound | Missing:
         name = credentials.api_key_policy_name(key_id)
-        reply = await self._execute(LookUpPolicy(tenant=self._tenant, policy_id=policy_id(self._tenant, name)))
+        reply = await self._gate.dispatch(LookUpPolicy(tenant=self._tenant, policy_id=policy_id(self._tenant, name)))
         if isinstance(reply, (PolicyFound, Missing)):
             return reply
         raise to_exception(reply, "")
@@ -174,7 +174,7 @@ class ApiKeys:
     async def _try_write(self, key: ApiKey, expected: int) -> bool:
         """False if the stored version is not the expected one."""
         name = credentials.api_key_policy_name(key.id)
-        reply = await self._execute(
+        reply = await self._gate.dispatch(
             SetPolicy(
                 tenant=self._tenant,
                 policy_id=policy_id(self._tenant, name),
@@ -189,9 +189,6 @@ class ApiKeys:
             case Refused(reason=Reason.STALE):
                 return False
         raise to_exception(reply, "")
-
-    async def _execute(self, command: Command[Any]) -> AnyReply:
-        return await self._runtime.gate.dispatch(command)
 
 
 def to_view(key: ApiKey) -> ApiKeyView:

@@ -1,4 +1,4 @@
-"""The base class of all ledger operations (a caller and the shared runtime), and which jobs a caller may see."""
+"""The base class of all ledger operations, and the check which jobs a caller may see."""
 
 from typing import Any
 

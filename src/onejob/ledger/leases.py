@@ -214,21 +214,17 @@ async def _renew_forever(renew: Callable[[], Awaitable[object]], interval_second
         early = JITTER * jitter_seed[turn % len(jitter_seed)] / 255
         # An expired lease can be renewed until another caller takes the key, so failures are retried without end.
         await asyncio.sleep(interval_seconds * (1 - early) if renewed else min(1.0, interval_seconds / 3))
-        renewed = await _try_renew(renew)
+        try:
+            await renew()
+            renewed = True
+        except OnejobError as error:
+            if not error.retryable:
+                raise
+            renewed = False
 
 
 def _renewal_interval_seconds(lease_ms: int) -> float:
     return max(PAUSE_FIRST, min(lease_ms / 1000 / RENEWALS_PER_LEASE, RENEWAL_PAUSE_SECONDS_MAX))
-
-
-async def _try_renew(renew: Callable[[], Awaitable[object]]) -> bool:
-    try:
-        await renew()
-    except OnejobError as error:
-        if not error.retryable:
-            raise
-        return False
-    return True
 
 
 async def settle_with_retries(settle: Callable[[], Awaitable[T]]) -> T:

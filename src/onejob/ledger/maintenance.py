@@ -1,4 +1,4 @@
-"""Maintenance of the store: sweep and reconcile run periodically, backfill and purge when they are asked for.
+"""Maintenance of the store: periodic sweeps and reconciling, backfill and purge on demand.
 
 - Sweep: deletes expired records and jobs past their retention, ends expired leases and abandoned preparations, evicts
   idle streams. No answer depends on it, because every decision checks expiry itself.

@@ -1,6 +1,6 @@
 """`onejob.open(url)`: opens a ledger, with `await` or with `async with`."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Coroutine, Generator
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
@@ -23,13 +23,12 @@ RETENTION_DEFAULT = timedelta(milliseconds=RETENTION_MS)
 class LedgerOpener:
     """What `onejob.open` returns: await it, or enter it with `async with`."""
 
-    def __init__(self, url: str, options: dict[str, Any]) -> None:
-        self._url = url
-        self._options = options
+    def __init__(self, open_ledger: Callable[[], Coroutine[Any, Any, Ledger]]) -> None:
+        self._open_ledger = open_ledger
         self._ledger: Ledger | None = None
 
     def __await__(self) -> Generator[Any, None, Ledger]:
-        return _open_ledger(self._url, **self._options).__await__()
+        return self._open_ledger().__await__()
 
     async def __aenter__(self) -> Ledger:
         self._ledger = await self
@@ -59,33 +58,16 @@ def open(
 
     With `coalesce`, batches are larger: for a process that serves many connections on this event loop.
     """
-    options = {
-        "config": config or IdempotencyConfig.from_env(),
-        "caller": Caller(
-            checked_name("tenant", tenant), checked_name("user", user), str(actor or Actor.client("local"))
-        ),
-        "retention_ms": retention // timedelta(milliseconds=1),
-        "sweep": sweep,
-        "coalesce": coalesce,
-        "clock": clock or SystemClock(),
-        "ids": ids or SystemIds(),
-    }
-    return LedgerOpener(url, options)
+    config = config or IdempotencyConfig.from_env()
+    caller = Caller(checked_name("tenant", tenant), checked_name("user", user), str(actor or Actor.client("local")))
+    retention_ms = retention // timedelta(milliseconds=1)
+    clock, ids = clock or SystemClock(), ids or SystemIds()
 
+    async def open_ledger() -> Ledger:
+        engine = await open_engine(url, clock=clock)
+        runtime = Runtime(engine, config, clock=clock, ids=ids, retention_ms=retention_ms, coalesce=coalesce)
+        if sweep:
+            runtime.start_maintenance()
+        return Ledger(runtime, caller)
 
-async def _open_ledger(
-    url: str,
-    *,
-    config: IdempotencyConfig,
-    caller: Caller,
-    retention_ms: int,
-    sweep: bool,
-    coalesce: bool,
-    clock: Clock,
-    ids: Ids,
-) -> Ledger:
-    engine = await open_engine(url, clock=clock)
-    runtime = Runtime(engine, config, clock=clock, ids=ids, retention_ms=retention_ms, coalesce=coalesce)
-    if sweep:
-        runtime.start_maintenance()
-    return Ledger(runtime, caller)
+    return LedgerOpener(open_ledger)

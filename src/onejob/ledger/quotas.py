@@ -1,4 +1,4 @@
-"""Quota operations of the ledger: limits, usage, slot reservations, and keys of jobs that were made elsewhere."""
+"""Quota operations of the ledger: limits, usage, slot reservations, and keys of external jobs."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

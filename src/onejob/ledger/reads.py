@@ -1,4 +1,4 @@
-"""Read operations of the ledger: jobs, inputs, logs, keys and their histories, as far as the caller may see them."""
+"""Read operations of the ledger: jobs, inputs, logs, keys and their histories."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -51,10 +51,7 @@ class ReadOperations(LedgerBase):
         before: str | None = None,
         limit: int = 100,
     ) -> JobList:
-        """Jobs of this tenant, newest first; `before` is `next` of the previous page, or a job's id.
-
-        A caller that may not see other users' jobs gets only its own.
-        """
+        """The jobs that the caller may see, newest first; `before` is `next` of the previous page, or a job's id."""
         caller = self._caller
         if not caller.oversees:
             user = caller.user if user in (None, caller.user) else _NO_USER
@@ -91,10 +88,7 @@ class ReadOperations(LedgerBase):
         cursor: str | None = None,
         limit: int = 100,
     ) -> KeyPage:
-        """Keys of this tenant, of one scope or user; `cursor` is `next` of the previous page.
-
-        A caller that may not see other users' keys gets only its own.
-        """
+        """The keys that the caller may see, of one scope or user; `cursor` is `next` of the previous page."""
         await self._runtime.flush_hits()
         caller = caller_for_user(self._caller, user)
         all_users = caller.owns_keys and caller.oversees and user is None

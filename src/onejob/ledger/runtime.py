@@ -1,4 +1,4 @@
-"""What all callers of one opened ledger share: the gate in front of the engine, and periodic maintenance."""
+"""What all callers of an opened ledger share: the gate, claims, watchers and maintenance."""
 
 import asyncio
 import logging

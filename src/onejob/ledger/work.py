@@ -1,4 +1,4 @@
-"""Work operations of the ledger: claim, start, extend, finish and release jobs; results, and waiting for the end."""
+"""Work operations of the ledger: claim, start, extend, finish, release; results and waiting."""
 
 import asyncio
 from collections.abc import Sequence
@@ -126,13 +126,7 @@ class WorkOperations(LedgerBase):
         A retry with the same holder gets the jobs that it has won before.
         """
         request = build_claim_request(
-            self._runtime.ids,
-            types,
-            tenant=self._caller.tenant,
-            limit=limit,
-            lease=lease,
-            start=start,
-            holder=holder,
+            self._runtime.ids, types, tenant=self._caller.tenant, limit=limit, lease=lease, start=start, holder=holder
         )
         claimed = await self._runtime.claims.claim_or_wait(request, wait.total_seconds())
         return [build_attempt(one, request.lease_ms) for one in claimed]
