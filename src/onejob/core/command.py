@@ -1,4 +1,9 @@
-"""What a command asks for and what it decides: footprint, facts, step."""
+"""Commands: what one is, the facts it asks for (Footprint, Facts) and what it decides (Step).
+
+A command is data and a pure function: `decide` maps the facts that its footprint names, and the time, to a `Step`, which
+is a reply and the changes to store with it. It does no I/O and has an answer to every state, so that an engine can
+execute many commands in one transaction and repeat any of them. Because commands are data, they can be sent and stored.
+"""
 
 from collections.abc import Mapping
 from typing import ClassVar, Generic, Protocol, TypeVar
@@ -8,35 +13,20 @@ from msgspec import Struct
 from .facts import FORMAT, Attachment, AttachmentKind, Fact, Job, Policy, Record, Stream, Usage
 from .replies import Reason, Refused
 
-# What every command carries: it is data, so it can travel and be stored.
-
-
-class CommandData(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_field="is"):
-    writes: ClassVar[bool] = True
-    creates: ClassVar[bool] = False  # whether what it is about is most often not there yet
-
-    tenant: str
-    format: int = FORMAT
-
-    @property
-    def payload_bytes(self) -> int:
-        return 0
-
-
 R_co = TypeVar("R_co", covariant=True)
 
 JOBS_MAX = 100
 
 
 class Precondition(Struct, frozen=True, gc=False):
-    """What gives a command its right: a policy of its tenant that was read before, and must read the same still.
+    """A policy of the tenant (an API key) that was read when the command was made, and must be unchanged.
 
-    So nobody has to read it again first: whoever decides the command proves it, on the facts that it decides on.
+    It is checked with the facts of the decision, so that an authorised command needs no read of its own before it.
     """
 
     policy_id: bytes
     expected_body: bytes
-    valid_until: int = 0  # 0: without end
+    valid_until: int = 0  # 0: no expiry
 
     def is_met(self, policy: Policy | None, now: int) -> bool:
         return policy is not None and policy.body == self.expected_body and not self.has_expired(now)
@@ -46,7 +36,7 @@ class Precondition(Struct, frozen=True, gc=False):
 
 
 def precondition_failed(now: int) -> Refused:
-    """The answer to a command whose warrant does not stand: nothing of it was looked at."""
+    """The reply to a command whose precondition is not met: it was not decided at all."""
     return Refused(Reason.CREDENTIAL_CHANGED, "the credential was changed or revoked; send one that is valid", now)
 
 
@@ -57,10 +47,10 @@ def is_precondition_failure(reply: object) -> bool:
 class Footprint(Struct, frozen=True, gc=False):
     """The facts a command touches: at most one of each kind, and up to a hundred jobs.
 
-    Empty bytes mean none. `follow_jobs` adds the jobs that the record names, `follow_tally` the tally that
-    the jobs' slot mark names; following goes only forward, record → job → tally. Whatever `jobs` names is
-    loaded in any case: another command of the same batch may drop the record before this one is decided.
-    A command with a warrant that does not stand is not decided at all.
+    Empty bytes mean none. `follow_jobs` adds the jobs that the record names, `follow_usage` the usage that
+    their `slot` names; following goes only forward, record → jobs → usage. What `jobs` names is loaded in any
+    case: another command of the same batch may drop the record before this one is decided.
+    A command whose precondition is not met is not decided at all.
     """
 
     tenant: str
@@ -75,7 +65,7 @@ class Footprint(Struct, frozen=True, gc=False):
 
 
 class Facts(Struct, frozen=True, gc=False):
-    """The facts of one footprint, as they are now."""
+    """The facts that one footprint names, as they are now."""
 
     record: Record | None = None
     jobs: Mapping[bytes, Job] = {}
@@ -85,14 +75,14 @@ class Facts(Struct, frozen=True, gc=False):
 
     @property
     def job(self) -> Job | None:
-        """The record's job, else the only one asked for."""
+        """The record's job; without a record, the only job that was asked for."""
         if self.record is not None:
             return self.jobs.get(self.record.job_id)
         return next(iter(self.jobs.values()), None)
 
 
 class Trim(Struct, frozen=True, gc=False):
-    """One attachment to remove, so that what grows stays bounded."""
+    """One attachment to delete, so that logs and events stay bounded."""
 
     job_id: bytes
     kind: AttachmentKind
@@ -127,13 +117,27 @@ class Command(Protocol[R_co]):
 
     @property
     def creates(self) -> bool:
-        """Whether what it is about is most often not there yet: an engine may like such commands among themselves."""
+        """True if its facts usually do not exist yet: an engine may batch such commands separately."""
 
     @property
     def payload_bytes(self) -> int:
-        """How many bytes of payload it carries, so that queues can be bounded."""
+        """The size of its payload, so that queues can be bounded."""
 
     @property
     def footprint(self) -> Footprint: ...
 
     def decide(self, facts: Facts, now: int, /) -> Step[R_co]: ...
+
+
+class CommandData(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_field="is"):
+    """The base of all commands."""
+
+    writes: ClassVar[bool] = True
+    creates: ClassVar[bool] = False
+
+    tenant: str
+    format: int = FORMAT
+
+    @property
+    def payload_bytes(self) -> int:
+        return 0

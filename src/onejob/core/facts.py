@@ -1,8 +1,8 @@
-"""The five facts that decisions are made over, and what is written once beside a job.
+"""The five kinds of fact that are stored and decided over, and the attachments of a job.
 
-Fields stand in the order of the engines' columns. Times are integer milliseconds, 0 means never.
-Each fact carries its version (a put is insert-if-absent or update-if-version), the stamp of its last
-change (time never runs below it) and the format it was written in.
+Fields stand in the order of the SQL columns. Times are integer milliseconds, 0 means never.
+Each fact carries its version (a put is insert-if-absent or update-if-version), the time of its last change
+(the time of a decision is never below it) and the format it was written in.
 """
 
 from collections.abc import Mapping
@@ -16,17 +16,15 @@ from .states import Delivery, IdempotencyStatus, JobState, SlotState
 
 FORMAT = 1
 JOB_ID_BYTES = 16
-JOB_ROW_BYTES_MAX = (
-    2048  # of a job; callers' words are bounded in identity.py, its error in ending.py, progress in work.py
-)
+JOB_ROW_BYTES_MAX = 2048  # callers' text is bounded in identity.py, the error and the progress in work.py
 RESERVATIONS_MAX = 1000
 
-# Unsigned 64-bit: SQL integers are signed, so engines store these folded (see engines/codec.py).
+# Unsigned 64-bit: SQL integers are signed, so engines map these to signed ones (see engines/codec.py).
 U64 = NewType("U64", int)
 
 
 class NewerFormat(Exception):
-    """A fact or command was written by a newer program; this one must not rewrite it, nor guess what it says."""
+    """A fact or command was written by a newer program; this one must neither rewrite nor interpret it."""
 
 
 class Kind(IntEnum):
@@ -40,14 +38,14 @@ class Kind(IntEnum):
 
 
 class Record(Struct, frozen=True, gc=False):
-    """The durable answer for a key."""
+    """An idempotency key and the answer it has: the dedup record."""
 
     id: bytes
     tenant: str
     scope: str
     key: str
     status: IdempotencyStatus
-    fingerprint: bytes  # empty: never compared (a foreign job's key)
+    fingerprint: bytes  # empty: never compared (the key of an external job)
     job_ids: bytes  # 16 bytes each; empty for a record without a job
     holder: bytes
     token: int
@@ -60,8 +58,8 @@ class Record(Struct, frozen=True, gc=False):
     user: str
     version: int = 1
     format: int = FORMAT
-    receipt: bytes = b""  # what was answered: a rejection, a wrapped response, the last failure
-    foreign_id: str = ""
+    receipt: bytes = b""  # the stored answer: a rejection, a wrapped response, the last failure
+    foreign_id: str = ""  # the id of an external job
     client_id: str = ""
     sequence: U64 = U64(0)
     hits: int = 0
@@ -74,7 +72,7 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class Job(Struct, frozen=True, gc=False):
-    """The head of the one job; its input and result are written once, beside it."""
+    """The job row, of bounded size. Input, result, events and logs are attachments."""
 
     id: bytes
     tenant: str
@@ -86,29 +84,29 @@ class Job(Struct, frozen=True, gc=False):
     user: str
     created_at: int
     changed_at: int
-    keep_until: int  # its record lives until then, and so must it
+    keep_until: int  # when its record expires; the job is not deleted before
     run_at: int = 0
     priority: int = 0
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     attempts_max: int = 1
     timeout_ms: int = 0
     labels: bytes = b""
-    due_at: int = 0  # when upkeep must look at it: a lease, an abandoned preparation, retention
+    due_at: int = 0  # when maintenance must visit it: end of a lease, of a preparation, of the retention
     version: int = 1
     format: int = FORMAT
     token: int = 0
     holder: bytes = b""
     lease_until: int = 0
     attempts: int = 0
-    slot: bytes = b""  # the tally that counts it; cleared in the step that ends it
-    cost_held: int = 0  # the estimate; the tally holds it while the mark is there
+    slot: bytes = b""  # the usage that counts it; cleared in the step that ends it
+    cost_held: int = 0  # the estimated cost; the usage holds it while `slot` is set
     events: int = 1  # how many there were; the first is implied by created_at and actor
     ended_at: int = 0
     error: str = ""
     started_at: int = 0  # of the latest attempt
     logs: int = 0  # how many lines there were
     progress: str = ""  # the latest, as JSON
-    seal: bytes = b""  # what the latest finish said, so that its repetition is known
+    seal: bytes = b""  # digest of the latest finish, so that a repeated one is recognised
 
 
 class Stream(Struct, frozen=True, gc=False):
@@ -129,17 +127,17 @@ class Stream(Struct, frozen=True, gc=False):
 
 
 class Reservation(Struct, frozen=True, gc=False, array_like=True):
-    """A slot with a deadline."""
+    """A quota slot with a deadline."""
 
     created_at: int
     expires_at: int
     state: SlotState
     cost: int = 0
-    job_id: str = ""  # for which it is held, or was consumed
+    job_id: str = ""  # the job that it is held for, or was consumed by
 
 
 class Usage(Struct, frozen=True):
-    """What a user holds: of fixed size."""
+    """What a user has in use, reserved, submitted and spent; of bounded size."""
 
     id: bytes
     tenant: str
@@ -155,12 +153,12 @@ class Usage(Struct, frozen=True):
     reservations: dict[str, Reservation] = {}
     version: int = 1
     format: int = FORMAT
-    limits: bytes = b""  # the user's own; empty: the tenant's defaults hold
-    due_at: int = 0  # when upkeep must look at it
+    limits: bytes = b""  # the user's own; empty: the tenant's defaults apply
+    due_at: int = 0  # when maintenance must visit it
 
 
 class Policy(Struct, frozen=True, gc=False):
-    """Limits, defaults, API-key hashes: read inside the decision, so a change holds everywhere at once."""
+    """Limits, defaults, API-key hashes: read inside the decision, so that a change takes effect everywhere at once."""
 
     id: bytes
     tenant: str
@@ -182,8 +180,6 @@ KINDS: Mapping[type[Any], Kind] = {
 
 
 class AttachmentKind(IntEnum):
-    """What stands beside a job's head."""
-
     INPUT = 0
     RESULT = 1
     EVENT = 2
@@ -192,7 +188,7 @@ class AttachmentKind(IntEnum):
 
 
 class Attachment(Struct, frozen=True, gc=False):
-    """Written once, never changed; goes with its job."""
+    """Data of a job outside its row: written once, never changed, deleted with the job."""
 
     job_id: bytes
     kind: AttachmentKind
@@ -204,15 +200,21 @@ F = TypeVar("F", Record, Job, Stream, Usage, Policy)
 
 
 def next_version(fact: F, now: int, **changes: object) -> F:
-    """The next version of a fact."""
     return replace(fact, version=fact.version + 1, changed_at=now, **changes)
 
 
 def is_live(record: Record, now: int) -> bool:
-    """Inside its window. A pending record never leaves it while its lease lives."""
+    """True if the record has not expired. A pending record does not expire while its lease runs."""
     return now <= record.expires_at or now <= record.lease_until
 
 
 def is_held(record: Record | None) -> bool:
-    """Somebody took it and has not settled it, nor given it up; whether the lease still runs is a matter of time."""
+    """True if a holder took the record and neither settled nor released it, whether or not the lease still runs."""
     return record is not None and record.status is IdempotencyStatus.PENDING and record.lease_until > 0
+
+
+def split_job_ids(job_ids: bytes) -> tuple[bytes, ...]:
+    """The ids of `Record.job_ids`."""
+    if len(job_ids) <= JOB_ID_BYTES:
+        return (job_ids,) if job_ids else ()
+    return tuple(job_ids[at : at + JOB_ID_BYTES] for at in range(0, len(job_ids), JOB_ID_BYTES))
