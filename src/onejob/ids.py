@@ -1,4 +1,4 @@
-"""The only file that draws randomness."""
+"""Random ids: jobs, holders, nonces, secrets, requests, and keys of a client. No other file draws randomness."""
 
 import os
 import random
@@ -11,13 +11,13 @@ from onejob.clock import SystemClock
 from onejob.core.key import NONCE_CHARS, SEQUENCE_MAX, IdempotencyKey
 
 from .core import identity
-from .core.identity import ID_BYTES
 
+HOLDER_BYTES: Final = 16
 SECRET_BYTES: Final = 32
 REQUEST_IDS_PER_DRAW: Final = 256
 
 _TAIL_BITS: Final = 62
-# The counter starts in its lower half: at least 2048 ids before it runs into the next millisecond.
+# The counter starts in its lower half, so at least 2048 ids fit before it overflows into the next millisecond.
 _COUNTER_BITS: Final = 12
 _RANDOM_LAYOUT: Final = Struct(">QH")
 _UUID_LAYOUT: Final = Struct(">QQ")
@@ -29,7 +29,7 @@ _request_ids: list[str] = []
 
 
 class Ids(Protocol):
-    """Where names come from that nobody else may have."""
+    """A source of unique ids and secrets."""
 
     def job_id(self) -> bytes: ...
 
@@ -43,8 +43,6 @@ class Ids(Protocol):
 
 
 class SystemIds:
-    """Names from the system's randomness."""
-
     def job_id(self) -> bytes:
         return new_job_id()
 
@@ -62,7 +60,7 @@ class SystemIds:
 
 
 class SeededIds:
-    """Names for simulation: the same seed gives the same names, and they have the shape of real ones."""
+    """Ids for simulations: the same seed gives the same ids, in the format of real ones."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -73,7 +71,7 @@ class SeededIds:
         return _uuid7(self._stamp, self._rng.getrandbits(_TAIL_BITS))
 
     def holder(self) -> bytes:
-        return self._rng.randbytes(ID_BYTES)
+        return self._rng.randbytes(HOLDER_BYTES)
 
     def nonce(self) -> str:
         return self._rng.randbytes(NONCE_CHARS // 2).hex()
@@ -87,12 +85,12 @@ class SeededIds:
 
 @final
 class KeyGenerator:
-    """Keys of one client: the sequence grows, and the nonce tells this life of it from every other."""
+    """Keys of one client: the sequence grows, and the nonce distinguishes this generator from every other."""
 
     def __init__(self, client_id: str, *, first: int = 1) -> None:
         self._nonce = new_nonce()
         self._pid = os.getpid()
-        # Made to fail now rather than later: on a bad first number, or a client id too long for the last.
+        # Fails now rather than later on an invalid first number, or a client id too long for the last number.
         IdempotencyKey(client_id, first, self._nonce)
         IdempotencyKey(client_id, SEQUENCE_MAX, self._nonce)
         self._client_id = client_id
@@ -104,7 +102,7 @@ class KeyGenerator:
     def __next__(self) -> IdempotencyKey:
         with _lock:
             if self._pid != os.getpid():
-                # A forked child has its parent's numbers still to come; the nonce keeps their keys apart.
+                # A forked child and its parent draw the same numbers; a new nonce keeps their keys distinct.
                 self._nonce = new_nonce()
                 self._pid = os.getpid()
             self._sequence += 1
@@ -115,13 +113,13 @@ class KeyGenerator:
 
 
 def new_job_id() -> bytes:
-    """Draw a time-ordered UUID (version 7), greater than every one this process has drawn before."""
-    global _last_stamp  # noqa: PLW0603 - the order of ids is a fact of the process
-    # Drawn anew for every id, so that neither a fork nor a cloned machine can repeat one.
+    """A time-ordered UUID (version 7), greater than every one that this process has drawn before."""
+    global _last_stamp  # noqa: PLW0603 - ids are ordered within the process
+    # New random bits for every id, so that neither a fork nor a cloned machine can repeat one.
     tail, start = _RANDOM_LAYOUT.unpack(os.urandom(_RANDOM_LAYOUT.size))
     with _lock:
         stamp = _wall_ms() << _COUNTER_BITS | start >> 5
-        # Within a millisecond, or after the wall clock stepped back, the stamp counts on by itself.
+        # Within a millisecond, or after the wall clock stepped back, the stamp is counted up.
         if stamp <= _last_stamp:
             stamp = _last_stamp + 1
         _last_stamp = stamp
@@ -129,37 +127,35 @@ def new_job_id() -> bytes:
 
 
 def new_nonce() -> str:
-    """Draw the nonce of a key."""
     return os.urandom(NONCE_CHARS // 2).hex()
 
 
 def random_fraction() -> float:
-    """Draw from 0 up to but not including 1, so that many who wait do not come back at once."""
+    """A random number in [0, 1), for jitter."""
     return int.from_bytes(os.urandom(6), "big") / 2**48
 
 
 def new_request_id() -> str:
-    """Draw the name of a request: many at once, for it only tells log lines apart, and nothing is decided by it."""
+    """An id for log lines. Many are drawn at once: nothing is decided by them."""
     while True:
         try:
-            return _request_ids.pop()  # one step for every thread
+            return _request_ids.pop()  # atomic across threads
         except IndexError:
             drawn = os.urandom(REQUEST_IDS_PER_DRAW * NONCE_CHARS // 2).hex()
             _request_ids.extend(drawn[at : at + NONCE_CHARS] for at in range(0, len(drawn), NONCE_CHARS))
 
 
 def new_holder() -> bytes:
-    """Draw the name under which something is held."""
-    return os.urandom(ID_BYTES)
+    return os.urandom(HOLDER_BYTES)
 
 
 def new_secret() -> str:
-    """Draw what only its owner may know: 256 bits, as 43 base64url characters."""
+    """256 random bits, as 43 base64url characters."""
     return identity.encode_base64url(os.urandom(SECRET_BYTES))
 
 
 def _uuid7(stamp: int, tail: int) -> bytes:
-    """Lay out 48 bits of milliseconds and 12 of counter, the version, the variant and 62 bits of chance."""
+    """A UUID of 48 bits of milliseconds and 12 of counter (`stamp`), the version, the variant and 62 random bits."""
     head = stamp >> _COUNTER_BITS << 16 | 0x7000 | stamp & 0xFFF
     return _UUID_LAYOUT.pack(head, 0x8000_0000_0000_0000 | tail)
 
@@ -168,7 +164,7 @@ def _reset_after_fork() -> None:
     # The lock may have been held by a thread that does not exist in the child.
     global _lock  # noqa: PLW0603 - see above
     _lock = Lock()
-    _request_ids.clear()  # the parent goes on with these
+    _request_ids.clear()  # the parent uses these
 
 
 if hasattr(os, "register_at_fork"):

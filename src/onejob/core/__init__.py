@@ -1,1 +1,1 @@
-"""What is true: pure decisions over a few facts. No I/O, no time, no chance."""
+"""The rules: commands, the facts they decide over and their replies; pure, without I/O, clock or randomness."""

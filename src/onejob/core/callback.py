@@ -1,7 +1,7 @@
-"""Notices: what a submitter's URL is told when its job has ended.
+"""Callback jobs: the webhook call to a submitter's URL when its job has ended.
 
-A notice is a job of its own, made in the step that makes its job and let go in the step that ends it. So it is as
-durable as both, and is leased, tried again and kept like every other job; the service runs it.
+A callback is a job of its own, stored as preparing in the step that creates its job and made ready in the step that
+ends it. So it is as durable as both, and is leased, retried and retained like every other job; the service runs it.
 """
 
 from urllib.parse import urlsplit
@@ -13,33 +13,31 @@ from .facts import U64, Attachment, AttachmentKind, Job, next_version
 from .identity import CALLBACK_TYPE
 from .states import JobState, Move, state_after
 
-CALLBACK_ATTEMPTS_MAX = 20  # by the back-off, about half a day
+CALLBACK_ATTEMPTS_MAX = 20  # about half a day of backoff
 CALLBACK_URL_CHARS_MAX = 2000
 
 
 class CallbackInput(Struct, frozen=True):
-    """The input of a notice."""
-
     url: str
     job_id: bytes
 
 
 def callback_job_id(job_id: bytes) -> bytes:
-    """The other name of a job: whoever ends it knows where its notice would be."""
+    """Computed from the id of the job, so that a command that ends the job can name its callback."""
     return job_id[:-1] + bytes((job_id[-1] ^ 0xFF,))
 
 
 def checked_callback_url(url: str) -> str:
-    """Where a notice may go at all; whether its address may be reached is found out when it does."""
+    """The URL, if its form is allowed. Whether its address may be reached is checked when it is called."""
     try:
         parts = urlsplit(url)
-        fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        is_http = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except (ValueError, AttributeError):
-        parts, fine = urlsplit(""), None
-    if not fine or len(url) > CALLBACK_URL_CHARS_MAX or not url.isascii() or not url.isprintable() or " " in url:
+        parts, is_http = urlsplit(""), None
+    if not is_http or len(url) > CALLBACK_URL_CHARS_MAX or not url.isascii() or not url.isprintable() or " " in url:
         raise Invalid(
             "callback",
-            f"a callback is an http or https URL of at most {CALLBACK_URL_CHARS_MAX} characters; mend it",
+            f"a callback is an http or https URL of at most {CALLBACK_URL_CHARS_MAX} characters; correct it",
         )
     if parts.username is not None or parts.fragment:
         raise Invalid("callback", "a callback has no password and no fragment; put a secret into its path")
@@ -47,9 +45,9 @@ def checked_callback_url(url: str) -> str:
 
 
 def callback_job(job: Job, url: str, now: int) -> tuple[Job, Attachment]:
-    """The notice of a new job: held back, counted nowhere, and not to be swept before its time."""
+    """The callback of a new job: not claimable yet, not counted by quotas, and never due for maintenance."""
     id = callback_job_id(job.id)
-    made = Job(
+    callback = Job(
         id,
         job.tenant,
         CALLBACK_TYPE,
@@ -63,12 +61,13 @@ def callback_job(job: Job, url: str, now: int) -> tuple[Job, Attachment]:
         0,
         attempts_max=CALLBACK_ATTEMPTS_MAX,
     )
-    return made, Attachment(id, AttachmentKind.INPUT, U64(0), json.encode(CallbackInput(url, job.id)))
+    return callback, Attachment(id, AttachmentKind.INPUT, U64(0), json.encode(CallbackInput(url, job.id)))
 
 
 def release_callback_job(callback: Job | None, state: JobState, now: int) -> tuple[Job, ...]:
-    """The notice of a job that ended like this, ready to be run. One that is lost has not come to its end."""
-    held = callback is not None and callback.type == CALLBACK_TYPE and callback.state is JobState.PREPARING
-    if callback is None or not held or state is JobState.LOST:
+    """The callback of a job that has ended in `state`, made ready to run. A lost job has not ended for its submitter."""
+    if callback is None or callback.type != CALLBACK_TYPE or callback.state is not JobState.PREPARING:
+        return ()
+    if state is JobState.LOST:
         return ()
     return (next_version(callback, now, state=state_after(callback.state, Move.COMMIT)),)

@@ -1,8 +1,10 @@
-"""API keys: what is stored of one, and who it lets in. The secret itself is stored nowhere.
+"""Credentials: API keys, the roles and their permissions, and the commands on policies.
 
-An API key is text of three parts, `oj_TENANT.ID.SECRET`: the tenant in base64url, twelve hex digits that name
-the key inside it, and 256 bits that only its owner knows. It stands as a policy in its own tenant, so that one
-point read verifies it and its revocation holds everywhere at once.
+An API key is a text of three parts, `oj_TENANT.ID.SECRET`: the tenant in base64url, twelve hex digits that name the key
+inside it, and a secret of 256 random bits, of which only a digest is stored. The key is stored as a policy of its tenant.
+
+A policy is a named document of a tenant: limits, or an API key. It is a fact like every other, read inside decisions, so
+one point read verifies a key, and a change or a revocation takes effect in all processes at once.
 """
 
 import re
@@ -23,7 +25,21 @@ from .facts import NewerFormat, Policy, next_version
 from .identity import NAME_CHARS_MAX, checked_name
 from .replies import Maintained, Missing, PolicyFound, Reason, Refused
 
-# Who may do what, as one table.
+API_KEY_PREFIX = "oj_"
+KEY_ID_CHARS = 12
+SECRETS_MAX = 2
+ROTATION_OVERLAP_MS_MAX = 90 * 86_400_000
+POLICY_BODY_BYTES_MAX = 16_384
+ABSENT = 0  # as an expected version: the policy must not exist
+
+_POLICY_PREFIX = "apikey:"
+_TENANT_CACHE_MAX = 1024
+_TENANT_CHARS_MAX = -(-NAME_CHARS_MAX * 4 * 4 // 3)  # characters of at most four bytes each, in base64
+_API_KEY_PATTERN = re.compile(
+    rf"{API_KEY_PREFIX}([A-Za-z0-9_-]{{2,{_TENANT_CHARS_MAX}}})\.([0-9a-f]{{{KEY_ID_CHARS}}})\.([A-Za-z0-9_-]{{43}})"
+)
+_KEY_ID_PATTERN = re.compile(rf"[0-9a-f]{{{KEY_ID_CHARS}}}")
+API_KEY_CHARS_MAX = len(API_KEY_PREFIX) + _TENANT_CHARS_MAX + 1 + KEY_ID_CHARS + 1 + 43
 
 
 class Role(StrEnum):
@@ -35,8 +51,8 @@ class Role(StrEnum):
 
 class Permission(StrEnum):
     SUBMIT = "submit"
-    READ = "read"  # jobs, keys and their stories
-    OVERSEE = "oversee"  # also those of other users, where each has its own
+    READ = "read"  # jobs, keys and their history
+    OVERSEE = "oversee"  # also those of other users, where each user sees only its own
     CANCEL = "cancel"
     WORK = "work"  # claim, start, extend, finish, release
     FORGET = "forget"
@@ -44,7 +60,7 @@ class Permission(StrEnum):
     ADMINISTER = "administer"  # credentials, limits, purging a tenant
 
 
-# Whoever may submit may read: a replay shows a job.
+# Who may submit may also read: a replay shows a job.
 ROLE_PERMISSIONS: dict[Role, frozenset[Permission]] = {
     Role.SUBMITTER: frozenset({Permission.SUBMIT, Permission.READ, Permission.CANCEL}),
     Role.WORKER: frozenset({Permission.READ, Permission.WORK}),
@@ -68,17 +84,141 @@ def has_permission(roles: frozenset[Role], permission: Permission) -> bool:
 
 @lru_cache(256)
 def _permissions_of(roles: frozenset[Role]) -> tuple[Permission, ...]:
-    # A tuple: to hash a member of an enum costs more than to compare it with all of them.
-    return tuple(act for act in Permission if any(act in ROLE_PERMISSIONS[role] for role in roles))
+    # A tuple, because hashing an enum member costs more than comparing it with all of them.
+    return tuple(one for one in Permission if any(one in ROLE_PERMISSIONS[role] for role in roles))
 
 
-# Policies: limits, defaults and credentials of a tenant, set and read by name.
-#
-# A policy is a fact like every other: read inside a decision, so that a change made by one process holds in all.
+class Secret(Struct, frozen=True, gc=False):
+    """The stored part of a secret: its digest, and until when it is valid (0: no expiry)."""
+
+    digest: bytes
+    until: int = 0
 
 
-POLICY_BODY_BYTES_MAX = 16_384
-ABSENT = 0  # as an expected version: there must be none
+class ApiKey(Struct, frozen=True):
+    """A credential of a program. Its name identifies the program, and stays when the secret is rotated."""
+
+    id: str
+    name: str
+    user: str  # the user it acts for; empty: quotas count the key under its own name
+    roles: tuple[Role, ...]
+    secrets: tuple[Secret, ...]  # newest first
+    created_at: int
+    created_by: str
+    rotated_at: int = 0
+    revoked_at: int = 0
+    revoked_by: str = ""
+
+
+class ParsedApiKey(NamedTuple):
+    """An API key as it is sent."""
+
+    tenant: str
+    id: str
+    secret: str
+
+    def __str__(self) -> str:
+        return f"{API_KEY_PREFIX}{identity.encode_base64url(self.tenant.encode())}.{self.id}.{self.secret}"
+
+
+# Compared with in place of a missing secret, so that every verification takes the same time.
+_DUMMY_SECRET = Secret(bytes(sha256().digest_size), until=-1)
+
+
+def parse_api_key(text: str) -> ParsedApiKey | None:
+    """Parse an API key; None if it is malformed."""
+    match = _API_KEY_PATTERN.fullmatch(text) if len(text) <= API_KEY_CHARS_MAX else None
+    tenant = _decode_tenant(match[1]) if match is not None else None
+    return ParsedApiKey(tenant, match[2], match[3]) if match is not None and tenant is not None else None
+
+
+def api_key_policy_name(key_id: str) -> str:
+    """The name of the policy that stores an API key."""
+    if not isinstance(key_id, str) or not _KEY_ID_PATTERN.fullmatch(key_id):
+        raise Invalid("API key", f"the id of an API key is {KEY_ID_CHARS} hex digits; send it as it is listed")
+    return _POLICY_PREFIX + key_id
+
+
+def is_api_key_policy(name: str) -> bool:
+    return name.startswith(_POLICY_PREFIX)
+
+
+def encode_api_key(key: ApiKey) -> bytes:
+    return json.encode(key)
+
+
+@lru_cache(1024)
+def decode_api_key(body: bytes) -> ApiKey:
+    try:
+        return _decode_json(body)
+    except msgspec.ValidationError:  # for example a role of a newer program
+        raise NewerFormat("an API key is stored in a format that this program does not know; upgrade it") from None
+
+
+def secret_digest(secret: str) -> bytes:
+    # A secret of 256 random bits needs no salt and no slow hash: it cannot be guessed.
+    return sha256(secret.encode()).digest()
+
+
+def new_api_key(*, id: str, name: str, user: str, roles: frozenset[Role], secret: str, by: str, now: int) -> ApiKey:
+    if not roles:
+        raise Invalid("roles", f"an API key has at least one role of {', '.join(Role)}; name one")
+    return ApiKey(
+        id=id,
+        name=checked_name("name", name),
+        user=checked_name("user", user) if user else "",
+        roles=tuple(sorted(roles)),
+        secrets=(Secret(secret_digest(secret)),),
+        created_at=now,
+        created_by=by,
+    )
+
+
+def is_valid_secret(key: ApiKey | None, secret: str, now: int) -> bool:
+    return secret_valid_until(key, secret, now) is not None
+
+
+def secret_valid_until(key: ApiKey | None, secret: str, now: int) -> int | None:
+    """Until when a secret is valid for this key (0: no expiry), None if it is not valid now.
+
+    Unknown, revoked and wrong keys take the same steps, so that the time reveals nothing.
+    """
+    digest = secret_digest(secret)
+    stored = (*(key.secrets if key is not None else ()), _DUMMY_SECRET, _DUMMY_SECRET)[:SECRETS_MAX]
+    until: int | None = None
+    for one in stored:
+        is_equal = compare_digest(one.digest, digest)
+        if is_equal and (not one.until or now <= one.until):
+            until = one.until
+    return until if key is not None and not key.revoked_at else None
+
+
+def rotated_api_key(key: ApiKey, secret: str, *, overlap_ms: int, now: int) -> ApiKey:
+    """The key with a new secret. The previous one stays valid for the overlap; older ones are removed."""
+    if not 0 <= overlap_ms <= ROTATION_OVERLAP_MS_MAX:
+        raise Invalid("overlap", "the overlap of two secrets is 0 to 90 days; choose one in between")
+    if key.revoked_at:
+        raise Invalid("API key", "this API key is revoked for good; create another")
+    old = (replace(key.secrets[0], until=now + overlap_ms),) if overlap_ms else ()
+    return replace(key, secrets=(Secret(secret_digest(secret)), *old), rotated_at=now)
+
+
+def revoked_api_key(key: ApiKey, *, by: str, now: int) -> ApiKey:
+    """The key revoked for good. A second revocation changes nothing, so the first stays on record."""
+    return key if key.revoked_at else replace(key, revoked_at=now, revoked_by=by)
+
+
+@lru_cache(_TENANT_CACHE_MAX)
+def _decode_tenant(encoded: str) -> str | None:
+    try:
+        tenant = checked_name("tenant", identity.decode_base64url(encoded).decode())
+    except ValueError:  # invalid base64, UTF-8 or name
+        return None
+    # One spelling for each tenant: the spare bits of base64 would allow others.
+    return tenant if identity.encode_base64url(tenant.encode()) == encoded else None
+
+
+_decode_json = msgspec.json.Decoder(ApiKey).decode
 
 
 class PolicyCommand(CommandData, frozen=True, gc=False, kw_only=True):
@@ -98,11 +238,11 @@ class LookUpPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
 
 
 class SetPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
-    """Write a policy; with an expected version only over that one. Repeated with equal content it succeeds."""
+    """Write a policy, if it has the expected version. Repeated with equal content it succeeds."""
 
     name: str
     body: bytes
-    expected_version: int | None = None  # None: over whatever is there
+    expected_version: int | None = None  # None: any
 
     def __post_init__(self) -> None:
         if len(self.body) > POLICY_BODY_BYTES_MAX:
@@ -120,15 +260,15 @@ class SetPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
         if self.expected_version not in (None, version):
             return Step(_stale_refusal(version, now))
         if policy is None:
-            made = Policy(id=self.policy_id, tenant=self.tenant, name=self.name, body=self.body, changed_at=now)
-            return Step(PolicyFound(made, now), (made,))
+            created = Policy(id=self.policy_id, tenant=self.tenant, name=self.name, body=self.body, changed_at=now)
+            return Step(PolicyFound(created, now), (created,))
         assert policy.name == self.name
         written = next_version(policy, now, body=self.body)
         return Step(PolicyFound(written, now), (written,))
 
 
 class DropPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
-    """Remove a policy; with an expected version only that one."""
+    """Delete a policy, if it has the expected version."""
 
     expected_version: int | None = None
 
@@ -142,153 +282,4 @@ class DropPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
 
 
 def _stale_refusal(version: int, now: int) -> Refused:
-    return Refused(Reason.STALE, "somebody changed this policy meanwhile; read it again", now, {"version": version})
-
-
-API_KEY_PREFIX = "oj_"
-KEY_ID_CHARS = 12
-SECRETS_MAX = 2
-ROTATION_OVERLAP_MS_MAX = 90 * 86_400_000
-
-_POLICY_PREFIX = "apikey:"
-_TENANT_CACHE_MAX = 1024
-_TENANT_CHARS_MAX = -(-NAME_CHARS_MAX * 4 * 4 // 3)  # of at most four bytes each, as base64
-_API_KEY_PATTERN = re.compile(
-    rf"{API_KEY_PREFIX}([A-Za-z0-9_-]{{2,{_TENANT_CHARS_MAX}}})\.([0-9a-f]{{{KEY_ID_CHARS}}})\.([A-Za-z0-9_-]{{43}})"
-)
-_KEY_ID_PATTERN = re.compile(rf"[0-9a-f]{{{KEY_ID_CHARS}}}")
-API_KEY_CHARS_MAX = len(API_KEY_PREFIX) + _TENANT_CHARS_MAX + 1 + KEY_ID_CHARS + 1 + 43
-
-
-class Secret(Struct, frozen=True, gc=False):
-    """What is kept of a secret: its digest, and how long it still opens (0: without end)."""
-
-    digest: bytes
-    until: int = 0
-
-
-class ApiKey(Struct, frozen=True):
-    """A credential of a program. Its name says who it is, and stays when its secret is rotated."""
-
-    id: str
-    name: str
-    user: str  # the bound user; empty: counted under its own name
-    roles: tuple[Role, ...]
-    secrets: tuple[Secret, ...]  # the newest first
-    created_at: int
-    created_by: str
-    rotated_at: int = 0
-    revoked_at: int = 0
-    revoked_by: str = ""
-
-
-class ParsedApiKey(NamedTuple):
-    """An API key as it is sent."""
-
-    tenant: str
-    id: str
-    secret: str
-
-    def __str__(self) -> str:
-        return f"{API_KEY_PREFIX}{identity.encode_base64url(self.tenant.encode())}.{self.id}.{self.secret}"
-
-
-# Compared with where there is nothing to compare with, so that every answer takes the same steps.
-_DUMMY_SECRET = Secret(bytes(sha256().digest_size), until=-1)
-
-
-def parse_api_key(text: str) -> ParsedApiKey | None:
-    """Read an API key; None where it cannot be one."""
-    found = _API_KEY_PATTERN.fullmatch(text) if len(text) <= API_KEY_CHARS_MAX else None
-    tenant = _decode_tenant(found[1]) if found is not None else None
-    return ParsedApiKey(tenant, found[2], found[3]) if found is not None and tenant is not None else None
-
-
-def api_key_policy_name(key_id: str) -> str:
-    """The name of the policy that an API key is."""
-    if not isinstance(key_id, str) or not _KEY_ID_PATTERN.fullmatch(key_id):
-        raise Invalid("API key", f"the id of an API key is {KEY_ID_CHARS} hex digits; send it as it is listed")
-    return _POLICY_PREFIX + key_id
-
-
-def is_api_key_policy(name: str) -> bool:
-    return name.startswith(_POLICY_PREFIX)
-
-
-def encode_api_key(key: ApiKey) -> bytes:
-    return json.encode(key)
-
-
-@lru_cache(1024)
-def decode_api_key(body: bytes) -> ApiKey:
-    try:
-        return _decode_json(body)
-    except msgspec.ValidationError:  # a role that only its writer knows
-        raise NewerFormat("an API key is of a kind that this program does not know; upgrade it") from None
-
-
-def secret_digest(secret: str) -> bytes:
-    # A secret of 256 random bits needs no salt and no slow hash: there is nothing to guess.
-    return sha256(secret.encode()).digest()
-
-
-def new_api_key(*, id: str, name: str, user: str, roles: frozenset[Role], secret: str, by: str, now: int) -> ApiKey:
-    if not roles:
-        raise Invalid("roles", f"an API key has at least one role of {', '.join(Role)}; name one")
-    return ApiKey(
-        id=id,
-        name=checked_name("name", name),
-        user=checked_name("user", user) if user else "",
-        roles=tuple(sorted(roles)),
-        secrets=(Secret(secret_digest(secret)),),
-        created_at=now,
-        created_by=by,
-    )
-
-
-def is_valid_secret(key: ApiKey | None, secret: str, now: int) -> bool:
-    """Whether a secret opens this key now."""
-    return secret_valid_until(key, secret, now) is not None
-
-
-def secret_valid_until(key: ApiKey | None, secret: str, now: int) -> int | None:
-    """How long a secret opens this key (0: without end), None if it does not open it now.
-
-    Unknown, revoked and wrong take the same steps.
-    """
-    digest = secret_digest(secret)
-    kept = (*(key.secrets if key is not None else ()), _DUMMY_SECRET, _DUMMY_SECRET)[:SECRETS_MAX]
-    until: int | None = None
-    for one in kept:
-        same = compare_digest(one.digest, digest)
-        if same and (not one.until or now <= one.until):
-            until = one.until
-    return until if key is not None and not key.revoked_at else None
-
-
-def rotated_api_key(key: ApiKey, secret: str, *, overlap_ms: int, now: int) -> ApiKey:
-    """The same key under a new secret; the one before opens a while longer, any older one no more."""
-    if not 0 <= overlap_ms <= ROTATION_OVERLAP_MS_MAX:
-        raise Invalid("overlap", "an old secret is kept for 0 to 90 days; choose a time in between")
-    if key.revoked_at:
-        raise Invalid("API key", "this API key is revoked for good; create another")
-    old = (replace(key.secrets[0], until=now + overlap_ms),) if overlap_ms else ()
-    return replace(key, secrets=(Secret(secret_digest(secret)), *old), rotated_at=now)
-
-
-def revoked_api_key(key: ApiKey, *, by: str, now: int) -> ApiKey:
-    """The key shut for good; the first revocation is the one that is told."""
-    return key if key.revoked_at else replace(key, revoked_at=now, revoked_by=by)
-
-
-@lru_cache(_TENANT_CACHE_MAX)
-def _decode_tenant(encoded: str) -> str | None:
-    try:
-        tenant = checked_name("tenant", identity.decode_base64url(encoded).decode())
-    except ValueError:  # of base64, of UTF-8 or of the name
-        return None
-    # One spelling for each tenant: the spare bits of base64 must not make a second.
-    return tenant if identity.encode_base64url(tenant.encode()) == encoded else None
-
-
-_decode_json = msgspec.json.Decoder(ApiKey).decode
+    return Refused(Reason.STALE, "the policy was changed meanwhile; read it again", now, {"version": version})

@@ -1,17 +1,17 @@
-"""The one error of the core's edge: a value that cannot be taken."""
+"""The exceptions of the core: an invalid value, and the root of all errors of onejob."""
 
 
 class OnejobError(Exception):
-    """The root of everything that onejob raises; see onejob.errors for the tree."""
+    """The root of all exceptions of onejob; see onejob.errors for the tree."""
 
     retryable = False
 
 
 class Invalid(OnejobError, ValueError):
-    """A value that cannot be taken: `what` names it, the message says the next act."""
+    """An invalid value: `what` names it, the message says the next act."""
 
     def __init__(self, what: str, message: str) -> None:
-        # Both are handed on, so that a pickled copy can be made again from its arguments.
+        # Both are passed on, so that a pickled copy can be rebuilt from its arguments.
         super().__init__(what, message)
         self.what = what
         self.message = message
@@ -21,4 +21,4 @@ class Invalid(OnejobError, ValueError):
 
 
 class NotTheOwner(Invalid):
-    """The value is a right one, but somebody else's."""
+    """The value is valid but belongs to another caller."""

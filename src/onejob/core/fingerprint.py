@@ -1,4 +1,11 @@
-"""Fingerprints: what was asked for, in one form, as one digest, the same through every door."""
+"""Fingerprints: the canonical JSON of a submission and its digest, the same for HTTP, CLI and library.
+
+1. Two texts that mean the same have one canonical form (RFC 8785), and so one fingerprint.
+2. Two texts that mean different things never share one: integer literals keep all their digits, and what a parser
+   would silently drop or change (duplicate members, NaN, 1e400, lone surrogates) is refused.
+3. Messages and paths never contain values: inputs are the caller's secret.
+4. Every submission passes through here. A common text takes a few calls into C; rare ones may be slow.
+"""
 
 import json
 import math
@@ -13,50 +20,21 @@ import msgspec
 
 from .errors import Invalid
 
-# Why a JSON text cannot be read, where the decoder's own words lead astray.
-
-
-LONE_SURROGATE = "it has a lone surrogate; send only whole characters"
-
-
-def explain_decode_error(data: bytes, error: Exception) -> str:
-    """What the decoder said; of a lone surrogate it says that the text was cut short."""
-    return LONE_SURROGATE if b"\\u" in data and _has_lone_surrogate(data) else str(error)
-
-
-def _has_lone_surrogate(data: bytes) -> bool:
-    try:
-        # This parser takes one, and only then its text has no UTF-8 form.
-        json.dumps(json.loads(data), ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
-    except (ValueError, RecursionError):
-        pass
-    return False
-
-
-# The rules of this file:
-# 1. Two texts that mean the same have one canonical form (RFC 8785), and so one fingerprint.
-# 2. Two texts that mean different things never share one: integer literals keep all their digits, and what
-#    a parser would silently drop or bend (duplicate members, NaN, 1e400, lone surrogates) is refused.
-# 3. Messages and paths never contain values: inputs are the caller's secret.
-# 4. Every submission passes here. The common text takes a few calls into C; what is rare may be slow.
-
-
 INPUT_BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 128
 DIGITS_MAX: Final = 1_000
 PATHS_MAX: Final = 20
 PATH_NAME_CHARS_MAX: Final = 100
+LONE_SURROGATE: Final = "it has a lone surrogate; send only whole characters"
 VERSION: Final = b"\x01"
 
 _INTEGRAL_MAX: Final = 2**53
-# Even if every number in it grew, as 1e20 does, the canonical form would fit.
+# Below this size the canonical form fits, even if every number grows, as 1e20 does.
 _PLAIN_BYTES_MAX: Final = INPUT_BYTES_MAX // 8
 # ECMAScript prints whole numbers below this without an exponent.
 _EXPONENT_FROM: Final = 1e21
 
-# As a number: the search for a single byte takes a quarter of the time of a search for bytes.
+# An integer: searching for one byte takes a quarter of the time of searching for a bytes object.
 _BACKSLASH: Final = 0x5C
 _DIGITS_AS_ZERO: Final = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
 _DIGITS_TOO_MANY: Final = b"0" * (DIGITS_MAX + 1)
@@ -65,42 +43,40 @@ _LEADS_E000_TO_FFFF = re.compile(rb"[\xee\xef]")
 
 
 def canonical_json(data: bytes) -> bytes:
-    """Give the one form of a JSON text: RFC 8785, with integer literals in full digits."""
+    """The canonical form of a JSON text: RFC 8785, with integer literals in full digits."""
     value = _decode_within_limits(data, _CANONICAL_DECODER)
     text = _SORTED_ENCODER.encode(value)
     _refuse_duplicate_members(data, text)
-    # UTF-8 sorts like UTF-16 but for astral characters, which UTF-16 puts before U+E000.
+    # UTF-8 sorts like UTF-16 except for astral characters, which UTF-16 puts before U+E000.
     if not text.isascii() and _LEADS_ASTRAL.search(text) and _LEADS_E000_TO_FFFF.search(text):
         text = _PLAIN_ENCODER.encode(_sorted_by_utf16(value))
-    # Numbers may grow (1e20), and the form must itself be a text that can be taken.
+    # Numbers may grow (1e20), and the canonical form must itself be a valid input.
     if len(text) > INPUT_BYTES_MAX:
         raise Invalid("input", _TOO_LARGE)
     return text
 
 
 def check_strict_json(data: bytes) -> None:
-    """Refuse a JSON text of which a parser would drop or bend something; what else it says is not judged."""
+    """Refuse a JSON text of which a parser would drop or change something; its size and depth are not checked."""
     _refuse_long_integers(data)
     try:
         text = _PLAIN_ENCODER.encode(_PLAIN_DECODER.decode(data))
     except RecursionError as error:
         raise Invalid("input", _TOO_DEEP) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Invalid(
-            "input", f"the input is not JSON that can be kept ({explain_decode_error(data, error)}); mend it"
-        ) from error
+        raise _not_json(explain_decode_error(data, error)) from error
     _refuse_duplicate_members(data, text)
 
 
 def encode_input(value: object) -> bytes:
-    """Encode a Python value as JSON, refusing what JSON cannot carry; bytes are a value, not JSON text."""
+    """Encode a Python value as JSON, refusing what JSON cannot express; bytes are a value, not JSON text."""
     try:
         text = _PLAIN_ENCODER.encode(value)
-        # Equality proves the common case: a NaN came back as null, and keys that collide came back as one.
+        # Equality proves the common case: a NaN would come back as null, and two keys of one text as one.
         if _decode_within_limits(text, _PLAIN_DECODER) == value:
             return text
         canonical_json(text)
-        # A set has no order of its own; a retry from another process must find it in the same one.
+        # A set has no order of its own, but a retry from another process must encode it in the same order.
         plain = msgspec.to_builtins(value, str_keys=True, order="deterministic")
     except RecursionError as error:
         raise Invalid("input", _TOO_DEEP) from error
@@ -116,7 +92,10 @@ def encode_input(value: object) -> bytes:
 
 
 def encode_and_canonicalize(value: object) -> tuple[bytes, bytes]:
-    """Encode a Python value and give its canonical form too: in one go where it is plain JSON."""
+    """`encode_input` and `canonical_json` at once; plain JSON is decoded and encoded only once.
+
+    Equivalence: test_encoding_and_canonicalizing_at_once_equals_both_steps.
+    """
     try:
         text = _PLAIN_ENCODER.encode(value)
         if len(text) < _PLAIN_BYTES_MAX and text.isascii():
@@ -124,13 +103,13 @@ def encode_and_canonicalize(value: object) -> tuple[bytes, bytes]:
             if plain == value:  # see encode_input
                 return text, _SORTED_ENCODER.encode(plain)
     except (RecursionError, TypeError, ValueError, OverflowError):
-        pass  # said properly by the careful way
+        pass  # encode_input raises the proper error
     text = encode_input(value)
     return text, canonical_json(text)
 
 
 def fingerprint(type: str, canonical_input: bytes) -> bytes:
-    """Digest the canonical JSON of {"input": …, "type": …}, prefixed with the version of this scheme."""
+    """The digest of the canonical JSON of {"input": …, "type": …}, prefixed with the version of this scheme."""
     try:
         name = _PLAIN_ENCODER.encode(type)
     except UnicodeEncodeError as error:
@@ -139,18 +118,34 @@ def fingerprint(type: str, canonical_input: bytes) -> bytes:
 
 
 def batch_fingerprint(fingerprints: Sequence[bytes]) -> bytes:
-    """Digest the fingerprints of a batch, in order. A batch of one asks for what its only job asks for."""
+    """The digest of the fingerprints of a batch, in order. A batch of one has the fingerprint of its only job."""
     return fingerprints[0] if len(fingerprints) == 1 else VERSION + sha256(b"".join(fingerprints)).digest()
 
 
 def differing_paths(before: bytes, after: bytes) -> tuple[str, ...]:
-    """Name the first places where two inputs differ, as JSON Pointers (RFC 6901): paths, never values."""
+    """The first places where two inputs differ, as JSON Pointers (RFC 6901): paths, never values."""
     paths = _iter_differing_paths(
         "/input",
         _decode_within_limits(before, _COMPARISON_DECODER),
         _decode_within_limits(after, _COMPARISON_DECODER),
     )
     return tuple(islice(paths, PATHS_MAX))
+
+
+def explain_decode_error(data: bytes, error: Exception) -> str:
+    """The message of the decoder, except for a lone surrogate, which it reports as a truncated text."""
+    return LONE_SURROGATE if b"\\u" in data and _has_lone_surrogate(data) else str(error)
+
+
+def _has_lone_surrogate(data: bytes) -> bool:
+    try:
+        # This parser accepts a lone surrogate; the text then has no UTF-8 form.
+        json.dumps(json.loads(data), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        pass
+    return False
 
 
 _DUPLICATE_MEMBER: Final = "the input has two members of one name in an object; send each name once"
@@ -170,31 +165,33 @@ def _decode_within_limits(data: bytes, decoder: msgspec.json.Decoder[Any]) -> An
     except RecursionError as error:
         raise Invalid("input", _TOO_DEEP) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Invalid(
-            "input", f"the input is not JSON that can be kept ({explain_decode_error(data, error)}); mend it"
-        ) from error
-    # Each level takes two bytes and one opening bracket, so that most texts need no walk.
+        raise _not_json(explain_decode_error(data, error)) from error
+    # Each level takes two bytes and one opening bracket, so most texts need no traversal.
     if size > 2 * DEPTH_MAX and data.count(b"[") + data.count(b"{") > DEPTH_MAX and _is_too_deep(value):
         raise Invalid("input", _TOO_DEEP)
     return value
 
 
+def _not_json(reason: object) -> Invalid:
+    return Invalid("input", f"the input is not JSON that can be stored ({reason}); correct it")
+
+
 def _parse_number(literal: str) -> int | float:
-    """Give a literal with point or exponent as the int that ECMAScript would print, else as a float."""
+    """A literal with point or exponent as the int that ECMAScript would print, else as a float."""
     number = float(literal)
     if math.isinf(number):
-        raise ValueError("a number is beyond a double")
+        raise ValueError("a number exceeds the range of a double")
     if not number.is_integer() or abs(number) >= _EXPONENT_FROM:
         return number
     if abs(number) <= _INTEGRAL_MAX:
         return int(number)
-    # The shortest digits that mean this double, and then zeros: not the double's own digits.
+    # The shortest digits that identify this double, padded with zeros: not its exact value.
     return int(Decimal(repr(number)))
 
 
 def _canonical_number(literal: str) -> int | msgspec.Raw:
     text = repr(float(literal))
-    # Neither whole nor infinite nor with an exponent: as nearly all are.
+    # Nearly all are neither integral nor infinite nor printed with an exponent.
     if text[-2:] != ".0" and text[-1] != "f" and "e" not in text:
         return msgspec.Raw(text)
     number = _parse_number(literal)
@@ -202,7 +199,7 @@ def _canonical_number(literal: str) -> int | msgspec.Raw:
 
 
 def _format_ecmascript(number: float) -> str:
-    """Print a double as ECMAScript does, if it is not whole or at least 1e21."""
+    """Print a double as ECMAScript does, if it is not integral or at least 1e21."""
     text = repr(number)
     if "e" not in text:
         return text
@@ -222,11 +219,11 @@ _PLAIN_ENCODER: Final = msgspec.json.Encoder()
 
 
 def _refuse_duplicate_members(data: bytes, text: bytes) -> None:
-    """Refuse a text with two members of one name, given what became of it.
+    """Refuse a text with two members of one name; `text` is `data` decoded and encoded again.
 
-    The decoder keeps only the last of them. A dropped one takes the quotes of its name along, and every other
-    quote comes through as one, unless it was spelled \\u0022. So without that spelling, equal counts prove that
-    nothing was dropped, and unequal ones that something was.
+    The decoder keeps only the last of them. A dropped member loses the quotes of its name, and every other quote
+    is encoded as one quote, unless it was written as \\u0022. So without that spelling, equal counts prove that
+    nothing was dropped, and unequal counts that something was.
     """
     if _BACKSLASH in data and b"\\u0022" in data:
         _check_every_literal(data)
@@ -240,7 +237,7 @@ def _refuse_long_integers(data: bytes) -> None:
 
 
 def _check_every_literal(data: bytes) -> None:
-    """Look literal by literal for what the decoder does not tell: duplicate members, endless integers."""
+    """Check each literal for what the fast decoder does not report: duplicate members, very long integers."""
     try:
         json.loads(
             data.decode(),
@@ -253,7 +250,7 @@ def _check_every_literal(data: bytes) -> None:
     except Invalid:
         raise
     except ValueError as error:
-        raise Invalid("input", f"the input is not JSON that can be kept ({error}); mend it") from error
+        raise _not_json(error) from error
 
 
 def _check_unique_names(members: list[tuple[str, Any]]) -> None:
@@ -269,7 +266,7 @@ def _check_integer_length(literal: str) -> None:
 def _is_too_deep(value: Any) -> bool:
     level = [value] if type(value) in (dict, list) else []
     for _ in range(DEPTH_MAX):
-        # Every value is looked at once, whatever the depth.
+        # Breadth first: every value is visited once.
         level = [child for item in level for child in _children(item) if type(child) in (dict, list)]
         if not level:
             return False
@@ -277,13 +274,13 @@ def _is_too_deep(value: Any) -> bool:
 
 
 def _refuse_not_finite(plain: Any) -> None:
-    waiting = [plain]
-    while waiting:
-        item = waiting.pop()
+    pending = [plain]
+    while pending:
+        item = pending.pop()
         if isinstance(item, float) and not math.isfinite(item):
             raise Invalid("input", "the input has a NaN or an infinity; send null or a string")
         if isinstance(item, dict | list | tuple):
-            waiting.extend(_children(item))
+            pending.extend(_children(item))
 
 
 def _children(item: dict[str, Any] | list[Any] | tuple[Any, ...]) -> Any:
@@ -312,13 +309,12 @@ def _iter_differing_paths(path: str, before: Any, after: Any) -> Iterator[str]:
             yield from _iter_differing_paths(f"{path}/{index}", one, other)
         for index in range(*sorted((len(before), len(after)))):
             yield f"{path}/{index}"
-    # By type as well, for True == 1 in Python.
+    # Types are compared as well, because True == 1 in Python.
     elif type(before) is not type(after) or before != after:
         yield path
 
 
 def _pointer_token(name: str) -> str:
-    """Escape a member name for a JSON Pointer."""
     if len(name) > PATH_NAME_CHARS_MAX:
         name = name[:PATH_NAME_CHARS_MAX] + "…"
     return name.replace("~", "~0").replace("/", "~1")

@@ -1,8 +1,9 @@
-"""Identities: computed once, where a command is made; they travel with it.
+"""Identities: the ids of facts, the text form of job ids, actors, and the names that callers choose.
 
-Every identity but a job's begins with a digest of the tenant, so that a tenant's facts are one range
-of every index, and the parts are framed or hashed, so that no two (tenant, scope, key) collide. A short
-key's own bytes stand in the identity: ordered keys make ordered index pages, which is twice as fast.
+The ids of facts are computed once, where a command is made, and are part of it. Every id but a job's begins with a
+digest of the tenant, so that a tenant's facts are one range of every index. The parts are length-prefixed or hashed, so
+that no two (tenant, scope, key) collide. A short key is part of its id byte for byte: ordered keys make ordered index
+pages, which is twice as fast.
 """
 
 import re
@@ -15,43 +16,47 @@ from typing import Final, Self, final
 from msgspec import Struct
 
 from .errors import Invalid
+from .facts import JOB_ID_BYTES
 
-# Job ids as text and bytes; drawing them is the business of onejob.ids.
-
-
-ID_BYTES: Final = 16
-
+NAME_CHARS_MAX = 100
+ACTOR_NAME_CHARS_MAX: Final = 200
+CLIENT_ID_CHARS_MAX = 200  # so that `client_id:sequence:nonce` is a valid key, whatever the number
+CALLER_TEXT_BYTES_MAX = 1400  # the share of a job row (2 KiB) for what callers choose; the longest ASCII names fit
 UUID_CHARS: Final = 36
-UUID_PATTERN: Final = (
-    "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"  # as a pattern; other languages read it too
-)
+UUID_PATTERN: Final = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"  # also published in JSON schemas
+VAULT_SEPARATOR = "/"
+GLOBAL_SCOPE = "queue"
+# The default scope of a job type called "queue", which must not fall into the global scope of that name.
+TYPE_QUEUE_SCOPE = "type:queue"
+CALLBACK_TYPE = "onejob.notice"  # see callback.py; only the service creates and runs these jobs
+RESERVED_NAMES = (TYPE_QUEUE_SCOPE, CALLBACK_TYPE)
+SLOT_NONCE_BYTES = 16
+
+# Controls, line and paragraph separators, direction overrides, lone surrogates: whatever could forge a line of a log.
+# Written out, because the answer of str.isprintable changes with Python's Unicode tables: a name that one process has
+# stored must be valid in all.
+FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _UUID_REGEX = re.compile(UUID_PATTERN)
+_RESERVATION_ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{48}")
+_TENANT_BYTES = 12
+_DIGEST_BYTES = 20
+_KEY_BYTES_INLINE_MAX = 64
+_DIGEST_CACHE_MAX = 4096
 
 
 def format_job_id(job_id: bytes) -> str:
-    """Write an id in its dashed, lower-case form."""
-    assert len(job_id) == ID_BYTES
+    """The dashed, lower-case form of a job id."""
+    assert len(job_id) == JOB_ID_BYTES
     digits = job_id.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def parse_job_id(text: str) -> bytes:
-    """Read an id in its dashed form, in any case."""
+    """Parse the dashed form of a job id, in any case."""
     if not isinstance(text, str) or not _UUID_REGEX.fullmatch(text):
         raise Invalid("job id", "a job id has the form 8-4-4-4-12 hex characters; send it as it was received")
     return bytes.fromhex(text.replace("-", ""))
-
-
-# Actors: who did it, as the server derived it from the credential.
-
-
-ACTOR_NAME_CHARS_MAX: Final = 200
-
-# Controls, line and paragraph separators, direction overrides, lone surrogates: whatever could forge a line
-# of a log. Spelled out rather than asked of str.isprintable, whose answer changes with Python's Unicode
-# tables: an actor that one process has stored must be readable by all.
-FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class ActorKind(StrEnum):
@@ -62,7 +67,7 @@ class ActorKind(StrEnum):
 
 @final
 class Actor(Struct, frozen=True):
-    """Who acted: `user:42`, `client:api_key_abc`, `system:sweep`."""
+    """Who acted, as derived from the credential: `user:42`, `client:api_key_abc`, `system:sweep`."""
 
     kind: ActorKind
     name: str
@@ -89,52 +94,21 @@ class Actor(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `kind:name`; the name may contain colons."""
-        written, _, name = text.partition(":")
+        """Parse `kind:name`; the name may contain colons."""
+        prefix, _, name = text.partition(":")
         try:
-            kind = ActorKind(written)
+            kind = ActorKind(prefix)
         except ValueError as error:
-            next_act = "an actor is user:NAME, client:NAME or system:NAME; write one of these"
-            raise Invalid("actor", next_act) from error
+            message = "an actor is user:NAME, client:NAME or system:NAME; write one of these"
+            raise Invalid("actor", message) from error
         return cls(kind, name)
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"
 
 
-# Base64 for names and paths, without its padding (RFC 4648, section 5).
-
-
-def encode_base64url(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def decode_base64url(text: str) -> bytes:
-    """The bytes; ValueError where a text cannot be any. Several texts may mean the same bytes."""
-    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
-
-
-NAME_CHARS_MAX = 100
-# Of the 2 KiB of a job's head, this is for what callers choose. Plain ASCII at its longest fits in.
-CALLER_TEXT_BYTES_MAX = 1400
-CLIENT_ID_CHARS_MAX = 200  # so that `client_id:sequence:nonce` is a key, whatever the number
-VAULT_SEPARATOR = "/"
-GLOBAL_SCOPE = "queue"
-# A job type called "queue" must not fall into the global scope of that name.
-TYPE_QUEUE_SCOPE = "type:queue"
-CALLBACK_TYPE = "onejob.notice"  # see notice.py; only the service makes and runs these
-RESERVED_NAMES = (TYPE_QUEUE_SCOPE, CALLBACK_TYPE)
-
-_TENANT_BYTES = 12
-_DIGEST_BYTES = 20
-SLOT_NONCE_BYTES = 16
-_RESERVATION_ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{48}")
-_KEY_BYTES_INLINE_MAX = 64
-_DIGEST_CACHE_MAX = 4096
-
-
 def checked_name(what: str, text: str) -> str:
-    """A tenant, user, type or scope: 1 to 100 printable characters."""
+    """The name of a tenant, user, type or scope, if it is 1 to 100 printable characters."""
     if not isinstance(text, str) or not 1 <= len(text) <= NAME_CHARS_MAX or FORBIDDEN_CHARACTERS.search(text):
         raise Invalid(what, f"a {what} is 1 to {NAME_CHARS_MAX} printable characters; shorten or clean it")
     if text in RESERVED_NAMES:
@@ -143,12 +117,12 @@ def checked_name(what: str, text: str) -> str:
 
 
 def check_caller_text_size(*names: str, labels: bytes) -> None:
-    """Names, key and labels stand in the head of a job: together they must fit in, in UTF-8."""
-    chosen = "".join(names)
-    # Each has its own limit in characters; only other scripts than ASCII take more bytes than these.
-    if chosen.isascii():
+    """Refuse names, key and labels that do not fit into the job row together, in UTF-8."""
+    text = "".join(names)
+    # Each has its own limit in characters; only text beyond ASCII takes more bytes than that.
+    if text.isascii():
         return
-    size = len(chosen.encode()) + len(labels)
+    size = len(text.encode()) + len(labels)
     if size > CALLER_TEXT_BYTES_MAX:
         raise Invalid(
             "names",
@@ -158,14 +132,14 @@ def check_caller_text_size(*names: str, labels: bytes) -> None:
 
 
 def resolve_scope(type: str, scope: str | None) -> str:
-    """The namespace of a key: the caller's own, else the job type."""
+    """The namespace of a key: the given scope, else the job type."""
     if scope is not None:
         return checked_name("scope", scope)
     return TYPE_QUEUE_SCOPE if type == GLOBAL_SCOPE else type
 
 
 def stream_scope(scope: str | tuple[str, str]) -> str:
-    """The scope of a stream: a text, or an organisation and a vault of it, which are written organisation/vault."""
+    """The scope of a stream: a text, or (organisation, vault), which becomes organisation/vault."""
     if isinstance(scope, str):
         return checked_name("scope", scope)
     parts = scope if isinstance(scope, tuple) and len(scope) == 2 else ("", "")
@@ -176,7 +150,7 @@ def stream_scope(scope: str | tuple[str, str]) -> str:
 
 
 def checked_client_id(text: str) -> str:
-    """Who counts a sequence: 1 to 200 printable characters, colons and all."""
+    """The id of a sequenced client, if it is 1 to 200 printable characters; colons are allowed."""
     if not isinstance(text, str) or not 1 <= len(text) <= CLIENT_ID_CHARS_MAX or FORBIDDEN_CHARACTERS.search(text):
         message = f"a client id is 1 to {CLIENT_ID_CHARS_MAX} printable characters; shorten or clean it"
         raise Invalid("client id", message)
@@ -194,7 +168,7 @@ def _record_id_prefix(tenant: str, scope: str, owner: str) -> bytes:
 
 
 def record_id(tenant: str, scope: str, key: str, owner: str = "") -> bytes:
-    """Identity of (tenant, scope, key); `owner` is the user where keys are not shared in a tenant."""
+    """The id of (tenant, scope, key); `owner` is the user where users of a tenant do not share keys."""
     raw = key.encode()
     if len(raw) <= _KEY_BYTES_INLINE_MAX:
         return _record_id_prefix(tenant, scope, owner) + b"\x00" + raw
@@ -211,16 +185,15 @@ def usage_id(tenant: str, user: str) -> bytes:
 
 
 def encode_reservation_id(usage: bytes, nonce: bytes) -> str:
-    """The id of a reservation: it tells whose tally it stands on, so that the id alone finds it."""
+    """The id of a reservation. It contains the id of its usage, so that the id alone finds it."""
     assert len(usage) == _TENANT_BYTES + _DIGEST_BYTES
     assert len(nonce) == SLOT_NONCE_BYTES
     return urlsafe_b64encode(usage[_TENANT_BYTES:] + nonce).decode()
 
 
 def usage_id_of_reservation(tenant: str, reservation: str) -> bytes:
-    """The tally that a reservation stands on."""
     if not isinstance(reservation, str) or not _RESERVATION_ID_PATTERN.fullmatch(reservation):
-        raise Invalid("reservation", "the id of a reservation is 48 characters; send it as it was given")
+        raise Invalid("reservation", "the id of a reservation is 48 characters; send it as it was received")
     return tenant_prefix(tenant) + urlsafe_b64decode(reservation)[:_DIGEST_BYTES]
 
 
@@ -230,9 +203,19 @@ def policy_id(tenant: str, name: str) -> bytes:
 
 
 def _digest(*parts: str) -> bytes:
-    framed = sha256()
+    digest = sha256()
     for part in parts:
         raw = part.encode()
-        framed.update(len(raw).to_bytes(4, "big"))
-        framed.update(raw)
-    return framed.digest()
+        digest.update(len(raw).to_bytes(4, "big"))
+        digest.update(raw)
+    return digest.digest()
+
+
+def encode_base64url(data: bytes) -> str:
+    """Base64 for names and paths, without padding (RFC 4648, section 5)."""
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def decode_base64url(text: str) -> bytes:
+    """Raises ValueError on malformed text. Several texts may mean the same bytes."""
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,4 +1,4 @@
-"""Keys: the client's name for one logical submission."""
+"""Idempotency keys: their validation, and the structured form `client_id:sequence:nonce`."""
 
 import re
 from typing import Final, Self, final
@@ -21,10 +21,10 @@ _NONCE = re.compile(rf"[0-9a-fA-F]{{{NONCE_CHARS}}}")
 
 
 def checked_key(text: str) -> str:
-    """Return the key as it is compared: byte for byte, a UUID in lower case."""
+    """The key as it is compared: byte for byte, but a UUID in lower case."""
     if not isinstance(text, str) or not 0 < len(text) <= KEY_CHARS_MAX:
         raise Invalid("key", f"a key is a string of 1 to {KEY_CHARS_MAX} characters; send one of that length")
-    # Nearly every key is plain ASCII, and two C calls clear it.
+    # Nearly every key is printable ASCII: two C calls spare it the regular expression.
     if not (text.isascii() and text.isprintable()) and _FORBIDDEN_CHARACTERS.search(text):
         raise Invalid("key", "the key has a control character or a lone surrogate; send it without")
     if len(text) == UUID_CHARS and _UUID.fullmatch(text):
@@ -53,12 +53,12 @@ class IdempotencyKey(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `client_id:sequence:nonce` from the right, for client ids contain colons."""
-        client_id, *numbered = checked_key(text).rsplit(":", 2)
-        if len(numbered) != 2:
+        """Parse from the right, because client ids may contain colons."""
+        parts = checked_key(text).rsplit(":", 2)
+        if len(parts) != 3:
             raise Invalid("key", "the key is not client_id:sequence:nonce; send all three parts")
-        sequence, nonce = numbered
-        # One spelling for each number: 07, +7 or another script's digits would be a second key.
+        client_id, sequence, nonce = parts
+        # One spelling for each number: 07, +7 or digits of another script would be a second key.
         if not _SEQUENCE.fullmatch(sequence):
             raise Invalid("key", "the sequence of the key is not a plain decimal number; write it as 42")
         return cls(client_id, int(sequence), nonce)

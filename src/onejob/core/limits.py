@@ -1,6 +1,7 @@
-"""What a user may hold: limits of the user, defaults and ceilings of the tenant, and what follows from them.
+"""Limits: those of a user, defaults and ceilings of the tenant, the ones in force; and amounts of money.
 
 A limit of 0 admits nothing, an absent one everything. A ceiling caps each user's limit, not their sum.
+Money is an integer number of micro-units inside and decimal units outside, never a float in between that could round.
 """
 
 import math
@@ -14,57 +15,20 @@ from msgspec import MsgspecError, Struct, json
 from .errors import Invalid
 from .facts import NewerFormat
 
-# Money: whole micro-units inside, decimal numbers outside. Never a float in between that could round.
-
-
+QUOTA_POLICY_NAME = "quota"  # the policy with the tenant's defaults and ceilings
+LIMIT_MAX = 1_000_000_000
 MICROS_PER_UNIT = 1_000_000
 UNITS_MAX = 1_000_000_000
 
+_CACHE_MAX = 4096
 _MICRO_UNIT = Decimal(1) / MICROS_PER_UNIT
-_DECIMAL_CONTEXT = Context(prec=40)  # whatever context the caller's thread has
+_DECIMAL_CONTEXT = Context(prec=40)  # independent of the context of the caller's thread
 
 Amount = int | float | str | Decimal  # in units
 
 
-def to_micros(what: str, amount: Amount) -> int:
-    """The micro-units of an amount, which is not negative and has at most six decimals."""
-    wrong = Invalid(what, f"{what} is a number from 0 to {UNITS_MAX} with at most six decimals; give one")
-    if isinstance(amount, bool) or not isinstance(amount, (int, float, str, Decimal)):
-        raise wrong
-    try:
-        # By its text: 0.1 means a tenth, not the double that is nearest to it.
-        exact = Decimal(str(_without_float_noise(amount) if isinstance(amount, float) else amount), _DECIMAL_CONTEXT)
-        # Compared as it is: to calculate with 1e999999 overflows, with 1e-999999 gives 0.
-        if not 0 <= exact <= UNITS_MAX or exact != exact.quantize(_MICRO_UNIT, context=_DECIMAL_CONTEXT):
-            raise wrong
-    except (ArithmeticError, ValueError):
-        raise wrong from None
-    return int(_DECIMAL_CONTEXT.multiply(exact, MICROS_PER_UNIT))
-
-
-def _without_float_noise(amount: float) -> float:
-    """A sum of floats without the noise of adding them: 0.1 + 0.2 means 0.3."""
-    plain = round(amount, 6)
-    return plain if math.isfinite(amount) and amount >= 0 and abs(amount - plain) <= 4 * math.ulp(amount) else amount
-
-
-def to_units(micros: int) -> Decimal:
-    return Decimal(micros) / MICROS_PER_UNIT
-
-
-def format_units(micros: int) -> str:
-    """As people write it: two decimals, more only where they say something."""
-    whole, part = divmod(micros, MICROS_PER_UNIT)
-    return f"{whole}.{f'{part:06d}'.rstrip('0').ljust(2, '0')}"
-
-
-QUOTA_POLICY_NAME = "quota"  # the tenant's defaults and ceilings
-LIMIT_MAX = 1_000_000_000
-_CACHE_MAX = 4096
-
-
 class Period(StrEnum):
-    """By the UTC calendar; a week begins on Monday."""
+    """Of the UTC calendar; a week begins on Monday."""
 
     DAY = "day"
     WEEK = "week"
@@ -76,7 +40,7 @@ class CostAction(StrEnum):
     BLOCK = "block"
 
 
-# A limit that this program does not know must not be passed over: it would be no limit.
+# Unknown fields are forbidden: a limit that this program does not know must not be ignored.
 class CostLimit(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     amount: int  # in micro-units
     period: Period
@@ -86,23 +50,23 @@ class CostLimit(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
         if type(self.amount) is not int or not 0 <= self.amount <= UNITS_MAX * MICROS_PER_UNIT:
             raise Invalid("cost limit", f"a cost limit is 0 to {UNITS_MAX}; choose one in between")
         if type(self.period) is not Period or type(self.action) is not CostAction:
-            words = "the period of a cost limit is a Period, its action a CostAction"
-            raise Invalid("cost limit", f"{words}; CostLimit.of takes them as words")
+            message = "the period of a cost limit is a Period, its action a CostAction; CostLimit.of takes them as text"
+            raise Invalid("cost limit", message)
 
     @classmethod
     def of(cls, amount: Amount, period: Period | str, action: CostAction | str = CostAction.BLOCK) -> Self:
-        """A limit in units, as people say it."""
+        """A limit from an amount in units and texts."""
         try:
             return cls(to_micros("cost limit", amount), Period(period), CostAction(action))
         except ValueError as error:
             if isinstance(error, Invalid):
                 raise
-            words = f"a period is {', '.join(Period)}, an action {' or '.join(CostAction)}"
-            raise Invalid("cost limit", f"{words}; choose among them") from None
+            message = f"a period is {', '.join(Period)}, an action {' or '.join(CostAction)}; choose among them"
+            raise Invalid("cost limit", message) from None
 
 
 class Limits(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """None: unlimited."""
+    """The limits of one user; None means unlimited."""
 
     max_concurrent: int | None = None
     jobs_per_hour: int | None = None
@@ -119,7 +83,7 @@ class Limits(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_f
 
 
 class TenantLimits(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """For users without limits of their own, and above which nobody's reach."""
+    """The defaults for users without limits of their own, and the ceilings of all users."""
 
     default: Limits = Limits()
     ceiling: Limits = Limits()
@@ -130,7 +94,7 @@ class TenantLimits(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unk
 
 
 class EffectiveLimits(Struct, frozen=True, gc=False):
-    """What holds for one user. Two cost limits of different periods hold both."""
+    """The limits in force for one user. Cost limits of different periods apply both."""
 
     max_concurrent: int | None = None
     jobs_per_hour: int | None = None
@@ -150,9 +114,11 @@ def encode_limits(limits: Limits | TenantLimits) -> bytes:
 
 
 def checked_limits(limits: Limits) -> Limits:
-    """A user's limits. What cannot be read again would stop every submission of the user."""
+    """The limits, if they can be decoded again: otherwise every submission of the user would fail."""
     if type(limits) is not Limits:
-        raise Invalid("limits", "a user's limits are Limits(...); Limits() clears them, and the tenant's defaults hold")
+        raise Invalid(
+            "limits", "a user's limits are Limits(...); Limits() clears them, and the tenant's defaults apply"
+        )
     return limits
 
 
@@ -167,7 +133,7 @@ def checked_tenant_limits(limits: TenantLimits) -> TenantLimits:
 
 @lru_cache(_CACHE_MAX)
 def decode_limits(body: bytes) -> Limits:
-    """The limits of a user, as they stand on the tally; none: all comes from the tenant."""
+    """The user's own limits from `Usage.limits`; empty: the tenant's defaults apply."""
     return _decode_as(body, Limits) if body else Limits()
 
 
@@ -178,16 +144,16 @@ def decode_tenant_limits(body: bytes) -> TenantLimits:
 
 @lru_cache(_CACHE_MAX)
 def effective_limits(user_body: bytes, tenant_body: bytes) -> EffectiveLimits:
-    """A user's limits, from what is stored for the user and for the tenant."""
+    """The limits in force, from what is stored for the user and for the tenant."""
     if not user_body and not tenant_body:
         return _UNLIMITED
-    mine, tenant = decode_limits(user_body), decode_tenant_limits(tenant_body)
-    usual, ceiling = tenant.default, tenant.ceiling
-    cost = mine.cost_limit or usual.cost_limit
+    user, tenant = decode_limits(user_body), decode_tenant_limits(tenant_body)
+    default, ceiling = tenant.default, tenant.ceiling
+    cost = user.cost_limit or default.cost_limit
     return EffectiveLimits(
-        _capped_limit(_or_default(mine.max_concurrent, usual.max_concurrent), ceiling.max_concurrent),
-        _capped_limit(_or_default(mine.jobs_per_hour, usual.jobs_per_hour), ceiling.jobs_per_hour),
-        _capped_limit(_or_default(mine.jobs_per_day, usual.jobs_per_day), ceiling.jobs_per_day),
+        _capped_limit(_or_default(user.max_concurrent, default.max_concurrent), ceiling.max_concurrent),
+        _capped_limit(_or_default(user.jobs_per_hour, default.jobs_per_hour), ceiling.jobs_per_hour),
+        _capped_limit(_or_default(user.jobs_per_day, default.jobs_per_day), ceiling.jobs_per_day),
         tuple(limit for limit in dict.fromkeys((cost, ceiling.cost_limit)) if limit is not None),
     )
 
@@ -196,17 +162,50 @@ def _decode_as(body: bytes, kind: type[L]) -> L:
     try:
         return json.decode(body, type=kind)
     except (MsgspecError, UnicodeDecodeError):
-        whose = "a user" if kind is Limits else "the tenant"
+        owner = "a user" if kind is Limits else "the tenant"
         raise NewerFormat(
-            f"the limits of {whose} are stored in a way that this program does not know; upgrade it, or set them anew"
+            f"the limits of {owner} are stored in a format that this program does not know; upgrade it, or set them anew"
         ) from None
 
 
-def _or_default(own: int | None, default: int | None) -> int | None:
-    return default if own is None else own
+def _or_default(limit: int | None, default: int | None) -> int | None:
+    return default if limit is None else limit
 
 
 def _capped_limit(limit: int | None, ceiling: int | None) -> int | None:
     if limit is None or ceiling is None:
         return ceiling if limit is None else limit
     return min(limit, ceiling)
+
+
+def to_micros(what: str, amount: Amount) -> int:
+    """An amount in micro-units; it is not negative and has at most six decimals."""
+    invalid = Invalid(what, f"{what} is a number from 0 to {UNITS_MAX} with at most six decimals; give one")
+    if isinstance(amount, bool) or not isinstance(amount, (int, float, str, Decimal)):
+        raise invalid
+    try:
+        # From its text: 0.1 means a tenth, not the double that is nearest to it.
+        exact = Decimal(str(_without_float_noise(amount) if isinstance(amount, float) else amount), _DECIMAL_CONTEXT)
+        # Compared before any arithmetic: 1e999999 would overflow, 1e-999999 would become 0.
+        if not 0 <= exact <= UNITS_MAX or exact != exact.quantize(_MICRO_UNIT, context=_DECIMAL_CONTEXT):
+            raise invalid
+    except (ArithmeticError, ValueError):
+        raise invalid from None
+    return int(_DECIMAL_CONTEXT.multiply(exact, MICROS_PER_UNIT))
+
+
+def _without_float_noise(amount: float) -> float:
+    """A sum of floats without its rounding error: 0.1 + 0.2 means 0.3."""
+    rounded = round(amount, 6)
+    is_noise = math.isfinite(amount) and amount >= 0 and abs(amount - rounded) <= 4 * math.ulp(amount)
+    return rounded if is_noise else amount
+
+
+def to_units(micros: int) -> Decimal:
+    return Decimal(micros) / MICROS_PER_UNIT
+
+
+def format_units(micros: int) -> str:
+    """Units with two decimals, or more where they are not zero."""
+    units, fraction = divmod(micros, MICROS_PER_UNIT)
+    return f"{units}.{f'{fraction:06d}'.rstrip('0').ljust(2, '0')}"

@@ -1,4 +1,4 @@
-"""Reading as a decision: as ordered and as durable as every other command, and it changes nothing."""
+"""Read-only commands: look up a key or a job, and the dry run of a submission; as ordered and durable as any other."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from .submit import Submit
 
 
 class LookUpKey(CommandData, frozen=True, gc=False, kw_only=True):
-    """What became of a key. An expired record is as good as gone, swept or not."""
+    """The record of a key and its job. An expired record is missing, deleted or not."""
 
     writes: ClassVar[bool] = False
 
@@ -43,7 +43,7 @@ class LookUpJob(CommandData, frozen=True, gc=False, kw_only=True):
 
 
 class DryRun(CommandData, frozen=True, gc=False, kw_only=True):
-    """What would happen to a submission: its own decision, with nothing stored."""
+    """What a submission would be answered: its own decision, with nothing stored."""
 
     writes: ClassVar[bool] = False
 

@@ -1,6 +1,7 @@
-"""Hygiene as decisions: proposed by the sweeper or an operator, judged by the engine's own time.
+"""Maintenance: expire keys, end expired leases, delete retained jobs; forget and purge keys; count hits.
 
-Whatever is proposed is looked at again inside the decision, so a late or repeated proposal does no harm.
+The sweeper or an operator proposes these commands. Each checks again inside its decision, on the engine's time, whether
+anything is due, so a late or repeated command changes nothing.
 """
 
 from collections.abc import Mapping
@@ -9,12 +10,12 @@ from .callback import callback_job_id
 from .command import CommandData, Facts, Footprint, Step
 from .facts import KINDS, Fact, Job, Kind, Record, Stream, Usage, is_live, next_version
 from .replies import Forgotten, Maintained, Missing, Reason, Refused
-from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, Move, state_after
-from .work import RETENTION_MS, Event, end_job, record_event
+from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, Move
+from .work import RETENTION_MS, Event, end_job, record_event, released_job
 
 SWEEPER = "system:sweep"
 
-# What is due: all of these moments have passed, and the first of them is set. The first puts them in order.
+# A fact is due when all of these times have passed and the first of them is set. Due facts are sorted by the first.
 DUE_FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.RECORD: ("expires_at", "lease_until"),
     Kind.JOB: ("due_at",),
@@ -25,18 +26,16 @@ MaintenanceItem = Record | Job | Stream | Usage
 
 
 def is_due(fact: MaintenanceItem, now: int) -> bool:
-    """Whether upkeep should look at a fact."""
-    moments: list[int] = [getattr(fact, name) for name in DUE_FIELDS[KINDS[type(fact)]]]
-    return moments[0] > 0 and max(moments) < now
+    times: list[int] = [getattr(fact, name) for name in DUE_FIELDS[KINDS[type(fact)]]]
+    return times[0] > 0 and max(times) < now
 
 
 def due_sort_key(fact: MaintenanceItem) -> tuple[int, bytes]:
-    """Where a fact stands among those that are due."""
     return getattr(fact, DUE_FIELDS[KINDS[type(fact)]][0]), fact.id
 
 
 class Expire(CommandData, frozen=True, gc=False, kw_only=True):
-    """Drop a record whose window has passed."""
+    """Delete a record that has expired."""
 
     record_id: bytes
 
@@ -52,7 +51,7 @@ class Expire(CommandData, frozen=True, gc=False, kw_only=True):
 
 
 class Maintain(CommandData, frozen=True, gc=False, kw_only=True):
-    """Do what is due with a job: end an abandoned preparation, end a lapsed lease, drop a retained job."""
+    """Do what is due for a job: fail an abandoned preparation, end an expired lease, delete an ended job."""
 
     job_id: bytes
     retention_ms: int = RETENTION_MS
@@ -68,21 +67,25 @@ class Maintain(CommandData, frozen=True, gc=False, kw_only=True):
         if job.state in ENDED_STATES:
             return Step(Maintained(True, now), drops=(job,))
         if job.state is JobState.PREPARING:
-            return self._end_job(job, facts, now, Move.ABANDON, "nobody finished preparing it inside its window")
+            return self._end_job(job, facts, now, Move.ABANDON, "preparing it was not finished before the key expired")
         if job.state is JobState.RUNNING:
             return self._end_expired_lease(job, facts, now)
         if job.state is JobState.PENDING:  # claimed but never started: nothing ran
-            return Step(Maintained(True, now), (_released_job(job, now),))
+            return Step(Maintained(True, now), (released_job(job, now, holder=b""),))
         return Step(Maintained(False, now))
 
     def _end_expired_lease(self, job: Job, facts: Facts, now: int) -> Step[Maintained]:
         if job.delivery is Delivery.AT_MOST_ONCE:
-            return self._end_job(job, facts, now, Move.LOSE, "its worker went silent after the start")
+            return self._end_job(
+                job, facts, now, Move.LOSE, "the lease expired after the start: the worker stopped responding"
+            )
         if job.attempts >= job.attempts_max:
-            return self._end_job(job, facts, now, Move.FAIL, "its worker went silent and no attempt is left")
-        adds, cuts = record_event(job, Event(now, "lease lapsed", SWEEPER))
-        again = _released_job(job, now, events=job.events + 1)
-        return Step(Maintained(True, now), (again,), attachments=adds, trims=cuts)
+            return self._end_job(
+                job, facts, now, Move.FAIL, "the lease expired, and no attempt is left: the worker stopped responding"
+            )
+        attachments, trims = record_event(job, Event(now, "lease lapsed", SWEEPER))
+        released = released_job(job, now, holder=b"", events=job.events + 1)
+        return Step(Maintained(True, now), (released,), attachments=attachments, trims=trims)
 
     def _end_job(self, job: Job, facts: Facts, now: int, move: Move, error: str) -> Step[Maintained]:
         end = end_job(
@@ -99,11 +102,11 @@ class Maintain(CommandData, frozen=True, gc=False, kw_only=True):
 
 
 class Forget(CommandData, frozen=True, gc=False, kw_only=True):
-    """Let a key expire early, once every gate has forgotten it. The job stays."""
+    """Let a key expire early, but not before every gate's cache has dropped it. The job stays."""
 
     record_id: bytes
     actor: str
-    grace_ms: int  # the longest that a gate may remember
+    grace_ms: int  # the longest time that a gate caches an answer
 
     @property
     def footprint(self) -> Footprint:
@@ -114,20 +117,24 @@ class Forget(CommandData, frozen=True, gc=False, kw_only=True):
         if record is None or not is_live(record, now):
             return Step(Missing(now))
         if record.status is IdempotencyStatus.PENDING and now <= record.lease_until:
-            return Step(Refused(Reason.IN_PROGRESS, "somebody holds this key; forget it when it is settled", now))
+            return Step(
+                Refused(
+                    Reason.IN_PROGRESS, "the key is held by a submission in progress; forget it when it is settled", now
+                )
+            )
         expires_at = min(record.expires_at, now + self.grace_ms)
         forgotten = next_version(record, now, expires_at=expires_at)
         job = facts.job
         if job is None:
             return Step(Forgotten(expires_at, now), (forgotten,))
-        adds, cuts = record_event(job, Event(now, "key forgotten", self.actor))
+        attachments, trims = record_event(job, Event(now, "key forgotten", self.actor))
         due_at = expires_at if job.state is JobState.PREPARING else job.due_at
-        told_job = next_version(job, now, events=job.events + 1, keep_until=expires_at, due_at=due_at)
-        return Step(Forgotten(expires_at, now), (forgotten, told_job), attachments=adds, trims=cuts)
+        job = next_version(job, now, events=job.events + 1, keep_until=expires_at, due_at=due_at)
+        return Step(Forgotten(expires_at, now), (forgotten, job), attachments=attachments, trims=trims)
 
 
 class Purge(CommandData, frozen=True, gc=False, kw_only=True):
-    """Erase facts of a tenant, whatever their state; a record takes its jobs along."""
+    """Delete facts of a tenant in any state; a record takes its jobs with it."""
 
     record_id: bytes = b""
     job_ids: tuple[bytes, ...] = ()
@@ -137,27 +144,20 @@ class Purge(CommandData, frozen=True, gc=False, kw_only=True):
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(
-            self.tenant,
-            self.record_id,
-            self.job_ids,
-            self.stream_id,
-            self.usage_id,
-            self.policy_id,
-            follow_jobs=True,
-        )
+        others = (self.stream_id, self.usage_id, self.policy_id)
+        return Footprint(self.tenant, self.record_id, self.job_ids, *others, follow_jobs=True)
 
     def decide(self, facts: Facts, now: int) -> Step[Maintained]:
         named: list[Fact | None] = [facts.record, facts.stream, facts.usage, facts.policy]
-        held = facts.record.job_ids if facts.record is not None else b""
-        # A job whose record may be alive goes with its record, or the key would name a job that is gone.
-        jobs = (job for job in facts.jobs.values() if job.id in held or not job.key or now > job.keep_until)
+        job_ids = facts.record.job_ids if facts.record is not None else b""
+        # A job whose record may not have expired goes with that record, or the key would name a deleted job.
+        jobs = (job for job in facts.jobs.values() if job.id in job_ids or not job.key or now > job.keep_until)
         drops = (*(fact for fact in named if fact is not None), *jobs)
         return Step(Maintained(bool(drops), now), drops=drops)
 
 
 class CountHits(CommandData, frozen=True, gc=False, kw_only=True):
-    """Write down the hits and conflicts that were counted in memory."""
+    """Store the hits and conflicts that a gate counted in memory."""
 
     record_id: bytes
     hits: int
@@ -179,8 +179,3 @@ class CountHits(CommandData, frozen=True, gc=False, kw_only=True):
             last_hit_at=now if self.hits else record.last_hit_at,
         )
         return Step(Maintained(True, now), (counted,))
-
-
-def _released_job(job: Job, now: int, **changes: int) -> Job:
-    state = state_after(job.state, Move.RELEASE)
-    return next_version(job, now, state=state, holder=b"", lease_until=0, due_at=0, **changes)

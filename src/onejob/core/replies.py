@@ -1,4 +1,4 @@
-"""What commands are answered with. Expected outcomes are values; only the front door raises."""
+"""The replies of commands. Expected outcomes are values; only the ledger turns some of them into exceptions."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from .states import SlotState
 
 
 class Outcome(StrEnum):
-    """The words of a receipt."""
+    """The outcome of a submission, as receipts show it."""
 
     CREATED = "created"
     REPLAYED = "replayed"
@@ -33,11 +33,11 @@ class Reason(StrEnum):
     NOT_READY = "NOT_READY"
     TIMED_OUT = "TIMED_OUT"
     NOT_ALLOWED = "NOT_ALLOWED"
-    CREDENTIAL_CHANGED = "LAPSED"  # the warrant of a command does not stand any more
+    CREDENTIAL_CHANGED = "LAPSED"  # the precondition of a command is not met
 
 
 class LimitName(StrEnum):
-    """The names of the limits, as refusals and cautions give them."""
+    """The names of the limits in refusals and warnings."""
 
     MAX_CONCURRENT = "maxConcurrent"
     JOBS_PER_HOUR = "jobsPerHour"
@@ -46,25 +46,25 @@ class LimitName(StrEnum):
 
 
 class LimitWarning(Struct, frozen=True, gc=False):
-    """A limit that is nearly reached, or quite where it only warns."""
+    """A limit that is nearly reached, or exceeded where it only warns."""
 
     limit: LimitName
     message: str
 
 
 class Reply(Struct, frozen=True, gc=False, tag=True, tag_field="is"):
-    """The base of all replies; each has a tag, so that replies travel as commands do."""
+    """The base of all replies; each has a tag, so that replies can be sent like commands."""
 
 
 class Created(Reply, frozen=True, gc=False):
     job: Job
-    expires_at: int  # 0: submitted without a key, so nothing is remembered
+    expires_at: int  # 0: submitted without a key, so there is no record
     at: int
     warnings: tuple[LimitWarning, ...] = ()
 
 
 class Replayed(Reply, frozen=True, gc=False):
-    job: Job | None  # None: a foreign job, or a record that wraps a response
+    job: Job | None  # None: an external job, or a record that wraps a response
     expires_at: int
     at: int
     external_id: str = ""
@@ -78,7 +78,7 @@ class InProgress(Reply, frozen=True, gc=False):
 
 
 class Conflict(Reply, frozen=True, gc=False):
-    """The key was used for something else."""
+    """The key was used for another submission."""
 
     job_id: bytes
     external_id: str
@@ -86,7 +86,7 @@ class Conflict(Reply, frozen=True, gc=False):
 
 
 class Rejected(Reply, frozen=True, gc=False):
-    """A final verdict, remembered until expires_at."""
+    """A final rejection, stored until expires_at."""
 
     job_id: bytes
     receipt: bytes
@@ -95,7 +95,7 @@ class Rejected(Reply, frozen=True, gc=False):
 
 
 class Refused(Reply, frozen=True, gc=False):
-    """Not done, not remembered: the same command may succeed later."""
+    """Not done and not stored: the same command may succeed later."""
 
     reason: Reason
     message: str
@@ -104,7 +104,7 @@ class Refused(Reply, frozen=True, gc=False):
 
 
 class KeyHeld(Reply, frozen=True, gc=False):
-    """The key is yours until the lease ends: settle it, naming job id, token and holder."""
+    """The caller holds the key until the lease ends, and settles it with job id, token and holder."""
 
     record_id: bytes
     job_id: bytes
@@ -133,14 +133,14 @@ class Missing(Reply, frozen=True, gc=False):
 
 
 class PolicyFound(Reply, frozen=True, gc=False):
-    """A policy as it is now: read, or just written."""
+    """A policy as it is now, read or just written."""
 
     policy: Policy
     at: int
 
 
 class UsageFound(Reply, frozen=True, gc=False):
-    """What a user holds and may hold, as it is now: read, or just written."""
+    """A user's usage and the tenant's limits as they are now, read or just written."""
 
     usage: Usage | None
     policy: Policy | None
@@ -148,7 +148,7 @@ class UsageFound(Reply, frozen=True, gc=False):
 
 
 class SlotHeld(Reply, frozen=True, gc=False):
-    """A slot is yours until it expires: consume it, release it, or submit with it."""
+    """The caller holds a slot until it expires, and consumes it, releases it, or submits with it."""
 
     reservation: str
     expires_at: int
@@ -162,7 +162,7 @@ class SlotSettled(Reply, frozen=True, gc=False):
 
 
 class SequenceCommitted(Reply, frozen=True, gc=False):
-    """A number of a client's sequence was executed."""
+    """A sequence number was executed."""
 
     jobs: tuple[Job, ...]
     sequence: U64
@@ -172,12 +172,12 @@ class SequenceCommitted(Reply, frozen=True, gc=False):
 
 
 class SequenceAlreadyCommitted(Reply, frozen=True, gc=False):
-    """It was executed before; the jobs are there as long as its record lives."""
+    """The sequence number was executed before; its jobs are given until its record expires."""
 
     jobs: tuple[Job, ...]
     sequence: U64
     last: U64
-    expires_at: int  # 0: nothing is remembered but the number
+    expires_at: int  # 0: the record has expired
     at: int
 
 
@@ -187,7 +187,7 @@ class StreamFound(Reply, frozen=True, gc=False):
 
 
 class DryRunReply(Reply, frozen=True, gc=False):
-    """What would happen; nothing did."""
+    """What a submission would be answered; nothing was stored."""
 
     reply: (
         Created
@@ -210,7 +210,7 @@ class Cancelled(Reply, frozen=True, gc=False):
 
 
 class Claimed(Reply, frozen=True, gc=False):
-    """The job is yours to start until its lease ends; with its token you can start it."""
+    """The caller may start the job, with its token, until the lease ends."""
 
     job: Job
     at: int
@@ -232,35 +232,33 @@ class Released(Reply, frozen=True, gc=False):
 
 
 class Finished(Reply, frozen=True, gc=False):
-    """The attempt is over. The job has ended, unless it is tried again."""
+    """The attempt is over. The job has ended, unless it is retried."""
 
     job: Job
     at: int
 
 
 class Resolved(Reply, frozen=True, gc=False):
-    """An operator's word about a lost or failed job."""
-
     job: Job
     at: int
 
 
 class Forgotten(Reply, frozen=True, gc=False):
-    """The key may be used anew after expires_at, when every gate has forgotten it too."""
+    """The key is free again after expires_at, when no gate caches it any more."""
 
     expires_at: int
     at: int
 
 
 class Maintained(Reply, frozen=True, gc=False):
-    """Upkeep looked at a fact; `changed` says whether anything was due."""
+    """Maintenance visited a fact; `changed` is True if something was due."""
 
     changed: bool
     at: int
 
 
 class Reconciled(Reply, frozen=True, gc=False):
-    """A tally was compared with its jobs; a drift is a defect somewhere, and mended."""
+    """A usage was compared with its jobs; a drift is a bug somewhere, and was corrected."""
 
     drift: int
     changed: bool
@@ -268,7 +266,7 @@ class Reconciled(Reply, frozen=True, gc=False):
 
 
 class Defect(Reply, frozen=True, gc=False):
-    """The command itself cannot be decided or stored here; only a newer program may help."""
+    """The command cannot be decided or stored: a bug, or (retryable) a format that only a newer program knows."""
 
     message: str
     retryable: bool = False

@@ -1,4 +1,4 @@
-"""Every state and every legal move, as tables. Nobody else compares states to decide a move.
+"""Every state and every legal move of keys and jobs, as tables. No other file decides which moves are legal.
 
 A record:  PENDING ──commit──▶ COMMITTED      A job:  preparing ▶ pending ▶ running ▶ success
               │ ╲──reject──▶ REJECTED                     scheduled ──╯         ├──▶ failed
@@ -35,23 +35,23 @@ class JobState(StrEnum):
 
 
 class Move(StrEnum):
-    COMMIT = "commit"  # the submission is settled: the job may run
-    SCHEDULE = "schedule"  # … but not before its time, or not before its back-off
-    REJECT = "reject"  # the submission is refused for good
-    ABANDON = "abandon"  # nobody finished preparing inside the window
+    COMMIT = "commit"  # the submission is settled: the job is ready
+    SCHEDULE = "schedule"  # the job is ready later: at its run_at, or after a delay or backoff
+    REJECT = "reject"  # the submission is rejected for good
+    ABANDON = "abandon"  # the key expired before the preparation was finished
     CLAIM = "claim"
     START = "start"
     EXTEND = "extend"
-    RELEASE = "release"  # handed back, or the lease lapsed with attempts left
+    RELEASE = "release"  # given back, or the lease expired with attempts left
     SUCCEED = "succeed"
     FAIL = "fail"
-    LOSE = "lose"  # an at-most-once job whose worker went silent after its start
+    LOSE = "lose"  # the lease of an at-most-once job expired after its start
     CANCEL = "cancel"
-    RERUN = "rerun"  # an operator's word
+    RERUN = "rerun"  # by an operator
 
 
 class SlotState(StrEnum):
-    """Of a reservation. That it expired follows from the time."""
+    """Of a reservation. Expiry is not a state: it follows from the time."""
 
     ACTIVE = "active"
     CONSUMED = "consumed"
@@ -64,7 +64,7 @@ class Delivery(StrEnum):
 
 
 class IllegalMove(Exception):
-    """A move that the tables do not know: a defect of the caller, never of the data."""
+    """A move that is not in the tables: a bug in the caller."""
 
 
 _P, _C, _R = IdempotencyStatus.PENDING, IdempotencyStatus.COMMITTED, IdempotencyStatus.REJECTED
@@ -120,13 +120,13 @@ JOB_MOVES: dict[JobState, dict[Move, JobState]] = {
     JobState.CANCELLED: {},
 }
 
-# States from which a job can be claimed, when its time has come and nobody holds it.
+# States from which a job can be claimed, if its run_at has passed and no lease is running.
 CLAIMABLE_STATES = frozenset(state for state, moves in JOB_MOVES.items() if Move.CLAIM in moves)
 
-# States that hold no slot and that no worker can touch.
+# States without a slot, in which no worker can change the job.
 ENDED_STATES = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELLED, JobState.LOST})
 
-# States that can never change by themselves, so an answer with them may come from memory.
+# States without a legal move: an answer that shows one may be served from a cache.
 IMMUTABLE_STATES = frozenset(state for state, moves in JOB_MOVES.items() if not moves)
 
 
@@ -135,7 +135,6 @@ def is_allowed(state: JobState, move: Move) -> bool:
 
 
 def state_after(state: JobState, move: Move) -> JobState:
-    """The state that follows; an unknown move is a defect."""
     try:
         return JOB_MOVES[state][move]
     except KeyError:

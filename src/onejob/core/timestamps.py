@@ -1,4 +1,4 @@
-"""Moments: integer milliseconds inside, UTC datetimes outside."""
+"""Timestamps: integer milliseconds inside, UTC datetimes outside."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -10,19 +10,18 @@ _MILLISECOND = timedelta(milliseconds=1)
 _CACHE_MAX = 1024
 
 
-# A batch is stamped with one moment, and each of its answers shows it several times.
+# Cached: all commands of a batch have one time, and each of its answers shows it several times.
 @lru_cache(_CACHE_MAX)
 def to_utc(ms: int) -> datetime:
-    """Give the UTC datetime of a moment."""
     try:
         return _EPOCH + ms * _MILLISECOND
     except OverflowError as error:
-        raise Invalid("moment", "the moment lies outside the years 1 to 9999; choose one inside") from error
+        raise Invalid("moment", "the time lies outside the years 1 to 9999; choose one inside") from error
 
 
 def to_ms(moment: datetime) -> int:
-    """Give the milliseconds of a datetime that knows its zone, rounded down."""
-    # A naive datetime means another moment on every machine.
+    """The milliseconds of a datetime with a time zone, rounded down."""
+    # A naive datetime means another time on every machine.
     if moment.utcoffset() is None:
         raise Invalid("moment", "the datetime has no time zone; make it aware, as in datetime.now(UTC)")
     return (moment - _EPOCH) // _MILLISECOND

@@ -1,4 +1,4 @@
-"""How facts look from outside: text ids, UTC times, decoded labels."""
+"""What callers see of the facts: jobs, receipts, keys, sequences and quotas, with text ids and UTC times."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, json
 
 from .command import Facts
-from .facts import Job, Record, Reservation
+from .facts import Job, Record, Reservation, is_held
 from .identity import format_job_id
 from .limits import EffectiveLimits, Limits, Period, TenantLimits, decode_limits, decode_tenant_limits, to_units
 from .quota import current_counts, limits_from_facts, new_usage, unexpired_reservations
@@ -18,92 +18,9 @@ from .states import Delivery, IdempotencyStatus, JobState, SlotState
 from .timestamps import to_utc
 from .work import Event
 
-# What a user holds and may hold, as it looks from outside.
-
-
-class Quota(Struct, frozen=True):
-    """A user's own limits, the tenant's, and what follows from both."""
-
-    user: str
-    limits: Limits
-    tenant: TenantLimits
-    effective: EffectiveLimits
-
-
-class UsageView(Struct, frozen=True):
-    """What counts now. Money is in units."""
-
-    user: str
-    live: int
-    reserved: int
-    last_hour: int
-    last_day: int
-    money_held: Decimal
-    spent: Mapping[Period, Decimal]
-    limits: EffectiveLimits
-
-    @property
-    def used(self) -> int:
-        return self.live + self.reserved
-
-
-class SlotReservation(Struct, frozen=True):
-    """A reservation. One that belongs to a job being prepared bears the job's id, and ends with it."""
-
-    id: str
-    user: str
-    state: SlotState
-    created_at: datetime
-    expires_at: datetime
-    job_id: str | None
-
-
-def to_quota(user: str, reply: UsageFound) -> Quota:
-    own = b"" if reply.usage is None else reply.usage.limits
-    tenants = b"" if reply.policy is None else reply.policy.body
-    return Quota(user, decode_limits(own), decode_tenant_limits(tenants), _limits_from_reply(reply))
-
-
-def to_usage_view(user: str, reply: UsageFound) -> UsageView:
-    tally = reply.usage or new_usage(b"", "", user, reply.at)
-    count = current_counts(tally, reply.at)
-    return UsageView(
-        user,
-        count.live,
-        count.reserved,
-        count.last_hour,
-        count.last_day,
-        to_units(count.money_held),
-        {period: to_units(amount) for period, amount in count.spent.items()},
-        _limits_from_reply(reply),
-    )
-
-
-def to_slot_reservations(user: str, reply: UsageFound) -> Sequence[SlotReservation]:
-    """The reservations that still say something, oldest first; an expired one says nothing."""
-    if reply.usage is None:
-        return []
-    held = sorted(unexpired_reservations(reply.usage, reply.at).items(), key=lambda item: (item[1].created_at, item[0]))
-    return [to_slot_reservation(id, user, one) for id, one in held]
-
-
-def to_slot_reservation(id: str, user: str, reservation: Reservation) -> SlotReservation:
-    return SlotReservation(
-        id,
-        user,
-        reservation.state,
-        to_utc(reservation.created_at),
-        to_utc(reservation.expires_at),
-        reservation.job_id or None,
-    )
-
-
-def _limits_from_reply(reply: UsageFound) -> EffectiveLimits:
-    return limits_from_facts(Facts(usage=reply.usage, policy=reply.policy))
-
 
 class JobView:
-    """The one job, as it stood when the answer was made."""
+    """A job, as it was when the answer was made."""
 
     __slots__ = ("row",)
 
@@ -161,7 +78,7 @@ class JobView:
 
     @property
     def progress(self) -> Any:
-        """What the latest attempt told of itself; None: nothing."""
+        """The latest progress of the latest attempt; None: none."""
         return json.decode(self.row.progress) if self.row.progress else None
 
     @property
@@ -195,18 +112,18 @@ class JobView:
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
-    """What a submission is answered with."""
+    """The answer to a submission."""
 
     outcome: Outcome
     key: str | None
     scope: str
     job_row: Job | None = None
-    bare_job_id: str = ""  # of a job that is not ours to show: a foreign one, or one that is only named
+    bare_job_id: str = ""  # of a job without a row here: an external one, or one that is only named
     expires_ms: int = 0
     receipt: bytes = b""
-    paths: tuple[str, ...] = ()  # where a conflicting body differs; only in a forecast
-    warnings: tuple[LimitWarning, ...] = ()  # limits that are nearly reached; in a forecast also the one that refuses
-    taken_over: bool = False  # the key and the job's id were there before; this submission made the job ready
+    paths: tuple[str, ...] = ()  # where a conflicting body differs; only in a dry run
+    warnings: tuple[LimitWarning, ...] = ()  # limits nearly reached; in a dry run also the one that refuses
+    taken_over: bool = False  # key and job id existed; this submission took them over and made the job ready
 
     def __repr__(self) -> str:
         return f"<Receipt {self.outcome} job={self.job_id} key={self.key!r} scope={self.scope!r}>"
@@ -217,7 +134,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
 
     @property
     def job(self) -> JobView | None:
-        """None for a foreign job, a wrapped response, or a job that was only foreseen."""
+        """None for an external job, a wrapped response, or a dry run."""
         return None if self.job_row is None else JobView(self.job_row)
 
     @property
@@ -226,12 +143,12 @@ class Receipt(Struct, frozen=True, kw_only=True):
 
     @property
     def expires_at(self) -> datetime | None:
-        """Until then the same key is answered with the same job; None without a key."""
+        """Until when the key replays this job; None without a key."""
         return _to_utc_or_none(self.expires_ms)
 
 
 class HeldKey(Struct, frozen=True):
-    """A key that is yours until the lease ends: renew it while you work, then commit, reject or fail it."""
+    """A key that the caller holds until the lease ends: renew it while working, then commit, reject or fail it."""
 
     key: str
     scope: str
@@ -246,7 +163,7 @@ class HeldKey(Struct, frozen=True):
 
 
 class KeyHistory(Struct, frozen=True):
-    """What became of a key, and who asked for it."""
+    """A key, its job and its events: who submitted it, and what became of it."""
 
     key: str
     scope: str
@@ -265,7 +182,6 @@ class KeyHistory(Struct, frozen=True):
 
 
 def to_key_history(record: Record, job: Job | None, events: tuple[Event, ...]) -> KeyHistory:
-    held = record.status is IdempotencyStatus.PENDING and record.lease_until
     return KeyHistory(
         key=record.key,
         scope=record.scope,
@@ -275,7 +191,7 @@ def to_key_history(record: Record, job: Job | None, events: tuple[Event, ...]) -
         user=record.user,
         first_seen=to_utc(record.created_at),
         expires_at=to_utc(max(record.expires_at, record.lease_until)),
-        held_until=to_utc(record.lease_until) if held else None,
+        held_until=to_utc(record.lease_until) if is_held(record) else None,
         hits=record.hits,
         conflicts=record.conflicts,
         last_hit_at=_to_utc_or_none(record.last_hit_at),
@@ -284,28 +200,19 @@ def to_key_history(record: Record, job: Job | None, events: tuple[Event, ...]) -
     )
 
 
-def _to_utc_or_none(ms: int) -> datetime | None:
-    return to_utc(ms) if ms else None
-
-
-# How a sequenced client sees its submissions and itself.
-
-
 class SequenceOutcome(StrEnum):
-    """The words of a sequenced receipt."""
-
     COMMITTED = "COMMITTED"
     ALREADY_COMMITTED = "ALREADY_COMMITTED"
 
 
 class SequenceReceipt(Struct, frozen=True, kw_only=True):
-    """What a number of a sequence is answered with."""
+    """The answer to a sequence number."""
 
     outcome: SequenceOutcome
     client_id: str
     scope: str
     key: str
-    assigned_sequence: int  # under which it was executed: not the one that was sent, where the key is an older one
+    assigned_sequence: int  # the number under which the key was executed; not the one sent, if the key was used before
     last_committed_sequence: int
     job_rows: tuple[Job, ...] = ()
     expires_ms: int = 0
@@ -317,19 +224,104 @@ class SequenceReceipt(Struct, frozen=True, kw_only=True):
 
     @property
     def jobs(self) -> tuple[JobView, ...]:
-        """Its jobs in their order; none when only the number is remembered."""
+        """Its jobs in order; none once its record has expired."""
         return tuple(map(JobView, self.job_rows))
 
     @property
     def expires_at(self) -> datetime | None:
-        """Until then the key is answered with these jobs; None when only the number is remembered."""
-        return to_utc(self.expires_ms) if self.expires_ms else None
+        """Until when the key replays these jobs; None once its record has expired."""
+        return _to_utc_or_none(self.expires_ms)
 
 
 class ClientState(Struct, frozen=True):
-    """How far a client's sequence is; it goes on with the next number."""
+    """The last committed number of a client's sequence; the client goes on with the next one."""
 
     client_id: str
     scope: str
     last_committed_sequence: int = 0
     last_seen: datetime | None = None  # None: never
+
+
+class Quota(Struct, frozen=True):
+    """A user's own limits, the tenant's, and the ones in force."""
+
+    user: str
+    limits: Limits
+    tenant: TenantLimits
+    effective: EffectiveLimits
+
+
+class UsageView(Struct, frozen=True):
+    """What a user has in use, submitted and spent. Money is in units."""
+
+    user: str
+    live: int
+    reserved: int
+    last_hour: int
+    last_day: int
+    money_held: Decimal
+    spent: Mapping[Period, Decimal]
+    limits: EffectiveLimits
+
+    @property
+    def used(self) -> int:
+        return self.live + self.reserved
+
+
+class SlotReservation(Struct, frozen=True):
+    """A quota slot with a deadline. That of a job being prepared has the job's id, and ends with its lease."""
+
+    id: str
+    user: str
+    state: SlotState
+    created_at: datetime
+    expires_at: datetime
+    job_id: str | None
+
+
+def to_quota(user: str, reply: UsageFound) -> Quota:
+    user_limits = b"" if reply.usage is None else reply.usage.limits
+    tenant_limits = b"" if reply.policy is None else reply.policy.body
+    return Quota(user, decode_limits(user_limits), decode_tenant_limits(tenant_limits), _limits_from_reply(reply))
+
+
+def to_usage_view(user: str, reply: UsageFound) -> UsageView:
+    counts = current_counts(reply.usage or new_usage(b"", "", user, reply.at), reply.at)
+    return UsageView(
+        user,
+        counts.live,
+        counts.reserved,
+        counts.last_hour,
+        counts.last_day,
+        to_units(counts.money_held),
+        {period: to_units(amount) for period, amount in counts.spent.items()},
+        _limits_from_reply(reply),
+    )
+
+
+def to_slot_reservations(user: str, reply: UsageFound) -> Sequence[SlotReservation]:
+    """The reservations that have not expired, oldest first."""
+    if reply.usage is None:
+        return []
+    reservations = unexpired_reservations(reply.usage, reply.at).items()
+    oldest_first = sorted(reservations, key=lambda item: (item[1].created_at, item[0]))
+    return [to_slot_reservation(id, user, reservation) for id, reservation in oldest_first]
+
+
+def to_slot_reservation(id: str, user: str, reservation: Reservation) -> SlotReservation:
+    return SlotReservation(
+        id,
+        user,
+        reservation.state,
+        to_utc(reservation.created_at),
+        to_utc(reservation.expires_at),
+        reservation.job_id or None,
+    )
+
+
+def _limits_from_reply(reply: UsageFound) -> EffectiveLimits:
+    return limits_from_facts(Facts(usage=reply.usage, policy=reply.policy))
+
+
+def _to_utc_or_none(ms: int) -> datetime | None:
+    return to_utc(ms) if ms else None
