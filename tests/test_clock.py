@@ -1,4 +1,4 @@
-"""Rules of time: who may ask, what a jump does, how moments are written."""
+"""Rules of time: which clocks exist, what a step of the wall clock changes, how timestamps are converted."""
 
 import time
 from datetime import UTC, datetime, timedelta, timezone, tzinfo

@@ -1,4 +1,4 @@
-"""Commands of the tests, which ask for and decide what they are told to; and the facts that only these touch."""
+"""Commands whose footprint and step a test chooses, and the streams and policies that they touch."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ STREAM_ID, POLICY_ID = stream_id(TENANT, SCOPE, "c"), policy_id(TENANT, "limits"
 
 
 class Scripted(CommandData, frozen=True, kw_only=True):
-    """Asks for what it is told to, and decides what it is told to."""
+    """Has the footprint and the step that the test gave it."""
 
     requested: Footprint
     step: Step[Maintained] = Step(Maintained(True, NOW))
@@ -28,7 +28,7 @@ class Scripted(CommandData, frozen=True, kw_only=True):
 
 
 class RecordFacts(CommandData, frozen=True, kw_only=True):
-    """Shows the facts that a footprint was given."""
+    """Records the facts that its footprint was given."""
 
     requested: Footprint
     recorded: list[Facts]
@@ -42,8 +42,8 @@ class RecordFacts(CommandData, frozen=True, kw_only=True):
         return Step(Maintained(False, now))
 
 
-def scripted(asks: Footprint, *puts: Fact, drops: tuple[Fact, ...] = (), **beside: Any) -> Scripted:
-    return Scripted(tenant=TENANT, requested=asks, step=Step(Maintained(True, NOW), puts, drops, **beside))
+def scripted(footprint: Footprint, *puts: Fact, drops: tuple[Fact, ...] = (), **more: Any) -> Scripted:
+    return Scripted(tenant=TENANT, requested=footprint, step=Step(Maintained(True, NOW), puts, drops, **more))
 
 
 def a_stream(**changes: Any) -> Stream:

@@ -1,4 +1,4 @@
-"""Every record and job that can be stored, by name, and every command that can meet them."""
+"""Every record and job that can be stored, by name, and every command that can be executed on them."""
 
 from typing import Any
 
@@ -40,9 +40,9 @@ from tests.core.world import (
     take_over,
 )
 
-# The candidate job id is Submit's holder. Reserving with the same nonce lets one record be "mine" for both.
+# The candidate job id is the holder of a Submit. Reserve uses the same nonce, so that one record is "mine" for both.
 ME = JOB
-RECEIPT = b'"as told"'
+RECEIPT = b'"stored"'
 ABSENT = "absent"
 POLICY = "limits"
 POLICY_ID = policy_id(TENANT, POLICY)
@@ -70,29 +70,29 @@ RECORDS: dict[str, dict[str, Any] | None] = {
     "expired_pending_theirs": {**_LEASE_EXPIRED, **_THEIRS, **_EXPIRED},
     "expired_committed_theirs": {**_COMMITTED, **_THEIRS, **_EXPIRED},
     "expired_rejected_theirs": {**_REJECTED, **_THEIRS, **_EXPIRED},
-    "expired_foreign": {**_EXTERNAL, **_EXPIRED},
+    "expired_external": {**_EXTERNAL, **_EXPIRED},
     "expired_sequenced": {**_SEQUENCED, **_THEIRS, **_EXPIRED},
     "expired_bare": {**_LEASE_EXPIRED, **_WITHOUT_JOB, **_EXPIRED},
     "leased_mine": _LEASED,
     "leased_theirs": {**_LEASED, **_THEIRS},
     "leased_past_expiry": {**_LEASED, **_EXPIRED},
-    "lapsed_mine": _LEASE_EXPIRED,
-    "lapsed_theirs": {**_LEASE_EXPIRED, **_THEIRS},
+    "lease_over_mine": _LEASE_EXPIRED,
+    "lease_over_theirs": {**_LEASE_EXPIRED, **_THEIRS},
     "released_mine": _RELEASED,
     "released_theirs": {**_RELEASED, **_THEIRS},
     "committed_mine": _COMMITTED,
     "committed_theirs": {**_COMMITTED, **_THEIRS},
     "rejected_mine": _REJECTED,
     "rejected_theirs": {**_REJECTED, **_THEIRS},
-    "foreign": _EXTERNAL,
+    "external": _EXTERNAL,
     "sequenced": _SEQUENCED,
     "other_leased": {**_LEASED, **_OTHER},
-    "other_lapsed": {**_LEASE_EXPIRED, **_OTHER},
+    "other_lease_over": {**_LEASE_EXPIRED, **_OTHER},
     "other_committed": {**_COMMITTED, **_OTHER},
     "other_rejected": {**_REJECTED, **_OTHER},
     "bare_leased_mine": {**_LEASED, **_WITHOUT_JOB},
     "bare_leased_theirs": {**_LEASED, **_WITHOUT_JOB, "holder": BOB},
-    "bare_lapsed_mine": {**_LEASE_EXPIRED, **_WITHOUT_JOB},
+    "bare_lease_over_mine": {**_LEASE_EXPIRED, **_WITHOUT_JOB},
     "bare_released_mine": {**_RELEASED, **_WITHOUT_JOB},
     "bare_committed_mine": {**_COMMITTED, **_WITHOUT_JOB},
     "bare_committed_theirs": {**_COMMITTED, **_WITHOUT_JOB, "holder": BOB},
@@ -102,10 +102,9 @@ RECORDS: dict[str, dict[str, Any] | None] = {
 LIVE_JOBS = ("preparing", "scheduled", "pending", "running")
 ENDED_JOBS = ("success", "failed", "cancelled", "lost")
 
-# A record and its job are stored, settled and dropped together; so beside a living record of each status
-# stands a job in one of these states only, and every other pair is impossible. A job leaves `preparing` in
-# the step that settles its record, or by being cancelled; it is dropped only after its record has gone.
-# (An expired or absent record says nothing about the job; a record without a job stands alone.)
+# A record and its job are stored, settled and dropped together, so the job of a live record of each status has one of
+# these states, and every other pair is impossible. A job leaves `preparing` in the step that settles its record, or by
+# being cancelled; it is dropped only after its record. (An expired or absent record says nothing about the job.)
 JOB_STATES_BY_STATUS = {
     _P: ("preparing", "cancelled"),
     _C: ("scheduled", "pending", "running", *ENDED_JOBS),
@@ -119,7 +118,7 @@ def record_named(shape: str) -> Record | None:
 
 
 def job_states_of(shape: str) -> tuple[str, ...]:
-    """The job states that can stand beside a record of this shape."""
+    """The states that the job of a record of this shape can have."""
     record = record_named(shape)
     if record is not None and not record.job_ids:
         return (ABSENT,)
@@ -129,7 +128,7 @@ def job_states_of(shape: str) -> tuple[str, ...]:
 
 
 def job_named(shape: str, state: str) -> Job | None:
-    """The record's job, else the candidate; every live one holds a slot, and upkeep finds every one due."""
+    """The record's job, else the candidate. A live one has a slot, and every one is due for maintenance."""
     if state == ABSENT:
         return None
     record = record_named(shape)
@@ -138,7 +137,7 @@ def job_named(shape: str, state: str) -> Job | None:
 
 
 def policy_named(shape: str) -> Policy | None:
-    """A policy stands beside every record, and there is none where there is no record."""
+    """There is a policy where there is a record."""
     if shape == ABSENT:
         return None
     return Policy(POLICY_ID, TENANT, POLICY, b"old", NOW - SECOND, version=3)
@@ -164,9 +163,9 @@ def commands_for(shape: str) -> dict[str, Command[Any]]:
         "forget": forget(LEASE),
         "count": CountHits(tenant=TENANT, record_id=RECORD_ID, hits=2, conflicts=1),
         "purge": purge(),
-        "probe_submit": DryRun(tenant=TENANT, command=submit()),
-        "probe_reserve": DryRun(tenant=TENANT, command=with_job),
-        "probe_bare": DryRun(tenant=TENANT, command=without),
+        "dry_run_submit": DryRun(tenant=TENANT, command=submit()),
+        "dry_run_reserve": DryRun(tenant=TENANT, command=with_job),
+        "dry_run_bare": DryRun(tenant=TENANT, command=without),
         "look_up_policy": LookUpPolicy(**_ON_POLICY),
         "set_policy": SetPolicy(**_ON_POLICY, name=POLICY, body=b"new"),
         "set_first": SetPolicy(**_ON_POLICY, name=POLICY, body=b"new", expected_version=0),
@@ -176,5 +175,5 @@ def commands_for(shape: str) -> dict[str, Command[Any]]:
         "drop_stale": DropPolicy(**_ON_POLICY, expected_version=2),
         "look_up_job": look_up_job(job_id or JOB),
         "cancel": cancel(job_id or JOB),
-        "tend": maintain(job_id or JOB),
+        "maintain": maintain(job_id or JOB),
     }

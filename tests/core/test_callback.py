@@ -1,4 +1,4 @@
-"""Notices: made with their job, held back until it ends, let go once."""
+"""Callback jobs: created with their job, not claimable until it ends, made ready once."""
 
 from typing import Any
 
@@ -43,8 +43,8 @@ def callback_state(world: World) -> JobState:
 
 def test_a_callback_is_held_back_and_cannot_be_claimed() -> None:
     world = submitted_world()
-    notice = world.facts[Kind.JOB, CALLBACK_JOB]
-    assert (notice.type, notice.state, notice.due_at, notice.slot) == (
+    callback = world.facts[Kind.JOB, CALLBACK_JOB]
+    assert (callback.type, callback.state, callback.due_at, callback.slot) == (
         CALLBACK_TYPE,
         JobState.PREPARING,
         0,

@@ -158,7 +158,7 @@ def test_equal_names_in_different_objects_are_no_duplicates() -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_json_that_can_be_kept_is_refused(text: bytes) -> None:
-    refused(lambda: canonical_json(text), "not JSON that can be kept")
+    refused(lambda: canonical_json(text), "not JSON that can be stored")
 
 
 def test_nesting_has_a_limit() -> None:

@@ -1,4 +1,4 @@
-"""The canonical form is the one of a naive implementation, for texts that mean little and try much."""
+"""The canonical form equals that of a naive implementation, for unusual and damaged texts."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""API keys: who is let in with which text, at which moment."""
+"""API keys: which texts are keys, and which secrets are valid when."""
 
 from typing import Any
 
@@ -82,7 +82,7 @@ def test_only_its_own_secret_opens_a_key_and_nothing_opens_none() -> None:
     assert not is_valid_secret(a_key(), NEW, NOW)
     assert not is_valid_secret(a_key(), "", NOW)
     assert not is_valid_secret(None, OLD, NOW)
-    assert not is_valid_secret(None, "", NOW), "what is compared with in place of a secret opens nothing"
+    assert not is_valid_secret(None, "", NOW), "the dummy secret is never valid"
 
 
 def test_a_stored_key_has_nothing_of_its_secret() -> None:
@@ -121,7 +121,7 @@ def test_a_revoked_key_is_shut_for_good() -> None:
     key = revoked_api_key(rotated_api_key(a_key(), NEW, overlap_ms=HOUR, now=NOW), by="user:ann", now=NOW)
     assert not is_valid_secret(key, OLD, NOW)
     assert not is_valid_secret(key, NEW, NOW)
-    assert revoked_api_key(key, by="user:bob", now=NOW + 1) == key, "the first revocation is told"
+    assert revoked_api_key(key, by="user:bob", now=NOW + 1) == key, "the first revocation stays on record"
     with pytest.raises(Invalid, match="revoked"):
         rotated_api_key(key, NEWEST, overlap_ms=0, now=NOW)
 

@@ -1,4 +1,4 @@
-"""Every stored state against every command: each has its answer, written here in a table."""
+"""Every command on every stored record and job: the tables here name the reply to each."""
 
 from typing import Any
 
@@ -31,8 +31,8 @@ from .stored_states import (
     record_named,
 )
 
-# What a command is answered with, by the shape of the record. Refusals stand as their reason in capitals,
-# + and - say whether a Tended or Cancelled changed anything. `bare` reserves without a job.
+# The reply to a command, by the shape of the record. A refusal is shown as its reason in capitals; + and - tell whether
+# a Maintained or Cancelled changed anything. `bare` reserves without a job.
 ANSWERS = """
                           submit      reserve     bare        renew    commit      reject      fail        take_over
 absent                    Created     KeyHeld     KeyHeld     STALE    STALE       STALE       STALE       Missing
@@ -43,29 +43,29 @@ expired_rejected_mine     Created     KeyHeld     KeyHeld     STALE    STALE    
 expired_pending_theirs    Created     KeyHeld     KeyHeld     STALE    STALE       STALE       STALE       Missing
 expired_committed_theirs  Created     KeyHeld     KeyHeld     STALE    STALE       STALE       STALE       Missing
 expired_rejected_theirs   Created     KeyHeld     KeyHeld     STALE    STALE       STALE       STALE       Missing
-expired_foreign           Created     KeyHeld     KeyHeld     STALE    STALE       STALE       STALE       Missing
+expired_external          Created     KeyHeld     KeyHeld     STALE    STALE       STALE       STALE       Missing
 expired_sequenced         Created     KeyHeld     KeyHeld     STALE    STALE       STALE       STALE       Missing
 expired_bare              Created     KeyHeld     KeyHeld     STALE    STALE       STALE       STALE       Missing
 leased_mine               InProgress  KeyHeld     Conflict    KeyHeld  KeySettled  KeySettled  KeySettled  KeyHeld
 leased_theirs             InProgress  InProgress  Conflict    STALE    STALE       STALE       STALE       InProgress
 leased_past_expiry        InProgress  KeyHeld     Conflict    KeyHeld  KeySettled  KeySettled  KeySettled  KeyHeld
-lapsed_mine               Created     KeyHeld     Conflict    KeyHeld  KeySettled  KeySettled  KeySettled  KeyHeld
-lapsed_theirs             Created     KeyHeld     Conflict    STALE    STALE       STALE       STALE       KeyHeld
+lease_over_mine           Created     KeyHeld     Conflict    KeyHeld  KeySettled  KeySettled  KeySettled  KeyHeld
+lease_over_theirs         Created     KeyHeld     Conflict    STALE    STALE       STALE       STALE       KeyHeld
 released_mine             Created     KeyHeld     Conflict    SETTLED  SETTLED     SETTLED     KeySettled  KeyHeld
 released_theirs           Created     KeyHeld     Conflict    STALE    STALE       STALE       STALE       KeyHeld
 committed_mine            Created     Replayed    Conflict    SETTLED  KeySettled  SETTLED     SETTLED     Replayed
 committed_theirs          Replayed    Replayed    Conflict    STALE    STALE       STALE       STALE       Replayed
 rejected_mine             Rejected    Rejected    Conflict    SETTLED  SETTLED     KeySettled  SETTLED     Rejected
 rejected_theirs           Rejected    Rejected    Conflict    STALE    STALE       STALE       STALE       Rejected
-foreign                   Replayed    Replayed    Replayed    STALE    STALE       STALE       STALE       Replayed
+external                  Replayed    Replayed    Replayed    STALE    STALE       STALE       STALE       Replayed
 sequenced                 REUSED      REUSED      REUSED      STALE    STALE       STALE       STALE       Replayed
 other_leased              Conflict    Conflict    Conflict    STALE    STALE       STALE       STALE       InProgress
-other_lapsed              Conflict    Conflict    Conflict    STALE    STALE       STALE       STALE       KeyHeld
+other_lease_over          Conflict    Conflict    Conflict    STALE    STALE       STALE       STALE       KeyHeld
 other_committed           Conflict    Conflict    Conflict    STALE    STALE       STALE       STALE       Replayed
 other_rejected            Conflict    Conflict    Conflict    STALE    STALE       STALE       STALE       Rejected
 bare_leased_mine          Conflict    Conflict    KeyHeld     KeyHeld  KeySettled  KeySettled  KeySettled  KeyHeld
 bare_leased_theirs        Conflict    Conflict    InProgress  STALE    STALE       STALE       STALE       InProgress
-bare_lapsed_mine          Conflict    Conflict    KeyHeld     KeyHeld  KeySettled  KeySettled  KeySettled  KeyHeld
+bare_lease_over_mine      Conflict    Conflict    KeyHeld     KeyHeld  KeySettled  KeySettled  KeySettled  KeyHeld
 bare_released_mine        Conflict    Conflict    KeyHeld     SETTLED  SETTLED     SETTLED     KeySettled  KeyHeld
 bare_committed_mine       Conflict    Conflict    Replayed    SETTLED  KeySettled  SETTLED     SETTLED     Replayed
 bare_committed_theirs     Conflict    Conflict    Replayed    STALE    STALE       STALE       STALE       Replayed
@@ -86,7 +86,7 @@ there   PolicyFound     PolicyFound  STALE        PolicyFound  PolicyFound  Main
 """
 # By the state of the job alone; every job here is due.
 JOB_TABLE = """
-           look_up_job  cancel      tend
+           look_up_job  cancel      maintain
 absent     Missing      Missing     Maintained-
 preparing  Found        Cancelled+  Maintained+
 scheduled  Found        Cancelled+  Maintained-
@@ -107,8 +107,8 @@ command_decoder = msgspec.msgpack.Decoder(AnyCommand)
 
 
 def parse_table(grid: str) -> dict[tuple[str, str], str]:
-    heads, *rows = (line.split() for line in grid.strip().splitlines())
-    return {(row, head): word for row, *words in rows for head, word in zip(heads, words, strict=True)}
+    columns, *rows = (line.split() for line in grid.strip().splitlines())
+    return {(row, column): word for row, *words in rows for column, word in zip(columns, words, strict=True)}
 
 
 ANSWER, MAINTENANCE_ANSWER, JOB_ANSWER = parse_table(ANSWERS), parse_table(MAINTENANCE), parse_table(JOB_TABLE)
@@ -117,9 +117,9 @@ COMMANDS = tuple(commands_for("absent"))
 
 
 def expected(shape: str, state: str, command: str) -> str:
-    if command.startswith("probe_"):
-        return "DryRunReply " + expected(shape, state, command.replace("probe_", "").replace("_", ""))
-    if command in ("look_up_job", "cancel", "tend"):
+    if command.startswith("dry_run_"):
+        return "DryRunReply " + expected(shape, state, command.removeprefix("dry_run_"))
+    if command in ("look_up_job", "cancel", "maintain"):
         return JOB_ANSWER[state, command]
     if (ABSENT, command) in POLICY_ANSWER:
         return POLICY_ANSWER[ABSENT if policy_named(shape) is None else "there", command]
@@ -127,13 +127,13 @@ def expected(shape: str, state: str, command: str) -> str:
         words = shape.split("_")
         group = next((group for group in ("absent", "expired", "leased") if group in words), "other")
         return MAINTENANCE_ANSWER[group, command]
-    if state in ENDED_JOBS and shape in ("lapsed_mine", "lapsed_theirs", "released_mine", "released_theirs"):
+    if state in ENDED_JOBS and shape in ("lease_over_mine", "lease_over_theirs", "released_mine", "released_theirs"):
         # The job was cancelled while its key was pending: that is the answer.
         return "Replayed" if command in ("submit", "reserve", "take_over") else ANSWER[shape, command]
-    if state in ENDED_JOBS and (shape, command) == ("other_lapsed", "take_over"):
+    if state in ENDED_JOBS and (shape, command) == ("other_lease_over", "take_over"):
         return "Replayed"
     if state != ABSENT and command == "reserve" and (shape == "absent" or shape in EXPIRED_MINE):
-        return "STALE"  # this very reservation was made before, and its window has passed
+        return "STALE"  # this very reservation was made before, and has expired
     return ANSWER[shape, command]
 
 
@@ -143,8 +143,8 @@ EXPIRED_MINE = {shape for shape in RECORDS if shape.startswith("expired") and sh
 def test_the_tables_name_every_shape_every_job_state_and_every_command() -> None:
     assert {shape for shape, _ in ANSWER} == set(RECORDS)
     assert {state for state, _ in JOB_ANSWER} == {ABSENT, *LIVE_JOBS, *ENDED_JOBS}
-    heads = {head for grid in (ANSWER, MAINTENANCE_ANSWER, JOB_ANSWER, POLICY_ANSWER) for _, head in grid}
-    assert heads == {command for command in COMMANDS if not command.startswith("probe_")}
+    columns = {column for grid in (ANSWER, MAINTENANCE_ANSWER, JOB_ANSWER, POLICY_ANSWER) for _, column in grid}
+    assert columns == {command for command in COMMANDS if not command.startswith("dry_run_")}
 
 
 def test_every_kind_of_command_is_met() -> None:
@@ -178,8 +178,8 @@ def test_every_change_is_the_next_version_of_an_own_fact(shape: str, command: st
         for dropped in step.drops:
             assert world.facts[KINDS[type(dropped)], dropped.id] == dropped
         written = {fact.id for fact in step.puts if isinstance(fact, Job)}
-        assert {add.job_id for add in step.attachments} | {cut.job_id for cut in step.trims} <= written
-        assert not isinstance(world.execute(subject), Defect)  # the fold takes it, too
+        assert {one.job_id for one in step.attachments} | {one.job_id for one in step.trims} <= written
+        assert not isinstance(world.execute(subject), Defect)  # decide_batch accepts it, too
 
 
 @pytest.mark.parametrize("shape", RECORDS)
@@ -230,7 +230,7 @@ def world_of(shape: str, state: str) -> World:
 
 
 def world_due_with_record(shape: str, state: str) -> World:
-    """The same, with upkeep due exactly when the record goes, as the steps before have left it."""
+    """The same, with maintenance due exactly when the record expires, as earlier steps leave it."""
     world = world_of(shape, state)
     record, job = record_named(shape), job_named(shape, state)
     if record is not None and job is not None:
@@ -241,7 +241,7 @@ def world_due_with_record(shape: str, state: str) -> World:
 
 
 def decide(shape: str, state: str, command: Command[Any]) -> Step[AnyReply]:
-    """The bare decision over what the footprint names: nothing is caught."""
+    """The decision alone, over what the footprint names: exceptions propagate."""
     footprint = command.footprint
     facts = world_of(shape, state).load_facts([footprint]).facts(footprint)
     return command.decide(facts, NOW)

@@ -1,4 +1,4 @@
-"""Every tally, policy and stream against every command: each has its answer, written here in tables."""
+"""Every command on every usage, policy and stream: the tables here name the reply to each."""
 
 from importlib import import_module
 from typing import Any
@@ -50,7 +50,7 @@ from .stored_states import ABSENT, ENDED_JOBS, LIVE_JOBS, RECORDS, commands_for,
 from .test_decide_records_and_jobs import AnyCommand, parse_table
 
 SLOT = "slot-one"
-# Where commands are; what runs jobs has tables of its own.
+# The modules with commands, except work.py, which test_work.py covers.
 COMMAND_MODULES = (
     "credentials", "lookup", "maintenance", "reserve", "sequence", "slots", "submit",
 )  # fmt: skip
@@ -89,7 +89,7 @@ POLICIES: dict[str, Policy | None] = {
     "poor": tenant_policy(ceiling=Limits(cost_limit=CostLimit(0, Period.MONTH))),
 }
 
-# By the tally alone; the tenant has no limits, and the job of `with_job` is there and pending, without a slot.
+# By the usage alone; the tenant has no limits, and the job of `with_job` is pending, without a slot.
 SLOTS = """
                            reserve   renew     release      consume      with_job
 absent                     SlotHeld  LOST      SlotSettled  LOST         LOST
@@ -109,9 +109,9 @@ often                      SlotHeld  LOST      SlotSettled  LOST         LOST
 dear                       SlotHeld  LOST      SlotSettled  LOST         LOST
 preparing                  SlotHeld  LOST      SlotSettled  LOST         LOST
 """
-# By the state of the job; it belongs to the user, bears no mark, and the user is counted.
+# By the state of the job; it belongs to the user and has no slot, and the user has a usage.
 JOBS_TABLE = """
-           with_job     adopt
+           with_job     backfill
 absent     Missing      Maintained-
 preparing  SlotSettled  Maintained-
 scheduled  SlotSettled  Maintained+
@@ -122,23 +122,24 @@ failed     SlotSettled  Maintained-
 cancelled  SlotSettled  Maintained-
 lost       SlotSettled  Maintained-
 """
-# Number 5 is sent; the stream stands where its name says.
+# Number 5 is sent; the name of a stream tells its last number.
 NUMBERS = """
-              new                at_4               at_5               at_2               theirs  evicted            at_the_end
-absent        GAP                SequenceCommitted  Already            GAP                OWNER   SequenceCommitted  Already
-expired       GAP                SequenceCommitted  Already            GAP                OWNER   SequenceCommitted  Already
-own           SequenceCommitted  SequenceCommitted  SequenceCommitted  SequenceCommitted  OWNER   SequenceCommitted  SequenceCommitted
-copy          Already            Already            Already            Already            OWNER   Already            Already
-other_print   REUSED             REUSED             REUSED             REUSED             OWNER   REUSED             REUSED
-other_client  REUSED             REUSED             REUSED             REUSED             OWNER   REUSED             REUSED
-unsequenced   REUSED             REUSED             REUSED             REUSED             OWNER   REUSED             REUSED
-leased        REUSED             REUSED             REUSED             REUSED             OWNER   REUSED             REUSED
-foreign       REUSED             REUSED             REUSED             REUSED             OWNER   REUSED             REUSED
+                   new        at_4       at_5       at_2       theirs  evicted    at_the_end
+absent             GAP        Committed  Already    GAP        OWNER   Committed  Already
+expired            GAP        Committed  Already    GAP        OWNER   Committed  Already
+same               Committed  Committed  Committed  Committed  OWNER   Committed  Committed
+copy               Already    Already    Already    Already    OWNER   Already    Already
+other_fingerprint  REUSED     REUSED     REUSED     REUSED     OWNER   REUSED     REUSED
+other_client       REUSED     REUSED     REUSED     REUSED     OWNER   REUSED     REUSED
+unsequenced        REUSED     REUSED     REUSED     REUSED     OWNER   REUSED     REUSED
+leased             REUSED     REUSED     REUSED     REUSED     OWNER   REUSED     REUSED
+external           REUSED     REUSED     REUSED     REUSED     OWNER   REUSED     REUSED
 """  # fmt: skip
 SLOT_ANSWER, JOB_ANSWER, NUMBER_ANSWER = parse_table(SLOTS), parse_table(JOBS_TABLE), parse_table(NUMBERS)
 ABBREVIATIONS = {
     "SLOT_LOST": "LOST", "QUOTA_EXCEEDED": "QUOTA", "ALREADY_SETTLED": "SETTLED", "SEQUENCE_GAP": "GAP",
     "IDEMPOTENCY_KEY_REUSED": "REUSED", "NOT_THE_OWNER": "OWNER", "SequenceAlreadyCommitted": "Already",
+    "SequenceCommitted": "Committed",
 }  # fmt: skip
 
 FIFTH_COMMAND = send(5, jobs=3)
@@ -159,13 +160,13 @@ _NUMBERED = {
 NUMBERED: dict[str, dict[str, Any] | None] = {
     "absent": None,
     "expired": {**_NUMBERED, "expires_at": NOW - 1, "job_ids": JOB},
-    "own": _NUMBERED,
+    "same": _NUMBERED,
     "copy": {**_NUMBERED, "holder": BOB},
-    "other_print": {**_NUMBERED, "fingerprint": b"other"},
+    "other_fingerprint": {**_NUMBERED, "fingerprint": b"other"},
     "other_client": {**_NUMBERED, "client_id": "other"},
     "unsequenced": {**_NUMBERED, "client_id": "", "job_ids": JOB},
     "leased": {**_NUMBERED, "client_id": "", "job_ids": JOB, "lease_until": NOW + DAY},
-    "foreign": {**_NUMBERED, "client_id": "", "job_ids": b"", "foreign_id": "ec2-7"},
+    "external": {**_NUMBERED, "client_id": "", "job_ids": b"", "foreign_id": "ec2-7"},
 }
 
 _USAGE_FIELDS: dict[str, Any] = {"tenant": TENANT, "usage_id": USAGE_ID, "policy_id": POLICY_ID}
@@ -179,10 +180,10 @@ COMMANDS: dict[str, Command[Any]] = {
     "look_up": LookUpUsage(**_USAGE_FIELDS),
     "limit": SetLimits(**_USAGE_FIELDS, user=USER, limits=encode_limits(Limits(max_concurrent=1))),
     "unlimit": SetLimits(**_USAGE_FIELDS, user=USER, limits=b""),
-    "recount": Reconcile(**_USAGE_FIELDS, expected_version=7, live=3, cost_held=0),
-    "recount_drift": Reconcile(**_USAGE_FIELDS, expected_version=7, live=2, cost_held=1),
-    "recount_late": Reconcile(**_USAGE_FIELDS, expected_version=6, live=3, cost_held=0),
-    "adopt": Backfill(**_USAGE_FIELDS, user=USER, job_id=JOB),
+    "reconcile": Reconcile(**_USAGE_FIELDS, expected_version=7, live=3, cost_held=0),
+    "reconcile_drift": Reconcile(**_USAGE_FIELDS, expected_version=7, live=2, cost_held=1),
+    "reconcile_late": Reconcile(**_USAGE_FIELDS, expected_version=6, live=3, cost_held=0),
+    "backfill": Backfill(**_USAGE_FIELDS, user=USER, job_id=JOB),
     "sequence": replace(FIFTH_COMMAND, usage_id=USAGE_ID, policy_id=POLICY_ID),
     "look_up_stream": LookUpStream(tenant=TENANT, stream_id=STREAM_ID),
     "evict": Evict(tenant=TENANT, stream_id=STREAM_ID),
@@ -205,8 +206,8 @@ reply_decoder = msgspec.msgpack.Decoder(AnyReply)
 
 
 def test_every_command_is_met_in_some_table() -> None:
-    for room in COMMAND_MODULES:
-        import_module(f"onejob.core.{room}")
+    for module in COMMAND_MODULES:
+        import_module(f"onejob.core.{module}")
     known = {
         kind for kind in _subclasses(CommandData) if kind.__module__.removeprefix("onejob.core.") in COMMAND_MODULES
     }
@@ -224,7 +225,7 @@ def test_every_slot_has_its_answer_to_every_command(shape: str) -> None:
 
 @pytest.mark.parametrize("state", [ABSENT, *LIVE_JOBS, *ENDED_JOBS])
 def test_every_state_of_a_job_has_its_answer_to_being_counted(state: str) -> None:
-    for command in ("with_job", "adopt"):
+    for command in ("with_job", "backfill"):
         world = World(a_usage(**slot()), *([] if state == ABSENT else [a_job(JobState(state))]))
         assert reply_name(world.execute(COMMANDS[command])) == JOB_ANSWER[state, command], f"{command}: {state}"
         for id in [*world.jobs()] if reply_name(world.execute(COMMANDS[command])) else []:
@@ -236,10 +237,10 @@ def test_every_state_of_a_job_has_its_answer_to_being_counted(state: str) -> Non
 def test_every_number_has_its_answer_wherever_its_stream_is(numbered: str, stream: str) -> None:
     world = world_with_sequence(numbered, stream)
     before = dict(world.facts)
-    told = reply_name(world.execute(FIFTH_COMMAND))
-    assert told == NUMBER_ANSWER[numbered, stream]
+    reply = reply_name(world.execute(FIFTH_COMMAND))
+    assert reply == NUMBER_ANSWER[numbered, stream]
     last = world.facts[Kind.STREAM, STREAM_ID].last if (Kind.STREAM, STREAM_ID) in world.facts else U64(0)
-    if told == "SequenceCommitted" and numbered in ("absent", "expired"):
+    if reply == "Committed" and numbered in ("absent", "expired"):
         assert last == 5
         assert {item.job_id for item in FIFTH_COMMAND.items} <= set(world.jobs())
     else:
@@ -248,7 +249,7 @@ def test_every_number_has_its_answer_wherever_its_stream_is(numbered: str, strea
 
 @pytest.mark.parametrize("shape", RECORDS)
 def test_storing_an_external_key_has_its_answer_to_every_record(shape: str) -> None:
-    settled = shape == "absent" or shape.startswith("expired") or shape == "foreign"
+    settled = shape == "absent" or shape.startswith("expired") or shape == "external"
     for state in job_states_of(shape):
         world = World(*(fact for fact in (record_named(shape), job_named(shape, state)) if fact is not None))
         assert reply_name(world.execute(COMMANDS["store_key"])) == ("KeySettled" if settled else "REUSED"), shape
@@ -277,18 +278,18 @@ def test_every_submission_is_total_whatever_its_user_holds(shape: str) -> None:
         if isinstance(command, PolicyCommand) or not (footprint.usage or footprint.follow_usage):
             continue
         for state in {*job_states_of(shape)} & {ABSENT, "preparing", "pending", "failed", "cancelled"}:
-            for tally in USAGES:
+            for usage in USAGES:
                 for policy in ("absent", "closed", "poor"):
-                    world = world_with(tally, policy)
+                    world = world_with(usage, policy)
                     for fact in (record_named(shape), job_named(shape, state)):
                         if fact is not None:
                             world.facts[KINDS[type(fact)], fact.id] = fact
-                    reply = world.execute(counted)  # the fold looks at versions and footprints
-                    assert not isinstance(reply, Defect), f"{name}: {shape}, {tally}, {policy}, job {state}"
+                    reply = world.execute(counted)  # decide_batch checks versions and footprints
+                    assert not isinstance(reply, Defect), f"{name}: {shape}, {usage}, {policy}, job {state}"
 
 
 def check_decision(world: World, command: Command[Any], what: str) -> None:
-    """It is answered, and whatever it changes is the next version of an own fact."""
+    """It has a reply, and every change is the next version of a fact of its tenant."""
     footprint = command.footprint
     shown = world.load_facts([footprint]).facts(footprint)
     step = command.decide(shown, NOW)
@@ -304,12 +305,12 @@ def check_decision(world: World, command: Command[Any], what: str) -> None:
 
 
 def with_quota(command: Any) -> Command[Any]:
-    """The same command by a user who is counted."""
+    """The same command of a user with limits."""
     if isinstance(command, (SetPolicy, DropPolicy, LookUpPolicy)):
         return command  # they name the policy that they are about
     inner = getattr(command, "command", None)
     if inner is not None:
-        return replace(command, command=with_quota(inner))  # type: ignore[no-any-return]  # a Probe
+        return replace(command, command=with_quota(inner))  # type: ignore[no-any-return]  # a DryRun
     given = {"usage_id": USAGE_ID, "policy_id": POLICY_ID, "cost": 1, "reservation": SLOT}
     if "usage_id" in command.__struct_fields__ and "job_ids" in command.__struct_fields__:
         return command  # type: ignore[no-any-return]  # Purge names what it drops
@@ -347,8 +348,8 @@ def facts_of(shapes: dict[str, Any], name: str, make: Any) -> list[Any]:
 def reply_name(reply: AnyReply) -> str:
     if isinstance(reply, Maintained):
         return f"Maintained{'+' if reply.changed else '-'}"
-    told = reply.reason.value if isinstance(reply, Refused) else type(reply).__name__
-    return ABBREVIATIONS.get(told, told)
+    name = reply.reason.value if isinstance(reply, Refused) else type(reply).__name__
+    return ABBREVIATIONS.get(name, name)
 
 
 def _subclasses(kind: type[Any]) -> set[type[Any]]:

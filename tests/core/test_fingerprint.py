@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from onejob.core.fingerprint import (
     PATHS_MAX,
     canonical_json,
     differing_paths,
+    encode_and_canonicalize,
     encode_input,
     fingerprint,
 )
@@ -42,6 +44,22 @@ def test_an_encoded_value_is_read_back_as_it_was(value: Any) -> None:
     text = encode_input(value)
     assert json.loads(text) == value
     assert canonical_json(text) == canonical_json(json.dumps(value).encode())
+
+
+@given(values)
+def test_encoding_and_canonicalizing_at_once_equals_both_steps(value: Any) -> None:
+    text = encode_input(value)
+    assert encode_and_canonicalize(value) == (text, canonical_json(text))
+
+
+def test_encoding_and_canonicalizing_at_once_refuses_what_encoding_refuses() -> None:
+    for value in [math.nan, [math.inf], "\ud800", {1: "a", "1": "b"}, object(), "x" * INPUT_BYTES_MAX, 10**DIGITS_MAX]:
+        with pytest.raises(Invalid) as caught:
+            encode_input(value)
+        refused(lambda: encode_and_canonicalize(value), re.escape(str(caught.value)))  # noqa: B023 - called at once
+    for value in [{1, 3, 2}, (1, (2,)), {2: "b", 1: "a"}, "é", {"😀": 1, "\uffff": 2}, 1e20, [1.0, -0.0]]:
+        text = encode_input(value)
+        assert encode_and_canonicalize(value) == (text, canonical_json(text))
 
 
 def test_members_of_an_ordinary_value_keep_their_order() -> None:
@@ -153,9 +171,9 @@ def test_unchecked_json_inside_a_value_is_not_let_through() -> None:
 
 
 def test_a_fingerprint_is_a_version_and_the_digest_of_type_and_input() -> None:
-    whole = b'{"input":{"a":1},"type":"charge \\"\xc3\xa9\\u0001"}'
-    assert canonical_json(whole) == whole
-    assert fingerprint('charge "é\x01', b'{"a":1}') == b"\x01" + hashlib.sha256(whole).digest()
+    text = b'{"input":{"a":1},"type":"charge \\"\xc3\xa9\\u0001"}'
+    assert canonical_json(text) == text
+    assert fingerprint('charge "é\x01', b'{"a":1}') == b"\x01" + hashlib.sha256(text).digest()
 
 
 def test_type_and_input_both_count() -> None:

@@ -20,7 +20,7 @@ from onejob.core.identity import (
     usage_id,
 )
 
-# Whatever could be taken for a frame: separators, the bytes of the frames, parts that continue each other.
+# What could be mistaken for a boundary: separators, the bytes of the prefixes, parts that continue each other.
 PARTS = st.lists(
     st.sampled_from(["a", "b", "ab", ":", "/", "|", " ", "::", "\x00", "\x01", "\xff", "é", "😀", "record"]),
     max_size=5,
@@ -36,8 +36,8 @@ def test_no_two_tenants_scopes_keys_or_owners_share_a_record(places: list[tuple[
 
 
 def test_a_separator_moves_no_border() -> None:
-    cuts = ["a:b:c:d", "a::b:c", "abcd", "a/b", "", ":"]
-    places = set(product(cuts, repeat=4))
+    parts = ["a:b:c:d", "a::b:c", "abcd", "a/b", "", ":"]
+    places = set(product(parts, repeat=4))
     assert len({record_id(*place) for place in places}) == len(places)
 
 

@@ -1,4 +1,4 @@
-"""A job's head stays small, whatever script its names are written in."""
+"""A job row stays small, whatever script its names are written in."""
 
 from contextlib import suppress
 
@@ -42,7 +42,7 @@ def encoded_size(job: Job) -> int:
 
 
 def largest_job(command: Submit) -> Job:
-    """The job of a submission, with every number and mark at its largest, and an error that was far too long."""
+    """The job of a submission, with every number and id at its largest, and an error that was far too long."""
     job = command.new_job(JobState.PREPARING, LARGE_NUMBER, keep_until=LARGE_NUMBER, due_at=LARGE_NUMBER)
     most = replace(
         job,
@@ -81,14 +81,14 @@ def test_the_longest_ascii_names_fit_and_so_does_the_job_row() -> None:
 
 @pytest.mark.parametrize("letter", ["é", "ключ"[0], "鍵", "\N{KEY}"])
 def test_names_of_any_script_make_no_job_row_too_large(letter: str) -> None:
-    taken = 0
+    accepted = 0
     for names in range(1, NAME_CHARS_MAX + 1, 9):
         for key in (1, 100, KEY_CHARS_MAX):
             with suppress(Invalid):
                 command = submit_with_names(letter, names=names, key=key)
-                taken += 1
+                accepted += 1
                 assert encoded_size(largest_job(command)) <= JOB_ROW_BYTES_MAX
-    assert taken
+    assert accepted
 
 
 def test_what_is_too_long_in_bytes_is_refused_by_name() -> None:
@@ -110,11 +110,11 @@ def test_progress_takes_no_more_than_the_job_row_has_left(names: int, labels: in
     running = replace(job, state=JobState.RUNNING, token=1, holder=b"h", lease_until=LARGE_NUMBER)
     assert 0 < progress_bytes_max(running) <= room
 
-    def told(size: int) -> object:
-        extend = Extend(tenant=job.tenant, job_id=job.id, token=1, holder=b"h", progress=f'"{"p" * (size - 2)}"')
-        return extend.decide(Facts(jobs={job.id: running}), 5).reply
+    def extend_with(size: int) -> object:
+        command = Extend(tenant=job.tenant, job_id=job.id, token=1, holder=b"h", progress=f'"{"p" * (size - 2)}"')
+        return command.decide(Facts(jobs={job.id: running}), 5).reply
 
-    assert isinstance(told(progress_bytes_max(running)), Extended)
-    refused = told(progress_bytes_max(running) + 1)
+    assert isinstance(extend_with(progress_bytes_max(running)), Extended)
+    refused = extend_with(progress_bytes_max(running) + 1)
     assert isinstance(refused, Refused)
     assert (refused.reason, refused.details) == (Reason.NOT_ALLOWED, {"room": progress_bytes_max(running)})

@@ -1,4 +1,4 @@
-"""Rules of gathering: what a batch loads, in which order, and what following adds."""
+"""Rules of loading: what a batch loads, in which order, and what following adds."""
 
 from onejob.core.batch import LoadRequest, empty_working_set, load_facts_sync
 from onejob.core.command import JOBS_MAX, Facts, Footprint
@@ -49,7 +49,7 @@ def test_an_empty_working_set_equals_one_loaded_from_an_empty_store() -> None:
         Footprint(TENANT),
         FULL_FOOTPRINT,
     ]
-    assert empty_working_set(named).tables == load_facts_sync(named, lambda wanted: ()).tables
+    assert empty_working_set(named).tables == load_facts_sync(named, lambda request: ()).tables
 
 
 def test_following_goes_from_the_record_to_its_jobs_to_their_usage() -> None:
@@ -69,8 +69,8 @@ def test_a_named_usage_is_not_replaced_by_following() -> None:
     other = usage_id(TENANT, "bob")
     world = World(a_job(slot=USAGE_ID), a_usage(), a_usage(id=other, user="bob"))
     seen: list[Facts] = []
-    asks = Footprint(TENANT, jobs=(JOB,), usage=other, follow_usage=True)
-    world.execute(RecordFacts(tenant=TENANT, requested=asks, recorded=seen))
+    footprint = Footprint(TENANT, jobs=(JOB,), usage=other, follow_usage=True)
+    world.execute(RecordFacts(tenant=TENANT, requested=footprint, recorded=seen))
     assert expect_type(seen[0].usage, Usage).user == "bob"
 
 

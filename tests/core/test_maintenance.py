@@ -1,4 +1,4 @@
-"""Rules of ending, forgetting, purging and upkeep; of slots and of history."""
+"""Rules of cancelling, maintenance, forgetting and purging; of slots and of the event log."""
 
 import pytest
 from msgspec import json
@@ -125,7 +125,7 @@ def test_a_lost_job_frees_its_slot_and_keeps_the_money() -> None:
     assert (world.job().state, world.usage().live, world.usage().cost_held) == (JobState.LOST, 2, 100)
 
 
-# Tend
+# Maintain
 
 
 @pytest.mark.parametrize("state", list(JobState))
@@ -263,11 +263,11 @@ def test_history_keeps_the_first_8_and_the_last_24_and_counts_the_rest() -> None
     expect_type(world.execute(submit()), Created)
     for turn in range(1, 61):
         world.execute(forget(DAY), NOW + turn)
-        kept = [0, *world.attachment_indexes(AttachmentKind.EVENT)]  # the first is implied by the head
+        stored = [0, *world.attachment_indexes(AttachmentKind.EVENT)]  # the first is implied by the job row
         total = turn + 1
         everything = list(range(total))
         assert world.job().events == total
-        assert kept == (everything if total <= 32 else everything[:8] + everything[-24:])
+        assert stored == (everything if total <= 32 else everything[:8] + everything[-24:])
 
 
 def test_an_event_says_who_did_what_and_when_in_few_words() -> None:
@@ -275,5 +275,5 @@ def test_an_event_says_who_did_what_and_when_in_few_words() -> None:
     world.execute(submit())
     world.execute(cancel(actor="user:" + "x" * 50), NOW + 7)
     assert first_event(world.job()) == Event(NOW, "submitted", "user:ann")
-    told = json.decode(world.attachments[JOB, AttachmentKind.EVENT, 1], type=Event)
-    assert told == Event(NOW + 7, "cancelled", "user:" + "x" * 50)
+    event = json.decode(world.attachments[JOB, AttachmentKind.EVENT, 1], type=Event)
+    assert event == Event(NOW + 7, "cancelled", "user:" + "x" * 50)

@@ -40,7 +40,7 @@ def stored_policy(world: World) -> Policy | None:
     return found
 
 
-# What is there (None, or version and body), what is expected, and the version afterwards; 0: refused.
+# The stored policy, the expected version, and the version afterwards (0: refused).
 WRITES: list[tuple[Policy | None, int | None, int]] = [
     (None, None, 1),
     (None, ABSENT, 1),

@@ -1,4 +1,4 @@
-"""Rules of warrants: when one stands, and what a batch does to it on the way."""
+"""Rules of preconditions: when one is met, and how a batch changes it on the way."""
 
 from msgspec.structs import replace
 
@@ -17,7 +17,7 @@ PRECONDITION = Precondition(POLICY_ID, POLICY.body)
 def test_a_precondition_is_met_while_the_policy_is_unchanged_and_it_has_not_expired() -> None:
     ending = replace(PRECONDITION, valid_until=NOW)
     assert PRECONDITION.is_met(POLICY, NOW)
-    assert PRECONDITION.is_met(replace(POLICY, version=9), NOW), "it is about what is written, not how often"
+    assert PRECONDITION.is_met(replace(POLICY, version=9), NOW), "the body is compared, not the version"
     assert not PRECONDITION.is_met(replace(POLICY, body=b"other"), NOW)
     assert not PRECONDITION.is_met(None, NOW)
     assert ending.is_met(POLICY, NOW)
@@ -26,19 +26,19 @@ def test_a_precondition_is_met_while_the_policy_is_unchanged_and_it_has_not_expi
 
 def test_a_batch_sees_what_its_own_commands_did_to_a_policy() -> None:
     world = World(POLICY)
-    shut = replace(POLICY, body=b"shut", version=POLICY.version + 1)
+    changed = replace(POLICY, body=b"changed", version=POLICY.version + 1)
     before = submit(JOB, precondition=PRECONDITION)
     after = submit(JOB2, record_id=b"", key="", precondition=PRECONDITION)
-    first, _, second = world.execute_batch(before, scripted(Footprint(TENANT, policy=POLICY_ID), shut), after)
+    first, _, second = world.execute_batch(before, scripted(Footprint(TENANT, policy=POLICY_ID), changed), after)
     expect_type(first, Created)
     assert expect_type(second, Refused).reason is Reason.CREDENTIAL_CHANGED
     assert world.jobs() == [JOB]
 
 
 def test_a_dry_run_whose_precondition_failed_reveals_nothing() -> None:
-    probe = DryRun(tenant=TENANT, command=submit(JOB, precondition=PRECONDITION))
-    assert expect_type(World().execute(probe), Refused).reason is Reason.CREDENTIAL_CHANGED
-    expect_type(World(POLICY).execute(probe), DryRunReply)
+    dry_run = DryRun(tenant=TENANT, command=submit(JOB, precondition=PRECONDITION))
+    assert expect_type(World().execute(dry_run), Refused).reason is Reason.CREDENTIAL_CHANGED
+    expect_type(World(POLICY).execute(dry_run), DryRunReply)
 
 
 def test_a_repeated_command_is_answered_whatever_became_of_its_precondition() -> None:
@@ -55,8 +55,8 @@ def test_preconditions_checked_later_are_checked_by_the_store_except_their_expir
     late = submit(JOB2, record_id=b"", key="", precondition=replace(PRECONDITION, valid_until=NOW - 1))
     commands = [submit(JOB, precondition=PRECONDITION), late]
     footprints = [command.footprint for command in commands]
-    working = load_facts_sync(footprints, lambda wanted: ())
-    first, second = decide_batch(commands, footprints, working, NOW, preconditions_checked_later=True)
+    working_set = load_facts_sync(footprints, lambda request: ())
+    first, second = decide_batch(commands, footprints, working_set, NOW, preconditions_checked_later=True)
     expect_type(first, Created)
     assert expect_type(second, Refused).reason is Reason.CREDENTIAL_CHANGED
-    assert Kind.POLICY not in working.changes().inserts
+    assert Kind.POLICY not in working_set.changes().inserts

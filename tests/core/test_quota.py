@@ -1,10 +1,9 @@
-"""Rules of quotas: room is found and taken in the step that creates the job, and given back exactly once."""
+"""Rules of quotas: charged in the step that creates the job, and given back exactly once."""
 
 from typing import Any
 
 import pytest
 
-from onejob.core import limits as money
 from onejob.core.errors import Invalid
 from onejob.core.facts import Job, Kind, NewerFormat, Policy, Usage
 from onejob.core.identity import policy_id, record_id
@@ -17,6 +16,7 @@ from onejob.core.limits import (
     TenantLimits,
     effective_limits,
     encode_limits,
+    to_micros,
 )
 from onejob.core.quota import current_counts
 from onejob.core.replies import Created, KeyHeld, KeySettled, LimitName, Reason, Refused, Replayed
@@ -141,12 +141,12 @@ def test_a_tenants_default_holds_for_users_without_limits_and_its_ceiling_caps_a
 
 def test_of_two_cost_limits_each_holds_for_its_own_period() -> None:
     day, month = CostLimit(10, Period.DAY), CostLimit(100, Period.MONTH, CostAction.WARN)
-    own = encode_limits(Limits(cost_limit=day))
-    assert effective_limits(own, encode_limits(TenantLimits(ceiling=Limits(cost_limit=month)))).cost_limits == (
+    user = encode_limits(Limits(cost_limit=day))
+    assert effective_limits(user, encode_limits(TenantLimits(ceiling=Limits(cost_limit=month)))).cost_limits == (
         day,
         month,
     )
-    assert effective_limits(own, encode_limits(TenantLimits(default=Limits(cost_limit=month)))).cost_limits == (day,)
+    assert effective_limits(user, encode_limits(TenantLimits(default=Limits(cost_limit=month)))).cost_limits == (day,)
 
 
 @pytest.mark.parametrize("limit", [-1, 1.5, True, "5", 10**10])
@@ -176,9 +176,9 @@ def test_limits_are_made_of_what_can_be_read_again(kind: Any, fields: Any) -> No
 
 @pytest.mark.parametrize("body", [b"null", b"5", b"{", b"\xff", b'{"max_concurrent":"5"}', b'{"per_week":5}'])
 def test_stored_limits_that_cannot_be_read_are_never_taken_for_none(body: bytes) -> None:
-    for own, tenants in ((body, b""), (b"", body)):
+    for user, tenant in ((body, b""), (b"", body)):
         with pytest.raises(NewerFormat, match="set them anew"):
-            effective_limits(own, tenants)
+            effective_limits(user, tenant)
 
 
 # Rates
@@ -222,9 +222,9 @@ def test_money_is_held_at_submission_and_given_back_when_nothing_ran() -> None:
 
 def test_a_cost_limit_that_warns_refuses_nothing() -> None:
     world = World(usage_with_limits(cost_limit=CostLimit(100, Period.DAY, CostAction.WARN)))
-    (caution,) = expect_type(world.execute(nth_submit(1, cost=500)), Created).warnings
-    assert caution.limit is LimitName.COST
-    assert "Cost limit" in caution.message
+    (warning,) = expect_type(world.execute(nth_submit(1, cost=500)), Created).warnings
+    assert warning.limit is LimitName.COST
+    assert "Cost limit" in warning.message
 
 
 def test_warnings_begin_at_four_fifths() -> None:
@@ -240,13 +240,13 @@ def test_warnings_begin_at_four_fifths() -> None:
     [(0, 0), (1, 1_000_000), (0.1, 100_000), ("2.50", 2_500_000), (0.000001, 1)],
 )
 def test_money_is_read_by_its_text(amount: Any, micro: int) -> None:
-    assert money.to_micros("cost", amount) == micro
+    assert to_micros("cost", amount) == micro
 
 
 @pytest.mark.parametrize("amount", [-1, 0.0000001, -1e-9, -5e-324, "x", "NaN", float("inf"), True, None, 10**10])
 def test_money_that_is_no_amount_is_refused(amount: Any) -> None:
     with pytest.raises(Invalid):
-        money.to_micros("cost", amount)
+        to_micros("cost", amount)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_money_that_is_no_amount_is_refused(amount: Any) -> None:
 def test_money_of_any_exponent_and_length_is_compared_exactly(text: str) -> None:
     for amount in (text, text.replace("e9999999999999999999", "e99999")):
         with pytest.raises(Invalid):
-            money.to_micros("cost", amount)
+            to_micros("cost", amount)
 
 
 # Preparing
@@ -280,8 +280,8 @@ def test_a_renewed_lease_keeps_the_slot_and_a_commit_makes_it_the_jobs() -> None
     assert isinstance(world.execute(nth_submit(1), NOW + 2 * LEASE), Refused)
     done = expect_type(world.execute(settle(held, Verdict.COMMIT), NOW + 2 * LEASE), KeySettled)
     assert done.job is not None
-    tally = world.usage()
-    assert (done.job.slot, tally.live, tally.cost_held, tally.reservations) == (USAGE_ID, 1, 5, {})
+    usage = world.usage()
+    assert (done.job.slot, usage.live, usage.cost_held, usage.reservations) == (USAGE_ID, 1, 5, {})
 
 
 def test_a_lost_slot_is_reported_before_the_job_can_run() -> None:

@@ -1,4 +1,4 @@
-"""Replicas that fold the same commands at the same times end in the same state, however they batch them."""
+"""Replicas that decide the same commands at the same times end in the same state, however they batch them."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -118,7 +118,7 @@ class Script:
     def _maintenance(self, tenant: str, user: str) -> Command[Any]:
         scope, client = self._pick(SCOPES), self._pick(CLIENTS)
         record = record_id(tenant, scope, f"{client}-{self.chance.randint(1, 8)}-x")
-        tally = usage_id(tenant, user)
+        usage = usage_id(tenant, user)
         return self._pick(
             [
                 Evict(tenant=tenant, stream_id=stream_id(tenant, scope, client)),
@@ -130,28 +130,28 @@ class Script:
                 CountHits(tenant=tenant, record_id=record, hits=2, conflicts=1),
                 Reconcile(
                     tenant=tenant,
-                    usage_id=tally,
+                    usage_id=usage,
                     expected_version=self.chance.randint(1, 9),
                     live=1,
                     cost_held=1,
                 ),
-                Backfill(tenant=tenant, usage_id=tally, user=user, job_id=self._known_job(tenant)),
+                Backfill(tenant=tenant, usage_id=usage, user=user, job_id=self._known_job(tenant)),
                 Purge(tenant=tenant, record_id=record),
             ]
         )
 
     def _slot(self, tenant: str, user: str) -> Command[Any]:
-        tally = usage_id(tenant, user)
-        name = encode_reservation_id(tally, bytes([self.chance.randrange(3)]) * 16)
+        usage = usage_id(tenant, user)
+        name = encode_reservation_id(usage, bytes([self.chance.randrange(3)]) * 16)
         limits = Limits(max_concurrent=self._pick([0, 3, 10]), jobs_per_hour=self._pick([None, 20]))
-        own = self._pick([b"", encode_limits(limits)])
+        user_limits = self._pick([b"", encode_limits(limits)])
         return self._pick(
             [
-                SetLimits(tenant=tenant, usage_id=tally, user=user, limits=own),
-                ReserveSlot(tenant=tenant, usage_id=tally, user=user, reservation=name),
-                RenewSlot(tenant=tenant, usage_id=tally, reservation=name),
-                ReleaseSlot(tenant=tenant, usage_id=tally, reservation=name),
-                ConsumeSlot(tenant=tenant, usage_id=tally, reservation=name, job_id=self._known_job(tenant)),
+                SetLimits(tenant=tenant, usage_id=usage, user=user, limits=user_limits),
+                ReserveSlot(tenant=tenant, usage_id=usage, user=user, reservation=name),
+                RenewSlot(tenant=tenant, usage_id=usage, reservation=name),
+                ReleaseSlot(tenant=tenant, usage_id=usage, reservation=name),
+                ConsumeSlot(tenant=tenant, usage_id=usage, reservation=name, job_id=self._known_job(tenant)),
             ]
         )
 
@@ -182,7 +182,7 @@ class Replica:
         return replies
 
     def state(self) -> str:
-        """A digest of every fact, and of everything that stands beside the jobs."""
+        """A digest of all facts and attachments."""
         digest = sha256()
         for kind in Kind:
             for _, fact in sorted(self.engine.facts[kind].items()):
@@ -195,20 +195,20 @@ class Replica:
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_batches_of_any_size_end_in_the_same_state(seed: int) -> None:
     script = Script(seed)
-    whole, single, cut = Replica(), Replica(), Replica()
+    together, single, split = Replica(), Replica(), Replica()
     for pause, commands in script.batches():
         length = len(commands)
         replies = [
-            await whole.apply(pause, commands, []),
+            await together.apply(pause, commands, []),
             await single.apply(pause, commands, list(range(1, length))),
-            await cut.apply(pause, commands, script.split_points(length)),
+            await split.apply(pause, commands, script.split_points(length)),
         ]
         script.remember(commands, replies[0])
         assert not any(isinstance(reply, Defect) for reply in replies[0]), replies[0]
         assert replies[0] == replies[1] == replies[2]
         if script.chance.random() < 0.1:
-            assert whole.state() == single.state() == cut.state()
-    assert whole.state() == single.state() == cut.state()
+            assert together.state() == single.state() == split.state()
+    assert together.state() == single.state() == split.state()
 
 
 async def test_the_script_reaches_what_it_is_about() -> None:

@@ -1,4 +1,4 @@
-"""Rules of reservations, and of counting again: a slot with a deadline counts until it, and for one job."""
+"""Rules of reservations, of reconciling and of backfilling: a slot counts until its deadline, and for one job."""
 
 from typing import Any
 
@@ -142,7 +142,7 @@ def test_two_jobs_cannot_consume_one_reservation() -> None:
 
 
 def test_a_reservation_is_consumed_only_by_a_job_of_its_user() -> None:
-    """Counted on this tally, a job of another user would be looked for in vain when it is counted again."""
+    """Reconciling counts the jobs of the user: it would not find a job of another user."""
     world = World(usage_with_limits(max_concurrent=1), a_job(user="eve"))
     world.execute(reserve())
     assert expect_type(world.execute(consume(job_id=JOB)), Refused).reason is Reason.NOT_THE_OWNER
@@ -181,7 +181,7 @@ def test_an_expired_reservation_is_taken_again_or_the_slot_is_lost() -> None:
     assert (lost.details["allowed"], lost.details["used"]) == (1, 1)
 
 
-# Counting again
+# Reconciling
 
 
 def test_correct_usage_has_no_drift() -> None:
@@ -216,7 +216,7 @@ def test_usage_without_limits_is_reconciled_until_it_is_empty_and_deleted() -> N
 
 
 def test_usage_stays_while_a_job_is_counted_in_it() -> None:
-    """One that is being prepared counts nowhere once its lease ran out, but may still be committed."""
+    """A job that is being prepared no longer counts once its lease has expired, but may still be committed."""
     world = World(a_usage(live=0))
     expect_type(world.execute(reconcile(world, 0, jobs_counted=1)), Reconciled)
     assert world.has(Kind.USAGE, USAGE_ID)
@@ -233,25 +233,31 @@ def test_removed_limits_leave_a_usage_that_maintenance_finds() -> None:
 
 
 def test_a_job_is_backfilled_once_and_only_where_there_are_limits() -> None:
-    adopt = Backfill(**USAGE_FIELDS, user=USER, job_id=JOB)
-    assert not expect_type(World(a_job()).execute(adopt), Maintained).changed
+    backfill = Backfill(**USAGE_FIELDS, user=USER, job_id=JOB)
+    assert not expect_type(World(a_job()).execute(backfill), Maintained).changed
     world = World(a_job(cost_held=5), usage_with_limits(max_concurrent=1))
-    assert [expect_type(reply, Maintained).changed for reply in world.execute_batch(adopt, adopt)] == [True, False]
+    assert [expect_type(reply, Maintained).changed for reply in world.execute_batch(backfill, backfill)] == [
+        True,
+        False,
+    ]
     job: Job = world.job()
-    tally: Usage = world.usage()
-    assert (job.slot, tally.live, tally.cost_held) == (USAGE_ID, 1, 5)
+    usage: Usage = world.usage()
+    assert (job.slot, usage.live, usage.cost_held) == (USAGE_ID, 1, 5)
 
 
 def test_a_preparing_job_is_backfilled_until_its_lease_ends() -> None:
-    adopt = Backfill(**USAGE_FIELDS, user=USER, job_id=JOB, record_id=RECORD_ID)
+    backfill = Backfill(**USAGE_FIELDS, user=USER, job_id=JOB, record_id=RECORD_ID)
     preparing = a_job(JobState.PREPARING, cost_held=5)
     held = a_record(IdempotencyStatus.PENDING, lease_until=NOW + TTL)
     for record in (None, a_record(), replace(held, job_ids=b"\x07" * 16), replace(held, lease_until=NOW - 1)):
-        there = () if record is None else (record,)
-        world = World(preparing, usage_with_limits(max_concurrent=1), *there)
-        assert not expect_type(world.execute(adopt), Maintained).changed
+        records = () if record is None else (record,)
+        world = World(preparing, usage_with_limits(max_concurrent=1), *records)
+        assert not expect_type(world.execute(backfill), Maintained).changed
     world = World(preparing, usage_with_limits(max_concurrent=1), held)
-    assert [expect_type(reply, Maintained).changed for reply in world.execute_batch(adopt, adopt)] == [True, False]
+    assert [expect_type(reply, Maintained).changed for reply in world.execute_batch(backfill, backfill)] == [
+        True,
+        False,
+    ]
     assert world.job().slot == USAGE_ID
     assert current_counts(world.usage(), NOW)[:2] == (0, 1)
     assert current_counts(world.usage(), NOW).money_held == 5

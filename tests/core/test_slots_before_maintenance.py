@@ -1,4 +1,4 @@
-"""Rules of slots that must not depend on when upkeep came, and of tallies that are not needed."""
+"""Rules of slots that must not depend on when maintenance ran, and of usages that are not needed."""
 
 from typing import Any
 
@@ -38,13 +38,13 @@ def reserve_slot(name: str = SLOT, **changes: Any) -> ReserveSlot:
 
 
 def reconcile(world: World, at: int) -> Reconciled:
-    tally = world.usage()
+    usage = world.usage()
     command = Reconcile(
         tenant=TENANT,
         usage_id=USAGE_ID,
-        expected_version=tally.version,
-        live=tally.live,
-        cost_held=tally.cost_held,
+        expected_version=usage.version,
+        live=usage.live,
+        cost_held=usage.cost_held,
     )
     return expect_type(world.execute(command, at), Reconciled)
 
@@ -53,21 +53,21 @@ def test_an_expired_slot_is_answered_the_same_swept_or_not() -> None:
     late = NOW + SECOND + 1
     consume = ConsumeSlot(tenant=TENANT, usage_id=USAGE_ID, reservation=SLOT)
     for settled in (False, True):
-        told = []
-        for swept in (False, True):
+        replies = []
+        for maintained in (False, True):
             world = World(usage_with_limits(max_concurrent=1))
             expect_type(world.execute(reserve_slot()), SlotHeld)
             if settled:
                 expect_type(world.execute(consume), SlotSettled)
-            if swept:
+            if maintained:
                 reconcile(world, late)
-            again = [
+            late_replies = [
                 world.execute(consume, late),
                 world.execute(nth_submit(1, reservation=SLOT), late),
                 world.execute(reserve_slot(), late),
             ]
-            told.append([type(reply) for reply in again])
-        assert told[0] == told[1] == [Refused, Created, Refused]
+            replies.append([type(reply) for reply in late_replies])
+        assert replies[0] == replies[1] == [Refused, Created, Refused]
 
 
 def test_an_expired_slot_can_be_reserved_again_under_its_name() -> None:
@@ -101,11 +101,11 @@ def test_a_retried_preparation_makes_no_usage_where_there_are_no_limits() -> Non
 
 def test_empty_usage_is_deleted() -> None:
     world = World()
-    expect_type(world.execute(nth_submit(1, reservation=SLOT)), Created)  # a reservation makes somebody count
+    expect_type(world.execute(nth_submit(1, reservation=SLOT)), Created)  # a reservation creates a usage
     world.execute(cancel(nth_submit(1).job_id))
     assert reconcile(world, NOW + SECOND).drift == 0
     due_at = world.usage().due_at
-    assert due_at, "upkeep comes back when the day is over"
+    assert due_at, "maintenance visits it again when the day is over"
     reconcile(world, max(due_at, NOW + DAY + LEASE) + DAY)
     assert not world.has(Kind.USAGE, USAGE_ID)
 
@@ -115,7 +115,7 @@ def test_usage_with_limits_stays() -> None:
     reconcile(world, NOW + DAY)
     assert world.usage().due_at == 0
     world.execute(SetLimits(tenant=TENANT, usage_id=USAGE_ID, user=USER, limits=b""), NOW + DAY)
-    assert world.usage().due_at, "without limits it may go"
+    assert world.usage().due_at, "without limits it may be deleted"
 
 
 def test_a_submission_that_is_tried_again_uses_the_slot_it_brings() -> None:
@@ -124,7 +124,7 @@ def test_a_submission_that_is_tried_again_uses_the_slot_it_brings() -> None:
     expect_type(world.execute(reserve_slot()), SlotHeld)
     held = expect_type(world.execute(replace(plain, reservation=SLOT)), KeyHeld)
     expect_type(world.execute(settle(held, Verdict.FAIL)), KeySettled)
-    # The first slot was used up by this very job, and given back: there is room for it again.
+    # The first slot was consumed by this very job, and given back: there is room for it again.
     again = expect_type(world.execute(replace(plain, reservation=SLOT, holder=BOB)), KeyHeld)
     expect_type(world.execute(settle(again, Verdict.FAIL)), KeySettled)
     expect_type(world.execute(reserve_slot(OTHER)), SlotHeld)

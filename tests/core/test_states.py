@@ -1,4 +1,4 @@
-"""Every state against every move. The tables are written out here, so that a change of a rule shows twice."""
+"""Every state against every move. The tables are repeated here, so that a changed rule must be changed twice."""
 
 from enum import StrEnum
 
@@ -20,7 +20,7 @@ from onejob.core.states import (
     status_after,
 )
 
-# A row is a state, a column a move, a dot is illegal.
+# A row is a state, a column a move, a dot an illegal move.
 RECORDS = """
             renew     take_over  commit     reject    fail
 pending     pending   pending    committed  rejected  pending
@@ -52,11 +52,11 @@ lost        .        .        .        .        success  failed  .     pending
 
 
 def parse_table(grid: str) -> dict[tuple[str, str], str]:
-    heads, *rows = (line.split() for line in grid.strip().splitlines())
+    columns, *rows = (line.split() for line in grid.strip().splitlines())
     return {
         (state, move): then
         for state, *thens in rows
-        for move, then in zip(heads, thens, strict=True)
+        for move, then in zip(columns, thens, strict=True)
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Rules of running jobs: tokens only grow, one start for each, and a stale worker finishes nothing."""
+"""Rules of running jobs: tokens only grow, one start for each token, and a stale worker changes nothing."""
 
 from typing import Any
 
@@ -239,12 +239,12 @@ def test_success_keeps_the_result_and_frees_slot_and_money() -> None:
     done = finish(result=b'{"ok":1}', cost=30)
     job = expect_type(world.execute(done), Finished).job
     assert (job.state, job.slot) == (JobState.SUCCESS, b"")
-    tally = world.usage()
-    assert (tally.live, tally.cost_held, tally.spent) == (2, 60, (30, 30, 30))
+    usage = world.usage()
+    assert (usage.live, usage.cost_held, usage.spent) == (2, 60, (30, 30, 30))
     assert world.attachments[JOB, AttachmentKind.RESULT, 1] == b'{"ok":1}'
     assert expect_type(world.execute(done), Finished).job == job
     assert is_stale(world.execute(finish(result=b"other")))
-    assert world.usage() == tally
+    assert world.usage() == usage
 
 
 def test_a_zombie_finishes_nothing() -> None:
@@ -284,8 +284,8 @@ def test_a_final_failure_ends_the_job(changes: dict[str, Any]) -> None:
 def test_backing_off_doubles_up_to_an_hour() -> None:
     waits = [backoff_ms(a_job(attempts=n, token=n)) for n in range(1, 40)]
     for n, wait in enumerate(waits):
-        whole = min(1000 * 2**n, BACKOFF_MS_MAX)
-        assert whole / 2 <= wait <= whole
+        longest = min(1000 * 2**n, BACKOFF_MS_MAX)
+        assert longest / 2 <= wait <= longest
 
 
 def test_of_cancel_and_finish_one_wins() -> None:
@@ -349,30 +349,30 @@ def test_a_lost_job_frees_its_slot_keeps_its_money_and_runs_again_only_with_a_sl
     world = World(usage_with_limits(max_concurrent=1))
     job = nth_submit(1, cost=40, delivery=Delivery.AT_MOST_ONCE)
     world.execute(job)
-    mine: dict[str, Any] = {"job_id": job.job_id}
-    world.execute(claim(start=True, **mine))
+    job_field: dict[str, Any] = {"job_id": job.job_id}
+    world.execute(claim(start=True, **job_field))
     world.execute(maintain(job.job_id), LATE)
     assert (world.usage().live, world.usage().cost_held) == (0, 40)
     world.execute(nth_submit(2), LATE)
     counted: dict[str, Any] = {"usage_id": USAGE_ID, "policy_id": POLICY_ID}
-    refused = expect_type(world.execute(resolve(Resolution.RERUN, **mine, **counted), LATE), Refused)
+    refused = expect_type(world.execute(resolve(Resolution.RERUN, **job_field, **counted), LATE), Refused)
     assert refused.reason is Reason.QUOTA_EXCEEDED
     world.execute(cancel(nth_submit(2).job_id), LATE)
-    expect_type(world.execute(resolve(Resolution.RERUN, **mine, **counted), LATE), Resolved)
-    tally = world.usage()
-    assert (tally.live, tally.cost_held, tally.spent) == (1, 40, (40, 40, 40))  # the lost attempt ran
+    expect_type(world.execute(resolve(Resolution.RERUN, **job_field, **counted), LATE), Resolved)
+    usage = world.usage()
+    assert (usage.live, usage.cost_held, usage.spent) == (1, 40, (40, 40, 40))  # the lost attempt ran
 
 
 def test_a_failed_job_that_runs_again_costs_again() -> None:
     world = World(usage_with_limits(cost_limit=CostLimit(100, Period.DAY)))
     job = nth_submit(1, cost=60)
     world.execute(job)
-    mine: dict[str, Any] = {"job_id": job.job_id}
+    job_field: dict[str, Any] = {"job_id": job.job_id}
     counted: dict[str, Any] = {"usage_id": USAGE_ID, "policy_id": POLICY_ID}
-    world.execute(claim(start=True, **mine))
-    world.execute(finish(outcome=FinishOutcome.FAILED, final=True, **mine))
+    world.execute(claim(start=True, **job_field))
+    world.execute(finish(outcome=FinishOutcome.FAILED, final=True, **job_field))
     assert world.usage().spent == (60, 60, 60)
-    refused = expect_type(world.execute(resolve(Resolution.RERUN, **mine, **counted)), Refused)
+    refused = expect_type(world.execute(resolve(Resolution.RERUN, **job_field, **counted)), Refused)
     assert refused.reason is Reason.COST_LIMIT_EXCEEDED
 
 

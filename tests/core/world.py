@@ -1,4 +1,4 @@
-"""A small world for the rules of the core: facts in a dictionary, and commands run the way an engine runs them."""
+"""A store in a dictionary that executes commands as an engine does, and builders of facts and commands."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 class World:
-    """Facts, and what stands beside the jobs; `asked` is what the last batch loaded, in order."""
+    """Facts and attachments; `load_requests` is what the last batch loaded, in order."""
 
     def __init__(self, *facts: Fact) -> None:
         self.facts: dict[tuple[Kind, bytes], Any] = {(KINDS[type(fact)], fact.id): fact for fact in facts}
@@ -44,9 +44,9 @@ class World:
 
     def execute_batch(self, *commands: Command[Any], at: int = NOW) -> Sequence[AnyReply]:
         footprints = [command.footprint for command in commands]
-        working = self.load_facts(footprints)
-        replies = decide_batch(commands, footprints, working, at)
-        self.changes = working.changes()
+        working_set = self.load_facts(footprints)
+        replies = decide_batch(commands, footprints, working_set, at)
+        self.changes = working_set.changes()
         self._store(self.changes)
         return replies
 
@@ -54,14 +54,14 @@ class World:
         self.load_requests = []
         loading = load_facts(footprints)
         try:
-            wanted = next(loading)
+            request = next(loading)
             while True:
-                self.load_requests.append(wanted)
-                places = [(wanted.kind, id) for id in wanted.ids]
-                wanted = loading.send([self.facts[place] for place in places if place in self.facts])
+                self.load_requests.append(request)
+                places = [(request.kind, id) for id in request.ids]
+                request = loading.send([self.facts[place] for place in places if place in self.facts])
         except StopIteration as done:
-            working: WorkingSet = done.value
-            return working
+            working_set: WorkingSet = done.value
+            return working_set
 
     def record(self, id: bytes = RECORD_ID) -> Record:
         return expect_type(self.facts.get((Kind.RECORD, id)), Record)
@@ -85,8 +85,8 @@ class World:
         for kind, deletes in changes.deletes.items():
             for fact, version in deletes:
                 assert self.facts.pop((kind, fact.id)).version == version
-        gone = {fact.id for fact, _ in changes.deletes.get(Kind.JOB, ())}
-        self.attachments = {place: data for place, data in self.attachments.items() if place[0] not in gone}
+        deleted = {fact.id for fact, _ in changes.deletes.get(Kind.JOB, ())}
+        self.attachments = {place: data for place, data in self.attachments.items() if place[0] not in deleted}
         for kind, inserts in changes.inserts.items():
             for fact in inserts:
                 assert (kind, fact.id) not in self.facts
@@ -96,18 +96,17 @@ class World:
                 assert self.facts[kind, fact.id].version == version
                 self.facts[kind, fact.id] = fact
         self._store_attachments(changes.attachments)
-        for cut in changes.trims:
-            self.attachments.pop((cut.job_id, cut.kind, cut.index), None)
+        for trim in changes.trims:
+            self.attachments.pop((trim.job_id, trim.kind, trim.index), None)
 
-    def _store_attachments(self, adds: Sequence[Attachment]) -> None:
-        for add in adds:
-            place = (add.job_id, add.kind, int(add.index))
+    def _store_attachments(self, attachments: Sequence[Attachment]) -> None:
+        for one in attachments:
+            place = (one.job_id, one.kind, int(one.index))
             assert place not in self.attachments, "written once, never changed"
-            self.attachments[place] = add.data
+            self.attachments[place] = one.data
 
 
 def expect_type(value: object, kind: type[R]) -> R:
-    """The value, which must be of this very type."""
     assert isinstance(value, kind), f"{kind.__name__} expected, not {value}"
     return value
 
