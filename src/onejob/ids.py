@@ -1,4 +1,4 @@
-"""Random ids: jobs, holders, nonces, secrets, requests, and keys of a client. No other file draws randomness."""
+"""Random ids of jobs, holders, requests and keys, and secrets; no other file draws randomness."""
 
 import os
 import random
@@ -8,9 +8,8 @@ from threading import Lock
 from typing import Final, NoReturn, Protocol, final
 
 from onejob.clock import SystemClock
+from onejob.core.identity import encode_base64url
 from onejob.core.key import NONCE_CHARS, SEQUENCE_MAX, IdempotencyKey
-
-from .core import identity
 
 HOLDER_BYTES: Final = 16
 SECRET_BYTES: Final = 32
@@ -77,7 +76,7 @@ class SeededIds:
         return self._rng.randbytes(NONCE_CHARS // 2).hex()
 
     def secret(self) -> str:
-        return identity.encode_base64url(self._rng.randbytes(SECRET_BYTES))
+        return encode_base64url(self._rng.randbytes(SECRET_BYTES))
 
     def request_id(self) -> str:
         return self.nonce()
@@ -151,7 +150,7 @@ def new_holder() -> bytes:
 
 def new_secret() -> str:
     """256 random bits, as 43 base64url characters."""
-    return identity.encode_base64url(os.urandom(SECRET_BYTES))
+    return encode_base64url(os.urandom(SECRET_BYTES))
 
 
 def _uuid7(stamp: int, tail: int) -> bytes:

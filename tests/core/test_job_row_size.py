@@ -42,7 +42,7 @@ def encoded_size(job: Job) -> int:
 
 
 def largest_job(command: Submit) -> Job:
-    """The job of a submission, with every number and id at its largest, and an error that was far too long."""
+    """The job of a submission, with every number and mark at its largest, and an error that was far too long."""
     job = command.new_job(JobState.PREPARING, LARGE_NUMBER, keep_until=LARGE_NUMBER, due_at=LARGE_NUMBER)
     most = replace(
         job,

@@ -142,7 +142,7 @@ def test_two_jobs_cannot_consume_one_reservation() -> None:
 
 
 def test_a_reservation_is_consumed_only_by_a_job_of_its_user() -> None:
-    """Reconciling counts the jobs of the user: it would not find a job of another user."""
+    """A job counts towards its own user only."""
     world = World(usage_with_limits(max_concurrent=1), a_job(user="eve"))
     world.execute(reserve())
     assert expect_type(world.execute(consume(job_id=JOB)), Refused).reason is Reason.NOT_THE_OWNER

@@ -1,1 +1,1 @@
-"""The rules: commands, the facts they decide over and their replies; pure, without I/O, clock or randomness."""
+"""The rules: commands, the facts they decide over, and their replies. Pure: no I/O, no clock, no randomness."""

@@ -1,4 +1,4 @@
-"""How an engine executes a batch: load the facts, decide the commands over them, list the changes to store.
+"""How an engine executes a batch: load the facts, decide the commands, list the changes to store.
 
 An engine drives `load_facts` (a generator without I/O), calls `decide_batch`, and stores `WorkingSet.changes()` in one
 transaction. The rules of this file:

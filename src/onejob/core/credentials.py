@@ -18,11 +18,10 @@ import msgspec
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from . import identity
 from .command import CommandData, Facts, Footprint, Step
 from .errors import Invalid
 from .facts import NewerFormat, Policy, next_version
-from .identity import NAME_CHARS_MAX, checked_name
+from .identity import NAME_CHARS_MAX, checked_name, decode_base64url, encode_base64url
 from .replies import Maintained, Missing, PolicyFound, Reason, Refused
 
 API_KEY_PREFIX = "oj_"
@@ -118,7 +117,7 @@ class ParsedApiKey(NamedTuple):
     secret: str
 
     def __str__(self) -> str:
-        return f"{API_KEY_PREFIX}{identity.encode_base64url(self.tenant.encode())}.{self.id}.{self.secret}"
+        return f"{API_KEY_PREFIX}{encode_base64url(self.tenant.encode())}.{self.id}.{self.secret}"
 
 
 # Compared with in place of a missing secret, so that every verification takes the same time.
@@ -211,11 +210,11 @@ def revoked_api_key(key: ApiKey, *, by: str, now: int) -> ApiKey:
 @lru_cache(_TENANT_CACHE_MAX)
 def _decode_tenant(encoded: str) -> str | None:
     try:
-        tenant = checked_name("tenant", identity.decode_base64url(encoded).decode())
+        tenant = checked_name("tenant", decode_base64url(encoded).decode())
     except ValueError:  # invalid base64, UTF-8 or name
         return None
     # One spelling for each tenant: the spare bits of base64 would allow others.
-    return tenant if identity.encode_base64url(tenant.encode()) == encoded else None
+    return tenant if encode_base64url(tenant.encode()) == encoded else None
 
 
 _decode_json = msgspec.json.Decoder(ApiKey).decode

@@ -1,4 +1,4 @@
-"""Fingerprints: the canonical JSON of a submission and its digest, the same for HTTP, CLI and library.
+"""Fingerprints: the canonical JSON of a submission and its digest, the same for every entry point.
 
 1. Two texts that mean the same have one canonical form (RFC 8785), and so one fingerprint.
 2. Two texts that mean different things never share one: integer literals keep all their digits, and what a parser

@@ -1,4 +1,4 @@
-"""Limits: those of a user, defaults and ceilings of the tenant, the ones in force; and amounts of money.
+"""Limits of users, defaults and ceilings of the tenant, the limits in force, and amounts of money.
 
 A limit of 0 admits nothing, an absent one everything. A ceiling caps each user's limit, not their sum.
 Money is an integer number of micro-units inside and decimal units outside, never a float in between that could round.

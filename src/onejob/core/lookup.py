@@ -1,4 +1,4 @@
-"""Read-only commands: look up a key or a job, and the dry run of a submission; as ordered and durable as any other."""
+"""Read-only commands: look up a key or a job, and the dry run of a submission."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Maintenance: expire keys, end expired leases, delete retained jobs; forget and purge keys; count hits.
+"""Maintenance: expire keys, end expired leases, delete ended jobs; forget and purge keys; count hits.
 
 The sweeper or an operator proposes these commands. Each checks again inside its decision, on the engine's time, whether
 anything is due, so a late or repeated command changes nothing.
@@ -117,11 +117,7 @@ class Forget(CommandData, frozen=True, gc=False, kw_only=True):
         if record is None or not is_live(record, now):
             return Step(Missing(now))
         if record.status is IdempotencyStatus.PENDING and now <= record.lease_until:
-            return Step(
-                Refused(
-                    Reason.IN_PROGRESS, "the key is held by a submission in progress; forget it when it is settled", now
-                )
-            )
+            return Step(Refused(Reason.IN_PROGRESS, "the key is held; forget it when it is settled", now))
         expires_at = min(record.expires_at, now + self.grace_ms)
         forgotten = next_version(record, now, expires_at=expires_at)
         job = facts.job

@@ -1,4 +1,4 @@
-"""Quotas: count what a user has in use, check it against the limits in force, and charge a submission.
+"""Quotas: count what a user has in use, check it against the limits, and charge a submission.
 
 1. A quota is checked and charged in the step that creates the job, and given back in the step that ends it. A refusal
    names the limit, how much of it is used and what would free it; it is not stored.
@@ -375,7 +375,7 @@ def spending_changes(usage: Usage, now: int, amount: int) -> dict[str, object]:
 
 
 def is_idle(usage: Usage, now: int) -> bool:
-    """True if the usage has nothing left to say, so that it may be deleted."""
+    """True if nothing of the usage counts any more, so that it may be deleted."""
     if usage.limits or unexpired_reservations(usage, now):
         return False
     counts = current_counts(usage, now)
@@ -383,9 +383,8 @@ def is_idle(usage: Usage, now: int) -> bool:
 
 
 def _period_keys(now: int) -> tuple[int, int, tuple[int, int]]:
-    day = now // DAY_MS
-    moment = to_utc(now)
-    return day, (day + _DAYS_BEFORE_MONDAY) // 7, (moment.year, moment.month)
+    day, date = now // DAY_MS, to_utc(now)
+    return day, (day + _DAYS_BEFORE_MONDAY) // 7, (date.year, date.month)
 
 
 def _elapsed_buckets(usage: Usage, now: int, bucket_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""The replies of commands. Expected outcomes are values; only the ledger turns some of them into exceptions."""
+"""The replies of commands: expected outcomes are values, which only the ledger turns into exceptions."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""Commands on a user's usage: reserve, renew, release and consume a slot, set limits, reconcile, backfill.
+"""Commands on a user's usage: reserve, renew, release, consume a slot; set limits; reconcile; backfill.
 
 A reservation is a slot with a deadline, taken before a submission. Its id is drawn by the caller, so a repeated command
 finds the same slot. The submission consumes it (quota.py); `ConsumeSlot` does so for a job that exists already.
@@ -171,7 +171,7 @@ class ConsumeSlot(SlotCommand, frozen=True, gc=False, kw_only=True):
         job = facts.jobs.get(self.job_id)
         if self.job_id and job is None:
             return Step(Missing(now))
-        if job is not None and job.user != usage.user:  # the job's own commands would not find the usage again
+        if job is not None and job.user != usage.user:  # a job counts towards its own user only
             message = "the reservation and the job belong to different users; consume it with a job of its user"
             return Step(Refused(Reason.NOT_THE_OWNER, message, now))
         reservations = settled_reservations(usage, self.reservation, _CONSUMED, now, job_id)

@@ -1,4 +1,4 @@
-"""Every state and every legal move of keys and jobs, as tables. No other file decides which moves are legal.
+"""Every state and every legal move of keys and jobs, as tables; no other file decides what is legal.
 
 A record:  PENDING ──commit──▶ COMMITTED      A job:  preparing ▶ pending ▶ running ▶ success
               │ ╲──reject──▶ REJECTED                     scheduled ──╯         ├──▶ failed

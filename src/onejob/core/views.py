@@ -1,4 +1,4 @@
-"""What callers see of the facts: jobs, receipts, keys, sequences and quotas, with text ids and UTC times."""
+"""What callers see: jobs, receipts, keys, sequences and quotas, with text ids and UTC times."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

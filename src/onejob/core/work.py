@@ -1,4 +1,4 @@
-"""Running jobs: claim, start, extend, finish, release, cancel and resolve; how a job ends, and its event log.
+"""Running jobs: claim, start, extend, finish, release, cancel, resolve; how a job ends; its event log.
 
     claim ──▶ start ──▶ extend … ──▶ finish
       ╰──────────┴──── release
