@@ -464,11 +464,8 @@ def end_job(
         events=job.events + 1,
     )
     spent = job.cost_held if cost is None and job.attempts else cost or 0
-    puts: tuple[Fact, ...] = (
-        ended,
-        *release_callback_job(callback, state, now),
-        *_usage_without_job(job, usage, now, state, spent),
-    )
+    callbacks = release_callback_job(callback, state, now)
+    puts: tuple[Fact, ...] = (ended, *callbacks, *_usage_without_job(job, usage, now, state, spent))
     return JobEnding(ended, puts, attachments, trims)
 
 
