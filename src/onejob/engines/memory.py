@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from onejob.clock import Clock, SystemClock, make_engine_clock, wall_offset_ms
-from onejob.core.batch import Changes, LoadRequest, decide_batch, load_facts_sync, to_defect
+from onejob.core.batch import Changes, LoadRequest, decide_batch, execute_isolating_failures, load_facts_sync
 from onejob.core.command import Command
 from onejob.core.facts import Attachment, AttachmentKind, Fact, Job, Kind
 from onejob.core.maintenance import due_sort_key, is_due
@@ -53,7 +53,7 @@ class MemoryEngine(EngineBase):
         await asyncio.sleep(0)
         if self._closed:
             raise Unavailable("this engine is closed; open another")
-        return self._execute_isolating_failures(commands)
+        return execute_isolating_failures(self._execute_batch, commands, _raise_store_failure)
 
     async def scan(self, query: Query[T], /) -> Page[T]:
         await asyncio.sleep(0)
@@ -71,18 +71,12 @@ class MemoryEngine(EngineBase):
     async def aclose(self) -> None:
         self._closed = True
 
-    def _execute_isolating_failures(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
-        """If a command breaks its batch, each is executed alone and only that one fails."""
-        try:
-            footprints = [command.footprint for command in commands]
-            working = load_facts_sync(footprints, self._fetch)
-            replies = decide_batch(commands, footprints, working, self._now())
-            changes = working.changes()
-            self._check(changes)
-        except Exception as error:  # noqa: BLE001 - it is the culprit's answer
-            if len(commands) > 1:
-                return [reply for command in commands for reply in self._execute_isolating_failures([command])]
-            return [to_defect(commands[0], error)]
+    def _execute_batch(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+        footprints = [command.footprint for command in commands]
+        working_set = load_facts_sync(footprints, self._fetch)
+        replies = decide_batch(commands, footprints, working_set, self._now())
+        changes = working_set.changes()
+        self._check(changes)
         self._apply(changes)
         return replies
 
@@ -207,3 +201,7 @@ def _matches_filters(job: Job, query: ListJobs) -> bool:
         and (not query.usage_id or job.slot == query.usage_id)
         and (not query.before or job.id < query.before)
     )
+
+
+def _raise_store_failure(error: Exception, executed: int) -> None:
+    """A dictionary does not fail: every error is the command's."""

@@ -8,7 +8,14 @@ from typing import Any
 
 import apsw
 
-from onejob.core.batch import Changes, FootprintViolation, LoadRequest, decide_batch, load_facts_sync, to_defect
+from onejob.core.batch import (
+    Changes,
+    FootprintViolation,
+    LoadRequest,
+    decide_batch,
+    execute_isolating_failures,
+    load_facts_sync,
+)
 from onejob.core.command import Command
 from onejob.core.facts import Kind
 from onejob.core.replies import AnyReply
@@ -32,8 +39,6 @@ _ROWS_MAX = 64
 _ROWS_STEP = 8
 _COMMAND_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
 
-BatchFunction = Callable[[Sequence[Command[Any]]], list[AnyReply]]
-
 
 class SqliteStore:
     def __init__(self, db: apsw.Connection, now: Callable[[], int]) -> None:
@@ -42,38 +47,26 @@ class SqliteStore:
 
     def write(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         """Execute a batch durably."""
-        return self._execute_isolating_failures(self._write_batch, commands)
+        return execute_isolating_failures(self._write_batch, commands, self._raise_store_failure)
 
     def read(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         """Decide commands that change nothing, on what is committed; visible here means synced."""
-        return self._execute_isolating_failures(self._read_batch, commands)
+        return execute_isolating_failures(self._read_batch, commands, self._raise_store_failure)
 
-    def _execute_isolating_failures(self, work: BatchFunction, commands: Sequence[Command[Any]]) -> list[AnyReply]:
-        """If a command breaks its batch, each is executed alone and only that one fails."""
-        try:
-            return work(commands)
-        except (Unavailable, Unknown):
-            raise
-        except Exception as error:
-            if isinstance(error, apsw.Error):
-                with suppress(apsw.Error):  # the first trouble is the one to tell
-                    schema.refuse_newer(self.db)  # else a column that it added would be this command's fault
-                if not isinstance(error, _COMMAND_ERRORS):
-                    raise
-            if len(commands) > 1:
-                return self._execute_one_by_one(work, commands)
-            return [to_defect(commands[0], error)]
-
-    def _execute_one_by_one(self, work: BatchFunction, commands: Sequence[Command[Any]]) -> list[AnyReply]:
-        replies: list[AnyReply] = []
-        for command in commands:
+    def _raise_store_failure(self, error: Exception, executed: int) -> None:
+        """Raise if the store failed; the outcome is unknown if a part of the batch was executed before."""
+        failure = error
+        if isinstance(error, apsw.Error):
             try:
-                replies += self._execute_isolating_failures(work, [command])
-            except (apsw.Error, Unavailable) as error:
-                if not replies:
-                    raise
-                raise Unknown(f"the store failed in the middle of a batch ({error}); repeat it") from error
-        return replies
+                with suppress(apsw.Error):  # the first error is the one to report
+                    schema.refuse_newer(self.db)  # else a column that it added would be this command's fault
+            except Unavailable as refused:
+                failure = refused
+        if isinstance(failure, _COMMAND_ERRORS) or not isinstance(failure, (apsw.Error, Unavailable, Unknown)):
+            return
+        if executed and not isinstance(failure, Unknown):
+            raise Unknown(f"the store failed in the middle of a batch ({failure}); repeat it") from failure
+        raise failure
 
     def _read_batch(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         footprints = [command.footprint for command in commands]
