@@ -10,6 +10,7 @@ import msgspec
 from onejob import settings as environment
 from onejob.cli import parser as command_line
 from onejob.cli.exit_codes import EXIT_CODE_MEANINGS as EXIT_CODES
+from onejob.codes import CODES, ErrorCode
 from onejob.core.states import (
     ENDED_STATES,
     IMMUTABLE_STATES,
@@ -170,6 +171,34 @@ def command() -> str:
     return "\n".join([*lines, ""])
 
 
+def errors() -> str:
+    """Every error code, as the table in codes.py has it."""
+    lines = [
+        "# Error codes",
+        "",
+        "Made from `src/onejob/codes.py` by `make docs`. The `code` of a problem is the contract; titles and",
+        "messages are for people.",
+        "",
+        "- **Client**: what `onejob.Client` does next. `fix`: the same bytes never succeed. `wait`: for `Retry-After`.",
+        "- **Settles**: definite even after a lost response: no earlier attempt with this key has created a job.",
+        "- **Retry-After**: expected with this code. `retryable` in the body is true exactly when the header is there.",
+        "- **Exit code**: of the [command line](cli.md).",
+        "",
+        "The status of `CONFLICT` is the setting `mismatch_status`. The service does not send the last three:",
+        "`KEY_MISSING` and `RESPONSE_NOT_RETAINED` come from the [middleware](middleware.md), and a lost slot is a",
+        "`QUOTA_EXCEEDED` with `slotLost` among its details.",
+        "",
+        "| code | status | title | client | settles | Retry-After | exit code |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *map(_error_row, CODES.values()), ""])
+
+
+def _error_row(row: ErrorCode) -> str:
+    marks = ["yes" if mark else "" for mark in (row.settles, row.retryable)]
+    return f"| `{row.code}` | {row.status} | {row.title} | {row.next_action} | {' | '.join(marks)} | {row.exit_code} |"
+
+
 def _section(made: ArgumentParser) -> Iterator[str]:
     example = (made.epilog or "").removeprefix("example:\n").strip()
     yield from ("", f"## {made.prog}", "", made.description or "", "", "```", example, "```")
@@ -217,7 +246,7 @@ def _arguments(actions: list[Action]) -> Iterator[str]:
         yield f"| `{word}` | {(action.help or '') % vars(action)}{required} |"
 
 
-PAGES = {"states.md": states, "settings.md": settings, "cli.md": command}
+PAGES = {"states.md": states, "settings.md": settings, "cli.md": command, "errors.md": errors}
 
 if __name__ == "__main__":
     for name, render in PAGES.items():

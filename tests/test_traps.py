@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from onejob.codes import CODES
 from onejob.http.app import _response_headers
-from onejob.http.problems import TITLES, problem
+from onejob.http.problems import problem
 from onejob.http.responses import problem_response
 
 HERE = Path(__file__).parent
@@ -36,7 +37,7 @@ def test_every_trap_has_tests_that_exist(trap: str, tests: str) -> None:
         assert name in defined_functions(folder / path), f"{trap}: {named} is gone"
 
 
-@pytest.mark.parametrize("code", TITLES)
+@pytest.mark.parametrize("code", CODES)
 def test_no_answer_may_be_kept_by_a_proxy(code: str) -> None:
     headers = dict(_response_headers(problem_response(problem(code, "text"), "r"), "r"))
     assert headers[b"cache-control"] == b"no-store"

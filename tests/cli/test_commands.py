@@ -12,9 +12,9 @@ import pytest
 import onejob
 from onejob import sync
 from onejob.cli import main
-from onejob.cli.exit_codes import EXIT_CODE_MEANINGS, EXIT_CODES
+from onejob.cli.exit_codes import EXIT_CODE_MEANINGS
+from onejob.codes import CODES, ExitCode
 from onejob.core.states import JobState
-from onejob.http.problems import TITLES
 from tests.support.command_line import ONEJOB, CommandRunner
 
 NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
 def test_every_problem_has_an_exit_code_that_the_help_explains() -> None:
-    assert EXIT_CODES.keys() == TITLES.keys()
-    assert set(EXIT_CODES.values()) < EXIT_CODE_MEANINGS.keys()
+    assert EXIT_CODE_MEANINGS.keys() == set(ExitCode)
+    assert {row.exit_code for row in CODES.values()} < EXIT_CODE_MEANINGS.keys()
 
 
 def test_exit_codes_are_the_same_on_an_engine_and_against_a_server(

@@ -8,10 +8,7 @@ from msgspec import json
 import onejob
 from onejob.client.errors import decode_or_raise
 from onejob.client.flow import (
-    DEFINITIVE_CODES,
-    NEXT_ACTIONS,
     CallOutcome,
-    NextAction,
     NoResponse,
     RetryPolicy,
     Send,
@@ -24,8 +21,8 @@ from onejob.client.flow import (
 )
 from onejob.client.models import SubmitResponseModel
 from onejob.client.requests import Call
+from onejob.codes import CODES, NextAction
 from onejob.core.replies import Reason
-from onejob.http.problems import TITLES
 
 CUT, UNSENT = NoResponse("cut", sent=True), NoResponse("refused", sent=False)
 DONE = ServerResponse(202, {}, b"{}")
@@ -94,8 +91,8 @@ def test_pauses_are_spread_over_their_whole_length_and_capped() -> None:
     ("answer", "act"),
     [
         *(
-            (problem_answer(code, status), NEXT_ACTIONS[code])
-            for code, (status, _) in TITLES.items()
+            (problem_answer(code, row.status), row.next_action)
+            for code, row in CODES.items()
             if code != "SERVICE_UNAVAILABLE"
         ),
         (AWAY, NextAction.RETRY),
@@ -117,11 +114,6 @@ def test_pauses_are_spread_over_their_whole_length_and_capped() -> None:
 )
 def test_the_code_decides_and_never_the_text(answer: ServerResponse | NoResponse, act: NextAction) -> None:
     assert classify(answer) is act
-
-
-def test_every_code_of_the_wire_has_an_act() -> None:
-    assert TITLES.keys() <= NEXT_ACTIONS.keys()
-    assert NEXT_ACTIONS.keys() >= DEFINITIVE_CODES
 
 
 @pytest.mark.parametrize("code", ["IN_PROGRESS", "RATE_LIMITED"])
@@ -202,12 +194,12 @@ def test_a_call_that_never_left_was_not_done() -> None:
         decode_or_raise(CALL, ended)
 
 
-@pytest.mark.parametrize("code", sorted(NEXT_ACTIONS.keys() - {"IN_PROGRESS", "RATE_LIMITED"}))
+@pytest.mark.parametrize("code", sorted(CODES.keys() - {"IN_PROGRESS", "RATE_LIMITED"}))
 def test_after_a_lost_answer_only_a_refusal_about_the_key_is_definite(code: str) -> None:
     ended, _ = run(CUT, problem_answer(code), retry=RetryPolicy(attempts_max=2))
     with pytest.raises(onejob.OnejobError) as raised:
         decode_or_raise(CALL, ended)
-    assert isinstance(raised.value, onejob.AmbiguousOutcome) == (code not in DEFINITIVE_CODES)
+    assert isinstance(raised.value, onejob.AmbiguousOutcome) == (not CODES[code].settles)
 
 
 @pytest.mark.parametrize(

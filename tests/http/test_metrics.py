@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import onejob
 from onejob.clock import FakeClock, SystemClock
+from onejob.codes import HTTP_API_CODES
 from onejob.core.credentials import DropPolicy, Role, SetPolicy
 from onejob.core.facts import Kind
 from onejob.core.key import KEY_CHARS_MAX
@@ -19,7 +20,7 @@ from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.http.endpoints import status as observability
 from onejob.http.metrics import LATENCY_BUCKETS_SECONDS, Metrics, render_metrics
-from onejob.http.problems import TITLES, Unauthorized
+from onejob.http.problems import Unauthorized
 from onejob.http.request import ANONYMOUS, Credential, Scope
 from onejob.http.routing import Route
 from onejob.ids import SystemIds
@@ -305,5 +306,5 @@ async def test_the_rules_about_keys_are_published_from_the_code(queue: onejob.Le
     assert rules["mismatch"] == {"status": 422, "code": "CONFLICT", "text": rules["mismatch"]["text"]}
     assert rules["scope"]["sharedBy"] == "user"
     assert rules["inProgress"]["waitSecondsMax"] == 0  # as this ledger was opened
-    assert [one["code"] for one in rules["errors"]] == list(TITLES)
+    assert [one["code"] for one in rules["errors"]] == list(HTTP_API_CODES)
     assert {one["status"] for one in rules["errors"] if one["code"] == "CONFLICT"} == {422}

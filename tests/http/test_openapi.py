@@ -10,10 +10,10 @@ import pytest
 from openapi_spec_validator import validate
 
 import onejob
+from onejob.codes import HTTP_API_CODES
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.http.openapi import build_openapi
-from onejob.http.problems import TITLES
 from tests.support.serve_process import ServeProcess, run_serve_process
 
 EXAMPLES = 20
@@ -77,7 +77,7 @@ async def test_every_submission_endpoint_documents_its_key_and_quota_errors(app:
 
 async def test_every_failure_is_a_problem_with_a_known_code(app: HttpApp) -> None:
     document = build_openapi(app.routes.all, ServiceConfig())
-    assert document["components"]["schemas"]["ErrorOut"]["properties"]["code"]["enum"] == list(TITLES)
+    assert document["components"]["schemas"]["ErrorOut"]["properties"]["code"]["enum"] == list(HTTP_API_CODES)
     for method, path, operation in operations(document):
         for status, response in operation["responses"].items():
             if int(status) >= 400:

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from onejob.client.flow import ATTEMPTS_MAX as RETRIES_MAX
 from onejob.client.flow import (
     CallOutcome,
-    NextAction,
     NoResponse,
     RetryPolicy,
     Send,
@@ -32,6 +31,7 @@ from onejob.client.flow import (
 )
 from onejob.client.requests import WINDOW_DEFAULT
 from onejob.clock import SystemClock
+from onejob.codes import NextAction
 from onejob.core.errors import Invalid
 from onejob.core.identity import (
     Actor,

@@ -1,5 +1,6 @@
 """What went wrong, as an exit code. The code of the problem decides, never its text."""
 
+from onejob.codes import CODES, ExitCode
 from onejob.errors import OnejobError
 from onejob.http.problems import Problem, to_problem
 
@@ -14,8 +15,8 @@ from onejob.http.problems import Problem, to_problem
     FORBIDDEN,
     JOB_UNSUCCESSFUL,
     JOB_UNFINISHED,
-) = range(10)
-INTERRUPTED = 130
+    INTERRUPTED,
+) = ExitCode
 
 EXIT_CODE_MEANINGS = {
     DONE: "done: created or replayed, found, or healthy",
@@ -29,30 +30,6 @@ EXIT_CODE_MEANINGS = {
     JOB_UNSUCCESSFUL: "with --wait: the job ended, but not well",
     JOB_UNFINISHED: "with --wait-for: the job goes on",
     INTERRUPTED: "interrupted",
-}
-
-EXIT_CODES = {
-    "BAD_REQUEST": USAGE_ERROR,
-    "VALIDATION_ERROR": USAGE_ERROR,
-    "UNAUTHORIZED": FORBIDDEN,
-    "FORBIDDEN": FORBIDDEN,
-    "NOT_FOUND": NOT_FOUND,
-    "METHOD_NOT_ALLOWED": FAILED,
-    "CONFLICT": CONFLICT,
-    "IN_PROGRESS": REFUSED,
-    "SEQUENCE_GAP": REFUSED,
-    "IDEMPOTENCY_KEY_REUSED": CONFLICT,
-    "ALREADY_SETTLED": CONFLICT,
-    "STALE": CONFLICT,
-    "TIMED_OUT": CONFLICT,
-    "NOT_ALLOWED": CONFLICT,
-    "REJECTED": FAILED,
-    "PAYLOAD_TOO_LARGE": USAGE_ERROR,
-    "QUOTA_EXCEEDED": REFUSED,
-    "COST_LIMIT_EXCEEDED": REFUSED,
-    "RATE_LIMITED": REFUSED,
-    "INTERNAL_ERROR": FAILED,
-    "SERVICE_UNAVAILABLE": UNAVAILABLE,
 }
 
 
@@ -76,5 +53,6 @@ def problem_from_error(error: OnejobError) -> Problem:
 
 def exit_code(problem: Problem) -> int:
     # A code that only a newer server knows is a plain failure.
-    code = EXIT_CODES.get(problem.code, FAILED)
+    row = CODES.get(problem.code)
+    code = row.exit_code if row is not None else FAILED
     return FAILED if code == UNAVAILABLE and problem.retry_after is None else code

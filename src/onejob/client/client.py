@@ -12,11 +12,12 @@ from urllib.parse import urlsplit
 import httpx
 
 from onejob.clock import Clock, SystemClock
+from onejob.codes import NextAction
 from onejob.errors import Invalid, OnejobError
 from onejob.ids import KeyGenerator, new_nonce
 
 from . import models
-from .flow import NextAction, NoResponse, RetryPolicy, Send, ServerResponse, Sleep, StepResult, classify
+from .flow import NoResponse, RetryPolicy, Send, ServerResponse, Sleep, StepResult, classify
 from .operations import (
     SLOT_TTL_SECONDS,
     ClientOperations,

@@ -4,6 +4,7 @@ from typing import Any, NoReturn
 
 from msgspec import json
 
+from onejob.codes import NextAction
 from onejob.errors import (
     AmbiguousOutcome,
     IdempotencyConflict,
@@ -23,7 +24,6 @@ from onejob.errors import (
 
 from .flow import (
     CallOutcome,
-    NextAction,
     NoResponse,
     ProblemBody,
     ServerResponse,

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct, json
 from msgspec.structs import replace
 
+from onejob.codes import NextAction
 from onejob.core.key import IdempotencyKey, checked_key
 from onejob.errors import (
     AmbiguousOutcome,
@@ -26,7 +27,6 @@ from . import models, requests
 from .errors import decode_or_raise, error_from_problem, raise_no_response
 from .flow import (
     CallOutcome,
-    NextAction,
     ProblemBody,
     RetryPolicy,
     Send,

@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec import json
 
+from onejob.codes import CODES, HTTP_API_CODES
 from onejob.core.credentials import ROLE_PERMISSIONS, Permission
 from onejob.core.key import KEY_CHARS_MAX
 
 from .config import ServiceConfig
 from .metrics import VERSION
-from .problems import TITLES
 from .request import Request
 from .responses import Response, raw_response
 from .routing import Route
@@ -27,7 +27,6 @@ DESCRIPTION = (
 )
 # Whatever is asked for, these may be the answer.
 COMMON_ERROR_CODES = ("BAD_REQUEST", "VALIDATION_ERROR", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE")
-RETRYABLE_CODES = {"IN_PROGRESS", "RATE_LIMITED", "SERVICE_UNAVAILABLE"}
 
 _BARE_KEY_PATTERN = rf"[!#-+\--:<-~]{{1,{KEY_CHARS_MAX}}}"
 _QUOTED_KEY_PATTERN = rf'"(?:[ !#-\[\]-~]|\\["\\]){{1,{KEY_CHARS_MAX}}}"'
@@ -119,7 +118,7 @@ def _build_schemas(routes: tuple[Route, ...], config: ServiceConfig) -> tuple[di
         {kind: None for route in routes for kind in (route.body_type, route.response_type) if kind is not None}
     )
     found, components = json.schema_components([*kinds, ProblemOut], ref_template=REF_TEMPLATE)
-    components["ErrorOut"]["properties"]["code"]["enum"] = list(TITLES)
+    components["ErrorOut"]["properties"]["code"]["enum"] = list(HTTP_API_CODES)
     if config.callbacks == "none" and "SubmitBody" in components:
         del components["SubmitBody"]["properties"]["callback"]
         del components["CallbackBody"]
@@ -236,9 +235,9 @@ def _responses(route: Route, schemas: dict[Any, Schema], config: ServiceConfig) 
         done = responses[str(route.status)]
         responses[str(route.repeat_status)] = done | {"description": "It was done before, and is not done again"}
     for status, codes in _error_codes_by_status(route, config).items():
-        waits = ["Retry-After"] if RETRYABLE_CODES.intersection(codes) else []
+        waits = ["Retry-After"] if any(CODES[code].retryable for code in codes) else []
         responses[str(status)] = {
-            "description": "; ".join(f"{code}: {TITLES[code][1]}" for code in codes),
+            "description": "; ".join(f"{code}: {CODES[code].title}" for code in codes),
             "headers": _header_refs("X-Request-Id", *waits),
             "content": {"application/problem+json": {"schema": schemas[ProblemOut]}},
         }

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any, NamedTuple
 
+from onejob.codes import CODES
 from onejob.core.replies import Reason
 from onejob.errors import (
     IdempotencyConflict,
@@ -58,30 +59,6 @@ class Problem(NamedTuple):
     retry_after: int | None = None  # seconds; there exactly when the request may be repeated as it is
 
 
-TITLES = {
-    "BAD_REQUEST": (400, "The request has not the right shape"),
-    "VALIDATION_ERROR": (400, "A value cannot be taken"),
-    "UNAUTHORIZED": (401, "Nobody knows who you are"),
-    "FORBIDDEN": (403, "You may not do this"),
-    "NOT_FOUND": (404, "There is no such thing here"),
-    "METHOD_NOT_ALLOWED": (405, "This is not done with that method"),
-    "CONFLICT": (409, "The key was used for another body"),
-    "IN_PROGRESS": (409, "The key is being submitted by somebody else"),
-    "SEQUENCE_GAP": (409, "A sequence number was left out"),
-    "IDEMPOTENCY_KEY_REUSED": (409, "The key belongs to another submission"),
-    "ALREADY_SETTLED": (409, "It was settled before"),
-    "STALE": (409, "The job is not yours any more"),
-    "TIMED_OUT": (409, "The time of this attempt is over"),
-    "NOT_ALLOWED": (409, "The state of the job does not allow it"),
-    "REJECTED": (422, "The submission was rejected for good"),
-    "PAYLOAD_TOO_LARGE": (413, "The body is too large"),
-    "QUOTA_EXCEEDED": (429, "A quota is used up"),
-    "COST_LIMIT_EXCEEDED": (429, "A cost limit is reached"),
-    "RATE_LIMITED": (429, "Too many at once"),
-    "INTERNAL_ERROR": (500, "A bug of onejob"),
-    "SERVICE_UNAVAILABLE": (503, "The store cannot be reached"),
-}
-
 # What Python calls quite otherwise than the wire does; every other name is only spelled otherwise.
 _WIRE_NAMES = {
     "idempotency_ttl": "idempotencyTtlSeconds",
@@ -101,8 +78,8 @@ _AMOUNT_DETAILS = ("allowed", "spent", "held")
 
 
 def problem(code: str, message: str, retry_after: int | None = None, **details: Any) -> Problem:
-    status, title = TITLES[code]
-    return Problem(code, status, title, message, details, retry_after)
+    row = CODES[code]
+    return Problem(code, row.status, row.title, message, details, retry_after)
 
 
 def to_problem(error: OnejobError) -> Problem:

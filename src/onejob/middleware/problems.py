@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from msgspec import json
 
+from onejob.codes import CODES
 from onejob.errors import (
     IdempotencyConflict,
     Invalid,
@@ -32,37 +33,24 @@ class LayerResponse(NamedTuple):
     body: bytes
 
 
-# The titles are those of the draft, where it has one.
-TITLES = {
-    "KEY_MISSING": (400, "Idempotency-Key is missing"),
-    "VALIDATION_ERROR": (400, "Idempotency-Key is malformed"),
-    "UNAUTHORIZED": (401, "Nobody knows whose Idempotency-Key this is"),
-    "IN_PROGRESS": (409, "A request is outstanding for this Idempotency-Key"),
-    "RESPONSE_NOT_RETAINED": (410, "The request was done, and its response was not kept"),
-    "PAYLOAD_TOO_LARGE": (413, "The body is too large"),
-    "CONFLICT": (422, "Idempotency-Key is already used"),
-    "INTERNAL_ERROR": (500, "Whose Idempotency-Key this is could not be found out"),
-    "SERVICE_UNAVAILABLE": (503, "The store cannot be reached"),
-}
-
-
 def problem_response(
     code: str, message: str, *, status: int = 0, retry_after: int | None = None, **details: Any
 ) -> LayerResponse:
     """`Retry-After` is there exactly when the same request may be sent again."""
-    usual, title = TITLES[code]
+    row = CODES[code]
+    status = status or row.status
     error = {"code": code, "message": message, "retryable": retry_after is not None, "details": details}
     body = json.encode(
         {
             "type": f"urn:onejob:problem:{code}",
-            "title": title,
-            "status": status or usual,
+            "title": row.title,
+            "status": status,
             "detail": message,
             "error": error,
         }
     )
     again = () if retry_after is None else ((b"retry-after", b"%d" % retry_after),)
-    return _build_response(status or usual, ((b"content-type", b"application/problem+json"), NO_STORE, *again), body)
+    return _build_response(status, ((b"content-type", b"application/problem+json"), NO_STORE, *again), body)
 
 
 def error_response(error: OnejobError, *, mismatch_status: int) -> LayerResponse:

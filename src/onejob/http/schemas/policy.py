@@ -1,11 +1,11 @@
 """What a server promises about keys, published as the IETF draft on `Idempotency-Key` asks: read from the code."""
 
+from onejob.codes import CODES, HTTP_API_CODES
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.identity import GLOBAL_SCOPE, NAME_CHARS_MAX
 from onejob.core.key import KEY_CHARS_MAX
 from onejob.core.submit import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
 from onejob.http.config import ServiceConfig
-from onejob.http.problems import TITLES
 from onejob.settings import IdempotencyConfig
 
 from .jobs import ResponseBody
@@ -103,13 +103,13 @@ def build_idempotency_policy(service: ServiceConfig, idempotency: IdempotencyCon
         ),
         rejected=RejectedRules(
             idempotency.rejected_ttl_seconds,
-            TITLES["REJECTED"][0],
+            CODES["REJECTED"].status,
             "REJECTED",
             "a final verdict is remembered; what is refused (validation, quota, rate, trouble of the store) is "
             "not, and burns no key",
         ),
         replay=_REPLAY,
-        errors=[ErrorCodeOut(code, status_of(code, service), title) for code, (_, title) in TITLES.items()],
+        errors=[ErrorCodeOut(code, status_of(code, service), CODES[code].title) for code in HTTP_API_CODES],
         body_bytes_max=service.body_bytes_max,
         input_bytes_max=min(service.body_bytes_max, INPUT_BYTES_MAX),
     )
@@ -117,7 +117,7 @@ def build_idempotency_policy(service: ServiceConfig, idempotency: IdempotencyCon
 
 def status_of(code: str, service: ServiceConfig) -> int:
     """The status of a code here: that of a mismatch is a setting."""
-    return service.mismatch_status if code == "CONFLICT" else TITLES[code][0]
+    return service.mismatch_status if code == "CONFLICT" else CODES[code].status
 
 
 _KEY = KeyRules(
@@ -172,7 +172,7 @@ def _scope_rules(service: ServiceConfig) -> ScopeRules:
 def _in_progress_rules(idempotency: IdempotencyConfig) -> InProgressRules:
     return InProgressRules(
         wait_seconds_max=idempotency.pending_wait_timeout if idempotency.wait_for_pending else 0.0,
-        status=TITLES["IN_PROGRESS"][0],
+        status=CODES["IN_PROGRESS"].status,
         code="IN_PROGRESS",
         text="a duplicate waits for whoever holds the key, and is then told to come back after Retry-After; it "
         "never makes a second job",
