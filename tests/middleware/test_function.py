@@ -130,7 +130,7 @@ async def test_without_a_scope_nothing_is_called(queue: onejob.Ledger) -> None:
     async def charge(order: str) -> None:
         raise AssertionError("it was called")
 
-    with pytest.raises(onejob.Invalid, match="whose"):
+    with pytest.raises(onejob.Invalid, match="scope is empty"):
         await charge("o")
 
 

@@ -1,4 +1,4 @@
-"""What went wrong, in one body for both worlds: problem+json, and the code that is authoritative."""
+"""From an exception to its problem: code, status, message and details, as the service and the command line report it."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -24,24 +24,25 @@ from onejob.errors import (
 )
 
 STORE_RETRY_AFTER_SECONDS = 1
+INTERNAL_ERROR_MESSAGE = "internal error; the server log has it under the request id"
 
 
 class Unauthorized(OnejobError):
-    """No credential, or one that is not known here any more."""
+    """The request has no credential, or one that is unknown or revoked."""
 
 
 class Forbidden(OnejobError):
-    """The credential is known, and has not the right."""
+    """The credential is valid but lacks the permission."""
 
 
 class ServerShuttingDown(OnejobError):
-    """This server is being stopped; nothing was done."""
+    """The server is shutting down; nothing was done."""
 
     retryable = True
 
 
 class RateLimited(OnejobError):
-    """Too many new submissions of one credential."""
+    """A credential submits new jobs faster than its rate limit."""
 
     retryable = True
 
@@ -56,10 +57,10 @@ class Problem(NamedTuple):
     title: str
     message: str
     details: Mapping[str, Any] = {}
-    retry_after: int | None = None  # seconds; there exactly when the request may be repeated as it is
+    retry_after: int | None = None  # in seconds; None: repeating the same request does not help
 
 
-# What Python calls quite otherwise than the wire does; every other name is only spelled otherwise.
+# Names that differ between Python and the wire; every other name only changes from snake_case to camelCase.
 _WIRE_NAMES = {
     "idempotency_ttl": "idempotencyTtlSeconds",
     "moment": "runAt",
@@ -67,7 +68,7 @@ _WIRE_NAMES = {
     "ttl": "idempotencyTtlSeconds",
 }
 
-# Reasons that have another name on the wire.
+# Reasons of a refused submission that have another code on the wire.
 _CODE_BY_REASON = {
     Reason.SLOT_LOST: "QUOTA_EXCEEDED",
     Reason.NOT_THE_OWNER: "FORBIDDEN",
@@ -89,9 +90,9 @@ def to_problem(error: OnejobError) -> Problem:
             return problem("FORBIDDEN", text, what=error.what)
         case Invalid():
             name = _WIRE_NAMES.get(error.what) or _to_camel_case(error.what)
-            # A message names a field by its own name or not at all; "a timeout" is a word.
-            told = text.replace(error.what, name) if "_" in error.what else text
-            return problem("VALIDATION_ERROR", told, what=name)
+            # Only a name with an underscore is surely the field; "a timeout" in a message is plain English.
+            message = text.replace(error.what, name) if "_" in error.what else text
+            return problem("VALIDATION_ERROR", message, what=name)
         case IdempotencyConflict():
             return problem("CONFLICT", text, jobId=error.job_id, paths=list(error.paths))
         case SubmissionInProgress():
@@ -133,13 +134,13 @@ def _refusal_problem(error: SubmissionRefused) -> Problem:
 
 def _to_camel_case(name: str) -> str:
     if not name.islower():
-        return name  # a variable, or what the wire calls so already
+        return name  # an environment variable, or camelCase already
     first, *rest = name.split("_")
     return first + "".join(word.title() for word in rest)
 
 
 def to_public_problem(error: OnejobError, *, mismatch_status: int) -> Problem:
-    """What a stranger is told: where the store lies and what ails it is for the log alone."""
+    """The problem as a client sees it: details of the store stay in the log."""
     found = to_problem(error)
     match error:
         case IdempotencyConflict():
@@ -147,9 +148,9 @@ def to_public_problem(error: OnejobError, *, mismatch_status: int) -> Problem:
         case MayBeDone() | Outdated():
             return found
         case Unknown():
-            return found._replace(message="it may be done; repeat with the same key")
+            return found._replace(message="the outcome is unknown; repeat with the same key")
         case Unavailable():
-            return found._replace(message="the store cannot be used now: nothing was done; repeat with the same key")
+            return found._replace(message="the store is unavailable: nothing was done; repeat with the same key")
     if found.code == "INTERNAL_ERROR":
-        return found._replace(message="something unforeseen happened; the log has it under the request id")
+        return found._replace(message=INTERNAL_ERROR_MESSAGE)
     return found

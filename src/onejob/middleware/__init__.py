@@ -1,4 +1,4 @@
-"""Idempotency for what is not a job: any ASGI application, FastAPI routes (`.fastapi`), plain functions."""
+"""Idempotency keys without jobs: for any ASGI application, FastAPI routes (`.fastapi`) and plain functions."""
 
 from onejob.core.reserve import Verdict
 

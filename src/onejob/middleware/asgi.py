@@ -1,4 +1,4 @@
-"""Idempotency for any ASGI application, by rules for its paths."""
+"""The ASGI middleware: requests whose path a rule covers take an Idempotency-Key."""
 
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -24,7 +24,7 @@ from .rules import DEFAULT_RULES, SAFE_METHODS, Need, Rule
 
 
 class IdempotencyMiddleware:
-    """Does a request with an `Idempotency-Key` once, and answers its duplicates with the first answer."""
+    """Runs the application once for each `Idempotency-Key` and replays the first response to duplicates."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class IdempotencyMiddleware:
             await self._handle_keyed(key, rule, scope, receive, send)
 
     async def _handle_keyed(self, key: str, rule: Rule, scope: Scope, receive: Receive, send: Send) -> None:
-        whose = self._layer.resolve_scope(scope)
-        if isinstance(whose, LayerResponse):
-            await send_response(send, whose)
+        key_scope = self._layer.resolve_scope(scope)
+        if isinstance(key_scope, LayerResponse):
+            await send_response(send, key_scope)
             return
         body = await read_body(receive, scope["headers"], bytes_max=self._layer.body_bytes_max)
         if body is None:
@@ -66,15 +66,15 @@ class IdempotencyMiddleware:
         if isinstance(body, LayerResponse):
             await send_response(send, body)
             return
-        mark = request_fingerprint(scope, body)
-        if not isinstance(mark, bytes):
-            mark = await mark
-        held = await self._layer.acquire_key(key, whose, mark, rule.window)
-        if isinstance(held, LayerResponse):
-            await send_response(send, held)
+        fingerprint = request_fingerprint(scope, body)
+        if not isinstance(fingerprint, bytes):
+            fingerprint = await fingerprint
+        acquired = await self._layer.acquire_key(key, key_scope, fingerprint, rule.window)
+        if isinstance(acquired, LayerResponse):
+            await send_response(send, acquired)
             return
         exchange = MiddlewareExchange(self._layer, receive, send, body)
-        exchange.hold(held)
+        exchange.hold(acquired)
         await exchange.run(self._app, without_response_extensions(scope))
 
     def _find_rule(self, scope: Scope) -> Rule | None:
@@ -87,38 +87,39 @@ class IdempotencyMiddleware:
         return None
 
     async def _run_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Open the store before the application starts, and close it when that has ended."""
+        """Open the store before the application starts, and close it after the application has shut down."""
 
-        async def received() -> Any:
+        async def receive_and_open() -> Any:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 await self._layer.ensure_open()
             return message
 
         try:
-            await self._app(scope, received, send)
+            await self._app(scope, receive_and_open, send)
         finally:
             await self._layer.aclose()
 
 
 def read_key(scope: Scope, *, required: bool) -> str | LayerResponse | None:
-    """The key of a request, or why it has none that can be taken; None where none is needed."""
+    """The key of a request, a problem if it is malformed or missing, or None if none is required."""
     try:
         key = parse_key_header(scope["headers"])
     except Invalid as error:
         return problem_response("VALIDATION_ERROR", str(error))
     if key is None and required:
         return problem_response(
-            "KEY_MISSING", "this path needs an Idempotency-Key: one for each intended act, kept on retries"
+            "KEY_MISSING",
+            "this path requires an Idempotency-Key; send a new key per operation, the same on every retry",
         )
     return key
 
 
 def request_fingerprint(scope: Scope, body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
-    """The fingerprint of a request; that of a large one is to be waited for."""
-    kind = b""
+    """The fingerprint of a request; a coroutine if the body is large."""
+    content_type = b""
     for name, value in scope["headers"]:
         if name == b"content-type":
-            kind = value
+            content_type = value
             break
-    return compute_fingerprint(scope["method"], scope["path"], scope.get("query_string", b""), kind, body)
+    return compute_fingerprint(scope["method"], scope["path"], scope.get("query_string", b""), content_type, body)

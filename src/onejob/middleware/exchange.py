@@ -1,9 +1,9 @@
-"""One request under a held key: its answer leaves only after the key is settled.
+"""One request under a held key: its response is sent only after the key is settled.
 
-1. What is answered is durable first: a duplicate that comes with the first byte finds the answer.
-2. The application runs in a task of the layer: a client that hangs up, or a server that cancels, stops nothing, and
-   the verdict is recorded. The application hears of a disconnect only once its answer has been settled.
-3. An answer of unknown length in several parts is a stream. It cannot be kept, so the key is settled when it begins.
+1. The response is durable before its first byte is sent: a duplicate that arrives with that byte finds it.
+2. The application runs in a task of the layer: a client that disconnects, or a server that cancels the request, does not stop it,
+   and its verdict is stored. The application sees a disconnect only after its response is settled.
+3. A response of unknown length in several parts is a stream. It cannot be stored, so the key is settled when the stream begins.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# Looked up once: a member of an enum costs more than a small fact.
+# Looked up once: access to an enum member is slow, and every request needs one of them.
 _COMMIT, _FAIL = Verdict.COMMIT, Verdict.FAIL
 
 COMMIT_RETRIES_MAX = 600
@@ -65,8 +65,8 @@ class MiddlewareExchange:
         self.body = body
         self._body_given = False
         self._key_released: asyncio.Future[None] | None = None
-        self._held_key: KeyHeld | None = None  # None: messages go through as they are
-        self._ledger: Ledger  # these two from the time a key is held
+        self._held_key: KeyHeld | None = None  # None: messages pass through unchanged
+        self._ledger: Ledger  # set in `hold`, like the timer
         self._renewal_timer: RenewalTimer
         self._done: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -77,19 +77,19 @@ class MiddlewareExchange:
         self._size = 0
 
     async def run(self, app: AsgiApp, scope: Scope) -> None:
-        """Let the application answer; whoever waits may stop waiting before it is done."""
+        """Run the application to its end, even if the caller is cancelled before."""
         self._done = asyncio.get_running_loop().create_future()
         task = self._task = self._layer.start_task(self._run(app, scope), self._on_task_end)
         try:
-            # Not the task itself: whoever cancels this wait does not cancel what is waited for.
+            # Awaiting the task itself would pass a cancellation on to it.
             await self._done
         except asyncio.CancelledError:
-            if self._held_key is None:  # settled: the rest is not ours to save
+            if self._held_key is None:  # settled: nothing is left to store
                 task.cancel()
             raise
 
     def hold(self, held_key: KeyHeld) -> None:
-        """From now on the answer is kept back until this key is settled."""
+        """Hold the response back from now on, until this key is settled."""
         self._held_key = held_key
         self._ledger = self._layer.ledger
         self._renewal_timer = self._layer.renewal_timer
@@ -118,19 +118,18 @@ class MiddlewareExchange:
             await self._send(message)
 
     def _on_task_end(self, task: "asyncio.Task[None]") -> None:
-        """How it ended is told to whoever still waits for it."""
         self._layer.tasks.discard(task)
-        ended = self._done
-        assert ended is not None
+        done = self._done
+        assert done is not None
         error = None if task.cancelled() else task.exception()
-        if ended.done():
+        if done.done():
             return
         if task.cancelled():
-            ended.cancel()
+            done.cancel()
         elif error is not None:
-            ended.set_exception(error)
+            done.set_exception(error)
         else:
-            ended.set_result(None)
+            done.set_result(None)
 
     async def _run(self, app: AsgiApp, scope: Scope) -> None:
         try:
@@ -140,7 +139,7 @@ class MiddlewareExchange:
                 raise
             await self.respond(unavailable_response(RuntimeError("the lease was lost")))
         finally:
-            # An error, a stop, or an answer without its end: the key may be tried again.
+            # An exception, a cancellation or an incomplete response: the request may be retried with this key.
             if self._held_key is not None:
                 await self._fail()
 
@@ -154,29 +153,29 @@ class MiddlewareExchange:
             self._parts = []
         start = self._start_message
         status, headers = start["status"], tuple(start.get("headers", ()))
-        until: Headers = ()
+        expires: Headers = ()
         if verdict_of(self._layer.verdicts, status) is _FAIL:
             await self._fail()
         else:
-            kept = StoredResponse(status)
+            stored = StoredResponse(status)  # a tombstone
             if not more and len(part) <= self._layer.answer_bytes_max:
-                kept = StoredResponse(status, self._layer.replayable_headers(headers), part)
-            told = await self._commit(pack_response(kept))
-            if told is None:
+                stored = StoredResponse(status, self._layer.replayable_headers(headers), part)
+            committed = await self._commit(pack_response(stored))
+            if committed is None:
                 return
-            until = told
-        await self._send({**start, "headers": [*headers, *until]})
+            expires = committed
+        await self._send({**start, "headers": [*headers, *expires]})
         await self._send({"type": "http.response.body", "body": part, "more_body": more})
 
     def _has_small_length(self) -> bool:
-        """Whether the whole answer is known to be small enough to wait for it."""
+        """True if Content-Length says that the whole response is small enough to store."""
         for name, value in self._start_message.get("headers", ()):
             if name.lower() == b"content-length" and value.isdigit():
                 return int(value) <= self._layer.answer_bytes_max
         return False
 
     async def _commit(self, receipt: bytes) -> Headers | None:
-        """Make the answer durable; the header that tells until when, or None when the client was told otherwise."""
+        """Store the response and return its Idempotency-Expires header; on failure send a 503 and return None."""
         assert self._held_key is not None
         ledger, held = self._ledger, self._held_key
         try:
@@ -187,11 +186,11 @@ class MiddlewareExchange:
                     raise
                 settled = await settle_with_retries(lambda: ledger.settle_prepared(held, _COMMIT, receipt))
         except asyncio.CancelledError:
-            # What was said goes on by itself; to say now that it failed could overtake it.
+            # The commit goes on in the gate; a FAIL sent now could overtake it.
             self._release_key()
             raise
         except OnejobError as error:
-            log.error("an answer could not be kept: %s", error)
+            log.error("storing a response failed: %s", error)
             if error.retryable:
                 self._layer.start_task(_retry_commit(ledger, held, receipt, self._renewal_timer))
             self._release_key(keep_renewing=error.retryable)
@@ -204,7 +203,7 @@ class MiddlewareExchange:
         assert self._held_key is not None
         held = self._held_key
         self._release_key()
-        # Where this fails the lease ends by itself, which only takes longer.
+        # If this fails, the lease expires by itself, only later.
         with suppress(OnejobError):
             await self._ledger.settle_prepared(held, _FAIL)
 
@@ -217,20 +216,20 @@ class MiddlewareExchange:
             self._key_released.set_result(None)
 
     def _on_lease_lost(self, error: BaseException) -> None:
-        """The key is no longer ours: whatever the application still does is in vain."""
-        log.error("a key was lost while its request was being done: %s", error)
+        """Stop the application: its response can no longer be committed."""
+        log.error("lease lost while the request was running; cancelling it: %s", error)
         self._lease_lost = True
         if self._task is not None:
             self._task.cancel()
 
     async def respond(self, response: LayerResponse) -> None:
-        """Answer in place of the application, which is not heard any more."""
+        """Respond in place of the application, and ignore what it still sends."""
         self._ignores_app = True
         await send_response(self._send, response)
 
 
 async def _retry_commit(ledger: Ledger, held_key: KeyHeld, receipt: bytes, renewal_timer: RenewalTimer) -> None:
-    """It was done, and only the store does not know: as long as the key is ours it can be told."""
+    """Retry the commit of a request that has run, while its lease is renewed."""
     try:
         for _ in range(COMMIT_RETRIES_MAX):
             await asyncio.sleep(COMMIT_RETRY_SECONDS)
@@ -239,7 +238,7 @@ async def _retry_commit(ledger: Ledger, held_key: KeyHeld, receipt: bytes, renew
                 return
             except OnejobError as error:
                 if not error.retryable:
-                    log.error("an answer was lost: %s", error)
+                    log.error("storing a response failed for good: %s", error)
                     return
     finally:
         renewal_timer.end(held_key.holder)
@@ -253,7 +252,7 @@ async def send_response(send: Send, response: LayerResponse) -> None:
 async def read_body(
     receive: Receive, headers: Iterable[tuple[bytes, bytes]], *, bytes_max: int
 ) -> bytes | LayerResponse | None:
-    """The whole body; a refusal for a larger one; None when the client left before it was sent."""
+    """The whole body; a 413 if it is too large; None if the client disconnected before its end."""
     for name, value in headers:
         if name == b"content-length" and value.isdigit() and int(value) > bytes_max:
             return _too_large(bytes_max)
@@ -273,13 +272,15 @@ async def read_body(
 
 
 def _too_large(bytes_max: int) -> LayerResponse:
-    return problem_response("PAYLOAD_TOO_LARGE", f"a request with a key has at most {bytes_max} bytes; send less")
+    return problem_response(
+        "PAYLOAD_TOO_LARGE", f"the body of a request with a key has at most {bytes_max} bytes; send less"
+    )
 
 
 def without_response_extensions(scope: Scope) -> Scope:
-    """The scope without the ways to answer that pass by what we can keep: files sent by the server, trailers."""
+    """The scope without `http.response.*`: such responses (files sent by path, trailers) could not be stored."""
     extensions = scope.get("extensions") or {}
     if not any(name.startswith("http.response.") for name in extensions):
         return scope
-    left = {name: value for name, value in extensions.items() if not name.startswith("http.response.")}
-    return {**scope, "extensions": left}
+    others = {name: value for name, value in extensions.items() if not name.startswith("http.response.")}
+    return {**scope, "extensions": others}

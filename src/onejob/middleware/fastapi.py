@@ -1,4 +1,4 @@
-"""Idempotency for the routes of FastAPI: a key is taken after the dependencies, and so after authentication."""
+"""A FastAPI route class that acquires the key after the dependencies have run, hence after authentication."""
 
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
@@ -27,11 +27,11 @@ class _KeyedRequest(NamedTuple):
     exchange: MiddlewareExchange
 
 
-_keyed_request: ContextVar[_KeyedRequest | None] = ContextVar("onejob_asked", default=None)
+_keyed_request: ContextVar[_KeyedRequest | None] = ContextVar("onejob_keyed_request", default=None)
 
 
 class IdempotentRoute(APIRoute):
-    """`APIRouter(route_class=IdempotentRoute.on(ledger, scope=…))`; `scope` is given the request."""
+    """`APIRouter(route_class=IdempotentRoute.for_ledger(ledger, scope=…))`; `scope` is called with the request."""
 
     layer: ClassVar[IdempotencyLayer]
     rule: ClassVar[Rule]
@@ -46,7 +46,7 @@ class IdempotentRoute(APIRoute):
         window: Any = None,
         **options: Any,
     ) -> type["IdempotentRoute"]:
-        """A class of routes that share a ledger and a rule."""
+        """A route class whose routes share a ledger and a rule."""
         members = {
             "layer": IdempotencyLayer(ledger, scope=scope, **options),
             "rule": Rule("POST /**", Need(key), window),
@@ -79,33 +79,33 @@ class IdempotentRoute(APIRoute):
         return await read_body(receive, scope["headers"], bytes_max=self.layer.body_bytes_max)
 
     def _wrap_endpoint(self, endpoint: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
-        """The endpoint, called only by whoever got the key; a duplicate is answered in its place."""
+        """Wrap the endpoint: it runs only if the request acquires its key; a duplicate gets the stored response."""
         if isasyncgenfunction(endpoint) or isgeneratorfunction(endpoint):
-            raise Invalid("endpoint", "a generator cannot be answered once; return a StreamingResponse")
+            raise Invalid("endpoint", "a generator has no single response; return a StreamingResponse")
         is_async = iscoroutinefunction(endpoint)
 
         @wraps(endpoint)
         async def once(*args: Any, **kwargs: Any) -> Any:
-            asked = _keyed_request.get()
-            if asked is not None and (told := await self._acquire_or_respond(asked)) is not None:
-                return told
+            keyed = _keyed_request.get()
+            if keyed is not None and (response := await self._acquire_or_respond(keyed)) is not None:
+                return response
             if is_async:
                 return await endpoint(*args, **kwargs)
             return await run_in_threadpool(endpoint, *args, **kwargs)
 
         return once
 
-    async def _acquire_or_respond(self, keyed_request: _KeyedRequest) -> Response | None:
-        whose = self.layer.resolve_scope(Request(keyed_request.scope))
-        if isinstance(whose, LayerResponse):
-            return _to_fastapi_response(whose)
-        mark = request_fingerprint(keyed_request.scope, keyed_request.exchange.body)
-        if not isinstance(mark, bytes):
-            mark = await mark
-        held = await self.layer.acquire_key(keyed_request.key, whose, mark, self.rule.window)
-        if isinstance(held, LayerResponse):
-            return _to_fastapi_response(held)
-        keyed_request.exchange.hold(held)
+    async def _acquire_or_respond(self, keyed: _KeyedRequest) -> Response | None:
+        key_scope = self.layer.resolve_scope(Request(keyed.scope))
+        if isinstance(key_scope, LayerResponse):
+            return _to_fastapi_response(key_scope)
+        fingerprint = request_fingerprint(keyed.scope, keyed.exchange.body)
+        if not isinstance(fingerprint, bytes):
+            fingerprint = await fingerprint
+        acquired = await self.layer.acquire_key(keyed.key, key_scope, fingerprint, self.rule.window)
+        if isinstance(acquired, LayerResponse):
+            return _to_fastapi_response(acquired)
+        keyed.exchange.hold(acquired)
         return None
 
 

@@ -1,4 +1,4 @@
-"""Plain functions, called once for a key: `@idempotent(ledger, key=…, scope=…)`."""
+"""The decorator `@idempotent(ledger, key=…, scope=…)`: a function is called once per key."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from onejob.errors import SubmissionError
 from onejob.ledger import Ledger
 from onejob.ledger.leases import FinalRejection, LeaseRenewal, run_under_lease
 from onejob.ledger.parse import Submission
-from onejob.sync import SyncLedger as SyncLedger
+from onejob.sync import SyncLedger
 
 from .request_fingerprint import scope_name
 from .stored_response import StoredResponse, pack_response, unpack_response
@@ -29,12 +29,10 @@ NAME_CHARS_MAX = 90
 
 
 class ResultNotRetained(SubmissionError):
-    """The call was done before, and its result could not be kept: no JSON, or too large."""
+    """The call has completed, but its result could not be stored: it is not JSON, or too large."""
 
 
 class _CallSpec(Struct, frozen=True, kw_only=True):
-    """What is known of a function that is called once for a key."""
-
     name: str
     signature: inspect.Signature
     key: Callable[..., str]
@@ -45,15 +43,17 @@ class _CallSpec(Struct, frozen=True, kw_only=True):
     returns: Any
 
     def submission(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Submission:
-        whose = self.scope(*args, **kwargs)
-        if not isinstance(whose, str) or not whose:
-            raise Invalid("scope", "nobody knows whose key this is: it was not called; give scope a text")
+        scope = self.scope(*args, **kwargs)
+        if not isinstance(scope, str) or not scope:
+            raise Invalid(
+                "scope", "scope is empty or not a string: the function was not called; return the key's owner"
+            )
         return Submission(
             type=self.name,
             input=self._build_input(args, kwargs),
             idempotency_key=self.key(*args, **kwargs),
             idempotency_ttl=self.window,
-            scope=scope_name(whose, f"{CALL_SCOPE_PREFIX}{self.name}:"),
+            scope=scope_name(scope, f"{CALL_SCOPE_PREFIX}{self.name}:"),
         )
 
     def _build_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -64,10 +64,10 @@ class _CallSpec(Struct, frozen=True, kw_only=True):
         return dict(bound.arguments)
 
     def decode_result(self, key: str, receipt: bytes) -> Any:
-        kept = unpack_response(receipt)
-        if kept.body is None:
-            raise ResultNotRetained("this call was done, and its result was not kept; do not repeat it", key=key)
-        return json.decode(kept.body, type=self.returns)
+        stored = unpack_response(receipt)
+        if stored.body is None:
+            raise ResultNotRetained("this call has completed, but its result was not stored; do not repeat it", key=key)
+        return json.decode(stored.body, type=self.returns)
 
     def rejection(self, error: Exception) -> FinalRejection:
         return FinalRejection(pack_response(StoredResponse(0, body=encode_input(f"{type(error).__name__}: {error}"))))
@@ -85,13 +85,13 @@ def idempotent(
     final: tuple[type[Exception], ...] = (),
     returns: Any = Any,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Call a function once for a key; who repeats the call gets the JSON of its result.
+    """Call the function once per key; a repeated call returns the stored JSON of the result.
 
-    An exception gives the key up, to be tried again; one of `final` rejects it.
+    An exception releases the key, so that the call can be retried; one of `final` rejects it for good.
     """
 
-    def decorated(function: Callable[P, R]) -> Callable[P, R]:
-        calls = _CallSpec(
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        spec = _CallSpec(
             name=name or f"{function.__module__}.{function.__qualname__}"[-NAME_CHARS_MAX:],
             signature=inspect.signature(function),
             key=key,
@@ -103,13 +103,15 @@ def idempotent(
         )
         if inspect.iscoroutinefunction(function):
             if not isinstance(ledger, Ledger):
-                raise Invalid("ledger", "a coroutine needs the ledger of onejob.open, not of onejob.sync")
-            return cast(Callable[P, R], _wrap_async(ledger, calls, function, lease))
+                raise Invalid(
+                    "ledger", "a coroutine function needs a ledger from onejob.open; got one from onejob.sync"
+                )
+            return cast(Callable[P, R], _wrap_async(ledger, spec, function, lease))
         if not isinstance(ledger, SyncLedger):
-            raise Invalid("ledger", "a plain function needs the ledger of onejob.sync.open")
-        return cast(Callable[P, R], _wrap_sync(ledger, calls, function, lease))
+            raise Invalid("ledger", "a plain function needs a ledger from onejob.sync.open; got an asynchronous one")
+        return cast(Callable[P, R], _wrap_sync(ledger, spec, function, lease))
 
-    return decorated
+    return decorate
 
 
 def _wrap_async(
@@ -118,9 +120,9 @@ def _wrap_async(
     @wraps(function)
     async def once(*args: Any, **kwargs: Any) -> Any:
         submission = spec.submission(args, kwargs)
-        found = await ledger.reserve(submission, lease=lease, job=False)
-        if not isinstance(found, HeldKey):
-            return spec.decode_result(submission.idempotency_key or "", found.receipt)
+        reserved = await ledger.reserve(submission, lease=lease, job=False)
+        if not isinstance(reserved, HeldKey):
+            return spec.decode_result(submission.idempotency_key or "", reserved.receipt)
         result: Any = None
 
         async def work(_: LeaseRenewal) -> bytes:
@@ -132,9 +134,9 @@ def _wrap_async(
             return _pack_result(result)
 
         try:
-            await run_under_lease(ledger, found, work)
-        except FinalRejection as verdict:
-            raise cast(BaseException, verdict.__cause__) from None
+            await run_under_lease(ledger, reserved, work)
+        except FinalRejection as rejection:
+            raise cast(BaseException, rejection.__cause__) from None
         return result
 
     return once
@@ -146,9 +148,9 @@ def _wrap_sync(
     @wraps(function)
     def once(*args: Any, **kwargs: Any) -> Any:
         submission = spec.submission(args, kwargs)
-        found = ledger.reserve(submission, lease=lease, job=False)
-        if not isinstance(found, HeldKey):
-            return spec.decode_result(submission.idempotency_key or "", found.receipt)
+        reserved = ledger.reserve(submission, lease=lease, job=False)
+        if not isinstance(reserved, HeldKey):
+            return spec.decode_result(submission.idempotency_key or "", reserved.receipt)
         result: Any = None
 
         def work() -> bytes:
@@ -160,16 +162,16 @@ def _wrap_sync(
             return _pack_result(result)
 
         try:
-            ledger.run_under_lease(found, work)
-        except FinalRejection as verdict:
-            raise cast(BaseException, verdict.__cause__) from None
+            ledger.run_under_lease(reserved, work)
+        except FinalRejection as rejection:
+            raise cast(BaseException, rejection.__cause__) from None
         return result
 
     return once
 
 
 def _pack_result(result: Any) -> bytes:
-    """The result as a receipt; what is no JSON leaves a tombstone, for the call was done."""
+    """The result as a receipt; a tombstone if it is not JSON, because the call has completed."""
     try:
         return pack_response(StoredResponse(DONE_STATUS, body=encode_input(result)))
     except Invalid:

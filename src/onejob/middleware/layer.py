@@ -1,4 +1,4 @@
-"""How keys are taken and answers are kept: what the middleware and the routes share."""
+"""What the middleware and the FastAPI routes share: acquiring keys, replaying responses, running tasks."""
 
 import asyncio
 import logging
@@ -25,11 +25,10 @@ from .stored_response import RECEIPT_BYTES_MAX, Headers, unpack_response
 
 BODY_BYTES_MAX = 1 << 20
 CLOSE_SECONDS = 10.0
-# Answers that were just replayed are at hand, ready to be sent, unless they are large.
 CACHED_REPLAYS_MAX = 1024
 CACHED_REPLAY_BYTES_MAX = 1024
 CACHED_TIMESTAMPS_MAX = 64
-# What a replay shows of the first answer's headers. A cookie is never kept: it may be a session.
+# Headers of the first response that a replay repeats. A cookie may be a session and is never stored.
 HEADERS = (
     "content-disposition",
     "content-encoding",
@@ -41,6 +40,8 @@ HEADERS = (
     "location",
     "vary",
 )
+
+_NOT_DONE = "internal error: the request was not done; the server log has the reason"
 
 log = logging.getLogger("onejob.middleware")
 
@@ -58,18 +59,21 @@ class IdempotencyLayer:
         mismatch_status: int = 422,
         verdicts: Mapping[int, Verdict] | None = None,
     ) -> None:
-        """`scope` says whose keys these are, such as the user that was authenticated; None refuses the request."""
+        """`scope` returns the owner of the key, such as the authenticated user; None refuses the request with 401."""
         if not callable(scope):
-            raise Invalid("scope", "scope is a function that tells whose key it is; without one users share keys")
+            raise Invalid(
+                "scope",
+                "scope is not callable; pass a function that returns the owner of a key, else users would share keys",
+            )
         self._ledger = ledger if isinstance(ledger, Ledger) else None
         self._renewal_timer: RenewalTimer | None = None
         self._url = "" if isinstance(ledger, Ledger) else ledger
         self._open_lock = asyncio.Lock()
         self._scope_of = scope
-        self._lease_ms = 0 if lease is None else checked_lease(lease)  # 0: as long as the ledger says
+        self._lease_ms = 0 if lease is None else checked_lease(lease)  # 0: the ledger's default
         self._replayable_headers = frozenset(name.lower().encode() for name in headers)
         if b"set-cookie" in self._replayable_headers:
-            raise Invalid("headers", "a cookie may be a session and is never kept; strike set-cookie")
+            raise Invalid("headers", "a cookie may be a session and is never stored; remove set-cookie")
         self.body_bytes_max = body_bytes_max
         self.answer_bytes_max = min(answer_bytes_max, RECEIPT_BYTES_MAX)
         self._mismatch_status = mismatch_status
@@ -84,7 +88,7 @@ class IdempotencyLayer:
         return self._ledger
 
     async def aclose(self) -> None:
-        """Give what is still being done some time, then stop it, so that nobody need wait for a lease."""
+        """Let running requests finish for a while, then cancel them, which releases their keys before the leases expire."""
         if self.tasks:
             await asyncio.wait(tuple(self.tasks), timeout=CLOSE_SECONDS)
         for task in tuple(self.tasks):
@@ -100,7 +104,6 @@ class IdempotencyLayer:
 
     @property
     def ledger(self) -> Ledger:
-        """What was opened before a key could be taken from it."""
         assert self._ledger is not None
         return self._ledger
 
@@ -113,35 +116,33 @@ class IdempotencyLayer:
     def start_task(
         self, work: Coroutine[Any, Any, None], on_end: "Callable[[asyncio.Task[None]], object] | None" = None
     ) -> "asyncio.Task[None]":
-        """Work that is the layer's own: a client that hangs up does not stop it. `ended` strikes it off at its end."""
+        """Run work that outlives its request. `on_end` replaces the default callback and must discard the task."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(on_end or self.tasks.discard)
         return task
 
     def resolve_scope(self, source: Any) -> str | LayerResponse:
-        """The scope of a request. Where it cannot be told, the request is refused and never done."""
+        """The scope of a key, or the response that refuses the request."""
         try:
-            given = self._scope_of(source)
+            scope = self._scope_of(source)
         except Exception:
-            log.exception("the scope of a request could not be told")
-            return problem_response("INTERNAL_ERROR", "the request was not done")
-        if given is not None and not isinstance(given, str):
-            log.error("the scope of a request is a %s and no text", type(given).__name__)
-            return problem_response("INTERNAL_ERROR", "the request was not done")
-        if not given:
-            return problem_response(
-                "UNAUTHORIZED", "a key is taken only from a client that is known; the request was not done"
-            )
-        return given
+            log.exception("the scope function raised; the request was refused")
+            return problem_response("INTERNAL_ERROR", _NOT_DONE)
+        if scope is not None and not isinstance(scope, str):
+            log.error("the scope function returned %s instead of str; the request was refused", type(scope).__name__)
+            return problem_response("INTERNAL_ERROR", _NOT_DONE)
+        if not scope:
+            return problem_response("UNAUTHORIZED", "an Idempotency-Key requires an authenticated client; authenticate")
+        return scope
 
     async def acquire_key(
         self, key: str, scope: str, fingerprint: bytes, window: timedelta | None
     ) -> KeyHeld | LayerResponse:
-        """The key for the time of the request, or what its duplicate is told."""
+        """The held key, or the response for a duplicate or a failure."""
         try:
             ledger = self._ledger or await self.ensure_open()
-            found = await ledger.reserve_prepared(
+            reserved = await ledger.reserve_prepared(
                 type=RECORD_TYPE,
                 scope=scope_name(scope),
                 key=checked_key(key),
@@ -149,22 +150,21 @@ class IdempotencyLayer:
                 ttl_ms=window_ms(window),
                 lease_ms=self._lease_ms or ledger.lease_ms,
             )
-            if isinstance(found, KeyHeld):
-                return found
-            ready = _decode_replay_cached if len(found.receipt) <= CACHED_REPLAY_BYTES_MAX else _decode_replay
-            return ready(found.receipt, found.expires_at)
+            if isinstance(reserved, KeyHeld):
+                return reserved
+            decode = _decode_replay_cached if len(reserved.receipt) <= CACHED_REPLAY_BYTES_MAX else _decode_replay
+            return decode(reserved.receipt, reserved.expires_at)
         except OnejobError as error:
             return error_response(error, mismatch_status=self._mismatch_status)
 
     def replayable_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-        """Of an answer's headers those that are kept."""
-        shown = self._replayable_headers
-        return tuple([(lower, value) for name, value in headers if (lower := name.lower()) in shown])
+        replayable = self._replayable_headers
+        return tuple([(lower, value) for name, value in headers if (lower := name.lower()) in replayable])
 
 
 @lru_cache(CACHED_TIMESTAMPS_MAX)
 def iso_timestamp(ms: int) -> bytes:
-    """Answers that were committed together expire together."""
+    """Cached, because responses that were committed together expire together."""
     return to_utc(ms).isoformat().encode()
 
 
@@ -172,4 +172,5 @@ def _decode_replay(receipt: bytes, expires_at: int) -> LayerResponse:
     return replay_response(unpack_response(receipt), iso_timestamp(expires_at))
 
 
+# A retry often replays the response that was replayed just before. The cache is keyed by all that the response depends on.
 _decode_replay_cached = lru_cache(CACHED_REPLAYS_MAX)(_decode_replay)

@@ -1,4 +1,4 @@
-"""What the layer itself answers: problem+json with the code that is authoritative, never to be cached."""
+"""Responses of the middleware itself: problems (application/problem+json) and replays, never cacheable."""
 
 import logging
 from math import ceil
@@ -7,13 +7,7 @@ from typing import Any, NamedTuple
 from msgspec import json
 
 from onejob.codes import CODES
-from onejob.errors import (
-    IdempotencyConflict,
-    Invalid,
-    OnejobError,
-    StoreRefused,
-    SubmissionInProgress,
-)
+from onejob.errors import IdempotencyConflict, Invalid, OnejobError, StoreRefused, SubmissionInProgress
 
 from .stored_response import Headers, StoredResponse
 
@@ -26,7 +20,7 @@ log = logging.getLogger("onejob.middleware")
 
 
 class LayerResponse(NamedTuple):
-    """An answer that the layer gives instead of the application."""
+    """A response that the layer sends instead of the application."""
 
     status: int
     headers: Headers
@@ -36,7 +30,7 @@ class LayerResponse(NamedTuple):
 def problem_response(
     code: str, message: str, *, status: int = 0, retry_after: int | None = None, **details: Any
 ) -> LayerResponse:
-    """`Retry-After` is there exactly when the same request may be sent again."""
+    """A problem; it has `Retry-After` exactly if the same request may be sent again."""
     row = CODES[code]
     status = status or row.status
     error = {"code": code, "message": message, "retryable": retry_after is not None, "details": details}
@@ -49,40 +43,40 @@ def problem_response(
             "error": error,
         }
     )
-    again = () if retry_after is None else ((b"retry-after", b"%d" % retry_after),)
-    return _build_response(status, ((b"content-type", b"application/problem+json"), NO_STORE, *again), body)
+    wait = () if retry_after is None else ((b"retry-after", b"%d" % retry_after),)
+    return _build_response(status, ((b"content-type", b"application/problem+json"), NO_STORE, *wait), body)
 
 
 def error_response(error: OnejobError, *, mismatch_status: int) -> LayerResponse:
-    """What a client is told when its key was not taken; what ails the store is for the log alone."""
+    """The response if a key could not be acquired; details of the store go to the log only."""
     match error:
         case Invalid():
             return problem_response("VALIDATION_ERROR", str(error))
         case IdempotencyConflict():
-            message = "this key was used for another request; use a new key, or send the first request again"
+            message = "this key was used for another request; use a new key, or repeat the first request"
             return problem_response("CONFLICT", message, status=mismatch_status)
         case SubmissionInProgress():
             wait = max(1, min(RETRY_AFTER_MAX, ceil(error.retry_after)))
-            message = "the first request with this key is still being done; repeat it as it is"
+            message = "the first request with this key is still running; repeat the same request after Retry-After"
             return problem_response("IN_PROGRESS", message, retry_after=wait)
-    log.error("a key could not be taken: %s", error)
+    log.error("acquiring a key failed: %s", error)
     return unavailable_response(error)
 
 
 def unavailable_response(error: BaseException) -> LayerResponse:
     wait = None if isinstance(error, StoreRefused) else 1
-    message = "whether it was done cannot be said now; repeat with the same key"
+    message = "the store is unavailable and the outcome is unknown; repeat with the same key"
     return problem_response("SERVICE_UNAVAILABLE", message, retry_after=wait)
 
 
 def replay_response(stored: StoredResponse, expires: bytes) -> LayerResponse:
-    """The first answer once more, or that it was given and not kept."""
-    until = (b"idempotency-expires", expires)
+    """The stored response; a 410 if only its tombstone was stored."""
+    expires_header = (b"idempotency-expires", expires)
     if stored.body is None:
-        message = "this request was done; its response was a stream or too large, and is not kept"
-        told = problem_response("RESPONSE_NOT_RETAINED", message, originalStatus=stored.status)
-        return told._replace(headers=(*told.headers, REPLAYED, until))
-    return _build_response(stored.status, (*stored.headers, NO_STORE, REPLAYED, until), stored.body)
+        message = "this request was done, but its response was a stream or too large to store; do not repeat it"
+        gone = problem_response("RESPONSE_NOT_RETAINED", message, originalStatus=stored.status)
+        return gone._replace(headers=(*gone.headers, REPLAYED, expires_header))
+    return _build_response(stored.status, (*stored.headers, NO_STORE, REPLAYED, expires_header), stored.body)
 
 
 def _build_response(status: int, headers: Headers, body: bytes) -> LayerResponse:

@@ -1,4 +1,4 @@
-"""What a request asks for, as one digest, and whose it is."""
+"""The fingerprint of a request, and the scope of its key."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -20,7 +20,10 @@ CACHE_ENTRIES_MAX = 1024
 
 @lru_cache(CACHE_ENTRIES_MAX)
 def scope_name(given: str, prefix: str = SCOPE_PREFIX) -> str:
-    """The scope of a key, apart from those of jobs; a long one is hashed, and none can pose as such a hash."""
+    """The stored scope of a key: the prefix separates it from the scopes of jobs; a long name is hashed.
+
+    A short name that looks like a hash is hashed too, so that two names never share a scope.
+    """
     fits = len(prefix) + len(given) <= NAME_CHARS_MAX and not FORBIDDEN_CHARACTERS.search(given)
     if fits and not given.startswith(HASHED_PREFIX):
         return prefix + given
@@ -30,7 +33,7 @@ def scope_name(given: str, prefix: str = SCOPE_PREFIX) -> str:
 def compute_fingerprint(
     method: str, path: str, query: bytes, content_type: bytes, body: bytes
 ) -> bytes | Coroutine[Any, Any, bytes]:
-    """The fingerprint of method, path, query and body; that of a large body is to be waited for, beside the loop."""
+    """The fingerprint of method, path, query and body; for a large body a coroutine that computes it in a thread."""
     if len(body) <= CACHED_BODY_BYTES_MAX:
         return _fingerprint_cached(method, path, query, content_type, body)
     if len(body) <= ON_LOOP_BYTES_MAX:
@@ -45,17 +48,17 @@ def _fingerprint_now(method: str, path: str, query: bytes, content_type: bytes, 
         query,
         *_normalize_body(content_type, body),
     )
-    # Each with its length before it, so that no two requests are the same row of bytes.
-    whole = sha256(b"".join([b"%d:%b" % (len(part), part) for part in parts]))
-    return fingerprint(RECORD_TYPE, b'"%b"' % whole.hexdigest().encode())
+    # Each part follows its length, so that no two requests hash the same bytes.
+    digest = sha256(b"".join([b"%d:%b" % (len(part), part) for part in parts]))
+    return fingerprint(RECORD_TYPE, b'"%b"' % digest.hexdigest().encode())
 
 
-# Retries bring the very same request: its fingerprint is worked out once.
+# A retry sends the same bytes again.
 _fingerprint_cached = lru_cache(CACHE_ENTRIES_MAX)(_fingerprint_now)
 
 
 def _normalize_body(content_type: bytes, body: bytes) -> tuple[bytes, bytes]:
-    """The media type and the one form of a body: JSON that can be told apart is canonical, anything else as sent."""
+    """The media type and the bytes to compare: canonical for valid JSON, as sent for anything else."""
     media = content_type.partition(b";")[0].strip().lower()
     if media != b"application/json" and not media.endswith(b"+json"):
         return media, body

@@ -1,4 +1,4 @@
-"""Which requests have a key, and which answers are kept: two tables."""
+"""Two tables: which requests take a key, and which responses are stored."""
 
 import re
 from collections.abc import Mapping
@@ -32,9 +32,11 @@ class Rule(Struct, frozen=True):
     def __post_init__(self) -> None:
         methods, _ = _pattern(self.where)
         if self.key not in set(Need):
-            raise Invalid("key", f"a key is {', '.join(Need)}; choose one")
+            raise Invalid("key", f"key is not one of {', '.join(Need)}; choose one")
         if self.key is not Need.OFF and methods & SAFE_METHODS:
-            raise Invalid("where", f"{', '.join(sorted(methods & SAFE_METHODS))} changes nothing and takes no key")
+            raise Invalid(
+                "where", f"{', '.join(sorted(methods & SAFE_METHODS))} is a safe method and takes no key; remove it"
+            )
         window_ms(self.window)
 
     def covers(self, method: str, path: str) -> bool:
@@ -42,8 +44,8 @@ class Rule(Struct, frozen=True):
         return method in methods and pattern.fullmatch(path) is not None
 
 
-# By status, else by its class. What is committed is replayed; what is failed may be tried again with the same key.
-# Of the refusals, those are failed that say nothing about the request itself: who asks, how much, and how fast.
+# By status, else by status class. A committed response is replayed; after a failed one the key may be used again.
+# A 4xx is failed if it does not depend on the request alone: authentication, size, media type, rate.
 VERDICTS: Mapping[int, Verdict] = {
     2: Verdict.COMMIT,
     3: Verdict.COMMIT,
@@ -58,9 +60,9 @@ def verdict_of(verdicts: Mapping[int, Verdict], status: int) -> Verdict:
 
 
 def checked_verdicts(verdicts: Mapping[int, Verdict]) -> Mapping[int, Verdict]:
-    """The usual table with some of its rows changed."""
+    """The default table with these rows replaced."""
     if not set(verdicts.values()) <= {Verdict.COMMIT, Verdict.FAIL}:
-        raise Invalid("verdicts", "an answer is committed or failed; choose one of these for every status")
+        raise Invalid("verdicts", "a verdict is neither COMMIT nor FAIL; choose one of these for every status")
     return {**VERDICTS, **verdicts}
 
 
@@ -73,9 +75,9 @@ def window_ms(window: timedelta | None) -> int:
 def _pattern(where: str) -> tuple[frozenset[str], re.Pattern[str]]:
     methods, space, path = where.partition(" ")
     if not space or not methods.replace("|", "").isalpha() or not path.startswith("/"):
-        raise Invalid("where", f"{where!r} is no rule; write methods and a path, such as 'POST|PATCH /orders/*'")
-    words = {"**": ".*", "*": "[^/]+"}
-    parts = (words.get(part, re.escape(part)) for part in re.split(r"(\*\*|\*)", path))
+        raise Invalid("where", f"{where!r} is not a rule; write methods and a path, such as 'POST|PATCH /orders/*'")
+    wildcards = {"**": ".*", "*": "[^/]+"}
+    parts = (wildcards.get(part, re.escape(part)) for part in re.split(r"(\*\*|\*)", path))
     return frozenset(methods.upper().split("|")), re.compile("".join(parts), re.DOTALL)
 
 
