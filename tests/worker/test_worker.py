@@ -190,7 +190,7 @@ async def test_an_attempt_ends_with_its_time(queue: onejob.Ledger, plain: bool) 
     async with app.background_worker(queue, drain=timedelta(0)):
         job = await wait_for_end(queue, made.job_id)
         go.set()
-    assert (job.state, job.error) == (JobState.FAILED, "its time is over")
+    assert (job.state, job.error) == (JobState.FAILED, "the attempt timed out")
 
 
 async def test_a_cancelled_job_stops_its_handler_within_a_heartbeat(queue: onejob.Ledger) -> None:

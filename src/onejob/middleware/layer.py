@@ -133,7 +133,8 @@ class IdempotencyLayer:
             log.error("the scope function returned %s instead of str; the request was refused", type(scope).__name__)
             return problem_response("INTERNAL_ERROR", _NOT_DONE)
         if not scope:
-            return problem_response("UNAUTHORIZED", "an Idempotency-Key requires an authenticated client; authenticate")
+            message = "an Idempotency-Key requires an authenticated client: the request was not done; authenticate"
+            return problem_response("UNAUTHORIZED", message)
         return scope
 
     async def acquire_key(

@@ -1,4 +1,4 @@
-"""Running jobs: handlers, and the worker that claims, keeps and finishes what they run."""
+"""Running jobs: handlers, and the worker that claims jobs, renews their leases and reports how they ended."""
 
 from .app import App
 from .context import AttemptCancelled, Context, Fatal, Retry

@@ -1,4 +1,4 @@
-"""`onejob.App`: handlers by the type of their jobs, and workers that run them."""
+"""`onejob.App`: the registry of handlers by job type, and the workers that run them."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ from .worker import Worker
 
 
 class App:
-    """`describe` gives the words that are kept of a failure; by default its kind and place, never its message."""
+    """`describe` turns an exception into the stored error; the default is its type and place, never its message."""
 
     def __init__(self, *, describe: Callable[[BaseException], str] = describe_exception) -> None:
         self.handlers: dict[str, Handler] = {}
@@ -33,34 +33,31 @@ class App:
         max_attempts: int = ATTEMPTS_DEFAULT,
         timeout: timedelta | float | None = None,
     ) -> Callable[[Callable[..., Any]], Handler]:
-        """Let a function run the jobs of a type; async ones on the loop, plain ones in threads."""
+        """Register a function as the handler of a type; async functions run on the loop, plain ones in threads."""
 
-        def taken(function: Callable[..., Any]) -> Handler:
+        def register(function: Callable[..., Any]) -> Handler:
             if type in self.handlers:
-                raise Invalid("job", f"{type} has a handler already; give the other another type")
+                raise Invalid("job", f"{type} already has a handler; register this one under another type")
             handler = build_handler(type, function, delivery=delivery, max_attempts=max_attempts, timeout=timeout)
             self.handlers[type] = handler
             return handler
 
-        return taken
+        return register
 
     def handlers_for(self, types: Sequence[str] | None) -> dict[str, Handler]:
-        """The handlers of these types, or all."""
+        """The handlers of these types; of all types for None."""
         unknown = [type for type in types or () if type not in self.handlers]
         if unknown or not self.handlers:
-            raise Invalid(
-                "types",
-                f"there is no handler for {', '.join(unknown) or 'anything'}; write one with @app.job",
-            )
+            raise Invalid("types", f"no handler for {', '.join(unknown) or 'any type'}; register one with @app.job")
         return {type: self.handlers[type] for type in types or self.handlers}
 
     def worker(self, queue: Ledger, **options: Any) -> Worker:
-        """A worker on a ledger: await its `run`. Options are those of `Worker`."""
+        """A worker on this ledger: await its `run`. The options are those of `Worker`."""
         return Worker(self, queue, **options)
 
     @asynccontextmanager
     async def background_worker(self, queue: Ledger, **options: Any) -> AsyncIterator[Worker]:
-        """A worker that runs beside what is inside, and leaves in order after it."""
+        """Run a worker during the `async with` block, and shut it down gracefully at its end."""
         worker = self.worker(queue, **options)
         running = asyncio.create_task(worker.run())
         try:
@@ -70,23 +67,20 @@ class App:
             await running
 
 
-# An app by its name, as the command line says it.
-
-
 def load_app(import_path: str) -> App:
-    """The app that `module:name` means; modules are also found where the command is given."""
+    """Import the app `module:name`; modules in the current directory are found too."""
     module, colon, path = import_path.partition(":")
     if not (module and colon and path):
-        raise Invalid("app", f"{import_path!r} names no app; write it as module:app")
+        raise Invalid("app", f"{import_path!r} is not an import path; write it as module:app")
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.append(here)  # last, so that nothing there can stand in for what is installed
+        sys.path.append(here)  # last, so that no file there hides an installed module
     try:
-        found: Any = import_module(module)
+        loaded: Any = import_module(module)
         for name in path.split("."):
-            found = getattr(found, name)
+            loaded = getattr(loaded, name)
     except Exception as error:  # a module may raise anything while it is imported
-        raise Invalid("app", f"{import_path} cannot be loaded ({error}); mend it") from error
-    if not isinstance(found, App):
-        raise Invalid("app", f"{import_path} is no onejob.App; name one")
-    return found
+        raise Invalid("app", f"{import_path} cannot be imported ({error}); fix it") from error
+    if not isinstance(loaded, App):
+        raise Invalid("app", f"{import_path} is not a onejob.App; name one")
+    return loaded

@@ -1,4 +1,4 @@
-"""One attempt: its handler runs, and how it ended is said until it is heard or the lease is over."""
+"""One attempt: run the handler, then report how it ended, retried until it is stored or the lease expires."""
 
 import asyncio
 import contextvars
@@ -22,14 +22,18 @@ from onejob.ledger.work import Attempt, attempt_fence_fields, encode_result
 from .context import AttemptCancelled, Context, Fatal, Retry
 from .handlers import Handler, describe_exception
 
-# Where the words of a worker go: to the ledger, and again while it is in trouble.
-
-
 PAUSE_FIRST = 0.02
 PAUSE_MAX = 1.0
+# The last part of an attempt's time is reserved for reporting that it has timed out.
+_REPORT_TIME_SHARE = 0.05
+_MS = 1000
+
+log = logging.getLogger("onejob.worker")
 
 
 class AttemptReporter:
+    """What the attempts of a worker share: the gate for their reports, the thread pool, the counts of outcomes."""
+
     def __init__(
         self,
         gate: Gate,
@@ -49,7 +53,7 @@ class AttemptReporter:
         self._coalescing: list[asyncio.Future[None]] = []
 
     def thread_pool(self) -> ThreadPoolExecutor:
-        """For plain functions; made when the first one runs."""
+        """The pool for plain functions, created when the first one runs."""
         if self._thread_pool is None:
             self._thread_pool = ThreadPoolExecutor(self._threads_max, "onejob-handler")
         return self._thread_pool
@@ -58,7 +62,7 @@ class AttemptReporter:
         self.counts[outcome] += 1
 
     async def execute_with_retry(self, commands: Sequence[Command[Any]], *, until: float) -> AnyReply | BaseException:
-        """The reply to the last of these; they are repeated, all the same, until a moment of the loop's time."""
+        """Execute all of these, again while the store is unavailable, until this loop time; returns the last reply."""
         loop = asyncio.get_running_loop()
         pause = PAUSE_FIRST
         while True:
@@ -70,44 +74,35 @@ class AttemptReporter:
             pause = min(pause * 2, PAUSE_MAX)
 
     def flush(self) -> None:
-        """Let everything that is to be said go out now: whoever claims in the same moment shares its commit."""
-        waiting, self._coalescing = self._coalescing, []
-        for turn in waiting:
-            if not turn.done():
-                turn.set_result(None)
+        """Send all reports that are waiting, so that they share a commit with a claim."""
+        waiters, self._coalescing = self._coalescing, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def _coalesce(self) -> None:
-        """Until others that end in this moment are here as well."""
+        """Wait for other attempts that end in this turn of the loop, so that their reports share a commit."""
         loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
+        waiter: asyncio.Future[None] = loop.create_future()
         if not self._coalescing:
             loop.call_soon(loop.call_soon, self.flush)
-        self._coalescing.append(turn)
-        await turn
+        self._coalescing.append(waiter)
+        await waiter
 
     def close(self) -> None:
         if self._thread_pool is not None:
             self._thread_pool.shutdown(wait=False, cancel_futures=True)
 
 
-# The last part of an attempt's time is for saying that it is over.
-_REPORT_TIME_SHARE = 0.05
-_MS = 1000
-
-log = logging.getLogger("onejob.worker")
-
-
 class StopReason(StrEnum):
-    """A handler is told to stop because …"""
+    """Why a handler is stopped; the text is stored as the error of the attempt."""
 
-    TIMED_OUT = "its time is over"
-    LEASE_LOST = "the job is not this worker's any more"
-    SHUTDOWN = "its worker was told to leave before it ended"
+    TIMED_OUT = "the attempt timed out"
+    LEASE_LOST = "the lease was lost"
+    SHUTDOWN = "the worker shut down before the attempt ended"
 
 
 class RunningAttempt:
-    """An attempt while this process works on it."""
-
     def __init__(
         self,
         handler: Handler,
@@ -121,39 +116,39 @@ class RunningAttempt:
         self.handler = handler
         self.attempt = attempt
         self._reporter = reporter
-        self._on_handler_end = on_handler_end  # called when the handler has ended, though that is not said yet
+        self._on_handler_end = on_handler_end  # called before the outcome is reported
         loop = asyncio.get_running_loop()
         self.context = Context(attempt, loop, lambda: wake(self))
         timeout_ms = attempt.job_row.timeout_ms
         self._lease_end_max = began + timeout_ms / _MS if timeout_ms else math.inf
         self.set_lease_end(began)
-        self.is_finishing = False  # nothing is left but to say how it ended
+        self.is_finishing = False  # the handler has ended; only the report is left
         self.task: asyncio.Task[None] | None = None
-        self.thread: asyncio.Future[Any] | None = None  # of a plain function, which nobody can stop
+        self.thread: asyncio.Future[Any] | None = None  # of a plain function, which cannot be stopped
         self._stop_reason: StopReason | None = None
         self._deadline = began + self._time_limit_seconds() if self._time_limit_seconds() else None
 
     def set_lease_end(self, sent_at: float) -> None:
-        """The store has heard a word that was sent then: the lease counts from there, so it never ends later here."""
+        """Count the lease from when the command was sent, so that it never ends later here than in the store."""
         self.lease_end = min(sent_at + self.attempt.lease_ms / _MS, self._lease_end_max)
 
     async def execute(self) -> None:
-        """Run the handler, then say how it ended, unless the job is somebody else's by now."""
+        """Run the handler, then report how it ended, unless the lease was lost."""
         alarm = None
         if self._deadline is not None:
             alarm = asyncio.get_running_loop().call_at(self._deadline, self.stop, StopReason.TIMED_OUT)
         try:
-            word = await self._run_handler()
+            command = await self._run_handler()
         finally:
             self.is_finishing = True
             self._on_handler_end(self)
             if alarm is not None:
                 alarm.cancel()
-        if word is not None:
-            await self._report(word)
+        if command is not None:
+            await self._report(command)
 
     def stop(self, reason: StopReason) -> None:
-        """Tell the handler to stop; what was said first counts."""
+        """Stop the handler; the first reason counts."""
         if self.is_finishing:
             return
         self._stop_reason = self._stop_reason or reason
@@ -162,27 +157,20 @@ class RunningAttempt:
             self.task.cancel()
 
     def build_extend(self) -> tuple[Extend, Callable[[], None]]:
-        """The word that prolongs the lease and tells what is untold; and what to do when it was heard."""
-        untold = self.context.pending_updates
-        lines = tuple(untold.lines)[:LOG_LINES_AT_ONCE_MAX]
-        extend = Extend(
-            **attempt_fence_fields(self.attempt),
-            lease_ms=self.attempt.lease_ms,
-            progress=untold.progress,
-            logs=lines,
-            offset=untold.offset,
-        )
-        return extend, partial(untold.mark_stored, len(lines), untold.progress, list(untold.progress_waiters))
+        """The command that extends the lease and stores pending updates, and the callback for its success."""
+        updates = self.context.pending_updates
+        lines = tuple(updates.lines)[:LOG_LINES_AT_ONCE_MAX]
+        extend = self._extend_command(lines, updates.offset)
+        return extend, partial(updates.mark_stored, len(lines), updates.progress, list(updates.progress_waiters))
 
     async def _run_handler(self) -> Finish | Release | None:
-        """How the handler ended, as a command; None where there is nothing left to say."""
-        head = self.attempt.job_row
+        """Run the handler; returns the command that reports its outcome, None if there is nothing to report."""
         try:
-            if self.handler.delivery is Delivery.AT_MOST_ONCE and head.attempts > 1:
-                raise Fatal("it was started before, and its handler runs at most once")
+            if self.handler.delivery is Delivery.AT_MOST_ONCE and self.attempt.job_row.attempts > 1:
+                raise Fatal("an earlier attempt was started, and the handler runs at most once")
             arguments = self.handler.arguments(self.attempt.input, self.context)
-            value = await self._call_function(arguments)
-            return self._finish_command(FinishOutcome.SUCCESS, result=encode_result(value))
+            result = encode_result(await self._call_function(arguments))
+            return self._finish_command(FinishOutcome.SUCCESS, result=result)
         except asyncio.CancelledError:
             return self._stopped_command()
         except AttemptCancelled:
@@ -190,9 +178,9 @@ class RunningAttempt:
         except (Fatal, Invalid) as error:
             return self._failed_command(str(error), final=True)
         except Retry as error:
-            after = None if error.after is None else max(round(error.after.total_seconds() * _MS), 1)
-            return self._failed_command(str(error) or "to be tried again", retry_ms=after or 0)
-        except Exception as error:  # noqa: BLE001 - it is the handler's, and it is told
+            retry_ms = 0 if error.after is None else max(round(error.after.total_seconds() * _MS), 1)
+            return self._failed_command(str(error) or "the handler raised Retry", retry_ms=retry_ms)
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything, and it is reported
             if self._stop_reason is not None:
                 return self._stopped_command()
             log.warning("job %s failed: %s", self.attempt.job_id, describe_exception(error))
@@ -206,7 +194,7 @@ class RunningAttempt:
         return await asyncio.shield(self.thread)
 
     def _stopped_command(self) -> Finish | Release | None:
-        """What to say of a handler that was stopped."""
+        """The report of a handler that was stopped."""
         if self.task is not None:
             self.task.uncancel()
         match self._stop_reason:
@@ -217,26 +205,34 @@ class RunningAttempt:
             case StopReason.SHUTDOWN if self.thread is None:
                 return self._failed_command(StopReason.SHUTDOWN)
             case StopReason.SHUTDOWN:
-                return None  # a thread cannot be stopped; whether it does its work is not known, so it will be lost
+                return None  # the thread runs on and its outcome is unknown, so the job becomes lost
             case None:
-                return self._failed_command("it was cancelled from within")
+                return self._failed_command("the handler cancelled itself")
         return None
 
     def _failed_command(self, error: str, *, final: bool = False, retry_ms: int = 0) -> Finish:
         return self._finish_command(FinishOutcome.FAILED, error=error, final=final, retry_ms=retry_ms)
 
-    def _finish_command(self, ends: FinishOutcome, **more: Any) -> Finish:
-        post = self._reporter
+    def _finish_command(self, outcome: FinishOutcome, **options: Any) -> Finish:
         return Finish(
             **attempt_fence_fields(self.attempt),
-            outcome=ends,
-            actor=post.actor,
-            retention_ms=post.retention_ms,
-            **more,
+            outcome=outcome,
+            actor=self._reporter.actor,
+            retention_ms=self._reporter.retention_ms,
+            **options,
+        )
+
+    def _extend_command(self, lines: tuple[str, ...], offset: int) -> Extend:
+        return Extend(
+            **attempt_fence_fields(self.attempt),
+            lease_ms=self.attempt.lease_ms,
+            progress=self.context.pending_updates.progress,
+            logs=lines,
+            offset=offset,
         )
 
     async def _report(self, command: Finish | Release) -> None:
-        """Say it, with what is untold before it, again and again while the store is in trouble."""
+        """Report the outcome after the pending updates; retried while the store is unavailable."""
         reply = await self._reporter.execute_with_retry(self._with_pending_updates(command), until=self.lease_end)
         match reply:
             case Finished() | Released():
@@ -245,30 +241,23 @@ class RunningAttempt:
                 self._reporter.count("refused")
                 log.info("job %s: %s", self.attempt.job_id, reply.message)
             case _:
-                self._reporter.count("unsaid")
-                log.warning("job %s: how it ended could not be said: %s", self.attempt.job_id, reply)
+                self._reporter.count("unreported")
+                log.warning("job %s: reporting its outcome failed: %s", self.attempt.job_id, reply)
         self.context.pending_updates.fail_waiters()
 
     def _with_pending_updates(self, command: Finish | Release) -> list[Command[Any]]:
-        words: list[Command[Any]] = []
-        untold = self.context.pending_updates
-        if untold:
-            lines, offset = tuple(untold.lines), untold.offset
-            for start in range(0, max(len(lines), 1), LOG_LINES_AT_ONCE_MAX):
-                some = lines[start : start + LOG_LINES_AT_ONCE_MAX]
-                words.append(
-                    Extend(
-                        **attempt_fence_fields(self.attempt),
-                        lease_ms=self.attempt.lease_ms,
-                        progress=untold.progress,
-                        logs=some,
-                        offset=offset + start,
-                    )
-                )
-        return [*words, command]
+        updates = self.context.pending_updates
+        if not updates:
+            return [command]
+        lines, offset = tuple(updates.lines), updates.offset
+        starts = range(0, max(len(lines), 1), LOG_LINES_AT_ONCE_MAX)
+        return [
+            *(self._extend_command(lines[start : start + LOG_LINES_AT_ONCE_MAX], offset + start) for start in starts),
+            command,
+        ]
 
     def _time_limit_seconds(self) -> float:
-        """How long the handler may take; 0: as long as it likes."""
-        own = self.handler.timeout.total_seconds() if self.handler.timeout is not None else 0.0
-        stored = self.attempt.job_row.timeout_ms / _MS * (1 - _REPORT_TIME_SHARE)
-        return min(own or stored, stored or own)
+        """The shorter of the two timeouts, that of the handler and that of the job; 0: none."""
+        of_handler = self.handler.timeout.total_seconds() if self.handler.timeout is not None else 0.0
+        of_job = self.attempt.job_row.timeout_ms / _MS * (1 - _REPORT_TIME_SHARE)
+        return min(of_handler or of_job, of_job or of_handler)

@@ -1,4 +1,4 @@
-"""What a handler is told of its job, and may tell of it. Every method may be called from any thread."""
+"""The context of a handler, and the exceptions a handler may raise. All methods are thread-safe."""
 
 import asyncio
 from collections import deque
@@ -9,48 +9,46 @@ from typing import Any
 from onejob.core.states import Delivery
 from onejob.ledger.work import Attempt, checked_progress, truncated_line
 
-# What a handler may raise to say more than that it failed.
-
 
 class Fatal(Exception):
-    """The job has failed, and no further attempt would help. The message is kept with the job."""
+    """The job has failed, and no further attempt would help. The message is stored with the job."""
 
 
 class Retry(Exception):
-    """This attempt has failed; try again after so long, if attempts are left. The message is kept with the job."""
+    """This attempt has failed; retry after a delay, while attempts are left. The message is stored with the job."""
 
     def __init__(self, message: str = "", *, after: timedelta | float | None = None) -> None:
         super().__init__(message)
         if isinstance(after, (int, float)):
             after = timedelta(seconds=after)
         if after is not None and after < timedelta(0):
-            raise ValueError("a job is not tried again in the past; give a length of time from now on")
+            raise ValueError("after is negative; give a delay of zero or more")
         self.after = after
 
 
 class AttemptCancelled(Exception):
-    """The job is not this worker's any more: it was cancelled, or its lease was lost. Stop."""
+    """The job was cancelled, or this worker lost its lease: stop."""
 
 
-PENDING_LINES_MAX = 1000  # waiting to be told: as many as are kept of a job
+PENDING_LINES_MAX = 1000  # as many as a job stores
 
 
 class Context:
     def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
         self._attempt = attempt
         self._loop = loop
-        self._wake = wake  # have what is new told soon
+        self._wake = wake  # asks the heartbeat to store pending updates soon
         self._cancelled = asyncio.Event()
         self.pending_updates = PendingUpdates(attempt.job_row.logs)
 
     @property
     def job_id(self) -> str:
-        """Hand it on as the idempotency key of what you call: it is the same in every attempt."""
+        """The same in every attempt: pass it on as the idempotency key of calls to other services."""
         return self._attempt.job_id
 
     @property
     def token(self) -> int:
-        """Grows with every attempt: a store that compares it refuses whoever comes too late."""
+        """The fencing token: it grows with every claim, so that a store can refuse a stale attempt."""
         return self._attempt.token
 
     @property
@@ -84,51 +82,51 @@ class Context:
 
     @property
     def deadline(self) -> datetime | None:
-        """When the time of this attempt is over; None: there is no limit."""
+        """When this attempt times out; None: never."""
         return self._attempt.deadline
 
     @property
     def cancelled(self) -> bool:
-        """The job is not yours any more, or the worker leaves: stop soon."""
+        """True if the job was cancelled, its lease was lost, or the worker shuts down: stop soon."""
         return self._cancelled.is_set()
 
     async def wait_cancelled(self) -> None:
         await self._cancelled.wait()
 
     def log(self, line: str) -> None:
-        """Append a line to the job's log; told within a second, and each line once."""
+        """Append a line to the job's log; it is stored once, within a second."""
         self._run_on_loop(lambda: self.pending_updates.add_line(str(line)))
 
     def progress(self, value: object) -> "ProgressAck":
-        """Tell how far the job is: anything short that is JSON. Await it to know that it is stored."""
+        """Set the progress of the job: any short JSON value. Await the result to know that it is stored."""
         text = checked_progress(value, self._attempt.job_row)
-        told: asyncio.Future[None] = self._loop.create_future()
-        told.add_done_callback(_consume_exception)
-        self._run_on_loop(lambda: self.pending_updates.set_progress(text, told))
-        return ProgressAck(told)
+        stored: asyncio.Future[None] = self._loop.create_future()
+        stored.add_done_callback(_consume_exception)
+        self._run_on_loop(lambda: self.pending_updates.set_progress(text, stored))
+        return ProgressAck(stored)
 
     def _run_on_loop(self, action: Callable[[], None]) -> None:
-        def acted() -> None:
+        def act_and_wake() -> None:
             action()
             self._wake()
 
         try:
-            near = asyncio.get_running_loop() is self._loop
+            on_loop = asyncio.get_running_loop() is self._loop
         except RuntimeError:
-            near = False
-        if near:
-            acted()
+            on_loop = False
+        if on_loop:
+            act_and_wake()
         else:
-            self._loop.call_soon_threadsafe(acted)
+            self._loop.call_soon_threadsafe(act_and_wake)
 
     def cancel(self) -> None:
-        """For the worker: the handler should stop."""
+        """Called by the worker: tell the handler to stop."""
         self._cancelled.set()
         self.pending_updates.fail_waiters()
 
 
 class ProgressAck:
-    """Of progress that is on its way; need not be awaited."""
+    """An awaitable that returns when the progress is stored; awaiting it is optional."""
 
     def __init__(self, stored: "asyncio.Future[None]") -> None:
         self._stored = stored
@@ -138,10 +136,10 @@ class ProgressAck:
 
 
 class PendingUpdates:
-    """What a handler has said and the store has not heard."""
+    """Log lines and progress of a handler that are not stored yet."""
 
     def __init__(self, offset: int) -> None:
-        self.offset = offset  # how many lines are stored
+        self.offset = offset  # lines stored so far
         self.lines: deque[str] = deque()
         self.progress = ""
         self.progress_waiters: list[asyncio.Future[None]] = []
@@ -158,24 +156,24 @@ class PendingUpdates:
         self.progress_waiters.append(stored)
 
     def mark_stored(self, lines: int, progress: str, progress_waiters: "list[asyncio.Future[None]]") -> None:
-        """The store has so many lines more, and this progress."""
+        """Drop what the store has now: the first lines, and the progress unless it has changed since."""
         for _ in range(lines):
             self.lines.popleft()
         self.offset += lines
         if self.progress == progress:
             self.progress = ""
-        for told in progress_waiters:
-            self.progress_waiters.remove(told)
-            if not told.done():
-                told.set_result(None)
+        for waiter in progress_waiters:
+            self.progress_waiters.remove(waiter)
+            if not waiter.done():
+                waiter.set_result(None)
 
     def fail_waiters(self) -> None:
-        for told in self.progress_waiters:
-            if not told.done():
-                told.set_exception(AttemptCancelled("the job is not this worker's any more; stop"))
+        for waiter in self.progress_waiters:
+            if not waiter.done():
+                waiter.set_exception(AttemptCancelled("the attempt has ended or lost its lease; stop"))
         self.progress_waiters.clear()
 
 
 def _consume_exception(stored: "asyncio.Future[None]") -> None:
     if not stored.cancelled():
-        stored.exception()  # whoever did not wait for it does not want to know
+        stored.exception()  # awaiting is optional, so asyncio must not warn about it

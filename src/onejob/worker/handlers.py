@@ -1,4 +1,4 @@
-"""Handlers: functions by the type of the jobs that they run."""
+"""A handler: the function for a job type, how its arguments are decoded, and how its jobs are submitted."""
 
 import inspect
 import os
@@ -25,15 +25,15 @@ _ERROR_CHARS_MAX = 300
 
 
 class WrongInput(Fatal):
-    """The input is not what the handler takes."""
+    """The input does not match the type that the handler declares."""
 
 
 class Handler(Struct, frozen=True, kw_only=True):
-    """A function that runs jobs of a type, and how they are submitted unless the submission says otherwise."""
+    """A function that runs the jobs of a type, and the default options for submitting them."""
 
     type: str
     function: Callable[..., Any]
-    input_name: str | None  # None: it takes none
+    input_name: str | None  # None: the function takes no input
     input_type: Any
     context_name: str | None
     is_async: bool
@@ -42,34 +42,34 @@ class Handler(Struct, frozen=True, kw_only=True):
     timeout: timedelta | None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself, as if it were no handler."""
+        """Call the function directly, as in a unit test."""
         return self.function(*args, **kwargs)
 
     async def submit(self, queue: Ledger, input: Any = None, **options: Any) -> Receipt:
         """Submit a job for this handler."""
-        given: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "delivery": self.delivery,
             "max_attempts": self.max_attempts,
             "timeout": self.timeout,
         }
-        return await queue.submit(self.type, msgspec.to_builtins(input), **given | options)
+        return await queue.submit(self.type, msgspec.to_builtins(input), **defaults | options)
 
     def arguments(self, input: bytes, context: Context) -> dict[str, Any]:
-        """What the function is called with."""
-        given: dict[str, Any] = {}
+        """The keyword arguments for the function."""
+        arguments: dict[str, Any] = {}
         if self.input_name is not None:
-            given[self.input_name] = self._decode_input(input)
+            arguments[self.input_name] = self._decode_input(input)
         if self.context_name is not None:
-            given[self.context_name] = context
-        return given
+            arguments[self.context_name] = context
+        return arguments
 
     def _decode_input(self, input: bytes) -> Any:
         try:
             return msgspec.json.decode(input, type=self.input_type)
         except msgspec.ValidationError as error:
-            # Only where it is wrong: what stands there may be nobody else's business.
+            # Only the place: the value may be confidential.
             place = str(error).rpartition(" - at ")[2] if " - at " in str(error) else "`$`"
-            raise WrongInput(f"the input is not what {self.type} takes, at {place}") from None
+            raise WrongInput(f"the input does not match the type that {self.type} expects, at {place}") from None
 
 
 def build_handler(
@@ -80,12 +80,12 @@ def build_handler(
     max_attempts: int = ATTEMPTS_DEFAULT,
     timeout: timedelta | float | None = None,
 ) -> Handler:
-    """Read a function's signature: at most one input, and a context by its annotation or by the name `ctx`."""
+    """Read the signature: at most one input, and a context by its annotation or by the name `ctx`."""
     hints = typing.get_type_hints(function, include_extras=True)
     context_name = input_name = None
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise Invalid("job", f"{type}: a handler takes an input and a context by name, not {parameter}")
+            raise Invalid("job", f"{type}: a handler takes an input and a context by name; replace {parameter}")
         if hints.get(name) is Context or (name == _CONTEXT_NAME and name not in hints):
             context_name = name
         elif input_name is None:
@@ -106,7 +106,7 @@ def build_handler(
 
 
 def describe_exception(error: BaseException) -> str:
-    """What is kept of an unforeseen failure: its kind and its place, for its words may repeat the input."""
+    """The type and place of an exception; its message is left out because it may repeat the input."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{place}"[:_ERROR_CHARS_MAX]

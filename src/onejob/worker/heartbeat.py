@@ -1,7 +1,7 @@
-"""One heart for all attempts of a worker: their leases are prolonged together, and what they say travels along.
+"""One heartbeat for all attempts of a worker: it extends their leases and stores their pending updates together.
 
-A refusal tells that a job is not ours any more: it was cancelled, or somebody else has it. While the store cannot be
-asked, a lease that has run out by this machine's clock is as good as lost.
+A refused extension means that the job was cancelled or claimed by another worker. While the store is unavailable, a lease
+that has expired on the local clock counts as lost.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from onejob.engines.gate import Gate
 
 from .attempt import RunningAttempt, StopReason
 
-BEATS_PER_LEASE = 3  # in the time of one lease
-# However long the lease: by its beats a worker sees that a job was cancelled.
+BEATS_PER_LEASE = 3
+# Independent of the lease, because a worker learns of a cancelled job from its heartbeat.
 INTERVAL_SECONDS_MAX = 5.0
 COALESCE_SECONDS = 0.02
 
@@ -28,40 +28,42 @@ class Heartbeat:
         self._wakeup = asyncio.Event()
 
     def wake(self, _: RunningAttempt) -> None:
-        """Somebody has something to tell."""
+        """Store pending updates soon."""
         self._wakeup.set()
 
     async def beat(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         loop = asyncio.get_running_loop()
         due = loop.time() + self._interval
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(due):
                     await self._wakeup.wait()
-                    await asyncio.sleep(COALESCE_SECONDS)  # others may have something to tell, too
+                    await asyncio.sleep(COALESCE_SECONDS)  # other attempts may have updates, too
             self._wakeup.clear()
             if loop.time() < due:
                 await self._extend_leases(
                     [run for run in self._runs if run.context.pending_updates and not run.is_finishing]
                 )
                 continue
-            well = await self._extend_leases([run for run in self._runs if not run.is_finishing])
-            due = loop.time() + (self._interval if well else self._interval / BEATS_PER_LEASE)
+            stored = await self._extend_leases([run for run in self._runs if not run.is_finishing])
+            due = loop.time() + (self._interval if stored else self._interval / BEATS_PER_LEASE)
 
     async def _extend_leases(self, runs: list[RunningAttempt]) -> bool:
-        """Extend these leases; False where the store could not be asked."""
+        """Extend these leases; False if the store could not be reached."""
         if not runs:
             return True
         sent = asyncio.get_running_loop().time()
-        words: list[tuple[RunningAttempt, Extend, Callable[[], None]]] = [(run, *run.build_extend()) for run in runs]
-        replies = await self._gate.execute_each([extend for _, extend, _ in words])
-        for (run, _, heard), reply in zip(words, replies, strict=True):
+        extensions: list[tuple[RunningAttempt, Extend, Callable[[], None]]] = [
+            (run, *run.build_extend()) for run in runs
+        ]
+        replies = await self._gate.execute_each([extend for _, extend, _ in extensions])
+        for (run, _, on_stored), reply in zip(extensions, replies, strict=True):
             if isinstance(reply, Extended):
                 run.set_lease_end(sent)
-                heard()
+                on_stored()
                 if run.context.pending_updates:
-                    self._wakeup.set()  # more than one word could carry
+                    self._wakeup.set()  # more lines than one command takes
             else:
                 _on_extend_failed(run, reply)
         return not any(isinstance(reply, BaseException) for reply in replies)

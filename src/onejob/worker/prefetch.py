@@ -1,7 +1,7 @@
-"""What a worker may claim next, looked up while it runs other jobs, so that a claim is one step and no search.
+"""Looks up the jobs a worker may claim next while its handlers run, so that a claim needs no query first.
 
-Nothing is held by it: the jobs are everybody's until they are claimed, and a claim that comes too late is refused.
-Whoever is slow looks for no more than it has room for, and nothing that was looked up long ago is used.
+A candidate is not reserved: any worker may claim it, and a claim that comes too late is refused. A slow worker fetches no more
+than it has capacity for, and candidates are dropped after PREFETCH_AGE_SECONDS_MAX.
 """
 
 import asyncio
@@ -24,37 +24,37 @@ class Prefetcher:
         self._candidates: deque[Candidate] = deque()
         self._fetched_at = 0.0
         self._fetch_limit = 1
-        self._may_have_more = False  # the last look gave as many as were asked for
+        self._may_have_more = False  # the last fetch was full
         self._fetch_task: asyncio.Task[None] | None = None
-        # What was tried, as it was then: a look that began before the claim was stored sees it still.
+        # Job versions that were claimed: a fetch that began before the claim committed still returns them.
         self._tried: OrderedDict[tuple[bytes, int], None] = OrderedDict()
 
     def take(self, limit: int) -> list[Candidate]:
-        """Up to so many, if they were looked up just now."""
+        """Up to `limit` candidates, unless they are too old."""
         if asyncio.get_running_loop().time() - self._fetched_at > PREFETCH_AGE_SECONDS_MAX:
             self._fetch_limit = limit
             self._candidates.clear()
-        taken: list[Candidate] = []
-        while self._candidates and len(taken) < limit:
+        candidates: list[Candidate] = []
+        while self._candidates and len(candidates) < limit:
             job, input = self._candidates.popleft()
             if (job.id, job.version) not in self._tried:
-                taken.append((job, input))
-        return taken
+                candidates.append((job, input))
+        return candidates
 
     async def fetch(self, claim_request: ClaimRequest) -> None:
-        """Look now; wait for the look that is under way, and for another if that gives nothing."""
+        """Wait for a fetch in progress; fetch again if it found nothing."""
         if self._fetch_task is not None:
             await asyncio.shield(self._fetch_task)
         if not self._candidates:
             await self._fetch(claim_request)
 
     def schedule_fetch(self, claim_request: ClaimRequest) -> None:
-        """Look beside what else is done, if what there is will soon be used up and there may be more."""
+        """Fetch in the background if the candidates run low and the last fetch was full."""
         if self._fetch_task is None and self._may_have_more and len(self._candidates) <= claim_request.limit:
             self._fetch_task = asyncio.get_running_loop().create_task(self._background_fetch(claim_request))
 
     async def claim(self, claim_request: ClaimRequest, candidates: list[Candidate]) -> list[ClaimedJob]:
-        """What was won of these."""
+        """Claim these candidates; returns the jobs that were won."""
         inputs = {job.id: input for job, input in candidates}
         for job, _ in candidates:
             self._tried[job.id, job.version] = None
@@ -64,12 +64,12 @@ class Prefetcher:
         try:
             won = await self._claims.claim_candidates(claim_request, [job for job, _ in candidates], inputs)
         finally:
-            mine = {one.job.id for one in won}
+            won_ids = {claimed.job.id for claimed in won}
             for job, _ in candidates:
-                if job.id not in mine:
+                if job.id not in won_ids:
                     self._tried.pop((job.id, job.version), None)
         if len(won) * 2 < len(candidates):
-            self._candidates.clear()  # others were there before: what they left must be looked for
+            self._candidates.clear()  # other workers are faster: the rest is stale, too
         return won
 
     def close(self) -> None:
@@ -83,12 +83,12 @@ class Prefetcher:
         self._may_have_more = len(jobs) >= self._fetch_limit
         self._fetched_at = began
         fresh = [(job, inputs.get(job.id, b"null")) for job in jobs]
-        self._candidates = deque(one for one in fresh if (one[0].id, one[0].version) not in self._tried)
+        self._candidates = deque((job, input) for job, input in fresh if (job.id, job.version) not in self._tried)
 
     async def _background_fetch(self, claim_request: ClaimRequest) -> None:
         try:
             await self._fetch(claim_request)
         except OnejobError:
-            self._may_have_more = False  # whoever needs it looks again, and is told
+            self._may_have_more = False  # the next `fetch` raises the error
         finally:
             self._fetch_task = None

@@ -1,4 +1,4 @@
-"""A worker: it claims as many jobs as it has room for, runs them, and leaves in order when it is told to."""
+"""The worker: it claims as many jobs as it has capacity for, runs them, and shuts down gracefully."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ log = logging.getLogger("onejob.worker")
 
 
 class Worker:
-    """Runs the jobs of an app, of one tenant or of all. Make one with `app.worker`."""
+    """Runs the jobs of an app, of one tenant or (`tenant=None`) of all. Created by `App.worker`."""
 
     def __init__(
         self,
@@ -47,7 +47,9 @@ class Worker:
         name: str = "worker",
     ) -> None:
         if not 1 <= concurrency <= CONCURRENCY_MAX:
-            raise Invalid("concurrency", f"a worker runs 1 to {CONCURRENCY_MAX} jobs at once")
+            raise Invalid(
+                "concurrency", f"concurrency is out of range; a worker runs 1 to {CONCURRENCY_MAX} jobs at once"
+            )
         self._handlers = app.handlers_for(types)
         self._types = checked_types(tuple(self._handlers))
         self._tenant = tenant
@@ -55,8 +57,8 @@ class Worker:
         self._lease_ms = checked_lease(lease // timedelta(milliseconds=1))
         self._drain_seconds = drain.total_seconds()
         self._runtime = queue.runtime
-        self._runs: dict[bytes, RunningAttempt] = {}  # by the job and the holder of the attempt
-        self._busy = 0  # handlers that have not ended
+        self._runs: dict[bytes, RunningAttempt] = {}  # by job id and holder
+        self._busy = 0  # handlers that are still running
         self._reporter = AttemptReporter(
             self._runtime.gate,
             actor=str(Actor.system(name)),
@@ -72,88 +74,88 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """How many jobs it holds, or how many handlers that would not stop."""
+        """The number of claimed jobs, or of handlers still running if that is greater."""
         return max(len(self._runs), self._busy)
 
     def counts(self) -> dict[str, int]:
-        """How the attempts ended that were said."""
+        """The number of attempts by reported outcome."""
         return dict(self._reporter.counts)
 
     def stop(self) -> None:
-        """Claim no more, let handlers end for a bounded time, hand back the rest. `run` returns then."""
+        """Claim no more, let handlers finish for `drain`, then stop them and release their jobs; then `run` returns."""
         self._stopping = True
         self._capacity_freed.set()
         if self._idle_task is not None:
             self._idle_task.cancel()
 
     async def run(self) -> None:
-        """Until it is told to stop."""
-        beating = asyncio.create_task(self._heartbeat.beat())
-        beating.add_done_callback(self._on_heartbeat_exit)
+        """Claim and run jobs until `stop` is called."""
+        heartbeat = asyncio.create_task(self._heartbeat.beat())
+        heartbeat.add_done_callback(self._on_heartbeat_exit)
         try:
             await self._claim_until_stopped()
             await self._shut_down()
         finally:
-            beating.cancel()
+            heartbeat.cancel()
             self._prefetcher.close()
             self._reporter.close()
 
-    def _on_heartbeat_exit(self, beating: "asyncio.Task[None]") -> None:
-        """Without it leases would end under handlers that run: rather leave."""
-        if not beating.cancelled():
-            log.error("the worker's heart stopped, so it leaves", exc_info=beating.exception())
+    def _on_heartbeat_exit(self, heartbeat: "asyncio.Task[None]") -> None:
+        """Without heartbeats the leases of running handlers would expire."""
+        if not heartbeat.cancelled():
+            log.error("heartbeat task failed; shutting the worker down", exc_info=heartbeat.exception())
             self.stop()
 
     async def _claim_until_stopped(self) -> None:
         pause = _PAUSE_FIRST
         while not self._stopping:
-            # While the end of some is being said others may run; so a claim shares its commit with finishes.
-            room = min(self._concurrency - self._busy, 2 * self._concurrency - len(self._runs))
-            if room <= 0:
+            # New jobs may run while others report their outcome; so a claim shares its commit with finishes.
+            capacity = min(self._concurrency - self._busy, 2 * self._concurrency - len(self._runs))
+            if capacity <= 0:
                 self._capacity_freed.clear()
                 await self._capacity_freed.wait()
                 continue
             try:
-                await self._claim(min(room, CLAIM_MAX))
+                await self._claim(min(capacity, CLAIM_MAX))
                 pause = _PAUSE_FIRST
             except OnejobError as error:
-                log.warning("no jobs can be claimed: %s", error)
+                log.warning("claiming jobs failed, will retry: %s", error)
                 await self._wait_unless_stopped(asyncio.sleep(pause))
                 pause = min(pause * 2, _PAUSE_MAX)
 
-    async def _claim(self, room: int) -> None:
-        """Take what there is and run it; where there is nothing, wait for something."""
-        wanted = ClaimRequest(
+    async def _claim(self, limit: int) -> None:
+        """Claim and start up to `limit` jobs; if there are none, wait for a wake-up."""
+        request = ClaimRequest(
             types=self._types,
             holder=self._runtime.ids.holder(),
-            limit=room,
+            limit=limit,
             lease_ms=self._lease_ms,
             start=True,
             tenant=self._tenant,
         )
-        if candidates := self._prefetcher.take(room):
-            await self._claim_candidates(wanted, candidates)
+        if candidates := self._prefetcher.take(limit):
+            await self._claim_candidates(request, candidates)
             return
-        ear = self._runtime.claims.wakeups.subscribe(self._types, self._tenant)
+        listener = self._runtime.claims.wakeups.subscribe(self._types, self._tenant)
         try:
-            await self._prefetcher.fetch(wanted)
-            candidates = self._prefetcher.take(room)
-            if not candidates or not await self._claim_candidates(wanted, candidates):
-                await self._wait_unless_stopped(ear.wait(_IDLE_SECONDS))
+            await self._prefetcher.fetch(request)
+            candidates = self._prefetcher.take(limit)
+            if not candidates or not await self._claim_candidates(request, candidates):
+                await self._wait_unless_stopped(listener.wait(_IDLE_SECONDS))
         finally:
-            ear.close()
+            listener.close()
 
     async def _claim_candidates(self, claim_request: ClaimRequest, candidates: list[Candidate]) -> int:
-        """How many of these could be had."""
+        """Claim and start these jobs; returns how many were won."""
         self._prefetcher.schedule_fetch(claim_request)
         self._reporter.flush()
         sent = asyncio.get_running_loop().time()
-        taken = await self._prefetcher.claim(claim_request, candidates)
-        for one in taken:
-            self._start_attempt(one, sent)
-        # What ends at once leaves its place to the next claim, which then need not be a small one.
+        won = await self._prefetcher.claim(claim_request, candidates)
+        for claimed in won:
+            self._start_attempt(claimed, sent)
+        # Handlers that end at once free their capacity before the next claim, which is larger then.
         await asyncio.sleep(0)
-        return len(taken)
+        return len(won)
 
     def _start_attempt(self, claimed: ClaimedJob, sent_at: float) -> None:
         attempt = build_attempt(claimed, self._lease_ms)
@@ -165,15 +167,15 @@ class Worker:
             wake=self._heartbeat.wake,
             on_handler_end=self._on_handler_end,
         )
-        place = claimed.job.id + claimed.job.holder
-        self._runs[place] = run
+        run_id = claimed.job.id + claimed.job.holder
+        self._runs[run_id] = run
         self._busy += 1
         run.task = asyncio.create_task(run.execute())
-        run.task.add_done_callback(lambda _: self._on_attempt_end(place, run))
+        run.task.add_done_callback(lambda _: self._on_attempt_end(run_id, run))
 
     def _on_handler_end(self, run: RunningAttempt) -> None:
         if run.thread is not None and not run.thread.done():
-            # The function runs on, and has its place until it ends.
+            # The function runs on in its thread, and occupies capacity until it ends.
             run.thread.add_done_callback(lambda _: self._release_capacity())
         else:
             self._release_capacity()
@@ -185,12 +187,11 @@ class Worker:
     def _on_attempt_end(self, run_id: bytes, run: RunningAttempt) -> None:
         assert run.task is not None
         if not run.task.cancelled() and run.task.exception() is not None:
-            log.error("job %s: the worker failed", run.attempt.job_id, exc_info=run.task.exception())
+            log.error("job %s: attempt task failed", run.attempt.job_id, exc_info=run.task.exception())
         del self._runs[run_id]
         self._capacity_freed.set()
 
     async def _wait_unless_stopped(self, wait: Coroutine[Any, Any, None]) -> None:
-        """Rest until told to stop."""
         if self._stopping:
             wait.close()
             return
@@ -205,7 +206,7 @@ class Worker:
             run.stop(StopReason.SHUTDOWN)
         await self._wait_for_attempts(FINAL_REPORT_SECONDS)
         if self._busy:
-            log.warning("%d handlers would not stop", self._busy)
+            log.warning("%d handlers are still running after shutdown", self._busy)
 
     async def _wait_for_attempts(self, seconds: float) -> None:
         tasks = [run.task for run in self._runs.values() if run.task is not None]
