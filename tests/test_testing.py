@@ -43,7 +43,7 @@ async def test_the_window_ends_when_the_clock_is_told(onejob_ledger: onejob.Ledg
     onejob_clock.advance(86_400 + 1)
     second = await onejob_ledger.submit("t", 1, idempotency_key="k")
     assert second.job_id != first.job_id
-    with pytest.raises(AssertionError, match="made 2 jobs"):
+    with pytest.raises(AssertionError, match="created 2 jobs"):
         await assert_submitted_once(onejob_ledger, "k", scope="t")
 
 

@@ -1,7 +1,7 @@
-"""Acts of which nothing else would tell: erasing, forgetting, and what is done to credentials.
+"""The audit log: one record for each purge, forgotten key and change of a credential, which leave no other trace.
 
-Each is one record of the logger `onejob.audit`, at level INFO; the service writes it to its log. A key is told by the
-first 16 hex digits of its SHA-256, so that whoever knows it can find it, and nobody else can read it.
+Each is a record of the logger `onejob.audit` at level INFO; the service writes it to its log. A key appears as the first
+16 hex digits of its SHA-256: it can be found by its digest, and cannot be read from the log.
 """
 
 import logging
@@ -13,8 +13,8 @@ KEY_DIGEST_CHARS = 16
 
 
 def write_audit_record(action: str, *, tenant: str, actor: str, **details: object) -> None:
-    facts = {"what": action, "tenant": tenant, "actor": actor, **details}
-    audit_log.info(" ".join(f"{name}={value!r}" for name, value in facts.items()), extra={"audit": facts})
+    record = {"what": action, "tenant": tenant, "actor": actor, **details}
+    audit_log.info(" ".join(f"{name}={value!r}" for name, value in record.items()), extra={"audit": record})
 
 
 def key_digest(key: str) -> str:

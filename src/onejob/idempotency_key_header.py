@@ -1,4 +1,4 @@
-"""The Idempotency-Key header: a structured-field string (`"K"`), or the bare form `K` that everybody sends."""
+"""Parsing the Idempotency-Key header: a structured-field string (`"K"`), or the common bare form `K`."""
 
 import re
 from collections.abc import Iterable
@@ -15,19 +15,19 @@ _ESCAPED = re.compile(r'\\(["\\])')
 
 
 def resolve_key(header: str | None, body: str | None, name: str) -> str | None:
-    """The key of a request that may name it in two places."""
+    """The key of a request that may have it in the header, in the body, or in both."""
     if header is not None and body is not None and checked_key(header) != checked_key(body):
-        raise Invalid(name, "the header and the body name different keys; send one, or the same")
+        raise Invalid(name, "the header and the body have different keys; send one of them, or the same key")
     return header if body is None else body
 
 
 def parse_key_header(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The key of a request, None without the header; a malformed header is never taken for an absent one."""
+    """The key of a request; None without the header. A malformed header raises Invalid."""
     lines = [value for name, value in headers if name == HEADER_NAME]
     if not lines:
         return None
     if len(lines) > 1:
-        raise Invalid("Idempotency-Key", "there are two Idempotency-Key headers; send one")
+        raise Invalid("Idempotency-Key", "the request has several Idempotency-Key headers; send one")
     text = lines[0].decode("latin-1").strip(" \t")
     if _BARE.fullmatch(text):
         key = text

@@ -1,9 +1,9 @@
-"""Signatures of notices: made with a tenant's secret, checked by whoever receives them.
+"""Signatures of webhook callbacks: signed with the secret of a tenant, verified by the receiver.
 
-    Onejob-Delivery:  the id of the notice, the same on every repetition
+    Onejob-Delivery:  the id of the callback, the same on every repetition
     Onejob-Signature: t=<unix seconds>,v1=<hex of HMAC-SHA256 over "<t>.<body>">
 
-After a rotation there are two `v1`, one for each secret, so that receivers may change theirs in between.
+After a rotation there are two `v1`, one for each secret, so that receivers can switch to the new one in between.
 """
 
 import hmac
@@ -36,7 +36,7 @@ class StoredSecrets(Struct, frozen=True):
 
 
 def sign(secrets: Sequence[str], body: bytes, at: int) -> str:
-    """What is sent with a body at a moment, in unix seconds."""
+    """The Onejob-Signature header of a body that is sent at this unix time."""
     return ",".join([f"t={at}", *(f"v1={_digest(secret, body, at)}" for secret in secrets)])
 
 
@@ -48,7 +48,7 @@ def verify_webhook(
     tolerance: float = TOLERANCE_SECONDS,
     now: float | None = None,
 ) -> bool:
-    """Whether this body was signed with the secret, not longer ago than the tolerance, in seconds."""
+    """True if the body was signed with the secret, at most `tolerance` seconds ago."""
     if len(signature) > _SIGNATURE_CHARS_MAX or not signature.isascii():
         return False
     parts = [part.strip().partition("=")[::2] for part in signature.split(",")]
@@ -56,15 +56,15 @@ def verify_webhook(
     if len(times) != 1 or not times[0].isdigit() or len(times[0]) > 15:
         return False
     at = int(times[0])
-    moment = SystemClock().wall_ms() / 1000 if now is None else now
+    current = SystemClock().wall_ms() / 1000 if now is None else now
     expected = _digest(secret, body, at)
-    # All are compared, so that the time it takes tells nothing.
-    known = [hmac.compare_digest(expected, value) for name, value in parts if name == "v1"]
-    return any(known) and abs(moment - at) <= tolerance
+    # All are compared, so that the timing does not depend on which one matches.
+    matches = [hmac.compare_digest(expected, value) for name, value in parts if name == "v1"]
+    return any(matches) and abs(current - at) <= tolerance
 
 
 async def load_secrets(engine: Engine, tenant: str) -> tuple[str, ...]:
-    """The secrets that a tenant's notices are signed with; none where none was made."""
+    """The secrets that sign the callbacks of a tenant, the newest first; empty if none was created."""
     look = LookUpPolicy(tenant=tenant, policy_id=policy_id(tenant, POLICY_NAME))
     (reply,) = await engine.execute([look])
     if isinstance(reply, PolicyFound):
@@ -75,25 +75,25 @@ async def load_secrets(engine: Engine, tenant: str) -> tuple[str, ...]:
 
 
 class WebhookSecret(LedgerBase):
-    """The secret of a caller's tenant."""
+    """The webhook secret of the caller's tenant."""
 
     async def rotate(self) -> str:
-        """Draw a new secret; the one before signs as well, until the next rotation."""
-        tenant, fresh = self._caller.tenant, self._runtime.ids.secret()
-        before = await load_secrets(self._gate, tenant)
-        kept = StoredSecrets((fresh, *before)[:SECRETS_MAX])
+        """Create a new secret; the previous one signs as well until the next rotation."""
+        tenant, secret = self._caller.tenant, self._runtime.ids.secret()
+        previous = await load_secrets(self._gate, tenant)
+        stored = StoredSecrets((secret, *previous)[:SECRETS_MAX])
         reply = await self._execute(
             SetPolicy(
                 tenant=tenant,
                 policy_id=policy_id(tenant, POLICY_NAME),
                 name=POLICY_NAME,
-                body=json.encode(kept),
+                body=json.encode(stored),
             )
         )
         if not isinstance(reply, PolicyFound):
             raise to_exception(reply, "")
         audit.write_audit_record("webhook-secret", tenant=tenant, actor=self._caller.actor)
-        return fresh
+        return secret
 
 
 def _digest(secret: str, body: bytes, at: int) -> str:

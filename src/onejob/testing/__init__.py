@@ -1,4 +1,4 @@
-"""For the tests of those who submit: a clock that is moved, an engine that fails on cue, deaths at named points.
+"""Test helpers for users: a fake clock, an engine with injected faults, kill points, an assertion, a ledger in memory.
 
 The pytest plugin comes with the package; its fixtures are `onejob_clock`, `onejob_faults` and `onejob_ledger`.
 """
@@ -27,22 +27,19 @@ from onejob.settings import IdempotencyConfig
 
 __all__ = ["FakeClock", "Fault", "FaultyEngine", "KillPoints", "assert_submitted_once", "open_ledger"]
 
-# An engine in front of an engine that fails on cue, in the ways that real stores fail.
-
-
 T = TypeVar("T")
 
 
 class Fault(StrEnum):
-    """What becomes of one batch of commands."""
+    """What happens to one batch of commands."""
 
     NONE = "none"
-    BEFORE = "before"  # it is refused, and nothing was done
-    AFTER = "after"  # it is committed, and the answer is lost
+    BEFORE = "before"  # it fails, and nothing was done
+    AFTER = "after"  # it is committed, and the reply is lost
 
 
 class FaultyEngine:
-    """Behaves like the engine behind it, but for the faults that were queued; each is for one batch."""
+    """Wraps an engine and injects the queued faults, one per batch."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -55,23 +52,23 @@ class FaultyEngine:
         return self._engine.info
 
     def fail_before(self, times: int = 1) -> None:
-        """The next batches fail before anything is done."""
+        """Let the next batches fail before anything is done."""
         self._faults.extend([Fault.BEFORE] * times)
 
     def fail_after(self, times: int = 1) -> None:
-        """The next batches are committed, and then their answer is lost."""
+        """Let the next batches commit, and lose their replies."""
         self._faults.extend([Fault.AFTER] * times)
 
     def succeed(self, times: int = 1) -> None:
-        """The next batches are let alone, before later faults come."""
+        """Let the next batches succeed, before the faults that are queued later."""
         self._faults.extend([Fault.NONE] * times)
 
     def delay(self, seconds: float, times: int = 1) -> None:
-        """The next batches take so much longer."""
+        """Let the next batches take so much longer."""
         self._delays.extend([seconds] * times)
 
     def clear_faults(self) -> None:
-        """Forget every fault that has not come yet."""
+        """Drop all queued faults and delays."""
         self._faults.clear()
         self._delays.clear()
 
@@ -83,10 +80,10 @@ class FaultyEngine:
             await asyncio.sleep(self._delays.popleft())
         fault = self._faults.popleft() if self._faults else Fault.NONE
         if fault is Fault.BEFORE:
-            raise Unavailable("a test made the store fail: nothing was done; repeat")
+            raise Unavailable("injected fault: nothing was done; repeat")
         replies = await self._engine.execute(commands, on_timeout=on_timeout)
         if fault is Fault.AFTER:
-            raise Unknown("a test lost the answer: it is done; execute the same commands again")
+            raise Unknown("injected fault: committed, but the reply was lost; repeat the same commands")
         return replies
 
     async def scan(self, query: Query[T], /) -> Page[T]:
@@ -105,19 +102,16 @@ class FaultyEngine:
         await self._engine.aclose()
 
 
-# Deaths at named points: a process ends itself as `kill -9` would, so that a test can look at what is left.
-
-
 Kill = Callable[[], None]
 
 
 def die() -> None:
-    """End this process now: no handler runs, nothing is flushed."""
+    """End this process as `kill -9` does: no handler runs, nothing is flushed."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class KillPoints:
-    """Reached points are counted; the one that was chosen kills. `at=None` only counts, to learn how many there are."""
+    """Named points in a program; reaching the chosen one kills the process. `at=None` only counts the points."""
 
     def __init__(self, at: int | None = None, *, kill: Kill = die) -> None:
         self._at = at
@@ -130,37 +124,31 @@ class KillPoints:
             self._kill()
 
 
-# The one assertion that matters.
-
-
 async def assert_submitted_once(ledger: Ledger, key: str, *, scope: str, type: str | None = None) -> JobView:
-    """The key made a job, and no other job of its type has that key; returns the job."""
+    """Assert that the key created exactly one job of its type; returns the job."""
     try:
-        story = await ledger.explain(key, scope=scope)
+        history = await ledger.explain(key, scope=scope)
     except NotFound:
         raise AssertionError(f"key {key!r} was never submitted in scope {scope!r}") from None
-    assert story.job is not None, f"key {key!r} has no job: it is {story.status}"
+    assert history.job is not None, f"key {key!r} has no job: it is {history.status}"
     before: str | None = None
-    same: list[str] = []
+    job_ids: list[str] = []
     while True:
-        page = await ledger.jobs(type=type or story.job.type, before=before, limit=1000)
-        same += [job.id for job in page if job.key == key and job.scope == story.job.scope]
+        page = await ledger.jobs(type=type or history.job.type, before=before, limit=1000)
+        job_ids += [job.id for job in page if job.key == key and job.scope == history.job.scope]
         if page.next is None:
             break
         before = page.next
-    assert same == [story.job.id], f"key {key!r} made {len(same)} jobs: {', '.join(same)}"
-    return story.job
-
-
-# A ledger for tests: in memory, on a clock that is moved, in front of faults.
+    assert job_ids == [history.job.id], f"key {key!r} created {len(job_ids)} jobs: {', '.join(job_ids)}"
+    return history.job
 
 
 def open_ledger(
     engine: Engine | None = None, *, clock: Clock | None = None, config: IdempotencyConfig | None = None
 ) -> Ledger:
-    """A ledger on this engine, or on a new one in memory; a duplicate of what is held is told so at once."""
+    """A ledger on this engine, or on a new one in memory; a duplicate of a pending key does not wait."""
     clock = clock or FakeClock()
     engine = engine or FaultyEngine(MemoryEngine(clock))
     config = config or IdempotencyConfig(pending_wait_timeout=0)
-    host = Runtime(engine, config, clock=clock, ids=SystemIds())
-    return Ledger(host, Caller(actor=str(Actor.client("local"))))
+    runtime = Runtime(engine, config, clock=clock, ids=SystemIds())
+    return Ledger(runtime, Caller(actor=str(Actor.client("local"))))

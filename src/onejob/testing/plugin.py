@@ -1,4 +1,4 @@
-"""The pytest plugin; pytest finds it by itself where onejob is installed."""
+"""The pytest plugin with the fixtures; pytest loads it wherever onejob is installed."""
 
 import pytest
 
@@ -11,17 +11,17 @@ from . import FaultyEngine, open_ledger
 
 @pytest.fixture
 def onejob_clock() -> FakeClock:
-    """A clock that stands still until it is told to move."""
+    """A clock that stands still until `advance` is called."""
     return FakeClock()
 
 
 @pytest.fixture
 def onejob_faults(onejob_clock: FakeClock) -> FaultyEngine:
-    """The engine of `onejob_ledger`, in memory; tell it to fail."""
+    """The engine of `onejob_ledger`, in memory; queue faults on it."""
     return FaultyEngine(MemoryEngine(onejob_clock))
 
 
 @pytest.fixture
 def onejob_ledger(onejob_clock: FakeClock, onejob_faults: FaultyEngine) -> Ledger:
-    """A ledger in memory, for one test. Nothing is to be closed: no upkeep was started."""
+    """A ledger in memory, for one test. It needs no closing: no maintenance task was started."""
     return open_ledger(onejob_faults, clock=onejob_clock)
