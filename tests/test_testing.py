@@ -1,4 +1,4 @@
-"""The kit for tests, tested as its users use it."""
+"""The test helpers, used as users use them."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from onejob.testing import FakeClock, FaultyEngine, KillPoints, assert_submitted
 pytest_plugins = ["onejob.testing.plugin"]
 
 
-async def test_a_lost_answer_of_the_store_makes_one_job(
+async def test_a_lost_reply_of_the_store_creates_one_job(
     onejob_ledger: onejob.Ledger, onejob_faults: FaultyEngine
 ) -> None:
     onejob_faults.fail_after(1)
@@ -21,7 +21,7 @@ async def test_a_lost_answer_of_the_store_makes_one_job(
     assert (await assert_submitted_once(onejob_ledger, "k", scope="t")).id == receipt.job_id
 
 
-async def test_a_store_that_is_away_makes_none(onejob_ledger: onejob.Ledger, onejob_faults: FaultyEngine) -> None:
+async def test_an_unavailable_store_creates_no_job(onejob_ledger: onejob.Ledger, onejob_faults: FaultyEngine) -> None:
     onejob_faults.fail_before(10)
     with pytest.raises(onejob.Unavailable):
         await onejob_ledger.submit("t", 1, idempotency_key="k")
@@ -38,7 +38,9 @@ async def test_a_slow_store_is_waited_for(onejob_ledger: onejob.Ledger, onejob_f
     assert not (await onejob_ledger.submit("t", 1, idempotency_key="k")).created
 
 
-async def test_the_window_ends_when_the_clock_is_told(onejob_ledger: onejob.Ledger, onejob_clock: FakeClock) -> None:
+async def test_the_window_ends_when_the_fake_clock_advances(
+    onejob_ledger: onejob.Ledger, onejob_clock: FakeClock
+) -> None:
     first = await onejob_ledger.submit("t", 1, idempotency_key="k")
     onejob_clock.advance(86_400 + 1)
     second = await onejob_ledger.submit("t", 1, idempotency_key="k")

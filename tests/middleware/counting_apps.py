@@ -1,4 +1,4 @@
-"""Applications that write down each time they are run, for a server in a process of its own."""
+"""Applications that count their runs in a file, for a server in its own process."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ LARGE = 10 << 20
 
 
 def count_run(name: str) -> int:
-    """One line for each run, in a file that processes share; how many there are now."""
+    """Append a line to a file that processes share; returns how many runs it has now."""
     with (FOLDER / "runs").open("a") as runs:
         runs.write(f"{name}\n")
     return (FOLDER / "runs").read_text().split().count(name)
@@ -106,7 +106,7 @@ async def echo(socket: WebSocket) -> None:
 
 
 async def split(scope: Any, receive: Any, send: Any) -> None:
-    """An answer of a stated length, one byte at a time; the last message has no body at all."""
+    """A response with Content-Length, sent byte by byte; the last message has no body."""
     n = count_run("split")
     body = b'{"n": %d, "text": "1234"}' % n
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
@@ -132,11 +132,11 @@ starlette.mount("/split", split)
 
 
 def user(scope: Any) -> str | None:
-    """Whoever the header says; a real one would be authenticated before."""
-    named = dict(scope["headers"]).get(b"x-user", b"ann").decode()
-    if named == "broken":
-        raise LookupError(named)
-    return named or None
+    """The user in a header; a real application authenticates it."""
+    name = dict(scope["headers"]).get(b"x-user", b"ann").decode()
+    if name == "broken":
+        raise LookupError(name)
+    return name or None
 
 
 app = IdempotencyMiddleware(

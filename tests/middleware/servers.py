@@ -1,4 +1,4 @@
-"""uvicorn in a process of its own, which can be killed, and clients that may leave early."""
+"""uvicorn in its own process, which can be killed, and an HTTP client that can disconnect early."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ class Server:
         self._process = process
 
     def runs(self, name: str) -> int:
-        """How often a handler was run, in all processes."""
+        """How often a handler ran, in all processes."""
         file = self._folder / "runs"
         return file.read_text().split().count(name) if file.exists() else 0
 
@@ -52,11 +52,11 @@ class Server:
         self, path: str, key: str | None = "", body: bytes = b"{}", *, method: str = "POST", **headers: str
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        given = {"host": "x", "connection": "close", "content-type": "application/json"}
-        given |= {"content-length": str(len(body))} | {n.replace("_", "-"): v for n, v in headers.items()}
+        fields = {"host": "x", "connection": "close", "content-type": "application/json"}
+        fields |= {"content-length": str(len(body))} | {n.replace("_", "-"): v for n, v in headers.items()}
         if key is not None:
-            given["idempotency-key"] = key
-        lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+            fields["idempotency-key"] = key
+        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         writer.write(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body)
         await writer.drain()
         return reader, writer
@@ -69,8 +69,8 @@ class Server:
             writer.transport.abort()
         head, _, rest = data.partition(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
-        told = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        return HttpResponse(int(first.split()[1]), told, rest)
+        received = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        return HttpResponse(int(first.split()[1]), received, rest)
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def run_server(folder: Path, store: str, app: str = "app", **environment: str) -
         listener.bind(("127.0.0.1", 0))
         listener.listen(512)
         port = listener.getsockname()[1]
-        words = [
+        command = [
             sys.executable,
             "-m",
             "uvicorn",
@@ -88,7 +88,7 @@ def run_server(folder: Path, store: str, app: str = "app", **environment: str) -
             str(listener.fileno()),
         ]
         process = subprocess.Popen(
-            [*words, "--log-level", "critical"],
+            [*command, "--log-level", "critical"],
             cwd=REPOSITORY,
             env=os.environ | {"COUNTED_FOLDER": str(folder), "COUNTED_STORE": store} | environment,
             pass_fds=(listener.fileno(),),

@@ -1,4 +1,4 @@
-"""The middleware in a real server: whatever happens, a request with a key is done once."""
+"""The middleware in a real server: whatever happens, a request with a key runs once."""
 
 import asyncio
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ async def send_concurrently(server: Server, path: str, key: str, many: int = 20)
 
 
 @pytest.mark.parametrize("name", ["plain", "slow", "empty", "charset", "split/"])
-async def test_duplicates_at_once_run_the_handler_once_and_all_get_its_answer(server: Server, name: str) -> None:
+async def test_concurrent_duplicates_run_the_handler_once_and_all_get_its_response(server: Server, name: str) -> None:
     before = server.runs(name.strip("/"))
     answers = await send_concurrently(server, f"/{name}", f"once-{name.strip('/')}")
     assert server.runs(name.strip("/")) == before + 1
@@ -47,14 +47,14 @@ async def test_a_response_that_cannot_be_stored_leaves_a_tombstone_and_never_run
 
 
 @pytest.mark.parametrize("name", ["stream", "large"])
-async def test_duplicates_at_once_of_what_cannot_be_kept_run_it_once(server: Server, name: str) -> None:
+async def test_concurrent_duplicates_of_a_response_that_cannot_be_stored_run_once(server: Server, name: str) -> None:
     before = server.runs(name)
     answers = await send_concurrently(server, f"/{name}", f"graves-{name}")
     assert server.runs(name) == before + 1
     assert sorted(answer.status for answer in answers) == [200] + [410] * 19
 
 
-async def test_duplicates_at_once_of_an_exception_are_answered_by_the_first_that_succeeds(
+async def test_concurrent_duplicates_of_an_exception_get_the_first_success(
     server: Server,
 ) -> None:
     before = server.runs("fails_once")
@@ -64,14 +64,14 @@ async def test_duplicates_at_once_of_an_exception_are_answered_by_the_first_that
     assert len({answer.body for answer in answers if answer.status == 200}) == 1
 
 
-async def test_an_exception_leaves_the_key_to_be_tried_again_at_once(server: Server) -> None:
+async def test_an_exception_releases_the_key_at_once(server: Server) -> None:
     assert (await server.ask("/raises", "r")).status == 500
     assert (await server.ask("/raises", "r")).json == {"n": 2}
     assert (await server.ask("/raises", "r")).replayed
     assert server.runs("raises") == 2
 
 
-async def test_a_client_that_leaves_does_not_stop_the_handler(server: Server) -> None:
+async def test_a_client_that_disconnects_does_not_stop_the_handler(server: Server) -> None:
     before = server.runs("slow")
     _, writer = await server.send_request("/slow", "left")
     while server.runs("slow") == before:
@@ -82,7 +82,7 @@ async def test_a_client_that_leaves_does_not_stop_the_handler(server: Server) ->
     assert server.runs("slow") == before + 1
 
 
-async def test_a_long_handler_keeps_its_lease_and_its_duplicate_is_told_to_wait(
+async def test_a_long_handler_renews_its_lease_and_its_duplicate_gets_retry_after(
     tmp_path: Path,
 ) -> None:
     environment = {"IDEMPOTENCY_PENDING_WAIT_TIMEOUT": "0.2"}
@@ -101,7 +101,7 @@ async def test_a_long_handler_keeps_its_lease_and_its_duplicate_is_told_to_wait(
         writer.transport.abort()
 
 
-async def test_after_a_crash_the_request_is_done_again_when_the_lease_has_run_out(tmp_path: Path) -> None:
+async def test_after_a_crash_the_request_runs_again_when_the_lease_has_expired(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'keys.db'}"
     with run_server(tmp_path, store) as server:
         _, writer = await server.send_request("/hangs", "crash")
@@ -131,7 +131,7 @@ async def test_two_processes_on_one_store_run_the_handler_once(
             assert one.runs(name) == 1
 
 
-async def test_another_request_under_the_key_is_a_mismatch_and_the_first_stays(server: Server) -> None:
+async def test_another_request_with_the_same_key_is_a_conflict_and_the_first_response_stays(server: Server) -> None:
     first = await server.ask("/plain", "m", b'{"a": 1, "b": 2}')
     assert first.status == 201
     for path, body in (
@@ -143,7 +143,7 @@ async def test_another_request_under_the_key_is_a_mismatch_and_the_first_stays(s
         assert (answer.status, answer.code) == (422, "CONFLICT")
         assert "retry-after" not in answer.headers
     assert (await server.ask("/plain", "m", b'{"a":1,"b":2}', method="PUT")).status == 422
-    # JSON that means the same is the same, whatever its spelling and its charset.
+    # Equal JSON is the same request, whatever its formatting and charset parameter.
     kind = "application/json; charset=utf-8"
     again = await server.ask("/plain", '"m"', b'{"b":2.0,"a":1}', content_type=kind)
     assert (again.replayed, again.body) == (True, first.body)
@@ -153,7 +153,9 @@ async def test_another_request_under_the_key_is_a_mismatch_and_the_first_stays(s
 
 
 @pytest.mark.parametrize(("body", "other"), [(b'{"a":1,"a":2}', b'{"a":2}'), (b"\xff", b"\xfe"), (b"[NaN]", b"")])
-async def test_what_is_no_proper_json_is_compared_as_it_was_sent(server: Server, body: bytes, other: bytes) -> None:
+async def test_a_body_that_is_not_valid_json_is_compared_byte_for_byte(
+    server: Server, body: bytes, other: bytes
+) -> None:
     key = f"odd-{body.hex()}"
     await server.ask("/empty", key, body)
     assert (await server.ask("/empty", key, body)).replayed
@@ -168,7 +170,7 @@ async def test_a_malformed_key_is_refused_and_nothing_runs(server: Server, key: 
     assert server.runs("charset") == before
 
 
-async def test_a_rule_says_whether_a_key_is_needed(server: Server) -> None:
+async def test_a_rule_decides_whether_a_key_is_required(server: Server) -> None:
     missing = await server.ask("/needed", None)
     assert (missing.status, missing.code) == (400, "KEY_MISSING")
     before = server.runs("plain")
@@ -179,10 +181,10 @@ async def test_a_rule_says_whether_a_key_is_needed(server: Server) -> None:
     assert server.runs("plain") == before + 7
 
 
-async def test_whose_key_it_is_must_be_known(server: Server) -> None:
+async def test_a_request_without_a_scope_is_refused(server: Server) -> None:
     before = server.runs("plain")
-    nobody = await server.ask("/plain", "s", x_user="")
-    assert (nobody.status, nobody.code) == (401, "UNAUTHORIZED")
+    anonymous = await server.ask("/plain", "s", x_user="")
+    assert (anonymous.status, anonymous.code) == (401, "UNAUTHORIZED")
     broken = await server.ask("/plain", "s", x_user="broken")
     assert (broken.status, broken.code) == (500, "INTERNAL_ERROR")
     assert server.runs("plain") == before
@@ -195,22 +197,22 @@ async def test_users_do_not_share_keys(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kept"), [(200, 1), (302, 1), (404, 1), (409, 1), (401, 2), (429, 2), (500, 2), (503, 2)]
+    ("code", "runs"), [(200, 1), (302, 1), (404, 1), (409, 1), (401, 2), (429, 2), (500, 2), (503, 2)]
 )
-async def test_the_table_of_verdicts_says_what_is_kept(server: Server, code: int, kept: int) -> None:
+async def test_the_table_of_verdicts_decides_what_is_stored(server: Server, code: int, runs: int) -> None:
     for _ in range(2):
         assert (await server.ask(f"/status/{code}", f"code-{code}")).status == code
-    assert server.runs(f"status{code}") == kept
+    assert server.runs(f"status{code}") == runs
 
 
-async def test_a_request_with_a_key_has_a_limit_and_is_not_run_beyond_it(server: Server) -> None:
+async def test_a_request_with_a_key_beyond_the_size_limit_does_not_run(server: Server) -> None:
     before = server.runs("charset")
     answer = await server.ask("/charset", "big", b"{}", content_length=str((1 << 20) + 1))
     assert (answer.status, answer.code) == (413, "PAYLOAD_TOO_LARGE")
     assert server.runs("charset") == before
 
 
-async def test_what_happens_after_the_answer_happens_once(server: Server) -> None:
+async def test_a_background_task_runs_once(server: Server) -> None:
     await send_concurrently(server, "/after", "bg")
     while not server.runs("background"):
         await asyncio.sleep(0.01)

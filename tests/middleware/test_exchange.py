@@ -1,4 +1,4 @@
-"""What servers and stores do to a request while it is being done."""
+"""Cancellations, lost leases and failing stores while a request runs; options, rules and stored responses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -54,7 +54,7 @@ def wrap(app: Any, queue: onejob.Ledger, **options: Any) -> IdempotencyMiddlewar
     return IdempotencyMiddleware(app, queue, scope=lambda _: "ann", **options)
 
 
-async def test_a_server_that_cancels_does_not_stop_the_handler_and_its_verdict_is_kept(
+async def test_a_server_that_cancels_does_not_stop_the_handler_and_its_verdict_is_stored(
     queue: onejob.Ledger,
 ) -> None:
     handler = Handler()
@@ -72,13 +72,13 @@ async def test_a_server_that_cancels_does_not_stop_the_handler_and_its_verdict_i
     assert handler.runs == 1
 
 
-async def test_a_handler_that_lost_its_key_is_stopped_and_its_answer_is_not_given(
+async def test_a_handler_that_lost_its_lease_is_cancelled_and_its_response_is_not_sent(
     queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lost(*_: Any) -> None:
-        raise onejob.LeaseLost("somebody took it over")
+    async def raise_lease_lost(*_: Any) -> None:
+        raise onejob.LeaseLost("taken over")
 
-    monkeypatch.setattr(onejob.Ledger, "renew", lost)
+    monkeypatch.setattr(onejob.Ledger, "renew", raise_lease_lost)
     handler = Handler()
     sent = await asyncio.wait_for(ask(wrap(handler, queue, lease=timedelta(milliseconds=120))), 10)
     assert sent[0]["status"] == 503
@@ -92,16 +92,16 @@ async def test_a_verdict_that_cannot_be_stored_is_retried_later(
     handler.go.set()
     app = wrap(handler, queue)
     settle = onejob.Ledger.settle_prepared
-    troubles = 6
+    failures_left = 6
 
-    async def settle_in_trouble(self: Any, *args: Any) -> Any:
-        nonlocal troubles
-        troubles -= 1
-        if troubles >= 0:
-            raise onejob.Unavailable("the store is away")
+    async def settle_with_failures(self: Any, *args: Any) -> Any:
+        nonlocal failures_left
+        failures_left -= 1
+        if failures_left >= 0:
+            raise onejob.Unavailable("the store is unavailable")
         return await settle(self, *args)
 
-    monkeypatch.setattr(onejob.Ledger, "settle_prepared", settle_in_trouble)
+    monkeypatch.setattr(onejob.Ledger, "settle_prepared", settle_with_failures)
     assert (await ask(app))[0]["status"] == 503
     while (again := await ask(app))[0]["status"] == 409:
         await asyncio.sleep(0.05)
@@ -109,17 +109,17 @@ async def test_a_verdict_that_cannot_be_stored_is_retried_later(
     assert handler.runs == 1
 
 
-async def test_requests_share_a_timer_and_only_those_that_take_long_are_renewed(
+async def test_requests_share_a_timer_and_only_long_ones_are_renewed(
     queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renewed = []
     renew = onejob.Ledger.renew
 
-    async def noted(self: Any, held: onejob.HeldKey) -> Any:
+    async def record_renewal(self: Any, held: onejob.HeldKey) -> Any:
         renewed.append(held.holder)
         return await renew(self, held)
 
-    monkeypatch.setattr(onejob.Ledger, "renew", noted)
+    monkeypatch.setattr(onejob.Ledger, "renew", record_renewal)
     slow, quick = Handler(), Handler()
     quick.go.set()
     late = timedelta(milliseconds=300)
@@ -137,36 +137,36 @@ async def test_requests_share_a_timer_and_only_those_that_take_long_are_renewed(
     assert (app._layer.renewal_timer._not_yet_due, app._layer.renewal_timer._tasks) == ({}, {})
 
 
-async def test_a_stop_while_an_answer_is_being_kept_does_not_give_the_key_up(
+async def test_a_cancellation_during_the_commit_does_not_release_the_key(
     queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle = onejob.Ledger.settle_prepared
-    told: list[Verdict] = []
-    keeping = asyncio.Event()
+    verdicts: list[Verdict] = []
+    committing = asyncio.Event()
 
-    async def slowly(self: Any, held: Any, verdict: Verdict, *args: Any) -> Any:
-        told.append(verdict)
-        keeping.set()
+    async def settle_slowly(self: Any, held: Any, verdict: Verdict, *args: Any) -> Any:
+        verdicts.append(verdict)
+        committing.set()
         done = asyncio.create_task(settle(self, held, verdict, *args))
         await asyncio.sleep(3600)
         return await done
 
-    monkeypatch.setattr(onejob.Ledger, "settle_prepared", slowly)
+    monkeypatch.setattr(onejob.Ledger, "settle_prepared", settle_slowly)
     handler = Handler()
     handler.go.set()
     app = wrap(handler, queue)
     first = asyncio.create_task(ask(app))
-    await keeping.wait()
+    await committing.wait()
     for task in tuple(app._layer.tasks):
         task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    assert told == [Verdict.COMMIT]
+    assert verdicts == [Verdict.COMMIT]
     assert (await ask(app))[1]["body"] == b"done"
     assert handler.runs == 1
 
 
-async def test_ways_to_answer_past_the_messages_are_not_offered(queue: onejob.Ledger) -> None:
+async def test_response_extensions_are_hidden_from_the_application(queue: onejob.Ledger) -> None:
     seen = []
 
     async def app(scope: Any, receive: Any, send: Send) -> None:
@@ -179,7 +179,7 @@ async def test_ways_to_answer_past_the_messages_are_not_offered(queue: onejob.Le
     assert seen == [{"tls"}]
 
 
-async def test_an_application_that_never_ends_its_answer_leaves_the_key_to_be_tried_again(
+async def test_an_incomplete_response_releases_the_key(
     queue: onejob.Ledger,
 ) -> None:
     async def app(scope: Any, receive: Any, send: Send) -> None:
@@ -202,9 +202,9 @@ async def test_the_table_of_verdicts_can_be_changed(queue: onejob.Ledger) -> Non
         wrap(handler, queue, verdicts={200: Verdict.REJECT})
 
 
-async def test_what_would_be_unsafe_is_refused_when_it_is_said(queue: onejob.Ledger) -> None:
+async def test_unsafe_options_are_refused_at_construction(queue: onejob.Ledger) -> None:
     with pytest.raises(TypeError):
-        IdempotencyMiddleware(Handler(), queue)  # type: ignore[call-arg]  # scope is what is missing
+        IdempotencyMiddleware(Handler(), queue)  # type: ignore[call-arg]  # scope is missing
     for where in ("GET /**", "POST", "/orders", "POST orders"):
         with pytest.raises(onejob.Invalid):
             Rule(where)
@@ -232,10 +232,10 @@ def test_a_rule_covers_methods_and_paths(where: str, path: str, covered: bool) -
     assert Rule(where).covers("POST", path) is covered
 
 
-def test_what_is_kept_is_read_again_and_what_is_newer_is_told() -> None:
-    kept = StoredResponse(201, ((b"location", b"/1"),), b"\x00\xff")
-    assert unpack_response(pack_response(kept)) == kept
+def test_a_stored_response_is_read_back_and_a_newer_format_is_refused() -> None:
+    stored = StoredResponse(201, ((b"location", b"/1"),), b"\x00\xff")
+    assert unpack_response(pack_response(stored)) == stored
     assert unpack_response(pack_response(StoredResponse(200, (), b"x" * (1 << 20)))) == StoredResponse(200)
-    for strange in (b"", b"\x02", b"\x01\xc1", b"{}"):
+    for receipt in (b"", b"\x02", b"\x01\xc1", b"{}"):
         with pytest.raises(onejob.Outdated):
-            unpack_response(strange)
+            unpack_response(receipt)

@@ -1,4 +1,4 @@
-"""Routes of FastAPI in a real server: first who asks, then whether it was asked before."""
+"""FastAPI routes in a real server: authentication first, then the key."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,29 +15,29 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-async def test_duplicates_at_once_run_the_endpoint_once(server: Server) -> None:
+async def test_concurrent_duplicates_run_the_endpoint_once(server: Server) -> None:
     for path, name in (("/api/orders", "orders"), ("/api/plainly", "plainly")):
         before = server.runs(name)
-        asked = (server.ask(path, name, b'{"item": "a"}', authorization="ann") for _ in range(20))
-        answers = await asyncio.gather(*asked)
+        requests = (server.ask(path, name, b'{"item": "a"}', authorization="ann") for _ in range(20))
+        answers = await asyncio.gather(*requests)
         assert len({(answer.status, answer.body) for answer in answers}) == 1
         assert sum(answer.replayed for answer in answers) == 19
         assert server.runs(name) == before + 1
 
 
-async def test_who_is_not_authenticated_gets_no_replay(server: Server) -> None:
+async def test_an_unauthenticated_request_gets_no_replay(server: Server) -> None:
     body = b'{"item": "b"}'
     assert (await server.ask("/api/orders", "auth", body, authorization="ann")).status == 201
     assert (await server.ask("/api/orders", "auth", body)).status == 401
     assert not (await server.ask("/api/orders", "auth", body, authorization="bob")).replayed
 
 
-async def test_a_request_that_is_not_valid_does_not_take_its_key(server: Server) -> None:
+async def test_an_invalid_request_does_not_acquire_its_key(server: Server) -> None:
     assert (await server.ask("/api/orders", "v", b'{"thing": 1}', authorization="ann")).status == 422
     assert (await server.ask("/api/orders", "v", b'{"item": "c"}', authorization="ann")).status == 201
 
 
-async def test_a_refusal_by_the_endpoint_is_kept_and_an_error_is_not(server: Server) -> None:
+async def test_an_http_exception_is_stored_and_an_internal_error_is_not(server: Server) -> None:
     before = server.runs("orders")
     for _ in range(2):
         answer = await server.ask("/api/orders", "none", b'{"item": "none"}', authorization="ann")
@@ -48,7 +48,7 @@ async def test_a_refusal_by_the_endpoint_is_kept_and_an_error_is_not(server: Ser
     assert server.runs("orders") == before + 3
 
 
-async def test_a_missing_key_is_told_and_reading_needs_none(server: Server) -> None:
+async def test_a_missing_key_is_refused_and_a_get_needs_none(server: Server) -> None:
     missing = await server.ask("/api/orders", None, b'{"item": "d"}', authorization="ann")
     assert (missing.status, missing.code) == (400, "KEY_MISSING")
     assert (await server.ask("/api/orders", None, b"", method="GET", authorization="ann")).status == 200

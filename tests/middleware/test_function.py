@@ -1,4 +1,4 @@
-"""Plain functions that are called once for a key."""
+"""The decorator `idempotent`: functions that are called once per key."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -34,7 +34,7 @@ def order_of(order: str, *_: Any) -> str:
     return order
 
 
-async def test_calls_at_once_are_one_call(queue: onejob.Ledger) -> None:
+async def test_concurrent_calls_with_one_key_are_one_call(queue: onejob.Ledger) -> None:
     runs = []
 
     @idempotent(queue, key=order_of, scope="shop")
@@ -60,20 +60,20 @@ async def test_calls_at_once_are_one_call(queue: onejob.Ledger) -> None:
         max_leaves=5,
     )
 )
-def test_any_json_is_given_again_as_it_was(value: Any) -> None:
+def test_any_json_result_is_returned_unchanged(value: Any) -> None:
     async def twice() -> None:
         async with onejob.open("memory://", sweep=False) as queue:
 
             @idempotent(queue, key=order_of, scope="s")
-            async def told(order: str) -> Any:
+            async def compute(order: str) -> Any:
                 return value
 
-            assert (await told("k"), await told("k")) == (value, value)
+            assert (await compute("k"), await compute("k")) == (value, value)
 
     asyncio.run(twice())
 
 
-async def test_an_exception_lets_the_call_be_tried_again_and_a_final_one_does_not(
+async def test_an_exception_releases_the_key_and_a_final_one_rejects_it(
     queue: onejob.Ledger,
 ) -> None:
     runs = []
@@ -97,7 +97,7 @@ async def test_an_exception_lets_the_call_be_tried_again_and_a_final_one_does_no
     assert runs == ["o", "o", "never"]
 
 
-async def test_a_call_that_is_cancelled_may_be_tried_again_at_once(queue: onejob.Ledger) -> None:
+async def test_a_cancelled_call_can_be_retried_at_once(queue: onejob.Ledger) -> None:
     begun = asyncio.Event()
 
     @idempotent(queue, key=order_of, scope="s")
@@ -115,7 +115,7 @@ async def test_a_call_that_is_cancelled_may_be_tried_again_at_once(queue: onejob
     assert await hang("o") == "done"
 
 
-async def test_a_result_that_is_no_json_was_made_and_is_not_made_again(queue: onejob.Ledger) -> None:
+async def test_a_result_that_is_not_json_is_not_computed_again(queue: onejob.Ledger) -> None:
     @idempotent(queue, key=order_of, scope="s")
     async def odd(order: str) -> object:
         return float("nan")
@@ -146,7 +146,7 @@ async def test_functions_do_not_share_keys(queue: onejob.Ledger) -> None:
     assert (await one("o"), await two("o")) == (1, 2)
 
 
-def test_threads_that_call_at_once_make_one_call_in_the_thread_of_its_caller(
+def test_concurrent_threads_make_one_call_in_the_thread_of_its_caller(
     blocking: onejob.sync.SyncLedger,
 ) -> None:
     runs = []
@@ -164,7 +164,7 @@ def test_threads_that_call_at_once_make_one_call_in_the_thread_of_its_caller(
 
 
 @pytest.mark.parametrize("error", [OSError("once"), StopIteration("once"), KeyboardInterrupt("once")])
-def test_whatever_a_plain_function_raises_is_raised_and_it_may_be_tried_again(
+def test_an_exception_of_a_plain_function_is_raised_and_the_call_can_be_retried(
     blocking: onejob.sync.SyncLedger, error: BaseException
 ) -> None:
     errors = [error]

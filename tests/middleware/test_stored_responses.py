@@ -1,4 +1,4 @@
-"""What an answer looks like does not decide whether its request is done again."""
+"""The shape of a response does not decide whether its request runs again."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -29,7 +29,7 @@ async def queue() -> AsyncIterator[onejob.Ledger]:
 
 
 class RespondingApp:
-    """Answers with these parts; the last message has no body of its own."""
+    """Sends these parts; the last message has no body."""
 
     def __init__(self, status: int, headers: list[tuple[bytes, bytes]], *parts: bytes) -> None:
         self.runs = 0
@@ -51,7 +51,7 @@ def body_sent(sent: list[Any]) -> bytes:
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 205, 301, 304, 400, 404, 410, 422])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_every_status_and_type_is_done_once_and_replayed_as_it_was(
+async def test_every_status_and_media_type_runs_once_and_is_replayed_unchanged(
     queue: onejob.Ledger, status: int, kind: bytes
 ) -> None:
     parts = () if status in (204, 205, 304) else (BODY,)
@@ -66,7 +66,7 @@ async def test_every_status_and_type_is_done_once_and_replayed_as_it_was(
     assert (b"idempotent-replayed", b"true") in again[0]["headers"]
 
 
-async def test_an_empty_answer_without_any_header_is_done_once(queue: onejob.Ledger) -> None:
+async def test_an_empty_response_without_headers_runs_once(queue: onejob.Ledger) -> None:
     app = RespondingApp(202, [])
     once = wrap(app, queue)
     assert [(await ask(once))[0]["status"] for _ in range(3)] == [202] * 3
@@ -74,7 +74,7 @@ async def test_an_empty_answer_without_any_header_is_done_once(queue: onejob.Led
 
 
 @pytest.mark.parametrize("cut", range(len(BODY) + 1))
-async def test_an_answer_that_is_cut_anywhere_is_replayed_whole(queue: onejob.Ledger, cut: int) -> None:
+async def test_a_response_split_anywhere_is_replayed_whole(queue: onejob.Ledger, cut: int) -> None:
     headers = [(b"content-type", b"application/json"), (b"Content-Length", b"%d" % len(BODY))]
     app = RespondingApp(200, headers, BODY[:cut], BODY[cut:])
     once = wrap(app, queue)
@@ -83,7 +83,9 @@ async def test_an_answer_that_is_cut_anywhere_is_replayed_whole(queue: onejob.Le
 
 
 @pytest.mark.parametrize("stated", [True, False])
-async def test_a_stream_or_a_large_answer_is_passed_on_and_never_done_again(queue: onejob.Ledger, stated: bool) -> None:
+async def test_a_stream_or_a_large_response_passes_through_and_never_runs_again(
+    queue: onejob.Ledger, stated: bool
+) -> None:
     parts = [b"%07d\n" % n * 128 for n in range(32)]
     size = b"%d" % sum(map(len, parts))
     app = RespondingApp(200, [(b"content-length", size)] if stated else [], *parts)

@@ -1,1 +1,1 @@
-"""Workers that are killed at any moment: what the ledger says afterwards must agree with what they left behind."""
+"""The worker, and a campaign that kills workers and compares the ledger with the evidence they left."""

@@ -1,4 +1,4 @@
-"""`python -m tests.worker`: the long campaign."""
+"""`python -m tests.worker`: the long campaign of killed workers."""
 
 import argparse
 import sys
@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=240.0)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--engine", metavar="URL", help="default: a new SQLite file")
-    where.add_argument("--postgres", action="store_true", help="a PostgreSQL that is started for this")
+    where.add_argument("--postgres", action="store_true", help="start a PostgreSQL server for it")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, _engine(options, folder) as url:
         verdict = run_campaign(

@@ -1,4 +1,4 @@
-"""Jobs, workers, and somebody who kills the workers; then the verdict."""
+"""The campaign: submit jobs, kill workers at random moments, then compare the ledger with the evidence."""
 
 import multiprocessing
 import os
@@ -40,7 +40,7 @@ class CampaignResult(Struct):
 
 
 def run_campaign(url: str, folder: Path, *, jobs: int, workers: int, seed: int, seconds_max: float) -> CampaignResult:
-    """Submit, kill until half of the time or of the jobs is over, wait for the rest, judge."""
+    """Submit, kill workers until half of the jobs or of the time is used, wait for the rest, verify."""
     chance = Random(seed)
     evidence = folder / "evidence"
     evidence.touch()
@@ -51,7 +51,7 @@ def run_campaign(url: str, folder: Path, *, jobs: int, workers: int, seed: int, 
         pool = _Pool(url, evidence, workers, chance)
         try:
             _kill_workers(
-                pool, chance, lambda: len(_read_evidence(evidence, "said")) > jobs * 0.5, begin + seconds_max / 2
+                pool, chance, lambda: len(_read_evidence(evidence, "reported")) > jobs * 0.5, begin + seconds_max / 2
             )
             _wait_for_all(queue, ids, begin + seconds_max)
         finally:
@@ -62,7 +62,7 @@ def run_campaign(url: str, folder: Path, *, jobs: int, workers: int, seed: int, 
 
 
 class _Pool:
-    """Worker processes; one that is killed is followed by another."""
+    """Worker processes; each one that is killed is replaced."""
 
     def __init__(self, url: str, evidence: Path, workers: int, chance: Random) -> None:
         self._args = url, evidence
@@ -96,7 +96,7 @@ class _Pool:
 
 def _submit_jobs(queue: sync.SyncLedger, jobs: int) -> dict[str, Delivery]:
     kinds = [Delivery.AT_LEAST_ONCE, Delivery.AT_MOST_ONCE]
-    said = [
+    submissions = [
         Submission(
             type=killed_worker.TYPES[n % 2],
             idempotency_key=f"k{n}",
@@ -106,8 +106,8 @@ def _submit_jobs(queue: sync.SyncLedger, jobs: int) -> dict[str, Delivery]:
         )
         for n in range(jobs)
     ]
-    made = queue.submit_many(said)
-    return {getattr(one, "job_id", ""): kinds[n % 2] for n, one in enumerate(made)}
+    receipts = queue.submit_many(submissions)
+    return {getattr(one, "job_id", ""): kinds[n % 2] for n, one in enumerate(receipts)}
 
 
 def _kill_workers(pool: _Pool, chance: Random, over: object, until: float) -> None:
@@ -124,9 +124,11 @@ def _wait_for_all(queue: sync.SyncLedger, ids: dict[str, Delivery], until: float
         time.sleep(0.1)
 
 
-def _read_evidence(evidence: Path, what: str = "") -> list[EvidenceLine]:
-    words = (line.split() for line in evidence.read_text().splitlines())
-    return [EvidenceLine(word, job, int(token), int(pid)) for word, job, token, pid in words if what in ("", word)]
+def _read_evidence(evidence: Path, wanted: str = "") -> list[EvidenceLine]:
+    fields = (line.split() for line in evidence.read_text().splitlines())
+    return [
+        EvidenceLine(event, job, int(token), int(pid)) for event, job, token, pid in fields if wanted in ("", event)
+    ]
 
 
 def _verify(
@@ -142,40 +144,40 @@ def _verify(
     for job_id, delivery in ids.items():
         job = queue.job(job_id)
         verdict.attempts += job.row.token
-        left = by_job[job_id]
-        wrong = _check_any_job(queue, job, left)
+        evidence = by_job[job_id]
+        wrong = _check_any_job(queue, job, evidence)
         if delivery is Delivery.AT_MOST_ONCE:
             verdict.lost += job.state == "lost"
-            wrong += _check_at_most_once(job, left, killed)
+            wrong += _check_at_most_once(job, evidence, killed)
         elif job.state != "success":
             wrong.append(f"an at-least-once job is {job.state} ({job.error})")
         verdict.violations += [f"{job_id}: {text}" for text in wrong]
 
 
-def _check_any_job(queue: sync.SyncLedger, job: Job, left: list[EvidenceLine]) -> list[str]:
-    """One finished attempt, the one whose result is stored; tokens that only grow."""
+def _check_any_job(queue: sync.SyncLedger, job: Job, evidence: list[EvidenceLine]) -> list[str]:
+    """One attempt has finished, and its result is stored; tokens only grow."""
     wrong = []
-    begun = [line.token for line in left if line.event == "begin"]
+    begun = [line.token for line in evidence if line.event == "begin"]
     if begun != sorted(set(begun)):
         wrong.append(f"the tokens of its starts are {begun}")
     query = ListAttachments(tenant="default", job_id=job.row.id, kind=AttachmentKind.RESULT)
     results = [int(add.index) for add in queue.run(queue.async_ledger.runtime.gate.scan(query)).items]
     if results != ([job.row.token] if job.state == "success" else []):
         wrong.append(f"{job.state} with token {job.row.token} and results of {results}")
-    if job.state == "success" and ("end", job.row.token) not in [(one.event, one.token) for one in left]:
+    if job.state == "success" and ("end", job.row.token) not in [(one.event, one.token) for one in evidence]:
         wrong.append("it succeeded, but its handler never ended")
     return wrong
 
 
-def _check_at_most_once(job: Job, left: list[EvidenceLine], killed: set[int]) -> list[str]:
+def _check_at_most_once(job: Job, evidence: list[EvidenceLine], killed: set[int]) -> list[str]:
     wrong = []
-    begun = [line for line in left if line.event == "begin"]
+    begun = [line for line in evidence if line.event == "begin"]
     if len(begun) > 1 or job.attempts > 1:
         wrong.append(f"an at-most-once job was started {len(begun)} times")
     if job.state not in ("success", "lost"):
         wrong.append(f"an at-most-once job is {job.state} ({job.error})")
     if job.state == "lost" and (not killed or any(line.pid not in killed for line in begun)):
         wrong.append("it is lost, but its worker was not killed")
-    if job.state == "lost" and any(line.event == "said" for line in left):
-        wrong.append("it is lost, but how it ended was acknowledged")
+    if job.state == "lost" and any(line.event == "reported" for line in evidence):
+        wrong.append("it is lost, but its outcome was acknowledged")
     return wrong

@@ -1,4 +1,4 @@
-"""A worker process that leaves evidence outside of the ledger: one line for each begin, end and finish."""
+"""A worker process that writes evidence outside of the ledger: a line per begin, end and reported outcome."""
 
 import asyncio
 import os
@@ -23,8 +23,8 @@ class Evidence:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
-    def write(self, what: str, job_id: str, token: int) -> None:
-        os.write(self._file, f"{what} {job_id} {token} {os.getpid()}\n".encode())
+    def write(self, event: str, job_id: str, token: int) -> None:
+        os.write(self._file, f"{event} {job_id} {token} {os.getpid()}\n".encode())
 
 
 def build_app(evidence: Evidence, chance: Random) -> onejob.App:
@@ -43,15 +43,15 @@ def build_app(evidence: Evidence, chance: Random) -> onejob.App:
 
 
 def main(url: str, path: Path, seed: int) -> None:
-    """Until it is killed."""
+    """Run until killed."""
     evidence = Evidence(path)
-    say = attempt.RunningAttempt._report
+    report = attempt.RunningAttempt._report
 
-    async def said(self: attempt.RunningAttempt, command: Any) -> None:
-        await say(self, command)
-        evidence.write("said", self.attempt.job_id, self.attempt.token)
+    async def report_with_evidence(self: attempt.RunningAttempt, command: Any) -> None:
+        await report(self, command)
+        evidence.write("reported", self.attempt.job_id, self.attempt.token)
 
-    attempt.RunningAttempt._report = said  # type: ignore[method-assign]  # to know what was acknowledged
+    attempt.RunningAttempt._report = report_with_evidence  # type: ignore[method-assign]  # to know what was acknowledged
     asyncio.run(_work(url, build_app(evidence, Random(seed))))
 
 

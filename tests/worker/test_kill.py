@@ -1,4 +1,4 @@
-"""Workers killed at any moment, and one that comes back from the dead."""
+"""Workers killed at any moment, and a stopped worker that resumes after it lost its lease."""
 
 import os
 import signal
@@ -26,19 +26,19 @@ app = onejob.App()
 @app.job("t")
 async def handle(ctx: onejob.Context) -> str:
     if ctx.attempt == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)  # and not a moment between the resurrection and the finish
+        os.kill(os.getpid(), signal.SIGSTOP)  # it resumes right before its finish
     return f"attempt {ctx.attempt}"
 
 
 async def main() -> None:
     async with onejob.open(sys.argv[1], sweep=False) as queue:
         worker = app.worker(queue, lease=timedelta(milliseconds=500))
-        working = asyncio.create_task(worker.run())
+        running = asyncio.create_task(worker.run())
         while not worker.counts():
             await asyncio.sleep(0.01)
         print(worker.counts(), flush=True)
         worker.stop()
-        await working
+        await running
 
 
 asyncio.run(main())

@@ -1,4 +1,4 @@
-"""A worker looks up what it may claim next: nothing is held by that, started twice, or used when it is old."""
+"""Prefetching reserves nothing, starts no job twice, and uses no stale candidate."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,10 +36,10 @@ def claim_request(queue: onejob.Ledger, limit: int) -> ClaimRequest:
 
 
 async def prefetched(queue: onejob.Ledger, limit: int) -> Prefetcher:
-    ahead = Prefetcher(queue._runtime.claims)
-    ahead.take(limit)
-    await ahead.fetch(claim_request(queue, limit))
-    return ahead
+    prefetcher = Prefetcher(queue._runtime.claims)
+    prefetcher.take(limit)
+    await prefetcher.fetch(claim_request(queue, limit))
+    return prefetcher
 
 
 async def test_workers_that_prefetch_run_each_job_once(queue: onejob.Ledger, url: str) -> None:
@@ -55,8 +55,8 @@ async def test_workers_that_prefetch_run_each_job_once(queue: onejob.Ledger, url
     async with AsyncExitStack() as stack:
         workers = []
         for _ in range(3):
-            own = queue if url == "memory://" else await stack.enter_async_context(onejob.open(url))
-            workers.append(await stack.enter_async_context(app.background_worker(own)))
+            ledger = queue if url == "memory://" else await stack.enter_async_context(onejob.open(url))
+            workers.append(await stack.enter_async_context(app.background_worker(ledger)))
         async with asyncio.timeout(30):
             while sum(worker.counts().get("success", 0) for worker in workers) < MANY:
                 await asyncio.sleep(0.01)
@@ -65,51 +65,51 @@ async def test_workers_that_prefetch_run_each_job_once(queue: onejob.Ledger, url
 
 async def test_prefetched_jobs_are_not_reserved(queue: onejob.Ledger) -> None:
     await submit_jobs(queue, 20)
-    ahead = await prefetched(queue, 10)
-    seen = ahead.take(10)
+    prefetcher = await prefetched(queue, 10)
+    candidates = prefetcher.take(10)
     others = await queue.claim("t", limit=20)
     assert len(others) == 20
-    assert await ahead.claim(claim_request(queue, 10), seen) == []
+    assert await prefetcher.claim(claim_request(queue, 10), candidates) == []
 
 
-async def test_a_prefetched_job_is_tried_once(queue: onejob.Ledger) -> None:
+async def test_a_prefetched_job_is_claimed_once(queue: onejob.Ledger) -> None:
     await submit_jobs(queue, 20)
-    ahead = await prefetched(queue, 10)
-    first = ahead.take(10)
-    claiming = asyncio.create_task(ahead.claim(claim_request(queue, 10), first))
+    prefetcher = await prefetched(queue, 10)
+    first = prefetcher.take(10)
+    claiming = asyncio.create_task(prefetcher.claim(claim_request(queue, 10), first))
     await asyncio.sleep(0)
-    await ahead.fetch(claim_request(queue, 10))  # it may still see what is being claimed
-    rest = ahead.take(20)
+    await prefetcher.fetch(claim_request(queue, 10))  # it may still return what is being claimed
+    rest = prefetcher.take(20)
     assert not {job.id for job, _ in first} & {job.id for job, _ in rest}
     assert len(await claiming) == 10
 
 
-async def test_a_refused_job_may_be_tried_again(queue: onejob.Ledger) -> None:
+async def test_a_refused_job_can_be_claimed_later(queue: onejob.Ledger) -> None:
     await submit_jobs(queue, 1)
-    ahead = await prefetched(queue, 1)
-    seen = ahead.take(1)
+    prefetcher = await prefetched(queue, 1)
+    candidates = prefetcher.take(1)
     (attempt,) = await queue.claim("t")
-    assert await ahead.claim(claim_request(queue, 1), seen) == []
+    assert await prefetcher.claim(claim_request(queue, 1), candidates) == []
     await queue.release(attempt)
-    await ahead.fetch(claim_request(queue, 1))
-    ((job, _),) = ahead.take(1)
+    await prefetcher.fetch(claim_request(queue, 1))
+    ((job, _),) = prefetcher.take(1)
     assert isinstance(job, Job)
-    assert len(await ahead.claim(claim_request(queue, 1), [(job, b"null")])) == 1
+    assert len(await prefetcher.claim(claim_request(queue, 1), [(job, b"null")])) == 1
 
 
 async def test_a_slow_worker_prefetches_no_more_than_it_runs(queue: onejob.Ledger) -> None:
     await submit_jobs(queue, MANY)
-    ahead = Prefetcher(queue._runtime.claims)
+    prefetcher = Prefetcher(queue._runtime.claims)
     for _ in range(3):
-        assert ahead.take(2) == []  # what there was is too old
-        await ahead.fetch(claim_request(queue, 2))
-        assert len(ahead._candidates) <= 4
-        ahead._fetched_at -= 2 * PREFETCH_AGE_SECONDS_MAX
+        assert prefetcher.take(2) == []  # the candidates are too old
+        await prefetcher.fetch(claim_request(queue, 2))
+        assert len(prefetcher._candidates) <= 4
+        prefetcher._fetched_at -= 2 * PREFETCH_AGE_SECONDS_MAX
     sizes = []
     for _ in range(8):
-        await ahead.fetch(claim_request(queue, 2))
-        sizes.append(len(ahead._candidates))
-        ahead._candidates.clear()
+        await prefetcher.fetch(claim_request(queue, 2))
+        sizes.append(len(prefetcher._candidates))
+        prefetcher._candidates.clear()
     assert sizes[-1] == PREFETCH_MAX
 
 

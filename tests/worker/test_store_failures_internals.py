@@ -1,4 +1,4 @@
-"""Workers on a store in trouble: a word is repeated until it is heard, and what was lost is left alone."""
+"""Workers on a failing store: commands are repeated until they are acknowledged, and lost jobs are left alone."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -18,7 +18,7 @@ ErrorFor = Callable[[Sequence[Command[Any]]], BaseException | None]
 
 
 class FaultyLedger:
-    """A ledger whose engine fails when it is told to, before or after it has done what was asked."""
+    """A ledger whose engine raises injected errors before or after it executes a batch."""
 
     def __init__(self, queue: onejob.Ledger) -> None:
         self.queue = queue
@@ -27,7 +27,7 @@ class FaultyLedger:
         engine: Any = queue._runtime.gate._batcher._engine
         execute = engine.execute
 
-        async def troubled(commands: Sequence[Command[Any]], /, **options: Any) -> Sequence[AnyReply]:
+        async def execute_with_faults(commands: Sequence[Command[Any]], /, **options: Any) -> Sequence[AnyReply]:
             if (error := self.before(commands)) is not None:
                 raise error
             replies: Sequence[AnyReply] = await execute(commands, **options)
@@ -35,7 +35,7 @@ class FaultyLedger:
                 raise error
             return replies
 
-        engine.execute = troubled
+        engine.execute = execute_with_faults
 
 
 @pytest.fixture
@@ -47,14 +47,14 @@ async def faulty_ledger() -> AsyncIterator[FaultyLedger]:
 def errors_for(kind: type[Any], times: int, error: type[Exception]) -> ErrorFor:
     left = times
 
-    def fails(commands: Sequence[Command[Any]]) -> BaseException | None:
+    def next_error(commands: Sequence[Command[Any]]) -> BaseException | None:
         nonlocal left
         if left and any(isinstance(command, kind) for command in commands):
             left -= 1
-            return error("the store is in trouble")
+            return error("injected fault")
         return None
 
-    return fails
+    return next_error
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ async def test_a_finish_is_retried_until_it_is_acknowledged(
     assert await faulty_ledger.queue.result(made.job_id) == "done"
 
 
-async def test_a_claim_whose_answer_was_lost_is_repeated_and_runs_once(faulty_ledger: FaultyLedger) -> None:
+async def test_a_claim_whose_reply_was_lost_is_repeated_and_runs_once(faulty_ledger: FaultyLedger) -> None:
     app = App()
     ran = 0
 
@@ -97,7 +97,7 @@ async def test_a_claim_whose_answer_was_lost_is_repeated_and_runs_once(faulty_le
     assert (job.state, job.row.token, ran) == (JobState.SUCCESS, 1, 1)
 
 
-async def test_a_worker_without_answers_stops_its_handler_when_the_lease_expires(
+async def test_a_worker_that_cannot_reach_the_store_stops_its_handler_when_the_lease_expires(
     faulty_ledger: FaultyLedger,
 ) -> None:
     app = App()
@@ -126,7 +126,7 @@ async def test_a_worker_without_answers_stops_its_handler_when_the_lease_expires
     assert (job.state, job.row.token) == (JobState.SUCCESS, 2)
 
 
-async def test_a_worker_waits_for_a_store_that_is_away(faulty_ledger: FaultyLedger) -> None:
+async def test_a_worker_waits_for_an_unavailable_store(faulty_ledger: FaultyLedger) -> None:
     app = App()
 
     @app.job("t")

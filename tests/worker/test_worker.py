@@ -1,4 +1,4 @@
-"""Workers in one process: what handlers get, what becomes of what they give, raise or never end."""
+"""Workers in one process: the arguments of handlers, and the outcome of what they return, raise or never end."""
 
 import asyncio
 import threading
@@ -44,14 +44,14 @@ async def wait_for_end(queue: onejob.Ledger, job_id: str) -> onejob.Job:
 
 
 async def run_job(app: App, queue: onejob.Ledger, type: str, input: Any = None, **options: Any) -> onejob.Job:
-    """One job through a worker, to its end."""
+    """Submit a job and run it with a worker to its end."""
     made = await queue.submit(type, input, **options)
     async with app.background_worker(queue):
         return await wait_for_end(queue, made.job_id)
 
 
 @pytest.mark.parametrize("shape", [Order, Plain, Typed, dict, Any], ids=str)
-async def test_the_input_has_the_type_that_the_handler_names(queue: onejob.Ledger, shape: Any) -> None:
+async def test_the_input_has_the_type_that_the_handler_declares(queue: onejob.Ledger, shape: Any) -> None:
     app = App()
 
     async def charge(order: Any) -> Any:
@@ -66,7 +66,7 @@ async def test_the_input_has_the_type_that_the_handler_names(queue: onejob.Ledge
     assert await queue.result(job.id) == {"charged": 42, "kind": kind}
 
 
-async def test_a_wrong_input_is_a_final_failure_that_tells_the_place_and_not_the_value(
+async def test_a_wrong_input_is_a_final_failure_that_names_the_place_and_not_the_value(
     queue: onejob.Ledger,
 ) -> None:
     app = App()
@@ -97,7 +97,7 @@ async def test_plain_functions_run_in_threads(queue: onejob.Ledger) -> None:
     assert (job.row.logs, job.row.progress) == (1, '{"half":true}')
 
 
-async def test_the_context_tells_of_the_job_and_takes_progress_and_lines(queue: onejob.Ledger) -> None:
+async def test_the_context_describes_the_job_and_accepts_progress_and_log_lines(queue: onejob.Ledger) -> None:
     app = App()
     seen: list[tuple[Any, ...]] = []
 
@@ -142,7 +142,7 @@ async def test_a_described_failure_has_the_message_of_the_app(queue: onejob.Ledg
     assert (await run_job(app, queue, "t", max_attempts=1)).error == "no good"
 
 
-async def test_fatal_ends_and_retry_comes_back(queue: onejob.Ledger) -> None:
+async def test_fatal_ends_the_job_and_retry_runs_it_again(queue: onejob.Ledger) -> None:
     app = App()
 
     @app.job("fatal")
@@ -162,7 +162,7 @@ async def test_fatal_ends_and_retry_comes_back(queue: onejob.Ledger) -> None:
     assert await queue.result(job.id) == 3
 
 
-async def test_a_result_that_is_no_json_is_a_final_failure(queue: onejob.Ledger) -> None:
+async def test_a_result_that_is_not_json_is_a_final_failure(queue: onejob.Ledger) -> None:
     app = App()
 
     @app.job("t")
@@ -174,7 +174,7 @@ async def test_a_result_that_is_no_json_is_a_final_failure(queue: onejob.Ledger)
 
 
 @pytest.mark.parametrize("plain", [False, True])
-async def test_an_attempt_ends_with_its_time(queue: onejob.Ledger, plain: bool) -> None:
+async def test_an_attempt_that_exceeds_its_timeout_fails(queue: onejob.Ledger, plain: bool) -> None:
     app = App()
     go = threading.Event()
 
@@ -216,7 +216,7 @@ async def test_a_cancelled_job_stops_its_handler_within_a_heartbeat(queue: onejo
     assert "success" not in worker.counts()
 
 
-async def test_a_lease_is_kept_while_the_handler_runs(queue: onejob.Ledger) -> None:
+async def test_the_lease_is_extended_while_the_handler_runs(queue: onejob.Ledger) -> None:
     app = App()
 
     @app.job("t")
@@ -248,7 +248,7 @@ async def test_an_at_most_once_handler_never_begins_a_second_attempt(queue: onej
     assert "at most once" in str(job.error)
 
 
-async def test_a_worker_that_leaves_finishes_what_it_can_and_hands_back_the_rest(
+async def test_a_worker_that_shuts_down_finishes_what_it_can_and_releases_the_rest(
     queue: onejob.Ledger,
 ) -> None:
     app = App()
@@ -270,7 +270,7 @@ async def test_a_worker_that_leaves_finishes_what_it_can_and_hands_back_the_rest
     assert (await queue.job(once.job_id)).state is JobState.FAILED
 
 
-async def test_no_more_than_so_many_jobs_run_at_once(queue: onejob.Ledger) -> None:
+async def test_no_more_jobs_run_at_once_than_the_concurrency_allows(queue: onejob.Ledger) -> None:
     app = App()
     running = most = 0
 
@@ -290,7 +290,7 @@ async def test_no_more_than_so_many_jobs_run_at_once(queue: onejob.Ledger) -> No
     assert most == 3
 
 
-async def test_wrong_handlers_and_workers_are_refused_by_name(queue: onejob.Ledger) -> None:
+async def test_wrong_handlers_and_options_are_refused_by_name(queue: onejob.Ledger) -> None:
     app = App()
     with pytest.raises(onejob.Invalid):
         app.worker(queue)

@@ -1,4 +1,4 @@
-"""Workers as processes: the command, its signals, and the service that runs jobs beside."""
+"""Worker processes: the command, its signals, and the service that runs jobs in process."""
 
 import os
 import signal
@@ -46,8 +46,8 @@ def shop(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def run_worker(folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-m", "onejob.cli", "worker", "shop:app", *words]
+def run_worker(folder: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-m", "onejob.cli", "worker", "shop:app", *arguments]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         try:
@@ -66,7 +66,7 @@ def wait_until_running(queue: sync.SyncLedger, job_id: str) -> None:
         time.sleep(0.02)
 
 
-def test_a_worker_process_runs_what_others_submit_and_leaves_in_order(shop: Path) -> None:
+def test_a_worker_process_runs_what_others_submit_and_shuts_down_gracefully(shop: Path) -> None:
     with sync.open(f"sqlite:///{shop / 'onejob.db'}") as queue:
         with run_worker(shop, "--concurrency", "4", "--types", "add,slow", "--drain", "10s") as running:
             made = queue.submit("add", [1, 2])
@@ -107,7 +107,7 @@ def test_a_second_signal_ends_a_worker_at_once(shop: Path) -> None:
             assert running.wait(5) == 130
 
 
-def test_an_app_that_is_not_there_is_told(shop: Path) -> None:
+def test_an_app_that_cannot_be_imported_is_named(shop: Path) -> None:
     for name in ("shop", "shop:nothing", "none:app", "shop:add"):
         command = [sys.executable, "-m", "onejob.cli", "worker", name]
         ran = subprocess.run(command, cwd=shop, capture_output=True, text=True, check=False, timeout=30)
