@@ -5,7 +5,7 @@
     curl -X POST 'localhost:8000/orders/ORD-1?amount=42'
     curl localhost:8000/orders/ORD-1
 
-To run the jobs elsewhere, leave `app.working` out and start `onejob worker examples.fastapi_app:app`.
+To run the jobs elsewhere, leave `app.background_worker` out and start `onejob worker examples.fastapi_app:app`.
 """
 
 from collections.abc import AsyncIterator
