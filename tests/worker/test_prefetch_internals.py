@@ -27,7 +27,7 @@ async def submit_jobs(queue: onejob.Ledger, jobs: int, **options: int) -> None:
 def claim_request(queue: onejob.Ledger, limit: int) -> ClaimRequest:
     return ClaimRequest(
         types=("t",),
-        holder=queue._runtime.ids.holder(),
+        holder=queue.runtime.ids.holder(),
         limit=limit,
         lease_ms=60_000,
         start=True,
@@ -36,7 +36,7 @@ def claim_request(queue: onejob.Ledger, limit: int) -> ClaimRequest:
 
 
 async def prefetched(queue: onejob.Ledger, limit: int) -> Prefetcher:
-    prefetcher = Prefetcher(queue._runtime.claims)
+    prefetcher = Prefetcher(queue.runtime.claims)
     prefetcher.take(limit)
     await prefetcher.fetch(claim_request(queue, limit))
     return prefetcher
@@ -99,7 +99,7 @@ async def test_a_refused_job_can_be_claimed_later(queue: onejob.Ledger) -> None:
 
 async def test_a_slow_worker_prefetches_no_more_than_it_runs(queue: onejob.Ledger) -> None:
     await submit_jobs(queue, MANY)
-    prefetcher = Prefetcher(queue._runtime.claims)
+    prefetcher = Prefetcher(queue.runtime.claims)
     for _ in range(3):
         assert prefetcher.take(2) == []  # the candidates are too old
         await prefetcher.fetch(claim_request(queue, 2))

@@ -24,7 +24,7 @@ class FaultyLedger:
         self.queue = queue
         self.before: ErrorFor = lambda _: None
         self.after: ErrorFor = lambda _: None
-        engine: Any = queue._runtime.gate._batcher._engine
+        engine: Any = queue.runtime.gate._batcher._engine
         execute = engine.execute
 
         async def execute_with_faults(commands: Sequence[Command[Any]], /, **options: Any) -> Sequence[AnyReply]:
