@@ -20,6 +20,7 @@ from onejob.core.facts import U64, Kind
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Created, Defect, Found, Missing, Replayed
 from onejob.engine import ListJobs, StoreRefused, Unavailable
+from onejob.engines.sql import load_migrations
 from onejob.engines.sqlite import SqliteEngine, schema
 from onejob.errors import Outdated
 from onejob.ids import new_job_id
@@ -51,7 +52,7 @@ async def engine(path: str) -> AsyncIterator[SqliteEngine]:
 
 
 async def test_a_new_file_has_the_newest_schema_and_our_name(engine: SqliteEngine, path: str) -> None:
-    assert pragma(path, "user_version") == len(schema._load_migrations())
+    assert pragma(path, "user_version") == len(load_migrations(schema.__package__))
     assert pragma(path, "application_id") == schema.APPLICATION_ID
 
 
@@ -130,27 +131,27 @@ async def test_a_folder_that_does_not_exist_is_refused_with_a_clear_message(tmp_
 
 
 async def test_a_migration_that_fails_leaves_nothing_half_done(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = schema._load_migrations()
+    steps = load_migrations(schema.__package__)
     broken = "CREATE TABLE half (x); INSERT INTO half VALUES (1); CREATE TABLE half (x);"
-    monkeypatch.setattr(schema, "_load_migrations", lambda: [*steps, broken])
+    monkeypatch.setattr(schema, "load_migrations", lambda _: [*steps, broken])
     with pytest.raises(Unavailable):
         await SqliteEngine.open(path)
     assert tables(path) == []
     assert pragma(path, "user_version") == 0
 
-    monkeypatch.setattr(schema, "_load_migrations", lambda: steps)
+    monkeypatch.setattr(schema, "load_migrations", lambda _: steps)
     engine = await SqliteEngine.open(path)
     await expect(engine, submit(), Created)
     await engine.aclose()
     before = tables(path)
-    monkeypatch.setattr(schema, "_load_migrations", lambda: [*steps, broken])
+    monkeypatch.setattr(schema, "load_migrations", lambda _: [*steps, broken])
     with pytest.raises(Unavailable):
         await SqliteEngine.open(path)
     assert tables(path) == before
     assert pragma(path, "user_version") == len(steps)
 
     mended = "CREATE TABLE added (x); INSERT INTO added VALUES (1);"
-    monkeypatch.setattr(schema, "_load_migrations", lambda: [*steps, mended])
+    monkeypatch.setattr(schema, "load_migrations", lambda _: [*steps, mended])
     engine = await SqliteEngine.open(path)
     await expect(engine, submit(), Replayed)
     await engine.aclose()

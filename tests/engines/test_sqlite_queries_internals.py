@@ -1,4 +1,4 @@
-"""What is SQLite's own about the queries: how much of a file they look at."""
+"""The plans of SQLite's queries, and how many rows they examine."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,8 +12,8 @@ from onejob.conformance.samples import OTHER, TENANT, a_job
 from onejob.core.facts import Job, Kind
 from onejob.core.states import JobState
 from onejob.engine import Engine, ListDueFacts, ListInputs, ListJobs, ListLeasedJobs, ListReadyJobs, Query
+from onejob.engines import sql
 from onejob.engines.sqlite import SqliteEngine, queries
-from onejob.engines.sqlite import queries as waiting
 from onejob.ledger.reads import to_job_list
 from tests.support.sqlite_files import RawConnection
 
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 async def engine(path: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteEngine]:
-    monkeypatch.setattr(queries, "EXAMINED_MAX", EXAMINED)
+    monkeypatch.setattr(sql, "EXAMINED_MAX", EXAMINED)
     engine = await SqliteEngine.open(path)
     yield engine
     await engine.aclose()
@@ -77,35 +77,35 @@ async def test_a_page_without_a_filter_is_never_short(engine: SqliteEngine) -> N
     ids=str,
 )
 async def test_a_query_has_its_index(engine: SqliteEngine, path: str, query: Query[Any], index: str) -> None:
-    sql, values = queries.build_statement(query, 1)
+    statement, values = queries.build_statement(query, 1)
     with RawConnection(path) as db:
-        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", values))
+        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statement}", values))
     assert index in plan
 
 
 @pytest.mark.parametrize(
-    ("sql", "values", "steps"),
+    ("statement", "values", "search"),
     [
-        (waiting.NEXT_TENANT, ("a", "b"), "job_ready (type=? AND tenant>?)"),
-        (waiting.NEXT_PRIORITY, ("a", "b", 1), "job_ready (type=? AND tenant=? AND priority<?)"),
+        (queries.NEXT_TENANT, ("a", "b"), "job_ready (type=? AND tenant>?)"),
+        (queries.NEXT_PRIORITY, ("a", "b", 1), "job_ready (type=? AND tenant=? AND priority<?)"),
         (
-            waiting.READY_AT_PRIORITY,
+            queries.READY_AT_PRIORITY,
             ("a", "b", 1, 2, 3, 4),
             "job_ready (type=? AND tenant=? AND priority=? AND run_at<?)",
         ),
     ],
 )
-async def test_what_waits_is_found_by_steps_without_sorting(
-    engine: SqliteEngine, path: str, sql: str, values: tuple[Any, ...], steps: str
+async def test_ready_jobs_are_found_by_index_without_sorting(
+    engine: SqliteEngine, path: str, statement: str, values: tuple[Any, ...], search: str
 ) -> None:
     with RawConnection(path) as db:
-        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", values))
-    assert steps in plan
+        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statement}", values))
+    assert search in plan
     assert "TEMP B-TREE" not in plan
 
 
 async def all_pages(engine: Engine, query: ListJobs) -> list[Job]:
-    """All pages of a list, as somebody who follows `next` sees them."""
+    """All items of a list, found by following `next`."""
     found: list[Job] = []
     for _ in range(100):
         page = await engine.scan(query)

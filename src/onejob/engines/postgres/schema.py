@@ -1,10 +1,11 @@
 """Bringing the tables forward, one program at a time; refusing those of a newer program."""
 
-from importlib import resources
+from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
 
+from onejob.engines.sql import load_migrations
 from onejob.errors import StoreRefused
 
 from .url import PostgresUrl
@@ -20,7 +21,7 @@ _ADVISORY_LOCK_ID = 0x6F6E656A
 
 async def apply_migrations(connection: Any, url: PostgresUrl, *, migrate: bool) -> int:
     """Inside a transaction: apply the numbered steps that are missing, all of them or none; how many were."""
-    steps = _load_migrations()
+    steps = load_migrations(__package__)
     if await read_schema_version(connection, url) == len(steps):
         return 0
     if migrate:
@@ -48,7 +49,7 @@ async def apply_migrations(connection: Any, url: PostgresUrl, *, migrate: bool) 
 
 
 def known_schema_version() -> int:
-    return len(_load_migrations())
+    return len(load_migrations(__package__))
 
 
 async def _lock_schema(connection: Any, url: PostgresUrl) -> None:
@@ -65,7 +66,7 @@ async def read_schema_version(connection: Any, url: PostgresUrl) -> int:
     return int(await connection.fetchval(f"SELECT coalesce(max(version), 0) FROM {table}"))
 
 
-async def _apply_steps(connection: Any, url: PostgresUrl, version: int, steps: list[str]) -> None:
+async def _apply_steps(connection: Any, url: PostgresUrl, version: int, steps: Sequence[str]) -> None:
     if not await connection.fetchval("SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1", url.schema):
         await connection.execute(f'CREATE SCHEMA "{url.schema}"')
     before = await connection.fetchval("SELECT current_setting('search_path')")
@@ -78,11 +79,3 @@ async def _apply_steps(connection: Any, url: PostgresUrl, version: int, steps: l
         await connection.execute(step)
         await connection.execute(f"INSERT INTO {_VERSIONS_TABLE} (version) VALUES ({number})")
     await connection.execute("SELECT set_config('search_path', $1, true)", before)
-
-
-def _load_migrations() -> list[str]:
-    """The migrations 0001_….sql, 0002_….sql, …"""
-    folder = resources.files(__package__)
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
-    return [(folder / name).read_text(encoding="utf-8") for name in names]

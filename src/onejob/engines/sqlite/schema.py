@@ -3,7 +3,6 @@
 import os
 from contextlib import suppress
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import apsw
@@ -11,6 +10,7 @@ import apsw.sqlite_extra
 from msgspec import Struct
 
 from onejob.clock import Clock, boot_id, make_engine_clock, wall_offset_ms
+from onejob.engines.sql import load_migrations
 from onejob.errors import StoreRefused
 
 from .errors import to_engine_error
@@ -101,7 +101,7 @@ def migrate(db: apsw.Connection, path: str) -> None:
     _refuse_other_application(db, path)  # before its journal mode is touched
     if _fetch_value(db, "PRAGMA journal_mode = WAL") != "wal":
         raise StoreRefused(f"{path} cannot be put into WAL mode here; use a local disk")
-    steps = _load_migrations()
+    steps = load_migrations(__package__)
     with _WriteTransaction(db):
         _refuse_other_application(db, path)
         refuse_newer(db)
@@ -115,7 +115,7 @@ def migrate(db: apsw.Connection, path: str) -> None:
 
 def refuse_newer(db: apsw.Connection) -> None:
     """A newer program may bring the schema forward while an older one has the file open."""
-    version, known = _fetch_value(db, "PRAGMA user_version"), len(_load_migrations())
+    version, known = _fetch_value(db, "PRAGMA user_version"), len(load_migrations(__package__))
     if version > known:
         raise StoreRefused(f"{db.filename} has schema {version}, this program knows {known}; upgrade the program")
 
@@ -182,15 +182,6 @@ def _refuse_other_application(db: apsw.Connection, path: str) -> None:
         raise StoreRefused(f"{path} is another program's database; choose another file")
 
 
-@cache
-def _load_migrations() -> list[str]:
-    """The migrations 0001_….sql, 0002_….sql, …"""
-    folder = resources.files(__package__)
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
-    return [(folder / name).read_text(encoding="utf-8") for name in names]
-
-
 # What can be told of a file without bringing it forward: for whoever examines a store.
 
 
@@ -218,7 +209,7 @@ def diagnose(path: str) -> SqliteDiagnostics:
                 is_onejob=db.pragma("application_id") == APPLICATION_ID,
                 is_empty=not db.execute("SELECT count(*) FROM sqlite_master").get,
                 schema_version=int(db.pragma("user_version")),
-                schema_version_known=_known_schema_version(),
+                schema_version_known=len(load_migrations(__package__)),
                 journal_mode=str(db.pragma("journal_mode")),
                 synchronous=_SYNCHRONOUS_NAMES[int(db.pragma("synchronous"))],
                 journal_bytes=_file_bytes(path + "-wal"),
@@ -232,10 +223,6 @@ def diagnose(path: str) -> SqliteDiagnostics:
 def read_schema_version(path: str) -> int:
     """The number of a file's schema; 0 where there is none yet."""
     return diagnose(path).schema_version if os.path.exists(path) else 0
-
-
-def _known_schema_version() -> int:
-    return sum(entry.name.endswith(".sql") for entry in resources.files(__package__).iterdir())
 
 
 def _file_bytes(path: str) -> int:

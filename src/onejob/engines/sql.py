@@ -1,0 +1,171 @@
+"""The SQL that SQLite and PostgreSQL share: the statements of most queries, and the numbered migrations.
+
+Each statement is written once. What the two databases spell differently is asked of a `SqlWriter`, which also
+collects the values. LIMIT is left to the engines: PostgreSQL plans better with the number in the text, and
+SQLite prepares fewer statements with a parameter.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, Protocol
+
+from onejob.core.facts import JOB_ID_BYTES, U64, Attachment, AttachmentKind, Kind
+from onejob.core.identity import tenant_prefix
+from onejob.core.maintenance import DUE_FIELDS
+from onejob.core.states import CLAIMABLE_STATES
+from onejob.engine import (
+    Backlog,
+    ListAttachments,
+    ListBacklogs,
+    ListDueFacts,
+    ListFacts,
+    ListInputs,
+    ListJobs,
+    ListLeasedJobs,
+    Page,
+    Query,
+)
+from onejob.engines.codec import TABLES, columns, fact_from_row, u64_from_signed, u64_to_signed
+
+# A page of a filtered list examines at most this many jobs: a few milliseconds, whatever a tenant has stored.
+EXAMINED_MAX = 10_000
+# Spelled as in the partial index job_ready, which serves this condition only.
+CLAIMABLE_CONDITION = f"state IN ({', '.join(repr(str(state)) for state in sorted(CLAIMABLE_STATES))})"
+_ID_SUFFIX_MAX = b"\xff" * 200
+
+
+class SqlWriter(Protocol):
+    """What the dialects spell differently, and the values of one statement."""
+
+    values: list[Any]
+    empty_bytes: str
+
+    @property
+    def now(self) -> str: ...  # the engine's time in milliseconds
+
+    def table(self, name: str, /) -> str: ...
+
+    def bind(self, value: Any, /) -> str:
+        """Add a value and return its placeholder."""
+
+    def bind_one_of(self, values: Sequence[bytes], /) -> str:
+        """Add several values and return a test for being one of them, such as `IN (?1, ?2)`."""
+
+
+def build_query(sql: SqlWriter, query: Query[Any], oldest_id: bytes) -> str:
+    match query:
+        case ListJobs():
+            return _jobs_sql(sql, query, oldest_id)
+        case ListFacts(kind=Kind.JOB):
+            return (
+                f"{select_from(sql, Kind.JOB)} WHERE tenant = {sql.bind(query.tenant)} AND id > {sql.bind(query.after)} "
+                "ORDER BY id"
+            )
+        case ListFacts():
+            # The identities of a tenant are one range, so the rows of other tenants are not examined.
+            first = tenant_prefix(query.tenant)
+            return (
+                f"{select_from(sql, query.kind)} WHERE id > {sql.bind(max(query.after, first))} "
+                f"AND id < {sql.bind(first + _ID_SUFFIX_MAX)} AND tenant = {sql.bind(query.tenant)} ORDER BY id"
+            )
+        case ListAttachments():
+            return _attachments_sql(sql, query)
+        case ListInputs():
+            return (
+                f'SELECT job_id, beside, "index", data FROM {sql.table("attachment")} '
+                f"WHERE job_id {sql.bind_one_of(query.job_ids)} AND beside = {sql.bind(int(AttachmentKind.INPUT))} "
+                'AND "index" = 0 ORDER BY job_id'
+            )
+        case ListDueFacts():
+            return _due_facts_sql(sql, query)
+        case ListLeasedJobs():
+            # The last condition is spelled as in the partial index job_held.
+            return (
+                f"{select_from(sql, Kind.JOB)} WHERE holder = {sql.bind(query.holder)} "
+                f"AND tenant = {sql.bind(query.tenant)} AND lease_until >= {sql.now} AND lease_until > 0 ORDER BY id"
+            )
+    raise TypeError(f"{type(query).__name__} is not one of the queries")
+
+
+def select_from(sql: SqlWriter, kind: Kind) -> str:
+    table = TABLES[kind]
+    return f"SELECT {', '.join(f'{table}.{name}' for name in columns(kind))} FROM {sql.table(table)}"
+
+
+def _jobs_sql(sql: SqlWriter, query: ListJobs, oldest_id: bytes) -> str:
+    text = f"{select_from(sql, Kind.JOB)} WHERE tenant = {sql.bind(query.tenant)}"
+    for column, value in _filters(query):
+        text += f" AND job.{column} = {sql.bind(value)}"
+    if query.usage_id:  # spelled as in the partial index job_slot
+        text += f" AND slot = {sql.bind(query.usage_id)} AND slot <> {sql.empty_bytes}"
+    if query.before:
+        text += f" AND id < {sql.bind(query.before)}"
+    if oldest_id:
+        text += f" AND id >= {sql.bind(oldest_id)}"
+    return f"{text} ORDER BY id DESC"
+
+
+def _filters(query: ListJobs) -> list[tuple[str, str]]:
+    named = (("state", query.state), ("type", query.type), ("user", query.user))
+    return [(column, str(value)) for column, value in named if value is not None]
+
+
+def build_oldest_id_query(sql: SqlWriter, query: Query[Any]) -> str | None:
+    """Select the oldest job that a filtered page may examine; None if the page may examine all."""
+    if not isinstance(query, ListJobs) or not _filters(query):
+        return None
+    newest = query.before or b"\xff" * (JOB_ID_BYTES + 1)
+    return (
+        f"SELECT id FROM {sql.table('job')} WHERE tenant = {sql.bind(query.tenant)} AND id < {sql.bind(newest)} "
+        f"ORDER BY id DESC LIMIT 1 OFFSET {sql.bind(EXAMINED_MAX - 1)}"
+    )
+
+
+def _attachments_sql(sql: SqlWriter, query: ListAttachments) -> str:
+    # The upper half of the unsigned numbers is stored as negative ones.
+    start = u64_to_signed(query.start)
+    return (
+        f'SELECT job_id, beside, "index", data FROM {sql.table("attachment")} '
+        f"WHERE job_id = {sql.bind(query.job_id)} AND beside = {sql.bind(int(query.kind))} "
+        f'AND ("index" < 0, "index") >= ({sql.bind(start < 0)}, {sql.bind(start)}) '
+        f"AND EXISTS (SELECT 1 FROM {sql.table('job')} WHERE id = job_id AND tenant = {sql.bind(query.tenant)}) "
+        'ORDER BY "index" < 0, "index"'
+    )
+
+
+def _due_facts_sql(sql: SqlWriter, query: ListDueFacts) -> str:
+    names = DUE_FIELDS[query.kind]
+    first = names[0]
+    due_at, id = query.after
+    # The cursor comes first, because SQLite starts its search at the first of several lower bounds.
+    return (
+        f"{select_from(sql, query.kind)} WHERE ({first}, id) > ({sql.bind(due_at)}, {sql.bind(id)}) "
+        f"AND {' AND '.join(f'{name} < {sql.now}' for name in names)} AND {first} > 0 ORDER BY {first}, id"
+    )
+
+
+def build_page(query: Query[Any], rows: Sequence[Any], oldest_id: bytes) -> Page[Any]:
+    """The rows are one more than the limit if there is a next page."""
+    is_full = len(rows) > query.limit
+    return Page(_parse_rows(query, rows[: query.limit]), is_full or bool(oldest_id), b"" if is_full else oldest_id)
+
+
+def _parse_rows(query: Query[Any], rows: Sequence[Any]) -> list[Any]:
+    match query:
+        case ListBacklogs():
+            return [Backlog(tenant, wait_ms) for tenant, wait_ms in rows]
+        case ListAttachments() | ListInputs():
+            return [Attachment(id, AttachmentKind(kind), U64(u64_from_signed(n)), data) for id, kind, n, data in rows]
+        case ListFacts() | ListDueFacts():
+            return [fact_from_row(query.kind, row) for row in rows]
+    return [fact_from_row(Kind.JOB, row) for row in rows]
+
+
+@cache
+def load_migrations(package: str) -> tuple[str, ...]:
+    """The texts of a package's 0001_….sql, 0002_….sql, …, in order."""
+    folder = resources.files(package)
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
+    return tuple((folder / name).read_text(encoding="utf-8") for name in names)
