@@ -35,7 +35,7 @@ async def test_a_ledger_that_was_reopened_after_an_error_loses_no_answer(tmp_pat
         await submit(ledger, "before")
         await ledger.jobs()  # the connection for reading stays open during the trouble
         path.rename(tmp_path / "away")
-        with pytest.raises(onejob.Unavailable, match="mend it, then repeat"):
+        with pytest.raises(onejob.Unavailable, match="fix it, then repeat"):
             await submit(ledger, "in trouble")
         (tmp_path / "away").rename(path)
         await submit(ledger, "in trouble")
@@ -84,7 +84,7 @@ async def test_reads_follow_a_file_that_was_replaced(tmp_path: Path, monkeypatch
     try:
         await ledger.jobs()
         copy.rename(path)
-        with pytest.raises(onejob.Unavailable, match="mend it, then repeat"):
+        with pytest.raises(onejob.Unavailable, match="fix it, then repeat"):
             await submit(ledger, "after")
         for key in ("after", "later", "at last"):
             job_id = await submit(ledger, key)

@@ -24,7 +24,7 @@ async def test_a_full_disk_is_reported_and_the_same_process_goes_on_once_there_i
             await submit(ledger, "first")
             fs.send_command("room", bytes_used(fs.path) + 1_500_000)
             answers, refused, error = await submit_until_refused(ledger)
-            assert "make room, then repeat" in str(error)
+            assert "free some space, then repeat" in str(error)
             assert str(path) in str(error)
             # What is known stays known while there is no room, and what is new stays refused.
             assert await count_changed_answers(ledger, answers) == 0
@@ -109,13 +109,13 @@ async def test_a_read_only_disk_is_reported_and_the_same_process_goes_on_once_it
 def test_an_unwritable_folder_is_reported_and_works_again_once_it_is_writable(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     tmp_path.chmod(0o555)
-    with pytest.raises(OtherProcessFailed, match=r"Unavailable: .*j\.db cannot be written .* mend its permissions"):
+    with pytest.raises(OtherProcessFailed, match=r"Unavailable: .*j\.db cannot be written .* fix its permissions"):
         submit_in_other_process(path, "a", bound=True)
     assert not list(tmp_path.iterdir())
     tmp_path.chmod(0o777)
     (known,) = submit_in_other_process(path, "a", bound=True)
     tmp_path.chmod(0o555)
-    with pytest.raises(OtherProcessFailed, match=r"Unavailable: .*j\.db cannot be written .* mend its permissions"):
+    with pytest.raises(OtherProcessFailed, match=r"Unavailable: .*j\.db cannot be written .* fix its permissions"):
         submit_in_other_process(path, "a", bound=True)
     tmp_path.chmod(0o777)
     assert submit_in_other_process(path, "a", bound=True)[0].job_id == known.job_id
@@ -127,7 +127,7 @@ def test_an_unwritable_file_is_reported_and_works_again_once_it_is_writable(end:
     (known,) = submit_in_other_process(path, "a", end=end, bound=True)
     for file in tmp_path.iterdir():
         file.chmod(0o444)
-    with pytest.raises(OtherProcessFailed, match=r"Unavailable: .*j\.db cannot be written .* mend its permissions"):
+    with pytest.raises(OtherProcessFailed, match=r"Unavailable: .*j\.db cannot be written .* fix its permissions"):
         submit_in_other_process(path, "a", bound=True)
     for file in tmp_path.iterdir():
         file.chmod(0o600)

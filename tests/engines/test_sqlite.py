@@ -126,7 +126,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: str) -
 
 @pytest.mark.parametrize("where", ["no/such/folder/onejob.db", "."])
 async def test_a_folder_that_does_not_exist_is_refused_with_a_clear_message(tmp_path: Path, where: str) -> None:
-    with pytest.raises(Unavailable, match=r"nothing was done; mend"):
+    with pytest.raises(Unavailable, match=r"nothing was done; fix"):
         await SqliteEngine.open(str(tmp_path / where))
 
 

@@ -1,4 +1,4 @@
-"""What SQLite complains about, in the words of the seam, with the next act."""
+"""Translates SQLite's and the file system's errors into `Unavailable` or `StoreRefused`, with the next act."""
 
 import apsw
 
@@ -15,11 +15,11 @@ def to_engine_error(path: str, error: Exception) -> Unavailable | StoreRefused:
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreRefused(f"{path} is damaged ({error}); restore it from a backup, then open it again")
         case apsw.FullError():
-            return Unavailable(f"the disk of {path} is full: nothing was done; make room, then repeat")
+            return Unavailable(f"the disk of {path} is full: nothing was done; free some space, then repeat")
         case apsw.BusyError() | apsw.LockedError():
-            return Unavailable(f"{path} is locked by another program: nothing was done; end it, then repeat")
+            return Unavailable(f"{path} is locked by another program: nothing was done; stop it, then repeat")
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | PermissionError():
             return Unavailable(
-                f"{path} cannot be written ({error}): nothing was done; mend its permissions, then repeat"
+                f"{path} cannot be written ({error}): nothing was done; fix its permissions, then repeat"
             )
-    return Unavailable(f"{path} cannot be used ({error}): nothing was done; mend it, then repeat")
+    return Unavailable(f"{path} cannot be used ({error}): nothing was done; fix it, then repeat")

@@ -16,7 +16,7 @@ from onejob.engines.codec import columns, fact_from_row
 from onejob.engines.sql import CLAIMABLE_CONDITION, build_oldest_id_query, build_page, build_query, select_from
 
 _FROM_CLAIMABLE = f"FROM job WHERE type = ? AND tenant = ? AND {CLAIMABLE_CONDITION}"
-# The next lower priority that a tenant has waiting, and the earliest time among its jobs.
+# The next lower priority with claimable jobs of a tenant, and the earliest run_at among them.
 NEXT_PRIORITY = f"SELECT priority, run_at {_FROM_CLAIMABLE} AND priority < ? ORDER BY priority DESC, run_at LIMIT 1"
 READY_AT_PRIORITY = (
     f"SELECT {', '.join(columns(Kind.JOB))} {_FROM_CLAIMABLE} "
@@ -81,37 +81,36 @@ def _fetch_oldest_id(db: apsw.Connection, query: Query[Any]) -> bytes:
 
 
 def list_ready_jobs(db: apsw.Connection, query: ListReadyJobs, tenant: str, now: int) -> Page[Job]:
-    """The most urgent jobs, priority by priority."""
-    found: list[Job] = []
-    tops = {type: _next_priority(db, type, tenant, _INT64_MAX) for type in query.types}
-    wanted = query.limit + 1
-    while len(found) < wanted:
-        top = max((head[0] for head in tops.values() if head is not None), default=None)
-        if top is None:
+    """The most urgent jobs, one priority after another."""
+    jobs: list[Job] = []
+    levels = {type: _next_priority(db, type, tenant, _INT64_MAX) for type in query.types}
+    while len(jobs) <= query.limit:
+        priority = max((level[0] for level in levels.values() if level is not None), default=None)
+        if priority is None:
             break
-        same: list[Job] = []
-        for type, head in tops.items():
-            if head is not None and head[0] == top:
-                if head[1] <= now:
-                    values = (type, tenant, top, now, now, wanted - len(found))
-                    same += (fact_from_row(Kind.JOB, row) for row in db.execute(READY_AT_PRIORITY, values))
-                tops[type] = _next_priority(db, type, tenant, top)
-        found += sorted(same, key=lambda job: (job.run_at, job.id))
-    return Page(found[: query.limit], len(found) > query.limit)
+        equals: list[Job] = []
+        for type, level in levels.items():
+            if level is not None and level[0] == priority:
+                if level[1] <= now:
+                    values = (type, tenant, priority, now, now, query.limit + 1 - len(jobs))
+                    equals += (fact_from_row(Kind.JOB, row) for row in db.execute(READY_AT_PRIORITY, values))
+                levels[type] = _next_priority(db, type, tenant, priority)
+        jobs += sorted(equals, key=lambda job: (job.run_at, job.id))
+    return Page(jobs[: query.limit], len(jobs) > query.limit)
 
 
 def list_backlogs(db: apsw.Connection, query: ListBacklogs, now: int) -> Page[Backlog]:
     types = tuple(dict.fromkeys(query.types))
-    found: list[Backlog] = []
+    backlogs: list[Backlog] = []
     for tenant in _tenants_with_backlog(db, query, types):
         earliest = min(_earliest_run_at(db, type, tenant, now) for type in types)
         if earliest < _INT64_MAX:
-            found.append(Backlog(tenant, max(earliest - now, 0)))
-    return Page(found[: query.limit], len(found) > query.limit)
+            backlogs.append(Backlog(tenant, max(earliest - now, 0)))
+    return Page(backlogs[: query.limit], len(backlogs) > query.limit)
 
 
 def _tenants_with_backlog(db: apsw.Connection, query: ListBacklogs, types: tuple[str, ...]) -> list[str]:
-    """The first few that have something waiting, one more than the page may have."""
+    """The tenants of a page, and one more if there are more."""
     if query.tenant is not None:
         return [query.tenant] if query.tenant > query.after and types else []
     tenants: set[str] = set()
@@ -127,12 +126,12 @@ def _tenants_with_backlog(db: apsw.Connection, query: ListBacklogs, types: tuple
 
 
 def _earliest_run_at(db: apsw.Connection, type: str, tenant: str, now: int) -> int:
-    """When the first job of a type may run; whatever is past is the same."""
+    """When the first job of a type may run; the search stops at a job that may run now."""
     earliest = _INT64_MAX
-    head = _next_priority(db, type, tenant, _INT64_MAX)
-    while head is not None and earliest > now:
-        earliest = min(earliest, head[1])
-        head = _next_priority(db, type, tenant, head[0])
+    level = _next_priority(db, type, tenant, _INT64_MAX)
+    while level is not None and earliest > now:
+        earliest = min(earliest, level[1])
+        level = _next_priority(db, type, tenant, level[0])
     return earliest
 
 

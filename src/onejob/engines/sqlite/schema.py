@@ -1,7 +1,8 @@
-"""Opening a file: prove that it is ours, whole and as durable as promised, then bring its schema forward."""
+"""Opens a SQLite file: checks that it is onejob's, complete and durable, migrates it, and diagnoses it."""
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -20,9 +21,10 @@ _BUSY_TIMEOUT_MS = 30_000
 _CACHE_KIB = 64 * 1024
 _CHECKPOINT_PAGES = 1000
 _STATEMENTS_MAX = 512
-# Before it, a checkpoint that raced a commit could lose committed transactions (sqlite.org/wal.html, "WAL-reset").
+# In older versions a checkpoint that raced a commit could lose transactions (sqlite.org/wal.html, "WAL-reset").
 _SQLITE_MIN = (3, 51, 3)
 _CHECKSUM_BYTES = 8
+_SYNCHRONOUS_NAMES = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
 def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
@@ -31,16 +33,16 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
             f"SQLite {apsw.sqlite_lib_version()} can lose committed transactions; "
             "install apsw's own wheel, which brings its SQLite along"
         )
-    # Without the flag that creates: a missing file is somebody's trouble, not a new store.
+    # Without SQLITE_OPEN_CREATE: a missing file is an error, not a new store.
     db = apsw.Connection(
         path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=load_checksum_vfs(), statementcachesize=_STATEMENTS_MAX
     )
     try:
         if not os.stat(path).st_size:
-            db.reserve_bytes("main", _CHECKSUM_BYTES)  # a new file: every page of it carries a checksum
+            db.reserve_bytes("main", _CHECKSUM_BYTES)  # of every page of a new file
         if db.readonly("main"):
-            # Its hold on the shared memory would be read-only for the whole process, even after all is mended.
-            raise PermissionError("it may only be read")
+            # SQLite would map the shared memory read-only for the whole process, even after the file is fixed.
+            raise PermissionError("it is read-only")
         db.set_busy_timeout(_BUSY_TIMEOUT_MS)
         for pragma in (
             f"synchronous = {synchronous}",
@@ -59,16 +61,16 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
 
 @cache
 def load_checksum_vfs() -> str:
-    """The file layer that checks every page it reads, loaded once; SQLite by itself believes a flipped bit."""
-    usual = apsw.vfs_names()[0]
+    """Load the VFS that verifies the checksum of every page it reads; plain SQLite does not notice a flipped bit."""
+    default = apsw.vfs_names()[0]
     with apsw.Connection(":memory:") as db:
         apsw.sqlite_extra.load(db, "cksumvfs")
-    apsw.set_default_vfs(usual)  # others in this process keep what they had
+    apsw.set_default_vfs(default)  # other connections of this process keep their VFS
     return "cksmvfs"
 
 
 def _sync_journal(path: str) -> None:
-    """What a killed process wrote but did not sync becomes visible with this opening: make it last first."""
+    """Sync what a killed process wrote but did not sync, before this connection makes it visible."""
     try:
         journal = os.open(path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -80,29 +82,29 @@ def _sync_journal(path: str) -> None:
 
 
 def prepare_file(path: str, *, create: bool) -> None:
-    """Make the file if there is none, readable by its owner alone; refuse remains that would corrupt it."""
-    size = os.stat(path).st_size if os.path.exists(path) else 0
+    """Create a missing file with mode 0600; refuse a journal without its database."""
+    size = _file_bytes(path)
     wal = path + "-wal"
-    if not size and os.path.exists(wal) and os.stat(wal).st_size:
+    if not size and _file_bytes(wal):
         raise StoreRefused(
             f"{path} is empty or missing, but its journal {wal} is not: the answers in it would be lost. "
-            "Restore the database file, or remove both to start anew"
+            "Restore the database file, or remove both to start over"
         )
     if not size and not create:
         raise StoreRefused(f"{path} is empty or missing, but was not: the answers in it are lost; restore it")
-    # A file that is there is not opened: to close any descriptor of it drops the locks SQLite holds in this process.
+    # An existing file is not opened here: closing any descriptor of it drops the locks SQLite holds in this process.
     if not os.path.exists(path):
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def migrate(db: apsw.Connection, path: str) -> None:
-    """Apply the numbered steps that are missing, all of them or none."""
-    _refuse_other_application(db, path)  # before its journal mode is touched
+    """Apply all missing migrations in one transaction."""
+    _refuse_other_application(db, path)  # before its journal mode is changed
     if _fetch_value(db, "PRAGMA journal_mode = WAL") != "wal":
-        raise StoreRefused(f"{path} cannot be put into WAL mode here; use a local disk")
+        raise StoreRefused(f"{path} cannot be set to WAL mode here; use a local disk")
     steps = load_migrations(__package__)
-    with _WriteTransaction(db):
+    with _write_transaction(db):
         _refuse_other_application(db, path)
         refuse_newer(db)
         version = _fetch_value(db, "PRAGMA user_version")
@@ -114,29 +116,28 @@ def migrate(db: apsw.Connection, path: str) -> None:
 
 
 def refuse_newer(db: apsw.Connection) -> None:
-    """A newer program may bring the schema forward while an older one has the file open."""
+    """Raise if a newer program migrated the file, maybe while it was open here."""
     version, known = _fetch_value(db, "PRAGMA user_version"), len(load_migrations(__package__))
     if version > known:
         raise StoreRefused(f"{db.filename} has schema {version}, this program knows {known}; upgrade the program")
 
 
 def check_not_truncated(db: apsw.Connection, path: str) -> None:
-    """Refuse a main file that was cut short: its missing pages may hold keys that were answered."""
-    wal = path + "-wal"
-    if os.path.exists(wal) and os.stat(wal).st_size:
+    """Refuse a truncated file: its missing pages may hold keys that were answered."""
+    if _file_bytes(path + "-wal"):
         return  # the newest pages are still in the journal, so the main file may be shorter
     pages, page_bytes = _fetch_value(db, "PRAGMA page_count"), _fetch_value(db, "PRAGMA page_size")
     if os.stat(path).st_size < pages * page_bytes:
-        raise StoreRefused(f"{path} was cut short: it has not all of its {pages} pages; restore it from a backup")
+        raise StoreRefused(f"{path} is truncated: it should have {pages} pages; restore it from a backup")
 
 
 def load_clock_offset_ms(db: apsw.Connection, clock: Clock) -> int:
-    """The tie of wall time to the machine's clock, which all processes of this boot share.
+    """The offset of wall time to the monotonic clock, which all processes of this boot share.
 
-    Time never restarts below what is stored, even if the wall clock was set back while nobody was here.
+    Time never restarts below what is stored, even if the wall clock was set back while the file was closed.
     """
     boot = boot_id()
-    with _WriteTransaction(db):
+    with _write_transaction(db):
         if boot is not None:
             known = _fetch_value(db, "SELECT offset_ms FROM clock WHERE boot_id = ?", boot)
             if known is not None:
@@ -144,30 +145,23 @@ def load_clock_offset_ms(db: apsw.Connection, clock: Clock) -> int:
         newest = _fetch_value(
             db, "SELECT max(changed_at) FROM (SELECT changed_at FROM record ORDER BY rowid DESC LIMIT 100)"
         )
-        mine = wall_offset_ms(clock)
-        behind = (newest or 0) - make_engine_clock(clock, mine)()
-        mine += max(behind, 0)
+        offset_ms = wall_offset_ms(clock)
+        behind_ms = (newest or 0) - make_engine_clock(clock, offset_ms)()
+        offset_ms += max(behind_ms, 0)
         db.execute("DELETE FROM clock")
-        db.execute("INSERT INTO clock VALUES (?, ?)", (boot or "", mine))
-        return mine
+        db.execute("INSERT INTO clock VALUES (?, ?)", (boot or "", offset_ms))
+        return offset_ms
 
 
-class _WriteTransaction:
-    """One transaction, whole or not at all."""
-
-    def __init__(self, db: apsw.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                self._db.execute("COMMIT")
-        finally:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
+@contextmanager
+def _write_transaction(db: apsw.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
 
 
 def _fetch_value(db: apsw.Connection, sql: str, *values: Any) -> Any:
@@ -182,15 +176,9 @@ def _refuse_other_application(db: apsw.Connection, path: str) -> None:
         raise StoreRefused(f"{path} is another program's database; choose another file")
 
 
-# What can be told of a file without bringing it forward: for whoever examines a store.
-
-
-_SYNCHRONOUS_NAMES = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
-
-
 class SqliteDiagnostics(Struct, frozen=True):
     sqlite_version: str
-    is_onejob: bool  # False: empty, or another program's
+    is_onejob: bool  # False: the file is empty, or another program's
     is_empty: bool
     schema_version: int
     schema_version_known: int
@@ -200,7 +188,7 @@ class SqliteDiagnostics(Struct, frozen=True):
 
 
 def diagnose(path: str) -> SqliteDiagnostics:
-    """Look at a file that is there; raises StoreRefused where it cannot be read."""
+    """Examine an existing file without migrating it; raises StoreRefused if it cannot be read."""
     try:
         db = connect(path)
         try:
@@ -221,12 +209,12 @@ def diagnose(path: str) -> SqliteDiagnostics:
 
 
 def read_schema_version(path: str) -> int:
-    """The number of a file's schema; 0 where there is none yet."""
+    """The schema version of a file; 0 if it does not exist."""
     return diagnose(path).schema_version if os.path.exists(path) else 0
 
 
 def _file_bytes(path: str) -> int:
     try:
         return os.stat(path).st_size
-    except FileNotFoundError:
+    except OSError:
         return 0

@@ -1,4 +1,4 @@
-"""A thread of its own for calls that block, fed from the event loop."""
+"""The worker threads of the SQLite engine, and the file lock between processes that write one file."""
 
 import asyncio
 import fcntl
@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 from onejob.clock import SystemClock
 from onejob.errors import Unavailable
 
-# A fair turn between processes that write one file.
-#
-# SQLite's own waiting is a lottery: whoever polls at the right moment wins, and a busy process starves the
-# others. Here a process takes the place of the next in line, then the turn, and gives up the place only when it
-# has the turn. The one that just wrote must queue behind whoever holds the place. The kernel drops both locks
-# when a process dies.
-
-
+T = TypeVar("T")
 _LOCK_POLL_SECONDS_FIRST = 0.0002
 _LOCK_POLL_SECONDS_MAX = 0.002
 
 
 class FairFileLock:
+    """A fair lock between the processes that write one file.
+
+    SQLite's busy handler polls, so a busy process starves the others. Here a process locks the queue file, then the
+    lock file, and unlocks the queue file only when it has both: a process that has just written must queue behind the one
+    that waits. The kernel releases both locks when a process dies.
+    """
+
     def __init__(self, path: str, *, timeout: float) -> None:
         self._timeout = timeout
         self._queue_fd = _open_lock_file(path + "-next")
@@ -55,7 +55,7 @@ class FairFileLock:
         while not _try_lock(file):
             if clock.monotonic() > until:
                 raise Unavailable(
-                    f"another process has held the store's turn for {self._timeout:.0f} s; "
+                    f"another process has held the write lock for {self._timeout:.0f} s; "
                     "see whether it hangs, then repeat"
                 )
             clock.sleep(pause)
@@ -74,11 +74,8 @@ def _try_lock(file: int) -> bool:
     return True
 
 
-T = TypeVar("T")
-
-
 class WorkerThread:
-    """Runs calls one after another, in order, off the loop. Cancelling a caller does not stop its call."""
+    """Runs blocking calls off the event loop, in order. Cancelling a caller does not stop its call."""
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -92,7 +89,7 @@ class WorkerThread:
         def run() -> None:
             try:
                 result = work(*args)
-            except BaseException as error:  # noqa: BLE001 - it is handed to the caller, whatever it is
+            except BaseException as error:  # noqa: BLE001 - the caller gets it
                 _call_in_loop(loop, _set_exception, future, error)
             else:
                 _call_in_loop(loop, _set_result, future, result)
@@ -110,7 +107,7 @@ class WorkerThread:
 
 
 def _call_in_loop(loop: asyncio.AbstractEventLoop, work: Callable[..., None], *args: Any) -> None:
-    # A loop that was closed meanwhile has nobody left to tell.
+    # If the loop was closed meanwhile, no caller is left.
     if not loop.is_closed():
         loop.call_soon_threadsafe(work, *args)
 
