@@ -1,4 +1,4 @@
-"""What is PostgreSQL's own: locks, its clock, its schema, its pooler."""
+"""The PostgreSQL engine: locks, the fast paths, the server's clock, migrations, the URL and poolers."""
 
 import asyncio
 import random
@@ -21,19 +21,21 @@ from onejob.conformance.samples import (
     settle,
     submit,
 )  # fmt: skip
-from onejob.conformance.world import expect, list_facts
+from onejob.conformance.world import dump_store, expect, list_facts
 from onejob.core.errors import Invalid
 from onejob.core.facts import Kind
-from onejob.core.lookup import LookUpKey
+from onejob.core.lookup import LookUpJob, LookUpKey
 from onejob.core.maintenance import Expire, Purge
 from onejob.core.replies import Created, Defect, Found, KeyHeld, KeySettled, Maintained, Missing, Replayed
 from onejob.engine import StoreRefused, Unavailable
 from onejob.engines import open_engine
 from onejob.engines import postgres as module
 from onejob.engines.postgres import PostgresEngine, schema, store
-from onejob.engines.postgres import clock as timing
+from onejob.engines.postgres.clock import ServerClock
+from onejob.engines.postgres.connection import Connector
 from onejob.engines.postgres.url import parse_postgres_url
-from tests.support.postgres_server import Server
+from onejob.ids import new_job_id
+from tests.support.postgres_server import Server, SharedDatabase, StoreClock
 
 DAY_MS = 86_400_000
 
@@ -63,28 +65,28 @@ async def test_overlapping_batches_of_two_engines_never_deadlock(
     engine: PostgresEngine, other: PostgresEngine, db: Any
 ) -> None:
     """Keys, users and policies at random, in any order, from two engines at once."""
-    chance = random.Random(5)
+    rng = random.Random(5)
     deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
     before = await db.fetchval(deadlocks)
 
     def command() -> Any:
-        match chance.randrange(8):
+        match rng.randrange(8):
             case 0:
-                return IncrementCounter(tenant=TENANT, name=f"p{chance.randrange(3)}")
+                return IncrementCounter(tenant=TENANT, name=f"p{rng.randrange(3)}")
             case 1:
-                return Purge(tenant=TENANT, record_id=key_id(f"k{chance.randrange(60)}"))
+                return Purge(tenant=TENANT, record_id=key_id(f"k{rng.randrange(60)}"))
             case 2:
-                return reserve(f"k{chance.randrange(60)}", lease_ms=1)
+                return reserve(f"k{rng.randrange(60)}", lease_ms=1)
             case 3:
-                return Expire(tenant=TENANT, record_id=key_id(f"k{chance.randrange(60)}"))
-        return submit(f"k{chance.randrange(60)}")
+                return Expire(tenant=TENANT, record_id=key_id(f"k{rng.randrange(60)}"))
+        return submit(f"k{rng.randrange(60)}")
 
-    async def caller(mine: PostgresEngine) -> None:
+    async def caller(its_engine: PostgresEngine) -> None:
         for _ in range(12):
-            replies = await mine.execute([command() for _ in range(chance.randint(1, 30))])
+            replies = await its_engine.execute([command() for _ in range(rng.randint(1, 30))])
             assert not [reply for reply in replies if isinstance(reply, Defect)]
 
-    await asyncio.gather(*(caller(mine) for mine in (engine, other) for _ in range(4)))
+    await asyncio.gather(*(caller(its_engine) for its_engine in (engine, other) for _ in range(4)))
     jobs = [job.key for job in await list_facts(engine, Kind.JOB) if job.state == "pending"]
     records = {record.key for record in await list_facts(engine, Kind.RECORD)}
     assert records <= {f"k{n}" for n in range(60)}
@@ -92,21 +94,69 @@ async def test_overlapping_batches_of_two_engines_never_deadlock(
     assert await db.fetchval(deadlocks) == before
 
 
-# Each has a statement of its own: one row of each kind, a few written out, and many as arrays.
+# Each has its own form of the statement: one row per table, a few rows written out, many rows as arrays.
 SIZES = pytest.mark.parametrize("size", [1, 3, 50])
 
 
 @SIZES
 async def test_new_keys_take_one_statement(engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     await expect(engine, submit("first"), Created)
-
-    def forbidden(*_: Any, **__: Any) -> Any:
-        raise AssertionError("it was loaded first")
-
     monkeypatch.setattr(store.PostgresStore, "_execute_locked", forbidden)
     replies = await engine.execute([submit(f"k{n}") for n in range(size)])
     assert all(isinstance(reply, Created) for reply in replies)
     assert len(await list_facts(engine, Kind.JOB)) == size + 1
+
+
+@SIZES
+async def test_a_fast_insert_stores_the_same_as_the_locked_path(
+    postgres_url: str,
+    postgres_tables: SharedDatabase,
+    store_clock: StoreClock,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+) -> None:
+    first, *commands = [submit(f"k{n}") for n in range(size + 1)]
+    commands[0] = replace(commands[0], policy_id=a_policy("limits").id)  # the statement verifies its absence
+
+    async def never_applies(*_: Any) -> None:
+        return None
+
+    async def run(disabled: str, replacement: Any) -> Any:
+        engine = await PostgresEngine.open(postgres_url, clock=store_clock)
+        try:
+            await expect(engine, first, Created)
+            with monkeypatch.context() as patch:
+                patch.setattr(store.PostgresStore, disabled, replacement)
+                replies = await engine.execute(commands)
+            return replies, await dump_store(engine)
+        finally:
+            await engine.aclose()
+            postgres_tables.empty()
+
+    fast = await run("_execute_locked", forbidden)
+    assert fast == await run("_insert_fast", never_applies)
+    assert [type(reply) for reply in fast[0]] == [Created] * size
+
+
+async def test_a_fast_read_replies_the_same_as_a_snapshot(
+    postgres_url: str, store_clock: StoreClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await PostgresEngine.open(postgres_url, clock=store_clock)
+    created = await expect(engine, submit(), Created)
+    commands = [LookUpJob(tenant=TENANT, job_id=id) for id in (created.job.id, new_job_id())]
+    await engine.execute(commands)  # connects
+    with monkeypatch.context() as patch:
+        patch.setattr(Connector, "begin_sql", forbidden)
+        fast = await engine.execute(commands)
+    monkeypatch.setattr(store.PostgresStore, "_read_fast", forbidden)
+    monkeypatch.setattr(store, "_is_single_kind", lambda _: False)
+    assert fast == await engine.execute(commands)
+    assert [type(reply) for reply in fast] == [Found, Missing]
+    await engine.aclose()
+
+
+def forbidden(*_: Any, **__: Any) -> Any:
+    raise AssertionError("the other path was taken")
 
 
 async def test_a_batch_with_a_known_key_takes_the_locked_path_as_a_whole(
@@ -118,8 +168,8 @@ async def test_a_batch_with_a_known_key_takes_the_locked_path_as_a_whole(
     assert [type(reply) for reply in replies] == [Created, Replayed, Created]
 
 
-async def test_what_is_refused_is_refused_because_it_is_so(engine: PostgresEngine) -> None:
-    """A command that finds nothing to do answers for what is there, and not for what might not be."""
+async def test_a_batch_of_mixed_commands_is_decided_on_stored_facts(engine: PostgresEngine) -> None:
+    """A command that changes nothing replies for the facts that exist, not for an assumed empty store."""
     created = await expect(engine, submit(), Created)
     replies = await engine.execute(
         [
@@ -135,7 +185,7 @@ async def test_what_is_refused_is_refused_because_it_is_so(engine: PostgresEngin
 
 
 async def test_a_clock_that_is_a_day_off_changes_nothing(postgres_url: str) -> None:
-    """The process's clock is wrong by a day, forwards or backwards, and runs at another speed."""
+    """The clock of the process is wrong by a day, forwards or backwards, and runs at another speed."""
     right = await PostgresEngine.open(postgres_url)
     wrong_clocks = [FakeClock(wall_ms=SystemClock().wall_ms() + sign * DAY_MS) for sign in (1, -1)]
     for n, clock in enumerate(wrong_clocks):
@@ -150,10 +200,10 @@ async def test_a_clock_that_is_a_day_off_changes_nothing(postgres_url: str) -> N
     await right.aclose()
 
 
-async def test_no_answer_is_dated_before_one_that_came_earlier(
+async def test_no_reply_has_a_timestamp_before_an_earlier_reply(
     engine: PostgresEngine, other: PostgresEngine, db: Any
 ) -> None:
-    """Whichever way a batch takes, the dates of answers follow each other and the server's clock."""
+    """Whichever path a batch takes, timestamps of replies increase and follow the server's clock."""
     last = 0.0
     for n in range(120):
         one = (engine, other)[n % 2]
@@ -172,8 +222,8 @@ async def test_a_batch_with_a_future_timestamp_is_acknowledged_when_it_has_passe
     engine: PostgresEngine, db: Any, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     await expect(engine, submit("first"), Created)
-    latest = timing.ServerClock.latest_ms
-    monkeypatch.setattr(timing.ServerClock, "latest_ms", lambda clock: (latest(clock) or 0) + 30)
+    latest = ServerClock.latest_ms
+    monkeypatch.setattr(ServerClock, "latest_ms", lambda clock: (latest(clock) or 0) + 30)
     before = await db.fetchval("SELECT onejob_now()")
     reply, *_ = await engine.execute([submit(f"k{n}") for n in range(size)])
     assert isinstance(reply, Created)
@@ -184,15 +234,15 @@ async def test_a_batch_with_a_future_timestamp_is_acknowledged_when_it_has_passe
 async def test_a_batch_whose_optimistic_insert_conflicts_is_decided_again(
     engine: PostgresEngine, other: PostgresEngine, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    """It was decided as if nobody had a policy."""
+    """It was decided as if there were no policy."""
     loaded: list[int] = []
-    stored = store.PostgresStore._execute_locked
+    execute_locked = store.PostgresStore._execute_locked
 
-    async def watched(self: store.PostgresStore, connection: Any, commands: Any, *rest: Any, **more: Any) -> Any:
+    async def recorded(self: store.PostgresStore, connection: Any, commands: Any, *rest: Any, **more: Any) -> Any:
         loaded.append(len(commands))
-        return await stored(self, connection, commands, *rest, **more)
+        return await execute_locked(self, connection, commands, *rest, **more)
 
-    monkeypatch.setattr(store.PostgresStore, "_execute_locked", watched)
+    monkeypatch.setattr(store.PostgresStore, "_execute_locked", recorded)
     await expect(engine, submit("first"), Created)
     await expect(other, write_facts(a_policy()), FactsRead)
     policy = a_policy().id
@@ -204,7 +254,7 @@ async def test_a_batch_whose_optimistic_insert_conflicts_is_decided_again(
 
 @SIZES
 async def test_a_batch_that_waited_for_a_lock_gets_a_new_timestamp(engine: PostgresEngine, db: Any, size: int) -> None:
-    """Dated before it was sent, held up on the way by a deletion of the same key: it must not be dated before it."""
+    """It got its timestamp before it was sent, and then waited for a deletion of the same key."""
     await expect(engine, submit("warm"), Created)
     old = a_record(changed_at=1, expires_at=1)
     await expect(engine, write_facts(old), FactsRead)
@@ -222,12 +272,12 @@ async def test_a_batch_that_waited_for_a_lock_gets_a_new_timestamp(engine: Postg
 
 async def test_a_delete_waits_until_no_earlier_timestamp_is_possible(engine: PostgresEngine, db: Any) -> None:
     await expect(engine, write_facts(a_record(changed_at=1, expires_at=1)), FactsRead)
-    gone = await expect(engine, Expire(tenant=TENANT, record_id=key_id()), Maintained)
-    assert gone.changed
-    assert await db.fetchval("SELECT onejob_now()") >= gone.at + store.STAMP_LAG_MS_MAX
+    expired = await expect(engine, Expire(tenant=TENANT, record_id=key_id()), Maintained)
+    assert expired.changed
+    assert await db.fetchval("SELECT onejob_now()") >= expired.at + store.STAMP_LAG_MS_MAX
 
 
-async def test_two_engines_that_open_an_empty_database_make_one_schema(postgres: Server) -> None:
+async def test_engines_that_open_an_empty_database_at_once_create_one_schema(postgres: Server) -> None:
     url = postgres.database()
     engines = await asyncio.gather(*(PostgresEngine.open(url) for _ in range(4)))
     assert {type(await expect(engine, submit(f"k{n}"), Created)) for n, engine in enumerate(engines)} == {Created}
@@ -245,7 +295,7 @@ async def test_a_newer_schema_is_refused(postgres: Server) -> None:
         await PostgresEngine.open(url)
 
 
-async def test_tables_are_not_made_where_that_is_switched_off(postgres: Server) -> None:
+async def test_tables_are_not_created_where_migrations_are_switched_off(postgres: Server) -> None:
     url = postgres.database()
     with pytest.raises(StoreRefused, match="onejob migrate"):
         await PostgresEngine.open(f"{url}?migrate=off")
@@ -270,7 +320,7 @@ async def test_another_programs_tables_are_left_alone(postgres: Server) -> None:
 
 
 async def test_an_ordinary_role_needs_no_more_than_its_tables(postgres: Server) -> None:
-    """The owner makes the tables; the service reads and writes them, and has no other right."""
+    """The owner creates the tables; the service reads and writes them, and has no other privilege."""
     url = postgres.database()
     await PostgresEngine.migrate(url)
     db = await asyncpg.connect(url)
@@ -288,8 +338,8 @@ async def test_an_ordinary_role_needs_no_more_than_its_tables(postgres: Server) 
     await db.close()
 
 
-async def test_it_works_behind_a_pooler(postgres_url: str) -> None:
-    """No session state: as if every transaction met another server."""
+async def test_an_engine_works_behind_a_pooler(postgres_url: str) -> None:
+    """No session state is used: every transaction may reach another server."""
     engine = await PostgresEngine.open(f"{postgres_url}?pooled=on")
     held = await expect(engine, reserve(), KeyHeld)
     await expect(engine, settle(held), KeySettled)
@@ -299,14 +349,14 @@ async def test_it_works_behind_a_pooler(postgres_url: str) -> None:
     assert all(isinstance(reply, Created) for reply in replies)
     await expect(engine, LookUpKey(tenant=TENANT, record_id=key_id()), Found)
     assert len(await list_facts(engine, Kind.JOB)) == 41
-    for link in engine._connectors:
-        if link._connection is not None:
-            assert not link._connection.is_in_transaction()
-            assert await link._connection.fetchval("SHOW lock_timeout") == "0"
+    for connector in engine._connectors:
+        if connector._connection is not None:
+            assert not connector._connection.is_in_transaction()
+            assert await connector._connection.fetchval("SHOW lock_timeout") == "0"
     await engine.aclose()
 
 
-async def test_the_first_host_that_writes_is_used(postgres_url: str, postgres: Server) -> None:
+async def test_the_first_host_that_accepts_writes_is_used(postgres_url: str, postgres: Server) -> None:
     dead = "127.0.0.1:1"
     url = postgres_url.replace("@127.0.0.1", f"@{dead},127.0.0.1")
     engine = await PostgresEngine.open(url)
@@ -325,26 +375,27 @@ async def test_the_first_host_that_writes_is_used(postgres_url: str, postgres: S
         "postgresql://h/d?pooled=on&direct=me@db",
     ],
 )
-def test_what_a_url_cannot_mean_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(Invalid):
         parse_postgres_url(url)
 
 
-def test_behind_a_pooler_the_servers_themselves_are_listened_to() -> None:
-    plain, deaf = (parse_postgres_url(f"postgresql://h/d?{said}") for said in ("sslmode=require", "pooled=on"))
-    assert plain.listen_dsn == plain.dsn
-    assert (deaf.listen_dsn, deaf.dsn) == ("", "postgresql://h/d")
+def test_behind_a_pooler_the_listener_connects_to_the_servers() -> None:
+    direct = parse_postgres_url("postgresql://h/d?sslmode=require")
+    assert direct.listen_dsn == direct.dsn
+    unlistened = parse_postgres_url("postgresql://h/d?pooled=on")
+    assert (unlistened.listen_dsn, unlistened.dsn) == ("", "postgresql://h/d")
     pooled = parse_postgres_url("postgresql://me:secret@pool:6432/d?pooled=on&sslmode=require&direct=db1:5432,db2:5432")
     assert pooled.dsn == "postgresql://me:secret@pool:6432/d?sslmode=require"
-    there = "postgresql://me:secret@db1:5432,db2:5432/d?sslmode=require&target_session_attrs=read-write"
-    assert pooled.listen_dsn == there
+    servers = "postgresql://me:secret@db1:5432,db2:5432/d?sslmode=require&target_session_attrs=read-write"
+    assert pooled.listen_dsn == servers
 
 
 def test_a_password_is_not_shown() -> None:
-    address = parse_postgres_url("postgresql://me:secret@a:1,b:2/db?durability=quorum&sslmode=require")
-    assert "secret" not in address.display_url
-    assert address.display_url == "postgresql://a:1,b:2/db"
-    assert address.dsn.endswith("?sslmode=require&target_session_attrs=read-write")
+    parsed = parse_postgres_url("postgresql://me:secret@a:1,b:2/db?durability=quorum&sslmode=require")
+    assert "secret" not in parsed.display_url
+    assert parsed.display_url == "postgresql://a:1,b:2/db"
+    assert parsed.dsn.endswith("?sslmode=require&target_session_attrs=read-write")
 
 
 @pytest.mark.parametrize("wrong", ["postgresql://nobody_here@127.0.0.1:{port}/none", "postgresql://127.0.0.1:1/x"])
@@ -355,18 +406,16 @@ async def test_an_unreachable_server_is_reported(postgres: Server, wrong: str, m
 
 
 async def test_the_last_slot_is_never_denied_to_its_own_key(engine: PostgresEngine, other: PostgresEngine) -> None:
-    """A fact that was seen not to be there is looked for again once the later ones are held."""
-    tally = a_usage(live=0)
-    await expect(engine, write_facts(tally), FactsRead)
+    """A fact that was absent is looked up again when all locks are held."""
+    usage = a_usage(live=0)
+    await expect(engine, write_facts(usage), FactsRead)
     for n in range(20):
         record = a_record(f"r{n}")
-        both = write_facts(record, replace(tally, version=n + 2, live=n + 1))
-        seeing = WriteFacts(
-            tenant=TENANT, footprint_override=read_facts(record, tally).footprint
-        )  # it looks as one that writes does
-        first, seen = await asyncio.gather(engine.execute([both]), other.execute([seeing]))
-        assert isinstance(first[0], FactsRead)
-        (reply,) = seen
+        both = write_facts(record, replace(usage, version=n + 2, live=n + 1))
+        # It writes nothing, but takes the path of a command that writes.
+        read = WriteFacts(tenant=TENANT, footprint_override=read_facts(record, usage).footprint)
+        (written,), (reply,) = await asyncio.gather(engine.execute([both]), other.execute([read]))
+        assert isinstance(written, FactsRead)
         assert isinstance(reply, FactsRead)
         assert reply.usage is not None
         # Both of one commit, or neither.

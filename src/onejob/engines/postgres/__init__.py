@@ -20,9 +20,8 @@ from onejob.engine import Durability, EngineBase, EngineInfo, OnSettled, OnTimeo
 from onejob.errors import Unavailable, Unknown
 
 from . import queries
-from .connection import Connector, durability_warning
+from .connection import Connector, NotificationListener, durability_warning
 from .errors import is_command_error, is_connection_loss, is_outcome_unknown, is_unstorable_text, to_engine_error
-from .listener import NotificationListener
 from .schema import known_schema_version
 from .statements import Statements
 from .store import CallState, PostgresStore

@@ -1,9 +1,9 @@
-"""The server's clock, as far as it can be known without asking.
+"""Estimates the server's clock from its last replies, without a round trip.
 
-Every answer tells the server's time at some moment between sending and receiving, which bounds the difference of
-the two clocks from both sides. A batch that is decided before it is sent is dated with the latest that the
-server's clock can be at that moment: so it is never dated before anything that was answered before. That it is
-not dated after its own answer, the server sees to (`onejob_stamp`).
+Every reply contains the server's time at some moment between sending and receiving, which bounds the offset of the
+two clocks from both sides. A batch that is decided before it is sent is stamped with the latest time that the
+server's clock can show at that moment. So its timestamp is never lower than that of an earlier reply; that it is
+not higher than the time of its own reply is ensured by the server (`onejob_stamp`).
 """
 
 from collections.abc import Callable
@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 SAMPLE_SECONDS_MAX = 2.0
 _KEEP_SECONDS = 1.0
-# What two clocks may drift apart: twice what NTP slews at most.
+# How fast two clocks may drift apart: the maximum slew rate of NTP.
 _DRIFT = 0.0005
 
 
 class ClockSample(NamedTuple):
-    taken_at: float  # seconds of our clock
-    offset_max_ms: float  # the server's milliseconds less ours: no more than this, and no less than that
+    taken_at: float  # seconds of the monotonic clock
+    offset_max_ms: float  # the server's milliseconds minus ours, at most
     offset_min_ms: float
 
 
@@ -27,7 +27,7 @@ class ServerClock:
         self._sample: ClockSample | None = None
 
     def observe(self, server_ms: float, sent_at: float) -> None:
-        """The server said its time in answer to what was sent then."""
+        """Record the server's time in the reply to a message that was sent at `sent_at`."""
         now = self.monotonic()
         new = ClockSample(now, server_ms - sent_at * 1000, server_ms - now * 1000)
         old = self._sample
@@ -40,11 +40,11 @@ class ServerClock:
             self._sample = new
 
     def forget(self) -> None:
-        """Another server has another clock."""
+        """Drop the sample, for example because another server has another clock."""
         self._sample = None
 
     def latest_ms(self) -> int | None:
-        """The latest that it can be there; None when it was not heard of lately."""
+        """The latest time that the server's clock can show now; None without a recent sample."""
         if self._sample is None:
             return None
         now = self.monotonic()
@@ -55,10 +55,10 @@ class ServerClock:
 
 
 def _offset_max_at(sample: ClockSample, now: float) -> float:
-    """What a sample says of the latest, after what the clocks may have drifted apart since it was taken."""
+    """The upper bound of a sample, widened by the drift since it was taken."""
     return sample.offset_max_ms + (now - sample.taken_at) * 1000 * _DRIFT
 
 
 def _are_consistent(old: ClockSample, new: ClockSample) -> bool:
-    """Whether both can be true: if not, a clock was set."""
+    """True if both can hold; if not, a clock was set."""
     return old.offset_min_ms <= new.offset_max_ms + 1 and new.offset_min_ms <= old.offset_max_ms + 1

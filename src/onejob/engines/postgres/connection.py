@@ -1,4 +1,7 @@
-"""One connection that comes back after a loss, and that never asks the server to stop what it is doing."""
+"""Connections to PostgreSQL: one that reconnects after a loss, one that listens, and the check of server settings.
+
+No connection ever sends a cancel request, because a cancelled COMMIT may leave a row that is visible but on no standby.
+"""
 
 import asyncio
 import socket
@@ -9,7 +12,7 @@ from typing import Any
 import asyncpg
 from msgspec import Struct
 
-from onejob.engine import Durability
+from onejob.engine import Durability, OnSettled
 from onejob.errors import StoreRefused, Unavailable
 
 from .clock import ServerClock
@@ -17,10 +20,33 @@ from .errors import sqlstate_of, to_engine_error
 from .schema import apply_migrations
 from .url import PostgresUrl
 
-# What a server promises by its settings, and what that is worth to us.
-
-
-# One question for all of it, so that it can be asked after every connecting.
+CONNECT_SECONDS = 5.0
+CLOSE_SECONDS = 2.0
+_RECONNECT_PAUSE_FIRST = 0.02
+_RECONNECT_PAUSE_MAX = 0.5
+_LISTEN_PAUSE_FIRST = 0.5
+_LISTEN_PAUSE_MAX = 30.0
+_PAYLOAD_CHARS_MAX = 1000
+_STATEMENTS_MAX = 256
+# Without these, a connection to a machine that died would wait for hours.
+_KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
+# The server's timeouts end a statement, never a commit: the server disables them before it commits. Prepared plans are
+# kept, so they must not be the ones that were best while the tables were small.
+_SESSION_SETTINGS = {
+    "application_name": "onejob",
+    "lock_timeout": "5s",
+    "statement_timeout": "10s",
+    "idle_in_transaction_session_timeout": "10s",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+# Behind a pooler every transaction may run in another session.
+_SET_LOCAL = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in _SESSION_SETTINGS.items())
+_FATAL_SQLSTATES = ("28", "3D", "42501")
+_CONNECT_ERRORS = (asyncpg.PostgresError, asyncpg.InternalClientError, asyncpg.InterfaceError, OSError)
 _SERVER_SETTINGS_QUERY = """
 SELECT current_setting('server_version'), current_setting('synchronous_commit'),
     current_setting('synchronous_standby_names'), current_setting('fsync'),
@@ -39,12 +65,12 @@ class ServerSettings(Struct, frozen=True):
 
     @property
     def is_replicated(self) -> bool:
-        """Whether a commit waits until a standby has it on its disk."""
+        """True if a commit waits until a standby has synced it."""
         return bool(self.standby_names) and self.synchronous_commit in _SYNCHRONOUS_LEVELS
 
     @property
     def waits_for_standby(self) -> bool:
-        """Whether a commit waits for a standby at all."""
+        """True if a commit waits for a standby at all."""
         return bool(self.standby_names) and self.synchronous_commit not in ("off", "local")
 
 
@@ -54,13 +80,12 @@ async def read_server_settings(connection: Any) -> ServerSettings:
 
 
 def refuse_unsafe_settings(display_url: str, settings: ServerSettings, declared: Durability | None) -> None:
-    """Raise StoreRefused when the server does not honour what is declared, or not even what everybody is promised."""
-    for wrong, act in find_violations(settings, declared):
-        raise StoreRefused(f"{display_url} does not keep its word: {wrong}; {act}, then repeat")
+    for violation, act in find_violations(settings, declared):
+        raise StoreRefused(f"{display_url} cannot be used safely: {violation}; {act}, then repeat")
 
 
 def durability_warning(settings: ServerSettings, declared: Durability | None) -> str:
-    """One line: what a failover may lose. Empty when it loses nothing that was answered."""
+    """One line about what a failover may lose; empty if it loses no answer."""
     if declared is Durability.QUORUM:
         return ""
     if settings.is_replicated:
@@ -76,53 +101,30 @@ def durability_warning(settings: ServerSettings, declared: Durability | None) ->
 
 
 def find_violations(settings: ServerSettings, declared: Durability | None) -> list[tuple[str, str]]:
-    """Why such a server is refused, each with the next act."""
-    found: list[tuple[str, str]] = []
+    """Why such a server is refused, each reason with the next act."""
+    violations: list[tuple[str, str]] = []
     if settings.is_standby:
-        found.append(("it is a standby", "name all hosts in the URL"))
+        violations.append(("it is a standby", "name all hosts in the URL"))
     if not settings.fsync:
-        found.append(("fsync is off", "set fsync = on"))
+        violations.append(("fsync is off", "set fsync = on"))
     if settings.synchronous_commit == "off":
-        found.append(("synchronous_commit is off", "set it to on for this role or database"))
+        violations.append(("synchronous_commit is off", "set it to on for this role or database"))
     if declared is Durability.QUORUM and not settings.standby_names:
-        found.append(("durability=quorum is declared, but synchronous_standby_names is empty", "set it on every node"))
+        violations.append(
+            ("durability=quorum is declared, but synchronous_standby_names is empty", "set it on every node")
+        )
     if declared is Durability.QUORUM and settings.synchronous_commit not in _SYNCHRONOUS_LEVELS:
-        found.append(
+        violations.append(
             (
                 f"durability=quorum is declared, but synchronous_commit is {settings.synchronous_commit}",
                 "set it to on or remote_apply",
             )
         )
-    return found
-
-
-CONNECT_SECONDS = 5.0
-CLOSE_SECONDS = 2.0
-_PAUSE_FIRST = 0.02
-_PAUSE_MAX = 0.5
-_STATEMENTS_MAX = 256
-# A dead machine says nothing: without these its silence would be waited for for hours.
-_KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
-# Time-outs of the server end a statement, never a commit: it puts them off before it commits. The plans of
-# statements are kept, so they must not be those that were best while the tables were still small.
-_SESSION_SETTINGS = {
-    "application_name": "onejob",
-    "lock_timeout": "5s",
-    "statement_timeout": "10s",
-    "idle_in_transaction_session_timeout": "10s",
-    "jit": "off",
-    "plan_cache_mode": "force_generic_plan",
-    "enable_seqscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-}
-# Behind a pooler the next transaction may be another session's.
-_SET_LOCAL = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in _SESSION_SETTINGS.items())
-_FATAL_SQLSTATES = ("28", "3D", "42501")
+    return violations
 
 
 class NonCancellingConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver is not typed
-    """A cancelled COMMIT leaves a row that is visible but on no standby. So whoever gives up only goes away."""
+    """Closes the socket where the driver would send a cancel request."""
 
     def _cancel_current_command(self, waiter: "asyncio.Future[None]", *_: object) -> None:
         if not waiter.done():
@@ -130,24 +132,30 @@ class NonCancellingConnection(asyncpg.Connection):  # type: ignore[misc]  # the 
         self.terminate()
 
     def enable_keepalive(self) -> None:
-        peer = self._transport.get_extra_info("socket")
-        if peer is None or peer.family == socket.AF_UNIX:
+        sock = self._transport.get_extra_info("socket")
+        if sock is None or sock.family == socket.AF_UNIX:
             return
         with suppress(OSError):
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in _KEEPALIVE.items():
                 if hasattr(socket, name):
-                    peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def peer_port(self) -> int | None:
+        peer = self._transport.get_extra_info("peername")
+        return peer[1] if isinstance(peer, tuple) else None
 
 
 class Connector:
+    """Holds one connection, checks and migrates the server on every connect, and reconnects after a loss."""
+
     def __init__(self, url: PostgresUrl, monotonic: Callable[[], float]) -> None:
         self._url = url
         self._connection: Any = None
         self.clock = ServerClock(monotonic)
         self.server_settings: ServerSettings | None = None
         self.warning_count = 0
-        self.migrations_applied = 0  # steps of the schema
+        self.migrations_applied = 0
 
     @property
     def display_url(self) -> str:
@@ -162,33 +170,28 @@ class Connector:
 
     @property
     def connection(self) -> Any:
-        """The connection, if there is one that is not lost as far as is known."""
+        """The connection, or None if there is none or it is known to be lost."""
         connection = self._connection
         return None if connection is None or connection.is_closed() else connection
 
     async def ensure_connected(self, until: float) -> Any:
-        """The connection; a lost one is made anew, as often as it takes, until then by the loop's clock."""
+        """The connection; tries to connect until a time on the loop's clock."""
         if (connection := self.connection) is not None:
             return connection
         loop = asyncio.get_running_loop()
-        pause = _PAUSE_FIRST
+        pause = _RECONNECT_PAUSE_FIRST
         while True:
             try:
                 return await self._connect(max(0.1, min(CONNECT_SECONDS, until - loop.time())))
             except StoreRefused:
                 raise
-            except (
-                asyncpg.PostgresError,
-                asyncpg.InternalClientError,
-                asyncpg.InterfaceError,
-                OSError,
-            ) as error:
+            except _CONNECT_ERRORS as error:
                 if isinstance(error, ValueError) or sqlstate_of(error).startswith(_FATAL_SQLSTATES):
                     raise StoreRefused(str(to_engine_error(self.display_url, error))) from error
                 if loop.time() + pause >= until:
                     raise Unavailable(str(to_engine_error(self.display_url, error))) from error
             await asyncio.sleep(pause)
-            pause = min(pause * 2, _PAUSE_MAX)
+            pause = min(pause * 2, _RECONNECT_PAUSE_MAX)
 
     async def _connect(self, timeout: float) -> Any:
         connection = await asyncpg.connect(
@@ -217,7 +220,7 @@ class Connector:
         return connection
 
     def terminate(self) -> None:
-        """Go away without a word; the next one who asks gets a new connection."""
+        """Close the socket without a handshake; the next call reconnects."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
@@ -232,6 +235,54 @@ class Connector:
             connection.terminate()
 
     def _count_warning(self, _: object, message: Any) -> None:
-        # "canceling wait for synchronous replication": the server says so, and then that all is well.
+        # After "canceling wait for synchronous replication" the server reports success all the same.
         if message.severity_en == "WARNING" or message.severity == "WARNING":
             self.warning_count += 1
+
+
+class NotificationListener:
+    """Calls back with the ids of records that other processes settle. It only shortens waiting: waiters poll as well.
+
+    It has a connection of its own, past any pooler, because LISTEN belongs to a session.
+    """
+
+    def __init__(self, url: PostgresUrl, channel: str) -> None:
+        self._url = url
+        self._channel = channel
+        self._task: asyncio.Task[None] | None = None
+
+    def subscribe(self, on_settled: OnSettled) -> None:
+        if self._task is None and self._url.listen_dsn:
+            self._task = asyncio.get_running_loop().create_task(self._keep_listening(on_settled))
+
+    async def aclose(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _keep_listening(self, on_settled: OnSettled) -> None:
+        pause = _LISTEN_PAUSE_FIRST
+        while True:
+            with suppress(*_CONNECT_ERRORS):
+                await self._listen_until_lost(on_settled)
+                pause = _LISTEN_PAUSE_FIRST
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LISTEN_PAUSE_MAX)
+
+    async def _listen_until_lost(self, on_settled: OnSettled) -> None:
+        def on_notification(_connection: object, _pid: int, _channel: str, payload: str) -> None:
+            with suppress(ValueError):  # another program's payload
+                on_settled(bytes.fromhex(payload[:_PAYLOAD_CHARS_MAX]))
+
+        lost = asyncio.Event()
+        connection: Any = await asyncpg.connect(
+            self._url.listen_dsn, timeout=CONNECT_SECONDS, connection_class=NonCancellingConnection
+        )
+        try:
+            connection.enable_keepalive()
+            connection.add_termination_listener(lambda _: lost.set())
+            await connection.add_listener(self._channel, on_notification)
+            await lost.wait()
+        finally:
+            connection.terminate()

@@ -1,4 +1,4 @@
-"""The condition of a live server, as far as it matters to us, asked for without changing anything."""
+"""Examines a live server for `onejob doctor`, without changing anything."""
 
 from typing import Any
 
@@ -7,23 +7,30 @@ from msgspec import Struct
 
 from onejob.errors import OnejobError
 
-from .connection import CONNECT_SECONDS, ServerSettings, find_violations, read_server_settings
+from .connection import (
+    CONNECT_SECONDS,
+    NonCancellingConnection,
+    ServerSettings,
+    find_violations,
+    read_server_settings,
+)
 from .errors import to_engine_error
 from .schema import known_schema_version, read_schema_version
 from .url import PostgresUrl, parse_postgres_url
 
-# What one process takes: its lanes, one to read, one that listens.
-CONNECTIONS_PER_PROCESS = 4
+CONNECTIONS_PER_PROCESS = 4  # for new facts, for updates, for reads, and for LISTEN
 _TABLES = ("record", "job", "attachment", "stream", "tally", "policy")
 _PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _SERVER_QUERY = """
-SELECT current_setting('server_version_num')::integer, current_setting('wal_level'),
-    current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer,
-    (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'),
-    current_user::text, (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user),
-    inet_server_port(), current_setting('autovacuum') = 'on',
-    pg_has_role('pg_monitor', 'MEMBER') OR pg_has_role('pg_read_all_stats', 'MEMBER'),
-    (SELECT count(*) FROM pg_catalog.pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))
+SELECT current_setting('server_version_num')::integer AS version, current_setting('wal_level') AS wal_level,
+    current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
+        AS connections_max,
+    (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend') AS connections_used,
+    current_user::text AS role,
+    (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) AS superuser,
+    inet_server_port() AS port, current_setting('autovacuum') = 'on' AS autovacuum,
+    pg_has_role('pg_monitor', 'MEMBER') OR pg_has_role('pg_read_all_stats', 'MEMBER') AS may_see_standbys,
+    (SELECT count(*) FROM pg_catalog.pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) AS standbys
 """
 _MISSING_PRIVILEGES_QUERY = """
 SELECT t.name || ': ' || string_agg(lower(r.name), ', ' ORDER BY r.at)
@@ -33,82 +40,78 @@ WHERE NOT has_table_privilege(quote_ident($1) || '.' || quote_ident(t.name), r.n
 
 
 class PostgresDiagnostics(Struct, frozen=True, kw_only=True):
-    """What was found, and what of it breaks a promise."""
-
     settings: ServerSettings
-    version: int  # as 180001
+    version: int  # such as 180001
     wal_level: str
     connections_max: int
     connections_used: int
     role: str
     superuser: bool
-    is_proxied: bool  # something stands between us and the server
+    is_proxied: bool  # there is a proxy or pooler in front of the server
     pooled: bool
-    can_listen: bool  # of keys that other processes settle
+    can_listen: bool
     autovacuum: bool
-    standbys: int | None  # that commits wait for, and that are there; None: this role may not know
+    standbys: int | None  # connected ones that commits wait for; None: this role may not see them
     schema_version: int
     schema_version_known: int
-    missing_privileges: list[str]  # rights on tables that the service needs
-    violations: list[tuple[str, str]]  # why the engine refuses it, and the act
+    missing_privileges: list[str]
+    violations: list[tuple[str, str]]  # why the engine refuses the server, and the next act
 
 
 async def diagnose(url: str) -> PostgresDiagnostics:
-    """Ask the first server that takes writes; raises Unavailable when there is none."""
-    address = parse_postgres_url(url)
+    """Examine the first server that accepts writes; raises Unavailable if there is none."""
+    target = parse_postgres_url(url)
     try:
         connection = await asyncpg.connect(
-            address.dsn, timeout=CONNECT_SECONDS, statement_cache_size=0, command_timeout=CONNECT_SECONDS
+            target.dsn,
+            timeout=CONNECT_SECONDS,
+            connection_class=NonCancellingConnection,
+            statement_cache_size=0,
+            command_timeout=CONNECT_SECONDS,
         )
         try:
             async with connection.transaction(readonly=True):
-                return await _run_diagnostics(connection, address)
+                return await _run_diagnostics(connection, target)
         finally:
             connection.terminate()
     except OnejobError:
         raise
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
-        raise to_engine_error(address.display_url, error) from error
+        raise to_engine_error(target.display_url, error) from error
 
 
 async def _run_diagnostics(connection: Any, url: PostgresUrl) -> PostgresDiagnostics:
     settings = await read_server_settings(connection)
-    (
-        version,
-        wal,
-        most,
-        used,
-        role,
-        superuser,
-        port,
-        autovacuum,
-        may_know,
-        standbys,
-    ) = await connection.fetchrow(_SERVER_QUERY)
-    schema, lacking = await _check_tables(connection, url)
+    row = await connection.fetchrow(_SERVER_QUERY)
+    schema_version, missing_privileges = await _check_tables(connection, url)
     return PostgresDiagnostics(
-        settings=settings, version=version, wal_level=wal, connections_max=most, connections_used=used, role=role,
-        superuser=superuser, is_proxied=port not in (None, _connected_port(connection)), pooled=url.pooled,
+        settings=settings,
+        version=row["version"],
+        wal_level=row["wal_level"],
+        connections_max=row["connections_max"],
+        connections_used=row["connections_used"],
+        role=row["role"],
+        superuser=row["superuser"],
+        is_proxied=row["port"] not in (None, connection.peer_port()),
+        pooled=url.pooled,
         can_listen=bool(url.listen_dsn),
-        autovacuum=autovacuum, standbys=standbys if may_know or superuser else None, schema_version=schema, schema_version_known=known_schema_version(),
-        missing_privileges=lacking, violations=find_violations(settings, url.durability),
-    )  # fmt: skip
+        autovacuum=row["autovacuum"],
+        standbys=row["standbys"] if row["may_see_standbys"] or row["superuser"] else None,
+        schema_version=schema_version,
+        schema_version_known=known_schema_version(),
+        missing_privileges=missing_privileges,
+        violations=find_violations(settings, url.durability),
+    )
 
 
 async def _check_tables(connection: Any, url: PostgresUrl) -> tuple[int, list[str]]:
-    """The number of the schema, and the rights that this role lacks on it."""
+    """The schema version, and the privileges on its tables that this role lacks."""
     try:
         async with connection.transaction():
-            schema = await read_schema_version(connection, url)
+            version = await read_schema_version(connection, url)
     except asyncpg.InsufficientPrivilegeError as error:
         return known_schema_version(), [str(error)]
-    if not schema:
+    if not version:
         return 0, []
-    return schema, [
-        row[0] for row in await connection.fetch(_MISSING_PRIVILEGES_QUERY, url.schema, _TABLES, _PRIVILEGES)
-    ]
-
-
-def _connected_port(connection: Any) -> int | None:
-    peer = connection._transport.get_extra_info("peername")  # noqa: SLF001 - asyncpg has no public way to ask
-    return peer[1] if isinstance(peer, tuple) else None
+    rows = await connection.fetch(_MISSING_PRIVILEGES_QUERY, url.schema, _TABLES, _PRIVILEGES)
+    return version, [row[0] for row in rows]

@@ -1,4 +1,4 @@
-"""What PostgreSQL and the network complain about, in the words of the seam, with the next act."""
+"""Classifies the errors of PostgreSQL, the driver and the network, and translates them with the next act."""
 
 import asyncpg
 
@@ -6,7 +6,7 @@ from onejob.errors import OnejobError, StoreRefused, Unavailable
 
 SQLSTATE_STAMP_TOO_OLD = "OJ001"  # raised by onejob_stamp
 SQLSTATE_ASSUMPTION_FAILED = "OJ002"
-# The server ends the session, or all of them: what it was about to commit may have been committed.
+# The server ends this session or all sessions: a commit that was sent may have happened.
 _SESSION_END_STATES = ("57P", "08", "XX", "F0", "58")
 _RETRYABLE_STATES = ("40001", "40P01")
 _COMMAND_ERROR_STATES = ("22", "23", "54")
@@ -14,17 +14,17 @@ _DRIVER_ERRORS = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, 
 _READ_ONLY_STATE = "25006"
 _ATTACHMENT_CONSTRAINT = "attachment_place"
 _NEXT_ACTS = {
-    "25006": "it takes no writes: it is a standby, or was demoted; name all hosts in the URL, then repeat",
-    "28": "it does not let us in; mend the name or the password in the URL, and pg_hba.conf",
-    "3D": "there is no such database; create it, or correct the URL",
-    "3F": "there is no such schema; create it, or run `onejob migrate`",
-    "42501": "this role may not do that; grant it what docs/production.md names, then repeat",
-    "42P01": "the tables are not there; run `onejob migrate`",
-    "42883": "the functions are not there; run `onejob migrate`",
-    "53100": "its disk is full; make room, then repeat",
-    "53300": "it has no connection left; raise max_connections or use fewer processes, then repeat",
-    "55P03": "another transaction holds the same facts for too long; repeat, and see what hangs",
-    "57014": "a statement took too long; repeat, and see what it waits for",
+    "25006": "it accepts no writes: it is a standby, or was demoted; name all hosts in the URL, then repeat",
+    "28": "authentication failed; fix the user or the password in the URL, and pg_hba.conf",
+    "3D": "the database does not exist; create it, or fix the URL",
+    "3F": "the schema does not exist; create it, or run `onejob migrate`",
+    "42501": "this role lacks a privilege; grant it what docs/production.md names, then repeat",
+    "42P01": "the tables do not exist; run `onejob migrate`",
+    "42883": "the functions do not exist; run `onejob migrate`",
+    "53100": "its disk is full; free some space, then repeat",
+    "53300": "it has no connections left; raise max_connections or use fewer processes, then repeat",
+    "55P03": "another transaction has held locks on the same rows for too long; repeat, and see what hangs",
+    "57014": "a statement timed out; repeat, and see what it waits for",
 }
 
 
@@ -33,43 +33,43 @@ def sqlstate_of(error: BaseException) -> str:
 
 
 def is_connection_loss(error: BaseException) -> bool:
-    """The connection is gone, or goes, or leads to a server that takes no writes."""
+    """True if the connection is lost or ending, or leads to a server that accepts no writes."""
     if isinstance(error, asyncpg.PostgresError):
         return sqlstate_of(error).startswith(_SESSION_END_STATES) or sqlstate_of(error) == _READ_ONLY_STATE
     return isinstance(error, _DRIVER_ERRORS) and not isinstance(error, (ValueError, OnejobError))
 
 
 def is_write_conflict(error: BaseException) -> bool:
-    """Somebody else made the same fact at the same time, or stood in the way: what is loaded again will show it."""
+    """True for a race with another transaction: loading the facts again will show its result."""
     if isinstance(error, asyncpg.UniqueViolationError):
         return bool(error.constraint_name != _ATTACHMENT_CONSTRAINT)
     return sqlstate_of(error).startswith(_RETRYABLE_STATES)
 
 
 def is_command_error(error: BaseException) -> bool:
-    """A command asked for what cannot be stored; the store itself is well."""
+    """True if a command asked for what cannot be stored, and the store itself is healthy."""
     if isinstance(error, asyncpg.PostgresError):
         return sqlstate_of(error).startswith(_COMMAND_ERROR_STATES)
-    # The driver calls a value that it cannot send a ValueError, and an InterfaceError as well.
+    # For a value that it cannot encode, the driver raises a class that is a ValueError and an InterfaceError.
     return isinstance(error, ValueError) or not isinstance(error, _DRIVER_ERRORS)
 
 
 def is_unstorable_text(error: BaseException) -> bool:
-    """It names a text that PostgreSQL cannot hold: with a NUL, or with half of a surrogate."""
+    """True for a text that PostgreSQL cannot store: with a NUL, or with a lone surrogate."""
     return sqlstate_of(error) == "22021" or isinstance(error, UnicodeEncodeError)
 
 
 def is_outcome_unknown(error: BaseException) -> bool:
-    """Said of what was sent to commit: whether it may have been committed all the same."""
+    """True if a commit that failed with this error may have happened all the same."""
     return not isinstance(error, asyncpg.PostgresError) or sqlstate_of(error).startswith(_SESSION_END_STATES)
 
 
 def to_engine_error(display_url: str, error: BaseException) -> Unavailable:
-    """Certainly not done."""
+    """The error for a batch that was certainly not committed."""
     state = sqlstate_of(error)
     act = next((act for begin, act in _NEXT_ACTS.items() if state.startswith(begin)), "")
-    text = f"{display_url} cannot be used ({_describe(error)}): nothing was done; {act or 'mend it, then repeat'}"
-    # What no repetition mends, only an operator.
+    text = f"{display_url} cannot be used ({_describe(error)}): nothing was done; {act or 'fix it, then repeat'}"
+    # Repeating does not help; an operator must act.
     return StoreRefused(text) if state[:2] in ("28", "3D", "3F", "42") else Unavailable(text)
 
 

@@ -15,7 +15,7 @@ from onejob.engines.sql import build_page as build_page
 
 from .statements import Statements
 
-_TYPES = "(SELECT DISTINCT unnest($1::text[]) AS name) AS wanted"
+_TYPES = "(SELECT DISTINCT unnest($1::text[]) AS name) AS requested"
 
 
 class PostgresWriter:
@@ -58,34 +58,34 @@ def build_oldest_id_statement(statements: Statements, query: Query[Any]) -> tupl
 
 
 def _ready_jobs_sql(statements: Statements, query: ListReadyJobs, now: str) -> tuple[str, list[Any]]:
-    """The most urgent jobs; of one tenant priority by priority."""
+    """The most urgent jobs; of one tenant, one priority after another."""
     order = "ORDER BY priority DESC, run_at, id"
-    job = f"SELECT {statements.columns(Kind.JOB)} FROM {statements.table('job')}"
-    due = f"AND run_at <= {now} AND lease_until < {now}"
+    columns, table = statements.columns(Kind.JOB), statements.table("job")
+    due = f"run_at <= {now} AND lease_until < {now}"
     if query.tenant is None:
-        each = f"{job} WHERE type = wanted.name AND {CLAIMABLE_CONDITION} {due}"
-        return f"SELECT job.* FROM {_TYPES} CROSS JOIN LATERAL ({each}) AS job {order}", [list(query.types)]
-    line = f"FROM {statements.table('job')} WHERE type = name AND tenant = $2 AND {CLAIMABLE_CONDITION}"
+        jobs = f"SELECT {columns} FROM {table} WHERE type = requested.name AND {CLAIMABLE_CONDITION} AND {due}"
+        return f"SELECT job.* FROM {_TYPES} CROSS JOIN LATERAL ({jobs}) AS job {order}", [list(query.types)]
+    claimable = f"FROM {table} WHERE type = name AND tenant = $2 AND {CLAIMABLE_CONDITION}"
     levels = (
-        f"SELECT name, (SELECT max(priority) {line}) AS priority FROM {_TYPES} UNION ALL "
-        f"SELECT name, (SELECT max(priority) {line} AND priority < level.priority) FROM level "
+        f"SELECT name, (SELECT max(priority) {claimable}) AS priority FROM {_TYPES} UNION ALL "
+        f"SELECT name, (SELECT max(priority) {claimable} AND priority < level.priority) FROM level "
         "WHERE level.priority IS NOT NULL"
     )
-    each = (
-        f"{job} WHERE type = name AND tenant = $2 AND {CLAIMABLE_CONDITION} AND priority = level.priority {due} "
+    jobs = (
+        f"SELECT {columns} {claimable} AND priority = level.priority AND {due} "
         f"ORDER BY run_at, id LIMIT {query.limit + 1}"
     )
-    sql = f"WITH RECURSIVE level AS ({levels}) SELECT job.* FROM level CROSS JOIN LATERAL ({each}) AS job {order}"
+    sql = f"WITH RECURSIVE level AS ({levels}) SELECT job.* FROM level CROSS JOIN LATERAL ({jobs}) AS job {order}"
     return sql, [list(query.types), query.tenant]
 
 
 def _backlogs_sql(statements: Statements, query: ListBacklogs, now: str) -> tuple[str, list[Any]]:
     """The tenants of a page, each with the milliseconds until the first of its jobs may run."""
-    line = f"FROM {statements.table('job')} WHERE type = name AND {CLAIMABLE_CONDITION}"
+    claimable = f"FROM {statements.table('job')} WHERE type = name AND {CLAIMABLE_CONDITION}"
     if query.tenant is None:
         steps = (
-            f"SELECT name, (SELECT min(tenant) {line} AND tenant > $2::text) AS tenant, 1 AS n FROM {_TYPES} "
-            f"UNION ALL SELECT name, (SELECT min(tenant) {line} AND tenant > step.tenant), n + 1 FROM step "
+            f"SELECT name, (SELECT min(tenant) {claimable} AND tenant > $2::text) AS tenant, 1 AS n FROM {_TYPES} "
+            f"UNION ALL SELECT name, (SELECT min(tenant) {claimable} AND tenant > step.tenant), n + 1 FROM step "
             f"WHERE step.tenant IS NOT NULL AND n <= {query.limit}"
         )
         tenants = (
@@ -96,17 +96,17 @@ def _backlogs_sql(statements: Statements, query: ListBacklogs, now: str) -> tupl
     else:
         tenants = "SELECT $3::text AS tenant WHERE $3::text > $2::text"
         values = [list(query.types), query.after, query.tenant]
-    # Down the priorities, until there is one with a job whose time has come.
-    head = f"SELECT priority, run_at {line} AND tenant = own.tenant"
+    # Down the priorities, until one has a job that may run now.
+    select = f"SELECT priority, run_at {claimable} AND tenant = listed.tenant"
     first = "ORDER BY priority DESC, run_at LIMIT 1"
-    down = (
-        f"({head} {first}) UNION ALL SELECT below.* FROM heads CROSS JOIN LATERAL "
-        f"({head} AND priority < heads.priority {first}) AS below WHERE heads.run_at > {now}"
+    levels = (
+        f"({select} {first}) UNION ALL SELECT below.* FROM level CROSS JOIN LATERAL "
+        f"({select} AND priority < level.priority {first}) AS below WHERE level.run_at > {now}"
     )
-    earliest = f"WITH RECURSIVE heads AS ({down}) SELECT min(run_at) AS run_at FROM heads"
+    earliest = f"WITH RECURSIVE level AS ({levels}) SELECT min(run_at) AS run_at FROM level"
     sql = (
-        f"SELECT own.tenant, greatest(min(early.run_at) - {now}, 0) FROM ({tenants}) AS own CROSS JOIN {_TYPES} "
-        f"CROSS JOIN LATERAL ({earliest}) AS early GROUP BY own.tenant HAVING min(early.run_at) IS NOT NULL "
-        "ORDER BY own.tenant"
+        f"SELECT listed.tenant, greatest(min(earliest.run_at) - {now}, 0) FROM ({tenants}) AS listed "
+        f"CROSS JOIN {_TYPES} CROSS JOIN LATERAL ({earliest}) AS earliest GROUP BY listed.tenant "
+        "HAVING min(earliest.run_at) IS NOT NULL ORDER BY listed.tenant"
     )
     return sql, values

@@ -1,4 +1,4 @@
-"""Bringing the tables forward, one program at a time; refusing those of a newer program."""
+"""Migrates the tables of a schema, and refuses tables of a newer or of another program."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,18 +15,17 @@ _TABLE_EXISTS_QUERY = """
 SELECT count(*) FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_namespace AS n ON n.oid = t.relnamespace
 WHERE n.nspname = $1 AND t.relname = $2
 """
-# Any number that other programs are unlikely to lock.
-_ADVISORY_LOCK_ID = 0x6F6E656A
+_ADVISORY_LOCK_ID = 0x6F6E656A  # other programs are unlikely to use it
 
 
 async def apply_migrations(connection: Any, url: PostgresUrl, *, migrate: bool) -> int:
-    """Inside a transaction: apply the numbered steps that are missing, all of them or none; how many were."""
+    """Apply all missing migrations in the transaction of the caller; returns how many."""
     steps = load_migrations(__package__)
     if await read_schema_version(connection, url) == len(steps):
         return 0
     if migrate:
         await _lock_schema(connection, url)
-    version = await read_schema_version(connection, url)  # somebody else may have been at it
+    version = await read_schema_version(connection, url)  # another process may have migrated it meanwhile
     if version > len(steps):
         raise StoreRefused(
             f"{url.display_url} has schema {version}, this program knows {len(steps)}; upgrade the program"
@@ -43,7 +42,7 @@ async def apply_migrations(connection: Any, url: PostgresUrl, *, migrate: bool) 
         ) from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise StoreRefused(
-            f"{url.display_url} does not let this role make its tables ({error}); run `onejob migrate` as their owner"
+            f"{url.display_url} does not let this role create tables ({error}); run `onejob migrate` as their owner"
         ) from error
     return len(steps) - version
 
@@ -58,8 +57,8 @@ async def _lock_schema(connection: Any, url: PostgresUrl) -> None:
 
 
 async def read_schema_version(connection: Any, url: PostgresUrl) -> int:
-    """The number of the last step that was applied; 0 where there are no tables."""
-    # Asked as a question, for the server remembers that a name was not there, and looks again only now and then.
+    """The number of the last applied migration; 0 if there are no tables."""
+    # A query on pg_class, because the server caches for a while that a table does not exist.
     if not await connection.fetchval(_TABLE_EXISTS_QUERY, url.schema, _VERSIONS_TABLE):
         return 0
     table = f'"{url.schema}".{_VERSIONS_TABLE}'

@@ -1,4 +1,10 @@
-"""The statements of one schema. Every one names its tables in full: no session state is relied on."""
+"""The SQL statements that store and load facts in one schema, and the changes of a batch as their parameters.
+
+Every statement names its tables in full, so none depends on session state. A statement for many rows takes one array per
+column, sorted by id, which is the order in which locks are taken. Arrays are sent as text, because the driver
+inspects every value of an array twice and most columns of a batch have one value: 38 instead of 62 µs of client
+time per submission in batches of 64 (docs/decisions/0011).
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -8,68 +14,32 @@ from typing import Any, NamedTuple, get_type_hints
 from msgspec.structs import fields
 
 from onejob.core.batch import Changes
-from onejob.core.facts import KINDS, U64, Kind
+from onejob.core.facts import KINDS, U64, Attachment, Kind
 from onejob.engines.codec import TABLES, columns, fact_to_row, u64_to_signed
 
-# Columns as the texts of arrays: the driver looks at every value of an array twice, and most columns of a batch
-# have one value.
-
-
-# These may be long: they travel as they are.
-RAW_COLUMNS = ("data", "body", "receipt")
-
-
-def array_placeholder(name: str, kind: str, number: int) -> str:
-    return f"${number}::bytea[]" if name in RAW_COLUMNS else f"${number}::text::{kind}[]"
-
-
-def encode_column(name: str, kind: str, values: Sequence[Any]) -> Sequence[Any] | str:
-    """The values of a column, as its placeholder takes them."""
-    if name in RAW_COLUMNS:
-        return list(values)
-    spell = _ENCODERS[kind]
-    first = values[0]
-    # Equal is not enough: an enumeration's member equals its text, and is spelled the same.
-    if values.count(first) == len(values):
-        return "{" + ",".join([spell(first)] * len(values)) + "}"
-    return "{" + ",".join(map(spell, values)) + "}"
-
-
-def _encode_int(value: int) -> str:
-    if not isinstance(value, int):
-        raise TypeError(f"{value!r} is no integer")
-    return str(int(value))
-
-
-def _encode_text(value: str) -> str:
-    value.encode()  # a text that has no UTF-8 form is refused before it is sent
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _encode_bytes(value: bytes) -> str:
-    return f'"\\\\x{value.hex()}"'
-
-
-_ENCODERS: dict[str, Callable[[Any], str]] = {
-    "bigint": _encode_int,
-    "text": _encode_text,
-    "bytea": _encode_bytes,
-}
-
-
-# In the order of their columns; what is neither bytes nor a number is stored as text.
+# Columns in their order, with their types; what is neither bytes nor a number is stored as text.
 ATTACHMENT_TYPES = {"job_id": "bytea", "beside": "bigint", "index": "bigint", "data": "bytea"}
-
 TRIM_TYPES = {name: kind for name, kind in ATTACHMENT_TYPES.items() if name != "data"}
 DELETE_TYPES = {"id": "bytea", "was": "bigint"}
-PRECONDITION_PARAMS = 3  # identities, tenants and bodies
+PRECONDITION_PARAMS = 3  # ids, tenants and bodies
+# Long values are sent as arrays of bytes, not as text.
+RAW_COLUMNS = ("data", "body", "receipt")
+_BY_ID = attrgetter("id")
 
 
 class StatementPart(NamedTuple):
-    """A piece of a statement: insert, update or delete of a kind, or its absence; add, cut, strip; whom to tell."""
+    """One part of a statement.
+
+    `insert`, `update` and `delete` rows of a kind; check that some are `absent`; `add` or `trim` attachments;
+    `delete_attachments` of jobs; `notify` listeners.
+    """
 
     action: str
     kind: Kind | None = None
+
+
+_INSERT_PARTS = {kind: StatementPart("insert", kind) for kind in Kind}
+_ADD_PART = StatementPart("add")
 
 
 class Statements:
@@ -79,7 +49,7 @@ class Statements:
         self._standbys = "current_setting('synchronous_standby_names')"
         self._clock_columns = f"{self.now} AS clock, {self._standbys} AS standbys"
         self.clock_sql = f"SELECT {self._clock_columns}"
-        self.stamp = f'"{schema}".onejob_stamp'
+        self._stamp = f'"{schema}".onejob_stamp'
         self.channel = f"onejob_{schema}"
         self.writers_sql = (
             "SELECT DISTINCT virtualtransaction FROM pg_catalog.pg_locks WHERE mode = 'RowExclusiveLock' AND granted "
@@ -94,11 +64,11 @@ class Statements:
     def table(self, name: str) -> str:
         return f'"{self._schema}"."{name}"'
 
-    def columns(self, kind: Kind, alias: str = "") -> str:
-        return ", ".join(f'{alias}"{name}"' for name in columns(kind))
+    def columns(self, kind: Kind) -> str:
+        return _quoted(columns(kind))
 
     def _load_sql(self, kind: Kind, lock: str) -> str:
-        """Lock and load the facts of some identities, in order; the clock is read as each one is held."""
+        """Lock and load facts in the order of ids. The clock is read for each row when its lock is held."""
         return (
             f"SELECT {self._clock_columns}, fact.* FROM (VALUES (1)) AS one LEFT JOIN (SELECT {self.columns(kind)} "
             f"FROM {self.table(TABLES[kind])} WHERE id = ANY ($1::bytea[]) ORDER BY id {lock}) AS fact ON true"
@@ -112,55 +82,54 @@ class Statements:
         *,
         has_preconditions: bool = False,
     ) -> str:
-        """All of a batch in one statement, dated: it stands or falls whole, and commits by itself.
+        """Insert a whole batch in one statement, which checks the timestamp and commits by itself.
 
-        With numbers of rows, their values are written out: quicker, but another statement for every number.
+        With row counts, the rows are written out; without, the values are arrays.
         """
         first = 3 + len(absent)
-        wrong = [self._exists(kind, f"ANY (${n}::bytea[])") for n, kind in enumerate(absent, start=3)]
+        violations = [self._exists(kind, f"ANY (${n}::bytea[])") for n, kind in enumerate(absent, start=3)]
         if has_preconditions:
-            wrong.append(self._precondition_fails(first))
+            violations.append(self._precondition_fails(first))
             first += PRECONDITION_PARAMS
         if rows:
             ctes, names = self._inline_inserts(parts, rows, first=first)
         else:
             ctes, _, names = self._part_ctes(parts, first=first)
         counted = " + ".join(f"(SELECT count(*) FROM {name})" for name in names)
-        return f"WITH {', '.join(ctes)} SELECT {self._checked_clock([f'{counted} = 0', *wrong])}, {self._standbys}"
+        return f"WITH {', '.join(ctes)} SELECT {self._checked_clock([f'{counted} = 0', *violations])}, {self._standbys}"
 
     def _single_row_inserts_sql(
         self, parts: tuple[StatementPart, ...], absent: tuple[Kind, ...], *, has_preconditions: bool = False
     ) -> str:
-        """The same for one row of each part: every insert draws on the one before it, so that none is counted."""
-        wrong = [self._exists(kind, f"${n}::bytea") for n, kind in enumerate(absent, start=3)]
-        first, drawn = 3 + len(absent), ""
+        """The same for one row per part: each INSERT selects from the one before it, so that no row is counted."""
+        violations = [self._exists(kind, f"${n}::bytea") for n, kind in enumerate(absent, start=3)]
+        first, source = 3 + len(absent), ""
         if has_preconditions:
-            wrong.append(self._precondition_fails(first))
+            violations.append(self._precondition_fails(first))
             first += PRECONDITION_PARAMS
         inserts: list[str] = []
         for part in parts:
             table, types = _insert_target(part)
             marks = ", ".join(f"${first + n}::{kind}" for n, kind in enumerate(types.values()))
             first += len(types)
-            columns = ", ".join(_quoted(types))
-            inserts.append(f"INSERT INTO {self.table(table)} ({columns}) SELECT {marks}{drawn}")
-            drawn = f" FROM step_{len(inserts)}"
-        before = ", ".join(f"step_{n} AS ({text} RETURNING 1)" for n, text in enumerate(inserts[:-1], start=1))
-        returning = f"RETURNING {self._checked_clock(wrong)}, {self._standbys}"
-        return f"{f'WITH {before} ' if before else ''}{inserts[-1]} {returning}"
+            inserts.append(f"INSERT INTO {self.table(table)} ({_quoted(types)}) SELECT {marks}{source}")
+            source = f" FROM step_{len(inserts)}"
+        ctes = ", ".join(f"step_{n} AS ({text} RETURNING 1)" for n, text in enumerate(inserts[:-1], start=1))
+        returning = f"RETURNING {self._checked_clock(violations)}, {self._standbys}"
+        return f"{f'WITH {ctes} ' if ctes else ''}{inserts[-1]} {returning}"
 
     def _checked_clock(self, violations: list[str]) -> str:
-        """The clock after all that was inserted, if nothing is wrong and the date is right; else what `stamp` says."""
-        stamp = f"{self.stamp}($1::bigint, $2::bigint, 0,"
-        there = f"WHEN {' OR '.join(violations)} THEN {stamp} 1, {self.now}) " if violations else ""
-        right = f"WHEN {self.now} - $1::bigint BETWEEN 0 AND $2::bigint THEN {self.now}"
-        return f"CASE {there}{right} ELSE {stamp} 0, {self.now}) END"
+        """The clock after the inserts; onejob_stamp raises on a violation or an old timestamp, and waits for a future one."""
+        stamp = f"{self._stamp}($1::bigint, $2::bigint, 0,"
+        violated = f"WHEN {' OR '.join(violations)} THEN {stamp} 1, {self.now}) " if violations else ""
+        in_time = f"WHEN {self.now} - $1::bigint BETWEEN 0 AND $2::bigint THEN {self.now}"
+        return f"CASE {violated}{in_time} ELSE {stamp} 0, {self.now}) END"
 
     def _exists(self, kind: Kind, ids: str) -> str:
         return f"EXISTS (SELECT FROM {self.table(TABLES[kind])} WHERE id = {ids})"
 
     def _changes_sql(self, parts: tuple[StatementPart, ...]) -> str:
-        """Store pieces of a batch; answers how many rows each of them met."""
+        """Apply parts of a batch; the result is the number of rows of each part."""
         ctes, counts, _ = self._part_ctes(parts, first=1)
         return (f"WITH {', '.join(ctes)} " if ctes else "") + f"SELECT {', '.join(counts)}"
 
@@ -173,10 +142,8 @@ class Statements:
                 assert part.kind is not None
                 counts.append(self._count(part.kind, first))
                 first += 1
-            elif part.action == "tell":
-                counts.append(
-                    f"(SELECT count(pg_notify('{self.channel}', told)) FROM unnest(${first}::text[]) AS told)"
-                )
+            elif part.action == "notify":
+                counts.append(f"(SELECT count(pg_notify('{self.channel}', id)) FROM unnest(${first}::text[]) AS id)")
                 first += 1
             else:
                 name = f"{part.action}_{'' if part.kind is None else TABLES[part.kind]}"
@@ -191,36 +158,36 @@ class Statements:
         return f"(SELECT count(*) FROM {table} WHERE id = ANY (${number}::bytea[]))"
 
     def _precondition_fails(self, number: int) -> str:
-        """Whether a policy does not read as it is said to."""
-        said = f"unnest(${number}::bytea[], ${number + 1}::text[], ${number + 2}::bytea[]) AS s (id, tenant, body)"
+        """A condition that is true if a policy does not have the expected body."""
+        expected = f"unnest(${number}::bytea[], ${number + 1}::text[], ${number + 2}::bytea[]) AS s (id, tenant, body)"
         same = "p.id = s.id AND p.tenant = s.tenant AND p.body = s.body"
-        there = f"SELECT FROM {self.table('policy')} AS p WHERE {same}"
-        return f"EXISTS (SELECT FROM {said} WHERE NOT EXISTS ({there}))"
+        policy = f"SELECT FROM {self.table('policy')} AS p WHERE {same}"
+        return f"EXISTS (SELECT FROM {expected} WHERE NOT EXISTS ({policy}))"
 
     def _part_sql(self, part: StatementPart, first: int) -> tuple[str, int]:
-        """The text of a change, and the number of the next parameter."""
+        """The text of a part, and the number of the next parameter."""
         if part.action == "add":
             return self._insert("attachment", ATTACHMENT_TYPES, first)
-        if part.action == "cut":
+        if part.action == "trim":
             match = " AND ".join(f't."{name}" = u."{name}"' for name in TRIM_TYPES)
             return (
                 f"DELETE FROM {self.table('attachment')} AS t USING {_unnest(TRIM_TYPES, first)} WHERE {match}",
                 first + len(TRIM_TYPES),
             )
-        if part.action == "strip":
+        if part.action == "delete_attachments":
             return f"DELETE FROM {self.table('attachment')} WHERE job_id = ANY (${first}::bytea[])", first + 1
         assert part.kind is not None
         table, types = TABLES[part.kind], column_types(part.kind)
         if part.action == "insert":
             return self._insert(table, types, first)
         if part.action == "delete":
-            given = DELETE_TYPES
-            source = f"DELETE FROM {self.table(table)} AS t USING {_unnest(given, first)}"
+            parameters = DELETE_TYPES
+            source = f"DELETE FROM {self.table(table)} AS t USING {_unnest(parameters, first)}"
         else:
-            given = update_column_types(part.kind)
+            parameters = update_column_types(part.kind)
             sets = ", ".join(f'"{name}" = u."{name}"' for name in types if name != "id")
-            source = f"UPDATE {self.table(table)} AS t SET {sets} FROM {_unnest(given, first)}"
-        return f"{source} WHERE t.id = u.id AND t.version = u.was", first + len(given)
+            source = f"UPDATE {self.table(table)} AS t SET {sets} FROM {_unnest(parameters, first)}"
+        return f"{source} WHERE t.id = u.id AND t.version = u.was", first + len(parameters)
 
     def _inline_inserts(
         self, parts: tuple[StatementPart, ...], rows: tuple[int, ...], *, first: int
@@ -233,19 +200,19 @@ class Statements:
                 marks = (f"${first + n}::{kind}" for n, kind in enumerate(types.values()))
                 values.append(f"({', '.join(marks)})")
                 first += len(types)
-            into = f"INSERT INTO {self.table(table)} ({', '.join(_quoted(types))}) VALUES {', '.join(values)}"
+            into = f"INSERT INTO {self.table(table)} ({_quoted(types)}) VALUES {', '.join(values)}"
             names.append(f"insert_{table}")
             ctes.append(f"insert_{table} AS ({into} RETURNING 1)")
         return ctes, names
 
     def _insert(self, table: str, types: dict[str, str], first: int) -> tuple[str, int]:
-        names = ", ".join(f'"{name}"' for name in types)
+        names = _quoted(types)
         text = f"INSERT INTO {self.table(table)} ({names}) SELECT {names} FROM {_unnest(types, first)}"
         return text, first + len(types)
 
 
 def _insert_target(part: StatementPart) -> tuple[str, dict[str, str]]:
-    """Where the rows of an insert go, and what they are made of."""
+    """The table of an insert, and its columns with their types."""
     if part.kind is None:
         return "attachment", ATTACHMENT_TYPES
     return TABLES[part.kind], column_types(part.kind)
@@ -253,13 +220,13 @@ def _insert_target(part: StatementPart) -> tuple[str, dict[str, str]]:
 
 @cache
 def column_types(kind: Kind) -> dict[str, str]:
-    (cls,) = (cls for cls, its in KINDS.items() if its is kind)
+    (cls,) = (cls for cls, its_kind in KINDS.items() if its_kind is kind)
     hints = get_type_hints(cls)
     return {field.name: _column_type(hints[field.name]) for field in fields(cls)}
 
 
 def update_column_types(kind: Kind) -> dict[str, str]:
-    """The columns, and the version that a row must have to be changed."""
+    """The columns, and the version that a row must have."""
     return column_types(kind) | {"was": "bigint"}
 
 
@@ -271,25 +238,17 @@ def _column_type(hint: object) -> str:
 
 def _unnest(types: dict[str, str], first: int) -> str:
     arrays = ", ".join(array_placeholder(name, kind, first + n) for n, (name, kind) in enumerate(types.items()))
-    return f"unnest({arrays}) AS u({', '.join(_quoted(types))})"
+    return f"unnest({arrays}) AS u({_quoted(types)})"
 
 
-def _quoted(names: Iterable[str]) -> list[str]:
-    return [f'"{name}"' for name in names]
-
-
-# A batch's changes as pieces of statements: arrays, one for each column, sorted as the locks are taken.
-
-
-_BY_ID = attrgetter("id")
-_INSERT_PARTS = {kind: StatementPart("insert", kind) for kind in Kind}
-_ATTACH_PART = StatementPart("add")
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
 
 
 class BoundParts(NamedTuple):
     parts: tuple[StatementPart, ...]
     values: list[Sequence[Any]]
-    expected: list[int | None]  # how many rows each piece must meet; None: any number
+    expected: list[int | None]  # the number of rows of each part; None: any
 
 
 class _PartsBuilder:
@@ -313,45 +272,44 @@ class _PartsBuilder:
 
 
 def attachment_deletions(changes: Changes) -> BoundParts:
-    """What stood beside a job and goes: first, for a job that is made anew begins with nothing beside it."""
-    collected = _PartsBuilder()
+    """Deletions of attachments. They come first: a job that is created again starts without attachments."""
+    builder = _PartsBuilder()
     if Kind.JOB in changes.deletes:
-        collected.add(StatementPart("strip"), [[fact.id for fact, _ in changes.deletes[Kind.JOB]]], None)
+        builder.add(StatementPart("delete_attachments"), [[fact.id for fact, _ in changes.deletes[Kind.JOB]]], None)
     if changes.trims:
-        collected.add_rows(StatementPart("cut"), TRIM_TYPES, sorted(_trimmed_places(changes)), None)
-    return collected.build()
+        builder.add_rows(StatementPart("trim"), TRIM_TYPES, sorted(_trimmed_places(changes)), None)
+    return builder.build()
 
 
 def inserts_and_updates(changes: Changes) -> BoundParts:
-    """What is made and what is changed; a fact that was dropped and made anew is a changed one."""
-    collected = _PartsBuilder()
+    """Inserts, then updates. A fact that is deleted and created again is an update."""
+    builder = _PartsBuilder()
     updates: dict[Kind, list[tuple[Any, int]]] = {}
     for kind in Kind:
-        dropped = {fact.id: version for fact, version in changes.deletes.get(kind, ())}
+        deleted = {fact.id: version for fact, version in changes.deletes.get(kind, ())}
         inserts, updates[kind] = [], list(changes.updates.get(kind, ()))
         for fact in sorted(changes.inserts.get(kind, ()), key=_BY_ID):
-            if fact.id in dropped:
-                updates[kind].append((fact, dropped[fact.id]))
+            if fact.id in deleted:
+                updates[kind].append((fact, deleted[fact.id]))
             else:
                 inserts.append(fact_to_row(fact))
         if inserts:
-            collected.add_rows(StatementPart("insert", kind), column_types(kind), inserts, len(inserts))
-    for kind, changed in updates.items():
-        if changed:
-            rows = [(*fact_to_row(fact), was) for fact, was in sorted(changed, key=lambda update: update[0].id)]
-            collected.add_rows(StatementPart("update", kind), update_column_types(kind), rows, len(rows))
-    gone = _trimmed_places(changes) if changes.trims else ()
-    adds = [add for add in changes.attachments if (add.job_id, int(add.kind), u64_to_signed(add.index)) not in gone]
-    if adds:
-        beside = sorted((add.job_id, int(add.kind), u64_to_signed(add.index), add.data) for add in adds)
-        collected.add_rows(StatementPart("add"), ATTACHMENT_TYPES, beside, len(beside))
-    return collected.build()
+            builder.add_rows(_INSERT_PARTS[kind], column_types(kind), inserts, len(inserts))
+    for kind, facts in updates.items():
+        if facts:
+            rows = [(*fact_to_row(fact), version) for fact, version in sorted(facts, key=lambda update: update[0].id)]
+            builder.add_rows(StatementPart("update", kind), update_column_types(kind), rows, len(rows))
+    trimmed = _trimmed_places(changes) if changes.trims else ()
+    attachments = sorted(row for row in map(_attachment_row, changes.attachments) if row[:3] not in trimmed)
+    if attachments:
+        builder.add_rows(_ADD_PART, ATTACHMENT_TYPES, attachments, len(attachments))
+    return builder.build()
 
 
-def single_row_inserts(
+def single_row_inserts_fast(
     changes: Changes, absent: dict[Kind, list[bytes]], preconditions: Sequence[Any]
 ) -> tuple[tuple[StatementPart, ...], list[Any]] | None:
-    """What is made, if it is one row of each kind and at most one beside them: the parts, and all values."""
+    """The parts and all values, if a batch inserts at most one row per table; else None. Twin: inserts_and_updates."""
     parts: list[StatementPart] = []
     values: list[Any] = []
     for ids in absent.values():
@@ -367,57 +325,95 @@ def single_row_inserts(
     if changes.attachments:
         if len(changes.attachments) != 1:
             return None
-        (add,) = changes.attachments
-        parts.append(_ATTACH_PART)
-        values += (add.job_id, int(add.kind), u64_to_signed(add.index), add.data)
+        parts.append(_ADD_PART)
+        values += _attachment_row(changes.attachments[0])
     return tuple(parts), values
 
 
-def inline_inserts(changes: Changes) -> tuple[tuple[StatementPart, ...], tuple[int, ...], list[Any]]:
-    """What a batch of inserts makes, value by value: the parts, how many rows each has, and the values."""
+def inline_inserts_fast(changes: Changes) -> tuple[tuple[StatementPart, ...], tuple[int, ...], list[Any]]:
+    """The parts, their row counts, and the values one by one, for a batch of inserts. Twin: inserts_and_updates."""
     parts: list[StatementPart] = []
     rows: list[int] = []
     values: list[Any] = []
     for kind, inserts in sorted(changes.inserts.items()):
-        parts.append(StatementPart("insert", kind))
+        parts.append(_INSERT_PARTS[kind])
         rows.append(len(inserts))
         for fact in sorted(inserts, key=_BY_ID):
             values += fact_to_row(fact)
     if changes.attachments:
-        parts.append(StatementPart("add"))
+        parts.append(_ADD_PART)
         rows.append(len(changes.attachments))
-        for beside in sorted(
-            (add.job_id, int(add.kind), u64_to_signed(add.index), add.data) for add in changes.attachments
-        ):
-            values += beside
+        for row in sorted(map(_attachment_row, changes.attachments)):
+            values += row
     return tuple(parts), tuple(rows), values
 
 
 def deletions(changes: Changes) -> BoundParts:
-    """What goes, last: whoever makes a fact that is being deleted waits for us, and we must not wait for him then."""
-    collected = _PartsBuilder()
+    """Deletions of facts. They come last: a batch that inserts the same id waits for this one, which must not wait then."""
+    builder = _PartsBuilder()
     for kind in Kind:
-        anew = {fact.id for fact in changes.inserts.get(kind, ())}
-        deletes = sorted((fact.id, version) for fact, version in changes.deletes.get(kind, ()) if fact.id not in anew)
+        created = {fact.id for fact in changes.inserts.get(kind, ())}
+        deletes = sorted(
+            (fact.id, version) for fact, version in changes.deletes.get(kind, ()) if fact.id not in created
+        )
         if deletes:
-            collected.add_rows(StatementPart("delete", kind), DELETE_TYPES, deletes, len(deletes))
-    return collected.build()
+            builder.add_rows(StatementPart("delete", kind), DELETE_TYPES, deletes, len(deletes))
+    return builder.build()
 
 
 def with_checks_and_notifications(
     bound: BoundParts, absent: dict[Kind, list[bytes]], settled: Sequence[bytes]
 ) -> BoundParts:
-    """And with what must still not be there, and whom to tell."""
-    collected = _PartsBuilder()
-    for part, expected in zip(bound.parts, bound.expected, strict=True):
-        collected.add(part, (), expected)
-    collected.values += bound.values
-    for kind, ids in absent.items():
-        collected.add(StatementPart("absent", kind), [ids], 0)
+    """The same parts, and checks that some ids are still absent, and notifications of settled records."""
+    parts = [*bound.parts, *(StatementPart("absent", kind) for kind in absent)]
+    values, expected = [*bound.values, *absent.values()], [*bound.expected, *(0 for _ in absent)]
     if settled:
-        collected.add(StatementPart("tell"), [[id.hex() for id in settled]], None)
-    return collected.build()
+        parts.append(StatementPart("notify"))
+        values.append([id.hex() for id in settled])
+        expected.append(None)
+    return BoundParts(tuple(parts), values, expected)
 
 
 def _trimmed_places(changes: Changes) -> set[tuple[bytes, int, int]]:
-    return {(cut.job_id, int(cut.kind), u64_to_signed(cut.index)) for cut in changes.trims}
+    return {(trim.job_id, int(trim.kind), u64_to_signed(trim.index)) for trim in changes.trims}
+
+
+def _attachment_row(attachment: Attachment) -> tuple[bytes, int, int, bytes]:
+    return attachment.job_id, int(attachment.kind), u64_to_signed(attachment.index), attachment.data
+
+
+def array_placeholder(name: str, kind: str, number: int) -> str:
+    return f"${number}::bytea[]" if name in RAW_COLUMNS else f"${number}::text::{kind}[]"
+
+
+def encode_column(name: str, kind: str, values: Sequence[Any]) -> Sequence[Any] | str:
+    """The values of a column as its placeholder expects them."""
+    if name in RAW_COLUMNS:
+        return list(values)
+    encode = _ENCODERS[kind]
+    first = values[0]
+    if values.count(first) == len(values):  # equal values have equal texts, also an enum member and its value
+        return "{" + ",".join([encode(first)] * len(values)) + "}"
+    return "{" + ",".join(map(encode, values)) + "}"
+
+
+def _encode_int(value: int) -> str:
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is not an integer")
+    return str(int(value))
+
+
+def _encode_text(value: str) -> str:
+    value.encode()  # refuse a text that has no UTF-8 form before it is sent
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _encode_bytes(value: bytes) -> str:
+    return f'"\\\\x{value.hex()}"'
+
+
+_ENCODERS: dict[str, Callable[[Any], str]] = {
+    "bigint": _encode_int,
+    "text": _encode_text,
+    "bytea": _encode_bytes,
+}

@@ -1,4 +1,4 @@
-"""What an engine's URL says: the part that is ours, and the rest, which is PostgreSQL's."""
+"""Parses an engine URL into the options of onejob and the DSN for the driver."""
 
 import re
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
@@ -16,37 +16,35 @@ _DURABILITIES = {"disk": Durability.DISK, "quorum": Durability.QUORUM}
 
 
 class PostgresUrl(Struct, frozen=True, kw_only=True):
-    """Where a store is, and how it is to be used."""
-
     dsn: str
     display_url: str  # without the password
     schema: str = "public"
     durability: Durability | None = None  # None: undeclared
     migrate: bool = True
-    pooled: bool = False  # behind a pooler that hands out servers per transaction
-    listen_dsn: str = ""  # where notices are heard; empty: nowhere
+    pooled: bool = False  # behind a pooler in transaction mode
+    listen_dsn: str = ""  # for LISTEN; empty: do not listen
 
 
 def parse_postgres_url(url: str) -> PostgresUrl:
-    """Read `postgresql://…?schema=&durability=&migrate=&pooled=&direct=`; what else is asked goes to the driver."""
+    """Parse `postgresql://…?schema=&durability=&migrate=&pooled=&direct=`; other parameters go to the driver."""
     parts = urlsplit(url)
-    asked = dict(parse_qsl(parts.query, keep_blank_values=True))
-    schema = asked.pop("schema", "public")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    schema = options.pop("schema", "public")
     if not _SCHEMA.fullmatch(schema):
-        raise Invalid("schema", f"{schema!r} is no plain name of a schema; use small letters, digits and _")
-    declared = asked.pop("durability", "")
+        raise Invalid("schema", f"{schema!r} is not a plain schema name; use lower-case letters, digits and _")
+    declared = options.pop("durability", "")
     if declared and declared not in _DURABILITIES:
-        raise Invalid("durability", f"{declared!r} is no durability of PostgreSQL; declare disk or quorum")
-    migrate, pooled = (_parse_switch(asked, name, default=name == "migrate") for name in ("migrate", "pooled"))
-    direct = _parse_direct_hosts(asked, pooled=pooled)
-    # After a failover the old address may lead to a standby, which takes no writes. The driver asks for it outside of
-    # a transaction: behind a pooler two halves of that question may meet two servers. There the checkup finds out.
+        raise Invalid("durability", f"{declared!r} is not a durability of PostgreSQL; declare disk or quorum")
+    migrate, pooled = (_parse_switch(options, name, default=name == "migrate") for name in ("migrate", "pooled"))
+    direct = _parse_direct_hosts(options, pooled=pooled)
+    # After a failover the old address may lead to a standby. The driver checks that outside of a transaction, which is
+    # unsafe behind a pooler: each step may reach another server. There find_violations detects a standby.
     if not pooled:
-        asked.setdefault("target_session_attrs", "read-write")
-    dsn = urlunsplit(parts._replace(query=urlencode(asked)))
+        options.setdefault("target_session_attrs", "read-write")
+    dsn = urlunsplit(parts._replace(query=urlencode(options)))
     return PostgresUrl(
         dsn=dsn,
-        listen_dsn=_direct_dsn(parts, asked, direct) if pooled else dsn,
+        listen_dsn=_direct_dsn(parts, options, direct) if pooled else dsn,
         display_url=_display_url(parts.netloc, parts.path),
         schema=schema,
         durability=_DURABILITIES.get(declared),
@@ -63,10 +61,11 @@ def _parse_switch(options: dict[str, str], name: str, *, default: bool) -> bool:
 
 
 def _parse_direct_hosts(options: dict[str, str], *, pooled: bool) -> str:
-    """The hosts behind a pooler; empty where none are named."""
     hosts = options.pop("direct", "")
     if hosts and (not pooled or not _HOSTS.fullmatch(hosts)):
-        raise Invalid("direct", "direct names the servers behind a pooler, as db1:5432,db2:5432, beside pooled=on")
+        raise Invalid(
+            "direct", "direct lists the servers behind a pooler, such as db1:5432,db2:5432; use it with pooled=on"
+        )
     return hosts
 
 
