@@ -18,7 +18,7 @@ from .errors import to_engine_error
 from .schema import known_schema_version, read_schema_version
 from .url import PostgresUrl, parse_postgres_url
 
-CONNECTIONS_PER_PROCESS = 4  # for new facts, for updates, for reads, and for LISTEN
+CONNECTIONS_PER_PROCESS = 5  # two for new facts, one for updates, one for reads, one for LISTEN
 _TABLES = ("record", "job", "attachment", "stream", "tally", "policy")
 _PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _SERVER_QUERY = """
