@@ -1,7 +1,7 @@
-"""A warm process that forks victims, so that a life costs no start-up and strace watches nothing else.
+"""A process that forks traced programs, so that a run costs no start-up and strace traces nothing else.
 
-It reads `part path acks at patience`, tab-separated, answers with the pid of a new process, which waits for its
-tracer before it begins, and then with its exit status.
+It reads `part path acks at retries`, tab-separated. It prints the pid of a new process, which waits for its tracer
+before it starts, and then its exit status.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from pathlib import Path
 from . import traced_program
 
 UNTRACED = 97
-_TRACER_WAIT = 10.0
+_TRACER_SECONDS = 10.0
 _PR_SET_PTRACER = 0x59616D61
 _ANY = -1
 
@@ -28,17 +28,17 @@ def main() -> None:
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def _run_child(words: list[str]) -> int:
-    # Some machines let only a parent trace, unless it is allowed by name.
+def _run_child(arguments: list[str]) -> int:
+    # Some kernels let only a parent trace, unless any process is allowed.
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_long(_ANY), 0, 0, 0)
-    until = time.monotonic() + _TRACER_WAIT
+    until = time.monotonic() + _TRACER_SECONDS
     while "\nTracerPid:\t0\n" in Path("/proc/self/status").read_text(encoding="ascii"):
         if time.monotonic() > until:
             return UNTRACED
         time.sleep(0.001)
     try:
-        return traced_program.main(*words)
-    except BaseException:  # noqa: BLE001 - what it is gets printed, and a fork must end here
+        return traced_program.main(*arguments)
+    except BaseException:  # noqa: BLE001 - it is printed, and a forked child must end here
         sys.excepthook(*sys.exc_info())
         return 1
 

@@ -1,4 +1,4 @@
-"""Starting a load in a process of its own, and ending it at a random moment."""
+"""Runs `load_program` in a process, and kills it."""
 
 import random
 import subprocess
@@ -10,15 +10,15 @@ from pathlib import Path
 
 from .strace import ROOT
 
-_WAIT = 30.0
+_BUSY_SECONDS_MAX = 30.0
 
 
 class LoadProcess:
     def __init__(self, path: Path, acks: Path, name: str, synchronous: str, known: list[Path]) -> None:
         self.acks = acks
-        words = (path, acks, name, synchronous, *known)
+        arguments = (path, acks, name, synchronous, *known)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.load_program", *map(str, words)],
+            [sys.executable, "-m", "tests.crash.load_program", *map(str, arguments)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -26,7 +26,7 @@ class LoadProcess:
         )
 
     def read_check_result(self) -> tuple[int, int]:
-        """How many of the earlier answers it found to hold, and how many lost."""
+        """How many earlier answers were confirmed, and how many were lost."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline().split()
         if not line:
@@ -35,8 +35,8 @@ class LoadProcess:
         return int(line[1]), int(line[3])
 
     def wait_until_busy(self, answers: int = 1) -> None:
-        """Wait until it has got some answers."""
-        until = time.monotonic() + _WAIT
+        """Wait until the program has some answers."""
+        until = time.monotonic() + _BUSY_SECONDS_MAX
         while not self.acks.exists() or self.acks.stat().st_size < answers * 40:
             assert self.process.poll() is None, self.process.communicate()[1]
             assert time.monotonic() < until
@@ -58,6 +58,5 @@ def run_load(
         load.kill()
 
 
-def sleep_randomly(chance: random.Random, most: float) -> None:
-    """Let the others run until some random moment."""
-    time.sleep(chance.uniform(0.0, most))
+def sleep_randomly(rng: random.Random, seconds_max: float) -> None:
+    time.sleep(rng.uniform(0.0, seconds_max))

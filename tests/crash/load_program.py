@@ -1,7 +1,7 @@
-"""A program that submits through many callers at once until it is killed.
+"""A program that submits by many concurrent callers until it is killed.
 
-`python -m tests.crash.load_program DATABASE ACKS NAME SYNCHRONOUS KNOWN…`: first every answer in the files KNOWN is asked
-for again, and `held H lost L` is printed; then load begins. Each answer is written to ACKS when it has come.
+`python -m tests.crash.load_program DATABASE ACKS NAME SYNCHRONOUS KNOWN…` first repeats every submission answered in the
+files KNOWN and prints `confirmed N lost N`; then the load starts. Each answer is appended to ACKS when it arrives.
 """
 
 import asyncio
@@ -32,23 +32,23 @@ async def open_ledger(path: str, *, synchronous: str = "FULL") -> onejob.Ledger:
 
 
 async def count_changed_answers(ledger: onejob.Ledger, answers: dict[str, str]) -> int:
-    """Repeat submissions that were answered; returns how many have another job now."""
+    """Repeat answered submissions; returns how many have another job now."""
     receipts = await ledger.submit_many([submission_for(key) for key in answers])
     known = [receipt.job_id for receipt in receipts if isinstance(receipt, onejob.Receipt)]
     assert len(known) == len(answers), [r for r in receipts if not isinstance(r, onejob.Receipt)][:3]
     return sum(before != now for before, now in zip(answers.values(), known, strict=True))
 
 
-async def run_caller(ledger: onejob.Ledger, name: str, acks: AnswerLog, chance: random.Random) -> None:
-    """One caller: new keys, old keys, keys that are reserved first; in the end the store fails."""
-    mine: dict[str, str] = {}
+async def run_caller(ledger: onejob.Ledger, name: str, acks: AnswerLog, rng: random.Random) -> None:
+    """One caller: new keys, old keys, and keys that are reserved first, until the store fails."""
+    answers: dict[str, str] = {}
     number = 0
     while True:
         number += 1
-        again = bool(mine) and chance.random() < 0.2
-        key = chance.choice(list(mine)[-50:]) if again else f"{name}.{number}"
+        is_repeat = bool(answers) and rng.random() < 0.2
+        key = rng.choice(list(answers)[-50:]) if is_repeat else f"{name}.{number}"
         try:
-            if not again and chance.random() < 0.1:
+            if not is_repeat and rng.random() < 0.1:
                 job_id = await _reserve_and_commit(ledger, key)
             else:
                 submission = submission_for(key)
@@ -56,7 +56,7 @@ async def run_caller(ledger: onejob.Ledger, name: str, acks: AnswerLog, chance: 
         except (onejob.Unavailable, onejob.Unknown):
             return
         acks.record_answer(key, job_id)
-        assert mine.setdefault(key, job_id) == job_id
+        assert answers.setdefault(key, job_id) == job_id
 
 
 async def _reserve_and_commit(ledger: onejob.Ledger, key: str) -> str:
@@ -76,9 +76,9 @@ async def main(path: str, acks_path: str, name: str, synchronous: str, *known: s
     ledger = await open_ledger(path, synchronous=synchronous)
     answers = {key: job_id for file in known for key, job_id in read_answers(Path(file)).answers.items()}
     lost = await count_changed_answers(ledger, answers)
-    print(f"held {len(answers) - lost} lost {lost}", flush=True)
-    chance = random.Random(name)
-    callers = (run_caller(ledger, f"{name}.{n}", acks, random.Random(chance.getrandbits(64))) for n in range(CALLERS))
+    print(f"confirmed {len(answers) - lost} lost {lost}", flush=True)
+    rng = random.Random(name)
+    callers = (run_caller(ledger, f"{name}.{n}", acks, random.Random(rng.getrandbits(64))) for n in range(CALLERS))
     await asyncio.gather(*callers)
 
 

@@ -1,4 +1,4 @@
-"""Another process on the same file: it submits the keys it is given, and then closes the file or is killed.
+"""Another process on the same file, which submits some keys and then closes the file or is killed.
 
 `python -m tests.crash.other_process close|kill PATH KEY…` prints, for each key, its job and the journal's length.
 """
@@ -21,17 +21,17 @@ REFUSED = 4
 
 class SubmittedKey(NamedTuple):
     job_id: str
-    journal: int  # its length when the answer had come
+    journal: int  # its length when the answer arrived
 
 
 class OtherProcessFailed(Exception):
-    """The neighbour met an error, and told it."""
+    """The other process printed an error and stopped."""
 
 
 def submit_in_other_process(path: Path, *keys: str, end: str = "close", bound: bool = False) -> list[SubmittedKey]:
-    """Submit keys in a process of its own; `bound` means by permissions, even if its user is root."""
-    unable = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if bound and not os.getuid() else []
-    command = [*unable, sys.executable, "-m", "tests.crash.other_process", end, str(path), *keys]
+    """Submit keys in another process; `bound` applies file permissions even to root."""
+    unprivileged = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if bound and not os.getuid() else []
+    command = [*unprivileged, sys.executable, "-m", "tests.crash.other_process", end, str(path), *keys]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
     if done.returncode == REFUSED:
         raise OtherProcessFailed(done.stderr.strip())

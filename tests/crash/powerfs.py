@@ -1,12 +1,12 @@
-"""A file system that remembers what was synced: at a power cut everything else is lost, or torn.
+"""A FUSE file system that simulates power cuts: what was not synced is lost or torn.
 
 `python -m tests.crash.powerfs MOUNT BACKING` mounts a flat directory. BACKING is the disk: it is read at the start
-and written at the cut. What a file holds lasts from its fsync on, a name from the fsync of the directory on.
+and written at the cut. Content is durable after an fsync of its file, a name after an fsync of the directory.
 
-Orders come on standard input, one line each, and are answered with `ok`:
-    cut MODE SEED   lose power; MODE is drop, prefix or sectors. The program ends.
-    room BYTES      let the files hold no more than that; -1 is no limit
-    frozen 0|1      refuse every change, as a disk that was remounted read-only
+Commands come on standard input, one line each, and are answered with `ok`:
+    cut MODE SEED   cut the power; MODE is drop, prefix or sectors. The program ends.
+    room BYTES      limit the size of all files; -1: no limit
+    frozen 0|1      refuse every change, like a disk that was remounted read-only
 """
 
 import errno
@@ -22,17 +22,17 @@ from typing import Any
 import mfusepy
 
 SECTOR = 512
-HIDDEN = ".fuse_hidden"  # libfuse keeps an unlinked open file under such a name; on disk it has none
+HIDDEN = ".fuse_hidden"  # libfuse renames an unlinked open file to this prefix; on disk it has no name
 
 
 class Inode:
-    """A file: what readers see, what is on the disk, and the changes in between, in order."""
+    """A file: its visible content, its content on disk, and the unsynced changes in order."""
 
     def __init__(self, number: int, disk: bytes = b"") -> None:
         self.number = number
         self.live = bytearray(disk)
         self.disk = bytearray(disk)
-        self.unsynced: list[tuple[int, bytes | None]] = []  # offset and data, or a length and None
+        self.unsynced: list[tuple[int, bytes | None]] = []  # offset and data, or a new length and None
         self.mode = stat.S_IFREG | 0o600
 
     def change(self, at: int, data: bytes | None) -> None:
@@ -44,25 +44,24 @@ class Inode:
             apply(self.disk, at, data)
         self.unsynced.clear()
 
-    def content_after_cut(self, mode: str, chance: random.Random) -> bytes:
-        """What the disk holds after a cut."""
+    def content_after_cut(self, mode: str, rng: random.Random) -> bytes:
         if mode == "prefix" and self.unsynced:
-            whole = chance.randint(0, len(self.unsynced))
-            for at, data in self.unsynced[:whole]:
+            complete = rng.randint(0, len(self.unsynced))
+            for at, data in self.unsynced[:complete]:
                 apply(self.disk, at, data)
-            for at, data in self.unsynced[whole : whole + 1]:
+            for at, data in self.unsynced[complete : complete + 1]:
                 if data is not None:
-                    apply(self.disk, at, data[: chance.randint(0, len(data))])
+                    apply(self.disk, at, data[: rng.randint(0, len(data))])
         if mode == "sectors" and self.unsynced:
-            return self._sectors(chance)
+            return self._sectors(rng)
         return bytes(self.disk)
 
-    def _sectors(self, chance: random.Random) -> bytes:
-        """Any of the unsynced sectors, in whatever order the disk took them."""
-        size = chance.choice((len(self.disk), len(self.live)))
+    def _sectors(self, rng: random.Random) -> bytes:
+        """Each unsynced sector is written or not, in any order."""
+        size = rng.choice((len(self.disk), len(self.live)))
         torn = bytearray(size)
         for at in range(0, size, SECTOR):
-            source = self.live if chance.random() < 0.5 else self.disk
+            source = self.live if rng.random() < 0.5 else self.disk
             end = min(at + SECTOR, size)
             part = bytes(source[at:end])
             torn[at : at + len(part)] = part
@@ -86,33 +85,33 @@ class PowerFs(mfusepy.Operations):
         self.unsynced_names: list[dict[str, Inode]] = []  # the directory after each change since its sync
         self.next_number = len(self.names) + 2
 
-    def read_commands(self, orders: Iterable[str]) -> None:
-        for order in orders:
-            word, *values = order.split()
+    def read_commands(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            command, *values = line.split()
             with self._guard:
-                if word == "cut":
+                if command == "cut":
                     self.cut_power(values[0], random.Random(int(values[1])))
-                elif word == "room":
+                elif command == "room":
                     self.room = int(values[0])
-                elif word == "frozen":
+                elif command == "frozen":
                     self.frozen = values[0] == "1"
                 print("ok", flush=True)
                 if self.dead:
                     os._exit(0)
-        os._exit(0)  # whoever mounted it is gone
+        os._exit(0)  # the process that mounted it has ended
 
-    def cut_power(self, mode: str, chance: random.Random) -> None:
-        """Keep what was synced; of the rest nothing, or what a disk may have managed to write."""
+    def cut_power(self, mode: str, rng: random.Random) -> None:
+        """Keep what was synced, and of the rest nothing or what a disk may have written."""
         self.dead = True
         if mode != "drop" and self.unsynced_names:
-            self.synced_names = chance.choice([self.synced_names, *self.unsynced_names])
+            self.synced_names = rng.choice([self.synced_names, *self.unsynced_names])
         for path in self.backing.iterdir():
             path.unlink()
         for name, inode in self.synced_names.items():
             if not name.startswith(HIDDEN):
-                (self.backing / name).write_bytes(inode.content_after_cut(mode, chance))
+                (self.backing / name).write_bytes(inode.content_after_cut(mode, rng))
 
-    # What the kernel asks for.
+    # FUSE operations.
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         with self._guard:
@@ -142,11 +141,11 @@ class PowerFs(mfusepy.Operations):
 
     def create(self, path: str, mode: int, fi: Any = None) -> int:
         with self._guard:
-            self._may_change()
+            self._check_writable()
             inode = Inode(self.next_number)
             inode.mode = stat.S_IFREG | (mode & 0o777)
             self.next_number += 1
-            self._rename(lambda names: names.__setitem__(path[1:], inode))
+            self._change_names(lambda names: names.__setitem__(path[1:], inode))
             return inode.number
 
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
@@ -155,17 +154,17 @@ class PowerFs(mfusepy.Operations):
 
     def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
         with self._guard:
-            self._may_change()
+            self._check_writable()
             inode = self._at(path)
-            self._make_room(inode, offset + len(data))
+            self._check_room(inode, offset + len(data))
             inode.change(offset, data)
             return len(data)
 
     def truncate(self, path: str, length: int, fh: int | None = None) -> int:
         with self._guard:
-            self._may_change()
+            self._check_writable()
             inode = self._at(path)
-            self._make_room(inode, length)
+            self._check_room(inode, length)
             inode.change(length, None)
             return 0
 
@@ -183,14 +182,14 @@ class PowerFs(mfusepy.Operations):
 
     def unlink(self, path: str) -> int:
         with self._guard:
-            self._may_change()
-            self._rename(lambda names: names.pop(path[1:]))
+            self._check_writable()
+            self._change_names(lambda names: names.pop(path[1:]))
             return 0
 
     def rename(self, old: str, new: str) -> int:
         with self._guard:
-            self._may_change()
-            self._rename(lambda names: names.__setitem__(new[1:], names.pop(old[1:])))
+            self._check_writable()
+            self._change_names(lambda names: names.__setitem__(new[1:], names.pop(old[1:])))
             return 0
 
     def chmod(self, path: str, mode: int) -> int:
@@ -213,18 +212,18 @@ class PowerFs(mfusepy.Operations):
         if self.dead:
             raise os_error(errno.EIO)
 
-    def _may_change(self) -> None:
+    def _check_writable(self) -> None:
         self._check_power()
         if self.frozen:
             raise os_error(errno.EROFS)
 
-    def _make_room(self, inode: Inode, size: int) -> None:
+    def _check_room(self, inode: Inode, size: int) -> None:
         if self.room >= 0 and size > len(inode.live):
             used = sum(len(other.live) for other in self.names.values())
             if used - len(inode.live) + size > self.room:
                 raise os_error(errno.ENOSPC)
 
-    def _rename(self, change: Callable[[dict[str, Inode]], object]) -> None:
+    def _change_names(self, change: Callable[[dict[str, Inode]], object]) -> None:
         change(self.names)
         self.unsynced_names.append(dict(self.names))
 
@@ -237,7 +236,7 @@ def os_error(number: int) -> OSError:
 
 
 def apply(content: bytearray, at: int, data: bytes | None) -> None:
-    """Write at an offset, or cut or lengthen to a size."""
+    """Write at an offset, or truncate or extend to a size."""
     end = at + len(data or b"")
     if len(content) < end:
         content.extend(bytes(end - len(content)))

@@ -1,4 +1,4 @@
-"""Mounting the file system that loses power, and getting rid of it whatever happens."""
+"""Mounts and unmounts `powerfs`, and skips tests where FUSE is not available."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ import pytest
 
 from .strace import ROOT
 
-_WAIT = 10.0
+_MOUNT_SECONDS_MAX = 10.0
 
 
 class MountedPowerFs:
@@ -23,14 +23,14 @@ class MountedPowerFs:
         self.path = mount
         self._server = server
 
-    def send_command(self, *words: object) -> None:
+    def send_command(self, *arguments: object) -> None:
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        print(*words, file=self._server.stdin, flush=True)
+        print(*arguments, file=self._server.stdin, flush=True)
         assert self._server.stdout.readline() == "ok\n"
 
     def cut_power(self, mode: str, seed: int) -> None:
-        """From this moment on nothing reaches the disk, and nothing more is answered."""
+        """Cut the power: from now on nothing reaches the disk, and every operation fails."""
         self.send_command("cut", mode, seed)
 
 
@@ -58,7 +58,6 @@ def mount_powerfs(base: Path) -> Iterator[MountedPowerFs]:
 
 
 def skip_unless_mountable() -> None:
-    """Skip where nothing can be mounted, and say why."""
     reason = _reason_not_mountable()
     if reason is not None:
         print(reason)
@@ -66,7 +65,7 @@ def skip_unless_mountable() -> None:
 
 
 def _wait_until_mounted(server: "subprocess.Popen[str]", mount: Path) -> None:
-    until = time.monotonic() + _WAIT
+    until = time.monotonic() + _MOUNT_SECONDS_MAX
     while not os.path.ismount(mount):
         if server.poll() is not None:
             assert server.stderr is not None

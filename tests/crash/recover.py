@@ -1,4 +1,4 @@
-"""A fresh process after a crash: the file opens, holds what was answered, and the rest of the life can be lived.
+"""Recovery after a crash: the file opens, has every answer, and the scenario can be completed.
 
 `python -m tests.crash.recover SECONDS FOLDER…`, with `j.db` and `acks` in each folder.
 """
@@ -23,26 +23,26 @@ def main(at: str, *folders: str) -> None:
 
 
 async def recover(folder: Path, at: float) -> int:
-    """Judge one crashed life and live it on; returns how many answers were checked."""
+    """Check one crashed run and complete its scenario; returns how many answers were checked."""
     path = folder / "j.db"
-    told = verification.read_answers(folder / "acks")
+    recorded = verification.read_answers(folder / "acks")
     again = AnswerLog(str(folder / "again"))
-    life = Scenario(str(path), again, at=at, patience=0)
-    ledger = await life.open()
+    scenario = Scenario(str(path), again, at=at, retries=0)
+    ledger = await scenario.open()
     try:
-        kept = verification.check_integrity(path)
-        lost = {key for key, job_id in told.answers.items() if kept.get(key) != job_id}
-        assert not lost, f"answered, and gone: {lost}"
-        lied = told.certainly_not_done() & kept.keys()
-        assert not lied, f"said to be certainly not done, but done: {lied}"
+        stored = verification.check_integrity(path)
+        lost = {key for key, job_id in recorded.answers.items() if stored.get(key) != job_id}
+        assert not lost, f"answered, but lost: {lost}"
+        done = recorded.certainly_not_done() & stored.keys()
+        assert not done, f"reported as certainly not done, but stored: {done}"
     finally:
         await ledger.aclose()
-    await life.first_run()
-    await life.second_run()
+    await scenario.first_run()
+    await scenario.second_run()
     again.close()
-    verification.check_same_answers(told, verification.read_answers(folder / "again"))
+    verification.check_same_answers(recorded, verification.read_answers(folder / "again"))
     assert verification.check_integrity(path).keys() == set(KEYS)
-    return told.total
+    return recorded.total
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Running a victim under strace, which kills it at the n-th call of a kind or makes that call fail."""
+"""Runs a program under strace, which kills it at the n-th call of a kind or makes that call fail."""
 
 import atexit
 import shutil
@@ -14,7 +14,7 @@ from .fork_server import UNTRACED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SUFFIXES = ("", "-wal", "-shm", "-journal", "-turn", "-next")
-# Everything that changes a file, or makes a change last, or opens one.
+# All calls that change, sync or open a file.
 CALLS = (
     "write", "pwrite64", "writev", "pwritev", "fsync", "fdatasync", "sync_file_range", "openat", "ftruncate",
     "fallocate", "unlink", "unlinkat", "rename", "renameat", "renameat2", "link", "linkat", "mknod", "mknodat",
@@ -23,7 +23,6 @@ _TIMEOUT = 60.0
 
 
 def skip_unless_traceable() -> None:
-    """Skip where nothing can be traced, and say why."""
     reason = _reason_not_traceable()
     if reason is not None:
         print(reason)
@@ -32,24 +31,24 @@ def skip_unless_traceable() -> None:
 
 def run_traced(
     folder: Path,
-    part: str = "youth",
+    part: str = "first_run",
     *,
     inject: str,
     at: float = 0.0,
-    patience: int = 0,
+    retries: int = 0,
     store: Path | None = None,
 ) -> tuple[int, str]:
-    """Live in a folder under some injections; returns the exit status (negative: the signal) and the calls seen."""
+    """Run with fault injections; returns the exit status (negative: a signal) and the trace."""
     path, log = (store or folder) / "j.db", folder / "trace"
     options = [f"--trace-path={path.parent}", *(f"--trace-path={path}{suffix}" for suffix in SUFFIXES)]
     options += [f"--trace={','.join(CALLS)}", *(f"--inject={one}" for one in inject.split())]
-    zygote = _fork_server()
-    assert zygote.stdin is not None
-    assert zygote.stdout is not None
-    print(part, path, folder / "acks", at, patience, sep="\t", file=zygote.stdin, flush=True)
+    server = _fork_server()
+    assert server.stdin is not None
+    assert server.stdout is not None
+    print(part, path, folder / "acks", at, retries, sep="\t", file=server.stdin, flush=True)
     try:
         strace = subprocess.run(
-            ["strace", "-f", "-qq", "-y", "-o", log, "-p", zygote.stdout.readline().strip(), *options],
+            ["strace", "-f", "-qq", "-y", "-o", log, "-p", server.stdout.readline().strip(), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -57,15 +56,15 @@ def run_traced(
             timeout=_TIMEOUT,
         )
     except BaseException:
-        _fork_server.cache_clear()  # what it says next would be about this life
+        _fork_server.cache_clear()  # its next line would belong to this run
         raise
-    status = int(zygote.stdout.readline())
+    status = int(server.stdout.readline())
     assert status not in (1, UNTRACED), strace.stdout
     return status, log.read_text(errors="replace")
 
 
 def recover_all(folders: list[Path], *, at: float) -> int:
-    """Let one fresh process recover every folder; returns how many answers it found to hold."""
+    """Recover every folder in a new process; returns how many answers were confirmed."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.crash.recover", str(at), *map(str, folders)],
         cwd=ROOT,
@@ -92,21 +91,21 @@ def _reason_not_traceable() -> str | None:
 
 @cache
 def _fork_server() -> "subprocess.Popen[str]":
-    """One for each process that runs tests; it ends when its input does."""
-    zygote = subprocess.Popen(
+    """One per test process; it ends at the end of its input."""
+    server = subprocess.Popen(
         [sys.executable, "-m", "tests.crash.fork_server"],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    atexit.register(_stop_fork_server, zygote)
-    return zygote
+    atexit.register(_stop_fork_server, server)
+    return server
 
 
-def _stop_fork_server(zygote: "subprocess.Popen[str]") -> None:
-    assert zygote.stdin is not None
-    assert zygote.stdout is not None
-    zygote.stdin.close()
-    zygote.wait(timeout=_TIMEOUT)
-    zygote.stdout.close()
+def _stop_fork_server(server: "subprocess.Popen[str]") -> None:
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.close()
+    server.wait(timeout=_TIMEOUT)
+    server.stdout.close()

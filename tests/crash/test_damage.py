@@ -1,4 +1,4 @@
-"""Files that were cut, torn or scribbled over: a known key is answered as before, or not at all."""
+"""Truncated, torn and overwritten files: a known key is answered as before, or not at all."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ FLIPS = 600
 
 @cache
 def cleanly_closed_store() -> tuple[bytes, dict[str, str]]:
-    """A file that was closed in order, and what was answered from it."""
+    """A file that was closed properly, and its answers."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "j.db"
         answers = submit_in_other_process(path, *KEYS)
@@ -37,7 +37,7 @@ def cleanly_closed_store() -> tuple[bytes, dict[str, str]]:
 
 @cache
 def killed_store() -> tuple[bytes, bytes, dict[str, SubmittedKey]]:
-    """A file whose process was killed: all its commits are in the journal. And what was answered, in order."""
+    """A file whose process was killed, its journal with all commits, and its answers in order."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "j.db"
         answers = submit_in_other_process(path, *KEYS, end="kill")
@@ -47,35 +47,35 @@ def killed_store() -> tuple[bytes, bytes, dict[str, SubmittedKey]]:
         return path.read_bytes(), journal, dict(zip(KEYS, answers, strict=True))
 
 
-def test_a_journal_cut_anywhere_keeps_every_answer_whose_frames_are_whole(tmp_path: Path) -> None:
+def test_a_journal_cut_anywhere_keeps_every_answer_whose_frames_are_complete(tmp_path: Path) -> None:
     data, journal, answers = killed_store()
     seed = random.randrange(2**32)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     ends = [one.journal for one in answers.values()]
     # Around every commit, and anywhere.
-    cuts = {end + by for end in ends for by in (-1, 0, 1)} | {chance.randrange(len(journal)) for _ in range(TEARS)}
-    held = 0
+    cuts = {end + by for end in ends for by in (-1, 0, 1)} | {rng.randrange(len(journal)) for _ in range(TEARS)}
+    confirmed = 0
     for cut in sorted(cut for cut in cuts if cut <= len(journal)):
         path = place_store(tmp_path, data, journal[:cut])
-        held += check_store(path, {key: one.job_id for key, one in answers.items() if one.journal <= cut})
-    print(f"seed {seed}: {len(cuts)} cuts, {held} answers held")
+        confirmed += check_store(path, {key: one.job_id for key, one in answers.items() if one.journal <= cut})
+    print(f"seed {seed}: {len(cuts)} cuts, {confirmed} answers confirmed")
 
 
 def test_a_bit_flipped_in_the_journal_costs_no_answer_from_before_it(tmp_path: Path) -> None:
     data, journal, answers = killed_store()
     seed = random.randrange(2**32)
-    chance = random.Random(seed)
-    held = 0
+    rng = random.Random(seed)
+    confirmed = 0
     for _ in range(TEARS):
-        at = chance.randrange(len(journal))
-        path = place_store(tmp_path, data, flip_bit(journal, at, chance.randrange(8)))
-        held += check_store(path, {key: one.job_id for key, one in answers.items() if one.journal <= at})
-    print(f"seed {seed}: {TEARS} flips, {held} answers held")
+        at = rng.randrange(len(journal))
+        path = place_store(tmp_path, data, flip_bit(journal, at, rng.randrange(8)))
+        confirmed += check_store(path, {key: one.job_id for key, one in answers.items() if one.journal <= at})
+    print(f"seed {seed}: {TEARS} flips, {confirmed} answers confirmed")
 
 
 @pytest.mark.parametrize("garbage", [True, False])
-def test_what_follows_a_torn_commit_is_never_half_done(garbage: bool, tmp_path: Path) -> None:
-    """The last commit lacks one frame in its middle, as when the disk wrote its sectors in another order."""
+def test_a_torn_commit_is_dropped_as_a_whole(garbage: bool, tmp_path: Path) -> None:
+    """The last commit lacks one frame in its middle, as if the disk had reordered its sectors."""
     data, journal, answers = killed_store()
     before, last = (answers[key].journal for key in KEYS[-2:])
     for at in range(before, last, FRAME):
@@ -94,19 +94,21 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "the header is garbage": lambda data: random.Random(1).randbytes(100) + data[100:],
     "the first page is garbage": lambda data: random.Random(2).randbytes(PAGE) + data[PAGE:],
     "everything is garbage": lambda data: random.Random(3).randbytes(len(data)),
-    "it is a text": lambda data: b"nobody knows how this got here\n" * 200,
+    "it is text": lambda data: b"this is not a database\n" * 200,
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_refused_with_the_next_act_and_right_again_once_restored(damage: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused_with_the_next_act_and_usable_again_once_restored(
+    damage: str, tmp_path: Path
+) -> None:
     data, answers = cleanly_closed_store()
     path = place_store(tmp_path, DAMAGES[damage](data))
-    verdict = asyncio.run(open_and_compare(path, answers))
-    assert verdict != "same"
-    assert verdict.startswith("StoreRefused"), verdict
-    assert str(path) in verdict
-    assert any(act in verdict for act in ("restore it", "choose another file"))
+    result = asyncio.run(open_and_compare(path, answers))
+    assert result != "same"
+    assert result.startswith("StoreRefused"), result
+    assert str(path) in result
+    assert any(act in result for act in ("restore it", "choose another file"))
     place_store(tmp_path, data)
     assert asyncio.run(open_and_compare(path, answers)) == "same"
 
@@ -117,56 +119,58 @@ def test_a_truncated_file_with_its_journal_makes_no_second_job(tmp_path: Path) -
     (late,) = submit_in_other_process(path, "late", end="kill")
     journal = Path(f"{path}-wal").read_bytes()
     known = {**answers, "late": late.job_id}
-    verdicts: Counter[str] = Counter()
+    results: Counter[str] = Counter()
     for pages in range(1, len(data) // PAGE):
         path = place_store(tmp_path, data[: pages * PAGE], journal)
-        verdict = asyncio.run(open_and_compare(path, known))
-        assert verdict == "same" or str(path) in verdict, verdict
-        verdicts[verdict.split(":")[0]] += 1
-    print(dict(verdicts))
-    assert verdicts.keys() <= {"same", "StoreRefused"}
+        result = asyncio.run(open_and_compare(path, known))
+        assert result == "same" or str(path) in result, result
+        results[result.split(":")[0]] += 1
+    print(dict(results))
+    assert results.keys() <= {"same", "StoreRefused"}
 
 
-@pytest.mark.parametrize("filling", ["zeros", "garbage"])
-def test_a_page_that_was_lost_is_noticed_or_not_needed(filling: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["zeros", "garbage"])
+def test_a_lost_page_is_detected_or_not_needed(content: str, tmp_path: Path) -> None:
     data, answers = cleanly_closed_store()
-    verdicts: Counter[str] = Counter()
+    results: Counter[str] = Counter()
     for page in range(1, len(data) // PAGE):
-        noise = bytes(PAGE) if filling == "zeros" else random.Random(page).randbytes(PAGE)
+        noise = bytes(PAGE) if content == "zeros" else random.Random(page).randbytes(PAGE)
         path = place_store(tmp_path, data[: page * PAGE] + noise + data[(page + 1) * PAGE :])
-        verdicts[asyncio.run(open_and_compare(path, answers)).split(":")[0]] += 1
-    print(dict(verdicts))
-    assert "another job" not in verdicts
+        results[asyncio.run(open_and_compare(path, answers)).split(":")[0]] += 1
+    print(dict(results))
+    assert "another job" not in results
 
 
 def test_a_bit_flipped_in_the_file_never_makes_a_second_job(tmp_path: Path) -> None:
     data, answers = cleanly_closed_store()
     seed = random.randrange(2**32)
-    chance = random.Random(seed)
-    verdicts: Counter[str] = Counter()
+    rng = random.Random(seed)
+    results: Counter[str] = Counter()
     for _ in range(FLIPS):
-        path = place_store(tmp_path, flip_bit(data, chance.randrange(len(data)), chance.randrange(8)))
-        verdicts[asyncio.run(open_and_compare(path, answers)).split(":")[0]] += 1
-        assert "another job" not in verdicts, f"seed {seed}: {dict(verdicts)}"
-    print(f"seed {seed}: {FLIPS} flips, {dict(verdicts)}")
+        path = place_store(tmp_path, flip_bit(data, rng.randrange(len(data)), rng.randrange(8)))
+        results[asyncio.run(open_and_compare(path, answers)).split(":")[0]] += 1
+        assert "another job" not in results, f"seed {seed}: {dict(results)}"
+    print(f"seed {seed}: {FLIPS} flips, {dict(results)}")
 
 
 @pytest.mark.parametrize("main", ["empty", "missing"])
-def test_a_journal_without_its_file_is_refused_and_right_again_once_the_file_is_back(main: str, tmp_path: Path) -> None:
+def test_a_journal_without_its_file_is_refused_and_usable_again_once_the_file_is_back(
+    main: str, tmp_path: Path
+) -> None:
     data, journal, answers = killed_store()
     path = place_store(tmp_path, b"", journal)
     if main == "missing":
         path.unlink()
     known = {key: one.job_id for key, one in answers.items()}
-    verdict = asyncio.run(open_and_compare(path, known))
-    assert verdict.startswith("StoreRefused")
-    assert "Restore the database file" in verdict
+    result = asyncio.run(open_and_compare(path, known))
+    assert result.startswith("StoreRefused")
+    assert "Restore the database file" in result
     assert Path(f"{path}-wal").read_bytes() == journal
     path.write_bytes(data)
     assert asyncio.run(open_and_compare(path, known)) == "same"
 
 
-async def test_a_file_cut_under_a_running_ledger_is_refused_until_it_is_whole(tmp_path: Path) -> None:
+async def test_a_file_truncated_under_a_running_ledger_is_refused_until_it_is_restored(tmp_path: Path) -> None:
     data, answers = cleanly_closed_store()
     path, backup = place_store(tmp_path, data), tmp_path / "backup"
     backup.write_bytes(data)
@@ -175,16 +179,16 @@ async def test_a_file_cut_under_a_running_ledger_is_refused_until_it_is_whole(tm
         os.truncate(path, len(data) // PAGE // 2 * PAGE)
         for _ in range(3):
             assert await compare_answers(ledger, answers) != "another job"
-        # Not by this process: to close the file here would drop the ledger's locks.
+        # In another process: closing the file in this one would drop the ledger's locks.
         subprocess.run(["dd", f"if={backup}", f"of={path}", "conv=notrunc", "status=none"], check=True)
-        verdicts = [await compare_answers(ledger, answers) for _ in range(3)]
-        assert verdicts[-1] == "same"
+        results = [await compare_answers(ledger, answers) for _ in range(3)]
+        assert results[-1] == "same"
     finally:
         await ledger.aclose()
 
 
 async def open_and_compare(path: Path, answers: dict[str, str]) -> str:
-    """`same`, `another job`, or the first error met, in opening the store and asking for every known key."""
+    """Open the store and repeat every known key: `same`, `another job`, or the first error."""
     try:
         ledger = await open_ledger(str(path))
     except onejob.OnejobError as error:
@@ -200,18 +204,18 @@ async def compare_answers(ledger: onejob.Ledger, answers: dict[str, str]) -> str
     for receipt, job_id in zip(receipts, answers.values(), strict=True):
         if isinstance(receipt, onejob.Receipt) and receipt.job_id != job_id:
             return "another job"
-    met = [receipt for receipt in receipts if not isinstance(receipt, onejob.Receipt)]
-    return f"{type(met[0]).__name__}: {met[0]}" if met else "same"
+    errors = [receipt for receipt in receipts if not isinstance(receipt, onejob.Receipt)]
+    return f"{type(errors[0]).__name__}: {errors[0]}" if errors else "same"
 
 
 def check_store(path: Path, answers: dict[str, str]) -> int:
-    """The store opens, is whole, gives these answers, and takes every key exactly once."""
+    """The store opens, is consistent, has these answers, and accepts every key."""
 
     async def use() -> None:
         ledger = await open_ledger(str(path))
         try:
-            kept = verification.check_integrity(path)
-            assert {key: kept.get(key) for key in answers} == answers
+            stored = verification.check_integrity(path)
+            assert {key: stored.get(key) for key in answers} == answers
             assert await count_changed_answers(ledger, answers) == 0
             receipts = await ledger.submit_many([submission_for(key) for key in KEYS])
             assert all(isinstance(receipt, onejob.Receipt) for receipt in receipts)
@@ -224,7 +228,7 @@ def check_store(path: Path, answers: dict[str, str]) -> int:
 
 
 def place_store(folder: Path, data: bytes, journal: bytes = b"") -> Path:
-    """Put a store into a folder in which nobody has one open."""
+    """Write a store into a folder where none is open."""
     path = folder / "j.db"
     for suffix in ("-wal", "-shm"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)

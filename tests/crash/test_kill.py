@@ -1,4 +1,4 @@
-"""kill -9 at random moments, with many callers at work: what was answered stays, and each key has one job."""
+"""SIGKILL at random moments under load: no answer is lost, and each key has one job."""
 
 import os
 import random
@@ -16,24 +16,24 @@ SEEDS = (11, 22, 33, 44)
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_killed_process_loses_no_answer(seed: int, tmp_path: Path) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     path = tmp_path / "j.db"
     files: list[Path] = []
-    held = 0
+    confirmed = 0
     for cycle in range(CYCLES):
         with run_load(path, tmp_path / f"acks{cycle}", name=f"c{cycle}", known=files[-1:]) as load:
-            kept, lost = load.read_check_result()
+            count, lost = load.read_check_result()
             assert not lost
-            held += kept
+            confirmed += count
             load.wait_until_busy()
-            sleep_randomly(chance, 0.4)
+            sleep_randomly(rng, 0.4)
         files.append(load.acks)
-    print(f"seed {seed}: {CYCLES} kills, {check_all_answers(path, files)} answers, {held} asked for again")
+    print(f"seed {seed}: {CYCLES} kills, {check_all_answers(path, files)} answers, {confirmed} confirmed")
 
 
 @pytest.mark.parametrize("seed", SEEDS[:2])
 def test_when_one_of_two_processes_is_killed_the_other_goes_on(seed: int, tmp_path: Path) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     path = tmp_path / "j.db"
     files: list[Path] = []
     with ExitStack() as stack:
@@ -44,21 +44,21 @@ def test_when_one_of_two_processes_is_killed_the_other_goes_on(seed: int, tmp_pa
             with run_load(path, tmp_path / f"acks{cycle}", name=f"c{cycle}", known=files[-1:]) as load:
                 assert load.read_check_result()[1] == 0
                 load.wait_until_busy()
-                sleep_randomly(chance, 0.3)
+                sleep_randomly(rng, 0.3)
             before = survivor.acks.stat().st_size
             survivor.wait_until_busy(before // 40 + 50)
             files.append(load.acks)
-    print(f"seed {seed}: {CYCLES} kills beside a survivor, {check_all_answers(path, files)} answers")
+    print(f"seed {seed}: {CYCLES} kills next to a survivor, {check_all_answers(path, files)} answers")
 
 
 def check_all_answers(path: Path, files: list[Path]) -> int:
-    """All files of answers against the store; returns how many there were."""
-    kept = verification.check_integrity(path)
+    """Compare all recorded answers with the store; returns how many there are."""
+    stored = verification.check_integrity(path)
     count = 0
     for file in files:
-        told = verification.read_answers(file)
-        assert told.answers, "nobody got an answer: nothing was tested"
-        wrong = {key: job_id for key, job_id in told.answers.items() if kept.get(key) != job_id}
+        recorded = verification.read_answers(file)
+        assert recorded.answers, "no caller got an answer: nothing was tested"
+        wrong = {key: job_id for key, job_id in recorded.answers.items() if stored.get(key) != job_id}
         assert not wrong
-        count += told.total
+        count += recorded.total
     return count

@@ -1,4 +1,4 @@
-"""The power goes, at random moments under load: every byte that was not synced is lost, or torn."""
+"""Power cuts at random moments under load: every byte that was not synced is lost or torn."""
 
 import asyncio
 import os
@@ -16,41 +16,41 @@ from .load_program import count_changed_answers, open_ledger
 CUTS = int(os.environ.get("CRASH_CYCLES", "7"))  # of each mode
 CONTROL_CUTS_MAX = 5
 MODES = ("drop", "prefix", "sectors")
-SYNCS = range(5, 15)  # the first commits of a life
+SYNCS = range(5, 15)  # the first commits of a run
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_power_cut_loses_no_answer(mode: str, tmp_path: Path) -> None:
     powerfs_mount.skip_unless_mountable()
     seed = 1 + MODES.index(mode)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     files: list[Path] = []
-    held = 0
+    confirmed = 0
     for cut in range(CUTS):
         acks = tmp_path / f"acks{cut}"
-        held += load_until_cut(tmp_path, acks, files[-1:], mode, chance)[0]
+        confirmed += load_until_cut(tmp_path, acks, files[-1:], mode, rng)[0]
         files.append(acks)
-    kept = verification.check_integrity(tmp_path / "disk" / "j.db")
-    told = [verification.read_answers(file) for file in files]
-    assert all(one.answers for one in told), "nobody got an answer: nothing was tested"
-    lost = {key for one in told for key, job_id in one.answers.items() if kept.get(key) != job_id}
-    answers = sum(one.total for one in told)
-    print(f"{mode}, seed {seed}: {CUTS} cuts, {answers} answers, {held} asked for again, {len(lost)} lost")
+    stored = verification.check_integrity(tmp_path / "disk" / "j.db")
+    recorded = [verification.read_answers(file) for file in files]
+    assert all(one.answers for one in recorded), "no caller got an answer: nothing was tested"
+    lost = {key for one in recorded for key, job_id in one.answers.items() if stored.get(key) != job_id}
+    answers = sum(one.total for one in recorded)
+    print(f"{mode}, seed {seed}: {CUTS} cuts, {answers} answers, {confirmed} confirmed, {len(lost)} lost")
     assert not lost
 
 
-def test_without_a_sync_before_the_answer_a_power_cut_does_lose_some(tmp_path: Path) -> None:
+def test_without_a_sync_before_the_answer_a_power_cut_loses_answers(tmp_path: Path) -> None:
     powerfs_mount.skip_unless_mountable()
-    chance = random.Random(99)
+    rng = random.Random(99)
     for cut in range(CONTROL_CUTS_MAX):
         base = tmp_path / f"{cut}"
         base.mkdir()
         acks = base / "acks"
-        load_until_cut(base, acks, [], "drop", chance, synchronous="NORMAL")
-        told = verification.read_answers(acks).answers
-        kept = verification.check_integrity(base / "disk" / "j.db")
-        lost = {key for key, job_id in told.items() if kept.get(key) != job_id}
-        print(f"synchronous=NORMAL, cut {cut + 1}: {len(lost)} of {len(told)} answered keys lost")
+        load_until_cut(base, acks, [], "drop", rng, synchronous="NORMAL")
+        answers = verification.read_answers(acks).answers
+        stored = verification.check_integrity(base / "disk" / "j.db")
+        lost = {key for key, job_id in answers.items() if stored.get(key) != job_id}
+        print(f"synchronous=NORMAL, cut {cut + 1}: {len(lost)} of {len(answers)} answered keys lost")
         if lost:
             return
     pytest.fail("nothing was lost: these cuts prove nothing about synchronous=FULL either")
@@ -60,7 +60,7 @@ def test_what_a_killed_process_left_unsynced_is_synced_before_it_is_answered(tmp
     """A kill between the write and the sync of a commit, then a restart, an answer, and a power cut."""
     powerfs_mount.skip_unless_mountable()
     strace.skip_unless_traceable()
-    met = 0
+    early_answers = 0
     for number in SYNCS:
         base = tmp_path / f"{number}"
         base.mkdir()
@@ -69,15 +69,15 @@ def test_what_a_killed_process_left_unsynced_is_synced_before_it_is_answered(tmp
             status, _ = strace.run_traced(base, inject=f"fdatasync:signal=KILL:when={number}", store=store)
             assert status == -signal.SIGKILL
             before = verification.read_answers(acks).answers
-            status, _ = strace.run_traced(base, "ask", inject="", at=30, store=store)
+            status, _ = strace.run_traced(base, "duplicates", inject="", at=30, store=store)
             assert status == -signal.SIGKILL
             fs.cut_power("drop", 0)
         answers = verification.read_answers(acks).answers
-        met += answers.keys() > before.keys()
-        kept = verification.check_integrity(base / "disk" / "j.db")
-        assert {key: kept.get(key) for key in answers} == answers
-    print(f"{len(SYNCS)} kills before a sync, {met} of them with an answer that only the restart gave")
-    assert met > 1, "nothing unsynced was answered: nothing was tested"
+        early_answers += answers.keys() > before.keys()
+        stored = verification.check_integrity(base / "disk" / "j.db")
+        assert {key: stored.get(key) for key in answers} == answers
+    print(f"{len(SYNCS)} kills before a sync, {early_answers} of them with an answer that only the restart gave")
+    assert early_answers > 1, "nothing unsynced was answered: nothing was tested"
 
 
 def load_until_cut(
@@ -85,44 +85,44 @@ def load_until_cut(
     acks: Path,
     known: list[Path],
     mode: str,
-    chance: random.Random,
+    rng: random.Random,
     *,
     synchronous: str = "FULL",
 ) -> tuple[int, int]:
-    """Mount, ask for what was answered before, load, and cut; returns what was found."""
+    """Mount, confirm earlier answers, load, and cut the power; returns the confirmed and the lost answers."""
     with powerfs_mount.mount_powerfs(base) as fs:
         path = fs.path / "j.db"
         with run_load(path, acks, name=acks.name, synchronous=synchronous, known=known) as load:
-            found = load.read_check_result()
-            assert not found[1]
+            result = load.read_check_result()
+            assert not result[1]
             load.wait_until_busy()
-            sleep_randomly(chance, 0.5)
-            fs.cut_power(mode, chance.getrandbits(32))
-    return found
+            sleep_randomly(rng, 0.5)
+            fs.cut_power(mode, rng.getrandbits(32))
+    return result
 
 
-def test_this_file_system_loses_what_was_not_synced_and_keeps_what_was(tmp_path: Path) -> None:
+def test_the_file_system_loses_what_was_not_synced_and_keeps_what_was(tmp_path: Path) -> None:
     powerfs_mount.skip_unless_mountable()
     with powerfs_mount.mount_powerfs(tmp_path) as fs:
-        write(fs.path / "kept", b"synced", sync=True)
+        write(fs.path / "durable", b"synced", sync=True)
         write(fs.path / "moved", b"x", sync=True)
         sync_names(fs.path)
-        write(fs.path / "kept", b"SYNCED and more", sync=False)
+        write(fs.path / "durable", b"SYNCED and more", sync=False)
         write(fs.path / "nameless", b"synced", sync=True)
         os.rename(fs.path / "moved", fs.path / "elsewhere")
         os.truncate(fs.path / "elsewhere", 0)
-        assert (fs.path / "kept").read_bytes() == b"SYNCED and more"
-        assert sorted(os.listdir(fs.path)) == ["elsewhere", "kept", "nameless"]
+        assert (fs.path / "durable").read_bytes() == b"SYNCED and more"
+        assert sorted(os.listdir(fs.path)) == ["durable", "elsewhere", "nameless"]
         fs.cut_power("drop", 0)
     with powerfs_mount.mount_powerfs(tmp_path) as fs:
         assert {path.name: path.read_bytes() for path in fs.path.iterdir()} == {
-            "kept": b"synced",
+            "durable": b"synced",
             "moved": b"x",
         }
 
 
 @pytest.mark.parametrize("mode", ["prefix", "sectors"])
-def test_a_torn_write_keeps_some_of_it_and_never_what_was_not_written(mode: str, tmp_path: Path) -> None:
+def test_a_torn_write_has_only_old_and_new_bytes(mode: str, tmp_path: Path) -> None:
     powerfs_mount.skip_unless_mountable()
     old, new = b"o" * 8192, b"n" * 8192
     seen = set()
@@ -140,7 +140,7 @@ def test_a_torn_write_keeps_some_of_it_and_never_what_was_not_written(mode: str,
     assert len(seen) > 2
 
 
-def test_a_store_that_survived_a_cut_is_used_on(tmp_path: Path) -> None:
+def test_a_store_that_survived_a_cut_can_be_used(tmp_path: Path) -> None:
     powerfs_mount.skip_unless_mountable()
     acks = tmp_path / "acks"
     load_until_cut(tmp_path, acks, [], "drop", random.Random(5))

@@ -1,4 +1,4 @@
-"""Several ledgers on one file, in one process and in others: nobody takes the journal away from under anybody."""
+"""Several ledgers on one file, in one process and in others: none removes the journal of another."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +19,7 @@ async def test_a_second_ledger_in_one_process_costs_the_first_no_answer(tmp_path
     second = await open_ledger(str(path))
     try:
         await submit(first, "before")
-        # It is the last of its process to leave; if it believes to be the last of all, it removes the journal.
+        # The other process closes the file; if it believes to be the last one, it removes the journal.
         submit_in_another_process(path, "there")
         answers = {key: await submit(first, key) for key in ("before", "there", "after")}
         assert submit_in_another_process(path, *answers) == list(answers.values())
@@ -33,14 +33,14 @@ async def test_a_ledger_that_was_reopened_after_an_error_loses_no_answer(tmp_pat
     ledger = await open_ledger(str(path))
     try:
         await submit(ledger, "before")
-        await ledger.jobs()  # the connection for reading stays open during the trouble
-        path.rename(tmp_path / "away")
+        await ledger.jobs()  # the reading connection stays open during the error
+        path.rename(tmp_path / "moved")
         with pytest.raises(onejob.Unavailable, match="fix it, then repeat"):
-            await submit(ledger, "in trouble")
-        (tmp_path / "away").rename(path)
-        await submit(ledger, "in trouble")
+            await submit(ledger, "during the error")
+        (tmp_path / "moved").rename(path)
+        await submit(ledger, "during the error")
         submit_in_another_process(path, "there")
-        answers = {key: await submit(ledger, key) for key in ("before", "in trouble", "after")}
+        answers = {key: await submit(ledger, key) for key in ("before", "during the error", "after")}
         assert submit_in_another_process(path, *answers) == list(answers.values())
     finally:
         await ledger.aclose()
@@ -61,21 +61,21 @@ async def test_a_ledger_closed_in_one_process_costs_the_other_ledger_there_no_an
 
 
 async def test_opening_a_file_again_leaves_the_locks_on_it_alone(tmp_path: Path) -> None:
-    """They belong to the process, and go when it closes any descriptor of the file."""
+    """POSIX locks belong to the process, and are dropped when it closes any descriptor of the file."""
     path = tmp_path / "j.db"
     first = await open_ledger(str(path))
-    held = locks(path)
-    print(f"{len(held)} locks are to be seen here")
+    before = locks(path)
+    print(f"{len(before)} locks are visible")
     second = await open_ledger(str(path))
     try:
-        assert held <= locks(path)
+        assert before <= locks(path)
     finally:
         await second.aclose()
         await first.aclose()
 
 
 async def test_reads_follow_a_file_that_was_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backup is put in place under a running ledger: writes notice, and reads must not stay with the old file."""
+    """A backup replaces the file under a running ledger: writes detect it, and reads must not use the old file."""
     monkeypatch.setattr(schema, "_CHECKPOINT_PAGES", 1)
     path, copy = tmp_path / "j.db", tmp_path / "copy"
     submit_in_another_process(path, "before")
@@ -88,7 +88,7 @@ async def test_reads_follow_a_file_that_was_replaced(tmp_path: Path, monkeypatch
             await submit(ledger, "after")
         for key in ("after", "later", "at last"):
             job_id = await submit(ledger, key)
-            with suppress(onejob.Unavailable):  # at most once: then it has noticed
+            with suppress(onejob.Unavailable):  # at most once: then it has reopened the file
                 await ledger.jobs()
             assert (await ledger.job(job_id)).id == job_id
             assert job_id in {job.id for job in await ledger.jobs()}
@@ -109,7 +109,7 @@ def submit_in_another_process(path: Path, *keys: str) -> list[str]:
 
 
 def locks(path: Path) -> set[str]:
-    """The kernel's locks on a file, as far as they are shown."""
+    """The kernel's locks on a file, as far as /proc shows them."""
     number = path.stat().st_ino
     lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     return {line.partition(": ")[2] for line in lines if f":{number} " in line}

@@ -1,4 +1,4 @@
-"""A full disk, a place that may not be written: a clear error, nothing half done, right again once mended."""
+"""Full disks and missing permissions: a clear error, nothing stored by half, usable again once fixed."""
 
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -26,7 +26,7 @@ async def test_a_full_disk_is_reported_and_the_same_process_goes_on_once_there_i
             answers, refused, error = await submit_until_refused(ledger)
             assert "free some space, then repeat" in str(error)
             assert str(path) in str(error)
-            # What is known stays known while there is no room, and what is new stays refused.
+            # Known keys are answered while the disk is full, and new ones are refused.
             assert await count_changed_answers(ledger, answers) == 0
             with pytest.raises(onejob.Unavailable):
                 await submit(ledger, refused)
@@ -35,8 +35,8 @@ async def test_a_full_disk_is_reported_and_the_same_process_goes_on_once_there_i
             assert await count_changed_answers(ledger, answers) == 0
         finally:
             await ledger.aclose()
-        kept = verification.check_integrity(path)
-        assert kept == {**answers, "first": kept["first"]}
+        stored = verification.check_integrity(path)
+        assert stored == {**answers, "first": stored["first"]}
         print(f"{len(answers)} answers before and after the disk was full")
 
 
@@ -63,7 +63,7 @@ async def test_a_store_restarted_on_a_full_disk_loses_no_answer(tmp_path: Path) 
         path = fs.path / "j.db"
         known = submit_in_other_process(path, "a", "b", end="kill")
         fs.send_command("room", bytes_used(fs.path))
-        with suppress(onejob.Unavailable):  # it may open without room, or not; if so, with what it knew
+        with suppress(onejob.Unavailable):  # if it opens on a full disk, it has every answer
             ledger = await open_ledger(str(path))
             try:
                 assert await submit(ledger, "a") == known[0].job_id

@@ -1,6 +1,6 @@
-"""A program that lives a small life on one SQLite file, and writes down every answer it got.
+"""A program that runs a small scenario on one SQLite file and records every answer.
 
-It is run under strace, killed anywhere, lied to by its disk, and run again. Every step may be repeated: a key that
+It is run under strace, killed at any call, given disk errors, and run again. Every step may be repeated: a key that
 was answered must be answered with the same job.
 """
 
@@ -19,16 +19,16 @@ from onejob.engines.sqlite import schema
 R = TypeVar("R")
 
 KEYS = ("plain", "batch-0", "batch-1", "batch-2", "kept", "refused", "failed", "last")
-SHORT_WINDOW_KEY = "brief"  # its window ends within the life
+SHORT_WINDOW_KEY = "brief"  # its window ends within the scenario
 GAVE_UP = 3
-# So small that commits of this life copy the journal into the file and begin it anew.
+# So small that commits of this scenario checkpoint and restart the journal.
 CHECKPOINT_PAGES = 24
 _LEASE = timedelta(seconds=1)
 _CONFIG = onejob.IdempotencyConfig(rejected_ttl_seconds=3600.0, wait_for_pending=False, pending_wait_timeout=0.0)
 
 
 class AnswerLog:
-    """Answers in the order in which they came, one write each: `key job_id`, or `key !Error` for a failure."""
+    """Answers in their order, one write each: `key job_id`, or `key !Error message` for a failure."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -37,7 +37,7 @@ class AnswerLog:
         os.write(self._file, f"{key} {job_id}\n".encode())
 
     def record_failure(self, key: str, error: Exception) -> None:
-        assert str(error), "an error without a word"
+        assert str(error), "an error without a message"
         os.write(self._file, f"{key} !{type(error).__name__} {error}\n".encode())
 
     def close(self) -> None:
@@ -45,19 +45,19 @@ class AnswerLog:
 
 
 class GaveUp(Exception):
-    """The store stayed ill for longer than this life's patience."""
+    """The store still failed after the last retry."""
 
 
 class Scenario:
-    def __init__(self, path: str, acks: AnswerLog, *, at: float, patience: int) -> None:
+    def __init__(self, path: str, acks: AnswerLog, *, at: float, retries: int) -> None:
         self.path = path
         self.acks = acks
         self.clock = FakeClock(monotonic=1_000.0 + at)
-        self.patience = patience
+        self.retries = retries
 
     async def first_run(self) -> None:
-        """A file is made, and every verb used once."""
-        ledger = await self.retry("-", self.open, most=2)
+        """Create a file, and use every verb once."""
+        ledger = await self.retry("-", self.open, attempts_max=2)
         try:
             await self.submissions(ledger)
             await self.reservations(ledger)
@@ -66,8 +66,8 @@ class Scenario:
             await ledger.aclose()
 
     async def second_run(self) -> None:
-        """A file that exists is opened again."""
-        ledger = await self.retry("-", self.open, most=2)
+        """Open an existing file."""
+        ledger = await self.retry("-", self.open, attempts_max=2)
         try:
             await self.submit(ledger, "plain")
             await self.submit(ledger, "last")
@@ -75,12 +75,12 @@ class Scenario:
             await ledger.aclose()
 
     async def duplicates_only(self) -> None:
-        """Only duplicates are sent, of keys that are settled; then the process is gone."""
+        """Send only duplicates of settled keys; then kill the process."""
         ledger = await self.open()
         for key in KEYS:
-            asked = submission(key)
-            foreseen = await ledger.dry_run(asked.type, asked.input, idempotency_key=key)
-            if foreseen.outcome is onejob.Outcome.REPLAYED:
+            request = submission(key)
+            expected = await ledger.dry_run(request.type, request.input, idempotency_key=key)
+            if expected.outcome is onejob.Outcome.REPLAYED:
                 await self.submit(ledger, key)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -92,11 +92,11 @@ class Scenario:
     async def submissions(self, ledger: onejob.Ledger) -> None:
         await self.submit(ledger, "plain")
         batch = [f"batch-{n}" for n in range(3)]
-        for key, verdict in zip(batch, await ledger.submit_many(map(submission, batch)), strict=True):
-            if isinstance(verdict, onejob.Receipt):
-                self.acks.record_answer(key, verdict.job_id)
+        for key, result in zip(batch, await ledger.submit_many(map(submission, batch)), strict=True):
+            if isinstance(result, onejob.Receipt):
+                self.acks.record_answer(key, result.job_id)
             else:
-                self.acks.record_failure(key, verdict)
+                self.acks.record_failure(key, result)
         for key in batch:
             await self.submit(ledger, key)
         await self.submit(ledger, "plain")
@@ -125,21 +125,23 @@ class Scenario:
         await self.retry(SHORT_WINDOW_KEY, ledger.sweep)
 
     async def submit(self, ledger: onejob.Ledger, key: str) -> str:
-        asked = submission(key)
+        request = submission(key)
         receipt = await self.retry(
             key,
-            lambda: ledger.submit(asked.type, asked.input, idempotency_key=key, idempotency_ttl=asked.idempotency_ttl),
+            lambda: ledger.submit(
+                request.type, request.input, idempotency_key=key, idempotency_ttl=request.idempotency_ttl
+            ),
         )
         self.acks.record_answer(key, receipt.job_id)
         return receipt.job_id
 
     async def reserve(self, ledger: onejob.Ledger, key: str) -> onejob.HeldKey | None:
-        """The key for a while; None when it is settled already."""
-        asked = submission(key)
+        """Hold the key; None if it is settled already."""
+        request = submission(key)
         try:
             answer = await self.retry(
                 key,
-                lambda: ledger.check_or_reserve(asked.type, asked.input, idempotency_key=key, lease=_LEASE),
+                lambda: ledger.check_or_reserve(request.type, request.input, idempotency_key=key, lease=_LEASE),
             )
         except onejob.SubmissionRejected as rejected:
             self.acks.record_answer(key, rejected.job_id)
@@ -147,16 +149,16 @@ class Scenario:
         self.acks.record_answer(key, answer.job_id)
         return answer if isinstance(answer, onejob.HeldKey) else None
 
-    async def retry(self, key: str, ask: Callable[[], Awaitable[R]], *, most: int = 1000) -> R:
-        """Ask until there is an answer; whatever else happens must be one of the two failures."""
-        for attempt in range(min(self.patience + 1, most)):
+    async def retry(self, key: str, call: Callable[[], Awaitable[R]], *, attempts_max: int = 1000) -> R:
+        """Repeat until there is an answer; any error must be Unavailable or Unknown."""
+        for attempt in range(min(self.retries + 1, attempts_max)):
             try:
-                return await ask()
+                return await call()
             except (onejob.Unavailable, onejob.Unknown) as error:
                 self.acks.record_failure(key, error)
             except onejob.SubmissionInProgress:
-                # A reservation that was made, but whose answer was lost: its lease must run out first.
-                assert attempt, "nobody else holds this key"
+                # A reservation whose answer was lost: its lease must expire first.
+                assert attempt, "no other caller holds this key"
                 self.clock.advance(2)
         raise GaveUp(key)
 
@@ -166,12 +168,18 @@ def submission(key: str) -> onejob.Submission:
     return onejob.Submission(type="t", input={"of": key}, idempotency_key=key, idempotency_ttl=ttl)
 
 
-def main(part: str, path: str, acks_path: str, at: str, patience: str) -> int:
+def main(part: str, path: str, acks_path: str, at: str, retries: str) -> int:
     schema._CHECKPOINT_PAGES = CHECKPOINT_PAGES
     acks = AnswerLog(acks_path)
-    life = Scenario(path, acks, at=float(at), patience=int(patience))
+    scenario = Scenario(path, acks, at=float(at), retries=int(retries))
     try:
-        asyncio.run({"youth": life.first_run, "age": life.second_run, "ask": life.duplicates_only}[part]())
+        asyncio.run(
+            {
+                "first_run": scenario.first_run,
+                "second_run": scenario.second_run,
+                "duplicates": scenario.duplicates_only,
+            }[part]()
+        )
     except GaveUp:
         return GAVE_UP
     finally:

@@ -1,18 +1,18 @@
-"""A relay in front of PostgreSQL that sees every message and can cut the line at any of them."""
+"""A proxy in front of PostgreSQL that can cut the connection before any message."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
-_HEADER_BYTES = 5  # a letter and four bytes of length
+_HEADER_BYTES = 5  # a type byte and four bytes of length
 
-# Says of a message whether the line is cut before it: ("query" or "answer", its letter, its bytes).
+# True if the connection is cut before a message: ("query" or "answer", its type byte, its body).
 CutRule = Callable[[str, bytes, bytes], bool]
 
 
 class PostgresProxy:
-    """Both directions, message by message. Nothing is cut until a test says so, and then once."""
+    """Forwards both directions message by message. `cut_rule` cuts once, and is then reset."""
 
     def __init__(self, host: str, port: int) -> None:
         self._upstream = (host, port)
@@ -21,7 +21,6 @@ class PostgresProxy:
         self.cut_rule: CutRule | None = None
         self.cuts = 0
         self.refuses_connections = False
-        self.queries: list[bytes] = []
 
     @property
     def port(self) -> int:
@@ -45,14 +44,17 @@ class PostgresProxy:
         if self.refuses_connections:
             writer.transport.abort()
             return
-        there, to = await asyncio.open_connection(*self._upstream)
-        ends = (writer, to)
+        server_reader, server_writer = await asyncio.open_connection(*self._upstream)
+        ends = (writer, server_writer)
         self._writers.update(ends)
         try:
-            # The first message of a client has no letter.
+            # The first message of a client has no type byte.
             size = await reader.readexactly(4)
-            to.write(size + await reader.readexactly(int.from_bytes(size, "big") - 4))
-            await asyncio.gather(self._forward("query", reader, to, ends), self._forward("answer", there, writer, ends))
+            server_writer.write(size + await reader.readexactly(int.from_bytes(size, "big") - 4))
+            await asyncio.gather(
+                self._forward("query", reader, server_writer, ends),
+                self._forward("answer", server_reader, writer, ends),
+            )
         except (OSError, EOFError):
             pass
         finally:
@@ -71,8 +73,6 @@ class PostgresProxy:
             while True:
                 head = await reader.readexactly(_HEADER_BYTES)
                 body = await reader.readexactly(int.from_bytes(head[1:], "big") - 4)
-                if side == "query":
-                    self.queries.append(head[:1] + body)
                 if self.cut_rule is not None and self.cut_rule(side, head[:1], body):
                     self.cut_rule = None
                     self.cuts += 1
@@ -85,12 +85,12 @@ class PostgresProxy:
 
 @asynccontextmanager
 async def run_postgres_proxy(url: str) -> AsyncIterator[tuple[PostgresProxy, str]]:
-    """A relay, and the URL that leads through it."""
+    """A proxy, and the URL that leads through it."""
     parts = urlsplit(url)
-    relay = PostgresProxy(parts.hostname or "", parts.port or 0)
-    await relay.start()
+    proxy = PostgresProxy(parts.hostname or "", parts.port or 0)
+    await proxy.start()
     try:
-        # Encryption is asked for by a message that has no letter either.
-        yield relay, url.replace(f":{parts.port}/", f":{relay.port}/") + "?sslmode=disable"
+        # A request for TLS has no type byte either.
+        yield proxy, url.replace(f":{parts.port}/", f":{proxy.port}/") + "?sslmode=disable"
     finally:
-        await relay.aclose()
+        await proxy.aclose()

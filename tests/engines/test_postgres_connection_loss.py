@@ -1,4 +1,4 @@
-"""The line to PostgreSQL is cut, sessions are killed, callers leave: what was done is told as it is."""
+"""Connections are cut, sessions killed and callers cancelled: every reply tells the truth about the commit."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,53 +15,50 @@ from onejob.core.lookup import LookUpKey
 from onejob.core.replies import Created, Found, KeyHeld, KeySettled, Replayed
 from onejob.engine import ListJobs, Unavailable, Unknown
 from onejob.engines import batcher, postgres
-from onejob.engines import postgres as module
 from onejob.engines.postgres import PostgresEngine
 from onejob.engines.postgres.connection import NonCancellingConnection
 from onejob.engines.postgres.store import PostgresStore
 
 from .postgres_proxy import CutRule, PostgresProxy, run_postgres_proxy
 
-RETRIES_MAX = 5
-
 
 class ProxiedEngine(NamedTuple):
-    engine: PostgresEngine  # through the relay
-    other: PostgresEngine  # straight
+    engine: PostgresEngine  # through the proxy
+    other: PostgresEngine  # direct
     proxy: PostgresProxy
 
 
 @pytest.fixture
 async def proxied(postgres_url: str) -> AsyncIterator[ProxiedEngine]:
-    async with run_postgres_proxy(postgres_url) as (relay, url):
+    async with run_postgres_proxy(postgres_url) as (proxy, url):
         engine = await PostgresEngine.open(url)
         other = await PostgresEngine.open(postgres_url)
-        await expect(engine, submit("first"), Created)  # the clock is known from now on
-        yield ProxiedEngine(engine, other, relay)
-        relay.cut_rule = None
+        await expect(engine, submit("first"), Created)  # now there is a sample of the server's clock
+        yield ProxiedEngine(engine, other, proxy)
+        proxy.cut_rule = None
         await engine.aclose()
         await other.aclose()
 
 
 def cut_before_statement(word: bytes) -> CutRule:
-    """Before a query that has this word reaches the server."""
+    """Cut before a query that contains this word reaches the server."""
     return lambda side, letter, body: side == "query" and letter in b"QP" and word in body
 
 
-def cut_before_answer_to(relay: PostgresProxy, word: bytes) -> CutRule:
-    """Before the answer to such a query reaches us: the server has done it."""
-    asked = False
+def cut_before_answer_to(word: bytes) -> CutRule:
+    """Cut before the reply to such a query arrives: the server has executed it."""
+    is_sent = False
 
     def cut(side: str, letter: bytes, body: bytes) -> bool:
-        nonlocal asked
+        nonlocal is_sent
         if side == "query" and letter in b"QP" and word in body:
-            asked = True
-        return asked and side == "answer" and letter == b"C"
+            is_sent = True
+        return is_sent and side == "answer" and letter == b"C"
 
     return cut
 
 
-async def test_a_connection_lost_before_the_commit_is_retried_unseen(proxied: ProxiedEngine) -> None:
+async def test_a_connection_lost_before_the_commit_is_retried(proxied: ProxiedEngine) -> None:
     held = await expect(proxied.engine, reserve(), KeyHeld)
     for word in (b"BEGIN", b'FROM "public"."record"', b'FROM "public"."job"', b"UPDATE"):
         proxied.proxy.cut_rule = cut_before_statement(word)
@@ -77,9 +74,7 @@ async def test_a_connection_lost_around_the_commit_is_unknown_and_a_retry_finds_
 ) -> None:
     held = await expect(proxied.engine, reserve(), KeyHeld)
     word = b"COMMIT"
-    proxied.proxy.cut_rule = (
-        cut_before_statement(word) if stage == "sent" else cut_before_answer_to(proxied.proxy, word)
-    )
+    proxied.proxy.cut_rule = cut_before_statement(word) if stage == "sent" else cut_before_answer_to(word)
     with pytest.raises(Unknown):
         await proxied.engine.execute([settle(held)])
     assert proxied.proxy.cuts == 1
@@ -112,13 +107,13 @@ async def test_a_connection_lost_around_an_insert_is_unknown_and_a_retry_finds_o
     assert proxied.proxy.cuts == 1
     jobs = [job for job in await list_facts(proxied.other, Kind.JOB) if job.key == "new"]
     assert [job.id for job in jobs] == ([command.job_id] if stage == "answered" else [])
-    # The same command knows its own: it is created, not a duplicate of itself.
+    # A command recognizes its own job: the reply is Created, not Replayed.
     created = await expect(proxied.engine, command, Created)
     assert created.job.id == command.job_id
     assert (await expect(proxied.other, submit("new"), Replayed)).job == created.job
 
 
-async def test_a_connection_lost_while_reading_is_retried_unseen(proxied: ProxiedEngine) -> None:
+async def test_a_connection_lost_while_reading_is_retried(proxied: ProxiedEngine) -> None:
     for _ in range(3):
         proxied.proxy.abort_all()
         await expect(proxied.engine, LookUpKey(tenant=TENANT, record_id=key_id("first")), Found)
@@ -127,14 +122,14 @@ async def test_a_connection_lost_while_reading_is_retried_unseen(proxied: Proxie
         assert len(page.items) == 1
 
 
-async def test_a_server_that_stays_away_is_unavailable_in_time(
+async def test_a_server_that_stays_unreachable_is_unavailable_in_time(
     proxied: ProxiedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.3)
     proxied.proxy.refuses_connections = True
     proxied.proxy.abort_all()
     async with asyncio.timeout(5):
-        while any(link._connection and not link._connection.is_closed() for link in proxied.engine._connectors):
+        while any(one._connection and not one._connection.is_closed() for one in proxied.engine._connectors):
             await asyncio.sleep(0.01)
     for command in (submit("new"), LookUpKey(tenant=TENANT, record_id=key_id("first"))):
         with pytest.raises(Unavailable):
@@ -149,12 +144,12 @@ async def test_a_server_that_stays_away_is_unavailable_in_time(
 async def test_a_session_that_is_ended_at_any_time_loses_nothing(
     proxied: ProxiedEngine, postgres_url: str, kind: str
 ) -> None:
-    """Sessions are ended while batches are under way; whoever repeats ends with one job for a key."""
+    """Sessions end while batches are in flight; callers that repeat get one job per key."""
     admin = await asyncpg.connect(postgres_url)
     stop = False
-    doubts = 0
+    failures = 0
 
-    async def ending() -> None:
+    async def end_sessions() -> None:
         while not stop:
             await asyncio.sleep(0.2)
             await admin.execute(
@@ -162,22 +157,22 @@ async def test_a_session_that_is_ended_at_any_time_loses_nothing(
                 "AND pid <> pg_backend_pid() AND datname = current_database()"
             )
 
-    async def submitting(n: int) -> Created:
-        nonlocal doubts
+    async def submit_until_answered(n: int) -> Created:
+        nonlocal failures
         command = submit(f"k{n}")
         for _ in range(50):
             try:
                 return await expect(proxied.engine if n % 2 else proxied.other, command, Created)
             except (Unknown, Unavailable):
-                doubts += 1
+                failures += 1
         raise AssertionError("no answer")
 
-    task = asyncio.create_task(ending()) if kind == "terminate" else None
+    task = asyncio.create_task(end_sessions()) if kind == "terminate" else None
     try:
         for start in range(0, 240, 8):
             if kind == "kill":
                 proxied.proxy.abort_all()
-            await asyncio.gather(*(submitting(n) for n in range(start, start + 8)))
+            await asyncio.gather(*(submit_until_answered(n) for n in range(start, start + 8)))
     finally:
         stop = True
         if task is not None:
@@ -187,24 +182,24 @@ async def test_a_session_that_is_ended_at_any_time_loses_nothing(
     assert len(keys) == len(set(keys)) == 241
 
 
-async def test_a_caller_who_leaves_cancels_nothing(proxied: ProxiedEngine, postgres_url: str) -> None:
-    """The statement waits for a lock; its caller goes; it is done all the same once the lock is free."""
+async def test_a_cancelled_caller_cancels_no_statement(proxied: ProxiedEngine, postgres_url: str) -> None:
+    """The statement waits for a lock while its caller is cancelled; it commits when the lock is free."""
     blocker = await asyncpg.connect(postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
-    call = asyncio.create_task(proxied.engine.execute([submit("left")]))
-    await _wait_for_a_lock(blocker)
+    call = asyncio.create_task(proxied.engine.execute([submit("cancelled")]))
+    await wait_for_blocked_statement(blocker)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     await blocker.execute("COMMIT")
     await blocker.close()
     async with asyncio.timeout(10):
-        while not [job for job in await list_facts(proxied.other, Kind.JOB) if job.key == "left"]:
+        while not [job for job in await list_facts(proxied.other, Kind.JOB) if job.key == "cancelled"]:
             await asyncio.sleep(0.01)
 
 
 async def test_the_driver_never_sends_a_cancel_request(postgres_url: str) -> None:
-    """Not even when the task that waits for it is cancelled: it goes away, and the statement goes on."""
+    """Not even when the waiting task is cancelled: the connection closes, and the statement goes on."""
     connection: Any = await asyncpg.connect(postgres_url, connection_class=NonCancellingConnection)
     watcher = await asyncpg.connect(postgres_url)
     slow = "WITH slept AS (SELECT pg_sleep(0.3)) INSERT INTO policy SELECT '\\x01', 't', 'n', '', 0, 1, 1 FROM slept"
@@ -220,11 +215,11 @@ async def test_the_driver_never_sends_a_cancel_request(postgres_url: str) -> Non
     await watcher.close()
 
 
-async def test_closing_waits_for_what_is_being_committed(proxied: ProxiedEngine, postgres_url: str) -> None:
+async def test_closing_waits_for_a_running_commit(proxied: ProxiedEngine, postgres_url: str) -> None:
     blocker = await asyncpg.connect(postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
     call = asyncio.create_task(proxied.engine.execute([submit("last")]))
-    await _wait_for_a_lock(blocker)
+    await wait_for_blocked_statement(blocker)
     closing = asyncio.create_task(proxied.engine.aclose())
     await asyncio.sleep(0.05)
     assert not closing.done()
@@ -235,21 +230,21 @@ async def test_closing_waits_for_what_is_being_committed(proxied: ProxiedEngine,
     assert isinstance(reply, Created)
 
 
-async def test_a_timed_out_caller_gets_unknown_or_unavailable_as_it_is(
+async def test_a_timed_out_caller_gets_unknown_if_a_commit_was_sent_and_else_unavailable(
     proxied: ProxiedEngine, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(postgres, "ANSWER_SECONDS", 0.3)
     blocker = await asyncpg.connect(postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
-    # Sent in one statement that commits by itself: it may yet be done.
+    # Sent in one statement that commits by itself: it may still commit.
     with pytest.raises(Unknown):
         await proxied.engine.execute([submit("sent")])
-    # Not yet at its commit: now it never will be.
+    # Its commit was not sent, and never will be.
     with pytest.raises(Unavailable):
         await proxied.engine.execute([write_facts(a_policy()), submit("first")])
     await blocker.execute("COMMIT")
     await blocker.close()
-    monkeypatch.setattr(module, "ANSWER_SECONDS", 15)
+    monkeypatch.setattr(postgres, "ANSWER_SECONDS", 15)
     await expect(proxied.engine, submit("after"), Created)
     async with asyncio.timeout(10):
         while proxied.engine._watchdog:
@@ -259,18 +254,18 @@ async def test_a_timed_out_caller_gets_unknown_or_unavailable_as_it_is(
     await expect(proxied.engine, write_facts(a_policy()), FactsRead)
 
 
-async def test_what_nobody_waits_for_any_more_is_not_read(
+async def test_a_scan_whose_caller_timed_out_is_not_executed(
     proxied: ProxiedEngine, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
-    asked: list[str] = []
+    monkeypatch.setattr(postgres, "ANSWER_SECONDS", 0.3)
+    statements: list[str] = []
     fetch = PostgresStore.fetch
 
-    async def watched(self: PostgresStore, connection: Any, sql: str, values: list[Any]) -> list[Any]:
-        asked.append(sql)
+    async def recorded(self: PostgresStore, connection: Any, sql: str, values: list[Any]) -> list[Any]:
+        statements.append(sql)
         return await fetch(self, connection, sql, values)
 
-    monkeypatch.setattr(PostgresStore, "fetch", watched)
+    monkeypatch.setattr(PostgresStore, "fetch", recorded)
     blocker = await asyncpg.connect(postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
     scans = [asyncio.create_task(list_facts(proxied.engine, Kind.JOB)) for _ in range(5)]
@@ -278,22 +273,22 @@ async def test_what_nobody_waits_for_any_more_is_not_read(
     assert {type(result) for result in results} == {Unavailable}
     await blocker.execute("COMMIT")
     await blocker.close()
-    monkeypatch.setattr(module, "ANSWER_SECONDS", 15)
+    monkeypatch.setattr(postgres, "ANSWER_SECONDS", 15)
     await list_facts(proxied.engine, Kind.JOB)
-    assert len(asked) == 2, "the one that had set out, and the one that somebody waits for"
+    assert len(statements) == 2, "the one that was running, and the last one"
 
 
 async def test_behind_a_batcher_a_timed_out_caller_is_answered_and_closing_ends(
     proxied: ProxiedEngine, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.5)
-    combined = batcher.Batcher(proxied.engine)
+    monkeypatch.setattr(postgres, "ANSWER_SECONDS", 0.5)
+    batching = batcher.Batcher(proxied.engine)
     blocker = await asyncpg.connect(postgres_url)
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
     with pytest.raises(Unknown):
-        await combined.execute([submit("sent")])
-    async with asyncio.timeout(4):  # the server itself would give up after five seconds
-        await combined.aclose()
+        await batching.execute([submit("sent")])
+    async with asyncio.timeout(4):  # the server's own lock_timeout is five seconds
+        await batching.aclose()
     await blocker.execute("COMMIT")
     await blocker.close()
 
@@ -303,17 +298,17 @@ async def test_the_barrier_returns_when_writers_have_ended(proxied: ProxiedEngin
     before, after = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
     write = "BEGIN; LOCK TABLE job IN ROW EXCLUSIVE MODE"
     await before.execute(write)
-    quiet = asyncio.create_task(proxied.engine.barrier(TENANT))
+    barrier = asyncio.create_task(proxied.engine.barrier(TENANT))
     await asyncio.sleep(0.1)
-    assert not quiet.done()
-    await after.execute(write)  # it sees all that was committed when the other began
+    assert not barrier.done()
+    await after.execute(write)  # it began after the barrier, which does not wait for it
     await before.execute("COMMIT")
-    await asyncio.wait_for(quiet, 10)
+    await asyncio.wait_for(barrier, 10)
     await before.close()
     await after.close()
 
 
-async def _wait_for_a_lock(connection: Any) -> None:
+async def wait_for_blocked_statement(connection: Any) -> None:
     async with asyncio.timeout(10):
         while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Waiters are woken by a settling in another process; nothing else is told, and nobody relies on it."""
+"""Callers that wait for a key are woken when another process settles it; without notifications they poll."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ from onejob.engines.postgres import PostgresEngine
 
 
 async def test_a_waiter_is_woken_by_another_process(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long before it would have looked again."""
+    """Long before it would have polled again."""
     monkeypatch.setattr(gate, "POLL_SECONDS_FIRST", 60.0)
     async with onejob.open(postgres_url) as mine, onejob.open(postgres_url) as theirs:
         held = await theirs.check_or_reserve("train", 1, idempotency_key="k")
@@ -30,26 +30,26 @@ async def test_a_waiter_is_woken_by_another_process(postgres_url: str, monkeypat
 
 
 async def test_only_settled_keys_that_were_held_are_notified(postgres_url: str) -> None:
-    told: list[str] = []
-    ear: Any = await asyncpg.connect(postgres_url)
-    await ear.add_listener("onejob_public", lambda *heard: told.append(heard[-1]))
+    payloads: list[str] = []
+    listener: Any = await asyncpg.connect(postgres_url)
+    await listener.add_listener("onejob_public", lambda *notification: payloads.append(notification[-1]))
     engine = await PostgresEngine.open(postgres_url)
     await expect(engine, submit("plain"), Created)
     await engine.execute([submit(f"k{n}") for n in range(20)])
     held = await expect(engine, reserve(), KeyHeld)
-    await ear.fetchval("SELECT 1")
-    assert told == []
+    await listener.fetchval("SELECT 1")
+    assert payloads == []
     await expect(engine, settle(held), KeySettled)
-    await expect(engine, settle(held), KeySettled)  # repeated: it was told
-    await ear.fetchval("SELECT 1")
+    await expect(engine, settle(held), KeySettled)  # repeated: it was notified before
+    await listener.fetchval("SELECT 1")
     await asyncio.sleep(0)
-    assert told == [held.record_id.hex()]
+    assert payloads == [held.record_id.hex()]
     await engine.aclose()
-    await ear.close()
+    await listener.close()
 
 
 async def test_without_notifications_waiters_poll(postgres_url: str) -> None:
-    """Behind a pooler nothing is heard."""
+    """Behind a pooler there is no listener."""
     url = f"{postgres_url}?pooled=on"
     async with onejob.open(url) as mine, onejob.open(url) as theirs:
         held = await theirs.check_or_reserve("train", 1, idempotency_key="k")

@@ -1,4 +1,4 @@
-"""A PostgreSQL that waits for a standby: what is not there yet is not answered, not even to a duplicate."""
+"""A PostgreSQL that waits for a standby: nothing is acknowledged before the standby has it, not even a duplicate."""
 
 import asyncio
 import signal
@@ -20,7 +20,7 @@ from tests.support.postgres_server import SUPERUSER, Server
 
 
 class Cluster:
-    """A server, and a receiver of its journal that it waits for like for a standby."""
+    """A server, and a receiver of its WAL that it waits for as for a standby."""
 
     def __init__(self) -> None:
         self.server = Server()
@@ -74,7 +74,7 @@ async def admin(cluster: Cluster) -> AsyncIterator[Any]:
 
 
 async def set_standby_names(admin: Any, names: str) -> None:
-    """Change for whom a commit waits, on a living server."""
+    """Change synchronous_standby_names on a running server."""
     await admin.execute("SET synchronous_commit = local")
     await admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
     await admin.execute("SELECT pg_reload_conf()")
@@ -104,7 +104,7 @@ async def test_a_declared_quorum_has_no_durability_warning(engine: PostgresEngin
 async def test_what_is_on_no_standby_is_not_acknowledged(
     cluster: Cluster, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither a creation nor a replay nor a look is answered while the standby is silent."""
+    """Neither a creation nor a replay nor a read is answered while the standby is stopped."""
     other = await PostgresEngine.open(f"{cluster.url}?durability=quorum")
     await expect(engine, submit(), Created)
     await expect(other, LookUpKey(tenant=TENANT, record_id=key_id()), Found)
@@ -119,10 +119,10 @@ async def test_what_is_on_no_standby_is_not_acknowledged(
     await other.aclose()
 
 
-async def test_a_wait_that_an_operator_cancels_is_not_an_answer(
+async def test_a_commit_whose_wait_an_operator_cancels_is_unknown(
     cluster: Cluster, engine: PostgresEngine, admin: Any
 ) -> None:
-    """The server calls it done, with a warning: the row is visible and on no standby."""
+    """The server reports success with a warning: the row is visible, but on no standby."""
     command = submit("cancelled")
     await expect(engine, submit("first"), Created)
     cluster.pause()
@@ -133,7 +133,7 @@ async def test_a_wait_that_an_operator_cancels_is_not_an_answer(
             await asyncio.sleep(0.01)
     with pytest.raises(Unknown):
         await call
-    # Whoever repeats it writes and waits, so that what is told is on the standby.
+    # The repetition writes and waits, so that its reply is on the standby.
     again = asyncio.create_task(engine.execute([command]))
     await asyncio.sleep(0.3)
     assert not again.done()
@@ -174,7 +174,7 @@ async def test_a_server_that_stops_waiting_is_refused(engine: PostgresEngine, ad
         ("synchronous_commit = 'off'", "?durability=disk", "synchronous_commit"),
     ],
 )
-async def test_what_a_server_does_not_keep_is_refused_at_opening(
+async def test_a_server_that_breaks_the_declared_durability_is_refused_at_opening(
     cluster: Cluster, admin: Any, setting: str, url: str, complaint: str
 ) -> None:
     await set_standby_names(admin, "" if "names" in setting else "*")
@@ -189,12 +189,12 @@ async def test_what_a_server_does_not_keep_is_refused_at_opening(
         await admin.execute(f"ALTER DATABASE {database} RESET ALL")
 
 
-async def test_undeclared_it_says_what_a_failover_may_lose(cluster: Cluster, admin: Any) -> None:
-    for names, words in (("", "durability is disk"), ("*", "not declared")):
+async def test_without_a_declared_quorum_there_is_a_durability_warning(cluster: Cluster, admin: Any) -> None:
+    for names, text in (("", "durability is disk"), ("*", "not declared")):
         await set_standby_names(admin, names)
         engine = await PostgresEngine.open(cluster.url)
         assert engine.info.durability is Durability.DISK
-        assert words in engine.info.durability_warning
+        assert text in engine.info.durability_warning
         await engine.aclose()
 
 

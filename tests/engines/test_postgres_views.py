@@ -1,4 +1,4 @@
-"""The seed's queries on PostgreSQL's views, with now() for datetime('now')."""
+"""The queries printed in the seed, run on PostgreSQL's views, with now() for datetime('now')."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -60,7 +60,7 @@ async def test_a_key_is_found_with_its_job_and_its_window(engine: PostgresEngine
     assert (created_at, expires_at) == (to_utc(created.job.created_at), to_utc(created.expires_at))
 
 
-async def test_what_is_alive_is_listed_and_nothing_else(engine: PostgresEngine, operator: Any) -> None:
+async def test_only_active_keys_are_listed(engine: PostgresEngine, operator: Any) -> None:
     now = SystemClock().wall_ms()
     for record in (
         a_record("expired", job_ids=bytes(16), expires_at=now - 1000),
@@ -87,18 +87,18 @@ async def test_pending_and_rejected_keys_show_their_status(engine: PostgresEngin
     ]
 
 
-async def test_only_what_is_held_counts_as_a_reservation(engine: PostgresEngine, operator: Any) -> None:
+async def test_only_active_reservations_are_counted(engine: PostgresEngine, operator: Any) -> None:
     now = SystemClock().wall_ms()
-    held = Reservation(now, now + 300_000, SlotState.ACTIVE)
-    mine = {
-        "r-1": held,
-        "r-2": held,
+    active = Reservation(now, now + 300_000, SlotState.ACTIVE)
+    reservations = {
+        "r-1": active,
+        "r-2": active,
         "consumed": Reservation(now, now + 300_000, SlotState.CONSUMED),
         "released": Reservation(now, now + 300_000, SlotState.RELEASED),
         "expired": Reservation(now - 300_001, now - 1000, SlotState.ACTIVE),
     }
-    await expect(engine, write_facts(a_usage("42", reservations=mine)), FactsRead)
-    await expect(engine, write_facts(a_usage("ann", OTHER, reservations={"r-3": held})), FactsRead)
+    await expect(engine, write_facts(a_usage("42", reservations=reservations)), FactsRead)
+    await expect(engine, write_facts(a_usage("ann", OTHER, reservations={"r-3": active})), FactsRead)
     await expect(engine, write_facts(a_usage("nobody", reservations={})), FactsRead)
     assert [tuple(row) for row in await operator.fetch(SLOTS_PER_USER)] == [("42", 2), ("ann", 1)]
 
@@ -109,6 +109,6 @@ async def test_the_views_begin_with_the_seeds_columns(engine: PostgresEngine, op
         ("idempotency_keys", ["idempotency_key", "job_id", "user_id", "created_at", "expires_at"]),
         ("job_reservations", ["reservation_id", "user_id", "created_at", "expires_at", "consumed"]),
     ):
-        found = [row[0] for row in await operator.fetch(columns, view)]
-        assert found[: len(first)] == first
-        assert "tenant" in found
+        names = [row[0] for row in await operator.fetch(columns, view)]
+        assert names[: len(first)] == first
+        assert "tenant" in names

@@ -1,4 +1,4 @@
-"""What is SQLite's own: the file, its schema, its locks and its time."""
+"""The SQLite engine: its file, schema, locks and clock."""
 
 import os
 import stat
@@ -27,12 +27,12 @@ from onejob.ids import new_job_id
 from tests.support.sqlite_files import RawConnection, pragma, read_content, tables, write_content
 
 DAY_MS = 86_400_000
-# Another program: it takes the write lock, says so, writes, and lets go when it is told to.
+# Another program: it takes the write lock, prints so, and writes and commits after a line of input.
 LOCKER = """
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
 db.execute("BEGIN IMMEDIATE")
-print("held", flush=True)
+print("locked", flush=True)
 sys.stdin.readline()
 db.execute("UPDATE job SET priority = 7")
 db.execute("COMMIT")
@@ -51,7 +51,7 @@ async def engine(path: str) -> AsyncIterator[SqliteEngine]:
     await engine.aclose()
 
 
-async def test_a_new_file_has_the_newest_schema_and_our_name(engine: SqliteEngine, path: str) -> None:
+async def test_a_new_file_has_the_newest_schema_and_the_application_id(engine: SqliteEngine, path: str) -> None:
     assert pragma(path, "user_version") == len(load_migrations(schema.__package__))
     assert pragma(path, "application_id") == schema.APPLICATION_ID
 
@@ -66,7 +66,7 @@ async def test_opening_again_changes_nothing(engine: SqliteEngine, path: str) ->
     assert tables(path) == before
 
 
-async def test_a_newer_schema_is_refused_and_left_alone(engine: SqliteEngine, path: str) -> None:
+async def test_a_newer_schema_is_refused_and_not_changed(engine: SqliteEngine, path: str) -> None:
     await expect(engine, submit(), Created)
     await engine.aclose()
     with RawConnection(path) as db:
@@ -81,11 +81,10 @@ async def test_a_newer_schema_is_refused_and_left_alone(engine: SqliteEngine, pa
 async def test_an_unknown_value_of_a_newer_program_fails_only_commands_that_need_it(
     engine: SqliteEngine, path: str, column: str
 ) -> None:
-    (made,) = await engine.execute([submit()])
-    assert isinstance(made, Created)
+    created = await expect(engine, submit(), Created)
     with RawConnection(path) as db:
         db.execute(f"UPDATE job SET {column} = 'hovering'")
-    look = LookUpJob(tenant=TENANT, job_id=made.job.id)
+    look = LookUpJob(tenant=TENANT, job_id=created.job.id)
     for commands in ([look, LookUpJob(tenant=TENANT, job_id=new_job_id())], [submit(), submit("other")]):
         newer, fine = await engine.execute(commands)
         assert isinstance(newer, Defect)
@@ -96,19 +95,21 @@ async def test_an_unknown_value_of_a_newer_program_fails_only_commands_that_need
         await engine.scan(ListJobs(tenant=TENANT))
 
 
-async def test_a_column_of_a_newer_program_is_no_fault_of_a_command(engine: SqliteEngine, path: str) -> None:
+async def test_an_error_caused_by_a_newer_schema_is_not_a_defect_of_the_command(
+    engine: SqliteEngine, path: str
+) -> None:
     await expect(engine, submit(), Created)
     with RawConnection(path) as db:
         db.execute("CREATE TRIGGER must_have_a_colour BEFORE INSERT ON job BEGIN SELECT RAISE(ABORT, 'colour'); END")
     (reply,) = await engine.execute([submit("before")])
-    assert isinstance(reply, Defect), "of the same schema, it is a fault"
+    assert isinstance(reply, Defect), "with the same schema it is a defect"
     with RawConnection(path) as db:
         db.pragma("user_version", 99)
     with pytest.raises(StoreRefused, match=r"schema 99.*upgrade the program"):
         await engine.execute([submit("after")])
 
 
-async def test_another_programs_database_is_refused_and_left_alone(path: str) -> None:
+async def test_another_programs_database_is_refused_and_not_changed(path: str) -> None:
     with RawConnection(path) as db:
         db.execute("CREATE TABLE diary (day TEXT)")
     before = read_content(path)
@@ -117,7 +118,7 @@ async def test_another_programs_database_is_refused_and_left_alone(path: str) ->
     assert read_content(path) == before
 
 
-async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: str) -> None:
+async def test_a_file_that_is_not_a_database_is_refused_and_not_changed(path: str) -> None:
     write_content(path, b"dear diary, " * 1000)
     with pytest.raises(StoreRefused, match="restore it"):
         await SqliteEngine.open(path)
@@ -130,7 +131,7 @@ async def test_a_folder_that_does_not_exist_is_refused_with_a_clear_message(tmp_
         await SqliteEngine.open(str(tmp_path / where))
 
 
-async def test_a_migration_that_fails_leaves_nothing_half_done(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_migration_that_fails_changes_nothing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = load_migrations(schema.__package__)
     broken = "CREATE TABLE half (x); INSERT INTO half VALUES (1); CREATE TABLE half (x);"
     monkeypatch.setattr(schema, "load_migrations", lambda _: [*steps, broken])
@@ -150,8 +151,8 @@ async def test_a_migration_that_fails_leaves_nothing_half_done(path: str, monkey
     assert tables(path) == before
     assert pragma(path, "user_version") == len(steps)
 
-    mended = "CREATE TABLE added (x); INSERT INTO added VALUES (1);"
-    monkeypatch.setattr(schema, "load_migrations", lambda _: [*steps, mended])
+    fixed = "CREATE TABLE added (x); INSERT INTO added VALUES (1);"
+    monkeypatch.setattr(schema, "load_migrations", lambda _: [*steps, fixed])
     engine = await SqliteEngine.open(path)
     await expect(engine, submit(), Replayed)
     await engine.aclose()
@@ -163,10 +164,10 @@ async def test_every_commit_is_synced(engine: SqliteEngine) -> None:
     await list_facts(engine, Kind.JOB)
     assert engine._write_store is not None
     assert engine._read_store is not None
-    for lane, store in ((engine._writer, engine._write_store), (engine._reader, engine._read_store)):
-        assert await lane.call(store.db.pragma, "journal_mode") == "wal"
-        assert await lane.call(store.db.pragma, "synchronous") == 2, "FULL"
-        assert await lane.call(store.db.pragma, "trusted_schema") == 0
+    for thread, store in ((engine._writer, engine._write_store), (engine._reader, engine._read_store)):
+        assert await thread.call(store.db.pragma, "journal_mode") == "wal"
+        assert await thread.call(store.db.pragma, "synchronous") == 2, "FULL"
+        assert await thread.call(store.db.pragma, "trusted_schema") == 0
 
 
 async def test_only_the_owner_may_read_the_files(tmp_path: Path) -> None:
@@ -189,32 +190,32 @@ async def test_another_programs_lock_delays_writes_and_no_reads(engine: SqliteEn
     ) as locker:
         assert locker.stdout is not None
         assert locker.stdin is not None
-        assert locker.stdout.readline() == b"held\n"
-        waiting = engine._writer.call(engine._translate_errors, engine._write, [submit("new")])
+        assert locker.stdout.readline() == b"locked\n"
+        write = engine._writer.call(engine._translate_errors, engine._write, [submit("new")])
         found = await expect(engine, LookUpJob(tenant=TENANT, job_id=created.job.id), Found)
         assert found.job == created.job
-        assert not waiting.done()
+        assert not write.done()
         locker.stdin.write(b"go\n")
         locker.stdin.flush()
-        (reply,) = await waiting
+        (reply,) = await write
         assert isinstance(reply, Created)
     found = await expect(engine, LookUpJob(tenant=TENANT, job_id=created.job.id), Found)
     assert found.job == replace(created.job, priority=7)
 
 
 async def test_the_store_itself_overwrites_nothing(engine: SqliteEngine) -> None:
-    """Insert-if-absent and update-if-version hold even if the lock did not."""
+    """Insert-if-absent and update-if-version hold even without the lock."""
     policy = a_policy()
     await expect(engine, write_facts(policy), FactsRead)
     assert engine._write_store is not None
     other = replace(policy, version=2, body=b"other")
-    for broken, error in (
+    for changes, error in (
         (Changes({Kind.POLICY: [other]}, {}, {}, [], []), apsw.ConstraintError),
         (Changes({}, {Kind.POLICY: [(other, 7)]}, {}, [], []), FootprintViolation),
         (Changes({}, {}, {Kind.POLICY: [(policy, 7)]}, [], []), FootprintViolation),
     ):
         with pytest.raises(error):
-            await engine._writer.call(engine._write_store._save, broken)
+            await engine._writer.call(engine._write_store._save, changes)
     assert await dump_store(engine) == [policy]
 
 
@@ -244,7 +245,7 @@ async def test_engines_of_one_boot_share_one_time_whatever_the_wall_says(path: s
 
 
 @pytest.mark.parametrize("boot", ["another boot", None])
-async def test_after_a_restart_time_goes_on_from_the_wall_but_never_below_what_is_stored(
+async def test_after_a_restart_time_follows_the_wall_clock_but_never_falls_below_what_is_stored(
     path: str, monkeypatch: pytest.MonkeyPatch, boot: str | None
 ) -> None:
     before = FakeClock()

@@ -1,4 +1,4 @@
-"""A file that is moved, replaced or emptied under an open engine: no answer rather than a wrong one."""
+"""A file is moved, replaced or emptied under an open engine, which then refuses instead of answering wrongly."""
 
 import os
 import shutil
@@ -33,40 +33,40 @@ async def engine(path: str) -> AsyncIterator[SqliteEngine]:
 async def test_a_journal_without_its_file_is_refused(engine: SqliteEngine, path: str) -> None:
     await expect(engine, submit(), Created)
     for suffix in ("", "-wal"):
-        shutil.copy(path + suffix, path + ".kept" + suffix)
+        shutil.copy(path + suffix, path + ".copy" + suffix)
     await engine.aclose()
-    shutil.copy(path + ".kept-wal", path + "-wal")
+    shutil.copy(path + ".copy-wal", path + "-wal")
     for empty in (os.remove, lambda path: write_content(path, b"")):
         empty(path)
         with pytest.raises(StoreRefused, match="Restore the database file, or remove both"):
             await SqliteEngine.open(path)
-    shutil.copy(path + ".kept", path)
+    shutil.copy(path + ".copy", path)
     restored = await SqliteEngine.open(path, clock=FakeClock())
     await expect(restored, submit(), Replayed)
     await restored.aclose()
 
 
-async def test_while_the_file_is_away_nothing_is_answered(engine: SqliteEngine, path: str) -> None:
+async def test_while_the_file_is_missing_every_call_is_unavailable(engine: SqliteEngine, path: str) -> None:
     created = await expect(engine, submit(), Created)
     read = LookUpJob(tenant=TENANT, job_id=created.job.id)
     await expect(engine, read, Found)
-    os.rename(path, path + ".away")
+    os.rename(path, path + ".moved")
     for command in (submit(), submit("new"), read) * 2:
         with pytest.raises(Unavailable, match=r"onejob\.db"):
             await engine.execute([command])
     with pytest.raises(Unavailable):
         await list_facts(engine, Kind.JOB)
-    # A new file in its place would make every key a new key.
+    # A new file in its place would treat every known key as new.
     assert not exists(path)
-    os.rename(path + ".away", path)
+    os.rename(path + ".moved", path)
     assert (await expect(engine, submit(), Replayed)).job == created.job
     await expect(engine, read, Found)
     await expect(engine, submit("new"), Created)
 
 
-async def test_an_empty_file_in_its_place_is_not_taken_for_a_new_store(engine: SqliteEngine, path: str) -> None:
+async def test_an_empty_file_in_its_place_is_not_initialized_as_a_new_store(engine: SqliteEngine, path: str) -> None:
     await expect(engine, submit(), Created)
-    os.rename(path, path + ".away")
+    os.rename(path, path + ".moved")
     for suffix in ("-wal", "-shm"):
         os.remove(path + suffix)
     write_content(path, b"")

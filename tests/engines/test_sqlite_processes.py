@@ -1,4 +1,4 @@
-"""Several processes on one file: one job per key, and nobody starves."""
+"""Several processes on one file: one job per key, and no process starves."""
 
 import json
 import subprocess
@@ -20,10 +20,10 @@ from onejob.engines.sqlite.threads import FairFileLock
 
 PROCESSES = 4
 SECONDS = 2.0
-# The busiest may have this many times the turns of the idlest, on a machine that has other things to do.
-UNFAIR = 4
+# The busiest process may write this many times as often as the idlest one, on a machine with other load.
+UNFAIRNESS_MAX = 4
 
-# Submits batches of four keys that everybody submits and four of its own, until time is up.
+# Submits batches of four keys that all processes submit and four of its own, until time is up.
 SUBMITTER = """
 import asyncio, json, sys, time
 from onejob.conformance.samples import submit
@@ -49,16 +49,16 @@ async def main(path, name, seconds):
 asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3])))
 """
 
-# Takes the turn and keeps it.
+# Takes the lock and holds it.
 HOLDER = """
 import sys, time
 from onejob.engines.sqlite.threads import FairFileLock
 with FairFileLock(sys.argv[1], timeout=30).acquire():
-    print("held", flush=True)
+    print("locked", flush=True)
     time.sleep(60)
 """
 
-# The guards are assertions, so this is a question worth asking: does an optimised run still write?
+# `python -O` strips assertions: no write may depend on one.
 OPTIMISED = """
 import asyncio, sys
 from onejob.conformance.commands import IncrementCounter
@@ -72,7 +72,7 @@ from onejob.engines.sqlite import SqliteEngine
 async def main(path):
     for engine in (MemoryEngine(), await SqliteEngine.open(path)):
         command = submit(ttl_ms=3_600_000)
-        words = []
+        results = []
         for step in (
             command,
             Cancel(tenant=TENANT, job_id=command.job_id, actor=ACTOR),
@@ -85,8 +85,8 @@ async def main(path):
             (reply,) = await engine.execute([step])
             state = getattr(getattr(reply, "job", None), "state", "")
             version = getattr(getattr(reply, "policy", None), "version", "")
-            words.append(f"{type(reply).__name__}{state and ' ' + state}{version}")
-        print(__debug__, *words, sep=", ", flush=True)
+            results.append(f"{type(reply).__name__}{state and ' ' + state}{version}")
+        print(__debug__, *results, sep=", ", flush=True)
         await engine.aclose()
 
 asyncio.run(main(sys.argv[1]))
@@ -103,11 +103,11 @@ async def test_processes_that_race_make_one_job_per_key_and_lock_fairly(tmp_path
     assert all(len(ids) == 1 for ids in jobs.values())
     assert sum(report["created"] for report in reports) == len(jobs)
 
-    turns = sorted(report["batches"] for report in reports)
-    assert turns[0] * UNFAIR >= turns[-1], turns
+    batches = sorted(report["batches"] for report in reports)
+    assert batches[0] * UNFAIRNESS_MAX >= batches[-1], batches
 
     engine = await SqliteEngine.open(path)
-    for key in ("all-0", f"all-{turns[-1] * 4 - 1}"):
+    for key in ("all-0", f"all-{batches[-1] * 4 - 1}"):
         replayed = await expect(engine, submit(key), Replayed)
         assert replayed.job is not None
         assert {replayed.job.id.hex()} == jobs[key]
@@ -119,55 +119,55 @@ def test_a_waiting_process_gets_the_lock_next_however_greedy_the_other(tmp_path:
     path = str(tmp_path / "onejob.db")
     greedy, patient = FairFileLock(path, timeout=30), FairFileLock(path, timeout=30)
     turns: list[str] = []
-    begun, enough = Event(), Event()
+    started, stop = Event(), Event()
 
-    def take_again_and_again() -> None:
-        while not enough.is_set():
+    def lock_repeatedly() -> None:
+        while not stop.is_set():
             with greedy.acquire():
                 turns.append("greedy")
-                begun.set()
+                started.set()
                 sleep(0.005)
 
-    thread = Thread(target=take_again_and_again)
+    thread = Thread(target=lock_repeatedly)
     thread.start()
     try:
-        begun.wait()
+        started.wait()
         for _ in range(10):
             before = len(turns)
             with patient.acquire():
-                # The one that was running, and perhaps one that had set out before we came.
+                # The holder at that time, and maybe one that was already in the queue.
                 assert len(turns) - before <= 2
                 turns.append("patient")
     finally:
-        enough.set()
+        stop.set()
         thread.join()
         greedy.close()
         patient.close()
 
 
-def test_the_file_lock_ends_with_its_process_and_a_hanging_holder_is_named(tmp_path: Path) -> None:
+def test_the_file_lock_ends_with_its_process_and_a_hanging_holder_is_reported(tmp_path: Path) -> None:
     path = str(tmp_path / "onejob.db")
     with subprocess.Popen([sys.executable, "-c", HOLDER, path], stdout=subprocess.PIPE) as holder:
-        hasty = FairFileLock(path, timeout=0.05)
+        lock = FairFileLock(path, timeout=0.05)
         try:
             assert holder.stdout is not None
-            assert holder.stdout.readline() == b"held\n"
-            with pytest.raises(Unavailable, match="see whether it hangs"), hasty.acquire():
-                raise AssertionError("two have the turn")
+            assert holder.stdout.readline() == b"locked\n"
+            with pytest.raises(Unavailable, match="see whether it hangs"), lock.acquire():
+                raise AssertionError("two processes have the lock")
         finally:
             holder.kill()
         holder.wait()
-        with hasty.acquire():
+        with lock.acquire():
             pass
-        hasty.close()
+        lock.close()
 
 
 def test_an_optimised_program_stores_the_same(tmp_path: Path) -> None:
-    told = subprocess.check_output([sys.executable, "-O", "-c", OPTIMISED, str(tmp_path / "onejob.db")], text=True)
+    output = subprocess.check_output([sys.executable, "-O", "-c", OPTIMISED, str(tmp_path / "onejob.db")], text=True)
     line = (
         "False, Created pending, Cancelled cancelled, Replayed cancelled, FactsRead1, FactsRead2, Maintained, Missing"
     )
-    assert told.splitlines() == [line, line]
+    assert output.splitlines() == [line, line]
 
 
 def race(path: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The seed's queries, as printed, on the views that operators read."""
+"""The queries printed in the seed, run on the views for operators."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
@@ -84,7 +84,7 @@ async def test_the_active_keys_are_listed_newest_first(engine: SqliteEngine, pat
     now = SystemClock().wall_ms()
     records = [
         a_record("old", job_ids=bytes(16), created_at=now - HOUR_MS, expires_at=now + 60_000),
-        # Expired today: as a text it is greater than datetime('now') for its T, so it may not be there at all.
+        # Expired today: as a text it sorts after datetime('now') because of its T, so the view must not contain it.
         a_record("expired", job_ids=bytes(16), created_at=now - HOUR_MS, expires_at=now - 1),
         a_record("leased", job_ids=bytes(16), created_at=now - 3, expires_at=now - 1, lease_until=now + 60_000),
         a_record("new", job_ids=bytes(16), created_at=now - 2, expires_at=now + 60_000, user=str(USER_ID)),
@@ -106,9 +106,9 @@ async def test_the_views_begin_with_the_seeds_columns(engine: SqliteEngine, path
             ("idempotency_keys", ["idempotency_key", "job_id", "user_id", "created_at", "expires_at"]),
             ("job_reservations", ["reservation_id", "user_id", "created_at", "expires_at", "consumed"]),
         ):
-            found = [row[1] for row in db.execute(f"PRAGMA table_info({view})")]
-            assert found[: len(columns)] == columns
-            assert "tenant" in found
+            names = [row[1] for row in db.execute(f"PRAGMA table_info({view})")]
+            assert names[: len(columns)] == columns
+            assert "tenant" in names
 
 
 async def test_pending_and_rejected_keys_show_their_status(engine: SqliteEngine, path: str) -> None:
@@ -121,7 +121,7 @@ async def test_pending_and_rejected_keys_show_their_status(engine: SqliteEngine,
     assert rows == [("held", "pending", TENANT, TYPE), ("no", "rejected", TENANT, TYPE)]
 
 
-async def test_only_what_is_held_counts_as_a_reservation(engine: SqliteEngine, path: str) -> None:
+async def test_only_active_reservations_are_counted(engine: SqliteEngine, path: str) -> None:
     now = await store_reservations(engine)
     rows = sorted(await query_results(engine, path, ACTIVE_RESERVATIONS))
     assert [row[:2] for row in rows] == [("r-1", str(USER_ID)), ("r-2", str(USER_ID)), ("r-3", "ann")]
@@ -132,7 +132,7 @@ async def test_only_what_is_held_counts_as_a_reservation(engine: SqliteEngine, p
 
 
 def times_and_slots(now: datetime) -> Iterator[tuple[datetime, int]]:
-    """What a program may hand in as now, with the slots that user 42 holds then."""
+    """Values that a program may pass as the current time, with the slots that user 42 holds then."""
     yield now, 2
     yield now.replace(tzinfo=None), 2
     yield now.replace(microsecond=0), 2
@@ -157,30 +157,30 @@ async def test_a_job_that_is_being_prepared_is_shown_with_its_slot(path: str) ->
         held = await queue.check_or_reserve("upload", idempotency_key="k")
         slot = await queue.reserve_job_slot(USER_ID)
     with closing(sqlite3.connect(path)) as db:
-        found = {row[0] for row in db.execute(ACTIVE_RESERVATIONS)}
-        assert found == {slot, held.job_id.replace("-", "")}
+        reservations = {row[0] for row in db.execute(ACTIVE_RESERVATIONS)}
+        assert reservations == {slot, held.job_id.replace("-", "")}
         assert db.execute(SLOTS_PER_USER).fetchall() == [(str(USER_ID), 2)]
 
 
 async def store_reservations(engine: SqliteEngine) -> int:
-    """Two users with reservations of every sort; returns the moment they were made."""
+    """Two users with reservations in every state; returns the time of their creation."""
     now = SystemClock().wall_ms()
-    held = Reservation(now, now + 300_000, SlotState.ACTIVE)
-    mine = {
-        "r-1": held,
-        "r-2": held,
+    active = Reservation(now, now + 300_000, SlotState.ACTIVE)
+    reservations = {
+        "r-1": active,
+        "r-2": active,
         "consumed": Reservation(now, now + 300_000, SlotState.CONSUMED),
         "released": Reservation(now, now + 300_000, SlotState.RELEASED),
         "expired": Reservation(now - 300_001, now - 1, SlotState.ACTIVE),
     }
-    await expect(engine, write_facts(a_usage(str(USER_ID), reservations=mine)), FactsRead)
-    await expect(engine, write_facts(a_usage("ann", OTHER, reservations={"r-3": held})), FactsRead)
+    await expect(engine, write_facts(a_usage(str(USER_ID), reservations=reservations)), FactsRead)
+    await expect(engine, write_facts(a_usage("ann", OTHER, reservations={"r-3": active})), FactsRead)
     await expect(engine, write_facts(a_usage("nobody", reservations={})), FactsRead)
     return now
 
 
 async def query_results(engine: SqliteEngine, path: str, query: str) -> list[tuple[Any, ...]]:
-    """As an operator's own SQLite sees it; ours lets go first, for two in one process break each other's locks."""
+    """Query with another SQLite library. The engine is closed first: two libraries in one process break each other's locks."""
     await engine.aclose()
     with closing(sqlite3.connect(path)) as db:
         return db.execute(query).fetchall()

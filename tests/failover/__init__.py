@@ -1,1 +1,1 @@
-"""A primary and its synchronous standby: killed, promoted and rebuilt under load."""
+"""Failovers of a primary and its synchronous standby under load."""

@@ -1,4 +1,4 @@
-"""Callers who submit through the ledger or over HTTP, and repeat with the same key until they are answered."""
+"""Callers that submit by the ledger or over HTTP, and repeat with the same key until they get an answer."""
 
 import asyncio
 import random
@@ -10,17 +10,17 @@ import onejob
 from tests.support.raw_http import KeepAliveClient, submission
 
 TYPE, INPUT = "charge", {"amount": 42}
-WINDOW = timedelta(hours=1)  # less than the day by which some clocks are wrong
+WINDOW = timedelta(hours=1)  # shorter than the day by which some clocks are off
 BODY = {"type": TYPE, "input": INPUT, "idempotencyTtlSeconds": WINDOW.seconds}
-# Slow enough that the servers and not the callers are what is tested on a small machine.
+# Slow enough that a small machine has time for the servers.
 PACE_SECONDS = 0.004
-PATIENCE_SECONDS = 120.0
-_AGAIN_SECONDS = 0.05
+ANSWER_SECONDS_MAX = 120.0
+_RETRY_SECONDS = 0.05
 _RECENT = 60
 
 
 class RecordedAnswers:
-    """What all callers were told together: one job for each key, or somebody was lied to."""
+    """The answers of all callers: one job for each key."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -29,11 +29,11 @@ class RecordedAnswers:
         self.counts: Counter[str] = Counter()
 
     def draw_key(self) -> str:
-        """A new one, one that is being asked for, or one that was answered, maybe before a failover."""
-        dice = self.random.random()
-        if self.sent_keys and dice < 0.3:
+        """A new key, a recent one that may be in flight, or an old one, maybe from before a failover."""
+        draw = self.random.random()
+        if self.sent_keys and draw < 0.3:
             return self.random.choice(self.sent_keys[-_RECENT:])
-        if self.sent_keys and dice < 0.4:
+        if self.sent_keys and draw < 0.4:
             return self.random.choice(self.sent_keys)
         self.sent_keys.append(f"key-{len(self.sent_keys)}")
         return self.sent_keys[-1]
@@ -47,33 +47,33 @@ class RecordedAnswers:
 async def submit_by_ledger(answers: RecordedAnswers, queue: onejob.Ledger, stop: asyncio.Event) -> None:
     while not stop.is_set():
         key = answers.draw_key()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
             while (job_id := await _try_ledger(answers, queue, key)) is None:
-                await asyncio.sleep(_AGAIN_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
         answers.record_answer(key, job_id)
         await asyncio.sleep(PACE_SECONDS)
 
 
-async def _try_ledger(told: RecordedAnswers, queue: onejob.Ledger, key: str) -> str | None:
+async def _try_ledger(answers: RecordedAnswers, queue: onejob.Ledger, key: str) -> str | None:
     try:
         receipt = await queue.submit(TYPE, INPUT, idempotency_key=key, idempotency_ttl=WINDOW)
     except (onejob.Unavailable, onejob.Unknown) as error:
-        told.counts[type(error).__name__] += 1
+        answers.counts[type(error).__name__] += 1
         return None
     return receipt.job_id
 
 
 async def submit_by_http(answers: RecordedAnswers, port: Callable[[], int], stop: asyncio.Event) -> None:
-    """The port may be another one the next time: servers die too."""
+    """The port is read for every connection: a server that was killed restarts on another one."""
     client: KeepAliveClient | None = None
     while not stop.is_set():
         key = answers.draw_key()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
             while True:
                 client, job_id = await _try_http(answers, client, port, key)
                 if job_id is not None:
                     break
-                await asyncio.sleep(_AGAIN_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
         answers.record_answer(key, job_id)
         await asyncio.sleep(PACE_SECONDS)
     if client is not None:
@@ -81,17 +81,17 @@ async def submit_by_http(answers: RecordedAnswers, port: Callable[[], int], stop
 
 
 async def _try_http(
-    told: RecordedAnswers, client: KeepAliveClient | None, port: Callable[[], int], key: str
+    answers: RecordedAnswers, client: KeepAliveClient | None, port: Callable[[], int], key: str
 ) -> tuple[KeepAliveClient | None, str | None]:
-    """One try: the connection to go on with, and the job if there was an answer."""
+    """One attempt: the connection to reuse, and the job id if there was an answer."""
     try:
         client = client or await KeepAliveClient.connect(port())
     except OSError:
-        told.counts["refused connections"] += 1
+        answers.counts["refused connections"] += 1
         return None, None
     reply = await client.ask(submission(key, BODY))
     if reply is None:
-        told.counts["lost connections"] += 1
+        answers.counts["lost connections"] += 1
         client.close()
         return None, None
     if reply.status == 202:
@@ -99,5 +99,5 @@ async def _try_http(
     assert (reply.status, reply.code) == (503, "SERVICE_UNAVAILABLE"), reply
     assert reply.body["error"]["retryable"]
     assert "retry-after" in reply.headers
-    told.counts["503"] += 1
+    answers.counts["503"] += 1
     return client, None

@@ -1,4 +1,4 @@
-"""Under load, the primary is killed and the standby promoted, again and again; servers die meanwhile, clocks lie."""
+"""Repeated failovers under load, while servers are killed and wall clocks are wrong."""
 
 import asyncio
 import sys
@@ -15,7 +15,7 @@ from .callers import RecordedAnswers, submit_by_http, submit_by_ledger
 from .cluster import Cluster
 
 DAY = 86_400
-# What the wall clocks of the servers are off by: whose is right must not matter.
+# By how many seconds the wall clocks of the servers are off.
 CLOCKS = (0, DAY, -DAY)
 CALLERS_EACH = 4
 REPOSITORY = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ _START_TRIES_MAX = 30
 
 
 class Fleet:
-    """Servers on one cluster. One that dies is started again, as by whoever watches over it."""
+    """The onejob servers on one cluster. One that is killed is started again, as by a supervisor."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self._folder = folder
@@ -48,32 +48,32 @@ class Fleet:
     def _start_server(self, number: int) -> raw_http.Server:
         folder = self._folder / str(number)
         folder.mkdir(exist_ok=True)
-        words = [sys.executable, "-m", "tests.failover.wrong_clock", str(CLOCKS[number])]
-        for left in reversed(range(_START_TRIES_MAX)):
+        command = [sys.executable, "-m", "tests.failover.wrong_clock", str(CLOCKS[number])]
+        for tries_left in reversed(range(_START_TRIES_MAX)):
             try:
-                return raw_http.Server(folder, f'engine = "{self._url}"\n', command=words, home=REPOSITORY)
-            except AssertionError:  # there is no primary at the moment
-                if not left:
+                return raw_http.Server(folder, f'engine = "{self._url}"\n', command=command, home=REPOSITORY)
+            except AssertionError:  # there may be no primary at the moment
+                if not tries_left:
                     raise
         raise AssertionError
 
 
 class Campaign:
     def __init__(self, folder: Path, cluster: Cluster, seed: int, *, answers: int) -> None:
-        """Between two failovers so many answers are given, or up to twice as many."""
+        """Between two failovers there are `answers` to twice as many answers."""
         self._answers = answers
         self.cluster = cluster
         self.fleet = Fleet(folder, cluster.url)
         self.answers = RecordedAnswers(seed)
 
-    async def run(self, failovers: int, *, say: Callable[[str], None] = lambda _: None) -> None:
+    async def run(self, failovers: int, *, report: Callable[[str], None] = lambda _: None) -> None:
         await asyncio.to_thread(self.fleet.start)
         try:
             async with self._load():
                 for number in range(failovers):
                     await self._wait_for_answers()
                     await self._fail_over()
-                    say(f"failover {number + 1}: {len(self.answers.answers)} keys, {dict(self.answers.counts)}")
+                    report(f"failover {number + 1}: {len(self.answers.answers)} keys, {dict(self.answers.counts)}")
                 await self._wait_for_answers()
             await self._verify()
         finally:
@@ -93,32 +93,32 @@ class Campaign:
                 stop.set()
 
     async def _wait_for_answers(self) -> None:
-        wanted = self.answers.counts["answers"] + self._answers + self.answers.random.randrange(self._answers)
+        target = self.answers.counts["answers"] + self._answers + self.answers.random.randrange(self._answers)
         async with asyncio.timeout(60):
-            while self.answers.counts["answers"] < wanted:
+            while self.answers.counts["answers"] < target:
                 await asyncio.sleep(0.005)
 
     async def _fail_over(self) -> None:
-        """One of the servers dies at some moment of it."""
+        """Fail over, and kill one of the servers at a random moment meanwhile."""
         victim = self.answers.random.randrange(len(CLOCKS))
         moment = self.answers.random.random() * 3
-        dying = asyncio.create_task(self._later(moment, partial(self.fleet.replace, victim)))
-        silent = self.answers.random.choice((0.0, 0.2))
-        await asyncio.to_thread(self.cluster.fail_over, silent_seconds=silent)
+        kill = asyncio.create_task(self._later(moment, partial(self.fleet.replace, victim)))
+        silent_seconds = self.answers.random.choice((0.0, 0.2))
+        await asyncio.to_thread(self.cluster.fail_over, silent_seconds=silent_seconds)
         await asyncio.sleep(self.answers.random.random())
         await asyncio.to_thread(self.cluster.attach)
-        await dying
+        await kill
 
-    async def _later(self, seconds: float, act: Callable[[], None]) -> None:
+    async def _later(self, seconds: float, action: Callable[[], None]) -> None:
         await asyncio.sleep(seconds)
-        await asyncio.to_thread(act)
+        await asyncio.to_thread(action)
 
     async def _verify(self) -> None:
-        """Jobs are as many as keys; what was answered is there; nobody was left without an answer."""
+        """Every key has one job, every answer is stored, and every caller got an answer."""
         records = await asyncio.to_thread(self.cluster.query, "SELECT key, job_ids FROM record WHERE key LIKE 'key-%'")
         jobs = await asyncio.to_thread(self.cluster.query, "SELECT key, id FROM job WHERE key LIKE 'key-%'")
-        kept = {row[0]: format_job_id(row[1]) for row in records}
-        assert len(kept) == len(records) == len(jobs)
-        assert {(row[0], format_job_id(row[1])) for row in jobs} == set(kept.items())
-        assert kept == self.answers.answers
-        assert set(kept) == set(self.answers.sent_keys)
+        stored = {row[0]: format_job_id(row[1]) for row in records}
+        assert len(stored) == len(records) == len(jobs)
+        assert {(row[0], format_job_id(row[1])) for row in jobs} == set(stored.items())
+        assert stored == self.answers.answers
+        assert set(stored) == set(self.answers.sent_keys)

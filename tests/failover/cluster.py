@@ -1,4 +1,4 @@
-"""Two real servers on loopback, one the synchronous standby of the other, and what an operator does to them."""
+"""Two real servers on loopback, a primary and its synchronous standby, with the acts of an operator."""
 
 import asyncio
 import os
@@ -14,28 +14,28 @@ import asyncpg
 
 from tests.support.postgres_server import SUPERUSER, Server
 
-# On every node, also on the standby: after a promotion it is the one that must wait.
+# On every node: after a promotion, the former standby must wait for one.
 STANDBY_NAMES = "ANY 1 (left, right)"
 ATTACH_TRIES_MAX = 600
 DATABASE = "jobs"
 
 
 class Node(Server):
-    """A server with a name that the other one waits for."""
+    """A server whose name is in the other one's synchronous_standby_names."""
 
     def __init__(self, name: str, standby_names: str) -> None:
         super().__init__(synchronous_standby_names=standby_names, wal_keep_size="64MB")
         self.name = name
 
     def follow(self, other: "Node") -> None:
-        """Become the standby of the other, from a fresh copy of it."""
+        """Become the standby of the other node, from a new base backup."""
         shutil.rmtree(self.data, ignore_errors=True)
-        where = f"host=127.0.0.1 port={other.port} user={SUPERUSER} application_name={self.name}"
-        self.run("pg_basebackup", "-D", str(self.data), "-d", where, "-R", "-X", "stream", "-c", "fast")
+        dsn = f"host=127.0.0.1 port={other.port} user={SUPERUSER} application_name={self.name}"
+        self.run("pg_basebackup", "-D", str(self.data), "-d", dsn, "-R", "-X", "stream", "-c", "fast")
         self.start()
 
     def kill(self) -> None:
-        """`kill -9` for the server and all of its processes at once: nobody gets to say a last word."""
+        """SIGKILL the server and all of its child processes, so that none can clean up."""
         assert self.process is not None
         children = _children(self.process.pid)
         self.process.kill()
@@ -46,7 +46,7 @@ class Node(Server):
                 os.kill(child, signal.SIGKILL)
 
     def stop_replication(self) -> None:
-        """Nothing reaches the standby any more, as when the line is cut a moment before the end."""
+        """Stop the WAL senders, as if the network were cut shortly before the primary fails."""
         assert self.process is not None
         for child in _children(self.process.pid):
             if b"walsender" in Path(f"/proc/{child}/cmdline").read_bytes():
@@ -57,12 +57,12 @@ class Node(Server):
 
 
 class Cluster:
-    """A primary and its standby, which change places."""
+    """A primary and its standby, which swap roles."""
 
     def __init__(self, standby_names: str = STANDBY_NAMES) -> None:
         self.primary = Node("left", standby_names)
         self.standby = Node("right", standby_names)
-        self._waits = bool(standby_names)
+        self._is_synchronous = bool(standby_names)
         self._ports = (self.primary.port, self.standby.port)
 
     def __enter__(self) -> Self:
@@ -83,12 +83,12 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """Both nodes, and what is promised of them."""
+        """Names both nodes, and declares a quorum if they have one."""
         hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
-        return f"postgresql://{SUPERUSER}@{hosts}/{DATABASE}{'?durability=quorum' if self._waits else ''}"
+        return f"postgresql://{SUPERUSER}@{hosts}/{DATABASE}{'?durability=quorum' if self._is_synchronous else ''}"
 
     def fail_over(self, *, silent_seconds: float = 0.0) -> None:
-        """The primary dies, maybe cut off for a moment before; the standby takes over, alone."""
+        """Kill the primary, maybe after a cut of replication, and promote the standby, which then has none."""
         if silent_seconds:
             self.primary.stop_replication()
             threading.Event().wait(silent_seconds)
@@ -97,7 +97,7 @@ class Cluster:
         self.primary, self.standby = self.standby, self.primary
 
     def attach(self) -> None:
-        """The other node is made anew as the standby, and waited for."""
+        """Rebuild the other node as the standby, and wait until it streams."""
         self.standby.follow(self.primary)
         for _ in range(ATTACH_TRIES_MAX):
             if self._is_attached():
@@ -110,7 +110,6 @@ class Cluster:
             node.remove()
 
     def query(self, sql: str) -> list[Any]:
-        """A question to the primary."""
         return asyncio.run(self._query(sql))
 
     async def _query(self, sql: str, database: str = DATABASE) -> list[Any]:
@@ -121,8 +120,8 @@ class Cluster:
             await connection.close()
 
     def _is_attached(self) -> bool:
-        asked = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state <> 'potential'"
-        return bool(asyncio.run(self._query(asked, "postgres")))
+        sql = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state <> 'potential'"
+        return bool(asyncio.run(self._query(sql, "postgres")))
 
 
 def _children(pid: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""The primary dies and the standby takes over: nothing that was answered is lost, and each key has one job."""
+"""Failovers lose no answer, and each key has one job."""
 
 import asyncio
 import random
@@ -27,7 +27,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def another() -> Iterator[Cluster]:
+def other_cluster() -> Iterator[Cluster]:
     with Cluster() as cluster:
         yield cluster
 
@@ -41,7 +41,7 @@ async def test_failovers_lose_no_answer_and_make_no_second_job(cluster: Cluster,
 
 
 @pytest.mark.timeout(120)
-async def test_who_is_promoted_serves_nobody_until_it_has_a_standby(
+async def test_a_promoted_node_is_unavailable_until_it_has_a_standby(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with onejob.open(cluster.url) as queue, serve_app(HttpApp(queue)) as client:
@@ -49,8 +49,8 @@ async def test_who_is_promoted_serves_nobody_until_it_has_a_standby(
         assert first.status == 202
         await asyncio.to_thread(cluster.fail_over)
         monkeypatch.setattr(postgres, "ANSWER_SECONDS", 1.5)
-        asked = (b"idempotency-key: alone", b"idempotency-key: before")
-        for reply in await asyncio.gather(*(client.post("/api/jobs", BODY, key) for key in asked)):
+        keys = (b"idempotency-key: alone", b"idempotency-key: before")
+        for reply in await asyncio.gather(*(client.post("/api/jobs", BODY, key) for key in keys)):
             assert (reply.status, reply.code) == (503, "SERVICE_UNAVAILABLE")
         assert (await client.get("/readyz")).status == 503
         monkeypatch.setattr(postgres, "ANSWER_SECONDS", 15.0)
@@ -64,15 +64,15 @@ async def test_who_is_promoted_serves_nobody_until_it_has_a_standby(
 
 
 @pytest.mark.timeout(120)
-async def test_a_node_that_waits_for_nobody_is_refused_when_it_is_promoted(another: Cluster) -> None:
-    """The settings were made on the primary alone: after a promotion answers would be on one node only."""
-    async with onejob.open(another.url) as queue, serve_app(HttpApp(queue)) as client:
+async def test_a_promoted_node_without_standby_names_is_refused(other_cluster: Cluster) -> None:
+    """Only the primary had the setting: after a promotion, answers would be on one node only."""
+    async with onejob.open(other_cluster.url) as queue, serve_app(HttpApp(queue)) as client:
         first = await client.post("/api/jobs", BODY, b"idempotency-key: before")
         assert first.status == 202
-        another.standby.stop()
-        another.standby.settings["synchronous_standby_names"] = ""
-        await asyncio.to_thread(another.standby.start)
-        await asyncio.to_thread(another.fail_over)
+        other_cluster.standby.stop()
+        other_cluster.standby.settings["synchronous_standby_names"] = ""
+        await asyncio.to_thread(other_cluster.standby.start)
+        await asyncio.to_thread(other_cluster.fail_over)
         for key in (b"before", b"new"):
             refused = await client.post("/api/jobs", BODY, b"idempotency-key: " + key)
             assert (refused.status, refused.code) == (503, "SERVICE_UNAVAILABLE")

@@ -1,4 +1,4 @@
-"""A real pgbouncer in transaction mode, before the PostgreSQL of the tests."""
+"""A real pgbouncer in transaction mode in front of the test server."""
 
 import shutil
 import signal
@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 
 from .postgres_server import SUPERUSER, Server, free_port
 
-# Debian puts it where only administrators look.
+# Debian installs it in /usr/sbin, which may not be on PATH.
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 _START_TRIES = 200
 _SETTINGS = """
@@ -30,7 +30,7 @@ logfile = {log}
 
 
 class Pooler:
-    """Fewer connections to the server than its clients have, so that they must share."""
+    """Has fewer connections to the server than clients have to it, so that clients share sessions."""
 
     def __init__(self, server: Server, *, pool_size: int) -> None:
         self.port = free_port()
@@ -61,7 +61,7 @@ class Pooler:
         return f"postgresql://{SUPERUSER}@127.0.0.1:{self.port}/{database}"
 
     def stop(self) -> None:
-        self._process.send_signal(signal.SIGTERM)  # at once, unlike SIGINT
+        self._process.send_signal(signal.SIGTERM)  # stops at once, unlike SIGINT
         self._process.wait(30)
 
     def _wait_for_start(self) -> None:

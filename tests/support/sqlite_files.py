@@ -1,4 +1,4 @@
-"""SQLite's files as somebody else sees and changes them."""
+"""Read and change the files of a SQLite store from outside of the engine."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from onejob.engines.sqlite.schema import load_checksum_vfs
 
 
 class RawConnection:
-    """The file as another connection sees it. The same library, for two in one process break each other's locks."""
+    """Another connection to the file, by the same library: two libraries in one process break each other's locks."""
 
     def __init__(self, path: str) -> None:
         self._db = apsw.Connection(path, vfs=load_checksum_vfs())
