@@ -99,12 +99,16 @@ SIZES = pytest.mark.parametrize("size", [1, 3, 50])
 
 
 @SIZES
-async def test_new_keys_take_one_statement(engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+async def test_new_keys_take_one_statement(
+    postgres_url: str, store_clock: StoreClock, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    engine = await PostgresEngine.open(postgres_url, clock=store_clock)
     await expect(engine, submit("first"), Created)
     monkeypatch.setattr(store.PostgresStore, "_execute_locked", forbidden)
     replies = await engine.execute([submit(f"k{n}") for n in range(size)])
     assert all(isinstance(reply, Created) for reply in replies)
     assert len(await list_facts(engine, Kind.JOB)) == size + 1
+    await engine.aclose()
 
 
 @SIZES
