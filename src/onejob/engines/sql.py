@@ -50,7 +50,7 @@ class SqlWriter(Protocol):
         """Add a value and return its placeholder."""
 
     def bind_one_of(self, values: Sequence[bytes], /) -> str:
-        """Add several values and return a test for being one of them, such as `IN (?1, ?2)`."""
+        """Add several values and return a condition that matches any of them, such as `IN (?1, ?2)`."""
 
 
 def build_query(sql: SqlWriter, query: Query[Any], oldest_id: bytes) -> str:
