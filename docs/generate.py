@@ -1,5 +1,6 @@
 """Writes the pages that follow from the code: `make docs`. A test fails when one is out of date."""
 
+import ast
 from argparse import Action, ArgumentParser
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,9 @@ from onejob.core.states import (
 from onejob.http import config as service
 
 HERE = Path(__file__).parent
+SOURCE = HERE.parent / "src" / "onejob"
+ARCHITECTURE = HERE.parent / "ARCHITECTURE.md"
+MAP_BEGIN, MAP_END = "<!-- map -->", "<!-- /map -->"
 
 
 def states() -> str:
@@ -246,7 +250,37 @@ def _arguments(actions: list[Action]) -> Iterator[str]:
         yield f"| `{word}` | {(action.help or '') % vars(action)}{required} |"
 
 
-PAGES = {"states.md": states, "settings.md": settings, "cli.md": command, "errors.md": errors}
+def architecture() -> str:
+    """ARCHITECTURE.md, with the map renewed."""
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    before, rest = text.split(MAP_BEGIN)
+    _, after = rest.split(MAP_END)
+    return f"{before}{MAP_BEGIN}\n{module_map()}{MAP_END}{after}"
+
+
+def module_map() -> str:
+    """Every module of the package with the first line of its docstring, by folder."""
+    packages: dict[str, list[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        assert docstring, f"{path} has no docstring"
+        name = path.relative_to(SOURCE).as_posix()
+        first_line = docstring.splitlines()[0].replace("|", "\\|")
+        packages.setdefault(Path(name).parent.as_posix(), []).append(f"| `{name}` | {first_line} |")
+    parts = [
+        f"### {'onejob/' if package == '.' else f'onejob/{package}/'}\n\n| module | |\n|---|---|\n" + "\n".join(rows) + "\n\n"
+        for package, rows in packages.items()
+    ]
+    return "\n" + "".join(parts)
+
+
+PAGES = {
+    "states.md": states,
+    "settings.md": settings,
+    "cli.md": command,
+    "errors.md": errors,
+    "../ARCHITECTURE.md": architecture,
+}
 
 if __name__ == "__main__":
     for name, render in PAGES.items():
