@@ -11,7 +11,7 @@ from threading import Thread
 
 from tests.support.raw_http import Server, receive_all, run_server
 
-WORKER = Path(__file__).parents[2] / "examples" / "worker.sh"
+WORKER = Path(__file__).parents[1] / "examples" / "worker.sh"
 SECONDS = 60
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 def test_the_plain_script_charges_once_however_often_it_runs(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from onejob.core.credentials import api_key_policy_name
 from onejob.http.app import HttpApp
 from tests.support.app_server import Client, serve_app
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
