@@ -268,7 +268,9 @@ def module_map() -> str:
         first_line = docstring.splitlines()[0].replace("|", "\\|")
         packages.setdefault(Path(name).parent.as_posix(), []).append(f"| `{name}` | {first_line} |")
     parts = [
-        f"### {'onejob/' if package == '.' else f'onejob/{package}/'}\n\n| module | |\n|---|---|\n" + "\n".join(rows) + "\n\n"
+        f"### {'onejob/' if package == '.' else f'onejob/{package}/'}\n\n| module | |\n|---|---|\n"
+        + "\n".join(rows)
+        + "\n\n"
         for package, rows in packages.items()
     ]
     return "\n" + "".join(parts)
