@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from onejob.core.command import Command, CommandData
+from onejob.core.command import Command, CommandBase
 from onejob.core.credentials import DropPolicy, LookUpPolicy, PolicyCommand, SetPolicy
 from onejob.core.facts import FORMAT, KINDS, U64, Fact, Kind, Policy, Record, Reservation, Stream
 from onejob.core.identity import format_job_id
@@ -209,7 +209,7 @@ def test_every_command_is_met_in_some_table() -> None:
     for module in COMMAND_MODULES:
         import_module(f"onejob.core.{module}")
     known = {
-        kind for kind in _subclasses(CommandData) if kind.__module__.removeprefix("onejob.core.") in COMMAND_MODULES
+        kind for kind in _subclasses(CommandBase) if kind.__module__.removeprefix("onejob.core.") in COMMAND_MODULES
     }
     met = {*AnyCommand.__args__, *AnyQuotaCommand.__args__}
     assert {kind for kind in known if hasattr(kind, "decide")} <= met

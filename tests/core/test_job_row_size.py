@@ -14,7 +14,7 @@ from onejob.core.identity import CALLER_TEXT_BYTES_MAX, NAME_CHARS_MAX, Actor, c
 from onejob.core.key import KEY_CHARS_MAX
 from onejob.core.replies import Extended, Reason, Refused
 from onejob.core.states import JobState, Move
-from onejob.core.submit import Submit
+from onejob.core.submit import Submit, new_job
 from onejob.core.work import PROGRESS_BYTES_MAX, Extend, end_job, progress_bytes_max
 from onejob.ledger.parse import LABELS_BYTES_MAX, Caller, Submission, build_submit
 from onejob.ledger.work import HOLDER_BYTES_MAX
@@ -43,7 +43,7 @@ def encoded_size(job: Job) -> int:
 
 def largest_job(command: Submit) -> Job:
     """The job of a submission, with every number and mark at its largest, and an error that was far too long."""
-    job = command.new_job(JobState.PREPARING, LARGE_NUMBER, keep_until=LARGE_NUMBER, due_at=LARGE_NUMBER)
+    job = new_job(command, command, JobState.PREPARING, LARGE_NUMBER, keep_until=LARGE_NUMBER, due_at=LARGE_NUMBER)
     most = replace(
         job,
         run_at=LARGE_NUMBER,
@@ -106,7 +106,7 @@ def test_the_last_byte_counts() -> None:
 @pytest.mark.parametrize(("names", "labels", "room"), [(10, 0, PROGRESS_BYTES_MAX), (100, 400, 300)])
 def test_progress_takes_no_more_than_the_job_row_has_left(names: int, labels: int, room: int) -> None:
     command = submit_with_names("a", names=names, key=names * 2, labels=labels)
-    job = command.new_job(JobState.PENDING, 1, keep_until=2, due_at=0)
+    job = new_job(command, command, JobState.PENDING, 1, keep_until=2, due_at=0)
     running = replace(job, state=JobState.RUNNING, token=1, holder=b"h", lease_until=LARGE_NUMBER)
     assert 0 < progress_bytes_max(running) <= room
 

@@ -16,9 +16,9 @@ from onejob.core.identity import encode_reservation_id, policy_id, record_id, st
 from onejob.core.limits import QUOTA_POLICY_NAME, Limits, encode_limits
 from onejob.core.maintenance import CountHits, Expire, Forget, Maintain, Purge
 from onejob.core.replies import AnyReply, Created, Defect, Refused, SequenceCommitted
-from onejob.core.sequence import Evict, SequenceItem, SubmitSequence
+from onejob.core.sequence import Evict, SubmitSequence
 from onejob.core.slots import Backfill, ConsumeSlot, Reconcile, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
-from onejob.core.submit import Submit
+from onejob.core.submit import JobSpec, Submit
 from onejob.core.work import Cancel
 from onejob.engines.memory import MemoryEngine
 
@@ -85,7 +85,7 @@ class Script:
             sequence=U64(sequence),
             key=key,
             fingerprint=self._pick([b"one", b"one", b"other"]),
-            items=tuple(SequenceItem(self._job_id(), "w", b"%d" % n, cost=n) for n in range(many)),
+            items=tuple(JobSpec(self._job_id(), "w", b"%d" % n, cost=n) for n in range(many)),
             actor=f"client:{user}",
             user=user,
             owner=self._pick(["client:ann"] * 9 + ["client:bob"]),

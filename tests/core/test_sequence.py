@@ -22,12 +22,12 @@ from onejob.core.sequence import (
     STREAM_IDLE_MS,
     Evict,
     LookUpStream,
-    SequenceItem,
     SequencePosition,
     SubmitSequence,
     checked_sequence,
     sequence_position,
 )
+from onejob.core.submit import JobSpec
 from tests.core.test_quota import usage_with_limits
 from tests.core.world import ACTOR, DAY, NOW, TENANT, TTL, USAGE_ID, USER, World, expect_type, submit
 
@@ -37,7 +37,7 @@ STREAM_ID = stream_id(TENANT, SCOPE, CLIENT)
 
 def send(sequence: int, *, key: str = "", copy: int = 0, jobs: int = 1, **changes: Any) -> SubmitSequence:
     key = key or f"key-{sequence}"
-    items = tuple(SequenceItem(f"{sequence:06}-{copy:03}-{n:05}".encode(), "write", b"{}") for n in range(jobs))
+    items = tuple(JobSpec(f"{sequence:06}-{copy:03}-{n:05}".encode(), "write", b"{}") for n in range(jobs))
     plain = SubmitSequence(
         tenant=TENANT,
         stream_id=STREAM_ID,

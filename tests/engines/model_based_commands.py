@@ -21,9 +21,9 @@ from onejob.core.limits import (
 from onejob.core.maintenance import Expire, Maintain
 from onejob.core.replies import AnyReply, KeyHeld, SlotHeld
 from onejob.core.reserve import Renew, Reserve, Settle, TakeOver, Verdict
-from onejob.core.sequence import Evict, LookUpStream, SequenceItem, SubmitSequence
+from onejob.core.sequence import Evict, LookUpStream, SubmitSequence
 from onejob.core.slots import Backfill, ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
-from onejob.core.submit import StoreKey, SubmissionCommand, Submit
+from onejob.core.submit import JobSpec, StoreKey, SubmissionCommand, Submit
 from onejob.core.work import Cancel
 from onejob.ids import SeededIds
 from tests.simulation.model import Model
@@ -202,7 +202,7 @@ class CommandFactory:
         number = max(1, last + (1, 1, 1, 1, 0, 2, -1, 1)[c % 8])
         key = f"{client}-{number}" if c // 8 % 6 else f"k{b % KEYS}"
         items = tuple(
-            SequenceItem(self.ids.job_id(), "pace", b"{}", cost=COSTS[(c + n) % len(COSTS)])
+            JobSpec(self.ids.job_id(), "pace", b"{}", cost=COSTS[(c + n) % len(COSTS)])
             for n in range(1 + a % BATCH_MAX)
         )
         command = SubmitSequence(

@@ -6,7 +6,8 @@ from onejob.clock import FakeClock
 from onejob.core.facts import U64
 from onejob.core.identity import record_id, stream_id
 from onejob.core.replies import SequenceAlreadyCommitted, SequenceCommitted
-from onejob.core.sequence import SequenceItem, SubmitSequence
+from onejob.core.sequence import SubmitSequence
+from onejob.core.submit import JobSpec
 from onejob.engine import Unavailable, Unknown
 from onejob.engines.batcher import UNKNOWN_ATTEMPTS_MAX
 
@@ -27,7 +28,7 @@ def send(sequence: int, *, copy: int = 0, jobs: int = 2) -> SubmitSequence:
         sequence=U64(sequence),
         key=key,
         fingerprint=b"same",
-        items=tuple(SequenceItem(f"{sequence:05}-{copy:05}-{n:04}".encode(), "w", b"1") for n in range(jobs)),
+        items=tuple(JobSpec(f"{sequence:05}-{copy:05}-{n:04}".encode(), "w", b"1") for n in range(jobs)),
         actor="client:c",
         user="ann",
         owner="client:c",

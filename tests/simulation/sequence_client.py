@@ -14,7 +14,8 @@ from onejob.core.replies import (
     SequenceCommitted,
     StreamFound,
 )
-from onejob.core.sequence import LookUpStream, SequenceItem, SubmitSequence
+from onejob.core.sequence import LookUpStream, SubmitSequence
+from onejob.core.submit import JobSpec
 
 from .plan import Op
 
@@ -71,7 +72,7 @@ class SequenceClient(ClientProtocol):
         # Two instances of one client have the same keys, or each its own.
         key = f"{client_id}:{number}" if op.wait_ms % 20 else f"{client_id}:{number}:{self.number}"
         items = tuple(
-            SequenceItem(self.simulation.new_candidate(), "walk", b"{}", cost=self.number % 3)
+            JobSpec(self.simulation.new_candidate(), "walk", b"{}", cost=self.number % 3)
             for _ in range(1 + op.renewals)
         )
         return SubmitSequence(

@@ -20,10 +20,10 @@ from onejob.core.identity import policy_id, record_id, stream_id, usage_id
 from onejob.core.limits import QUOTA_POLICY_NAME, Limits, encode_limits
 from onejob.core.replies import KeyHeld
 from onejob.core.reserve import Reserve, Settle, Verdict
-from onejob.core.sequence import SequenceItem, SubmitSequence
+from onejob.core.sequence import SubmitSequence
 from onejob.core.slots import SetLimits
 from onejob.core.states import IdempotencyStatus, JobState, SlotState
-from onejob.core.submit import Submit
+from onejob.core.submit import JobSpec, Submit
 from onejob.ids import new_holder, new_job_id
 
 TENANT = "acme"
@@ -96,7 +96,7 @@ def submit_sequence(
         sequence=U64(sequence),
         key=key,
         fingerprint=sha256(input).digest(),
-        items=tuple(SequenceItem(new_job_id(), TYPE, input) for _ in range(jobs)),
+        items=tuple(JobSpec(new_job_id(), TYPE, input) for _ in range(jobs)),
         actor=ACTOR,
         user=USER,
         owner=ACTOR,

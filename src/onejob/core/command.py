@@ -129,15 +129,19 @@ class Command(Protocol[R_co]):
     def decide(self, facts: Facts, now: int, /) -> Step[R_co]: ...
 
 
-class CommandData(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_field="is"):
-    """The base of all commands."""
+class CommandBase(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_field="is"):
+    """The base of all commands. It has no fields, because msgspec lets a Struct inherit fields from one base only:
+    a submission has them from `JobSpec`, every other command from `CommandData`.
+    """
 
     writes: ClassVar[bool] = True
     creates: ClassVar[bool] = False
 
-    tenant: str
-    format: int = FORMAT
-
     @property
     def payload_bytes(self) -> int:
         return 0
+
+
+class CommandData(CommandBase, frozen=True, gc=False, kw_only=True):
+    tenant: str
+    format: int = FORMAT

@@ -14,6 +14,7 @@ from .submit import (
     SubmissionCommand,
     commit_ended_job,
     committed_record,
+    new_job,
     readied_job,
     replayed_reply,
     retained_job,
@@ -63,7 +64,7 @@ class Reserve(SubmissionCommand, frozen=True, gc=False, kw_only=True):
         if isinstance(taken, Refused):
             return Step(taken)
         tallies, slot, cautions = _unpack_charge(taken)
-        job = self.new_job(JobState.PREPARING, now, keep_until=expires_at, due_at=expires_at, slot=slot)
+        job = new_job(self, self, JobState.PREPARING, now, keep_until=expires_at, due_at=expires_at, slot=slot)
         reply = _held_reply(record, now, taken_over=False, warnings=cautions)
         return Step(reply, (record, job, *tallies), attachments=(self.input_attachment(),))
 

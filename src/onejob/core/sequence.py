@@ -6,15 +6,13 @@ The record is judged first, so that a hit never advances the stream; then the nu
 from enum import StrEnum
 from typing import ClassVar
 
-from msgspec import Struct
-
 from .command import CommandData, Facts, Footprint, Step
 from .errors import Invalid
-from .facts import JOB_ID_BYTES, U64, Attachment, AttachmentKind, Fact, Job, Record, Stream, is_live, next_version
+from .facts import JOB_ID_BYTES, U64, Attachment, AttachmentKind, Fact, Record, Stream, is_live, next_version
 from .quota import QuotaRequest, charge
 from .replies import Maintained, Missing, Reason, Refused, SequenceAlreadyCommitted, SequenceCommitted, StreamFound
-from .states import Delivery, IdempotencyStatus
-from .submit import ready_state
+from .states import IdempotencyStatus
+from .submit import JobSpec, new_job, ready_state
 
 STREAM_IDLE_MS = 24 * 3600 * 1000  # then only the high-water mark of a stream is left
 HIGH_WATER_MARK_TTL_MS = 400 * 24 * 3600 * 1000
@@ -43,21 +41,6 @@ def sequence_position(last: int, sequence: int) -> SequencePosition:
     return SequencePosition.GAP if sequence > last else SequencePosition.PAST
 
 
-class SequenceItem(Struct, frozen=True, gc=False):
-    """One job of a sequenced submission. The id is a candidate: used only if the number is executed."""
-
-    job_id: bytes
-    type: str
-    input: bytes
-    delivery: Delivery = Delivery.AT_LEAST_ONCE
-    priority: int = 0
-    run_at: int = 0
-    attempts_max: int = 1
-    timeout_ms: int = 0
-    labels: bytes = b""
-    cost: int = 0
-
-
 class StreamCommand(CommandData, frozen=True, gc=False, kw_only=True):
     stream_id: bytes
 
@@ -75,7 +58,7 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
     sequence: U64
     key: str
     fingerprint: bytes
-    items: tuple[SequenceItem, ...]
+    items: tuple[JobSpec, ...]
     actor: str
     user: str
     owner: str  # the credential; a client id belongs to the first that used it
@@ -138,7 +121,10 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
             return Step(taken)
         expires_at = now + self.ttl_ms
         slot = b"" if taken is None else taken.usage.id
-        jobs = tuple(self._new_job(item, now, keep_until=expires_at, slot=slot) for item in self.items)
+        jobs = tuple(
+            new_job(item, self, ready_state(item.run_at, now), now, keep_until=expires_at, slot=slot)
+            for item in self.items
+        )
         puts: tuple[Fact, ...] = (
             self._new_record(facts.record, now, expires_at),
             *jobs,
@@ -186,29 +172,6 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
             version=1 if old is None else old.version + 1,
             client_id=self.client_id,
             sequence=self.sequence,
-        )
-
-    def _new_job(self, item: SequenceItem, now: int, *, keep_until: int, slot: bytes) -> Job:
-        return Job(
-            item.job_id,
-            self.tenant,
-            item.type,
-            ready_state(item.run_at, now),
-            self.scope,
-            self.key,
-            self.actor,
-            self.user,
-            now,
-            now,
-            keep_until,
-            item.run_at,
-            item.priority,
-            item.delivery,
-            item.attempts_max,
-            item.timeout_ms,
-            item.labels,
-            slot=slot,
-            cost_held=item.cost,
         )
 
 

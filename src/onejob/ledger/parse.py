@@ -100,10 +100,17 @@ def build_submit(
     labels = _encode_labels(submission.labels) if submission.labels else b""
     check_caller_text_size(caller.tenant, type, scope, key or "", caller.actor, caller.user, labels=labels)
     return Submit(
-        tenant=caller.tenant,
         job_id=job_id,
         type=type,
         input=data,
+        delivery=_parse_delivery(submission.delivery),
+        priority=_checked_int("priority", submission.priority, -PRIORITY_MAX, PRIORITY_MAX),
+        run_at=0 if submission.run_at is None else _parse_run_at(submission.run_at),
+        attempts_max=_checked_int("max_attempts", submission.max_attempts, 1, ATTEMPTS_MAX),
+        timeout_ms=0 if submission.timeout is None else _parse_timeout_ms(submission.timeout),
+        labels=labels,
+        cost=parse_cost(submission.estimated_cost),
+        tenant=caller.tenant,
         record_id=b"" if key is None else key_record_id(caller, scope, key),
         scope=scope,
         key=key or "",
@@ -111,15 +118,8 @@ def build_submit(
         actor=caller.actor,
         user=caller.user,
         ttl_ms=parse_ttl_ms(submission),
-        delivery=_parse_delivery(submission.delivery),
-        priority=_checked_int("priority", submission.priority, -PRIORITY_MAX, PRIORITY_MAX),
-        run_at=0 if submission.run_at is None else _parse_run_at(submission.run_at),
-        attempts_max=_checked_int("max_attempts", submission.max_attempts, 1, ATTEMPTS_MAX),
-        timeout_ms=0 if submission.timeout is None else _parse_timeout_ms(submission.timeout),
-        labels=labels,
         usage_id=usage_id(caller.tenant, caller.user),
         policy_id=policy_id(caller.tenant, QUOTA_POLICY_NAME),
-        cost=parse_cost(submission.estimated_cost),
         reservation=_checked_own_reservation(submission.reservation, caller)
         if submission.reservation is not None
         else "",

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -13,8 +14,8 @@ from onejob.core.fingerprint import INPUT_BYTES_MAX, batch_fingerprint
 from onejob.core.identity import checked_client_id, stream_id, stream_scope
 from onejob.core.key import checked_key
 from onejob.core.replies import AnyReply, Missing, SequenceAlreadyCommitted, SequenceCommitted, StreamFound
-from onejob.core.sequence import LookUpStream, SequenceItem, SubmitSequence, checked_sequence
-from onejob.core.submit import Submit
+from onejob.core.sequence import LookUpStream, SubmitSequence, checked_sequence
+from onejob.core.submit import JobSpec, Submit
 from onejob.core.timestamps import to_utc
 from onejob.core.views import ClientState, SequenceOutcome, SequenceReceipt
 from onejob.errors import Invalid
@@ -25,6 +26,7 @@ from .parse import Caller, Submission, build_submit, checked_submission
 from .present import to_exception
 
 Scope = str | tuple[str, str]
+_spec_values = attrgetter(*JobSpec.__struct_fields__)
 
 
 class SequencedSubmission(Struct, frozen=True, kw_only=True):
@@ -122,7 +124,7 @@ def build_submit_sequence(sequenced: SequencedSubmission, caller: Caller, ids: I
         sequence=sequence,
         key=key,
         fingerprint=batch_fingerprint([one.fingerprint for one in parsed]),
-        items=tuple(map(_to_item, parsed)),
+        items=tuple(JobSpec(*_spec_values(one)) for one in parsed),
         actor=caller.actor,
         user=caller.user,
         owner=caller.actor,
@@ -174,18 +176,3 @@ def _build_job_submit(
         if not location:
             raise
         raise Invalid(error.what, f"{location}{error}") from error
-
-
-def _to_item(job: Submit) -> SequenceItem:
-    return SequenceItem(
-        job_id=job.job_id,
-        type=job.type,
-        input=job.input,
-        delivery=job.delivery,
-        priority=job.priority,
-        run_at=job.run_at,
-        attempts_max=job.attempts_max,
-        timeout_ms=job.timeout_ms,
-        labels=job.labels,
-        cost=job.cost,
-    )
