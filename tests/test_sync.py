@@ -29,6 +29,13 @@ def test_threads_share_one_ledger(durable_url: str) -> None:
         assert queue.cache_stats().total == 10
 
 
+def test_statistics_are_those_of_the_ledger() -> None:
+    with onejob.sync.open("memory://") as queue:
+        queue.submit("t", idempotency_key="k")
+        assert queue.cache_stats().committed == 1
+        assert queue.runtime_stats().gate == queue.cache_stats()
+
+
 def test_errors_come_through_and_opening_fails_cleanly(tmp_path: Path) -> None:
     with onejob.sync.open("memory://") as queue:
         queue.submit("t", 1, idempotency_key="k")
