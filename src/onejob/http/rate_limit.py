@@ -16,11 +16,12 @@ from onejob.core.replies import AnyReply, Created, DryRunReply, Refused, Sequenc
 from onejob.core.submit import Submit
 from onejob.core.views import HeldKey, Receipt, SequenceReceipt
 from onejob.errors import OnejobError, Unknown
-from onejob.ledger import SUBMIT_CHUNK_SIZE, Ledger
+from onejob.ledger import Ledger
 from onejob.ledger.parse import Caller, Submission
 from onejob.ledger.present import to_exception
 from onejob.ledger.runtime import Runtime
 from onejob.ledger.sequences import SequencedSubmission, build_submit_sequence
+from onejob.ledger.submissions import SUBMIT_CHUNK_SIZE
 
 from .problems import RateLimited
 

@@ -1,12 +1,10 @@
 """From replies to what a Python caller gets: receipts are returned, everything else is raised."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, json
 
-from onejob import audit
 from onejob.core.facts import AttachmentKind, Job
 from onejob.core.fingerprint import differing_paths
 from onejob.core.identity import format_job_id
@@ -17,7 +15,6 @@ from onejob.core.replies import (
     Created,
     Defect,
     DryRunReply,
-    Forgotten,
     Found,
     InProgress,
     KeyHeld,
@@ -51,8 +48,6 @@ from onejob.errors import (
     SubmissionRejected,
     Unknown,
 )
-
-from .parse import Caller
 
 # What a job left behind: its result and its log lines.
 
@@ -162,14 +157,6 @@ def build_settled_receipt(reply: KeySettled) -> Receipt:
         expires_ms=record.expires_at,
         receipt=record.receipt,
     )
-
-
-def record_forgotten(reply: AnyReply, caller: Caller, *, key: str, scope: str) -> datetime:
-    """The moment after which a key may be used anew; that it was forgotten is told, for its record will be gone."""
-    if not isinstance(reply, Forgotten):
-        raise to_exception(reply, key)
-    audit.write_audit_record("forget", tenant=caller.tenant, actor=caller.actor, scope=scope, key=audit.key_digest(key))
-    return to_utc(reply.expires_at)
 
 
 def to_exception(reply: AnyReply | BaseException, key: str, paths: tuple[str, ...] = ()) -> BaseException:

@@ -1,25 +1,51 @@
-"""Taking a key for the time of some work: for a submission that was said before, or for what is no job at all."""
+"""The ledger's verbs for a held key: reserve it, renew its lease, settle it."""
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 from onejob.core.facts import Record
+from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.identity import checked_name, resolve_scope
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import Found, KeyHeld, KeySettled, Replayed
-from onejob.core.reserve import Reserve, Settle, Verdict
+from onejob.core.reserve import Renew, Reserve, Settle, Verdict
 from onejob.core.states import IdempotencyStatus
 from onejob.core.views import HeldKey, Receipt
+from onejob.core.work import to_storable_text
 from onejob.errors import Invalid
 
 from .base import LedgerBase
-from .parse import Submission, build_reserve, key_record_id, lookup_record_id, parse_lease_ms
-from .present import build_held_key, require_receipt, to_exception
+from .parse import (
+    Submission,
+    build_reserve,
+    fence_fields,
+    key_record_id,
+    lookup_record_id,
+    parse_lease_ms,
+)
+from .present import build_held_key, build_settled_receipt, require_receipt, to_exception
 
+ERROR_BYTES_MAX = 1000
 POLL_SECONDS = 0.2
 
 
 class HeldKeyOperations(LedgerBase):
+    async def check_or_reserve(
+        self,
+        /,
+        type: str,
+        input: Any = None,
+        *,
+        idempotency_key: str,
+        lease: timedelta | None = None,
+        job: bool = True,
+        **options: Any,
+    ) -> HeldKey | Receipt:
+        """Take a key for the time of some work, or get its settled answer. Without `job` only a record is made."""
+        submission = Submission(type=type, input=input, idempotency_key=idempotency_key, **options)
+        return await self.reserve(submission, lease=lease, job=job)
+
     async def reserve(
         self,
         submission: Submission,
@@ -28,7 +54,7 @@ class HeldKeyOperations(LedgerBase):
         job: bool = True,
         wait: bool = True,
     ) -> HeldKey | Receipt:
-        """`check_or_reserve` for a submission that was said before. Without `wait` a held key is told at once."""
+        """`check_or_reserve` for a Submission. With `wait=False` a key that is held elsewhere is refused at once."""
         if submission.idempotency_key is None:
             raise Invalid("idempotency_key", "only a key can be reserved; give one")
         ids = self._runtime.ids
@@ -48,12 +74,12 @@ class HeldKeyOperations(LedgerBase):
     async def reserve_prepared(
         self, *, type: str, scope: str, key: str, fingerprint: bytes, ttl_ms: int, lease_ms: int
     ) -> KeyHeld | Replayed:
-        """`reserve` without a job, for edges that have checked and printed what they ask for already."""
+        """Reserve a key without a job; the caller has checked the names and computed the fingerprint."""
         caller = self._caller
         command = Reserve(
-            tenant=caller.tenant,
             job_id=b"",
             type=type,
+            tenant=caller.tenant,
             record_id=key_record_id(caller, scope, key),
             scope=scope,
             key=key,
@@ -69,8 +95,27 @@ class HeldKeyOperations(LedgerBase):
             return result
         raise to_exception(result, key)
 
+    async def renew(self, held_key: HeldKey) -> HeldKey:
+        """Extend the lease by its length; raises LeaseLost when another holder has the key."""
+        reply = await self._execute(Renew(**fence_fields(held_key, self._caller), lease_ms=held_key.lease_ms))
+        if isinstance(reply, KeyHeld):
+            return build_held_key(reply, key=held_key.key, scope=held_key.scope, lease_ms=held_key.lease_ms)
+        raise to_exception(reply, held_key.key)
+
+    async def commit(self, held_key: HeldKey, receipt: bytes = b"") -> Receipt:
+        """Settle the key: its job may run, and duplicates get the job and these bytes."""
+        return await self._settle(held_key, Verdict.COMMIT, receipt)
+
+    async def reject(self, held_key: HeldKey, receipt: bytes = b"") -> Receipt:
+        """Settle the key with a final refusal, which is kept for `rejected_ttl_seconds`."""
+        return await self._settle(held_key, Verdict.REJECT, receipt, ttl_ms=self._runtime.rejected_ttl_ms)
+
+    async def fail(self, held_key: HeldKey, error: str = "") -> Receipt:
+        """Release the key unsettled: the same submission may try again, and keeps its job id."""
+        return await self._settle(held_key, Verdict.FAIL, to_storable_text(error).encode()[:ERROR_BYTES_MAX])
+
     async def settle_prepared(self, held: KeyHeld, verdict: Verdict, receipt: bytes = b"") -> KeySettled:
-        """Say what became of a key that was taken so."""
+        """Settle a key that `reserve_prepared` returned."""
         caller = self._caller
         reply = await self._gate.dispatch(
             Settle(
@@ -90,33 +135,52 @@ class HeldKeyOperations(LedgerBase):
 
     @property
     def lease_ms(self) -> int:
-        """How long a key is held unless it is said otherwise."""
+        """The default lease."""
         return self._runtime.lease_ms
 
     async def is_holder_alive(self, submission: Submission, *, seconds: float) -> bool:
-        """Watch who holds a key, until it renews (True), lets go or lapses (False). In time nobody can tell: True."""
+        """Poll a held key: True when its lease is renewed, False when it is settled or expires.
+
+        True as well when neither happens in time.
+        """
         assert submission.idempotency_key is not None
         scope = resolve_scope(checked_name("type", submission.type), submission.scope)
-        look = LookUpKey(
+        lookup = LookUpKey(
             tenant=self._caller.tenant,
             record_id=lookup_record_id(self._caller, submission.idempotency_key, scope),
         )
-        first = await self._load_held_record(look)
-        now = first
+        first = latest = await self._load_held_record(lookup)
         for _ in range(max(1, round(seconds / POLL_SECONDS))):
-            if first is None or now is None:
+            if first is None or latest is None:
                 return False
-            if (now.token, now.lease_until) != (first.token, first.lease_until):
+            if (latest.token, latest.lease_until) != (first.token, first.lease_until):
                 return True
             await asyncio.sleep(POLL_SECONDS)
-            now = await self._load_held_record(look)
-        return now is not None
+            latest = await self._load_held_record(lookup)
+        return latest is not None
 
     async def _load_held_record(self, lookup: LookUpKey) -> Record | None:
-        """The record of a key that somebody holds."""
-        found = await self._execute(lookup)
-        record = found.record if isinstance(found, Found) else None
-        if record is None or record.status is not IdempotencyStatus.PENDING:
+        """The record of a key if its lease still runs."""
+        reply = await self._execute(lookup)
+        if not isinstance(reply, Found) or reply.record is None:
             return None
-        assert isinstance(found, Found)
-        return record if found.at <= record.lease_until else None
+        record = reply.record
+        holds = record.status is IdempotencyStatus.PENDING and reply.at <= record.lease_until
+        return record if holds else None
+
+    async def _settle(self, held_key: HeldKey, verdict: Verdict, receipt: bytes, *, ttl_ms: int = 0) -> Receipt:
+        if len(receipt) > INPUT_BYTES_MAX:
+            raise Invalid("receipt", f"a receipt has at most {INPUT_BYTES_MAX} bytes; keep it elsewhere")
+        reply = await self._execute(
+            Settle(
+                **fence_fields(held_key, self._caller),
+                verdict=verdict,
+                receipt=receipt,
+                ttl_ms=ttl_ms,
+                actor=self._caller.actor,
+                retention_ms=self._runtime.retention_ms,
+            )
+        )
+        if isinstance(reply, KeySettled):
+            return build_settled_receipt(reply)
+        raise to_exception(reply, held_key.key)
