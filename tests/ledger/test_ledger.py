@@ -1,13 +1,16 @@
 """The front door in Python: what a caller says and gets, on every engine."""
 
 import asyncio
+import inspect
 from datetime import UTC, datetime, timedelta
+from typing import get_type_hints
 
 import pytest
 from msgspec import Raw
 
 import onejob
 from onejob.clock import FakeClock
+from onejob.ledger.parse import SubmissionOptions
 
 CHARGE = {"order": "ORD-123", "amount": 42}
 
@@ -103,6 +106,24 @@ async def test_windows_can_be_given_in_days(queue: onejob.Ledger) -> None:
 async def test_a_wrong_option_is_refused_and_burns_no_key(queue: onejob.Ledger, options: dict[str, object]) -> None:
     with pytest.raises(onejob.Invalid):
         await queue.submit("t", **({"idempotency_key": "k"} | options))  # type: ignore[arg-type]
+    assert (await queue.submit("t", idempotency_key="k")).created
+
+
+def test_every_field_of_a_submission_is_a_typed_option() -> None:
+    fields = get_type_hints(onejob.Submission)
+    assert get_type_hints(SubmissionOptions) == {
+        name: kind for name, kind in fields.items() if name not in ("type", "input", "idempotency_key")
+    }
+
+
+async def test_signatures_name_every_option_and_an_unknown_one_is_a_type_error(queue: onejob.Ledger) -> None:
+    fields = inspect.signature(onejob.Submission).parameters
+    for method in (queue.submit, queue.dry_run, queue.check_or_reserve):
+        shown = inspect.signature(method).parameters
+        assert fields.keys() <= shown.keys()
+        assert all(shown[name].default == fields[name].default for name in SubmissionOptions.__annotations__)
+        with pytest.raises(TypeError, match="keyword argument 'prioriti'"):
+            await method("t", idempotency_key="k", prioriti=1)  # type: ignore[call-arg]  # mypy refuses it as well
     assert (await queue.submit("t", idempotency_key="k")).created
 
 

@@ -1,9 +1,10 @@
 """From what a caller hands over to a command: parse once at the edge, then trust it."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 from msgspec import Raw, Struct
 from msgspec.structs import asdict, replace
@@ -39,6 +40,8 @@ TIMEOUT_MS_MAX = 30 * 24 * 3600 * 1000
 CACHED_INPUT_BYTES_MAX = 2048
 FINGERPRINT_CACHE_MAX = 1024
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
 
 class Caller(Struct, frozen=True):
     """Who asks: given by the credential, never by the request."""
@@ -71,6 +74,38 @@ class Submission(Struct, frozen=True, kw_only=True):
     estimated_cost: Amount | None = None
     reservation: str | None = None
     callback: str | None = None  # a URL that is told when the job has ended
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of one job as keyword arguments; `Submission` has their defaults."""
+
+    delivery: Delivery
+    priority: int
+    run_at: datetime | None
+    max_attempts: int
+    timeout: timedelta | None
+    labels: Mapping[str, str] | None
+    estimated_cost: Amount | None
+
+
+class SubmissionOptions(JobOptions, total=False):
+    """The options of a submission as keyword arguments: the fields of `Submission` but for type, input and key."""
+
+    idempotency_ttl: timedelta | None
+    idempotency_ttl_days: float | None
+    scope: str | None
+    reservation: str | None
+    callback: str | None
+
+
+def list_options(method: Method) -> Method:
+    """Let `help` and `inspect.signature` show what `**options` accepts, with the defaults of `Submission`."""
+    signature = inspect.signature(method)
+    *parameters, options = signature.parameters.values()
+    accepted = options.annotation.__args__[0].__annotations__
+    parameters += [one for one in inspect.signature(Submission).parameters.values() if one.name in accepted]
+    method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # of functions
+    return method
 
 
 class PreparedInput(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from onejob.core.facts import Record
 from onejob.core.fingerprint import INPUT_BYTES_MAX
@@ -18,9 +18,11 @@ from onejob.errors import Invalid
 from .base import LedgerBase
 from .parse import (
     Submission,
+    SubmissionOptions,
     build_reserve,
     fence_fields,
     key_record_id,
+    list_options,
     lookup_record_id,
     parse_lease_ms,
 )
@@ -31,6 +33,7 @@ POLL_SECONDS = 0.2
 
 
 class HeldKeyOperations(LedgerBase):
+    @list_options
     async def check_or_reserve(
         self,
         /,
@@ -40,9 +43,9 @@ class HeldKeyOperations(LedgerBase):
         idempotency_key: str,
         lease: timedelta | None = None,
         job: bool = True,
-        **options: Any,
+        **options: Unpack[SubmissionOptions],
     ) -> HeldKey | Receipt:
-        """Take a key for the time of some work, or get its settled answer. Without `job` only a record is made."""
+        """Hold a key while you work, or get its settled answer. With `job=False` only a record is stored."""
         submission = Submission(type=type, input=input, idempotency_key=idempotency_key, **options)
         return await self.reserve(submission, lease=lease, job=job)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import islice
 from operator import attrgetter
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from onejob.errors import Invalid
 from onejob.ids import Ids
 
 from .base import LedgerBase
-from .parse import Caller, Submission, build_submit, checked_submission
+from .parse import Caller, JobOptions, Submission, build_submit, checked_submission, list_options
 from .present import to_exception
 
 Scope = str | tuple[str, str]
@@ -44,6 +44,7 @@ class SequencedSubmission(Struct, frozen=True, kw_only=True):
 class SequenceOperations(LedgerBase):
     """The part of the front door that sequenced clients come through."""
 
+    @list_options
     async def submit_sequence(
         self,
         /,
@@ -57,7 +58,7 @@ class SequenceOperations(LedgerBase):
         jobs: Iterable[Submission] | None = None,
         idempotency_ttl: timedelta | None = None,
         idempotency_ttl_days: float | None = None,
-        **options: Any,
+        **options: Unpack[JobOptions],
     ) -> SequenceReceipt:
         """Execute a client's next number, or get the answer it had: one job, or a batch, all or nothing."""
         if jobs is None and type is not None:

@@ -1,18 +1,16 @@
 """The ledger's verbs for submissions: submit, dry run, cancel a job, forget a key."""
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable
+from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack
 
 from onejob import audit
 from onejob.core.command import Precondition
 from onejob.core.identity import parse_job_id
-from onejob.core.limits import Amount
 from onejob.core.lookup import DryRun
 from onejob.core.maintenance import Forget
 from onejob.core.replies import Cancelled, Forgotten
-from onejob.core.states import Delivery
 from onejob.core.submit import Submit
 from onejob.core.timestamps import to_utc
 from onejob.core.views import JobView, Receipt
@@ -21,11 +19,12 @@ from onejob.errors import Invalid, OnejobError
 
 from .base import LedgerBase, check_job_visible
 from .parse import (
-    ATTEMPTS_DEFAULT,
     Submission,
+    SubmissionOptions,
     build_submit,
     caller_for_user,
     checked_submission,
+    list_options,
     lookup_record_id,
 )
 from .present import build_dry_run_receipt, build_receipt, collect_receipts, require_receipt, to_exception
@@ -34,43 +33,17 @@ SUBMIT_CHUNK_SIZE = 1000
 
 
 class SubmissionOperations(LedgerBase):
+    @list_options
     async def submit(
         self,
         type: str,
         input: Any = None,
         *,
         idempotency_key: str | None = None,
-        idempotency_ttl: timedelta | None = None,
-        idempotency_ttl_days: float | None = None,
-        scope: str | None = None,
-        delivery: Delivery = Delivery.AT_LEAST_ONCE,
-        priority: int = 0,
-        run_at: datetime | None = None,
-        max_attempts: int = ATTEMPTS_DEFAULT,
-        timeout: timedelta | None = None,
-        labels: Mapping[str, str] | None = None,
-        estimated_cost: Amount | None = None,
-        reservation: str | None = None,
-        callback: str | None = None,
+        **options: Unpack[SubmissionOptions],
     ) -> Receipt:
-        """Make one job, or get the one that this key already made."""
-        submission = Submission(
-            type=type,
-            input=input,
-            idempotency_key=idempotency_key,
-            idempotency_ttl=idempotency_ttl,
-            idempotency_ttl_days=idempotency_ttl_days,
-            scope=scope,
-            delivery=delivery,
-            priority=priority,
-            run_at=run_at,
-            max_attempts=max_attempts,
-            timeout=timeout,
-            labels=labels,
-            estimated_cost=estimated_cost,
-            reservation=reservation,
-            callback=callback,
-        )
+        """Create a job, or return the one that this key already created."""
+        submission = Submission(type=type, input=input, idempotency_key=idempotency_key, **options)
         return await self.submit_prepared(submission)
 
     async def submit_prepared(self, submission: Submission, precondition: Precondition | None = None) -> Receipt:
@@ -89,9 +62,19 @@ class SubmissionOperations(LedgerBase):
             verdicts += await collect_receipts(self._gate, commands, results)
         return verdicts
 
-    async def dry_run(self, /, type: str, input: Any = None, **options: Any) -> Receipt:
-        """What `submit` with these arguments would be answered with. Changes nothing, raises no refusal."""
-        return await self.dry_run_prepared(Submission(type=type, input=input, **options))
+    @list_options
+    async def dry_run(
+        self,
+        /,
+        type: str,
+        input: Any = None,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[SubmissionOptions],
+    ) -> Receipt:
+        """What `submit` with these arguments would return. Changes nothing; a refusal is a receipt too."""
+        submission = Submission(type=type, input=input, idempotency_key=idempotency_key, **options)
+        return await self.dry_run_prepared(submission)
 
     async def dry_run_prepared(self, submission: Submission) -> Receipt:
         command = build_submit(submission, self._caller, self._runtime.ids.job_id())
