@@ -1,4 +1,4 @@
-"""Reserve … Settle: for work between taking a key and knowing the answer."""
+"""Reserve, Renew, Settle, TakeOver: hold a key under a lease while its work is done, then settle it."""
 
 from enum import StrEnum
 
@@ -21,99 +21,91 @@ from .submit import (
 )
 from .work import RETENTION_MS, end_job
 
-# Looking up a member of an enum costs more than building a fact: the hot path has them at hand.
+# A module constant for the hot path: looking up a member of an enum costs more than building a fact.
 _PENDING = IdempotencyStatus.PENDING
 
 
 class Reserve(SubmissionCommand, frozen=True, gc=False, kw_only=True):
-    """Take a key, or take over one whose lease ran out; the job is stored as preparing."""
+    """Hold a key, or take over one whose lease has expired; the job is stored as preparing."""
 
     holder: bytes
     lease_ms: int
-    wait_if_held: bool = True  # False: the gate does not let it wait while somebody else holds the key
+    wait_if_held: bool = True  # False: the gate replies InProgress at once instead of waiting for the holder
 
     def decide(self, facts: Facts, now: int) -> Step[KeyHeld | ExistingKeyReply]:
         record = facts.record
         if record is None or not is_live(record, now):
             return self._begin(record, facts, now)
-        answer = self.reply_for_existing_key(record, facts, now)
-        if answer is None:
+        reply = self.reply_for_existing_key(record, facts, now)
+        if reply is None:
             return self._take_over(record, facts, now)
-        if type(answer) is InProgress and record.holder == self.holder:
+        if type(reply) is InProgress and record.holder == self.holder:
             return Step(_held_reply(record, now, taken_over=record.token > 1))
-        return Step(answer)
+        return Step(reply)
 
     def _begin(self, old: Record | None, facts: Facts, now: int) -> Step[KeyHeld | ExistingKeyReply]:
-        mine = facts.jobs.get(self.job_id) if self.job_id else None
-        if mine is not None:
+        if self.job_id and self.job_id in facts.jobs:  # executed before, and its record has been deleted since
             return Step(Refused(Reason.STALE, "this reservation has expired; begin a new one", now))
         lease_until = now + self.lease_ms
         expires_at = lease_until + self.ttl_ms
-        record = self.new_record(
-            old,
-            _PENDING,
-            now,
-            holder=self.holder,
-            lease_until=lease_until,
-            expires_at=expires_at,
-        )
+        record = self.new_record(old, _PENDING, now, holder=self.holder, lease_until=lease_until, expires_at=expires_at)
         if not self.job_id:
             return Step(_held_reply(record, now, taken_over=False), (record,))
-        ask = preparation_request(self.job_id, cost=self.cost, until=lease_until, reservation=self.reservation)
-        taken = self.charge(facts, ask, now)
-        if isinstance(taken, Refused):
-            return Step(taken)
-        tallies, slot, cautions = _unpack_charge(taken)
+        request = preparation_request(self.job_id, cost=self.cost, until=lease_until, reservation=self.reservation)
+        charged = self.charge(facts, request, now)
+        if isinstance(charged, Refused):
+            return Step(charged)
+        usages, slot, warnings = _unpack_charge(charged)
         job = new_job(self, self, JobState.PREPARING, now, keep_until=expires_at, due_at=expires_at, slot=slot)
-        reply = _held_reply(record, now, taken_over=False, warnings=cautions)
-        return Step(reply, (record, job, *tallies), attachments=(self.input_attachment(),))
+        reply = _held_reply(record, now, taken_over=False, warnings=warnings)
+        return Step(reply, (record, job, *usages), attachments=(self.input_attachment(),))
 
     def _take_over(self, record: Record, facts: Facts, now: int) -> Step[KeyHeld | ExistingKeyReply]:
-        """Slot and job are the taker's: the slot of the holder before ended with the lease."""
+        """Slot and job become this user's; the slot of the previous holder ended with its lease."""
         job = facts.jobs.get(record.job_id)
         if job is None or job.state in ENDED_STATES:
             return _take_over_step(record, job, (), now, holder=self.holder, lease_ms=self.lease_ms)
-        until, named = now + self.lease_ms, self.reservation
-        ask = preparation_request(job.id, cost=job.cost_held, until=until, reservation=named, is_new=False)
-        taken = self.charge(facts, ask, now)
-        if isinstance(taken, Refused):
-            return Step(taken)
-        tallies, slot, cautions = _unpack_charge(taken)
-        marked = replace(job, slot=slot, user=self.user)
-        step = _take_over_step(record, marked, tallies, now, holder=self.holder, lease_ms=self.lease_ms)
-        return replace(step, reply=replace(step.reply, warnings=cautions)) if cautions else step
+        until, slot_id = now + self.lease_ms, self.reservation
+        request = preparation_request(job.id, cost=job.cost_held, until=until, reservation=slot_id, is_new=False)
+        charged = self.charge(facts, request, now)
+        if isinstance(charged, Refused):
+            return Step(charged)
+        usages, slot, warnings = _unpack_charge(charged)
+        reassigned = replace(job, slot=slot, user=self.user)
+        step = _take_over_step(record, reassigned, usages, now, holder=self.holder, lease_ms=self.lease_ms)
+        return replace(step, reply=replace(step.reply, warnings=warnings)) if warnings else step
 
 
 class KeyHolderCommand(CommandData, frozen=True, gc=False, kw_only=True):
-    """A command by the holder of a key. A token alone is no fence: a re-created record starts again."""
+    """A command by the holder of a key. The token alone is no fence: a re-created record counts from 1 again."""
 
     record_id: bytes
     job_id: bytes
     token: int
     holder: bytes
-    policy_id: bytes = b""  # of the tenant's limits, under which a lost slot is taken again
+    policy_id: bytes = b""  # of the tenant's limits, which apply when an expired slot is charged again
 
     @property
     def footprint(self) -> Footprint:
-        # Without a job nobody is charged, and there is nothing to follow.
+        # Without a job there is nothing to charge and nothing to follow.
         if not self.job_id:
             return Footprint(self.tenant, self.record_id)
         return _key_footprint(self.tenant, self.record_id, self.policy_id)
 
     def record_if_held(self, record: Record | None, now: int) -> Record | None:
-        """The record, if it is alive and still this holder's."""
+        """The record, if it is live and this holder still has it."""
         if record is None or not is_live(record, now):
             return None
-        mine = (record.job_id, record.token, record.holder) == (self.job_id, self.token, self.holder)
-        return record if mine else None
+        is_held = (record.job_id, record.token, record.holder) == (self.job_id, self.token, self.holder)
+        return record if is_held else None
 
     def stale_refusal(self, now: int) -> Refused:
-        message = "the lease was lost: the key expired, or somebody took it over; do not go on"
+        message = "the lease was lost: the key expired, or another holder took it over; stop this work"
         return Refused(Reason.STALE, message, now, {"token": self.token})
 
 
 class Renew(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
-    """Prolong a lease that nobody took over."""
+    """Extend the lease of a key, unless another holder took it over."""
 
     lease_ms: int
 
@@ -125,12 +117,12 @@ class Renew(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
             return Step(Refused(Reason.ALREADY_SETTLED, "the key is settled: no lease to renew", now))
         lease_until = now + self.lease_ms
         expires_at = lease_until + record.ttl_ms
-        tallies = renew_job_slot(facts.job, facts, now, until=lease_until)
-        if isinstance(tallies, Refused):
-            return Step(tallies)
+        usages = renew_job_slot(facts.job, facts, now, until=lease_until)
+        if isinstance(usages, Refused):
+            return Step(usages)
         renewed = next_version(record, now, lease_until=lease_until, expires_at=expires_at)
         reply = _held_reply(renewed, now, taken_over=record.token > 1)
-        return Step(reply, (renewed, *_retained_jobs(facts.job, now, keep_until=expires_at), *tallies))
+        return Step(reply, (renewed, *_retained_jobs(facts.job, now, keep_until=expires_at), *usages))
 
 
 class Verdict(StrEnum):
@@ -140,7 +132,7 @@ class Verdict(StrEnum):
 
 
 class Settle(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
-    """Say what became of a reserved key."""
+    """Settle a held key: commit it, reject it, or release it for another try."""
 
     verdict: Verdict
     receipt: bytes = b""
@@ -164,32 +156,28 @@ class Settle(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
         return self._reject(record, facts, now) if reject else self._fail(record, facts, now)
 
     def _repeat_reply(self, record: Record, facts: Facts, now: int) -> KeySettled | Refused:
-        """Repeated with equal content it succeeds; anything else comes too late."""
+        """A repetition with equal content succeeds; any other is refused."""
         if record.receipt == self.receipt and record.status is _STATUS_BY_VERDICT[self.verdict]:
             return KeySettled(record, facts.jobs.get(record.job_id), now)
-        word = "given up" if record.status is IdempotencyStatus.PENDING else record.status.value
+        word = "released" if record.status is IdempotencyStatus.PENDING else record.status.value
         return Refused(Reason.ALREADY_SETTLED, f"the key is already {word}; this changes nothing", now)
 
     def _commit(self, record: Record, facts: Facts, now: int) -> Step[KeySettled | Refused]:
-        done = committed_record(
-            record,
-            now,
-            holder=record.holder,
-            token=record.token,
-            ttl_ms=self.ttl_ms or record.ttl_ms,
-            receipt=self.receipt,
+        ttl_ms = self.ttl_ms or record.ttl_ms
+        committed = committed_record(
+            record, now, holder=record.holder, token=record.token, ttl_ms=ttl_ms, receipt=self.receipt
         )
         job = facts.job
         if job is None or job.state in ENDED_STATES:
-            return _settle_step(done, facts, now)
-        tallies = confirm_job_slot(job, facts, now)
-        if isinstance(tallies, Refused):
-            return Step(tallies)
-        ready = readied_job(job, now, keep_until=done.expires_at, slot=tallies[0].id if tallies else b"")
-        return Step(KeySettled(done, ready, now), (done, ready, *tallies))
+            return _settle_step(committed, facts, now)
+        usages = confirm_job_slot(job, facts, now)
+        if isinstance(usages, Refused):
+            return Step(usages)
+        ready = readied_job(job, now, keep_until=committed.expires_at, slot=usages[0].id if usages else b"")
+        return Step(KeySettled(committed, ready, now), (committed, ready, *usages))
 
     def _reject(self, record: Record, facts: Facts, now: int) -> Step[KeySettled | Refused]:
-        done = next_version(
+        rejected = next_version(
             record,
             now,
             status=status_after(record.status, RecordMove.REJECT),
@@ -199,9 +187,9 @@ class Settle(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
         )
         job = facts.job
         if job is None or job.state in ENDED_STATES:
-            return _settle_step(done, facts, now)
+            return _settle_step(rejected, facts, now)
         end = end_job(
-            replace(job, keep_until=done.expires_at),
+            replace(job, keep_until=rejected.expires_at),
             facts.usage,
             now,
             move=Move.REJECT,
@@ -209,10 +197,12 @@ class Settle(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
             retention_ms=self.retention_ms,
             error="the submission was rejected",
         )
-        return Step(KeySettled(done, end.job, now), (done, *end.puts), attachments=end.attachments, trims=end.trims)
+        return Step(
+            KeySettled(rejected, end.job, now), (rejected, *end.puts), attachments=end.attachments, trims=end.trims
+        )
 
     def _fail(self, record: Record, facts: Facts, now: int) -> Step[KeySettled | Refused]:
-        given_up = next_version(
+        released = next_version(
             record,
             now,
             status=status_after(record.status, RecordMove.FAIL),
@@ -220,11 +210,11 @@ class Settle(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
             expires_at=now + (self.ttl_ms or record.ttl_ms),
             receipt=self.receipt,
         )
-        return _settle_step(given_up, facts, now, *release_job_slot(facts.job, facts, now))
+        return _settle_step(released, facts, now, *release_job_slot(facts.job, facts, now))
 
 
 class TakeOver(CommandData, frozen=True, gc=False, kw_only=True):
-    """Take a pending key whose lease ran out, to finish what its holder left; never makes a new one."""
+    """Take over a pending key whose lease has expired, to finish its work; it never creates a key."""
 
     record_id: bytes
     holder: bytes
@@ -246,10 +236,10 @@ class TakeOver(CommandData, frozen=True, gc=False, kw_only=True):
                 return Step(Rejected(record.job_id, record.receipt, record.expires_at, now))
             case IdempotencyStatus.PENDING if now > record.lease_until:
                 job = facts.jobs.get(record.job_id)
-                tallies = renew_job_slot(job, facts, now, until=now + self.lease_ms)
-                if isinstance(tallies, Refused):
-                    return Step(tallies)
-                return _take_over_step(record, job, tallies, now, holder=self.holder, lease_ms=self.lease_ms)
+                usages = renew_job_slot(job, facts, now, until=now + self.lease_ms)
+                if isinstance(usages, Refused):
+                    return Step(usages)
+                return _take_over_step(record, job, usages, now, holder=self.holder, lease_ms=self.lease_ms)
         if record.holder == self.holder:
             return Step(_held_reply(record, now, taken_over=record.token > 1))
         return Step(InProgress(record.job_id, record.lease_until - now + 1, now))
@@ -263,7 +253,7 @@ _STATUS_BY_VERDICT = {
 
 
 def _key_footprint(tenant: str, record_id: bytes, policy_id: bytes) -> Footprint:
-    """A record, its job, and the tally that counts it."""
+    """A record, its job, and the usage fact that counts it."""
     return Footprint(tenant, record_id, policy=policy_id, follow_jobs=True, follow_usage=True)
 
 
@@ -282,7 +272,7 @@ def _take_over_step(
         return commit_ended_job(record, job, now)
     lease_until = now + lease_ms
     expires_at = lease_until + record.ttl_ms
-    taken = next_version(
+    taken_over = next_version(
         record,
         now,
         status=status_after(record.status, RecordMove.TAKE_OVER),
@@ -291,12 +281,12 @@ def _take_over_step(
         lease_until=lease_until,
         expires_at=expires_at,
     )
-    reply = _held_reply(taken, now, taken_over=True)
-    return Step(reply, (taken, *_retained_jobs(job, now, keep_until=expires_at), *usages))
+    reply = _held_reply(taken_over, now, taken_over=True)
+    return Step(reply, (taken_over, *_retained_jobs(job, now, keep_until=expires_at), *usages))
 
 
 def _settle_step(record: Record, facts: Facts, now: int, *usages: Usage) -> Step[KeySettled | Refused]:
-    """The record changes; its job, if it has one, only stays as long."""
+    """The record changes; its job, if it has one, is only kept as long as the record."""
     jobs = _retained_jobs(facts.job, now, keep_until=record.expires_at)
     return Step(KeySettled(record, jobs[0] if jobs else None, now), (record, *jobs, *usages))
 

@@ -1,6 +1,6 @@
-"""Sequenced clients: each number of a stream is executed once, whatever its key, and no number is left out.
+"""Sequenced clients: each number of a stream is executed once, whatever its key, and no number is skipped.
 
-The record is judged first, so that a hit never advances the stream; then the number, against the last one.
+The record is checked first, so that a duplicate never advances the stream; then the number, against the last one.
 """
 
 from enum import StrEnum
@@ -14,10 +14,9 @@ from .replies import Maintained, Missing, Reason, Refused, SequenceAlreadyCommit
 from .states import IdempotencyStatus
 from .submit import JobSpec, new_job, ready_state
 
-STREAM_IDLE_MS = 24 * 3600 * 1000  # then only the high-water mark of a stream is left
+STREAM_IDLE_MS = 24 * 3600 * 1000  # after that only the high-water mark of a stream is kept
 HIGH_WATER_MARK_TTL_MS = 400 * 24 * 3600 * 1000
 SEQUENCE_MAX = 2**64 - 1
-
 
 _NOT_THE_OWNER = "this client id belongs to another credential; choose another"
 
@@ -29,7 +28,6 @@ class SequencePosition(StrEnum):
 
 
 def checked_sequence(value: object) -> U64:
-    """A number of a sequence: whole, from 1 to 2^64-1."""
     if type(value) is not int or not 1 <= value <= SEQUENCE_MAX:
         raise Invalid("sequence", f"a sequence is a whole number from 1 to {SEQUENCE_MAX}; the first is 1")
     return U64(value)
@@ -50,7 +48,7 @@ class StreamCommand(CommandData, frozen=True, gc=False, kw_only=True):
 
 
 class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
-    """One number of a client's sequence: a job, or a batch of jobs, all or nothing."""
+    """One number of a client's sequence: a job or a batch of jobs, all or nothing."""
 
     record_id: bytes
     scope: str
@@ -61,7 +59,7 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
     items: tuple[JobSpec, ...]
     actor: str
     user: str
-    owner: str  # the credential; a client id belongs to the first that used it
+    owner: str  # the credential; a client id belongs to the first one that used it
     ttl_ms: int
     usage_id: bytes = b""
     policy_id: bytes = b""
@@ -102,12 +100,12 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
     def _reply_for_existing_key(
         self, record: Record, facts: Facts, last: U64, now: int
     ) -> SequenceCommitted | SequenceAlreadyCommitted | Refused:
-        """A live key gets its original answer and its original number."""
+        """A live key has its original reply and its original number."""
         if record.client_id != self.client_id or record.fingerprint != self.fingerprint:
             message = "this key was used for something else; use a new key for a new submission"
-            # Of what somebody else did with it nothing is told.
-            own = record.client_id == self.client_id
-            details: dict[str, int | str] = {"assigned_sequence": record.sequence} if own else {}
+            # The number of another client is not disclosed.
+            is_same_client = record.client_id == self.client_id
+            details: dict[str, int | str] = {"assigned_sequence": record.sequence} if is_same_client else {}
             return Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now, details)
         jobs = tuple(facts.jobs[id] for id in _split_job_ids(record.job_ids))
         if record.holder == self.items[0].job_id:
@@ -115,12 +113,12 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
         return SequenceAlreadyCommitted(jobs, record.sequence, last, record.expires_at, now)
 
     def _advance(self, facts: Facts, now: int) -> Step[SequenceCommitted | SequenceAlreadyCommitted | Refused]:
-        ask = QuotaRequest(jobs=len(self.items), cost=sum(item.cost for item in self.items))
-        taken = charge(facts, ask, now, tenant=self.tenant, user=self.user, usage_id=self.usage_id)
-        if isinstance(taken, Refused):
-            return Step(taken)
+        request = QuotaRequest(jobs=len(self.items), cost=sum(item.cost for item in self.items))
+        charged = charge(facts, request, now, tenant=self.tenant, user=self.user, usage_id=self.usage_id)
+        if isinstance(charged, Refused):
+            return Step(charged)
         expires_at = now + self.ttl_ms
-        slot = b"" if taken is None else taken.usage.id
+        slot = b"" if charged is None else charged.usage.id
         jobs = tuple(
             new_job(item, self, ready_state(item.run_at, now), now, keep_until=expires_at, slot=slot)
             for item in self.items
@@ -130,11 +128,11 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
             *jobs,
             self._advanced_stream(facts.stream, now),
         )
-        if taken is not None:
-            puts = (*puts, taken.usage)
-        cautions = () if taken is None else taken.warnings
-        adds = tuple(Attachment(item.job_id, AttachmentKind.INPUT, U64(0), item.input) for item in self.items)
-        return Step(SequenceCommitted(jobs, self.sequence, expires_at, now, cautions), puts, attachments=adds)
+        if charged is not None:
+            puts = (*puts, charged.usage)
+        warnings = () if charged is None else charged.warnings
+        inputs = tuple(Attachment(item.job_id, AttachmentKind.INPUT, U64(0), item.input) for item in self.items)
+        return Step(SequenceCommitted(jobs, self.sequence, expires_at, now, warnings), puts, attachments=inputs)
 
     def _advanced_stream(self, old: Stream | None, now: int) -> Stream:
         if old is not None:
@@ -176,11 +174,11 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
 
 
 class LookUpStream(StreamCommand, frozen=True, gc=False, kw_only=True):
-    """GetClientState. How far a client is, is for its owner, and for whoever may look at all of them."""
+    """The last number of a client (GetClientState), for its owner or for a caller that may read all clients."""
 
     writes: ClassVar[bool] = False
 
-    owner: str = ""  # who asks; empty: may look at all of them
+    owner: str = ""  # the credential that asks; empty: it may read all clients
 
     def decide(self, facts: Facts, now: int) -> Step[StreamFound | Missing | Refused]:
         stream = facts.stream
@@ -192,7 +190,7 @@ class LookUpStream(StreamCommand, frozen=True, gc=False, kw_only=True):
 
 
 class Evict(StreamCommand, frozen=True, gc=False, kw_only=True):
-    """Reduce an idle stream to its high-water mark; drop the mark when nobody came for very long."""
+    """Reduce an idle stream to its high-water mark; delete the mark after HIGH_WATER_MARK_TTL_MS."""
 
     def decide(self, facts: Facts, now: int) -> Step[Maintained]:
         stream = facts.stream

@@ -1,4 +1,7 @@
-"""Submit: a plain job, reserved, created and committed in one step."""
+"""Submit: a key is reserved, its job created and the key committed in one step.
+
+Every submission, plain, reserved or sequenced, describes its jobs with a `JobSpec`, and `new_job` makes the job row from it.
+"""
 
 from typing import ClassVar, Protocol
 
@@ -13,20 +16,17 @@ from .quota import QuotaCharge, QuotaRequest, charge
 from .replies import Conflict, Created, InProgress, KeySettled, Reason, Refused, Rejected, Replayed
 from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, Move, RecordMove, state_after, status_after
 
-# A submission arriving: what Submit and Reserve share, and how a living record answers it.
-
-
 TTL_MS_DEFAULT = 24 * 3600 * 1000
 TTL_MS_MIN = 1000
 TTL_MS_MAX = 365 * 24 * 3600 * 1000
 
-# Looking up a member of an enum costs more than building a fact: the hot path has them at hand.
+# Module constants for the hot path: looking up a member of an enum costs more than building a fact.
 _INPUT = AttachmentKind.INPUT
 _SCHEDULED, _PENDING = JobState.SCHEDULED, JobState.PENDING
+_COMMITTED = IdempotencyStatus.COMMITTED
 _FIRST_INDEX = U64(0)
 
-
-# What a living record says to a submission that is not its first.
+# The replies of a live record to a submission that did not create it.
 ExistingKeyReply = Replayed | Rejected | InProgress | Conflict | Refused
 
 
@@ -89,7 +89,7 @@ def new_job(
 
 
 class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=True):
-    """What Submit and Reserve share: one logical submission, and how a live record answers it."""
+    """What Submit and Reserve share: one logical submission, and the reply of a live record to it."""
 
     creates: ClassVar[bool] = True
 
@@ -102,7 +102,7 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
     actor: str
     user: str
     ttl_ms: int = TTL_MS_DEFAULT
-    usage_id: bytes = b""  # of the user; empty: nobody counts
+    usage_id: bytes = b""  # of the user; empty: not counted
     policy_id: bytes = b""  # of the tenant's limits
     reservation: str = ""  # a slot that was reserved for it
 
@@ -112,21 +112,13 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
 
     @property
     def footprint(self) -> Footprint:
-        # Without a job nobody is charged; and the job of another submission under the key is not looked at.
+        # Without a job there is nothing to charge, and the job of another submission under the key is not needed.
         if not self.job_id:
             return Footprint(self.tenant, self.record_id)
-        return Footprint(
-            self.tenant,
-            self.record_id,
-            (self.job_id,),
-            b"",
-            self.usage_id,
-            self.policy_id,
-            True,
-        )
+        return Footprint(self.tenant, self.record_id, (self.job_id,), b"", self.usage_id, self.policy_id, True)
 
     def is_uncounted(self, facts: Facts) -> bool:
-        """Known at a glance, as for most: there is neither a tally nor a policy, and nothing was reserved."""
+        """The common case: there is neither a usage fact nor a policy, and no slot was reserved."""
         return facts.usage is None and facts.policy is None and not self.reservation
 
     def charge(self, facts: Facts, request: QuotaRequest, now: int) -> QuotaCharge | Refused | None:
@@ -142,7 +134,7 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
         lease_until: int,
         expires_at: int,
     ) -> Record:
-        """A record that starts anew, in the place of the expired one if there is one."""
+        """A new record; it replaces the expired one if there is one."""
         return Record(
             self.record_id,
             self.tenant,
@@ -167,12 +159,12 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
         return Attachment(self.job_id, _INPUT, _FIRST_INDEX, self.input)
 
     def reply_for_existing_key(self, record: Record, facts: Facts, now: int) -> ExistingKeyReply | None:
-        """A living record's answer; None when it is pending and nobody holds it any more."""
+        """The reply of a live record; None when it is pending and its lease has expired."""
         if record.foreign_id:
             return Replayed(None, record.expires_at, now, record.foreign_id)
         if record.client_id:
             return Refused(Reason.IDEMPOTENCY_KEY_REUSED, "the key belongs to a sequenced client; use a new key", now)
-        # A mismatch beats in-progress: waiting would not mend it.
+        # A mismatch comes before in-progress: waiting would not resolve it.
         if record.fingerprint != self.fingerprint or bool(record.job_ids) != bool(self.job_id):
             return Conflict(record.job_id, record.foreign_id, now)
         match record.status:
@@ -188,7 +180,7 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
 
 def replayed_reply(record: Record, facts: Facts, now: int) -> Replayed:
     job = facts.jobs.get(record.job_id)
-    # A committed record and its job are stored and dropped together.
+    # A committed record and its job are stored and deleted together.
     assert (job is None) == (not record.job_ids)
     return Replayed(job, record.expires_at, now, record.foreign_id, record.receipt)
 
@@ -198,7 +190,7 @@ def ready_state(run_at: int, now: int) -> JobState:
 
 
 def readied_job(job: Job, now: int, *, keep_until: int, slot: bytes) -> Job:
-    """A prepared job that may run from now on."""
+    """A prepared job that may run now."""
     move = Move.SCHEDULE if job.run_at > now else Move.COMMIT
     return next_version(job, now, state=state_after(job.state, move), keep_until=keep_until, due_at=0, slot=slot)
 
@@ -219,23 +211,93 @@ def committed_record(
 
 
 def retained_job(job: Job, now: int, *, keep_until: int) -> Job:
-    """The job of a key whose window moves: upkeep ends or drops it no earlier than its record."""
+    """The job of a key whose window changed: maintenance must not end or delete it before its record."""
     due_at = max(job.due_at, keep_until) if job.state in ENDED_STATES else keep_until
     return next_version(job, now, keep_until=keep_until, due_at=due_at)
 
 
 def commit_ended_job(record: Record, job: Job, now: int) -> Step[Replayed]:
-    """The job ended (it was cancelled) while its key was pending: that is the answer from now on."""
+    """The job was cancelled while its key was pending: the key is committed with that job."""
     done = committed_record(record, now, holder=record.holder, token=record.token, ttl_ms=record.ttl_ms)
     job = retained_job(job, now, keep_until=done.expires_at)
     return Step(Replayed(job, done.expires_at, now), (done, job))
 
 
-# Keys of foreign jobs: made elsewhere, remembered here, so that the same key is answered with the same id.
+class Submit(SubmissionCommand, frozen=True, gc=False, kw_only=True):
+    """Reserve, create and commit in one step. The candidate job id is the holder."""
+
+    callback: str = ""  # the URL to notify when the job has ended; empty: none
+    precondition: Precondition | None = None  # None: the credential was checked before
+
+    @property
+    def footprint(self) -> Footprint:
+        plain = super().footprint
+        if self.callback:
+            plain = replace(plain, jobs=(self.job_id, callback_job_id(self.job_id)))
+        return plain if self.precondition is None else replace(plain, precondition=self.precondition)
+
+    def decide(self, facts: Facts, now: int) -> Step[Created | ExistingKeyReply]:
+        record = facts.record
+        if record is None or not is_live(record, now):
+            return self._create(record, facts, now)
+        reply = self.reply_for_existing_key(record, facts, now)
+        if reply is None:
+            return self._take_over_and_commit(record, facts, now)
+        if type(reply) is Replayed and reply.job is not None and record.holder == self.job_id:
+            return Step(Created(reply.job, record.expires_at, now))
+        return Step(reply)
+
+    def _create(self, old: Record | None, facts: Facts, now: int) -> Step[Created | ExistingKeyReply]:
+        existing = facts.jobs.get(self.job_id)
+        if existing is not None:
+            # This command was executed before, and its record has been deleted since. The reply says that the window
+            # is over, even if the clock was set back in between, so that no gate caches it.
+            assert existing.key == self.key
+            return Step(Created(existing, min(existing.keep_until, now - 1), now))
+        charged = None if self.is_uncounted(facts) else self.charge(facts, self._quota_request(self.job_id), now)
+        if isinstance(charged, Refused):
+            return Step(charged)
+        expires_at = now + self.ttl_ms if self.record_id else 0
+        state = ready_state(self.run_at, now)
+        puts: tuple[Fact, ...]
+        if charged is None:
+            job = new_job(self, self, state, now, keep_until=expires_at)
+            reply, puts = Created(job, expires_at, now), (job,)
+        else:
+            job = new_job(self, self, state, now, keep_until=expires_at, slot=charged.usage.id)
+            reply, puts = Created(job, expires_at, now, charged.warnings), (job, charged.usage)
+        if self.record_id:
+            record = self.new_record(old, _COMMITTED, now, holder=self.job_id, lease_until=0, expires_at=expires_at)
+            puts = (record, *puts)
+        if not self.callback:
+            return Step(reply, puts, attachments=(self.input_attachment(),))
+        callback, callback_input = callback_job(job, self.callback, now)
+        return Step(reply, (*puts, callback), attachments=(self.input_attachment(), callback_input))
+
+    def _take_over_and_commit(self, record: Record, facts: Facts, now: int) -> Step[Created | ExistingKeyReply]:
+        """Take over a key whose lease has expired, and commit it with the job it has."""
+        job = facts.jobs[record.job_id]
+        if job.state in ENDED_STATES:
+            return commit_ended_job(record, job, now)
+        # The job keeps the estimate it was reserved with, and it was counted then.
+        request = self._quota_request(job.id)._replace(cost=job.cost_held, is_new=False)
+        charged = self.charge(facts, request, now)
+        if isinstance(charged, Refused):
+            return Step(charged)
+        usages, warnings = ((), ()) if charged is None else ((charged.usage,), charged.warnings)
+        committed = committed_record(record, now, holder=self.job_id, token=record.token + 1, ttl_ms=self.ttl_ms)
+        slot = usages[0].id if usages else b""
+        # Slot, cost and job belong to the user who took the key over.
+        ready = readied_job(replace(job, user=self.user), now, keep_until=committed.expires_at, slot=slot)
+        return Step(Created(ready, committed.expires_at, now, warnings), (committed, ready, *usages))
+
+    def _quota_request(self, job_id: bytes) -> QuotaRequest:
+        slot = self.reservation
+        return QuotaRequest(cost=self.cost, reservation=slot, job_id=format_job_id(job_id), had_slot=bool(slot))
 
 
 class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
-    """Remember a key for a job that was made elsewhere. Repeated with the same id it succeeds."""
+    """Record a key for a job of another system; duplicates get that job's id. Repeating it with the same id succeeds."""
 
     record_id: bytes
     scope: str
@@ -252,10 +314,7 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
     def decide(self, facts: Facts, now: int) -> Step[KeySettled | Refused]:
         record = facts.record
         if record is not None and is_live(record, now):
-            if self.external_id in (
-                record.foreign_id,
-                format_job_id(record.job_id) if record.job_ids else "",
-            ):
+            if self.external_id in (record.foreign_id, format_job_id(record.job_id) if record.job_ids else ""):
                 return Step(KeySettled(record, facts.job, now))
             message = "this key already names another job; use a new key"
             return Step(Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now))
@@ -280,79 +339,3 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
             foreign_id=self.external_id,
         )
         return Step(KeySettled(stored, None, now), (stored,))
-
-
-_COMMITTED = IdempotencyStatus.COMMITTED
-
-
-class Submit(SubmissionCommand, frozen=True, gc=False, kw_only=True):
-    """Reserve, create and commit in one step. The candidate job id is the holder."""
-
-    callback: str = ""  # a URL that is told when the job has ended; empty: nobody is
-    precondition: Precondition | None = None  # None: whoever sends it has proved the right to
-
-    @property
-    def footprint(self) -> Footprint:
-        plain = super().footprint
-        if self.callback:
-            plain = replace(plain, jobs=(self.job_id, callback_job_id(self.job_id)))
-        return plain if self.precondition is None else replace(plain, precondition=self.precondition)
-
-    def decide(self, facts: Facts, now: int) -> Step[Created | ExistingKeyReply]:
-        record = facts.record
-        if record is None or not is_live(record, now):
-            return self._create(record, facts, now)
-        answer = self.reply_for_existing_key(record, facts, now)
-        if answer is None:
-            return self._take_over_and_commit(record, facts, now)
-        if type(answer) is Replayed and answer.job is not None and record.holder == self.job_id:
-            return Step(Created(answer.job, record.expires_at, now))
-        return Step(answer)
-
-    def _create(self, old: Record | None, facts: Facts, now: int) -> Step[Created | ExistingKeyReply]:
-        mine = facts.jobs.get(self.job_id)
-        if mine is not None:
-            # This very command was executed before, and its record has gone since. Its window is over even if
-            # the clock was set back in between, so that no gate lives on this answer.
-            assert mine.key == self.key
-            return Step(Created(mine, min(mine.keep_until, now - 1), now))
-        taken = None if self.is_uncounted(facts) else self.charge(facts, self._quota_request(self.job_id), now)
-        if isinstance(taken, Refused):
-            return Step(taken)
-        expires_at = now + self.ttl_ms if self.record_id else 0
-        state = ready_state(self.run_at, now)
-        puts: tuple[Fact, ...]
-        if taken is None:
-            job = new_job(self, self, state, now, keep_until=expires_at)
-            reply, puts = Created(job, expires_at, now), (job,)
-        else:
-            job = new_job(self, self, state, now, keep_until=expires_at, slot=taken.usage.id)
-            reply, puts = Created(job, expires_at, now, taken.warnings), (job, taken.usage)
-        if self.record_id:
-            done = self.new_record(old, _COMMITTED, now, holder=self.job_id, lease_until=0, expires_at=expires_at)
-            puts = (done, *puts)
-        if not self.callback:
-            return Step(reply, puts, attachments=(self.input_attachment(),))
-        notice, attached = callback_job(job, self.callback, now)
-        return Step(reply, (*puts, notice), attachments=(self.input_attachment(), attached))
-
-    def _take_over_and_commit(self, record: Record, facts: Facts, now: int) -> Step[Created | ExistingKeyReply]:
-        """Take over what nobody holds any more and commit it: the job id stays."""
-        job = facts.jobs[record.job_id]
-        if job.state in ENDED_STATES:
-            return commit_ended_job(record, job, now)
-        # The job keeps its estimate: whoever finishes it may have said another. It was counted when it began.
-        ask = self._quota_request(job.id)._replace(cost=job.cost_held, is_new=False)
-        charged = self.charge(facts, ask, now)
-        if isinstance(charged, Refused):
-            return Step(charged)
-        tallies, cautions = ((), ()) if charged is None else ((charged.usage,), charged.warnings)
-        taken = committed_record(record, now, holder=self.job_id, token=record.token + 1, ttl_ms=self.ttl_ms)
-        slot = tallies[0].id if tallies else b""
-        # It is the taker's from now on: whose slot it has, whose money it costs, whose job it is.
-        ready = readied_job(replace(job, user=self.user), now, keep_until=taken.expires_at, slot=slot)
-        return Step(Created(ready, taken.expires_at, now, cautions), (taken, ready, *tallies))
-
-    def _quota_request(self, job_id: bytes) -> QuotaRequest:
-        named = self.reservation
-        return QuotaRequest(cost=self.cost, reservation=named, job_id=format_job_id(job_id), had_slot=bool(named))

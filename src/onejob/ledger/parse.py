@@ -1,4 +1,4 @@
-"""From what a caller hands over to a command: parse once at the edge, then trust it."""
+"""Parse a caller's arguments into commands: checked once here, trusted afterwards."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -44,20 +44,20 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Caller(Struct, frozen=True):
-    """Who asks: given by the credential, never by the request."""
+    """Who sends a command. It comes from the credential, never from the request."""
 
     tenant: str = "default"
     user: str = "local"
     actor: str = "client:local"
-    owns_keys: bool = False  # True: keys are the user's own, not shared in the tenant
-    oversees: bool = True  # False: of other users' jobs and keys it is told nothing
+    owns_keys: bool = False  # True: keys belong to the user; False: the tenant's users share them
+    oversees: bool = True  # False: it sees no jobs and keys of other users
 
     def can_see(self, user: str) -> bool:
         return self.oversees or user == self.user
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """One logical submission, as a caller says it. `input` is any JSON value, or `msgspec.Raw` JSON text."""
+    """One logical submission, unchecked. `input` is any JSON value, or `msgspec.Raw` JSON text."""
 
     type: str
     input: Any = None
@@ -73,7 +73,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] | None = None
     estimated_cost: Amount | None = None
     reservation: str | None = None
-    callback: str | None = None  # a URL that is told when the job has ended
+    callback: str | None = None  # the URL to notify when the job has ended
 
 
 class JobOptions(TypedDict, total=False):
@@ -109,14 +109,14 @@ def list_options(method: Method) -> Method:
 
 
 class PreparedInput(Struct, frozen=True):
-    """An input whose one form is known already."""
+    """An input with its canonical form."""
 
     data: bytes
     canonical_form: bytes
 
 
 def with_prepared_input(submission: Submission) -> Submission:
-    """The same submission with its input worked out: for a large one that is better done beside the loop."""
+    """Encode and canonicalize the input now; for a large one, call this off the event loop."""
     raw = submission.input
     data, form = (bytes(raw), canonical_json(bytes(raw))) if isinstance(raw, Raw) else encode_and_canonicalize(raw)
     return replace(submission, input=PreparedInput(data, form))
@@ -125,13 +125,11 @@ def with_prepared_input(submission: Submission) -> Submission:
 def build_submit(
     submission: Submission, caller: Caller, job_id: bytes, precondition: Precondition | None = None
 ) -> Submit:
-    """The command of a submission; whatever is wrong with it is said here."""
+    """Check a submission and make its command; raises Invalid for the first value that is wrong."""
     type = checked_name("type", submission.type)
     scope = resolve_scope(type, submission.scope)
-    data, mark = encode_and_fingerprint(type, submission.input)
-    key = submission.idempotency_key
-    if key is not None:
-        key = checked_key(key)
+    data, digest = encode_and_fingerprint(type, submission.input)
+    key = None if submission.idempotency_key is None else checked_key(submission.idempotency_key)
     labels = _encode_labels(submission.labels) if submission.labels else b""
     check_caller_text_size(caller.tenant, type, scope, key or "", caller.actor, caller.user, labels=labels)
     return Submit(
@@ -149,34 +147,31 @@ def build_submit(
         record_id=b"" if key is None else key_record_id(caller, scope, key),
         scope=scope,
         key=key or "",
-        fingerprint=mark,
+        fingerprint=digest,
         actor=caller.actor,
         user=caller.user,
         ttl_ms=parse_ttl_ms(submission),
         usage_id=usage_id(caller.tenant, caller.user),
         policy_id=policy_id(caller.tenant, QUOTA_POLICY_NAME),
-        reservation=_checked_own_reservation(submission.reservation, caller)
-        if submission.reservation is not None
-        else "",
+        reservation="" if submission.reservation is None else _checked_own_reservation(submission.reservation, caller),
         callback="" if submission.callback is None else checked_callback_url(submission.callback),
         precondition=precondition,
     )
 
 
 def checked_submission(submission: Submission, location: str = "") -> Submission:
-    """What is handed over in a list is looked at first: it may be anything."""
+    """A list of jobs may contain anything, so each element is checked first."""
     if not isinstance(submission, Submission):
         raise Invalid("jobs", f"{location}a job in a list is a Submission(type=..., input=...); make it one")
     return submission
 
 
 def encode_and_fingerprint(type: str, input: Any) -> tuple[bytes, bytes]:
-    """An input as it is stored, and the fingerprint of what is asked for."""
+    """An input as it is stored, and the fingerprint of type and input."""
     if isinstance(input, Raw):
         data = bytes(input)
-        return data, _fingerprint_json(type, data) if len(data) > CACHED_INPUT_BYTES_MAX else _fingerprint_json_cached(
-            type, data
-        )
+        cached = len(data) <= CACHED_INPUT_BYTES_MAX
+        return data, (_fingerprint_json_cached if cached else _fingerprint_json)(type, data)
     if isinstance(input, PreparedInput):
         return input.data, fingerprint(type, input.canonical_form)
     data, form = encode_and_canonicalize(input)
@@ -187,7 +182,7 @@ def _fingerprint_json(type: str, data: bytes) -> bytes:
     return fingerprint(type, canonical_json(data))
 
 
-# Retries bring the very same text: its fingerprint is worked out once.
+# A retry sends the same bytes again, so their fingerprint is computed once.
 _fingerprint_json_cached = lru_cache(FINGERPRINT_CACHE_MAX)(_fingerprint_json)
 
 
@@ -200,16 +195,16 @@ def build_reserve(
     lease_ms: int,
     wait_if_held: bool = True,
 ) -> Reserve:
-    """The same submission as a reservation: what is asked for does not depend on how."""
-    plain = asdict(build_submit(submission, caller, job_id))
-    del plain["precondition"]
-    if plain.pop("callback"):
-        raise Invalid("callback", "a key that is held cannot have a callback; leave it out, or submit at once")
-    return Reserve(**plain, holder=holder, lease_ms=lease_ms, wait_if_held=wait_if_held)
+    """The same checks and the same fingerprint as for `build_submit`."""
+    fields = asdict(build_submit(submission, caller, job_id))
+    del fields["precondition"]
+    if fields.pop("callback"):
+        raise Invalid("callback", "a held key cannot have a callback; leave it out, or use submit")
+    return Reserve(**fields, holder=holder, lease_ms=lease_ms, wait_if_held=wait_if_held)
 
 
 def fence_fields(held_key: HeldKey, caller: Caller) -> dict[str, Any]:
-    """What a holder's command must name to be let through."""
+    """The fields by which a command proves that its sender holds the key."""
     return {
         "tenant": caller.tenant,
         "record_id": held_key.record_id,
@@ -225,29 +220,25 @@ def key_record_id(caller: Caller, scope: str, key: str) -> bytes:
 
 
 def caller_for_user(caller: Caller, user: str | None) -> Caller:
-    """The caller, looking at the keys of a user: where they are shared, these are the same for all.
-
-    NotFound for whoever may not see them.
-    """
+    """The caller with the key ownership of `user`; NotFound if it may not see that user's keys."""
     if user is None or user == caller.user or not caller.owns_keys:
         return caller
     if not caller.oversees:
-        raise NotFound("no such key here; it may have expired, or belong to somebody else")
+        raise NotFound("no such key; it may have expired, or belong to another user")
     return replace(caller, user=user)
 
 
 def lookup_record_id(caller: Caller, key: str, scope: str) -> bytes:
-    """The identity of a key that is looked up: its scope is named, since nothing else tells it."""
+    """The record id of a key; its scope must be named, since a lookup has no job type to derive it from."""
     return key_record_id(caller, checked_lookup_scope(scope), checked_key(key))
 
 
 def record_id_prefix(caller: Caller, scope: str) -> bytes:
-    """What the identities of all keys of a scope begin with."""
+    """The common prefix of the record ids of all keys of a scope."""
     return key_record_id(caller, checked_lookup_scope(scope), "")[:-1]
 
 
 def parse_ttl_ms(submission: Submission) -> int:
-    """The window of a key: 1 s to 365 days, 24 hours unless said."""
     ttl, days = submission.idempotency_ttl, submission.idempotency_ttl_days
     if ttl is None and days is None:
         return TTL_MS_DEFAULT
@@ -271,28 +262,28 @@ def parse_cost(amount: Amount | None) -> int:
 
 
 def _checked_own_reservation(reservation: str, caller: Caller) -> str:
-    """A slot of the caller's own: the tally of another user is not looked at."""
+    """The usage of another user is not read, so a slot must be the caller's own."""
     if usage_id_of_reservation(caller.tenant, reservation) != usage_id(caller.tenant, caller.user):
         raise NotTheOwner("reservation", "this reservation is another user's; reserve a slot of your own")
     return reservation
 
 
 def checked_lookup_scope(scope: str) -> str:
-    # Jobs of the type "queue" are shown with this scope, which no submission may choose.
+    # Jobs of the type "queue" are displayed with this scope, which no submission may choose.
     return scope if scope == TYPE_QUEUE_SCOPE else checked_name("scope", scope)
 
 
 def _parse_run_at(moment: datetime) -> int:
     ms = to_ms(moment)
-    to_utc(ms)  # a moment that its zone moves out of the calendar could be stored, but never be shown
+    to_utc(ms)  # raises for a time that its zone moves out of the calendar: it could be stored, but never displayed
     return ms
 
 
-def _parse_delivery(word: Delivery) -> Delivery:
-    if isinstance(word, Delivery):
-        return word
+def _parse_delivery(value: Delivery) -> Delivery:
+    if isinstance(value, Delivery):
+        return value
     try:
-        return Delivery(word)
+        return Delivery(value)
     except ValueError:
         raise Invalid("delivery", f"delivery is {' or '.join(Delivery)}; choose one") from None
 
@@ -306,7 +297,7 @@ def _parse_timeout_ms(timeout: timedelta) -> int:
 
 def _encode_labels(labels: Mapping[str, str]) -> bytes:
     if not all(isinstance(text, str) for pair in labels.items() for text in pair):
-        raise Invalid("labels", "labels are texts by name; turn their values into texts")
+        raise Invalid("labels", "labels map strings to strings; convert their values to strings")
     data = encode_input(dict(labels))
     if len(data) > LABELS_BYTES_MAX:
         raise Invalid("labels", f"labels take at most {LABELS_BYTES_MAX} bytes as JSON; put more into the input")

@@ -1,4 +1,4 @@
-"""From replies to what a Python caller gets: receipts are returned, everything else is raised."""
+"""Present replies to Python callers: receipts and stored values are returned, everything else is raised."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -49,42 +49,6 @@ from onejob.errors import (
     Unknown,
 )
 
-# What a job left behind: its result and its log lines.
-
-
-OFFSET_MAX = 2**53 - 1
-
-
-class LogPage(Struct, frozen=True):
-    """Log lines from an offset on. Older ones than the newest thousand are not kept."""
-
-    offset: int  # of the first line here
-    lines: tuple[str, ...]
-    total: int  # how many there were
-    state: JobState
-
-    @property
-    def next(self) -> int:
-        return self.offset + len(self.lines)
-
-
-async def load_result(engine: Engine, job: Job) -> bytes:
-    """The JSON that a job ended with; empty where there is none."""
-    query = ListAttachments(tenant=job.tenant, job_id=job.id, kind=AttachmentKind.RESULT, start=job.token, limit=1)
-    page = await engine.scan(query)
-    return page.items[0].data if page.items else b""
-
-
-async def load_log_page(engine: Engine, job: Job, *, offset: int, limit: int) -> LogPage:
-    if not 0 <= offset <= OFFSET_MAX or not 1 <= limit <= PAGE_MAX:
-        raise Invalid("offset", f"offset counts lines from 0, and a page has 1 to {PAGE_MAX}; choose others")
-    query = ListAttachments(tenant=job.tenant, job_id=job.id, kind=AttachmentKind.LOG, start=offset, limit=limit)
-    items = (await engine.scan(query)).items if job.logs > offset else ()
-    first = items[0].index if items else max(offset, job.logs)
-    lines = tuple(item.data.decode() for item in items)
-    return LogPage(first, lines, max(job.logs, first + len(lines)), job.state)
-
-
 _OUTCOMES: dict[type[Any], Outcome] = {
     Created: Outcome.CREATED,
     KeyHeld: Outcome.CREATED,
@@ -94,11 +58,25 @@ _OUTCOMES: dict[type[Any], Outcome] = {
     Rejected: Outcome.REJECTED,
     Refused: Outcome.REFUSED,
 }
-_CREATED, _REPLAYED = Outcome.CREATED, Outcome.REPLAYED  # at hand: every answer has one of them
-# Comparing bodies is work for the loop: beyond these a conflict stands without its paths.
+_CREATED, _REPLAYED = Outcome.CREATED, Outcome.REPLAYED  # looked up once: nearly every receipt has one of them
+_LEASE_LOST_REASONS = (Reason.STALE, Reason.ALREADY_SETTLED)
+# Bodies are compared on the event loop: beyond these limits a conflict is reported without its paths.
 COMPARED_BYTES_MAX = 64 << 10
 COMPARED_MAX = 20
-_LEASE_LOST_REASONS = (Reason.STALE, Reason.ALREADY_SETTLED)
+OFFSET_MAX = 2**53 - 1
+
+
+class LogPage(Struct, frozen=True):
+    """Log lines from an offset on; only the newest thousand are kept."""
+
+    offset: int  # of the first line in this page
+    lines: tuple[str, ...]
+    total: int  # how many were written
+    state: JobState
+
+    @property
+    def next(self) -> int:
+        return self.offset + len(self.lines)
 
 
 def job_id_text(job_id: bytes) -> str:
@@ -106,7 +84,7 @@ def job_id_text(job_id: bytes) -> str:
 
 
 def build_receipt(command: SubmissionCommand, result: AnyReply | BaseException) -> Receipt | None:
-    """The receipt of a submission that has a job; None when the result says something else."""
+    """The receipt of a submission that was created or replayed; None for any other result."""
     if isinstance(result, Created):
         return Receipt(
             outcome=_CREATED,
@@ -160,7 +138,7 @@ def build_settled_receipt(reply: KeySettled) -> Receipt:
 
 
 def to_exception(reply: AnyReply | BaseException, key: str, paths: tuple[str, ...] = ()) -> BaseException:
-    """The exception for a reply that is no answer to what was asked."""
+    """The exception for a reply that is not the expected result."""
     match reply:
         case BaseException():
             return reply
@@ -177,16 +155,16 @@ def to_exception(reply: AnyReply | BaseException, key: str, paths: tuple[str, ..
         case Refused():
             return SubmissionRefused(key=key, reason=reply.reason, message=reply.message, details=reply.details)
         case Missing():
-            return NotFound("no such job or key here; it may have expired, or belong to somebody else")
+            return NotFound("no such job or key; it may have expired, or belong to another user")
         case Defect(retryable=True):
             return Outdated(reply.message)
         case Defect():
-            return DefectiveCommand(f"{reply.message}; this is a bug of onejob, please report it")
-    return DefectiveCommand(f"an unexpected {type(reply).__name__}; this is a bug of onejob, please report it")
+            return DefectiveCommand(f"{reply.message}; this is a bug in onejob, please report it")
+    return DefectiveCommand(f"unexpected reply {type(reply).__name__}; this is a bug in onejob, please report it")
 
 
 async def require_receipt(engine: Engine, command: SubmissionCommand, result: AnyReply | BaseException) -> Receipt:
-    """The receipt of a submission; raises where there is none."""
+    """`build_receipt`, or the exception that the result stands for."""
     receipt = build_receipt(command, result)
     if receipt is None:
         raise await build_submission_error(engine, command, result)
@@ -196,9 +174,9 @@ async def require_receipt(engine: Engine, command: SubmissionCommand, result: An
 async def build_submission_error(
     engine: Engine, command: SubmissionCommand, result: AnyReply | BaseException
 ) -> OnejobError:
-    """What to raise for a submission without a receipt; says where a conflicting body differs."""
+    """The exception for a submission without a receipt; a conflict lists where the bodies differ."""
     if isinstance(result, Unknown) and not command.key:
-        return MayBeDone("it may be done, and without a key nobody can tell; look at the jobs before you repeat it")
+        return MayBeDone("the job may exist, and without a key there is no way to tell; list the jobs before you retry")
     paths = await find_differences(engine, command, result) if isinstance(result, Conflict) else ()
     error = to_exception(result, command.key, paths)
     if isinstance(error, OnejobError):
@@ -209,15 +187,15 @@ async def build_submission_error(
 async def collect_receipts(
     engine: Engine, commands: Sequence[Submit | Invalid], results: Iterable[AnyReply | BaseException]
 ) -> list[Receipt | OnejobError]:
-    """A receipt or an error for each; what was invalid was never sent and has no result."""
-    waiting = iter(results)
+    """A receipt or an error for each command; an invalid one was not executed and has no result."""
+    remaining = iter(results)
     compared = 0
     verdicts: list[Receipt | OnejobError] = []
     for command in commands:
         if isinstance(command, Invalid):
             verdicts.append(command)
         else:
-            result = next(waiting)
+            result = next(remaining)
             compared += isinstance(result, Conflict)
             if isinstance(result, Conflict) and compared > COMPARED_MAX:
                 verdicts.append(IdempotencyConflict(key=command.key, job_id=job_id_text(result.job_id)))
@@ -227,28 +205,27 @@ async def collect_receipts(
 
 
 async def build_dry_run_receipt(engine: Engine, command: SubmissionCommand, reply: AnyReply) -> Receipt:
-    """What would happen, as a receipt of any outcome."""
+    """What would happen, as a receipt with any outcome."""
     if not isinstance(reply, DryRunReply):
         raise to_exception(reply, command.key)
-    foreseen = reply.reply
-    if isinstance(foreseen, Replayed):
-        return await require_receipt(engine, command, foreseen)
-    told_id = ""
+    result = reply.reply
+    if isinstance(result, Replayed):
+        return await require_receipt(engine, command, result)
+    job_id = ""  # a job that would be created has none: the real submission draws another candidate
     paths: tuple[str, ...] = ()
-    if isinstance(foreseen, Conflict):
-        told_id = foreseen.external_id or job_id_text(foreseen.job_id)
-        paths = await find_differences(engine, command, foreseen)
-    elif isinstance(foreseen, (InProgress, Rejected)):
-        told_id = job_id_text(foreseen.job_id)
-    # A job that would be created has no id yet: the real submission draws its own.
+    if isinstance(result, Conflict):
+        job_id = result.external_id or job_id_text(result.job_id)
+        paths = await find_differences(engine, command, result)
+    elif isinstance(result, (InProgress, Rejected)):
+        job_id = job_id_text(result.job_id)
     return Receipt(
-        outcome=_OUTCOMES[type(foreseen)],
+        outcome=_OUTCOMES[type(result)],
         key=command.key or None,
         scope=command.scope,
-        bare_job_id=told_id,
-        expires_ms=getattr(foreseen, "expires_at", 0),
+        bare_job_id=job_id,
+        expires_ms=getattr(result, "expires_at", 0),
         paths=paths,
-        warnings=_dry_run_warnings(foreseen),
+        warnings=_dry_run_warnings(result),
     )
 
 
@@ -259,34 +236,51 @@ def _dry_run_warnings(reply: AnyReply) -> tuple[LimitWarning, ...]:
 
 
 async def find_differences(engine: Engine, command: SubmissionCommand, conflict: Conflict) -> tuple[str, ...]:
-    """The JSON paths at which two bodies under one key differ; none where the first is gone, or one is large."""
+    """The JSON paths at which two bodies under one key differ; none if the first was deleted or one is large."""
     if not conflict.job_id or len(command.input) > COMPARED_BYTES_MAX:
         return ()
     try:
-        (found,) = await engine.execute([LookUpJob(tenant=command.tenant, job_id=conflict.job_id)])
-        before = await load_input(engine, command.tenant, conflict.job_id)
+        (reply,) = await engine.execute([LookUpJob(tenant=command.tenant, job_id=conflict.job_id)])
+        first_input = await load_input(engine, command.tenant, conflict.job_id)
     except OnejobError:
-        return ()  # the conflict stands without its details
-    other_type = isinstance(found, Found) and found.job is not None and found.job.type != command.type
-    kind = ("/type",) if other_type else ()
-    return kind if len(before) > COMPARED_BYTES_MAX else kind + differing_paths(before, command.input)
+        return ()  # the conflict is reported without its details
+    other_type = isinstance(reply, Found) and reply.job is not None and reply.job.type != command.type
+    paths = ("/type",) if other_type else ()
+    return paths if len(first_input) > COMPARED_BYTES_MAX else paths + differing_paths(first_input, command.input)
 
 
 async def load_input(engine: Engine, tenant: str, job_id: bytes) -> bytes:
     page = await engine.scan(ListAttachments(tenant=tenant, job_id=job_id, kind=AttachmentKind.INPUT, limit=1))
     if not page.items:
-        raise NotFound("no such job here; it may have expired, or belong to somebody else")
+        raise NotFound("no such job; it may have expired, or belong to another user")
     return page.items[0].data
 
 
+async def load_result(engine: Engine, job: Job) -> bytes:
+    """The result of a job as JSON; empty if there is none."""
+    query = ListAttachments(tenant=job.tenant, job_id=job.id, kind=AttachmentKind.RESULT, start=job.token, limit=1)
+    page = await engine.scan(query)
+    return page.items[0].data if page.items else b""
+
+
+async def load_log_page(engine: Engine, job: Job, *, offset: int, limit: int) -> LogPage:
+    if not 0 <= offset <= OFFSET_MAX or not 1 <= limit <= PAGE_MAX:
+        raise Invalid("offset", f"offset counts lines from 0, and a page has 1 to {PAGE_MAX} lines; choose others")
+    query = ListAttachments(tenant=job.tenant, job_id=job.id, kind=AttachmentKind.LOG, start=offset, limit=limit)
+    items = (await engine.scan(query)).items if job.logs > offset else ()
+    first = items[0].index if items else max(offset, job.logs)
+    lines = tuple(item.data.decode() for item in items)
+    return LogPage(first, lines, max(job.logs, first + len(lines)), job.state)
+
+
 async def load_events(engine: Engine, job: Job) -> tuple[Event, ...]:
-    """A job's story as far as it is kept; the first event is implied by its head."""
+    """The events of a job that are still stored; the first one follows from the job row."""
     page = await engine.scan(ListAttachments(tenant=job.tenant, job_id=job.id, kind=AttachmentKind.EVENT))
-    return (first_event(job), *(json.decode(add.data, type=Event) for add in page.items))
+    return (first_event(job), *(json.decode(item.data, type=Event) for item in page.items))
 
 
 async def load_key_history(engine: Engine, reply: AnyReply, key: str) -> KeyHistory:
-    """The record that was found under a key, and what happened to its job."""
+    """The record of a key, and the events of its job."""
     if not isinstance(reply, Found) or reply.record is None:
         raise to_exception(reply, key)
     return to_key_history(reply.record, reply.job, await load_events(engine, reply.job) if reply.job else ())

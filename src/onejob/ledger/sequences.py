@@ -1,4 +1,4 @@
-"""Sequenced clients in Python: every number is executed once, whatever its key, and none is left out."""
+"""The ledger's verbs for sequenced clients: submit the next number, ask for the last one."""
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -30,7 +30,7 @@ _spec_values = attrgetter(*JobSpec.__struct_fields__)
 
 
 class SequencedSubmission(Struct, frozen=True, kw_only=True):
-    """One number of a client's sequence, as a caller says it."""
+    """One number of a client's sequence, unchecked."""
 
     client_id: str
     sequence: int
@@ -42,8 +42,6 @@ class SequencedSubmission(Struct, frozen=True, kw_only=True):
 
 
 class SequenceOperations(LedgerBase):
-    """The part of the front door that sequenced clients come through."""
-
     @list_options
     async def submit_sequence(
         self,
@@ -60,7 +58,7 @@ class SequenceOperations(LedgerBase):
         idempotency_ttl_days: float | None = None,
         **options: Unpack[JobOptions],
     ) -> SequenceReceipt:
-        """Execute a client's next number, or get the answer it had: one job, or a batch, all or nothing."""
+        """Execute a client's next number (one job, or a batch, all or nothing), or return the answer it had."""
         if jobs is None and type is not None:
             jobs = (Submission(type=type, input=input, **options),)
         elif jobs is None or type is not None or input is not None or options:
@@ -78,22 +76,21 @@ class SequenceOperations(LedgerBase):
         )
 
     async def submit_sequence_prepared(self, sequenced: SequencedSubmission) -> SequenceReceipt:
-        """`submit_sequence` for a number that was said before, as edges do."""
+        """`submit_sequence` for a SequencedSubmission."""
         command = build_submit_sequence(sequenced, self._caller, self._runtime.ids)
         (result,) = await self._gate.execute_each((command,))
         return build_sequence_receipt(command, result)
 
     async def get_client_state(self, client_id: str, *, scope: Scope, any_owner: bool = False) -> ClientState:
-        """How far a client is: 0 if it never came. Another credential's client is told of only with `any_owner`."""
+        """The last committed number of a client, 0 if there is none; with `any_owner` also another credential's."""
         scope = stream_scope(scope)
         caller = self._caller
-        look = LookUpStream(
+        lookup = LookUpStream(
             tenant=caller.tenant,
             stream_id=stream_id(caller.tenant, scope, checked_client_id(client_id)),
             owner="" if any_owner else caller.actor,
         )
-        reply = await self._execute(look)
-        match reply:
+        match reply := await self._execute(lookup):
             case Missing():
                 return ClientState(client_id, scope)
             case StreamFound():
@@ -102,20 +99,20 @@ class SequenceOperations(LedgerBase):
 
 
 def build_submit_sequence(sequenced: SequencedSubmission, caller: Caller, ids: Ids) -> SubmitSequence:
-    """The command of one number; whatever is wrong with it is said here."""
+    """Check one number of a sequence and make its command; raises Invalid for the first value that is wrong."""
     client_id, scope = checked_client_id(sequenced.client_id), stream_scope(sequenced.scope)
     sequence = checked_sequence(sequenced.sequence)
     key = checked_key(sequenced.idempotency_key)
     jobs = sequenced.jobs
     if not 1 <= len(jobs) <= JOBS_MAX:
         raise Invalid("jobs", f"a batch has 1 to {JOBS_MAX} jobs; split it into several numbers")
-    parsed = [
+    submits = [
         _build_job_submit(job, sequenced, scope, caller, ids, location=f"jobs[{n}]: " if len(jobs) > 1 else "")
         for n, job in enumerate(jobs)
     ]
-    if sum(len(one.input) for one in parsed) > INPUT_BYTES_MAX:
+    if sum(len(one.input) for one in submits) > INPUT_BYTES_MAX:
         raise Invalid("jobs", f"the inputs of a batch have at most {INPUT_BYTES_MAX} bytes in all; split it")
-    first = parsed[0]
+    first = submits[0]
     return SubmitSequence(
         tenant=caller.tenant,
         stream_id=stream_id(caller.tenant, scope, client_id),
@@ -124,8 +121,8 @@ def build_submit_sequence(sequenced: SequencedSubmission, caller: Caller, ids: I
         client_id=client_id,
         sequence=sequence,
         key=key,
-        fingerprint=batch_fingerprint([one.fingerprint for one in parsed]),
-        items=tuple(JobSpec(*_spec_values(one)) for one in parsed),
+        fingerprint=batch_fingerprint([one.fingerprint for one in submits]),
+        items=tuple(JobSpec(*_spec_values(one)) for one in submits),
         actor=caller.actor,
         user=caller.user,
         owner=caller.actor,
@@ -136,7 +133,7 @@ def build_submit_sequence(sequenced: SequencedSubmission, caller: Caller, ids: I
 
 
 def build_sequence_receipt(command: SubmitSequence, reply: AnyReply | BaseException) -> SequenceReceipt:
-    """The receipt of a number that was executed, now or before; raises where it was not."""
+    """The receipt of a number that was executed, now or before; raises for any other reply."""
     if not isinstance(reply, (SequenceCommitted, SequenceAlreadyCommitted)):
         raise to_exception(reply, command.key)
     new = isinstance(reply, SequenceCommitted)
@@ -156,15 +153,15 @@ def build_sequence_receipt(command: SubmitSequence, reply: AnyReply | BaseExcept
 def _build_job_submit(
     job: Submission, sequenced: SequencedSubmission, scope: str, caller: Caller, ids: Ids, *, location: str
 ) -> Submit:
-    """One job, read as a submission of its own would be: the same checks, the same fingerprint."""
+    """One job, with the same checks and the same fingerprint as a submission of its own."""
     checked_submission(job, location)
     if (job.idempotency_key, job.scope, job.idempotency_ttl, job.idempotency_ttl_days) != (None,) * 4:
-        raise Invalid("jobs", f"{location}key, scope and window are those of the number; leave them out of its jobs")
+        raise Invalid("jobs", f"{location}key, scope and window belong to the number; leave them out of its jobs")
     if job.callback is not None:
         raise Invalid("callback", f"{location}a number of a sequence has no callback; leave it out")
     if job.reservation is not None:
         raise Invalid("reservation", f"{location}a number of a sequence takes its slots itself; leave it out")
-    whole = replace(
+    submission = replace(
         job,
         scope=scope,
         idempotency_key=sequenced.idempotency_key,
@@ -172,7 +169,7 @@ def _build_job_submit(
         idempotency_ttl_days=sequenced.idempotency_ttl_days,
     )
     try:
-        return build_submit(whole, caller, ids.job_id())
+        return build_submit(submission, caller, ids.job_id())
     except Invalid as error:
         if not location:
             raise

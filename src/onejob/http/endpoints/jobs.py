@@ -1,4 +1,4 @@
-"""Jobs over HTTP: submit, look, list, cancel."""
+"""Endpoints for jobs: submit, list, get, wait for the end, cancel, read result and log."""
 
 import re
 from datetime import timedelta
@@ -45,112 +45,13 @@ from onejob.ledger.watch import TooManyWatchers
 
 from .events import RETRY_AFTER_SECONDS
 
-# What became of a job: wait for its end, get its result, read its log.
-
-
 _SECONDS_PATTERN = re.compile(r"[0-9]{1,2}(?:[.][0-9]{1,3})?")
 _INTEGER_PATTERN = re.compile(r"[0-9]{1,16}")
 
 
-async def get_job(request: Request) -> Response:
-    wait = _parse_wait(request.query("wait").get("wait", "0"))
-    found = await request.ledger.job(request.path_params[0])
-    if wait and found.state not in ENDED_STATES:
-        await _wait_for_end(request, wait)
-        found = await request.ledger.job(request.path_params[0])
-    return json_response(200, SingleJobOut(request.id, job_out(found)))
-
-
-async def get_result(request: Request) -> Response:
-    """As it was stored."""
-    request.query()
-    return Response(200, await request.ledger.result_json(request.path_params[0]), (JSON_CONTENT_TYPE,))
-
-
-async def get_logs(request: Request) -> Response:
-    asked = request.query("offset", "limit")
-    offset, limit = (
-        _parse_integer(name, asked.get(name, usual)) for name, usual in (("offset", "0"), ("limit", "100"))
-    )
-    page = await request.ledger.log_lines(request.path_params[0], offset=offset, limit=limit)
-    out = LogsOut(request.id, page.offset, list(page.lines), page.next, page.total, page.state)
-    return json_response(200, out)
-
-
-async def _wait_for_end(request: Request, wait: float) -> None:
-    """Returns when the job has ended, when time is up, or when nobody here or there can wait any longer."""
-    try:
-        await wait_unless_disconnected(request, request.ledger.wait(request.path_params[0], timedelta(seconds=wait)))
-    except TooManyWatchers as error:
-        raise RateLimited(str(error), RETRY_AFTER_SECONDS) from error
-    if not await request.still_authorized():
-        raise Unauthorized("the credential is not valid any more; get another one")
-
-
-def _parse_wait(text: str) -> float:
-    if not _SECONDS_PATTERN.fullmatch(text) or float(text) > WAIT_SECONDS_MAX:
-        raise Invalid("wait", f"wait is a number of seconds from 0 to {WAIT_SECONDS_MAX}; choose one")
-    return float(text)
-
-
-def _parse_integer(what: str, text: str) -> int:
-    if not _INTEGER_PATTERN.fullmatch(text):
-        raise Invalid(what, f"{what} is a whole number; send one")
-    return int(text)
-
-
-_WAIT_PARAMETER = Parameter(
-    "wait",
-    "wait for the end of the job, for so many seconds at most",
-    {"type": "number", "minimum": 0, "maximum": WAIT_SECONDS_MAX, "multipleOf": 0.001},
-)
-
-RESULT_ROUTES = (
-    Route(
-        "GET",
-        "/api/jobs/{id}",
-        get_job,
-        Permission.READ,
-        "Look at a job, or wait for its end",
-        None,
-        SingleJobOut,
-        query=(_WAIT_PARAMETER,),
-        errors=("NOT_FOUND", "RATE_LIMITED"),
-    ),
-    Route(
-        "GET",
-        "/api/jobs/{id}/result",
-        get_result,
-        Permission.READ,
-        "Get the result of a job, as its worker sent it",
-        None,
-        Raw,
-        errors=("NOT_FOUND",),
-    ),
-    Route(
-        "GET",
-        "/api/jobs/{id}/logs",
-        get_logs,
-        Permission.READ,
-        "Read the log lines of a job from an offset on; the newest thousand are kept",
-        None,
-        LogsOut,
-        query=(
-            Parameter(
-                "offset",
-                "how many lines to leave out",
-                {"type": "integer", "minimum": 0, "maximum": 2**53 - 1},
-            ),
-            Parameter("limit", "how many, at most", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
-        ),
-        errors=("NOT_FOUND",),
-    ),
-)
-
-
 async def submit(request: Request) -> Response:
     key = request.key()
-    dry = request.query("dryRun").get("dryRun") if request.scope["query_string"] else None
+    dry_run = request.query("dryRun").get("dryRun") if request.scope["query_string"] else None
     body = await request.decode_body(SubmitBody)
     size = memoryview(body.input).nbytes
     if size > INPUT_BYTES_MAX:
@@ -158,47 +59,74 @@ async def submit(request: Request) -> Response:
     submission = build_submission(body, key, callbacks=request.limits.callbacks != "none")
     if size > INLINE_BYTES_MAX:
         submission = await run_in_thread_if_large(size, with_prepared_input, submission)
-    if dry is not None:
-        return await _dry_run(request, submission, dry)
+    if dry_run is not None:
+        return await _dry_run(request, submission, dry_run)
     return submission_response(await request.ledger.submit_prepared(submission, request.precondition), request.id)
 
 
 async def submit_batch(request: Request) -> Response:
-    """Independent items, each with its own key and a verdict of its own."""
+    """Submit independent items, each with its own key and its own verdict."""
     if request.key() is not None:
         raise Invalid("Idempotency-Key", "a batch has no key; give each of its jobs an idempotencyKey")
     request.query()
     data = await request.body()
     items = await run_in_thread_if_large(len(data), parse_batch, data, request.limits.callbacks != "none")
-    sent = iter(await request.ledger.submit_many([one for one in items if isinstance(one, Submission)]))
-    verdicts = [next(sent) if isinstance(one, Submission) else one for one in items]
+    results = iter(await request.ledger.submit_many([item for item in items if isinstance(item, Submission)]))
+    verdicts = [next(results) if isinstance(item, Submission) else item for item in items]
     mismatch = request.limits.mismatch_status
     return json_response(200, BatchOut(request.id, [_verdict_out(verdict, mismatch) for verdict in verdicts]))
 
 
 async def list_jobs(request: Request) -> Response:
-    asked = request.query("state", "type", "user", "cursor", "limit")
-    found = await request.ledger.jobs(
-        state=asked.get("state"),
-        type=asked.get("type"),
-        user=asked.get("user"),
-        before=asked.get("cursor"),
-        limit=parse_limit(asked.get("limit", "100")),
+    query = request.query("state", "type", "user", "cursor", "limit")
+    page = await request.ledger.jobs(
+        state=query.get("state"),
+        type=query.get("type"),
+        user=query.get("user"),
+        before=query.get("cursor"),
+        limit=parse_limit(query.get("limit", "100")),
     )
-    return json_response(200, JobsOut(request.id, [job_out(one) for one in found], found.next))
+    return json_response(200, JobsOut(request.id, [job_out(job) for job in page], page.next))
+
+
+async def get_job(request: Request) -> Response:
+    wait = _parse_wait(request.query("wait").get("wait", "0"))
+    job = await request.ledger.job(request.path_params[0])
+    if wait and job.state not in ENDED_STATES:
+        await _wait_for_end(request, wait)
+        job = await request.ledger.job(request.path_params[0])
+    return json_response(200, SingleJobOut(request.id, job_out(job)))
 
 
 async def cancel(request: Request) -> Response:
-    """Idempotent by itself: a key is accepted and changes nothing."""
+    """Cancelling is idempotent: a key in the header is accepted and ignored."""
     request.key()
     request.query()
     await request.require_no_body()
     return json_response(200, SingleJobOut(request.id, job_out(await request.ledger.cancel(request.path_params[0]))))
 
 
+async def get_result(request: Request) -> Response:
+    request.query()
+    return Response(200, await request.ledger.result_json(request.path_params[0]), (JSON_CONTENT_TYPE,))
+
+
+async def get_logs(request: Request) -> Response:
+    query = request.query("offset", "limit")
+    page = await request.ledger.log_lines(
+        request.path_params[0],
+        offset=_parse_integer("offset", query.get("offset", "0")),
+        limit=_parse_integer("limit", query.get("limit", "100")),
+    )
+    out = LogsOut(request.id, page.offset, list(page.lines), page.next, page.total, page.state)
+    return json_response(200, out)
+
+
 def build_submission(body: SubmitBody, key: str | None, *, callbacks: bool = False) -> Submission:
     if body.callback is not None and not callbacks:
-        raise Invalid("callback", "this service tells no URL of ends; leave it out, and wait for the job or watch it")
+        raise Invalid(
+            "callback", "callbacks are disabled on this server; leave it out, and wait for the job or watch it"
+        )
     ttl, timeout, cost = body.idempotency_ttl_seconds, body.timeout_seconds, body.estimated_cost
     return Submission(
         type=body.type,
@@ -219,12 +147,12 @@ def build_submission(body: SubmitBody, key: str | None, *, callbacks: bool = Fal
 
 
 def parse_batch(data: bytes, callbacks: bool = False) -> list[Submission | Invalid]:
-    """The items of a batch. What the shape of the body allows and an item still cannot say is its own fault."""
+    """The items of a batch. A body that does not match the schema is refused; any other error is of its item."""
     bodies = decode_struct(data, BatchBody).jobs
     texts = [bytes(text) for text in decode_struct(data, RawBatchBody).jobs]
     if not 1 <= len(bodies) <= BATCH_MAX:
         raise Invalid("jobs", f"a batch has 1 to {BATCH_MAX} jobs; split it")
-    # There is one member around them; the items of a second one would be missing here with their quotes.
+    # The only quotes outside the items are those of "jobs": more of them are a second member of that name.
     if data.count(b'"') != len('""') + sum(text.count(b'"') for text in texts):
         raise Invalid("body", "the body has two members of one name in an object; send each name once")
     return [_parse_batch_item(body, text, callbacks) for body, text in zip(bodies, texts, strict=True)]
@@ -249,8 +177,30 @@ def _verdict_out(verdict: Receipt | OnejobError, mismatch_status: int) -> Verdic
     if isinstance(verdict, Receipt):
         out = submit_out(verdict, "")
         return VerdictOut(202, out.job, out.idempotency, job_id=out.job_id, warnings=out.warnings)
-    found = to_public_problem(verdict, mismatch_status=mismatch_status)
-    return VerdictOut(found.status, error=error_out(found))
+    problem = to_public_problem(verdict, mismatch_status=mismatch_status)
+    return VerdictOut(problem.status, error=error_out(problem))
+
+
+async def _wait_for_end(request: Request, wait: float) -> None:
+    """Return when the job has ended, at the timeout, when the client disconnects or the server shuts down."""
+    try:
+        await wait_unless_disconnected(request, request.ledger.wait(request.path_params[0], timedelta(seconds=wait)))
+    except TooManyWatchers as error:
+        raise RateLimited(str(error), RETRY_AFTER_SECONDS) from error
+    if not await request.still_authorized():
+        raise Unauthorized("the credential is no longer valid; use another one")
+
+
+def _parse_wait(text: str) -> float:
+    if not _SECONDS_PATTERN.fullmatch(text) or float(text) > WAIT_SECONDS_MAX:
+        raise Invalid("wait", f"wait is a number of seconds from 0 to {WAIT_SECONDS_MAX}; choose one")
+    return float(text)
+
+
+def _parse_integer(what: str, text: str) -> int:
+    if not _INTEGER_PATTERN.fullmatch(text):
+        raise Invalid(what, f"{what} is a whole number; send one")
+    return int(text)
 
 
 def to_timedelta(what: str, seconds: float) -> timedelta:
@@ -266,16 +216,18 @@ def parse_limit(text: str) -> int:
     return int(text)
 
 
-# What a quota may answer a submission with; and a key that belongs to somebody else's submission.
-QUOTA_ERRORS = (
-    "FORBIDDEN",
-    "QUOTA_EXCEEDED",
-    "COST_LIMIT_EXCEEDED",
-    "RATE_LIMITED",
-    "IDEMPOTENCY_KEY_REUSED",
+# The error codes of quotas, and of a key that another submission uses.
+QUOTA_ERRORS = ("FORBIDDEN", "QUOTA_EXCEEDED", "COST_LIMIT_EXCEEDED", "RATE_LIMITED", "IDEMPOTENCY_KEY_REUSED")
+LIMIT = Parameter(
+    "limit", "the largest number of items to return", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}
 )
-LIMIT = Parameter("limit", "how many, at most", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX})
-_DRY_RUN = Parameter("dryRun", "`true`: say what would happen, change nothing", {"type": "string", "enum": ["true"]})
+_DRY_RUN = Parameter("dryRun", "`true`: return what would happen, change nothing", {"type": "string", "enum": ["true"]})
+
+_WAIT_PARAMETER = Parameter(
+    "wait",
+    "wait for the end of the job, at most this many seconds",
+    {"type": "number", "minimum": 0, "maximum": WAIT_SECONDS_MAX, "multipleOf": 0.001},
+)
 
 ROUTES = (
     Route(
@@ -283,7 +235,7 @@ ROUTES = (
         "/api/jobs",
         submit,
         Permission.SUBMIT,
-        "Submit a job, or get the one that this key already made",
+        "Submit a job, or get the one that this key already created",
         SubmitBody,
         SubmitOut,
         202,
@@ -306,14 +258,14 @@ ROUTES = (
         "/api/jobs",
         list_jobs,
         Permission.READ,
-        "List jobs, newest first; with a filter a page may be short, go on while there is a next",
+        "List jobs, newest first; with a filter a page may be short, continue while there is a next",
         None,
         JobsOut,
         query=(
             Parameter("state", "only jobs in this state", {"type": "string", "enum": list(JobState)}),
             Parameter("type", "only jobs of this type"),
             Parameter("user", "only jobs of this user"),
-            Parameter("cursor", "`next` of the page before", JOB_ID),
+            Parameter("cursor", "`next` of the previous page", JOB_ID),
             LIMIT,
         ),
     ),
@@ -326,6 +278,44 @@ ROUTES = (
         None,
         SingleJobOut,
         takes_key=True,
+        errors=("NOT_FOUND",),
+    ),
+)
+
+RESULT_ROUTES = (
+    Route(
+        "GET",
+        "/api/jobs/{id}",
+        get_job,
+        Permission.READ,
+        "Get a job, or wait for its end",
+        None,
+        SingleJobOut,
+        query=(_WAIT_PARAMETER,),
+        errors=("NOT_FOUND", "RATE_LIMITED"),
+    ),
+    Route(
+        "GET",
+        "/api/jobs/{id}/result",
+        get_result,
+        Permission.READ,
+        "Get the result of a job, as its worker sent it",
+        None,
+        Raw,
+        errors=("NOT_FOUND",),
+    ),
+    Route(
+        "GET",
+        "/api/jobs/{id}/logs",
+        get_logs,
+        Permission.READ,
+        "Read the log lines of a job from an offset on; the newest thousand are kept",
+        None,
+        LogsOut,
+        query=(
+            Parameter("offset", "how many lines to skip", {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}),
+            LIMIT,
+        ),
         errors=("NOT_FOUND",),
     ),
 )

@@ -1,4 +1,4 @@
-"""Sequenced clients over HTTP: send a number, ask how far a client is."""
+"""Endpoints for sequenced clients: submit the next number, get the last committed one."""
 
 from typing import Any
 
@@ -44,18 +44,18 @@ async def submit_sequence(request: Request) -> Response:
 async def get_client_state(request: Request) -> Response:
     scope = request.query("scope").get("scope")
     if scope is None:
-        raise Invalid("scope", "say in which scope the client counts: ?scope=")
-    # Whoever may let keys be forgotten looks after all clients; anybody else sees the own ones.
+        raise Invalid("scope", "the scope of the client is missing; send ?scope=")
+    # A credential that may forget keys administers all clients; any other sees only its own.
     any_owner = request.credential.may(Permission.FORGET)
-    found = await request.ledger.get_client_state(request.path_params[0], scope=scope, any_owner=any_owner)
-    return json_response(200, client_state_out(found, request.id))
+    state = await request.ledger.get_client_state(request.path_params[0], scope=scope, any_owner=any_owner)
+    return json_response(200, client_state_out(state, request.id))
 
 
 def build_sequenced_submission(client_id: str, body: SequenceBody, header: str | None) -> SequencedSubmission:
-    """What a body says; the key may stand in the header, and where it stands twice it is the same."""
+    """The key may be in the header or in the body; in both it must be the same."""
     key = header if body.idempotency_key is UNSET else body.idempotency_key
     if key is None:
-        raise Invalid("key", "a number has a key: send idempotencyKey, the same on every retry")
+        raise Invalid("key", "a number needs a key; send idempotencyKey, the same on every retry")
     if header is not None and checked_key(header) != checked_key(key):
         raise Invalid("key", "the header and the body name different keys; send one, or the same")
     ttl = body.idempotency_ttl_seconds
@@ -70,27 +70,26 @@ def build_sequenced_submission(client_id: str, body: SequenceBody, header: str |
 
 
 def _sequence_response(receipt: SequenceReceipt, request_id: str) -> Response:
-    told = sequence_out(receipt, request_id)
+    body = sequence_out(receipt, request_id)
     headers: list[Header] = []
-    if told.job is not None:
-        headers.append((b"location", b"/api/jobs/" + told.job.id.encode()))
+    if body.job is not None:
+        headers.append((b"location", b"/api/jobs/" + body.job.id.encode()))
     if not receipt.committed:
         headers.append((b"idempotent-replayed", b"true"))
-    if told.expires_at is not None:
-        headers.append((b"idempotency-expires", told.expires_at.isoformat().encode()))
-    return json_response(202 if receipt.committed else 200, told, *headers)
+    if body.expires_at is not None:
+        headers.append((b"idempotency-expires", body.expires_at.isoformat().encode()))
+    return json_response(202 if receipt.committed else 200, body, *headers)
 
 
 def _build_jobs(body: SequenceBody) -> list[Submission]:
-    own = _given_job_fields(body)
-    if (body.jobs is UNSET) == ("type" not in own) or (body.jobs is not UNSET and own):
+    single = _sent_job_fields(body)
+    if (body.jobs is UNSET) == ("type" not in single) or (body.jobs is not UNSET and single):
         raise Invalid("jobs", "send the type, input and options of one job, or jobs with each its own")
-    return [_build_job(own)] if body.jobs is UNSET else [_build_job(_given_job_fields(item)) for item in body.jobs]
+    return [_build_job(single)] if body.jobs is UNSET else [_build_job(_sent_job_fields(item)) for item in body.jobs]
 
 
-def _given_job_fields(body: SequenceBody | SequenceItemBody) -> dict[str, Any]:
-    found = {name: getattr(body, name) for name in _JOB_FIELDS}
-    return {name: value for name, value in found.items() if value is not UNSET}
+def _sent_job_fields(body: SequenceBody | SequenceItemBody) -> dict[str, Any]:
+    return {name: value for name in _JOB_FIELDS if (value := getattr(body, name)) is not UNSET}
 
 
 def _build_job(job_fields: dict[str, Any]) -> Submission:
@@ -99,14 +98,14 @@ def _build_job(job_fields: dict[str, Any]) -> Submission:
     except Invalid:
         raise
     except ValueError as error:
-        raise Invalid("jobs", f"a job cannot be taken: {error}") from error
+        raise Invalid("jobs", f"a job is invalid: {error}") from error
 
 
 def _to_integer(number: float) -> int:
-    """In JSON 3.0 is the whole number 3; beyond what a double counts one by one it is not said which."""
+    """JSON 3.0 is the integer 3, up to the largest integer that a double represents exactly."""
     if isinstance(number, float) and number.is_integer() and abs(number) <= INTEGRAL_MAX:
         return int(number)
-    return number  # type: ignore[return-value]  # the core refuses what is no whole number
+    return number  # type: ignore[return-value]  # the core refuses what is not an integer
 
 
 ROUTES = (
@@ -115,7 +114,7 @@ ROUTES = (
         "/api/clients/{client_id}/jobs",
         submit_sequence,
         Permission.SUBMIT,
-        "Send the next number of a client's sequence: one job, or a batch, all or nothing",
+        "Submit the next number of a client's sequence: one job, or a batch, all or nothing",
         SequenceBody,
         SequenceOut,
         202,
@@ -128,10 +127,10 @@ ROUTES = (
         "/api/clients/{client_id}/state",
         get_client_state,
         Permission.READ,
-        "Tell how far a client's sequence is; 0 if it never came",
+        "Get the last committed number of a client; 0 if there is none",
         None,
         ClientStateOut,
-        query=(Parameter("scope", "in which it counts", SCOPE, required=True),),
+        query=(Parameter("scope", "the scope of the client's sequence", SCOPE, required=True),),
         errors=("FORBIDDEN",),
     ),
 )

@@ -1,4 +1,4 @@
-"""What travels: the bodies of requests and answers as Structs, which are the codec and the schema at once."""
+"""JSON bodies of jobs, batches and keys: Structs that are both the codec and the OpenAPI schema."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar
@@ -29,26 +29,19 @@ from .types import (
     UtcTimestamp,
 )
 
-
-class ResponseBody(Struct, frozen=True, rename="camel"):
-    """An answer."""
-
-
-class RequestBody(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A request; a member that nobody knows is a mistake worth telling."""
-
-
 _NULL = Raw(b"null")
 
 
-def _to_integer(number: float) -> int:
-    if number != int(number):
-        raise ValueError("Expected `int`, got `float`")
-    return int(number)
+class ResponseBody(Struct, frozen=True, rename="camel"):
+    """A response."""
+
+
+class RequestBody(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A request; an unknown member is an error."""
 
 
 class SubmitBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
-    large_member: ClassVar[str] = "input"  # judged by itself, by the same rules as through every other door
+    large_member: ClassVar[str] = "input"  # checked apart from the body, by the rules that hold for every input
 
     type: Name
     input: Raw = field(default_factory=lambda: _NULL)
@@ -71,12 +64,18 @@ class SubmitBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields
                 force_setattr(self, name, _to_integer(getattr(self, name)))
 
 
+def _to_integer(number: float) -> int:
+    if number != int(number):
+        raise ValueError("Expected `int`, got `float`")
+    return int(number)
+
+
 class BatchBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
     jobs: Annotated[list[SubmitBody], Meta(extra_json_schema={"minItems": 1, "maxItems": BATCH_MAX})]
 
 
 class RawBatchBody(Struct, frozen=True):
-    """The items of a batch as they were sent."""
+    """The items of a batch as raw JSON."""
 
     jobs: list[Raw]
 
@@ -98,7 +97,7 @@ class JobOut(ResponseBody, frozen=True, rename="camel"):
     run_at: UtcTimestamp | None
     started_at: UtcTimestamp | None  # the latest attempt
     ended_at: UtcTimestamp | None
-    progress: Raw  # as the latest attempt told it; null: it told nothing
+    progress: Raw  # of the latest attempt; null: none was reported
     error: str | None
 
 
@@ -110,7 +109,7 @@ class IdempotencyOut(ResponseBody, frozen=True, rename="camel"):
 
 
 class WarningOut(ResponseBody, frozen=True, rename="camel"):
-    """A limit that is nearly reached, or quite where it only warns."""
+    """A limit that is nearly reached, or reached where it only warns."""
 
     limit: LimitName
     message: str
@@ -120,7 +119,7 @@ class SubmitOut(ResponseBody, frozen=True, rename="camel", omit_defaults=True):
     request_id: str
     job: JobOut | None
     idempotency: IdempotencyOut
-    job_id: str | None = None  # where a job is known by its id alone: a foreign one, or one that was foreseen
+    job_id: str | None = None  # where only the id of the job is known: an external job, or a dry run
     warnings: list[WarningOut] = []
 
 
@@ -143,13 +142,13 @@ class ProblemOut(ResponseBody, frozen=True, rename="camel"):
 
 
 class VerdictOut(ResponseBody, frozen=True, rename="camel", omit_defaults=True):
-    """One item of a batch: a job, or the error it met."""
+    """One item of a batch: a job, or an error."""
 
     status: int
     job: JobOut | None = None
     idempotency: IdempotencyOut | None = None
     error: ErrorOut | None = None
-    job_id: str | None = None  # where a job is known by its id alone: a foreign one
+    job_id: str | None = None  # where only the id of the job is known: an external job
     warnings: list[WarningOut] = []
 
 
@@ -166,7 +165,7 @@ class SingleJobOut(ResponseBody, frozen=True, rename="camel"):
 class JobsOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     jobs: list[JobOut]
-    next: str | None  # the cursor of the following page
+    next: str | None  # the cursor of the next page
 
 
 class EventOut(ResponseBody, frozen=True, rename="camel"):
@@ -177,15 +176,15 @@ class EventOut(ResponseBody, frozen=True, rename="camel"):
 
 
 class EventGapOut(ResponseBody, frozen=True, rename="camel"):
-    """Events that are no longer kept."""
+    """Events that are no longer stored."""
 
     missing: int
 
 
 class StreamEndOut(ResponseBody, frozen=True, rename="camel"):
-    """The job has ended, and no more events will follow."""
+    """The job has ended; no more events follow."""
 
-    state: JobState | None  # None: the job was erased
+    state: JobState | None  # None: the job was deleted
 
 
 class KeySummaryOut(ResponseBody, frozen=True, rename="camel"):
@@ -204,7 +203,7 @@ class KeySummaryOut(ResponseBody, frozen=True, rename="camel"):
 
 
 class KeyOut(KeySummaryOut, frozen=True, rename="camel"):
-    """A key, its record and its story."""
+    """A key, its record and its events."""
 
     request_id: str
     events: list[EventOut]
@@ -214,7 +213,7 @@ class KeyOut(KeySummaryOut, frozen=True, rename="camel"):
 class KeysOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     keys: list[KeySummaryOut]
-    next: str | None  # the cursor of the following page
+    next: str | None  # the cursor of the next page
 
 
 class KeyForgottenOut(ResponseBody, frozen=True, rename="camel"):
@@ -228,26 +227,26 @@ class TenantPurgedOut(ResponseBody, frozen=True, rename="camel"):
 
 
 def job_out(job: JobView) -> JobOut:
-    head = job.row  # read directly: this is a good part of an answer to a new key
+    row = job.row  # read directly, not through the view: this is a large part of the work for a response
     return JobOut(
         id=job.id,
-        type=head.type,
-        state=head.state,
-        key=head.key or None,
-        scope=head.scope,
-        actor=head.actor,
-        user=head.user,
-        delivery=head.delivery,
-        priority=head.priority,
-        attempts=head.attempts,
-        labels=dict(job.labels) if head.labels else {},
-        created_at=to_utc(head.created_at),
-        changed_at=to_utc(head.changed_at),
-        run_at=job.run_at if head.run_at else None,
-        started_at=job.started_at if head.started_at else None,
-        ended_at=job.ended_at if head.ended_at else None,
-        progress=Raw(head.progress) if head.progress else _NULL,
-        error=head.error or None,
+        type=row.type,
+        state=row.state,
+        key=row.key or None,
+        scope=row.scope,
+        actor=row.actor,
+        user=row.user,
+        delivery=row.delivery,
+        priority=row.priority,
+        attempts=row.attempts,
+        labels=dict(job.labels) if row.labels else {},
+        created_at=to_utc(row.created_at),
+        changed_at=to_utc(row.changed_at),
+        run_at=job.run_at if row.run_at else None,
+        started_at=job.started_at if row.started_at else None,
+        ended_at=job.ended_at if row.ended_at else None,
+        progress=Raw(row.progress) if row.progress else _NULL,
+        error=row.error or None,
     )
 
 
@@ -263,7 +262,7 @@ def submit_out(receipt: Receipt, request_id: str) -> SubmitOut:
 
 
 def warnings_out(warnings: Iterable[LimitWarning]) -> list[WarningOut]:
-    return [WarningOut(caution.limit, caution.message) for caution in warnings]
+    return [WarningOut(warning.limit, warning.message) for warning in warnings]
 
 
 def idempotency_out(receipt: Receipt) -> IdempotencyOut:

@@ -1,4 +1,4 @@
-"""What travels to and from sequenced clients."""
+"""JSON bodies of sequenced clients."""
 
 from typing import Annotated
 
@@ -25,7 +25,7 @@ from .types import (
 
 
 class JobOptionsBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """What may be said of one job besides its type; UNSET where it is not."""
+    """The input and the options of one job; UNSET if they were not sent."""
 
     input: Raw | UnsetType = UNSET
     delivery: Delivery | UnsetType = UNSET
