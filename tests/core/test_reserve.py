@@ -1,4 +1,4 @@
-"""Rules of Reserve … Settle: leases, fences, take-over, and what each verdict leaves."""
+"""Rules of Reserve, Renew and TakeOver: leases, repetitions, fences, take-over."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ def test_a_reservation_without_a_job_stores_only_a_record() -> None:
 # Leases
 
 
-def test_a_held_key_is_in_progress_for_everybody_else() -> None:
+def test_a_held_key_is_in_progress_for_every_other_caller() -> None:
     world, _ = reserved_world()
     for command in (reserve(JOB2, holder=BOB), submit(JOB2), take_over(BOB)):
         waiting = expect_type(world.execute(command, NOW + 1), InProgress)
@@ -101,7 +101,7 @@ def test_a_renewed_lease_and_its_window_count_from_the_renewal() -> None:
     assert world.job().due_at == world.job().keep_until
 
 
-def test_an_expired_lease_that_nobody_took_over_can_be_renewed_and_settled() -> None:
+def test_an_expired_lease_that_was_not_taken_over_can_be_renewed_and_settled() -> None:
     world, held = reserved_world()
     assert expect_type(world.execute(renew(held), AFTER_LEASE), KeyHeld).token == 1
     assert expect_type(world.execute(settle(held, Verdict.COMMIT), AFTER_LEASE + LEASE + 1), KeySettled)
@@ -188,7 +188,7 @@ def test_after_a_take_over_everything_from_before_is_stale() -> None:
     assert refusal_reason(world.execute(settle(held, Verdict.COMMIT), AFTER_LEASE + 2)) is Reason.STALE
 
 
-def test_a_recreated_record_with_an_equal_token_is_no_fence_passed() -> None:
+def test_an_equal_token_of_a_recreated_record_does_not_pass_the_fence() -> None:
     world, held = reserved_world()
     end = NOW + LEASE + TTL + 1
     fresh = expect_type(world.execute(reserve(JOB2, holder=BOB), end), KeyHeld)
@@ -233,7 +233,7 @@ def test_take_over_never_makes_a_key() -> None:
     assert expect_type(world.execute(take_over(), NOW + LEASE + TTL + 1), Missing)
 
 
-def test_a_mismatch_beats_take_over() -> None:
+def test_a_mismatch_comes_before_take_over() -> None:
     world, _ = reserved_world()
     assert (
         expect_type(
@@ -245,12 +245,12 @@ def test_a_mismatch_beats_take_over() -> None:
 
 def test_a_key_without_a_job_touches_nothing_but_its_record() -> None:
     world = World()
-    asked = reserve(b"", usage_id=b"tally", policy_id=b"policy")
-    alone = Footprint(asked.tenant, asked.record_id)
-    assert asked.footprint == alone
-    held = world.execute(asked)
+    command = reserve(b"", usage_id=b"usage", policy_id=b"policy")
+    record_only = Footprint(command.tenant, command.record_id)
+    assert command.footprint == record_only
+    held = world.execute(command)
     assert isinstance(held, KeyHeld)
-    assert renew(held).footprint == alone
-    assert settle(held, Verdict.COMMIT, policy_id=b"policy").footprint == alone
+    assert renew(held).footprint == record_only
+    assert settle(held, Verdict.COMMIT, policy_id=b"policy").footprint == record_only
     assert isinstance(world.execute(settle(held, Verdict.COMMIT, b"answer")), KeySettled)
     assert isinstance(world.execute(reserve(JOB2)), Conflict)

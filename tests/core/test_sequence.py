@@ -1,4 +1,4 @@
-"""Rules of sequenced clients: the tables of the seed, row by row."""
+"""Rules of sequenced clients, row by row of the specification's tables."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def world_after(count: int) -> World:
 
 
 @pytest.mark.parametrize(
-    ("before", "sequence", "judgement"),
+    ("before", "sequence", "position"),
     [
         (0, 1, SequencePosition.NEXT),
         (0, 2, SequencePosition.GAP),
@@ -80,12 +80,12 @@ def world_after(count: int) -> World:
         (2**64 - 2, 2**64 - 1, SequencePosition.NEXT),
     ],
 )
-def test_a_number_is_the_next_a_gap_or_past(before: int, sequence: int, judgement: SequencePosition) -> None:
-    assert sequence_position(before, sequence) is judgement
+def test_a_number_is_the_next_a_gap_or_past(before: int, sequence: int, position: SequencePosition) -> None:
+    assert sequence_position(before, sequence) is position
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**64, 1.5, 1.0, "1", True, None])
-def test_a_number_that_is_none_is_refused(value: Any) -> None:
+def test_an_invalid_number_is_refused(value: Any) -> None:
     with pytest.raises(Invalid, match="sequence"):
         checked_sequence(value)
 

@@ -1,4 +1,4 @@
-"""Rules of settling: what each verdict leaves, and who finishes what nobody settles."""
+"""Rules of Settle: what each verdict stores, and how an unsettled key is finished."""
 
 from typing import Any
 
@@ -102,20 +102,20 @@ def test_a_job_cancelled_while_preparing_stays_cancelled(verdict: Verdict, statu
     assert (world.job().state, world.record().status) == (JobState.CANCELLED, status)
 
 
-@pytest.mark.parametrize("given_up", [True, False])
-def test_a_pending_key_whose_job_was_cancelled_is_closed_by_the_next_caller(given_up: bool) -> None:
+@pytest.mark.parametrize("released", [True, False])
+def test_a_pending_key_whose_job_was_cancelled_is_closed_by_the_next_caller(released: bool) -> None:
     for command in (reserve(JOB2, holder=BOB), submit(JOB2), take_over(BOB)):
         world, held = reserved_world()
         world.execute(cancel())
-        if given_up:
+        if released:
             world.execute(settle(held, Verdict.FAIL))
         assert expect_type(world.execute(command, AFTER_LEASE), Replayed).job == world.job()
         assert (world.record().status, world.record().expires_at) == (COMMITTED, AFTER_LEASE + TTL)
         assert world.job().state is JobState.CANCELLED
 
 
-# A cancelled job once went after its retention while its record was still being moved on: a replay of it failed.
-@pytest.mark.parametrize("end", ["renewed", "committed", "rejected", "given up", "closed"])
+# Once a cancelled job was deleted after its retention although its record was still renewed, and its replay failed.
+@pytest.mark.parametrize("end", ["renewed", "committed", "rejected", "released", "closed"])
 def test_a_job_cancelled_while_preparing_outlives_its_record(end: str) -> None:
     ttl = 2 * RETENTION_MS
     world = World()
@@ -126,7 +126,7 @@ def test_a_job_cancelled_while_preparing_outlives_its_record(end: str) -> None:
         "renewed": renew(held),
         "committed": settle(held, Verdict.COMMIT),
         "rejected": settle(held, Verdict.REJECT),
-        "given up": settle(held, Verdict.FAIL),
+        "released": settle(held, Verdict.FAIL),
         "closed": submit(JOB2, ttl_ms=ttl),
     }
     world.execute(moves[end], then)
@@ -168,7 +168,7 @@ def test_submit_waits_for_a_lease_and_says_when_to_come_again() -> None:
     assert expect_type(world.execute(submit(JOB2), NOW + LEASE), InProgress).retry_after_ms == 1
 
 
-def test_submit_finishes_what_nobody_holds_and_keeps_the_job_id() -> None:
+def test_submit_finishes_a_key_with_an_expired_lease_and_keeps_the_job_id() -> None:
     world = World()
     held = expect_type(world.execute(reserve()), KeyHeld)
     then = NOW + LEASE + 1
@@ -182,7 +182,7 @@ def test_submit_finishes_what_nobody_holds_and_keeps_the_job_id() -> None:
     assert expect_type(world.execute(settle(held, Verdict.COMMIT), then + 1), Refused).reason is Reason.STALE
 
 
-def test_submit_finishes_what_was_given_up_and_answers_a_cancelled_job_as_it_is() -> None:
+def test_submit_finishes_a_released_key_and_returns_a_cancelled_job_as_it_is() -> None:
     world = World()
     held = expect_type(world.execute(reserve()), KeyHeld)
     world.execute(settle(held, Verdict.FAIL))

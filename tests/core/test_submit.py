@@ -1,4 +1,4 @@
-"""Rules of Submit: one key, one job, and what a duplicate is told."""
+"""Rules of Submit: one key, one job, and the reply to a duplicate."""
 
 import pytest
 
@@ -91,7 +91,7 @@ def test_without_a_key_every_submission_is_new() -> None:
     assert not any(kind is Kind.RECORD for kind, _ in world.facts)
 
 
-def test_the_window_is_a_day_unless_said() -> None:
+def test_the_default_window_is_a_day() -> None:
     assert TTL_MS_DEFAULT == 24 * HOUR
 
 
@@ -147,7 +147,7 @@ def test_the_same_command_again_is_created_again_and_stores_nothing() -> None:
     assert not world.changes
 
 
-def test_the_echo_sees_what_became_of_its_job() -> None:
+def test_the_echo_has_the_current_state_of_its_job() -> None:
     world = World()
     world.execute(submit())
     world.execute(cancel())
@@ -173,14 +173,14 @@ def test_a_keyless_command_again_is_created_again() -> None:
     assert world.jobs() == [JOB]
 
 
-def test_an_echo_under_a_key_that_somebody_else_took_since_gets_the_newer_job() -> None:
+def test_an_echo_under_a_key_that_was_used_again_gets_the_newer_job() -> None:
     world = World()
     world.execute(submit())
     world.execute(submit(JOB2), NOW + TTL + 1)
     assert expect_type(world.execute(submit(), NOW + TTL + 2), Replayed).job == world.job(JOB2)
 
 
-# Mismatch, rejection, other doors
+# Mismatch, rejection, keys of other commands
 
 
 def test_another_fingerprint_is_a_conflict_that_names_the_job() -> None:
@@ -191,14 +191,14 @@ def test_another_fingerprint_is_a_conflict_that_names_the_job() -> None:
     assert not world.changes
 
 
-def test_a_mismatch_beats_in_progress() -> None:
+def test_a_mismatch_comes_before_in_progress() -> None:
     world = World()
     world.execute(reserve())
     assert expect_type(world.execute(submit(JOB2)), InProgress)
     assert expect_type(world.execute(submit(JOB2, fingerprint=OTHER_FINGERPRINT)), Conflict)
 
 
-def test_a_mismatch_beats_rejection() -> None:
+def test_a_mismatch_comes_before_rejection() -> None:
     world = World(a_record(IdempotencyStatus.REJECTED), a_job(JobState.FAILED))
     assert expect_type(world.execute(submit(JOB2)), Rejected)
     assert expect_type(world.execute(submit(JOB2, fingerprint=OTHER_FINGERPRINT)), Conflict)
@@ -229,21 +229,21 @@ def test_a_key_of_a_record_without_a_job_is_another_request() -> None:
     assert expect_type(world.execute(submit(JOB2)), Conflict).job_id == b""
 
 
-# Probe and purge
+# Dry run, purge, forget
 
 
 def test_a_dry_run_gives_the_answer_and_changes_nothing() -> None:
     world = World()
     for command, kind in ((submit(), Created), (reserve(holder=ANN), KeyHeld)):
-        foreseen = expect_type(world.execute(DryRun(tenant=TENANT, command=command)), DryRunReply)
-        assert isinstance(foreseen.reply, kind)
+        dry = expect_type(world.execute(DryRun(tenant=TENANT, command=command)), DryRunReply)
+        assert isinstance(dry.reply, kind)
         assert not world.changes
     world.execute(submit())
-    foreseen = expect_type(
+    dry = expect_type(
         world.execute(DryRun(tenant=TENANT, command=submit(JOB2, fingerprint=OTHER_FINGERPRINT))), DryRunReply
     )
-    assert isinstance(foreseen.reply, Conflict)
-    assert foreseen.reply == submit(JOB2, fingerprint=OTHER_FINGERPRINT).decide(Facts(world.record()), NOW).reply
+    assert isinstance(dry.reply, Conflict)
+    assert dry.reply == submit(JOB2, fingerprint=OTHER_FINGERPRINT).decide(Facts(world.record()), NOW).reply
 
 
 def test_a_purged_key_is_new_and_leaves_nothing_behind() -> None:

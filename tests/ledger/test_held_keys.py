@@ -1,4 +1,4 @@
-"""Work between taking a key and knowing the answer."""
+"""The ledger's verbs for a held key: reserve, renew, commit, reject, fail, take over."""
 
 import asyncio
 from datetime import timedelta
@@ -17,17 +17,17 @@ async def hold_key(queue: onejob.Ledger, **options: object) -> onejob.HeldKey:
     return held
 
 
-async def test_a_held_key_is_in_progress_for_everybody_else(queue: onejob.Ledger) -> None:
+async def test_a_held_key_is_in_progress_for_every_other_caller(queue: onejob.Ledger) -> None:
     held = await hold_key(queue)
     assert (await queue.job(held.job_id)).state is onejob.JobState.PREPARING
-    for door in (queue.submit, queue.check_or_reserve):
+    for method in (queue.submit, queue.check_or_reserve):
         with pytest.raises(onejob.SubmissionInProgress) as caught:
-            await door("train", {"n": 1}, idempotency_key="k")
+            await method("train", {"n": 1}, idempotency_key="k")
         assert caught.value.job_id == held.job_id
         assert 0 < caught.value.retry_after <= 10.001
 
 
-async def test_a_mismatch_beats_in_progress(queue: onejob.Ledger) -> None:
+async def test_a_mismatch_comes_before_in_progress(queue: onejob.Ledger) -> None:
     await hold_key(queue)
     with pytest.raises(onejob.IdempotencyConflict) as caught:
         await queue.submit("train", {"n": 2}, idempotency_key="k")
@@ -93,7 +93,7 @@ async def test_a_plain_submission_finishes_what_was_abandoned(queue: onejob.Ledg
         await queue.commit(held)
 
 
-async def test_a_renewed_lease_holds_on(queue: onejob.Ledger, clock: FakeClock) -> None:
+async def test_a_renewed_lease_keeps_the_key(queue: onejob.Ledger, clock: FakeClock) -> None:
     held = await hold_key(queue)
     for _ in range(5):
         clock.advance(9)
@@ -112,13 +112,13 @@ async def test_a_record_without_a_job_replays_its_receipt(queue: onejob.Ledger) 
     assert await queue.jobs() == []
 
 
-async def test_whoever_does_not_want_to_wait_is_told_at_once(url: str) -> None:
-    async with onejob.open(url, sweep=False) as queue:  # where a duplicate waits for half a minute
+async def test_without_waiting_a_held_key_is_refused_at_once(url: str) -> None:
+    async with onejob.open(url, sweep=False) as queue:  # with the default settings a duplicate waits for half a minute
         held = await hold_key(queue)
-        said = onejob.Submission(type="train", input={"n": 1}, idempotency_key="k")
+        submission = onejob.Submission(type="train", input={"n": 1}, idempotency_key="k")
         async with asyncio.timeout(5):
             with pytest.raises(onejob.SubmissionInProgress) as caught:
-                await queue.reserve(said, wait=False)
+                await queue.reserve(submission, wait=False)
         assert caught.value.job_id == held.job_id
 
 
@@ -127,23 +127,23 @@ async def test_only_a_key_can_be_reserved(queue: onejob.Ledger) -> None:
         await queue.reserve(onejob.Submission(type="train"))
 
 
-async def test_a_holder_shows_that_it_lives_by_renewing(url: str) -> None:
-    said = onejob.Submission(type="train", input={"n": 1}, idempotency_key="k")
+async def test_a_holder_is_alive_if_it_renews_its_lease(url: str) -> None:
+    submission = onejob.Submission(type="train", input={"n": 1}, idempotency_key="k")
     async with onejob.open(url, sweep=False) as queue:
-        assert not await queue.is_holder_alive(said, seconds=5)  # nobody holds it
+        assert not await queue.is_holder_alive(submission, seconds=5)  # not held
         held = await hold_key(queue)
-        assert await queue.is_holder_alive(said, seconds=0.2)  # nobody can tell
-        watching = asyncio.create_task(queue.is_holder_alive(said, seconds=30))
+        assert await queue.is_holder_alive(submission, seconds=0.2)  # not renewed yet, not expired either
+        watching = asyncio.create_task(queue.is_holder_alive(submission, seconds=30))
         await asyncio.sleep(0.05)
         held = await queue.renew(held)
         assert await watching
-        watching = asyncio.create_task(queue.is_holder_alive(said, seconds=30))
+        watching = asyncio.create_task(queue.is_holder_alive(submission, seconds=30))
         await asyncio.sleep(0.05)
         await queue.fail(held)
         assert not await watching
 
 
-async def test_whoever_waits_is_answered_when_the_holder_settles(url: str) -> None:
+async def test_waiting_duplicates_are_answered_when_the_holder_settles(url: str) -> None:
     async with onejob.open(url, sweep=False) as queue:
         held = await hold_key(queue)
         waiting = [asyncio.ensure_future(queue.submit("train", {"n": 1}, idempotency_key="k")) for _ in range(20)]

@@ -1,4 +1,4 @@
-"""The front door in Python: what a caller says and gets, on every engine."""
+"""The ledger's verbs for submissions, on every engine."""
 
 import asyncio
 import inspect
@@ -51,7 +51,7 @@ async def test_another_body_under_the_same_key_is_a_conflict(queue: onejob.Ledge
     assert (await queue.submit("charge", CHARGE, idempotency_key="k", scope="queue")).job_id == first.job_id
 
 
-async def test_scopes_keep_keys_apart(queue: onejob.Ledger) -> None:
+async def test_keys_of_different_scopes_are_different(queue: onejob.Ledger) -> None:
     ids = [
         (await queue.submit("a", idempotency_key="k")).job_id,
         (await queue.submit("b", idempotency_key="k")).job_id,
@@ -160,11 +160,11 @@ async def test_a_race_of_duplicates_makes_one_job(queue: onejob.Ledger) -> None:
     assert len(await queue.jobs(limit=10)) == 1
 
 
-async def test_a_dry_run_tells_what_would_happen_and_changes_nothing(queue: onejob.Ledger) -> None:
-    forecast = await queue.dry_run("t", 1, idempotency_key="k")
-    assert forecast.created
-    assert forecast.job is None
-    assert not forecast.job_id
+async def test_a_dry_run_returns_what_would_happen_and_changes_nothing(queue: onejob.Ledger) -> None:
+    dry = await queue.dry_run("t", 1, idempotency_key="k")
+    assert dry.created
+    assert dry.job is None
+    assert not dry.job_id
     assert await queue.jobs() == []
     made = await queue.submit("t", 1, idempotency_key="k")
     again = await queue.dry_run("t", 1, idempotency_key="k")
@@ -192,7 +192,7 @@ async def test_a_job_for_later_is_scheduled(queue: onejob.Ledger) -> None:
     assert (await queue.job(receipt.job_id)).labels == {"a": "b"}
 
 
-async def test_a_cancelled_job_is_what_duplicates_are_told(queue: onejob.Ledger) -> None:
+async def test_duplicates_get_the_cancelled_job(queue: onejob.Ledger) -> None:
     made = await queue.submit("t", idempotency_key="k")
     cancelled = await queue.cancel(made.job_id)
     assert cancelled == await queue.cancel(made.job_id)
@@ -201,17 +201,17 @@ async def test_a_cancelled_job_is_what_duplicates_are_told(queue: onejob.Ledger)
     assert again.job.state is onejob.JobState.CANCELLED
 
 
-async def test_the_history_of_a_key_is_shown(queue: onejob.Ledger) -> None:
+async def test_the_hihistory_of_a_key_is_shown(queue: onejob.Ledger) -> None:
     made = await queue.submit("t", 1, idempotency_key="k")
     await queue.submit("t", 1, idempotency_key="k")
     with pytest.raises(onejob.IdempotencyConflict):
         await queue.submit("t", 2, idempotency_key="k")
     await queue.cancel(made.job_id)
-    story = await queue.explain("k", scope="t")
-    assert (story.hits, story.conflicts, story.events_total) == (1, 1, 2)
-    assert [event.what for event in story.events] == ["submitted", "cancelled"]
-    assert story.job is not None
-    assert story.job.id == made.job_id
+    history = await queue.explain("k", scope="t")
+    assert (history.hits, history.conflicts, history.events_total) == (1, 1, 2)
+    assert [event.what for event in history.events] == ["submitted", "cancelled"]
+    assert history.job is not None
+    assert history.job.id == made.job_id
     with pytest.raises(onejob.NotFound):
         await queue.explain("other", scope="t")
 
@@ -226,9 +226,9 @@ async def test_tenants_and_owners_of_keys_never_meet(queue: onejob.Ledger) -> No
     ]
     receipts = [await caller.submit("t", n, idempotency_key="k") for n, caller in enumerate(callers)]
     assert all(receipt.created for receipt in receipts)
-    for look in (callers[1].job, callers[1].input, callers[1].cancel):
+    for method in (callers[1].job, callers[1].input, callers[1].cancel):
         with pytest.raises(onejob.NotFound):
-            await look(receipts[0].job_id)
+            await method(receipts[0].job_id)
     assert len(await callers[1].jobs()) == 1
 
 
@@ -246,14 +246,14 @@ async def test_a_forgotten_key_can_be_used_again_when_every_gate_has_forgotten(
 
 async def test_a_purged_tenant_has_nothing_left(queue: onejob.Ledger) -> None:
     other = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
-    kept = await other.submit("t", idempotency_key="k")
+    untouched = await other.submit("t", idempotency_key="k")
     made = await queue.submit("t", idempotency_key="k")
     await queue.submit("t")
     assert await queue.purge() == 2
     assert await queue.jobs() == []
     with pytest.raises(onejob.NotFound):
         await queue.input(made.job_id)
-    assert (await other.job(kept.job_id)).id == kept.job_id
+    assert (await other.job(untouched.job_id)).id == untouched.job_id
 
 
 async def test_maintenance_removes_what_has_expired(queue: onejob.Ledger, clock: FakeClock) -> None:
@@ -266,7 +266,7 @@ async def test_maintenance_removes_what_has_expired(queue: onejob.Ledger, clock:
         await queue.explain("k", scope="t")
 
 
-async def test_a_closed_ledger_says_so(url: str) -> None:
+async def test_a_closed_ledger_is_unavailable(url: str) -> None:
     ledger = await onejob.open(url)
     await ledger.aclose()
     with pytest.raises(onejob.Unavailable):

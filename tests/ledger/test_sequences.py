@@ -1,4 +1,4 @@
-"""Sequenced clients in Python: the tables of the seed row by row, on every engine."""
+"""The ledger's verbs for sequenced clients, row by row of the specification's tables, on every engine."""
 
 import asyncio
 from datetime import timedelta
@@ -25,15 +25,15 @@ Job = onejob.Submission
 
 
 async def send(queue: onejob.Ledger, sequence: Any, **changes: Any) -> onejob.SequenceReceipt:
-    said = {
+    arguments = {
         "client_id": CLIENT,
         "sequence": sequence,
         "idempotency_key": f"key-{sequence}",
         "scope": SCOPE,
     } | changes
-    if "jobs" not in said:
-        said = {"type": "write", "input": {"n": sequence}} | said
-    return await queue.submit_sequence(**said)
+    if "jobs" not in arguments:
+        arguments = {"type": "write", "input": {"n": sequence}} | arguments
+    return await queue.submit_sequence(**arguments)
 
 
 async def refusal_of(queue: onejob.Ledger, sequence: int, **changes: Any) -> onejob.SubmissionRefused:
@@ -51,7 +51,7 @@ def job_ids_of(receipt: onejob.SequenceReceipt) -> list[str]:
 
 
 async def evict(queue: onejob.Ledger) -> int:
-    """What the sweeper does with idle streams, and nothing else."""
+    """The sweep of idle streams alone."""
     due = await queue._gate.scan(ListDueFacts(kind=Kind.STREAM))
     await queue._gate.execute([Evict(tenant=one.tenant, stream_id=one.id) for one in due.items])
     return len(due.items)
@@ -98,7 +98,7 @@ async def test_a_gap_is_refused_and_the_client_recovers_from_its_state(queue: on
     assert (await send(queue, 3)).committed
 
 
-async def test_a_past_number_under_another_key_is_told_its_number_and_no_more(queue: onejob.Ledger) -> None:
+async def test_a_past_number_under_another_key_gets_its_number_and_no_jobs(queue: onejob.Ledger) -> None:
     await send(queue, 1)
     other = await send(queue, 1, idempotency_key="other", input="another")
     assert (other.outcome, other.assigned_sequence, other.jobs, other.expires_at) == (ALREADY, 1, (), None)
@@ -144,7 +144,7 @@ async def test_a_key_of_another_client_or_of_an_unsequenced_submission_is_reused
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**64, 1.5, 1.0, "1", True, None])
-async def test_what_is_no_number_is_refused(queue: onejob.Ledger, value: Any) -> None:
+async def test_an_invalid_number_is_refused(queue: onejob.Ledger, value: Any) -> None:
     with pytest.raises(onejob.Invalid, match="sequence"):
         await send(queue, value)
     assert await queue.jobs() == []
@@ -179,7 +179,7 @@ def test_an_organisation_and_a_vault_are_one_scope_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("client_id", ["", "x" * 201, "a\nb", "\ud800", None, 7])
-async def test_what_is_no_client_id_is_refused(queue: onejob.Ledger, client_id: Any) -> None:
+async def test_an_invalid_client_id_is_refused(queue: onejob.Ledger, client_id: Any) -> None:
     with pytest.raises(onejob.Invalid, match="client id"):
         await send(queue, 1, client_id=client_id)
     with pytest.raises(onejob.Invalid, match="client id"):
@@ -248,7 +248,7 @@ async def test_an_invalid_batch_leaves_its_number_free_for_another_payload(
     assert (await send(queue, 1)).committed
 
 
-async def test_it_is_said_which_job_of_a_batch_is_wrong(queue: onejob.Ledger) -> None:
+async def test_the_error_names_the_wrong_job_of_a_batch(queue: onejob.Ledger) -> None:
     with pytest.raises(onejob.Invalid, match=r"^jobs\[1\]: .*type"):
         await send(queue, 1, jobs=[Job(type="w"), Job(type="")])
 
@@ -268,7 +268,7 @@ async def test_a_batch_over_quota_leaves_its_number_free_for_another_payload(que
     assert (await queue.jobs(), await last_sequence(queue)) == ([], 0)
     fits = await send(queue, 1, jobs=[Job(type="w", input=n) for n in range(2)])
     assert fits.committed
-    assert [caution.limit for caution in fits.warnings] == ["maxConcurrent"]
+    assert [warning.limit for warning in fits.warnings] == ["maxConcurrent"]
     assert (await refusal_of(queue, 2)).reason is Reason.QUOTA_EXCEEDED
     # A hit needs no slot.
     assert job_ids_of(await send(queue, 1, jobs=[Job(type="w", input=n) for n in range(2)])) == job_ids_of(fits)
@@ -376,12 +376,14 @@ async def test_numbers_are_counted_as_submissions_and_hits(queue: onejob.Ledger)
     await refusal_of(queue, 7)
     counted = queue.runtime_stats().outcomes
     assert (counted["created"], counted["replayed"], counted["refused"]) == (1, 3, 1)
-    story = await queue.explain("key-1", scope=SCOPE)
-    assert (story.hits, story.key) == (3, "key-1")
+    history = await queue.explain("key-1", scope=SCOPE)
+    assert (history.hits, history.key) == (3, "key-1")
 
 
 @pytest.mark.parametrize("job", [{"type": "write"}, "write", None])
-async def test_what_is_no_submission_is_refused_with_a_clear_message(queue: onejob.Ledger, job: Any) -> None:
+async def test_an_element_that_is_not_a_submission_is_refused_with_a_clear_message(
+    queue: onejob.Ledger, job: Any
+) -> None:
     with pytest.raises(onejob.Invalid, match=r"^a job in a list is a Submission"):
         await send(queue, 1, jobs=[job])
     with pytest.raises(onejob.Invalid, match=r"^jobs\[1\]: a job in a list"):

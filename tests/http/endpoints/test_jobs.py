@@ -1,4 +1,4 @@
-"""Jobs over HTTP: lists, looks and batches, and what absurd requests are told."""
+"""Endpoints for jobs: submit, list, get, cancel, batches, and the answers to malformed requests."""
 
 import json
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from onejob.ledger.parse import Caller
 from onejob.ledger.runtime import Runtime
 from tests.support.app_server import Client, serve_app
 
-NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
+UNKNOWN_ID = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
 
 
 @pytest.fixture
@@ -31,12 +31,12 @@ async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
     "query",
     [
         "limit=0", "limit=-1", "limit=1001", "limit=x", "limit=1.0", "limit=", "limit=%D9%A1", "limit=0000019999999",
-        f"limit={'9' * 5000}", "cursor=", "cursor=x", "cursor=%00", f"cursor={NOBODY}0", "cursor=" + "0" * 32,
+        f"limit={'9' * 5000}", "cursor=", "cursor=x", "cursor=%00", f"cursor={UNKNOWN_ID}0", "cursor=" + "0" * 32,
         "state=", "state=done", "state=PENDING", "state=%00", "x=1", "Limit=1", "limit", "=", "&", "limit=1&limit=2",
         "type=%ff", "type=%ED%A0%80", "type=a&x=1", "&".join(["type=a"] * 60), "%zz=1",
     ],
 )  # fmt: skip
-async def test_an_absurd_list_is_refused(client: Client, query: str) -> None:
+async def test_an_invalid_list_query_is_refused(client: Client, query: str) -> None:
     answer = await client.get(f"/api/jobs?{query}")
     assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
 
@@ -67,11 +67,11 @@ async def test_jobs_are_listed_newest_first_page_by_page(queue: onejob.Ledger, c
 @pytest.mark.parametrize(
     "name",
     [
-        "x", "%00", "%ff", "%zz", "..", NOBODY[:-1], NOBODY.replace("-", ""), "a" * 5000, f"{NOBODY}%20",
+        "x", "%00", "%ff", "%zz", "..", UNKNOWN_ID[:-1], UNKNOWN_ID.replace("-", ""), "a" * 5000, f"{UNKNOWN_ID}%20",
         "%F0%9F%98%80",
     ],
 )  # fmt: skip
-async def test_what_is_no_job_id_is_refused(client: Client, name: str) -> None:
+async def test_an_invalid_job_id_is_refused(client: Client, name: str) -> None:
     for method, end in (("GET", ""), ("POST", "/cancel"), ("GET", "/events")):
         answer = await client.ask(method, f"/api/jobs/{name}{end}")
         assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
@@ -83,7 +83,7 @@ async def test_a_job_id_is_read_in_any_case_and_with_escapes(queue: onejob.Ledge
         assert (await client.get(f"/api/jobs/{written}")).body["job"]["id"] == job_id
 
 
-async def test_a_query_that_nobody_reads_is_refused_and_nothing_is_done(queue: onejob.Ledger, client: Client) -> None:
+async def test_an_unknown_query_parameter_is_refused_and_nothing_is_done(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     for method, path in (
         ("GET", f"/api/jobs/{job_id}"),
@@ -107,7 +107,7 @@ async def test_cancelling_takes_a_key_and_is_idempotent_by_itself(queue: onejob.
     again = await client.ask("POST", f"/api/jobs/{job_id}/cancel", b"", b"idempotency-key: c-2")
     assert (first.status, first.body["job"]) == (200, again.body["job"])
     assert (await client.ask("POST", f"/api/jobs/{job_id}/cancel", b"{}")).status == 400
-    assert (await client.ask("POST", f"/api/jobs/{NOBODY}/cancel")).status == 404
+    assert (await client.ask("POST", f"/api/jobs/{UNKNOWN_ID}/cancel")).status == 404
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ async def test_a_moment_outside_the_calendar_burns_no_key_and_spoils_no_list(
     assert (await queue.submit("t", idempotency_key="k")).created
 
 
-async def test_the_ends_of_the_calendar_can_be_said(client: Client) -> None:
+async def test_the_ends_of_the_calendar_are_accepted(client: Client) -> None:
     moments = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)]
     for moment in moments:
         assert (await client.post("/api/jobs", {"type": "t", "runAt": moment.isoformat()})).status == 202
@@ -162,7 +162,7 @@ async def test_every_item_of_a_batch_has_a_verdict_of_its_own(client: Client) ->
         b'{"jobs": [], "x": 1}',
     ],
 )
-async def test_a_batch_without_shape_is_refused(queue: onejob.Ledger, client: Client, body: bytes) -> None:
+async def test_a_malformed_batch_is_refused(queue: onejob.Ledger, client: Client, body: bytes) -> None:
     assert (await client.ask("POST", "/api/jobs/batch", body)).status == 400
     too_many = json.dumps({"jobs": [{"type": "t"}] * 1001}).encode()
     assert (await client.ask("POST", "/api/jobs/batch", too_many)).status == 400
@@ -179,8 +179,8 @@ async def test_an_external_job_is_named_in_the_body_and_has_no_location(clock: F
     engine = MemoryEngine(clock)
     record = a_record("k", "default", foreign_id="ec2-77", fingerprint=b"")
     engine.facts[Kind.RECORD][record.id] = record
-    host = Runtime(engine, onejob.IdempotencyConfig(), clock=clock, ids=SystemIds())
-    ledger = onejob.Ledger(host, Caller())
+    runtime = Runtime(engine, onejob.IdempotencyConfig(), clock=clock, ids=SystemIds())
+    ledger = onejob.Ledger(runtime, Caller())
     async with ledger, serve_app(HttpApp(ledger)) as client:
         answer = await client.post("/api/jobs", {"type": TYPE}, b"idempotency-key: k")
         assert (answer.status, answer.body["job"], answer.body["jobId"]) == (202, None, "ec2-77")

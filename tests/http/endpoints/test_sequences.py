@@ -1,4 +1,4 @@
-"""Sequenced clients over HTTP: the tables of the seed as they are told, who may, and what absurd requests get."""
+"""Endpoints for sequenced clients: the specification's tables, roles, and the answers to malformed requests."""
 
 import json
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ PATH = f"/api/clients/{quote(CLIENT, safe='')}"
 
 
 class SetLastSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
-    """A client that has been at it for half a million years."""
+    """Move a stream close to the largest number."""
 
     def decide(self, facts: Facts, now: int) -> Step[Maintained]:
         assert facts.stream is not None
@@ -58,7 +58,7 @@ def outcome_and_sequences(answer: HttpResponse) -> tuple[int, str, int, int]:
     return answer.status, body["outcome"], body["assignedSequence"], body["lastCommittedSequence"]
 
 
-async def test_a_number_is_committed_once_and_then_told_again(client: Client) -> None:
+async def test_a_number_is_committed_once_and_then_replayed(client: Client) -> None:
     first = await send(client, 1)
     assert outcome_and_sequences(first) == (202, "COMMITTED", 1, 1)
     assert (first.body["clientId"], first.body["scope"], first.body["key"]) == (CLIENT, SCOPE, "key-1")
@@ -77,7 +77,7 @@ async def test_a_number_is_committed_once_and_then_told_again(client: Client) ->
     assert again.body["requestId"] != first.body["requestId"]
 
 
-async def test_a_gap_says_where_to_go_on(client: Client) -> None:
+async def test_a_gap_names_the_last_number(client: Client) -> None:
     unknown = await state(client)
     assert (unknown.status, unknown.body["lastCommittedSequence"], unknown.body["lastSeen"]) == (200, 0, None)
     await send(client, 1)
@@ -91,7 +91,7 @@ async def test_a_gap_says_where_to_go_on(client: Client) -> None:
     assert outcome_and_sequences(await send(client, 2)) == (202, "COMMITTED", 2, 2)
 
 
-async def test_past_numbers_and_moved_keys_are_told_apart(client: Client) -> None:
+async def test_past_numbers_and_moved_keys_get_different_answers(client: Client) -> None:
     first = await send(client, 1)
     other = await send(client, 1, idempotencyKey="other")
     assert outcome_and_sequences(other) == (200, "ALREADY_COMMITTED", 1, 1)
@@ -108,13 +108,13 @@ async def test_past_numbers_and_moved_keys_are_told_apart(client: Client) -> Non
     assert (unsequenced.status, unsequenced.code) == (409, "IDEMPOTENCY_KEY_REUSED")
 
 
-async def test_what_is_no_number_is_refused(queue: onejob.Ledger, client: Client) -> None:
+async def test_an_invalid_number_is_refused(queue: onejob.Ledger, client: Client) -> None:
     values: list[Any] = [0, -1, 2**64, 10**30, 1.5, "1", True, None, [], {}, -0.0, 1e16]
     for value in values:
         answer = await send(client, value)
         assert (answer.status, answer.code) == (400, "VALIDATION_ERROR"), value
-    nothing = {name: value for name, value in sequence_body(1).items() if name != "sequence"}
-    assert (await client.post(f"{PATH}/jobs", nothing)).status == 400
+    missing = {name: value for name, value in sequence_body(1).items() if name != "sequence"}
+    assert (await client.post(f"{PATH}/jobs", missing)).status == 400
     assert await queue.jobs() == []
 
 
@@ -146,7 +146,7 @@ WRONG: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-async def test_what_cannot_be_taken_leaves_the_number_free(queue: onejob.Ledger, client: Client) -> None:
+async def test_an_invalid_request_leaves_the_number_free(queue: onejob.Ledger, client: Client) -> None:
     for changes in WRONG:
         answer = await send(client, 1, **changes)
         assert (answer.status, answer.code) == (400, "VALIDATION_ERROR"), changes
@@ -178,13 +178,13 @@ async def test_a_batch_is_all_or_nothing_under_one_number(client: Client) -> Non
     assert (await send(client, 2, type="w", input=1)).body["job"]["id"] == alone.body["job"]["id"]
 
 
-async def test_an_absurd_question_is_refused(client: Client) -> None:
+async def test_an_invalid_query_is_refused(client: Client) -> None:
     for query in ("", "?scope=", "?scope=a&scope=b", "?x=1", "?scope=a&x=1", "?scope=%00"):
         answer = await client.get(f"{PATH}/state{query}")
         assert (answer.status, answer.code) == (400, "VALIDATION_ERROR"), query
 
 
-async def test_what_is_no_client_id_is_refused(client: Client) -> None:
+async def test_an_invalid_client_id_is_refused(client: Client) -> None:
     for name in ("%00", "%ff", "x" * 201, "%E2%80%A8"):
         for answer in (
             await client.get(f"/api/clients/{name}/state?scope=s"),
@@ -200,7 +200,7 @@ async def test_a_client_id_is_visible_to_its_owner_and_to_operators(queue: onejo
         for name, role in (
             ("billing", Role.SUBMITTER),
             ("other", Role.SUBMITTER),
-            ("helper", Role.WORKER),
+            ("worker", Role.WORKER),
             ("ops", Role.OPERATOR),
         )
     }
@@ -214,12 +214,12 @@ async def test_a_client_id_is_visible_to_its_owner_and_to_operators(queue: onejo
                 assert stolen.body["error"]["details"] == {}
         seen = {name: await state(client, header) for name, header in headers.items()}
         assert {name: answer.status for name, answer in seen.items()} == {
-            "billing": 200, "other": 403, "helper": 403, "ops": 200,
+            "billing": 200, "other": 403, "worker": 403, "ops": 200,
         }  # fmt: skip
         assert seen["ops"].body["lastCommittedSequence"] == 1
         assert (await state(client, headers["other"], scope="elsewhere")).body["lastCommittedSequence"] == 0
         assert (await state(client)).status == 401
-        assert (await send(client, 2, headers["helper"])).status == 403
+        assert (await send(client, 2, headers["worker"])).status == 403
         assert (await send(client, 2, headers["billing"])).status == 202
 
 
