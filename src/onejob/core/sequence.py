@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from .command import CommandData, Facts, Footprint, Step
 from .errors import Invalid
-from .facts import JOB_ID_BYTES, U64, Attachment, AttachmentKind, Fact, Record, Stream, is_live, next_version
+from .facts import U64, Attachment, AttachmentKind, Fact, Record, Stream, is_live, next_version, split_job_ids
 from .quota import QuotaRequest, charge
 from .replies import Maintained, Missing, Reason, Refused, SequenceAlreadyCommitted, SequenceCommitted, StreamFound
 from .states import IdempotencyStatus
@@ -107,7 +107,7 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
             is_same_client = record.client_id == self.client_id
             details: dict[str, int | str] = {"assigned_sequence": record.sequence} if is_same_client else {}
             return Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now, details)
-        jobs = tuple(facts.jobs[id] for id in _split_job_ids(record.job_ids))
+        jobs = tuple(facts.jobs[id] for id in split_job_ids(record.job_ids))
         if record.holder == self.items[0].job_id:
             return SequenceCommitted(jobs, record.sequence, record.expires_at, now)
         return SequenceAlreadyCommitted(jobs, record.sequence, last, record.expires_at, now)
@@ -202,7 +202,3 @@ class Evict(StreamCommand, frozen=True, gc=False, kw_only=True):
             Maintained(True, now),
             (next_version(stream, now, evicted=1, expires_at=now + HIGH_WATER_MARK_TTL_MS),),
         )
-
-
-def _split_job_ids(job_ids: bytes) -> list[bytes]:
-    return [job_ids[at : at + JOB_ID_BYTES] for at in range(0, len(job_ids), JOB_ID_BYTES)]
