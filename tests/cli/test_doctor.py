@@ -40,7 +40,7 @@ def findings(run: CommandRunner, *words: str) -> tuple[int, dict[str, Any]]:
     return ran.code, {one["check"]: one for one in ran.json["findings"]}
 
 
-@pytest.mark.usefixtures("server_and_engine")
+@pytest.mark.usefixtures("store")
 def test_a_healthy_store_is_called_healthy(run: CommandRunner) -> None:
     code, found = findings(run)
     assert code == 0
@@ -70,8 +70,8 @@ def test_a_folder_that_is_not_there_is_a_failure(run: CommandRunner) -> None:
 
 
 @pytest.mark.parametrize(("mode", "verdict"), [(0o600, "ok"), (0o640, "warn"), (0o644, "warn"), (0o666, "fail")])
-def test_only_the_owner_reads_and_writes(run: CommandRunner, server_and_engine: Path, mode: int, verdict: str) -> None:
-    server_and_engine.chmod(mode)
+def test_only_the_owner_reads_and_writes(run: CommandRunner, store: Path, mode: int, verdict: str) -> None:
+    store.chmod(mode)
     code, found = findings(run)
     assert found["permissions"]["verdict"] == verdict
     assert (code == 1) == (verdict == "fail")
@@ -79,14 +79,14 @@ def test_only_the_owner_reads_and_writes(run: CommandRunner, server_and_engine: 
         assert f"chmod 600 {STORE}" in found["permissions"]["act"]
 
 
-def test_a_folder_in_which_all_may_replace_files_is_a_failure(run: CommandRunner, server_and_engine: Path) -> None:
-    server_and_engine.parent.chmod(0o777)
+def test_a_folder_in_which_all_may_replace_files_is_a_failure(run: CommandRunner, store: Path) -> None:
+    store.parent.chmod(0o777)
     assert findings(run)[1]["folder"]["verdict"] == "fail"
-    server_and_engine.parent.chmod(0o700)
+    store.parent.chmod(0o700)
 
 
-def test_a_damaged_file_is_a_failure(run: CommandRunner, server_and_engine: Path) -> None:
-    server_and_engine.write_bytes(b"not a database" * 1000)
+def test_a_damaged_file_is_a_failure(run: CommandRunner, store: Path) -> None:
+    store.write_bytes(b"not a database" * 1000)
     code, found = findings(run)
     assert code == 1
     assert "restore it from a backup" in found["store"]["found"]
@@ -105,24 +105,24 @@ def test_another_programs_database_is_a_failure_and_stays_untouched(run: Command
     assert (tmp_path / STORE).read_bytes() == before
 
 
-def test_a_newer_schema_is_a_failure(run: CommandRunner, server_and_engine: Path) -> None:
-    with RawConnection(str(server_and_engine)) as db:
+def test_a_newer_schema_is_a_failure(run: CommandRunner, store: Path) -> None:
+    with RawConnection(str(store)) as db:
         db.pragma("user_version", 999)
     code, found = findings(run)
     assert code == 1
     assert found["schema"]["act"] == "upgrade this program"
 
 
-def test_a_journal_mode_that_another_program_set_is_a_warning(run: CommandRunner, server_and_engine: Path) -> None:
-    with RawConnection(str(server_and_engine)) as db:
+def test_a_journal_mode_that_another_program_set_is_a_warning(run: CommandRunner, store: Path) -> None:
+    with RawConnection(str(store)) as db:
         db.pragma("journal_mode", "DELETE")
     code, found = findings(run)
     assert code == 0
     assert found["journal mode"]["verdict"] == "warn"
 
 
-def test_a_file_that_another_program_wrote_is_a_failure(run: CommandRunner, server_and_engine: Path) -> None:
-    with sqlite3.connect(server_and_engine) as db:
+def test_a_file_that_another_program_wrote_is_a_failure(run: CommandRunner, store: Path) -> None:
+    with sqlite3.connect(store) as db:
         db.execute("PRAGMA user_version = 999")
     db.close()
     code, found = findings(run)
