@@ -1,6 +1,6 @@
-"""From the end of a call to its answer, or to the one exception that says the next act."""
+"""Turns the outcome of a call into its decoded response, or into the exception that says what to do next."""
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from msgspec import json
 
@@ -33,28 +33,28 @@ from .flow import (
 )
 from .requests import Call
 
+T = TypeVar("T")
 _REASONS = frozenset(Reason)
 
 
-def decode_or_raise(call: Call, outcome: CallOutcome) -> Any:
-    """The decoded answer of a call that was done; raises whatever it was instead."""
-    said = outcome.response
-    if isinstance(said, NoResponse):
-        raise_no_response(call, outcome, said.reason)
-    act = classify(said)
-    if act is NextAction.KEEP:
-        return json.decode(said.body, type=call.response_type)
-    told = parse_problem(said)
-    error = error_from_problem(told, said, call.key or "")
+def decode_or_raise(call: Call[T], outcome: CallOutcome) -> T:
+    response = outcome.response
+    if isinstance(response, NoResponse):
+        raise_no_response(call, outcome, response.reason)
+    action = classify(response)
+    if action is NextAction.KEEP:
+        return json.decode(response.body, type=call.response_type)
+    problem = parse_problem(response)
+    error = error_from_problem(problem, response, call.key or "")
     if call.key is None:
         raise error
-    if act is NextAction.RETRY or (outcome.outcome_unknown and not is_definitive(told)):
+    if action is NextAction.RETRY or (outcome.outcome_unknown and not is_definitive(problem)):
         raise_no_response(call, outcome, str(error), error)
     raise error
 
 
-def raise_no_response(call: Call, outcome: CallOutcome, reason: str, cause: Exception | None = None) -> NoReturn:
-    """No definite answer: what that means depends on what was asked, and whether anything was sent."""
+def raise_no_response(call: Call[Any], outcome: CallOutcome, reason: str, cause: Exception | None = None) -> NoReturn:
+    """Raise for a call without a definite response: what that means depends on the call and on whether it was sent."""
     if not outcome.outcome_unknown or call.method == "GET":
         raise Unavailable(f"the server gave no answer ({reason}): nothing was done; repeat later") from cause
     if call.key is None:
@@ -74,13 +74,10 @@ def raise_no_response(call: Call, outcome: CallOutcome, reason: str, cause: Exce
     ) from cause
 
 
-def error_from_problem(problem: ProblemBody | None, response: ServerResponse | None, key: str) -> OnejobError:
-    """The exception of a problem; its code decides."""
-    status = response.status if response is not None else 0
+def error_from_problem(problem: ProblemBody | None, response: ServerResponse, key: str) -> OnejobError:
     if problem is None:
         return ServerFailed(
-            f"the server answered {status} in words that are not onejob's; see whether the URL is right",
-            status=status,
+            f"the server answered {response.status} without a onejob error body; check the URL", status=response.status
         )
     text, details = problem.message, problem.details
     match problem.code:
@@ -101,4 +98,4 @@ def error_from_problem(problem: ProblemBody | None, response: ServerResponse | N
             return Unavailable(text)
     if problem.code in _REASONS:
         return SubmissionRefused(key=key, reason=Reason(problem.code), message=text, details=details)
-    return ServerFailed(text, status=status, code=problem.code)
+    return ServerFailed(text, status=response.status, code=problem.code)

@@ -1,9 +1,17 @@
-"""When to send again: one generator without I/O, driven by every client."""
+"""When a client sends a request again: a generator without I/O that every client drives.
+
+1. It never sends, sleeps or reads a clock: it yields the next step and is handed the time.
+2. A retry sends the same call. Nothing here can change a key or a byte.
+3. Nothing is sent after `window_end`: the server may have forgotten the key, and a retry would create a second job.
+4. "No answer" never means "not done". Only an attempt of which no byte was sent is certain to have done nothing.
+
+The `code` of a response decides what follows (`classify`), never its text.
+"""
 
 from collections.abc import Callable, Generator
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct, field, json
@@ -11,14 +19,11 @@ from msgspec import Struct, field, json
 from onejob.codes import CODES, NextAction
 from onejob.errors import Invalid
 
-# What an answer means, by its code and never by its text: repeat, wait, mend, give up.
-
-
 SECONDS_DIGITS_MAX: Final = 9
 
 
 class ServerResponse(Struct, frozen=True):
-    """A whole answer; the names of its headers are in lower case."""
+    """A complete response; header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -26,14 +31,14 @@ class ServerResponse(Struct, frozen=True):
 
 
 class NoResponse(Struct, frozen=True):
-    """No whole answer. `sent`: some byte of the call may have arrived."""
+    """No complete response. `sent`: some byte of the request may have reached the server."""
 
     reason: str
     sent: bool
 
 
 class ProblemBody(Struct, frozen=True):
-    """The server's own account of a failure."""
+    """The `error` member of a problem response."""
 
     code: str
     message: str = ""
@@ -45,7 +50,7 @@ class _ProblemEnvelope(Struct, frozen=True):
     error: ProblemBody
 
 
-# An answer without a code comes from a proxy, or from an API that is not ours.
+# A response without a code comes from a proxy, or from another API.
 RETRYABLE_STATUSES: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 IN_PROGRESS_STATUSES: Final = frozenset({409})
 
@@ -55,23 +60,23 @@ def classify(response: ServerResponse | NoResponse) -> NextAction:
         return NextAction.RETRY
     if 200 <= response.status < 300:
         return NextAction.KEEP
-    told = parse_problem(response)
-    if told is None:
+    problem = parse_problem(response)
+    if problem is None:
         if response.status in RETRYABLE_STATUSES:
             return NextAction.WAIT if response.status == 429 else NextAction.RETRY
-        # The one conflict that needs no correction says when to come back.
-        waits = response.status in IN_PROGRESS_STATUSES and retry_after(response) is not None
-        return NextAction.WAIT if waits else NextAction.GIVE_UP
-    row = CODES.get(told.code)
+        # A conflict with Retry-After is a request in progress; any other one must be corrected.
+        in_progress = response.status in IN_PROGRESS_STATUSES and retry_after(response) is not None
+        return NextAction.WAIT if in_progress else NextAction.GIVE_UP
+    row = CODES.get(problem.code)
     if row is None:  # a newer server sent it
-        return NextAction.RETRY if told.retryable else NextAction.GIVE_UP
+        return NextAction.RETRY if problem.retryable else NextAction.GIVE_UP
     # A store that needs an operator is SERVICE_UNAVAILABLE too, and retrying does not help.
-    stuck = row.code == "SERVICE_UNAVAILABLE" and not told.retryable
+    stuck = row.code == "SERVICE_UNAVAILABLE" and not problem.retryable
     return NextAction.GIVE_UP if stuck else row.next_action
 
 
 def parse_problem(response: ServerResponse) -> ProblemBody | None:
-    """The problem in an answer; None where there is none, or in other words than ours."""
+    """The problem in a response; None if the body is not a onejob problem."""
     try:
         return json.decode(response.body, type=_ProblemEnvelope).error
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -84,11 +89,11 @@ def is_definitive(problem: ProblemBody | None) -> bool:
 
 
 def retry_after(response: ServerResponse) -> float | None:
-    """The seconds that a server asks for, of either form; None where it asks for nothing that can be meant."""
+    """The seconds of a Retry-After header in either form; None if it is missing or malformed."""
     text = response.headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:SECONDS_DIGITS_MAX])
-    # A date means something only on the clock that wrote it, so it is read against the date of the same answer.
+    # Dates are compared with the Date of the same response, because the clocks of client and server may differ.
     until, since = _parse_http_date(text), _parse_http_date(response.headers.get("date", ""))
     if until is None or since is None:
         return None
@@ -97,17 +102,10 @@ def retry_after(response: ServerResponse) -> float | None:
 
 def _parse_http_date(text: str) -> datetime | None:
     try:
-        read = parsedate_to_datetime(text)
+        moment = parsedate_to_datetime(text)
     except (TypeError, ValueError, IndexError):
         return None
-    return read if read.tzinfo is not None else None
-
-
-# The rules of this file:
-# 1. It never sends, sleeps or looks at a clock: it yields what is to be done, and is handed the time.
-# 2. What is sent again is the very same call. Nothing here can change a key or a byte.
-# 3. After `window_end` nothing is sent: the server may have forgotten the key, and a repetition would be a new job.
-# 4. "No answer" is never "not done". Only an attempt of which not a byte was sent leaves no doubt.
+    return moment if moment.tzinfo is not None else None
 
 
 ATTEMPTS_MAX: Final = 1_000
@@ -115,15 +113,15 @@ SECONDS_MAX: Final = 365 * 86_400.0
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """How long and how often a client tries, in seconds."""
+    """How long and how often a client retries, in seconds."""
 
     deadline: float = 120.0
     attempts_max: int = 100
-    attempt_timeout: float = 40.0  # longer than a server lets a duplicate wait
+    attempt_timeout: float = 40.0  # longer than the server holds a duplicate of a pending key
     pause_first: float = 0.2
     pause_max: float = 10.0
     retry_after_max: float = 60.0
-    waits: bool = True  # also while the key is in progress elsewhere, or the rate is exceeded
+    waits: bool = True  # retry also while the key is in progress elsewhere, or the rate limit is exceeded
 
     def __post_init__(self) -> None:
         if type(self.attempts_max) is not int or not 1 <= self.attempts_max <= ATTEMPTS_MAX:
@@ -135,7 +133,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Send(Struct, frozen=True):
-    """Send this, and wait so long for the whole answer."""
+    """A step: send this call and wait up to `timeout` seconds for the complete response."""
 
     call: Any
     timeout: float
@@ -145,15 +143,21 @@ class Sleep(Struct, frozen=True):
     seconds: float
 
 
+class DiskWork(Struct, frozen=True):
+    """A step: blocking disk work, which an event loop runs in a thread."""
+
+    work: Callable[[], Any]
+
+
 class StepResult(Struct, frozen=True):
-    """What came of it, and when, on a clock that only grows."""
+    """The result of a Send or Sleep, and when it ended on a monotonic clock."""
 
     at: float
-    response: ServerResponse | NoResponse | None = None  # None: a sleep is over
+    response: ServerResponse | NoResponse | None = None  # None after a Sleep
 
 
 class CallOutcome(Struct, frozen=True):
-    """The last that was heard, and whether the call may have been executed without our knowing."""
+    """The last response, and whether an earlier attempt may have been executed unnoticed."""
 
     response: ServerResponse | NoResponse
     attempts: int
@@ -161,6 +165,8 @@ class CallOutcome(Struct, frozen=True):
     window_passed: bool = False
 
 
+T = TypeVar("T")
+Operation = Generator[Send | Sleep | DiskWork, Any, T]
 RetryFlow = Generator[Send | Sleep, StepResult, CallOutcome]
 
 
@@ -173,37 +179,34 @@ def send_with_retries(
     repeat: bool = True,
     window_end: float = float("inf"),
     outcome_unknown: bool = False,
-    accepts: Callable[[ServerResponse], bool] = lambda answer: True,
+    accepts: Callable[[ServerResponse], bool] = lambda response: True,
 ) -> RetryFlow:
-    """Send a call until its answer is one to keep. `repeat`: sending it twice cannot do a second thing.
+    """Send a call until its response is one to keep. `repeat`: sending it twice has the effect of sending it once.
 
-    An answer that does not fit the call, cut short or meant for another one, is as good as none.
+    A successful response that `accepts` refuses, because it is cut or belongs to another call, counts as none.
     """
     now, stop = begin, min(begin + retry.deadline, window_end)
     attempt = 0
     while True:
         attempt += 1
-        heard = yield Send(call, max(0.001, min(retry.attempt_timeout, stop - now)))
-        now, said = heard.at, heard.response
-        assert said is not None
-        act = classify(said)
-        if act is NextAction.KEEP and isinstance(said, ServerResponse) and not accepts(said):
-            act, said = (
-                NextAction.RETRY,
-                NoResponse("the answer was not whole, or not to this call", sent=True),
-            )
-        # A server away in the middle of its work and one that never began say the same: 503.
-        outcome_unknown |= said.sent if isinstance(said, NoResponse) else act is NextAction.RETRY
-        again = act is NextAction.RETRY or (act is NextAction.WAIT and retry.waits)
-        if not again or attempt == retry.attempts_max or not (repeat or _was_not_sent(said)):
-            return CallOutcome(said, attempt, outcome_unknown)
-        pause = _backoff_seconds(said, attempt, retry, jitter())
+        result = yield Send(call, max(0.001, min(retry.attempt_timeout, stop - now)))
+        now, response = result.at, result.response
+        assert response is not None
+        action = classify(response)
+        if action is NextAction.KEEP and isinstance(response, ServerResponse) and not accepts(response):
+            action = NextAction.RETRY
+            response = NoResponse("the response was incomplete, or not to this call", sent=True)
+        # 503 is sent by a server that failed in the middle of the work, and by one that never began it.
+        outcome_unknown |= response.sent if isinstance(response, NoResponse) else action is NextAction.RETRY
+        again = action is NextAction.RETRY or (action is NextAction.WAIT and retry.waits)
+        if not again or attempt == retry.attempts_max or not (repeat or _was_not_sent(response)):
+            return CallOutcome(response, attempt, outcome_unknown)
+        pause = _backoff_seconds(response, attempt, retry, jitter())
         if now + pause >= stop:
-            passed = now + pause >= window_end
-            return CallOutcome(said, attempt, outcome_unknown, passed)
+            return CallOutcome(response, attempt, outcome_unknown, window_passed=now + pause >= window_end)
         now = (yield Sleep(pause)).at
         if now >= window_end:
-            return CallOutcome(said, attempt, outcome_unknown, window_passed=True)
+            return CallOutcome(response, attempt, outcome_unknown, window_passed=True)
 
 
 def _was_not_sent(response: ServerResponse | NoResponse) -> bool:
@@ -211,7 +214,7 @@ def _was_not_sent(response: ServerResponse | NoResponse) -> bool:
 
 
 def _backoff_seconds(response: ServerResponse | NoResponse, attempt: int, retry: RetryPolicy, jitter: float) -> float:
-    """Grows with every attempt, spread by chance over its whole length; never shorter than the server asked."""
+    """Exponential backoff with full jitter, on top of the server's Retry-After."""
     grown: float = min(retry.pause_max, retry.pause_first * 2.0 ** min(attempt - 1, 60))
-    told = retry_after(response) if isinstance(response, ServerResponse) else None
-    return jitter * grown + (0.0 if told is None else min(told, retry.retry_after_max))
+    requested = retry_after(response) if isinstance(response, ServerResponse) else None
+    return jitter * grown + (0.0 if requested is None else min(requested, retry.retry_after_max))

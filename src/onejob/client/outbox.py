@@ -191,7 +191,7 @@ GENERATED_KEYS_COUNTER: Final = (
     "keys"  # the counter of keys that nobody named; those of sequences are called by their scopes
 )
 
-MakeCall = Callable[[IdempotencyKey], Call]
+MakeCall = Callable[[IdempotencyKey], Call[Any]]
 
 
 class Intent(Struct, frozen=True):
@@ -243,7 +243,7 @@ class Outbox:
             self._db.close()
             raise
 
-    def write(self, call: Call, scope: str) -> Intent:
+    def write(self, call: Call[Any], scope: str) -> Intent:
         """Keep a submission whose key was given; the same one twice is one row."""
         assert call.key is not None
         with self._write_transaction():
@@ -308,7 +308,7 @@ class Outbox:
             self._db.close()
             self._liveness_lock.release()
 
-    def _insert(self, call: Call, scope: str, sequence: int) -> Intent:
+    def _insert(self, call: Call[Any], scope: str, sequence: int) -> Intent:
         assert call.key is not None
         key = checked_key(call.key)
         now = self._clock.wall_ms()

@@ -1,9 +1,9 @@
-"""What is sent: key and bytes are fixed here, once, before anything is sent or written down."""
+"""Every request that a client sends. Key and bytes are fixed here, before anything is sent or stored."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final, Protocol, TypedDict
+from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -17,11 +17,15 @@ from . import models
 from .flow import ServerResponse
 
 WINDOW_DEFAULT: Final = timedelta(hours=24)
+_MICRO: Final = 1_000_000
 _encode = json.Encoder(decimal_format="number").encode
+
+T = TypeVar("T")
+UserId = str | int
 
 
 class SubmitOptions(TypedDict, total=False):
-    """What else a submission may say; see the ledger."""
+    """The options of a submission besides type, input and key; see `Ledger.submit`."""
 
     idempotency_ttl: timedelta | None
     idempotency_ttl_days: float | None
@@ -37,27 +41,8 @@ class SubmitOptions(TypedDict, total=False):
     callback: str | None
 
 
-class JobQuery(TypedDict, total=False):
-    """Which jobs a page is of; `before` is `next` of the page before."""
-
-    state: str | None
-    type: str | None
-    user: str | None
-    before: str | None
-    limit: int
-
-
-class KeyQuery(TypedDict, total=False):
-    """Which keys a page is of; `cursor` is `next` of the page before."""
-
-    scope: str | None
-    user: str | None
-    cursor: str | None
-    limit: int
-
-
 class SubmissionLike(Protocol):
-    """A submission as a caller says it: `onejob.Submission` is one."""
+    """A submission such as `onejob.Submission`."""
 
     @property
     def type(self) -> str: ...
@@ -67,63 +52,93 @@ class SubmissionLike(Protocol):
     def idempotency_key(self) -> str | None: ...
 
 
-class Call(Struct, frozen=True, kw_only=True):
-    """One request of the wire, the same on every attempt."""
+class CostLimitLike(Protocol):
+    """A cost limit such as `onejob.CostLimit`, in micro-units."""
+
+    @property
+    def amount(self) -> int: ...
+    @property
+    def period(self) -> str: ...
+    @property
+    def action(self) -> str: ...
+
+
+class LimitsLike(Protocol):
+    """The limits of a user, such as `onejob.Limits`; None means unlimited."""
+
+    @property
+    def max_concurrent(self) -> int | None: ...
+    @property
+    def jobs_per_hour(self) -> int | None: ...
+    @property
+    def jobs_per_day(self) -> int | None: ...
+    @property
+    def cost_limit(self) -> CostLimitLike | None: ...
+
+
+class Call(Struct, Generic[T], frozen=True, kw_only=True):
+    """One HTTP request, the same on every attempt, and the type of its response."""
 
     method: str
     path: str
-    response_type: Any
+    response_type: type[T]
     body: bytes = b""
     key: str | None = None
-    window_ms: int = 0  # how long the server knows the key; 0: a repetition is harmless for ever
-    sequenced: bool = False  # by a sequence, which executes no number twice, whatever the window
-    key_header: str | None = None  # a key that travels in the header, for acts whose repetition is harmless for ever
+    window_ms: int = 0  # how long the server remembers the key; 0: the call may be repeated at any time
+    sequenced: bool = False  # under a sequence number, which is executed once regardless of the window
+    key_header: str | None = None  # a key in the Idempotency-Key header, of a call that may be repeated at any time
 
     def accepts(self, response: ServerResponse) -> bool:
-        """Whether this is a whole answer, and to this call: a connection may hand over another one's."""
+        """True if the response is complete and belongs to this call; a broken proxy may deliver another one's."""
         try:
-            read = json.decode(response.body, type=self.response_type)
+            body = json.decode(response.body, type=self.response_type)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
-        match read:
+        match body:
             case models.SubmitResponseModel():
-                return read.idempotency.key == self.key
+                return body.idempotency.key == self.key
             case models.SequenceReceiptModel():
-                return read.key == self.key
+                return body.key == self.key
             case models.JobResponseModel():
-                return read.job.id in self.path
+                return body.job.id in self.path
         return True
 
 
-def submit_call(submission: SubmissionLike, key: str) -> Call:
-    data = job_body(submission) | {"idempotencyKey": key}
+def submit_call(submission: SubmissionLike, key: str | None) -> Call[models.SubmitResponseModel]:
+    body = _job_body(submission)
     return Call(
         method="POST",
         path="/api/jobs",
         response_type=models.SubmitResponseModel,
-        body=_encode(data),
+        body=_encode(body if key is None else body | {"idempotencyKey": key}),
         key=key,
-        window_ms=window_ms(submission),
+        window_ms=(_ttl(submission) or WINDOW_DEFAULT) // timedelta(milliseconds=1),
     )
 
 
-def reserve_slot_call(path: str, body: bytes, key: str) -> Call:
-    """An act under a key in the header, of which nobody need be told: it is asked for until there is an answer."""
-    quoted = key.replace("\\", "\\\\").replace('"', '\\"')
-    return Call(method="POST", path=path, response_type=models.HeldSlotModel, body=body, key_header=f'"{quoted}"')
+def batch_call(calls: Iterable[Call[models.SubmitResponseModel]]) -> Call[models.BatchResponseModel]:
+    """Many submissions in one request, each with its own bytes."""
+    body = b'{"jobs":[' + b",".join(call.body for call in calls) + b"]}"
+    return Call(method="POST", path="/api/jobs/batch", response_type=models.BatchResponseModel, body=body, key="")
 
 
 def sequence_call(
-    client_id: str, scope: str, sequence: int, key: str, jobs: Iterable[SubmissionLike], ttl: Any
-) -> Call:
-    bodies = [job_body(job) for job in jobs]
+    client_id: str,
+    sequence: int,
+    key: str,
+    jobs: Iterable[SubmissionLike],
+    *,
+    scope: str,
+    ttl: timedelta | None,
+) -> Call[models.SequenceReceiptModel]:
+    bodies = [_job_body(job) for job in jobs]
     data: dict[str, Any] = {"scope": scope, "sequence": sequence, "idempotencyKey": key}
     if ttl is not None:
         data["idempotencyTtlSeconds"] = ttl.total_seconds()
     data |= bodies[0] if len(bodies) == 1 else {"jobs": bodies}
     return Call(
         method="POST",
-        path=f"/api/clients/{quote_path_segment(client_id)}/jobs",
+        path=f"/api/clients/{_segment(client_id)}/jobs",
         response_type=models.SequenceReceiptModel,
         body=_encode(data),
         key=key,
@@ -131,37 +146,175 @@ def sequence_call(
     )
 
 
-def batch_call(calls: Iterable[Call]) -> Call:
-    """Many submissions in one request, each in its own bytes."""
-    body = b'{"jobs":[' + b",".join(call.body for call in calls) + b"]}"
-    return Call(method="POST", path="/api/jobs/batch", response_type=models.BatchResponseModel, body=body, key="")
+def client_state_call(client_id: str, *, scope: str) -> Call[models.ClientStateModel]:
+    return _get(f"/api/clients/{_segment(client_id)}/state", models.ClientStateModel, scope=scope)
 
 
-def get_call(path: str, response_type: Any, **query: object) -> Call:
-    fields = {name: value for name, value in query.items() if value is not None}
-    return Call(method="GET", path=f"{path}?{urlencode(fields)}" if fields else path, response_type=response_type)
+def job_call(job_id: str, *, wait_seconds: float | None = None) -> Call[models.JobResponseModel]:
+    wait = None if wait_seconds is None else f"{wait_seconds:.3f}"
+    return _get(_job_path(job_id), models.JobResponseModel, wait=wait)
 
 
-def quote_path_segment(text: str) -> str:
-    if not isinstance(text, str) or not text:
-        raise Invalid("path", "an id or key is empty; name one")
-    return quote(text, safe="")
+def jobs_call(
+    *, state: str | None, type: str | None, user: str | None, before: str | None, limit: int
+) -> Call[models.JobPageModel]:
+    return _get("/api/jobs", models.JobPageModel, state=state, type=type, user=user, cursor=before, limit=limit)
+
+
+def cancel_call(job_id: str) -> Call[models.JobResponseModel]:
+    return _change("POST", f"{_job_path(job_id)}/cancel", models.JobResponseModel)
+
+
+def resolve_call(job_id: str, resolution: str, *, note: str) -> Call[models.JobResponseModel]:
+    """Not to be repeated: a second attempt finds the job resolved and is refused."""
+    return _change(
+        "POST", f"{_job_path(job_id)}/resolve", models.JobResponseModel, {"resolution": resolution, "note": note}
+    )
+
+
+def result_call(job_id: str) -> Call[Raw]:
+    return _get(f"{_job_path(job_id)}/result", Raw)
+
+
+def logs_call(job_id: str, *, offset: int, limit: int) -> Call[models.LogPageModel]:
+    return _get(f"{_job_path(job_id)}/logs", models.LogPageModel, offset=offset, limit=limit)
+
+
+def key_call(key: str, *, scope: str, user: str | None) -> Call[models.KeyHistoryModel]:
+    return _get(_key_path(key), models.KeyHistoryModel, scope=scope, user=user)
+
+
+def keys_call(*, scope: str | None, user: str | None, cursor: str | None, limit: int) -> Call[models.KeyPageModel]:
+    return _get("/api/keys", models.KeyPageModel, scope=scope, user=user, cursor=cursor, limit=limit)
+
+
+def forget_call(key: str, *, scope: str, user: str | None) -> Call[models.ForgetResponseModel]:
+    path = _with_query(_key_path(key), scope=scope, user=user)
+    return _change("DELETE", path, models.ForgetResponseModel)
+
+
+def reserve_slot_call(
+    key: str, *, user: UserId | None, max_concurrent: int | None, ttl_seconds: float
+) -> Call[models.HeldSlotModel]:
+    if not (checked_key(key).isascii() and key.isprintable()):
+        raise Invalid("key", "the key of a slot is sent in a header: plain ASCII only; choose another")
+    quoted = key.replace("\\", "\\\\").replace('"', '\\"')
+    fields = {"user": _user_name(user), "maxConcurrent": max_concurrent, "ttlSeconds": ttl_seconds}
+    call = _change("POST", "/api/reservations", models.HeldSlotModel, fields)
+    return msgspec.structs.replace(call, key_header=f'"{quoted}"')
+
+
+def consume_slot_call(reservation_id: str, job_id: str | None) -> Call[models.SettledSlotModel]:
+    return _change("POST", _slot_path(reservation_id, "consume"), models.SettledSlotModel, {"jobId": job_id})
+
+
+def release_slot_call(reservation_id: str) -> Call[models.SettledSlotModel]:
+    return _change("POST", _slot_path(reservation_id, "release"), models.SettledSlotModel)
+
+
+def renew_slot_call(reservation_id: str, ttl_seconds: float) -> Call[models.HeldSlotModel]:
+    return _change("POST", _slot_path(reservation_id, "renew"), models.HeldSlotModel, {"ttlSeconds": ttl_seconds})
+
+
+def slots_call(user: UserId | None) -> Call[models.SlotReservationsModel]:
+    return _get("/api/reservations", models.SlotReservationsModel, user=_user_name(user))
+
+
+def usage_call(user: UserId | None) -> Call[models.UsageModel]:
+    return _get("/api/usage", models.UsageModel, user=_user_name(user))
+
+
+def quota_call(user: UserId) -> Call[models.QuotaModel]:
+    return _get(_quota_path(user), models.QuotaModel)
+
+
+def set_quota_call(user: UserId, limits: LimitsLike | models.LimitsModel) -> Call[models.QuotaModel]:
+    return _change("PUT", _quota_path(user), models.QuotaModel, _limits_body(limits))
+
+
+def tenant_quota_call() -> Call[models.TenantQuotaModel]:
+    return _get("/api/quotas", models.TenantQuotaModel)
+
+
+def set_tenant_quota_call(
+    *, default: LimitsLike | models.LimitsModel, ceiling: LimitsLike | models.LimitsModel
+) -> Call[models.TenantQuotaModel]:
+    halves = {"default": _limits_body(default), "ceiling": _limits_body(ceiling)}
+    return _change("PUT", "/api/quotas", models.TenantQuotaModel, halves)
 
 
 def derived_key(type: str, input: Any, names: Iterable[str]) -> str:
     """The key that follows from these members of an input: the same values give the same key, in any order.
 
-    A name is that of a member, or a path to one: `order_id`, `/order/id`. All must be there.
+    A name is that of a member, or a JSON pointer to one: `order_id`, `/order/id`. All must be present.
     """
     value = json.decode(bytes(input)) if isinstance(input, Raw) else msgspec.to_builtins(input)
-    chosen = {name: _member_at(value, name) for name in _as_list(names)}
+    chosen = {name: _member_at(value, name) for name in ([names] if isinstance(names, str) else names)}
     if not chosen:
         raise Invalid("key_from", "key_from names no member; name those that tell one submission from another")
     return fingerprint(type, canonical_json(encode_input(chosen))).hex()
 
 
-def job_body(submission: SubmissionLike) -> dict[str, Any]:
-    """Only what was said; the server knows the rest. An input that JSON would bend is refused."""
+def _get(path: str, response_type: type[T], **query: object) -> Call[T]:
+    return Call(method="GET", path=_with_query(path, **query), response_type=response_type)
+
+
+def _change(method: str, path: str, response_type: type[T], fields: Mapping[str, Any] | None = None) -> Call[T]:
+    """A change that has the same effect however often it is made. Members that are None are left out."""
+    body = {name: value for name, value in (fields or {}).items() if value is not None}
+    data = json.encode(body) if body or method == "PUT" else b""
+    return Call(method=method, path=path, response_type=response_type, body=data)
+
+
+def _with_query(path: str, **query: object) -> str:
+    fields = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(fields)}" if fields else path
+
+
+def _segment(text: str) -> str:
+    if not isinstance(text, str) or not text:
+        raise Invalid("path", "an id or key is empty; name one")
+    return quote(text, safe="")
+
+
+def _job_path(job_id: str) -> str:
+    return f"/api/jobs/{_segment(job_id).lower()}"
+
+
+def _key_path(key: str) -> str:
+    return f"/api/keys/{_segment(checked_key(key))}"
+
+
+def _slot_path(reservation_id: str, verb: str) -> str:
+    return f"/api/reservations/{_segment(reservation_id)}/{verb}"
+
+
+def _quota_path(user: UserId) -> str:
+    return f"/api/quotas/{_segment(_user_name(user) or '')}"
+
+
+def _user_name(user: UserId | None) -> str | None:
+    if isinstance(user, bool) or not isinstance(user, (str, int, type(None))):
+        raise Invalid("user", "a user is named by a text or a number; give one")
+    return str(user) if isinstance(user, int) else user
+
+
+def _limits_body(limits: LimitsLike | models.LimitsModel) -> dict[str, Any]:
+    cost = limits.cost_limit
+    # onejob.Limits has micro-units; a model from the server has units, as the request does.
+    unit = 1 if isinstance(limits, models.LimitsModel) else _MICRO
+    return {
+        "maxConcurrent": limits.max_concurrent,
+        "jobsPerHour": limits.jobs_per_hour,
+        "jobsPerDay": limits.jobs_per_day,
+        "costLimit": None
+        if cost is None
+        else {"amount": cost.amount / unit, "period": cost.period, "action": cost.action},
+    }
+
+
+def _job_body(submission: SubmissionLike) -> dict[str, Any]:
+    """Only the options that are set; the server has the defaults. An input that is not exact in JSON is refused."""
     raw = submission.input
     data = bytes(raw) if isinstance(raw, Raw) else encode_input(raw)
     canonical_json(data)
@@ -186,14 +339,6 @@ def job_body(submission: SubmissionLike) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def window_ms(submission: SubmissionLike) -> int:
-    return (_ttl(submission) or WINDOW_DEFAULT) // timedelta(milliseconds=1)
-
-
-def checked(key: str) -> str:
-    return checked_key(key)
-
-
 def _ttl(submission: SubmissionLike) -> timedelta | None:
     ttl: timedelta | None = getattr(submission, "idempotency_ttl", None)
     days: float | None = getattr(submission, "idempotency_ttl_days", None)
@@ -202,16 +347,12 @@ def _ttl(submission: SubmissionLike) -> timedelta | None:
     return ttl if days is None else timedelta(days=days)
 
 
-def _as_list(names: Iterable[str]) -> list[str]:
-    return [names] if isinstance(names, str) else list(names)
-
-
 def _member_at(value: Any, name: str) -> Any:
     steps = name[1:].split("/") if name.startswith("/") else [name]
     for step in steps:
         step = step.replace("~1", "/").replace("~0", "~")
         if not isinstance(value, Mapping) or step not in value:
-            # A key made of what is not there would be the same for every submission.
+            # A key derived from missing members would be the same for every submission.
             raise Invalid("key_from", f"the input has no member {name}; name only what every input has")
         value = value[step]
     return value
