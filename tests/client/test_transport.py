@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 import onejob
-from onejob.client.transport import AsyncIdempotentTransport, IdempotentTransport, quote_key, unquote_key
+from onejob.client.requests import quote_key
+from onejob.client.transport import AsyncIdempotentTransport, IdempotentTransport, unquote_key
 from tests.support.command_line import ScriptedServer, http_response
 
 QUICK = onejob.RetryPolicy(deadline=2.0, attempt_timeout=1.0, pause_first=0.001, pause_max=0.01)

@@ -196,12 +196,9 @@ def forget_call(key: str, *, scope: str, user: str | None) -> Call[models.Forget
 def reserve_slot_call(
     key: str, *, user: UserId | None, max_concurrent: int | None, ttl_seconds: float
 ) -> Call[models.HeldSlotModel]:
-    if not (checked_key(key).isascii() and key.isprintable()):
-        raise Invalid("key", "the key of a slot is sent in a header: plain ASCII only; choose another")
-    quoted = key.replace("\\", "\\\\").replace('"', '\\"')
     fields = {"user": _user_name(user), "maxConcurrent": max_concurrent, "ttlSeconds": ttl_seconds}
     call = _change("POST", "/api/reservations", models.HeldSlotModel, fields)
-    return msgspec.structs.replace(call, key_header=f'"{quoted}"')
+    return msgspec.structs.replace(call, key_header=quote_key(key))
 
 
 def consume_slot_call(reservation_id: str, job_id: str | None) -> Call[models.SettledSlotModel]:
@@ -241,6 +238,14 @@ def set_tenant_quota_call(
 ) -> Call[models.TenantQuotaModel]:
     halves = {"default": _limits_body(default), "ceiling": _limits_body(ceiling)}
     return _change("PUT", "/api/quotas", models.TenantQuotaModel, halves)
+
+
+def quote_key(key: str) -> str:
+    """A key as the Idempotency-Key header has it: a structured-field string."""
+    if not (checked_key(key).isascii() and key.isprintable()):
+        raise Invalid("key", "a header carries only ASCII; choose another key")
+    escaped = key.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def derived_key(type: str, input: Any, names: Iterable[str]) -> str:

@@ -2,11 +2,11 @@
 
     httpx.Client(transport=IdempotentTransport())
 
-A key that the caller gave (the header, or `extensions={"idempotency_key": …}`) is kept; otherwise one is drawn for each
-request. Bytes are read once, before the first attempt, and answers are read whole. What has no key is sent once.
+A key given by the caller (the header, or `extensions={"idempotency_key": …}`) is used; otherwise one is generated for each
+request. The body is read once, before the first attempt, and responses are read completely. A request without a key is
+sent once.
 """
 
-import asyncio
 import re
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -14,32 +14,22 @@ from typing import Final
 import httpx
 
 from onejob.clock import Clock, SystemClock
-from onejob.core.key import checked_key
-from onejob.errors import AmbiguousOutcome, Invalid
+from onejob.errors import AmbiguousOutcome
 from onejob.ids import new_nonce, random_fraction
 
 from .client import UNSENT_ERRORS, add_retry_note, to_no_response
-from .flow import (
-    CallOutcome,
-    NoResponse,
-    RetryFlow,
-    RetryPolicy,
-    Send,
-    ServerResponse,
-    Sleep,
-    StepResult,
-    send_with_retries,
-)
+from .drivers import run_async, run_blocking
+from .flow import CallOutcome, NoResponse, RetryFlow, RetryPolicy, Send, ServerResponse, send_with_retries
+from .requests import quote_key
 
 HEADER: Final = "idempotency-key"
 METHODS: Final = ("POST", "PATCH")
 _KEY_EXTENSION: Final = "idempotency_key"
-_ORIGIN_EXTENSION: Final = "onejob.origin"  # httpx hands extensions on to the request that follows a redirect
-_ASCII = re.compile(r"[\x20-\x7e]+")
+_ORIGIN_EXTENSION: Final = "onejob.origin"  # httpx copies extensions to the request that follows a redirect
 
 
 class _IdempotentTransportBase:
-    """What both transports share: the key of a request, and how often it may be sent."""
+    """The key of a request, and how often it may be sent."""
 
     def __init__(
         self,
@@ -54,12 +44,12 @@ class _IdempotentTransportBase:
         self._clock = clock or SystemClock()
 
     def _assign_key(self, request: httpx.Request) -> bool:
-        """Give the request its key; False: it has none, and is sent once."""
+        """Give the request its key; False if it has none and is sent once."""
         if request.method not in self._methods:
             return False
         origin = f"{request.url.scheme}://{request.url.netloc.decode()}"
         if request.extensions.get(_ORIGIN_EXTENSION, origin) != origin:
-            # A redirect to somebody else: the key is a secret between the caller and the first.
+            # A redirect to another origin: the key is a secret between the caller and the first one.
             request.headers.pop(HEADER, None)
             return False
         given = request.extensions.get(_KEY_EXTENSION)
@@ -71,11 +61,8 @@ class _IdempotentTransportBase:
         request.extensions = {**request.extensions, _ORIGIN_EXTENSION: origin}
         return True
 
-    def _retry_flow(self, request: httpx.Request) -> RetryFlow:
-        return send_with_retries(request, self._retry, begin=self._clock.monotonic(), jitter=random_fraction)
-
-    def _step_result(self, response: ServerResponse | NoResponse | None = None) -> StepResult:
-        return StepResult(self._clock.monotonic(), response)
+    def _retry_flow(self, attempts: "_Attempts") -> RetryFlow:
+        return send_with_retries(attempts, self._retry, begin=self._clock.monotonic(), jitter=random_fraction)
 
 
 class IdempotentTransport(_IdempotentTransportBase, httpx.BaseTransport):
@@ -94,38 +81,26 @@ class IdempotentTransport(_IdempotentTransportBase, httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         if not self._assign_key(request):
             return self._inner.handle_request(request)
-        request.read()  # a file or an iterator can be read once only
-        steps = self._retry_flow(request)
-        heard: StepResult | None = None
-        last: httpx.Response | httpx.HTTPError | None = None
-        try:
-            while True:
-                step = steps.send(heard)  # type: ignore[arg-type]  # None starts it
-                if isinstance(step, Sleep):
-                    SystemClock().sleep(step.seconds)
-                    heard = self._step_result()
-                else:
-                    last = self._send_once(step)
-                    heard = self._step_result(to_server_response(last))
-        except StopIteration as end:
-            return response_or_raise(end.value, last, request)
+        request.read()  # a file or an iterator can be read only once
+        attempts = _Attempts(request)
+        return attempts.response(run_blocking(self._retry_flow(attempts), self._send, self._clock))
 
     def close(self) -> None:
         self._inner.close()
 
-    def _send_once(self, send: Send) -> httpx.Response | httpx.HTTPError:
-        request = request_with_timeouts(send)
+    def _send(self, send: Send) -> ServerResponse | NoResponse:
+        attempts: _Attempts = send.call
         try:
-            response = self._inner.handle_request(request)
+            response = self._inner.handle_request(attempts.next_request(send.timeout))
             try:
                 response.read()
             finally:
                 response.close()
-            return response
+            return attempts.received(response)
         except httpx.HTTPError as error:
-            return error
+            return attempts.failed(error)
         except BaseException as error:
-            add_retry_note(error, unquote_key(request.headers[HEADER]))
+            add_retry_note(error, attempts.key)
             raise
 
 
@@ -146,83 +121,73 @@ class AsyncIdempotentTransport(_IdempotentTransportBase, httpx.AsyncBaseTranspor
         if not self._assign_key(request):
             return await self._inner.handle_async_request(request)
         await request.aread()
-        steps = self._retry_flow(request)
-        heard: StepResult | None = None
-        last: httpx.Response | httpx.HTTPError | None = None
-        try:
-            while True:
-                step = steps.send(heard)  # type: ignore[arg-type]  # None starts it
-                if isinstance(step, Sleep):
-                    await asyncio.sleep(step.seconds)
-                    heard = self._step_result()
-                else:
-                    last = await self._send_once(step)
-                    heard = self._step_result(to_server_response(last))
-        except StopIteration as end:
-            return response_or_raise(end.value, last, request)
+        attempts = _Attempts(request)
+        return attempts.response(await run_async(self._retry_flow(attempts), self._send, self._clock))
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    async def _send_once(self, send: Send) -> httpx.Response | httpx.HTTPError:
-        request = request_with_timeouts(send)
+    async def _send(self, send: Send) -> ServerResponse | NoResponse:
+        attempts: _Attempts = send.call
         try:
-            response = await self._inner.handle_async_request(request)
+            response = await self._inner.handle_async_request(attempts.next_request(send.timeout))
             try:
                 await response.aread()
             finally:
                 await response.aclose()
-            return response
+            return attempts.received(response)
         except httpx.HTTPError as error:
-            return error
+            return attempts.failed(error)
         except BaseException as error:
-            add_retry_note(error, unquote_key(request.headers[HEADER]))
+            add_retry_note(error, attempts.key)
             raise
 
 
-def quote_key(key: str) -> str:
-    """A key as the header carries it: a structured-field string."""
-    key = checked_key(key)
-    if not _ASCII.fullmatch(key):
-        raise Invalid("key", "a header carries only ASCII; choose another key")
-    escaped = key.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+class _Attempts:
+    """The attempts of one request, and what the last of them ended with."""
+
+    def __init__(self, request: httpx.Request) -> None:
+        self._request = request
+        self._timeouts = request.extensions.get("timeout") or {}
+        self._last: httpx.Response | httpx.HTTPError | None = None
+
+    def next_request(self, timeout: float) -> httpx.Request:
+        """The same request; no step may take longer than the attempt. A shorter timeout of the caller is kept."""
+        steps = ("connect", "read", "write", "pool")
+        limits = {step: min(self._timeouts.get(step) or timeout, timeout) for step in steps}
+        self._request.extensions = {**self._request.extensions, "timeout": limits}
+        return self._request
+
+    def received(self, response: httpx.Response) -> ServerResponse:
+        self._last = response
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return ServerResponse(response.status_code, headers, response.content)
+
+    def failed(self, error: httpx.HTTPError) -> NoResponse:
+        self._last = error
+        return to_no_response(error)
+
+    def response(self, outcome: CallOutcome) -> httpx.Response:
+        """The last response, whatever its status. Without one the outcome is unknown, unless nothing was sent."""
+        last = self._last
+        if isinstance(last, httpx.Response):
+            return last
+        assert last is not None
+        if not outcome.outcome_unknown and isinstance(last, UNSENT_ERRORS):
+            raise last
+        raise AmbiguousOutcome(
+            f"no answer after {outcome.attempts} attempts ({last}): it may be done; repeat with the same key and body",
+            key=self.key,
+            attempts=outcome.attempts,
+        ) from last
+
+    @property
+    def key(self) -> str:
+        return unquote_key(self._request.headers[HEADER])
 
 
 def unquote_key(header: str) -> str:
-    """The key in a header that this file or the caller wrote, quoted or bare."""
+    """The key in a header, quoted or bare."""
     if len(header) > 1 and header[0] == header[-1] == '"':
         return re.sub(r'\\(["\\])', r"\1", header[1:-1])
     return header
-
-
-def request_with_timeouts(send: Send) -> httpx.Request:
-    """The same request, with no more time for any step than the attempt has; a shorter time of the caller's stays."""
-    request: httpx.Request = send.call
-    own = request.extensions.get("timeout") or {}
-    limits = {step: min(own.get(step) or send.timeout, send.timeout) for step in ("connect", "read", "write", "pool")}
-    request.extensions = {**request.extensions, "timeout": limits}
-    return request
-
-
-def to_server_response(last: httpx.Response | httpx.HTTPError) -> ServerResponse | NoResponse:
-    if isinstance(last, httpx.HTTPError):
-        return to_no_response(last)
-    headers = {name.lower(): value for name, value in last.headers.items()}
-    return ServerResponse(last.status_code, headers, last.content)
-
-
-def response_or_raise(
-    outcome: CallOutcome, last: httpx.Response | httpx.HTTPError | None, request: httpx.Request
-) -> httpx.Response:
-    """The last answer, whatever it says. Without one the outcome is open, unless nothing was ever sent."""
-    if isinstance(last, httpx.Response):
-        return last
-    assert last is not None
-    if not outcome.outcome_unknown and isinstance(last, UNSENT_ERRORS):
-        raise last
-    raise AmbiguousOutcome(
-        f"no answer after {outcome.attempts} attempts ({last}): it may be done; repeat with the same key and body",
-        key=unquote_key(request.headers[HEADER]),
-        attempts=outcome.attempts,
-    ) from last
