@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from onejob.cli import doctor, doctor_sqlite
-from onejob.cli import doctor as doctor_server
-from onejob.cli.backend import ServerReply
 from onejob.cli.findings import CheckStatus
+from onejob.client.flow import ServerResponse
 from tests.support.command_line import CommandRunner, ScriptedServer, http_response
 from tests.support.sqlite_files import RawConnection
 
@@ -205,4 +204,4 @@ def test_a_server_whose_engine_is_away_is_not_ready(run: CommandRunner) -> None:
 @pytest.mark.parametrize("date", [None, "yesterday", "Thu, 99 Jan 2026 00:00:00 GMT"])
 def test_a_server_without_a_time_is_a_warning(date: str | None) -> None:
     headers = {} if date is None else {"date": date}
-    assert doctor_server.check_server_clock(ServerReply(200, headers, b"")).verdict is CheckStatus.WARN
+    assert doctor.check_server_clock(ServerResponse(200, headers, b"")).verdict is CheckStatus.WARN

@@ -21,10 +21,11 @@ from onejob.http.schemas.quotas import (
     TenantQuotaOut,
     UsageOut,
 )
-from onejob.ledger.api_keys import ApiKeys, ApiKeyView, NewKey
+from onejob.ledger.api_keys import ApiKeyView, NewKey
+from onejob.sync import SyncApiKeys
 from onejob.webhooks import WebhookSecret, load_secrets
 
-from .backend import EngineBackend, QuotaBackend
+from .backend import Backend, EngineBackend
 from .render import Screen, field_lines, sanitize, table_lines
 
 # The command `webhook-secret`: what a tenant's notices are signed with, made where the engine is.
@@ -35,12 +36,12 @@ class WebhookSecretOut(Struct, frozen=True, rename="camel"):
 
 
 def run_webhook_secret(backend: EngineBackend, options: Namespace) -> WebhookSecretOut:
-    ledger = backend.ledger
-    has_one = bool(backend.wait(load_secrets(ledger.runtime.gate, ledger.caller.tenant)))
+    ledger = backend.ledger.async_ledger
+    has_one = bool(backend.ledger.run(load_secrets(ledger.runtime.gate, ledger.caller.tenant)))
     if has_one is (options.act == "create"):
         other = "there is one already; rotate it" if has_one else "there is none yet; create one"
         raise Invalid("webhook-secret", other)
-    return WebhookSecretOut(backend.wait(WebhookSecret(ledger.runtime, ledger.caller).rotate()))
+    return WebhookSecretOut(backend.ledger.run(WebhookSecret(ledger.runtime, ledger.caller).rotate()))
 
 
 def render_webhook_secret(screen: Screen, answer: WebhookSecretOut) -> str:
@@ -71,7 +72,7 @@ def render_migration(_: Screen, answer: MigrationOut) -> str:
 # The commands `quota`, `usage` and `reservations`: what they ask for, and their answers as text for people.
 
 
-def quota(options: Namespace) -> Callable[[QuotaBackend], QuotaOut | TenantQuotaOut]:
+def quota(options: Namespace) -> Callable[[Backend], QuotaOut | TenantQuotaOut]:
     user, half, act = options.user, options.half, options.act
     if (user is None) == (half is None):
         raise Invalid("user", "name a user, or --default or --ceiling; one of them")
@@ -83,11 +84,11 @@ def quota(options: Namespace) -> Callable[[QuotaBackend], QuotaOut | TenantQuota
     return lambda door: door.tenant_quota() if act == "show" else door.set_tenant_quota(half, limits)
 
 
-def usage(options: Namespace) -> Callable[[QuotaBackend], UsageOut]:
+def usage(options: Namespace) -> Callable[[Backend], UsageOut]:
     return lambda door: door.usage(options.user)
 
 
-def reservations(options: Namespace) -> Callable[[QuotaBackend], ReservationsOut | ReservationSettledOut]:
+def reservations(options: Namespace) -> Callable[[Backend], ReservationsOut | ReservationSettledOut]:
     if options.act == "release":
         return lambda door: door.release(options.id)
     return lambda door: door.reservations(options.user)
@@ -190,16 +191,16 @@ ApiKeyCommandOut = NewKeyOut | OneKeyOut | ApiKeysOut
 
 
 def run_apikey(backend: EngineBackend, options: Namespace) -> ApiKeyCommandOut:
-    keys = ApiKeys(backend.ledger)
+    keys = SyncApiKeys(backend.ledger)
     match options.act:
         case "create":
             roles = options.role or [Role.SUBMITTER]
-            return _new_key_out(backend.wait(keys.create(options.name, roles=roles, user=options.user or "")))
+            return _new_key_out(keys.create(options.name, roles=roles, user=options.user or ""))
         case "rotate":
-            return _new_key_out(backend.wait(keys.rotate(options.id, overlap=options.overlap)))
+            return _new_key_out(keys.rotate(options.id, overlap=options.overlap))
         case "revoke":
-            return OneKeyOut(backend.wait(keys.revoke(options.id)))
-    return ApiKeysOut(list(backend.wait(keys.list())))
+            return OneKeyOut(keys.revoke(options.id))
+    return ApiKeysOut(list(keys.list()))
 
 
 def render_api_keys(screen: Screen, answer: ApiKeyCommandOut) -> str:

@@ -1,51 +1,49 @@
-"""What the commands need, whether an engine or a server stands behind it. Answers have the shapes of the wire."""
+"""Where a command runs: on an engine by `onejob.sync`, or against a server by the client's requests and retry flow.
 
-import asyncio
-from abc import ABC, abstractmethod
+Both backends have the same methods and return the response bodies of the HTTP API, which are printed as JSON or as text.
+The server backend needs no httpx: it sends the requests with `http.client`, one connection for each.
+"""
+
 from argparse import Namespace
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
-from urllib.parse import SplitResult, quote, urlencode, urlsplit
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Raw, Struct, json
 from msgspec.structs import replace
 
+from onejob import sync
+from onejob.client import requests
+from onejob.client.drivers import run_blocking
 from onejob.client.flow import ATTEMPTS_MAX as RETRIES_MAX
 from onejob.client.flow import (
     CallOutcome,
     NoResponse,
+    ProblemBody,
     RetryPolicy,
     Send,
     ServerResponse,
-    StepResult,
     classify,
     is_definitive,
     parse_problem,
+    retry_after,
     send_with_retries,
 )
-from onejob.client.requests import WINDOW_DEFAULT
+from onejob.client.models import TenantQuotaModel
+from onejob.client.requests import Call, checked_url
 from onejob.clock import SystemClock
 from onejob.codes import NextAction
 from onejob.core.errors import Invalid
-from onejob.core.identity import (
-    Actor,
-    checked_client_id,
-    checked_name,
-    format_job_id,
-    parse_job_id,
-    usage_id_of_reservation,
-)
-from onejob.core.key import checked_key
-from onejob.core.limits import Limits, to_micros, to_units
-from onejob.core.states import JobState, SlotState
-from onejob.core.views import JobView
-from onejob.core.work import Resolution
+from onejob.core.identity import Actor, stream_scope
+from onejob.core.limits import Limits
+from onejob.core.states import SlotState
+from onejob.core.views import JobView, Receipt, SlotReservation
 from onejob.errors import NotFound, OnejobError, Unavailable, Unknown
 from onejob.http.problems import Problem
 from onejob.http.schemas.jobs import (
@@ -54,7 +52,6 @@ from onejob.http.schemas.jobs import (
     JobsOut,
     KeyOut,
     KeysOut,
-    ProblemOut,
     SingleJobOut,
     SubmitOut,
     WarningOut,
@@ -70,7 +67,6 @@ from onejob.http.schemas.quotas import (
     ReservationsOut,
     TenantQuotaOut,
     UsageOut,
-    limits_out,
     quota_out,
     reservation_out,
     tenant_quota_out,
@@ -79,28 +75,24 @@ from onejob.http.schemas.quotas import (
 from onejob.http.schemas.sequences import ClientStateOut, SequenceOut, client_state_out, sequence_out
 from onejob.http.schemas.work import LogsOut
 from onejob.ids import random_fraction
-from onejob.ledger import Ledger
 from onejob.ledger.opening import URL_DEFAULT
-from onejob.ledger.opening import open as open_ledger
-from onejob.ledger.parse import Submission, checked_lookup_scope
-from onejob.ledger.quotas import user_name
+from onejob.ledger.parse import Submission
+from onejob.ledger.present import LogPage
+from onejob.ledger.reads import JobList, KeyPage
 from onejob.ledger.sequences import SequencedSubmission
 from onejob.settings import CliSettings
+from onejob.sync import SyncLedger
 
 from .exit_codes import ServerRefused
 
-# One call to a server: repeated only where the same bytes cannot do a second thing, and a few times at most.
-
-
-ServerReply = ServerResponse
-
+TENANT_DEFAULT = "default"
 ATTEMPTS_MAX = 4
-ANSWER_BYTES_MAX = 16 << 20
-# Longer than a server lets a duplicate wait.
-_SECONDS_MAX = 60.0
+RESPONSE_BYTES_MAX = 16 << 20
+_ATTEMPT_SECONDS_MAX = 60.0  # longer than the server holds a duplicate of a pending key
 _PAUSE_FIRST = 0.2
 _PAUSE_MAX = 5.0
 _AWAY = (502, 503, 504)
+# The codes of responses that have no onejob error body.
 _CODES = {
     401: "UNAUTHORIZED",
     403: "FORBIDDEN",
@@ -110,104 +102,295 @@ _CODES = {
     413: "PAYLOAD_TOO_LARGE",
     429: "RATE_LIMITED",
 } | dict.fromkeys(_AWAY, "SERVICE_UNAVAILABLE")
+_SQLITE = "sqlite:///"
+_NO_REQUEST = ""  # the id of the request, which is not printed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 
-class ServerClient:
-    def __init__(self, url: str, api_key: str | None = None, retry: RetryPolicy | None = None) -> None:
-        self.url = url.rstrip("/")
-        parts = _checked(self.url)
-        self.secure = parts.scheme == "https"
-        self.host = parts.hostname or ""
-        self._port = parts.port
-        self._prefix = parts.path
+class SubmitResult(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The response to a submission; the id is present also for a job that is known by its id alone."""
+
+    job_id: str
+    job: JobOut | None
+    idempotency: IdempotencyOut
+    warnings: list[WarningOut] = []
+
+
+def _presented(
+    method: Callable[Concatenate[SyncLedger, P], T], present: Callable[[T, str], R]
+) -> Callable[Concatenate["EngineBackend", P], R]:
+    """Call a method of the ledger and present its result as a response body."""
+
+    def call(self: "EngineBackend", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return present(method(self.ledger, *args, **kwargs), _NO_REQUEST)
+
+    return call
+
+
+def _requested(
+    build: Callable[P, Call[Any]], body: type[R], *, repeat: bool = True
+) -> Callable[Concatenate["ServerBackend", P], R]:
+    """Send a request and decode its response body. `repeat`: sending it twice has the effect of sending it once."""
+
+    def call(self: "ServerBackend", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.send(build(*args, **kwargs), body, repeat=repeat)
+
+    return call
+
+
+def _submit_result(receipt: Receipt, _: str) -> SubmitResult:
+    job = job_out(receipt.job) if receipt.job else None
+    return SubmitResult(receipt.job_id, job, idempotency_out(receipt), warnings_out(receipt.warnings))
+
+
+def _single_job_out(job: JobView, request_id: str) -> SingleJobOut:
+    return SingleJobOut(request_id, job_out(job))
+
+
+def _jobs_out(jobs: JobList, request_id: str) -> JobsOut:
+    return JobsOut(request_id, [job_out(job) for job in jobs], jobs.next)
+
+
+def _keys_out(page: KeyPage, request_id: str) -> KeysOut:
+    return KeysOut(request_id, [key_summary_out(history) for history in page.histories], page.next)
+
+
+def _logs_out(page: LogPage, request_id: str) -> LogsOut:
+    return LogsOut(request_id, page.offset, list(page.lines), page.next, page.total, page.state)
+
+
+def _reservations_out(slots: Sequence[SlotReservation], request_id: str) -> ReservationsOut:
+    return ReservationsOut(request_id, [reservation_out(slot) for slot in slots])
+
+
+class EngineBackend:
+    def __init__(self, url: str, *, tenant: str) -> None:
+        self._tenant = tenant
+        self.ledger = sync.open(url, tenant=tenant, sweep=False)
+
+    submit = _presented(SyncLedger.submit_prepared, _submit_result)
+    submit_sequence = _presented(SyncLedger.submit_sequence_prepared, sequence_out)
+    job = _presented(SyncLedger.job, _single_job_out)
+    wait = _presented(SyncLedger.wait, _single_job_out)
+    jobs = _presented(SyncLedger.jobs, _jobs_out)
+    cancel = _presented(SyncLedger.cancel, _single_job_out)
+    resolve = _presented(SyncLedger.resolve, _single_job_out)
+    result = _presented(SyncLedger.result_json, lambda data, _: Raw(data))
+    logs = _presented(SyncLedger.log_lines, _logs_out)
+    keys = _presented(SyncLedger.keys, _keys_out)
+    quota = _presented(SyncLedger.quota, quota_out)
+    set_quota = _presented(SyncLedger.set_quota, quota_out)
+    tenant_quota = _presented(SyncLedger.tenant_quota, tenant_quota_out)
+    usage = _presented(SyncLedger.usage, usage_out)
+    reservations = _presented(SyncLedger.reservations, _reservations_out)
+
+    def client_state(self, client_id: str, *, scope: str) -> ClientStateOut:
+        return client_state_out(self.ledger.get_client_state(client_id, scope=scope, any_owner=True), _NO_REQUEST)
+
+    def explain(self, key: str, *, scope: str, user: str | None) -> KeyOut:
+        ledger = self.ledger
+        if user is not None:  # an engine does not know whether keys belong to users: a name says that they do
+            actor = Actor.client("local")
+            ledger = ledger.acting_as(tenant=self._tenant, user=user, actor=actor, owns_keys=True)
+        return key_out(ledger.explain(key, scope=scope), _NO_REQUEST)
+
+    def set_tenant_quota(self, half: str, limits: Limits) -> TenantQuotaOut:
+        halves = replace(self.ledger.tenant_quota(), **{half: limits})
+        return tenant_quota_out(self.ledger.set_tenant_quota(halves), _NO_REQUEST)
+
+    def release(self, reservation_id: str) -> ReservationSettledOut:
+        self.ledger.release_reservation(reservation_id)
+        return ReservationSettledOut(_NO_REQUEST, reservation_id, SlotState.RELEASED)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.ledger.close()
+
+
+class ServerBackend:
+    def __init__(self, url: str, api_key: str | None = None, retry_for: timedelta | None = None) -> None:
+        if not url.isascii():
+            raise Invalid("url", f"{url!r} is not ASCII; write its host as xn--… and its path in percent-encoding")
+        self.url = checked_url(url)
+        self.parts = urlsplit(self.url)
         self._headers = {"Accept": "application/json"}
         if api_key is not None:
-            self._headers["Authorization"] = f"Bearer {_token(api_key)}"
+            self._headers["Authorization"] = f"Bearer {_checked_api_key(api_key)}"
         self._clock = SystemClock()
-        self._retry = retry
+        self._retry = _retry_policy(retry_for)
 
-    def send(self, method: str, path: str, body: bytes = b"", *, repeat: bool, window: float = inf) -> ServerReply:
-        """The answer of a call that went well. `repeat`: the same bytes may be sent again without harm."""
+    client_state = _requested(requests.client_state_call, ClientStateOut)
+    job = _requested(requests.job_call, SingleJobOut)
+    jobs = _requested(requests.jobs_call, JobsOut)
+    cancel = _requested(requests.cancel_call, SingleJobOut)
+    resolve = _requested(requests.resolve_call, SingleJobOut, repeat=False)
+    result = _requested(requests.result_call, Raw)
+    logs = _requested(requests.logs_call, LogsOut)
+    explain = _requested(requests.key_call, KeyOut)
+    keys = _requested(requests.keys_call, KeysOut)
+    quota = _requested(requests.quota_call, QuotaOut)
+    set_quota = _requested(requests.set_quota_call, QuotaOut)
+    tenant_quota = _requested(requests.tenant_quota_call, TenantQuotaOut)
+    usage = _requested(requests.usage_call, UsageOut)
+    reservations = _requested(requests.slots_call, ReservationsOut)
+    release = _requested(requests.release_slot_call, ReservationSettledOut)
+
+    def submit(self, submission: Submission) -> SubmitResult:
+        call = requests.submit_call(submission, submission.idempotency_key)
+        # Without a key, a repetition could create a second job.
+        response = self.send(call, SubmitOut, repeat=call.key is not None)
+        job_id = response.job.id if response.job else response.job_id or ""
+        return SubmitResult(job_id, response.job, response.idempotency, response.warnings)
+
+    def submit_sequence(self, submission: SequencedSubmission) -> SequenceOut:
+        call = requests.sequence_call(
+            submission.client_id,
+            submission.sequence,
+            submission.idempotency_key,
+            submission.jobs,
+            scope=stream_scope(submission.scope),
+            ttl=submission.idempotency_ttl,
+        )
+        return self.send(call, SequenceOut)
+
+    def wait(self, job_id: str, timeout: timedelta) -> SingleJobOut:
+        """The job when it has ended, or as it is after the timeout, or at once if the server cannot wait."""
+        return self.send(requests.job_call(job_id, wait_seconds=timeout.total_seconds()), SingleJobOut)
+
+    def set_tenant_quota(self, half: str, limits: Limits) -> TenantQuotaOut:
+        before = self.send(requests.tenant_quota_call(), TenantQuotaModel)
+        halves: Any = {"default": before.default, "ceiling": before.ceiling} | {half: limits}
+        return self.send(requests.set_tenant_quota_call(**halves), TenantQuotaOut)
+
+    def send(self, call: Call[Any], body: type[R], *, repeat: bool = True) -> R:
+        begin = self._clock.monotonic()
         steps = send_with_retries(
-            (method, path, body),
-            self._retry or _few(),
-            begin=self._clock.monotonic(),
+            call,
+            self._retry,
+            begin=begin,
             jitter=random_fraction,
             repeat=repeat,
-            window_end=self._clock.monotonic() + window,
+            window_end=begin + (call.window_ms / 1000 or inf),
         )
-        heard: Any = None
+        response = self._response_or_raise(call, run_blocking(steps, self._send_once, self._clock))
         try:
-            while True:
-                step = steps.send(heard)
-                if isinstance(step, Send):
-                    heard = StepResult(self._clock.monotonic(), self._once(*step.call, timeout=step.timeout))
-                else:
-                    self._clock.sleep(step.seconds)
-                    heard = StepResult(self._clock.monotonic())
-        except StopIteration as end:
-            return self._concluded(end.value, changes=method != "GET")
+            return json.decode(response.body, type=body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise OnejobError(f"{self.url} answered without a onejob response body; check the URL") from error
 
-    def _concluded(self, ended: CallOutcome, *, changes: bool) -> ServerReply:
-        """What came last, unless an earlier attempt may have done what it does not speak of."""
-        said = ended.response
-        if isinstance(said, NoResponse):
-            raise self._cut(said.reason) if ended.outcome_unknown else self._away(said.reason)
-        if (
-            changes
-            and ended.outcome_unknown
-            and classify(said) in (NextAction.FIX, NextAction.GIVE_UP)
-            and not is_definitive(parse_problem(said))
-        ):
-            raise self._cut(f"then it answered {said.status}")
-        return _good(said, self.url)
+    def probe(self, path: str) -> ServerResponse:
+        """GET a path once, and return its response whatever its status."""
+        response = self._send_once(Send(Call(method="GET", path=path, response_type=Raw), _ATTEMPT_SECONDS_MAX))
+        if isinstance(response, NoResponse):
+            raise self._no_response(response.reason, outcome_unknown=response.sent)
+        return response
 
-    def send_once(self, method: str, path: str, body: bytes = b"") -> ServerReply:
-        """One attempt: Unavailable when nothing was sent, Unknown when no whole answer came back."""
-        said = self._once(method, path, body, timeout=_SECONDS_MAX)
-        if isinstance(said, NoResponse):
-            raise self._away(said.reason) if not said.sent else self._cut(said.reason)
-        return said
+    def __enter__(self) -> Self:
+        return self
 
-    def _once(self, method: str, path: str, body: bytes, *, timeout: float) -> ServerReply | NoResponse:
-        kind = HTTPSConnection if self.secure else HTTPConnection
-        connection = kind(self.host, self._port, timeout=timeout)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass  # every request has its own connection
+
+    def _response_or_raise(self, call: Call[Any], outcome: CallOutcome) -> ServerResponse:
+        response, unknown = outcome.response, outcome.outcome_unknown
+        if isinstance(response, NoResponse):
+            raise self._no_response(response.reason, outcome_unknown=unknown)
+        action, problem = classify(response), parse_problem(response)
+        if action is NextAction.KEEP:
+            return response
+        refused = action in (NextAction.FIX, NextAction.GIVE_UP)
+        if unknown and refused and call.method != "GET" and not is_definitive(problem):
+            # The refusal does not say what an earlier attempt did.
+            raise self._no_response(f"then it answered {response.status}", outcome_unknown=True)
+        if problem is None:
+            code = _CODES.get(response.status, "INTERNAL_ERROR" if response.status >= 500 else "BAD_REQUEST")
+            message = f"{self.url} answered {response.status} without a onejob error body; check the URL"
+            problem = ProblemBody(code, message, response.status in _AWAY or retry_after(response) is not None)
+        wait = 1 if problem.retryable else None
+        raise ServerRefused(Problem(problem.code, response.status, "", problem.message, problem.details, wait))
+
+    def _no_response(self, reason: str, *, outcome_unknown: bool) -> OnejobError:
+        if outcome_unknown:
+            return Unknown(
+                f"{self.url} gave no complete response ({reason}): it may be done; "
+                "repeat with the same key, or look at the jobs first if there was none"
+            )
+        return Unavailable(
+            f"{self.url} cannot be reached ({reason}): nothing was done; check that the server runs, then repeat"
+        )
+
+    def _send_once(self, send: Send) -> ServerResponse | NoResponse:
+        call: Call[Any] = send.call
+        connect = HTTPSConnection if self.parts.scheme == "https" else HTTPConnection
+        connection = connect(self.parts.hostname or "", self.parts.port, timeout=send.timeout)
+        sent = False
         try:
-            try:
-                connection.connect()
-            except OSError as error:
-                return NoResponse(_reason(error), sent=False)
-            try:
-                headers = self._headers | ({"Content-Type": "application/json"} if body else {})
-                connection.request(method, self._prefix + path, body, headers)
-                return _whole(connection.getresponse())
-            except (OSError, HTTPException) as error:
-                return NoResponse(_reason(error), sent=True)
+            connection.connect()
+            sent = True
+            headers = self._headers | ({"Content-Type": "application/json"} if call.body else {})
+            connection.request(call.method, self.parts.path + call.path, call.body, headers)
+            return _read_response(connection.getresponse())
+        except (OSError, HTTPException) as error:
+            return NoResponse(_reason(error), sent=sent)
         finally:
             connection.close()
 
-    def _away(self, reason: str) -> Unavailable:
-        return Unavailable(
-            f"{self.url} cannot be reached ({reason}): nothing was done; see whether the server runs, then repeat"
+
+Backend = EngineBackend | ServerBackend
+
+
+def open_backend(options: Namespace, settings: CliSettings, *, creates_store: bool) -> Backend:
+    """The backend that the options name. `creates_store`: a store that does not exist may be created."""
+    if options.url is not None:
+        return open_server_backend(options, settings)
+    return open_engine_backend(options, settings, creates_store=creates_store)
+
+
+def open_engine_backend(options: Namespace, settings: CliSettings, *, creates_store: bool) -> EngineBackend:
+    if options.api_key is not None:
+        raise Invalid("api key", "an engine takes no API key; name a server with --url, or leave it out")
+    url = engine_url(options, settings)
+    file = sqlite_file(url)
+    # A read must not create a store: in a wrong folder, an empty one would answer that there is nothing.
+    if not creates_store and file is not None and not file.exists():
+        raise NotFound(f"there is no store at {file}; name another with --engine, or create it by a submission")
+    return EngineBackend(url, tenant=options.tenant or TENANT_DEFAULT)
+
+
+def open_server_backend(options: Namespace, settings: CliSettings) -> ServerBackend:
+    if options.tenant is not None:
+        raise Invalid("tenant", "a server knows the tenant from the API key; leave --tenant out")
+    return ServerBackend(options.url, options.api_key or settings.api_key, getattr(options, "retry_for", None))
+
+
+def engine_url(options: Namespace, settings: CliSettings) -> str:
+    return options.engine or settings.engine or URL_DEFAULT
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file of an engine that has one."""
+    return Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) and url != _SQLITE else None
+
+
+def _retry_policy(retry_for: timedelta | None) -> RetryPolicy:
+    """A few attempts, or as many as fit into `--retry-for`, also while the key is in progress elsewhere."""
+    if retry_for is not None:
+        return RetryPolicy(
+            deadline=retry_for.total_seconds(), attempts_max=RETRIES_MAX, attempt_timeout=_ATTEMPT_SECONDS_MAX
         )
-
-    def _cut(self, reason: str) -> Unknown:
-        return Unknown(
-            f"{self.url} gave no whole answer ({reason}): it may be done; "
-            "repeat with the same key, or look at the jobs first if there was none"
-        )
-
-
-def patient(length: timedelta) -> RetryPolicy:
-    """For whoever would rather wait than fail: also while the key is in progress, or the rate is exceeded."""
-    return RetryPolicy(deadline=length.total_seconds(), attempts_max=RETRIES_MAX, attempt_timeout=_SECONDS_MAX)
-
-
-def _few() -> RetryPolicy:
     return RetryPolicy(
-        deadline=ATTEMPTS_MAX * (_SECONDS_MAX + _PAUSE_MAX),
+        deadline=ATTEMPTS_MAX * (_ATTEMPT_SECONDS_MAX + _PAUSE_MAX),
         attempts_max=ATTEMPTS_MAX,
-        attempt_timeout=_SECONDS_MAX,
+        attempt_timeout=_ATTEMPT_SECONDS_MAX,
         pause_first=_PAUSE_FIRST,
         pause_max=_PAUSE_MAX,
         retry_after_max=_PAUSE_MAX,
@@ -215,48 +398,16 @@ def _few() -> RetryPolicy:
     )
 
 
-def _whole(response: HTTPResponse) -> ServerReply:
-    """An answer that was not cut: with neither a length nor chunks nobody could tell."""
+def _read_response(response: HTTPResponse) -> ServerResponse:
+    """A response with neither a length nor chunks may be cut, so it counts as incomplete."""
     expected = response.length
-    body = response.read(ANSWER_BYTES_MAX)
+    body = response.read(RESPONSE_BYTES_MAX)
     if not response.chunked and len(body) != expected:
         raise IncompleteRead(body)
-    return ServerReply(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+    return ServerResponse(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
 
 
-def _good(said: ServerReply, url: str) -> ServerReply:
-    if 200 <= said.status < 300:
-        return said
-    try:
-        error = json.decode(said.body, type=ProblemOut)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        code = _CODES.get(said.status, "INTERNAL_ERROR" if said.status >= 500 else "BAD_REQUEST")
-        message = f"{url} answered {said.status} in words that are not onejob's; see whether the URL is right"
-        raise ServerRefused(Problem(code, said.status, "", message, {}, _retry_after(said))) from None
-    inner = error.error
-    wait = (_retry_after(said) or 1) if inner.retryable else None
-    raise ServerRefused(Problem(inner.code, said.status, error.title, inner.message, inner.details, wait))
-
-
-def _retry_after(said: ServerReply) -> int | None:
-    text = said.headers.get("retry-after", "")
-    if text.isascii() and text.isdigit():
-        return int(text[:6])
-    return 1 if said.status in _AWAY else None
-
-
-def _checked(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and url.isascii()
-        if known and not (parts.query or parts.fragment or parts.username is not None):
-            return parts
-    except ValueError:
-        pass  # a port that is no number, brackets that do not close
-    raise Invalid("url", f"{url!r} names no server; write it as http://127.0.0.1:8001")
-
-
-def _token(api_key: str) -> str:
+def _checked_api_key(api_key: str) -> str:
     if not (api_key.isascii() and api_key.isprintable() and api_key.strip() == api_key and api_key):
         raise Invalid("api key", "the API key has characters that no key has; give it as it was printed")
     return api_key
@@ -266,434 +417,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, IncompleteRead):
         return "it was cut"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-# Quotas behind the two doors: an engine, and a server.
-
-
-T = TypeVar("T")
-_NO_REQUEST = ""
-
-
-class QuotaBackend(Protocol):
-    """The part of a door that is about quotas."""
-
-    def quota(self, user: str) -> QuotaOut: ...
-
-    def set_quota(self, user: str, limits: Limits) -> QuotaOut: ...
-
-    def tenant_quota(self) -> TenantQuotaOut: ...
-
-    def set_tenant_quota(self, half: str, limits: Limits) -> TenantQuotaOut: ...
-
-    def usage(self, user: str | None) -> UsageOut: ...
-
-    def reservations(self, user: str | None) -> ReservationsOut: ...
-
-    def release(self, reservation_id: str) -> ReservationSettledOut: ...
-
-
-class EngineQuotas(ABC):
-    ledger: Ledger
-
-    @abstractmethod
-    def wait(self, work: Coroutine[Any, Any, T]) -> T: ...
-
-    def quota(self, user: str) -> QuotaOut:
-        return quota_out(self.wait(self.ledger.quota(user)), _NO_REQUEST)
-
-    def set_quota(self, user: str, limits: Limits) -> QuotaOut:
-        return quota_out(self.wait(self.ledger.set_quota(user, limits)), _NO_REQUEST)
-
-    def tenant_quota(self) -> TenantQuotaOut:
-        return tenant_quota_out(self.wait(self.ledger.tenant_quota()), _NO_REQUEST)
-
-    def set_tenant_quota(self, half: str, limits: Limits) -> TenantQuotaOut:
-        both = replace(self.wait(self.ledger.tenant_quota()), **{half: limits})
-        return tenant_quota_out(self.wait(self.ledger.set_tenant_quota(both)), _NO_REQUEST)
-
-    def usage(self, user: str | None) -> UsageOut:
-        return usage_out(self.wait(self.ledger.usage(user)), _NO_REQUEST)
-
-    def reservations(self, user: str | None) -> ReservationsOut:
-        found = self.wait(self.ledger.reservations(user))
-        return ReservationsOut(_NO_REQUEST, [reservation_out(slot) for slot in found])
-
-    def release(self, reservation_id: str) -> ReservationSettledOut:
-        self.wait(self.ledger.release_reservation(reservation_id))
-        return ReservationSettledOut(_NO_REQUEST, reservation_id, SlotState.RELEASED)
-
-
-class ServerQuotas(ABC):
-    """Each of these changes nothing more when it is repeated."""
-
-    _server: ServerClient
-
-    @abstractmethod
-    def _get(self, path: str, kind: type[T], **query: object) -> T: ...
-
-    @abstractmethod
-    def _read(self, said: ServerReply, kind: type[T]) -> T: ...
-
-    def quota(self, user: str) -> QuotaOut:
-        return self._get(_quota_path(user), QuotaOut)
-
-    def set_quota(self, user: str, limits: Limits) -> QuotaOut:
-        if limits == Limits():
-            return self._read(self._server.send("DELETE", _quota_path(user), repeat=True), QuotaOut)
-        return self._put(_quota_path(user), limits_out(limits), QuotaOut)
-
-    def tenant_quota(self) -> TenantQuotaOut:
-        return self._get("/api/quotas", TenantQuotaOut)
-
-    def set_tenant_quota(self, half: str, limits: Limits) -> TenantQuotaOut:
-        before = msgspec.to_builtins(self.tenant_quota())
-        both = {name: before[name] for name in ("default", "ceiling")} | {half: limits_out(limits)}
-        return self._put("/api/quotas", both, TenantQuotaOut)
-
-    def usage(self, user: str | None) -> UsageOut:
-        return self._get("/api/usage", UsageOut, user=user)
-
-    def reservations(self, user: str | None) -> ReservationsOut:
-        return self._get("/api/reservations", ReservationsOut, user=user)
-
-    def release(self, reservation_id: str) -> ReservationSettledOut:
-        usage_id_of_reservation("", reservation_id)  # checked here, as an engine would
-        path = f"/api/reservations/{reservation_id}/release"
-        return self._read(self._server.send("POST", path, repeat=True), ReservationSettledOut)
-
-    def _put(self, path: str, body: Any, kind: type[T]) -> T:
-        return self._read(self._server.send("PUT", path, json.encode(body), repeat=True), kind)
-
-
-def _quota_path(user: str) -> str:
-    return f"/api/quotas/{quote(user_name(user), safe='')}"
-
-
-# What becomes of jobs, on an engine or against a server.
-
-
-PAGE = 1000
-# Less than a call may take, whatever stands in between.
-WAIT_SECONDS_MAX = 10.0
-
-
-class WorkBackend(Protocol):
-    def result(self, job_id: str) -> Raw: ...
-
-    def logs(self, job_id: str, offset: int) -> LogsOut: ...
-
-    def resolve(self, job_id: str, resolution: Resolution, note: str) -> SingleJobOut: ...
-
-    def wait_for_job(self, job_id: str, seconds: float) -> SingleJobOut:
-        """The job once it has ended, or as it is after so many seconds, at most `AWAIT_SECONDS`."""
-
-
-class EngineWork:
-    ledger: Ledger
-    wait: Callable[[Coroutine[Any, Any, Any]], Any]
-
-    def result(self, job_id: str) -> Raw:
-        return Raw(self.wait(self.ledger.result_json(job_id)))
-
-    def logs(self, job_id: str, offset: int) -> LogsOut:
-        page = self.wait(self.ledger.log_lines(job_id, offset=offset, limit=PAGE))
-        return LogsOut(_NO_REQUEST, page.offset, list(page.lines), page.next, page.total, page.state)
-
-    def resolve(self, job_id: str, resolution: Resolution, note: str) -> SingleJobOut:
-        return self._shown(self.ledger.resolve(job_id, resolution, note=note))
-
-    def wait_for_job(self, job_id: str, seconds: float) -> SingleJobOut:
-        return self._shown(self.ledger.wait(job_id, timedelta(seconds=seconds)))
-
-    def _shown(self, asking: Coroutine[Any, Any, JobView]) -> SingleJobOut:
-        job: JobView = self.wait(asking)
-        return SingleJobOut(_NO_REQUEST, job_out(job))
-
-
-class ServerWork:
-    _server: ServerClient
-    _read: Callable[[ServerReply, type[Any]], Any]
-
-    def result(self, job_id: str) -> Raw:
-        said = self._server.send("GET", f"{_work_path(job_id)}/result", repeat=True)
-        json.decode(said.body)  # what a server says is not printed unread
-        return Raw(said.body)
-
-    def logs(self, job_id: str, offset: int) -> LogsOut:
-        path = f"{_work_path(job_id)}/logs?offset={offset}&limit={PAGE}"
-        found: LogsOut = self._read(self._server.send("GET", path, repeat=True), LogsOut)
-        return found
-
-    def resolve(self, job_id: str, resolution: Resolution, note: str) -> SingleJobOut:
-        body = json.encode({"resolution": resolution, "note": note})
-        # A second try would find the job resolved, and be refused.
-        said = self._server.send("POST", f"{_work_path(job_id)}/resolve", body, repeat=False)
-        found: SingleJobOut = self._read(said, SingleJobOut)
-        return found
-
-    def wait_for_job(self, job_id: str, seconds: float) -> SingleJobOut:
-        said = self._server.send("GET", f"{_work_path(job_id)}?wait={seconds:.3f}", repeat=True)
-        found: SingleJobOut = self._read(said, SingleJobOut)
-        return found
-
-
-def _work_path(job_id: str) -> str:
-    return f"/api/jobs/{format_job_id(parse_job_id(job_id))}"
-
-
-# The file behind an engine's URL.
-
-
-_SQLITE = "sqlite:///"
-
-
-def sqlite_file(url: str) -> Path | None:
-    """The file of an engine that has one."""
-    return Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) and url != _SQLITE else None
-
-
-def require_store(url: str) -> None:
-    """To look must not make a store: in a wrong folder an empty one would answer that there is nothing."""
-    file = sqlite_file(url)
-    if file is not None and not file.exists():
-        raise NotFound(f"there is no store at {file}; name another with --engine, or make it by a submission")
-
-
-class SubmitResult(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A submission's answer; the id is there even where the job is not ours to show."""
-
-    job_id: str
-    job: JobOut | None
-    idempotency: IdempotencyOut
-    warnings: list[WarningOut] = []
-
-
-class Backend(QuotaBackend, WorkBackend, Protocol):
-    def submit(self, submission: Submission) -> SubmitResult: ...
-
-    def submit_sequence(self, submission: SequencedSubmission) -> SequenceOut: ...
-
-    def client_state(self, client_id: str, *, scope: str) -> ClientStateOut: ...
-
-    def job(self, job_id: str) -> SingleJobOut: ...
-
-    def jobs(
-        self, *, state: JobState | None, type: str | None, user: str | None, limit: int, cursor: str | None
-    ) -> JobsOut: ...
-
-    def cancel(self, job_id: str) -> SingleJobOut: ...
-
-    def explain(self, key: str, *, scope: str, user: str | None) -> KeyOut: ...
-
-    def keys(self, *, scope: str | None, user: str | None, limit: int, cursor: str | None) -> KeysOut: ...
-
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-# The commands on an engine, without a server.
-
-
-class EngineBackend(EngineQuotas, EngineWork, Backend):
-    def __init__(self, url: str, *, tenant: str) -> None:
-        self._runner = asyncio.Runner()
-        try:
-            self.ledger = self._runner.run(_opened(url, tenant))
-        except BaseException:
-            self._runner.close()
-            raise
-
-    def submit(self, submission: Submission) -> SubmitResult:
-        receipt = self.wait(self.ledger.submit_prepared(submission))
-        job = job_out(receipt.job) if receipt.job else None
-        return SubmitResult(receipt.job_id, job, idempotency_out(receipt), warnings_out(receipt.warnings))
-
-    def submit_sequence(self, submission: SequencedSubmission) -> SequenceOut:
-        return sequence_out(self.wait(self.ledger.submit_sequence_prepared(submission)), _NO_REQUEST)
-
-    def client_state(self, client_id: str, *, scope: str) -> ClientStateOut:
-        found = self.wait(self.ledger.get_client_state(client_id, scope=scope, any_owner=True))
-        return client_state_out(found, _NO_REQUEST)
-
-    def job(self, job_id: str) -> SingleJobOut:
-        return SingleJobOut(_NO_REQUEST, job_out(self.wait(self.ledger.job(job_id))))
-
-    def jobs(
-        self, *, state: JobState | None, type: str | None, user: str | None, limit: int, cursor: str | None
-    ) -> JobsOut:
-        found = self.wait(self.ledger.jobs(state=state, type=type, user=user, before=cursor, limit=limit))
-        return JobsOut(_NO_REQUEST, [job_out(one) for one in found], found.next)
-
-    def cancel(self, job_id: str) -> SingleJobOut:
-        return SingleJobOut(_NO_REQUEST, job_out(self.wait(self.ledger.cancel(job_id))))
-
-    def explain(self, key: str, *, scope: str, user: str | None) -> KeyOut:
-        # An engine does not know whether its keys belong to users: whoever names one says so.
-        ledger = self.ledger if user is None else self._of_user(user)
-        return key_out(self.wait(ledger.explain(key, scope=scope)), _NO_REQUEST)
-
-    def keys(self, *, scope: str | None, user: str | None, limit: int, cursor: str | None) -> KeysOut:
-        page = self.wait(self.ledger.keys(scope=scope, user=user, cursor=cursor, limit=limit))
-        return KeysOut(_NO_REQUEST, [key_summary_out(story) for story in page.histories], page.next)
-
-    def _of_user(self, user: str) -> Ledger:
-        caller = self.ledger.caller
-        actor = Actor.parse(caller.actor)
-        return self.ledger.acting_as(tenant=caller.tenant, user=user, actor=actor, owns_keys=True)
-
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
-
-    def close(self) -> None:
-        try:
-            self.wait(self.ledger.aclose())
-        finally:
-            self._runner.close()
-
-
-async def _opened(url: str, tenant: str) -> Ledger:
-    return await open_ledger(url, tenant=tenant, sweep=False)
-
-
-# The commands against a server. The answers are decoded, so that only what is known here is shown.
-
-
-_encode = json.Encoder(decimal_format="number").encode
-
-
-class ServerBackend(ServerQuotas, ServerWork, Backend):
-    def __init__(self, server: ServerClient) -> None:
-        self._server = server
-
-    def submit(self, submission: Submission) -> SubmitResult:
-        # Encoded once: a repetition sends the very same bytes. Without a key it could make a second job.
-        body = _encode(_body(submission))
-        window = (submission.idempotency_ttl or WINDOW_DEFAULT).total_seconds()
-        keyed = submission.idempotency_key is not None
-        said = self._server.send("POST", "/api/jobs", body, repeat=keyed, window=window)
-        answer = self._read(said, SubmitOut)
-        named = answer.job.id if answer.job else answer.job_id or ""
-        return SubmitResult(named, answer.job, answer.idempotency, answer.warnings)
-
-    def submit_sequence(self, submission: SequencedSubmission) -> SequenceOut:
-        (one,) = submission.jobs
-        ttl = submission.idempotency_ttl
-        number = {
-            "scope": submission.scope,
-            "sequence": submission.sequence,
-            "idempotencyKey": submission.idempotency_key,
-        }
-        window = {} if ttl is None else {"idempotencyTtlSeconds": ttl.total_seconds()}
-        body = _encode(_body(one) | number | window)
-        path = f"{_client_path(submission.client_id)}/jobs"
-        return self._read(self._server.send("POST", path, body, repeat=True), SequenceOut)
-
-    def client_state(self, client_id: str, *, scope: str) -> ClientStateOut:
-        return self._get(f"{_client_path(client_id)}/state", ClientStateOut, scope=checked_name("scope", scope))
-
-    def job(self, job_id: str) -> SingleJobOut:
-        return self._get(_job_path(job_id), SingleJobOut)
-
-    def jobs(
-        self, *, state: JobState | None, type: str | None, user: str | None, limit: int, cursor: str | None
-    ) -> JobsOut:
-        return self._get("/api/jobs", JobsOut, state=state, type=type, user=user, limit=limit, cursor=cursor)
-
-    def cancel(self, job_id: str) -> SingleJobOut:
-        # To cancel what is cancelled changes nothing.
-        return self._read(self._server.send("POST", f"{_job_path(job_id)}/cancel", repeat=True), SingleJobOut)
-
-    def explain(self, key: str, *, scope: str, user: str | None) -> KeyOut:
-        path = f"/api/keys/{quote(checked_key(key), safe='')}"
-        return self._get(path, KeyOut, scope=checked_lookup_scope(scope), user=user)
-
-    def keys(self, *, scope: str | None, user: str | None, limit: int, cursor: str | None) -> KeysOut:
-        return self._get("/api/keys", KeysOut, scope=scope, user=user, limit=limit, cursor=cursor)
-
-    def close(self) -> None:
-        pass  # every call has its own connection
-
-    def _get(self, path: str, kind: type[T], **query: object) -> T:
-        fields = {name: value for name, value in query.items() if value is not None}
-        target = f"{path}?{urlencode(fields)}" if fields else path
-        return self._read(self._server.send("GET", target, repeat=True), kind)
-
-    def _read(self, said: ServerReply, kind: type[T]) -> T:
-        try:
-            return json.decode(said.body, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise OnejobError(
-                f"{self._server.url} answered in words that are not onejob's; see whether the URL is right"
-            ) from error
-
-
-def _job_path(job_id: str) -> str:
-    """Checked here, as an engine would: an empty id would name another path."""
-    return f"/api/jobs/{format_job_id(parse_job_id(job_id))}"
-
-
-def _client_path(client_id: str) -> str:
-    return f"/api/clients/{quote(checked_client_id(client_id), safe='')}"
-
-
-def _body(submission: Submission) -> dict[str, Any]:
-    """Only what was said; the server knows the rest."""
-    ttl, timeout, cost = submission.idempotency_ttl, submission.timeout, submission.estimated_cost
-    body = {
-        "type": submission.type,
-        "input": submission.input,
-        "idempotencyKey": submission.idempotency_key,
-        "scope": submission.scope,
-        "idempotencyTtlSeconds": None if ttl is None else ttl.total_seconds(),
-        "delivery": submission.delivery,
-        "priority": submission.priority,
-        "runAt": submission.run_at,
-        "maxAttempts": submission.max_attempts,
-        "timeoutSeconds": None if timeout is None else timeout.total_seconds(),
-        "labels": dict(submission.labels) if submission.labels else None,
-        "estimatedCost": None if cost is None else to_units(to_micros("estimated_cost", cost)),
-        "reservation": submission.reservation,
-    }
-    return {name: value for name, value in body.items() if value is not None}
-
-
-# Where a command works: on an engine, or against a server.
-
-
-TENANT_DEFAULT = "default"
-
-
-def open_backend(options: Namespace, settings: CliSettings, *, creates_store: bool) -> Backend:
-    """The door that the options name. `makes`: a store that is not there may be made."""
-    if options.url is not None:
-        return ServerBackend(build_server_client(options, settings))
-    return open_engine_backend(options, settings, creates_store=creates_store)
-
-
-def open_engine_backend(options: Namespace, settings: CliSettings, *, creates_store: bool) -> EngineBackend:
-    if options.api_key is not None:
-        raise Invalid("api key", "an engine takes no API key; name a server with --url, or leave it out")
-    url = engine_url(options, settings)
-    if not creates_store:
-        require_store(url)
-    return EngineBackend(url, tenant=options.tenant or TENANT_DEFAULT)
-
-
-def engine_url(options: Namespace, settings: CliSettings) -> str:
-    return options.engine or settings.engine or URL_DEFAULT
-
-
-def build_server_client(options: Namespace, settings: CliSettings) -> ServerClient:
-    if options.tenant is not None:
-        raise Invalid("tenant", "a server knows the tenant from the API key; leave --tenant out")
-    retry_for = getattr(options, "retry_for", None)
-    retry = None if retry_for is None else patient(retry_for)
-    return ServerClient(options.url, options.api_key or settings.api_key, retry)

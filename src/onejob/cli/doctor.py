@@ -7,6 +7,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
+from onejob.client.flow import ServerResponse
 from onejob.clock import SystemClock
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import AnyReply
@@ -17,7 +18,7 @@ from onejob.errors import OnejobError
 from onejob.ids import new_job_id
 from onejob.settings import CliSettings
 
-from .backend import TENANT_DEFAULT, ServerClient, ServerReply, build_server_client, engine_url, sqlite_file
+from .backend import TENANT_DEFAULT, ServerBackend, engine_url, open_server_backend, sqlite_file
 from .doctor_postgres import check_postgres
 from .doctor_sqlite import check_file, check_folder
 from .findings import CheckStatus, Examination, Finding, build_examination, fail, ok, render_examination, warn
@@ -31,9 +32,9 @@ _SERVER_OFFSET_SECONDS_MAX = 5
 _LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
-def check_server(server: ServerClient) -> Iterator[Finding]:
+def check_server(server: ServerBackend) -> Iterator[Finding]:
     try:
-        said = server.send_once("GET", "/healthz")
+        said = server.probe("/healthz")
     except OnejobError as error:
         yield fail("server", str(error))
         return
@@ -44,13 +45,13 @@ def check_server(server: ServerClient) -> Iterator[Finding]:
     yield _check_readiness(server)
     yield _check_credential(server)
     yield check_server_clock(said)
-    if not server.secure and server.host not in _LOOPBACK_HOSTS:
+    if server.parts.scheme == "http" and server.parts.hostname not in _LOOPBACK_HOSTS:
         yield warn("transport", "http: API keys and inputs travel in clear", "put TLS in front, use https")
 
 
-def _check_readiness(server: ServerClient) -> Finding:
+def _check_readiness(server: ServerBackend) -> Finding:
     try:
-        said = server.send_once("GET", "/readyz")
+        said = server.probe("/readyz")
     except OnejobError as error:
         return fail("ready", str(error))
     if said.status == 200:
@@ -58,15 +59,15 @@ def _check_readiness(server: ServerClient) -> Finding:
     return fail("ready", f"/readyz answered {said.status}", "run `onejob doctor` on its engine, read its log")
 
 
-def _check_credential(server: ServerClient) -> Finding:
+def _check_credential(server: ServerBackend) -> Finding:
     try:
-        server.send("GET", "/api/jobs?limit=1", repeat=True)
+        server.jobs(limit=1)
     except OnejobError as error:
         return fail("credential", str(error))
     return ok("credential", "may read jobs")
 
 
-def check_server_clock(response: ServerReply) -> Finding:
+def check_server_clock(response: ServerResponse) -> Finding:
     try:
         theirs = parsedate_to_datetime(response.headers["date"])
     except (KeyError, ValueError):
@@ -84,7 +85,7 @@ _ENGINE_OFFSET_MS_MAX = 2000
 
 def examine(options: Namespace, settings: CliSettings) -> Examination:
     if options.url is not None:
-        server = build_server_client(options, settings)
+        server = open_server_backend(options, settings)
         return build_examination(server.url, check_server(server))
     url = engine_url(options, settings)
     return build_examination(redact_password(url), check_engine(url))

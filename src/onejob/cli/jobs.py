@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.key import KEY_CHARS_MAX
+from onejob.core.limits import to_micros, to_units
 from onejob.core.sequence import checked_sequence
 from onejob.core.states import ENDED_STATES, Delivery, JobState
 from onejob.core.work import Resolution
@@ -28,7 +29,7 @@ from onejob.settings import CiEnvironment, CliSettings
 
 from . import admin
 from . import render as show
-from .backend import WAIT_SECONDS_MAX, Backend, SubmitResult, WorkBackend, engine_url, open_backend, open_engine_backend
+from .backend import Backend, SubmitResult, engine_url, open_backend, open_engine_backend
 from .exit_codes import DONE, JOB_UNFINISHED, JOB_UNSUCCESSFUL
 from .render import Screen, format_duration, print_error, sanitize, to_json, write
 from .values import parse_duration, read_job_input
@@ -39,10 +40,12 @@ from .values import parse_duration, read_job_input
 REPAINT_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 1.0
 BAR_WIDTH: Final = 24
+LOG_PAGE_MAX: Final = 1000
+WAIT_SECONDS_MAX: Final = 10.0  # shorter than the timeouts of proxies
 ERASE_LINE: Final = "\r\x1b[K"
 
 
-def wait_for_end(backend: WorkBackend, job_id: str, *, timeout: timedelta | None) -> SingleJobOut:
+def wait_for_end(backend: Backend, job_id: str, *, timeout: timedelta | None) -> SingleJobOut:
     """Wait behind the door until a job has ended, or the time is over; the job as it is then."""
     clock, shown = SystemClock(), ProgressBar()
     begin = now = clock.monotonic()
@@ -51,7 +54,7 @@ def wait_for_end(backend: WorkBackend, job_id: str, *, timeout: timedelta | None
     asked = 0.0  # how it stands is shown at once
     try:
         while True:
-            found, before, now = backend.wait_for_job(job_id, asked), now, clock.monotonic()
+            found, before, now = backend.wait(job_id, timedelta(seconds=asked)), now, clock.monotonic()
             shown.show(found.job.state, now - begin)
             if found.job.state in ENDED_STATES or now >= end:
                 return found
@@ -138,25 +141,25 @@ def job(options: Namespace) -> Callable[[Any], SingleJobOut]:
     return lambda door: wait_for_end(door, options.id, timeout=None)
 
 
-def result(options: Namespace) -> Callable[[WorkBackend], Raw]:
+def result(options: Namespace) -> Callable[[Backend], Raw]:
     return lambda door: door.result(options.id)
 
 
-def resolve(options: Namespace) -> Callable[[WorkBackend], SingleJobOut]:
-    return lambda door: door.resolve(options.id, Resolution(options.resolution), options.note)
+def resolve(options: Namespace) -> Callable[[Backend], SingleJobOut]:
+    return lambda door: door.resolve(options.id, Resolution(options.resolution), note=options.note)
 
 
-def logs(options: Namespace) -> Callable[[WorkBackend], LogsOut]:
+def logs(options: Namespace) -> Callable[[Backend], LogsOut]:
     """What is there already is printed at once; the answer has the rest."""
 
-    def follow(door: WorkBackend) -> LogsOut:
-        page, sleep = door.logs(options.id, options.offset), SystemClock().sleep
+    def follow(door: Backend) -> LogsOut:
+        page, sleep = door.logs(options.id, offset=options.offset, limit=LOG_PAGE_MAX), SystemClock().sleep
         while page.next < page.total or (options.follow and page.state not in ENDED_STATES):
             if page.lines:
                 write(to_json(page) if options.json else render_logs(Screen.from_stdout(color=False), page))
             else:
                 sleep(FOLLOW_SECONDS)
-            page = door.logs(options.id, page.next)
+            page = door.logs(options.id, offset=page.next, limit=LOG_PAGE_MAX)
         return page
 
     return follow
@@ -339,7 +342,7 @@ def submit(options: Namespace) -> Callable[[Backend], SubmitResult | SequenceOut
         priority=options.priority,
         run_at=options.run_at,
         labels=dict(options.label) or None,
-        estimated_cost=options.cost,
+        estimated_cost=None if options.cost is None else to_units(to_micros("estimated_cost", options.cost)),
         reservation=options.reservation,
     )
     if options.client is not None or options.sequence is not None:
@@ -366,7 +369,7 @@ def _sequenced_submission(options: Namespace, submission: Submission) -> Sequenc
 def jobs(options: Namespace) -> Callable[[Backend], JobsOut]:
     state = None if options.state is None else JobState(options.state)
     return lambda door: door.jobs(
-        state=state, type=options.type, user=options.user, limit=options.limit, cursor=options.cursor
+        state=state, type=options.type, user=options.user, limit=options.limit, before=options.cursor
     )
 
 

@@ -7,20 +7,18 @@ from functools import wraps
 from threading import Lock
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, get_args
-from urllib.parse import urlsplit
 
 import httpx
 
 from onejob.clock import Clock, SystemClock
 from onejob.codes import NextAction
-from onejob.errors import Invalid
 from onejob.ids import KeyGenerator, new_nonce
 
 from .drivers import run_async, run_blocking
 from .flow import NoResponse, Operation, RetryPolicy, Send, ServerResponse, classify
 from .operations import ClientOperations
 from .outbox import Outbox
-from .requests import Call
+from .requests import Call, checked_url
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -281,17 +279,6 @@ class RecentIds:
             if len(self._ids) > self._ids_max:
                 del self._ids[next(iter(self._ids))]
             return True
-
-
-def checked_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        if known and not (parts.query or parts.fragment or parts.username is not None):
-            return url.rstrip("/")
-    except ValueError:
-        pass  # a port that is no number, brackets that do not close
-    raise Invalid("url", f"{url!r} names no server; write it as http://127.0.0.1:8001")
 
 
 def checked_response(response: httpx.Response, body: bytes) -> ServerResponse | NoResponse:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 from msgspec import Raw, Struct, json
@@ -156,7 +156,12 @@ def job_call(job_id: str, *, wait_seconds: float | None = None) -> Call[models.J
 
 
 def jobs_call(
-    *, state: str | None, type: str | None, user: str | None, before: str | None, limit: int
+    *,
+    state: str | None = None,
+    type: str | None = None,
+    user: str | None = None,
+    before: str | None = None,
+    limit: int,
 ) -> Call[models.JobPageModel]:
     return _get("/api/jobs", models.JobPageModel, state=state, type=type, user=user, cursor=before, limit=limit)
 
@@ -238,6 +243,18 @@ def set_tenant_quota_call(
 ) -> Call[models.TenantQuotaModel]:
     halves = {"default": _limits_body(default), "ceiling": _limits_body(ceiling)}
     return _change("PUT", "/api/quotas", models.TenantQuotaModel, halves)
+
+
+def checked_url(url: str) -> str:
+    """The URL of a server, without a slash at its end."""
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        if known and not (parts.query or parts.fragment or parts.username is not None):
+            return url.rstrip("/")
+    except ValueError:
+        pass  # a port that is no number, brackets that do not close
+    raise Invalid("url", f"{url!r} names no server; write it as http://127.0.0.1:8001")
 
 
 def quote_key(key: str) -> str:
