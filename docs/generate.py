@@ -151,12 +151,12 @@ def command() -> str:
     lines = [
         "# The command line",
         "",
-        "Made from `src/onejob/cli/parser.py` by `make docs`; `onejob COMMAND --help` says the same.",
+        "Generated from `src/onejob/cli/parser.py` by `make docs`; `onejob COMMAND --help` prints the same.",
         "",
-        "The commands work directly on an engine, or against a server. Their answers are text for people, with",
-        "colours only on a terminal. With `--json` they are the bodies that the service sends, without the id of the",
-        'request (`submit` adds `jobId`), and a failure is `{"error": {"code", "message", "retryable",',
-        '"details"}}` besides its line on standard error.',
+        "The commands work directly on an engine, or against a server. They print text for people, with colours only on",
+        "a terminal. With `--json` they print the response bodies of the HTTP API without the id of the request (`submit`",
+        'adds `jobId`), and a failure prints `{"error": {"code", "message", "retryable", "details"}}` in addition to its',
+        "line on standard error.",
         "",
         "| exit code | meaning |",
         "|---|---|",
@@ -166,9 +166,10 @@ def command() -> str:
         lines += _section(made)
     lines += [
         "",
-        "## Where and how",
+        "## Target and output",
         "",
-        "All commands but `serve` take these; `apikey` works on an engine only.",
+        "All commands but `serve`, `worker` and `demo` take these; `apikey`, `webhook-secret` and `migrate` work on an",
+        "engine only.",
         "",
     ]
     lines += _arguments(_group(dict(_by_name(parser))["onejob submit"], command_line.TARGET_GROUP))

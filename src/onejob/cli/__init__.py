@@ -1,4 +1,4 @@
-"""The command `onejob`: serve, and work on an engine or against a server."""
+"""The command `onejob`: runs a command, prints its response and returns the exit code."""
 
 import os
 import sys
@@ -16,11 +16,10 @@ from .render import Screen, print_error, to_json, write
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Perform one command; the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         return _run(words)
-    except SystemExit as stop:  # help was asked for, or the usage is wrong
+    except SystemExit as stop:  # --help, --version or wrong usage
         return stop.code if isinstance(stop.code, int) else FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -29,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except OSError as error:
         _discard_stdout()
-        print_error(f"{error}; mend it, then repeat")
+        print_error(f"{error}; correct it, then repeat")
         return FAILED
     except ModuleNotFoundError as error:
         extra = "postgres" if error.name == "asyncpg" else "service"
@@ -49,15 +48,14 @@ def _run(words: list[str]) -> int:
         if options.command == "demo":
             return demo.run_demo(options)
         settings = CliSettings.from_env()
-        around = CiEnvironment.from_env()
-        answer = jobs.run_command(options, settings, around)
+        ci = CiEnvironment.from_env()
+        result = jobs.run_command(options, settings, ci)
         screen = Screen.from_stdout(color=settings.color)
-        text = to_json(answer.value) if options.json else answer.render(screen, answer.value)
-        if text:
+        if text := to_json(result.value) if options.json else result.render(screen, result.value):
             write(text)
-        if left := jobs.report_to_ci(options, around, answer.value):
-            write(left)
-        return answer.exit_code
+        if last_line := jobs.report_to_ci(options, ci, result.value):
+            write(last_line)
+        return result.exit_code
     except OnejobError as error:
         problem = problem_from_error(error)
         if CiEnvironment.from_env().annotates:
@@ -77,6 +75,6 @@ def _check_utf8(words: list[str]) -> None:
 
 
 def _discard_stdout() -> None:
-    """Nobody can read any more: what Python writes when it leaves must not fail again."""
+    """Standard output failed: what Python flushes at its exit must not fail again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,9 +1,8 @@
-"""The command `apikey`: credentials are made where the engine is; a secret is shown once and stored hashed."""
+"""The commands of administrators: quota, usage, reservations, apikey, webhook-secret and migrate."""
 
 import asyncio
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -22,117 +21,77 @@ from onejob.http.schemas.quotas import (
     UsageOut,
 )
 from onejob.ledger.api_keys import ApiKeyView, NewKey
-from onejob.sync import SyncApiKeys
+from onejob.sync import SyncApiKeys, SyncLedger
 from onejob.webhooks import WebhookSecret, load_secrets
 
-from .backend import Backend, EngineBackend
+from .backend import Backend
 from .render import Screen, field_lines, sanitize, table_lines
-
-# The command `webhook-secret`: what a tenant's notices are signed with, made where the engine is.
-
-
-class WebhookSecretOut(Struct, frozen=True, rename="camel"):
-    secret: str
-
-
-def run_webhook_secret(backend: EngineBackend, options: Namespace) -> WebhookSecretOut:
-    ledger = backend.ledger.async_ledger
-    has_one = bool(backend.ledger.run(load_secrets(ledger.runtime.gate, ledger.caller.tenant)))
-    if has_one is (options.act == "create"):
-        other = "there is one already; rotate it" if has_one else "there is none yet; create one"
-        raise Invalid("webhook-secret", other)
-    return WebhookSecretOut(backend.ledger.run(WebhookSecret(ledger.runtime, ledger.caller).rotate()))
-
-
-def render_webhook_secret(screen: Screen, answer: WebhookSecretOut) -> str:
-    told = "Give it to whoever receives the notices; the one before signs as well."
-    return f"{screen.paint('bold', answer.secret)}\n\n{told}"
-
-
-# The command `migrate`: bring the tables of a store forward.
-
-
-class MigrationOut(Struct, frozen=True, rename="camel"):
-    engine: str
-    before: int
-    schema: int
-
-
-def run_migrate(url: str) -> MigrationOut:
-    before, after = asyncio.run(migrate(url))
-    return MigrationOut(redact_password(url), before, after)
-
-
-def render_migration(_: Screen, answer: MigrationOut) -> str:
-    if answer.before == answer.schema:
-        return f"{sanitize(answer.engine)} has schema {answer.schema}, which is the newest"
-    return f"{sanitize(answer.engine)} was brought from schema {answer.before} to {answer.schema}"
-
-
-# The commands `quota`, `usage` and `reservations`: what they ask for, and their answers as text for people.
 
 
 def quota(options: Namespace) -> Callable[[Backend], QuotaOut | TenantQuotaOut]:
-    user, half, act = options.user, options.half, options.act
+    user, half, subcommand = options.user, options.half, options.subcommand
     if (user is None) == (half is None):
         raise Invalid("user", "name a user, or --default or --ceiling; one of them")
-    limits = _parse_limits(options) if act == "set" else Limits()
-    if act == "set" and limits == Limits():
-        raise Invalid("limits", "name a limit to set, or take all away with `onejob quota clear`")
+    limits = _parse_limits(options) if subcommand == "set" else Limits()
+    if subcommand == "set" and limits == Limits():
+        raise Invalid("limits", "name a limit to set, or remove all with `onejob quota clear`")
     if user is not None:
-        return lambda door: door.quota(user) if act == "show" else door.set_quota(user, limits)
-    return lambda door: door.tenant_quota() if act == "show" else door.set_tenant_quota(half, limits)
-
-
-def usage(options: Namespace) -> Callable[[Backend], UsageOut]:
-    return lambda door: door.usage(options.user)
+        return lambda backend: backend.quota(user) if subcommand == "show" else backend.set_quota(user, limits)
+    if subcommand == "show":
+        return lambda backend: backend.tenant_quota()
+    return lambda backend: backend.set_tenant_quota(half, limits)
 
 
 def reservations(options: Namespace) -> Callable[[Backend], ReservationsOut | ReservationSettledOut]:
-    if options.act == "release":
-        return lambda door: door.release(options.id)
-    return lambda door: door.reservations(options.user)
+    if options.subcommand == "release":
+        return lambda backend: backend.release(options.id)
+    return lambda backend: backend.reservations(options.user)
 
 
-def render_quota(screen: Screen, answer: QuotaOut | TenantQuotaOut) -> str:
-    if isinstance(answer, TenantQuotaOut):
+def render_quota(screen: Screen, response: QuotaOut | TenantQuotaOut) -> str:
+    if isinstance(response, TenantQuotaOut):
         return "\n".join(
             [
-                "default of users without their own",
-                *field_lines(screen, _limit_rows(answer.default)),
+                "default of users without limits of their own",
+                *field_lines(screen, _limit_rows(response.default)),
                 "ceiling over all users",
-                *field_lines(screen, _limit_rows(answer.ceiling)),
+                *field_lines(screen, _limit_rows(response.ceiling)),
             ]
         )
-    head = f"limits of {screen.paint('bold', sanitize(answer.user))}"
-    lines = [head, *field_lines(screen, _limit_rows(answer.limits))]
-    return "\n".join([*lines, "what holds, with the tenant's", *field_lines(screen, _limit_rows(answer.effective))])
+    return "\n".join(
+        [
+            f"limits of {screen.paint('bold', sanitize(response.user))}",
+            *field_lines(screen, _limit_rows(response.limits)),
+            "in effect, with those of the tenant",
+            *field_lines(screen, _limit_rows(response.effective)),
+        ]
+    )
 
 
-def render_usage(screen: Screen, answer: UsageOut) -> str:
-    limits, money = answer.limits, answer.money
-    spent = ", ".join(f"{amount} this {word}" for word, amount in _spent_by_period(answer))
+def render_usage(screen: Screen, response: UsageOut) -> str:
+    limits, money = response.limits, response.money
+    spent = f"{money.spent.day} this day, {money.spent.week} this week, {money.spent.month} this month"
     rows = [
         (
             "slots",
-            f"{_format_used(answer.used, limits.max_concurrent)}: {answer.live} live, {answer.reserved} reserved",
+            f"{_format_used(response.used, limits.max_concurrent)}: {response.live} live, {response.reserved} reserved",
         ),
-        ("last hour", _format_used(answer.last_hour, limits.jobs_per_hour)),
-        ("last day", _format_used(answer.last_day, limits.jobs_per_day)),
+        ("last hour", _format_used(response.last_hour, limits.jobs_per_hour)),
+        ("last day", _format_used(response.last_day, limits.jobs_per_day)),
         ("money", f"{money.held} held, spent {spent}"),
         *(("limit", _format_cost_limit(cost)) for cost in limits.cost_limits),
     ]
-    return "\n".join([f"usage of {screen.paint('bold', sanitize(answer.user))}", *field_lines(screen, rows)])
+    return "\n".join([f"usage of {screen.paint('bold', sanitize(response.user))}", *field_lines(screen, rows)])
 
 
-def render_reservations(screen: Screen, answer: ReservationsOut | ReservationSettledOut) -> str:
-    if isinstance(answer, ReservationSettledOut):
-        return f"{answer.state} {answer.id}"
-    if not answer.reservations:
+def render_reservations(screen: Screen, response: ReservationsOut | ReservationSettledOut) -> str:
+    if isinstance(response, ReservationSettledOut):
+        return f"{response.state} {response.id}"
+    if not response.reservations:
         return "no reservations"
     rows = [
         (one.id, one.state, screen.time(one.expires_at), one.job_id or "", sanitize(one.user))
-        for one in answer.reservations
+        for one in response.reservations
     ]
     return "\n".join(table_lines(screen, ("RESERVATION", "STATE", "UNTIL", "JOB", "USER"), rows))
 
@@ -165,11 +124,6 @@ def _format_cost_limit(cost: CostLimitOut) -> str:
     return f"{cost.amount} a {cost.period}, then {cost.action}"
 
 
-def _spent_by_period(answer: UsageOut) -> Iterator[tuple[str, Any]]:
-    for word in ("day", "week", "month"):
-        yield word, getattr(answer.money.spent, word)
-
-
 def _format_used(used: int, limit: int | None) -> str:
     return f"{used} of {'any number' if limit is None else limit}"
 
@@ -190,9 +144,9 @@ class ApiKeysOut(Struct, frozen=True, rename="camel"):
 ApiKeyCommandOut = NewKeyOut | OneKeyOut | ApiKeysOut
 
 
-def run_apikey(backend: EngineBackend, options: Namespace) -> ApiKeyCommandOut:
-    keys = SyncApiKeys(backend.ledger)
-    match options.act:
+def run_apikey(ledger: SyncLedger, options: Namespace) -> ApiKeyCommandOut:
+    keys = SyncApiKeys(ledger)
+    match options.subcommand:
         case "create":
             roles = options.role or [Role.SUBMITTER]
             return _new_key_out(keys.create(options.name, roles=roles, user=options.user or ""))
@@ -203,21 +157,21 @@ def run_apikey(backend: EngineBackend, options: Namespace) -> ApiKeyCommandOut:
     return ApiKeysOut(list(keys.list()))
 
 
-def render_api_keys(screen: Screen, answer: ApiKeyCommandOut) -> str:
-    match answer:
+def render_api_keys(screen: Screen, response: ApiKeyCommandOut) -> str:
+    match response:
         case NewKeyOut():
             return "\n".join(
                 [
-                    *_api_key_lines(screen, answer.api_key),
+                    *_api_key_lines(screen, response.api_key),
                     "",
-                    f"  {screen.paint('bold', answer.secret)}",
+                    f"  {screen.paint('bold', response.secret)}",
                     "",
-                    "Keep it now: it is stored hashed and cannot be shown again.",
+                    "Store it now: only its hash is kept, so it cannot be shown again.",
                 ]
             )
         case OneKeyOut():
-            return "\n".join(_api_key_lines(screen, answer.api_key))
-    if not answer.api_keys:
+            return "\n".join(_api_key_lines(screen, response.api_key))
+    if not response.api_keys:
         return "no API keys"
     rows = [
         (
@@ -227,7 +181,7 @@ def render_api_keys(screen: Screen, answer: ApiKeyCommandOut) -> str:
             ",".join(one.roles),
             _api_key_status(screen, one),
         )
-        for one in answer.api_keys
+        for one in response.api_keys
     ]
     return "\n".join(table_lines(screen, ("ID", "NAME", "USER", "ROLES", "STATUS"), rows))
 
@@ -252,3 +206,38 @@ def _api_key_status(screen: Screen, key: ApiKeyView) -> str:
 
 def _new_key_out(made: NewKey) -> NewKeyOut:
     return NewKeyOut(made.key, made.text)
+
+
+class WebhookSecretOut(Struct, frozen=True, rename="camel"):
+    secret: str
+
+
+def run_webhook_secret(ledger: SyncLedger, options: Namespace) -> WebhookSecretOut:
+    runtime, caller = ledger.async_ledger.runtime, ledger.async_ledger.caller
+    has_one = bool(ledger.run(load_secrets(runtime.gate, caller.tenant)))
+    if has_one is (options.subcommand == "create"):
+        other = "there is one already; rotate it" if has_one else "there is none yet; create one"
+        raise Invalid("webhook-secret", other)
+    return WebhookSecretOut(ledger.run(WebhookSecret(runtime, caller).rotate()))
+
+
+def render_webhook_secret(screen: Screen, response: WebhookSecretOut) -> str:
+    advice = "Give it to the receiver of the callbacks; they are also signed with the previous secret."
+    return f"{screen.paint('bold', response.secret)}\n\n{advice}"
+
+
+class MigrationOut(Struct, frozen=True, rename="camel"):
+    engine: str
+    before: int
+    schema: int
+
+
+def run_migrate(url: str) -> MigrationOut:
+    before, after = asyncio.run(migrate(url))
+    return MigrationOut(redact_password(url), before, after)
+
+
+def render_migration(_: Screen, response: MigrationOut) -> str:
+    if response.before == response.schema:
+        return f"{sanitize(response.engine)} has schema {response.schema}, which is the newest"
+    return f"{sanitize(response.engine)} was upgraded from schema {response.before} to {response.schema}"

@@ -1,9 +1,9 @@
-"""The command `demo`: orders are submitted through a bad network, retried until they are answered, and charged once."""
+"""The command `demo`: submits orders through a faulty network with retries, and shows that each is charged once."""
 
-import argparse
 import asyncio
 import sys
 import tempfile
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -32,17 +32,17 @@ _WAIT = timedelta(seconds=30)
 
 
 class SimulatedLoss(Exception):
-    """No answer came: whether it was done, nobody here can tell."""
+    """No response was received: whether the request was executed is unknown."""
 
 
 class LossyNetwork:
-    """Loses requests, loses answers, and delivers some things twice."""
+    """Loses requests, loses responses, and delivers some requests twice."""
 
     def __init__(self, counts: Counter[str]) -> None:
         self._counts = counts
 
     async def deliver(self, call: Callable[[], Awaitable[T]]) -> T:
-        delay, request, answer, double = (byte / 255 for byte in new_holder()[:4])
+        delay, request, response, double = (byte / 255 for byte in new_holder()[:4])
         self._counts["sent"] += 1
         await asyncio.sleep(delay * _DELAY_MAX)
         if request < REQUEST_LOSS_RATE:
@@ -50,20 +50,20 @@ class LossyNetwork:
             raise SimulatedLoss
         if double < DUPLICATE_RATE:
             self._counts["deliveredTwice"] += 1
-            first, _ = await asyncio.gather(call(), call())
+            result, _ = await asyncio.gather(call(), call())
         else:
-            first = await call()
-        if answer < RESPONSE_LOSS_RATE:
+            result = await call()
+        if response < RESPONSE_LOSS_RATE:
             self._counts["answersLost"] += 1
             raise SimulatedLoss
-        return first
+        return result
 
 
 class Demo:
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
         self.counts: Counter[str] = Counter()
-        self.charged: Counter[str] = Counter()  # by order: how often the money was taken
+        self.charged: Counter[str] = Counter()  # how often each order was charged
         self.app = App()
         self.app.job("charge_customer")(self._charge)
 
@@ -90,7 +90,7 @@ class Demo:
         }
 
     async def _submit_until_answered(self, queue: Ledger, network: LossyNetwork, order: str) -> str:
-        """The same submission with the same key until an answer comes: that is all a client has to do."""
+        """Repeat the submission with the same key until a response is received: a client has to do no more."""
 
         async def submit() -> Receipt:
             return await queue.submit("charge_customer", {"order": order}, idempotency_key=f"charge-{order}")
@@ -111,30 +111,23 @@ class Demo:
         return {"order": order["order"], "receipt": ctx.job_id[-12:]}
 
 
-def add_demo_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--jobs", type=int, default=JOBS_DEFAULT, metavar="N", help=f"1 to {JOBS_MAX}; default: %(default)s"
-    )
-    command.add_argument("--json", action="store_true", help="only the figures, in JSON")
-
-
-def run_demo(options: argparse.Namespace) -> int:
+def run_demo(options: Namespace) -> int:
     if not 1 <= options.jobs <= JOBS_MAX:
-        raise Invalid("jobs", f"the demo makes 1 to {JOBS_MAX} jobs")
+        raise Invalid("jobs", f"the demo creates 1 to {JOBS_MAX} jobs; choose another number")
     figures = asyncio.run(_run_with_progress(options))
-    right = figures["jobs"] == figures["results"] == figures["chargedOnce"] == options.jobs
+    succeeded = figures["jobs"] == figures["results"] == figures["chargedOnce"] == options.jobs
     if options.json:
         write(to_json(figures))
     else:
         write("\n".join(_figure_lines(figures)))
-    return DONE if right else FAILED
+    return DONE if succeeded else FAILED
 
 
-async def _run_with_progress(options: argparse.Namespace) -> dict[str, Any]:
+async def _run_with_progress(options: Namespace) -> dict[str, Any]:
     demo = Demo(options.jobs)
     live = sys.stdout.isatty() and not options.json
     if not options.json:
-        write(f"{options.jobs} orders go through a network that loses and doubles what it carries …")
+        write(f"{options.jobs} orders are sent through a network that loses and duplicates messages …")
     with tempfile.TemporaryDirectory(prefix="onejob-demo-") as folder:
         async with open_ledger(f"sqlite:///{Path(folder) / 'demo.db'}", sweep=False) as queue:
             painting = asyncio.create_task(_paint_progress(demo)) if live else None
@@ -154,7 +147,7 @@ async def _paint_progress(demo: Demo) -> None:
         bar = "█" * round(20 * done / demo.jobs)
         sys.stdout.write(
             f"\r\x1b[2K  {bar:<20} charged {done}/{demo.jobs}   sent {counts['sent']}, "
-            f"lost {counts['requestsLost'] + counts['answersLost']}, doubled {counts['deliveredTwice']}"
+            f"lost {counts['requestsLost'] + counts['answersLost']}, duplicated {counts['deliveredTwice']}"
         )
         sys.stdout.flush()
         await asyncio.sleep(_REPAINT_SECONDS)
@@ -167,7 +160,7 @@ def _figure_lines(figures: dict[str, Any]) -> list[str]:
         ("  answers lost", "answersLost"),
         ("  delivered twice", "deliveredTwice"),
         ("  retried with the same key", "retries"),
-        ("jobs made", "jobs"),
+        ("jobs created", "jobs"),
         ("duplicates absorbed", "duplicatesAbsorbed"),
         ("results", "results"),
         ("orders charged exactly once", "chargedOnce"),

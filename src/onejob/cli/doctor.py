@@ -1,4 +1,4 @@
-"""The command `doctor`: examine a store or a server, and say the next act."""
+"""The command `doctor`: checks a server from here, or an engine and the store behind it."""
 
 import asyncio
 from argparse import Namespace
@@ -21,42 +21,48 @@ from onejob.settings import CliSettings
 from .backend import TENANT_DEFAULT, ServerBackend, engine_url, open_server_backend, sqlite_file
 from .doctor_postgres import check_postgres
 from .doctor_sqlite import check_file, check_folder
-from .findings import CheckStatus, Examination, Finding, build_examination, fail, ok, render_examination, warn
+from .findings import Examination, Finding, build_examination, fail, none_failed, ok, render_examination, warn
 
 __all__ = ["examine", "render_examination"]
 
-# Examining a server from here: does it live, is it ready, does it know us, is it on time.
-
-
 _SERVER_OFFSET_SECONDS_MAX = 5
+_ENGINE_OFFSET_MS_MAX = 2000
 _LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
+
+
+def examine(options: Namespace, settings: CliSettings) -> Examination:
+    if options.url is not None:
+        server = open_server_backend(options, settings)
+        return build_examination(server.url, check_server(server))
+    url = engine_url(options, settings)
+    return build_examination(redact_password(url), check_engine(url))
 
 
 def check_server(server: ServerBackend) -> Iterator[Finding]:
     try:
-        said = server.probe("/healthz")
+        health = server.probe("/healthz")
     except OnejobError as error:
         yield fail("server", str(error))
         return
-    if said.status != 200:
-        yield fail("server", f"/healthz answered {said.status}", "see whether the URL is that of a onejob server")
+    if health.status != 200:
+        yield fail("server", f"/healthz answered {health.status}", "check that the URL is that of a onejob server")
         return
-    yield ok("server", "lives")
+    yield ok("server", "is running")
     yield _check_readiness(server)
     yield _check_credential(server)
-    yield check_server_clock(said)
+    yield check_server_clock(health)
     if server.parts.scheme == "http" and server.parts.hostname not in _LOOPBACK_HOSTS:
-        yield warn("transport", "http: API keys and inputs travel in clear", "put TLS in front, use https")
+        yield warn("transport", "http: API keys and inputs are sent in clear text", "put TLS in front, use https")
 
 
 def _check_readiness(server: ServerBackend) -> Finding:
     try:
-        said = server.probe("/readyz")
+        readiness = server.probe("/readyz")
     except OnejobError as error:
         return fail("ready", str(error))
-    if said.status == 200:
+    if readiness.status == 200:
         return ok("ready", "its engine answers")
-    return fail("ready", f"/readyz answered {said.status}", "run `onejob doctor` on its engine, read its log")
+    return fail("ready", f"/readyz answered {readiness.status}", "run `onejob doctor` on its engine, read its log")
 
 
 def _check_credential(server: ServerBackend) -> Finding:
@@ -69,68 +75,51 @@ def _check_credential(server: ServerBackend) -> Finding:
 
 def check_server_clock(response: ServerResponse) -> Finding:
     try:
-        theirs = parsedate_to_datetime(response.headers["date"])
+        date = parsedate_to_datetime(response.headers["date"])
     except (KeyError, ValueError):
-        return warn("clock", "the server tells no time", "see whether a proxy removes the Date header")
-    if theirs.tzinfo is None:
-        theirs = theirs.replace(tzinfo=UTC)
-    seconds = (SystemClock().wall_ms() - to_ms(theirs)) / 1000
+        return warn("clock", "the response has no valid Date header", "check whether a proxy removes it")
+    seconds = (SystemClock().wall_ms() - to_ms(date if date.tzinfo else date.replace(tzinfo=UTC))) / 1000
     if abs(seconds) <= _SERVER_OFFSET_SECONDS_MAX:
-        return ok("clock", "agrees with the clock here")
-    return warn("clock", f"the clock here differs by {seconds:+.0f} s", "set both by NTP; jobs follow the server's")
-
-
-_ENGINE_OFFSET_MS_MAX = 2000
-
-
-def examine(options: Namespace, settings: CliSettings) -> Examination:
-    if options.url is not None:
-        server = open_server_backend(options, settings)
-        return build_examination(server.url, check_server(server))
-    url = engine_url(options, settings)
-    return build_examination(redact_password(url), check_engine(url))
+        return ok("clock", "agrees with the local clock")
+    return warn("clock", f"the local clock differs by {seconds:+.0f} s", "set both by NTP; jobs follow the server's")
 
 
 def check_engine(url: str) -> Iterator[Finding]:
     file = sqlite_file(url)
     if file is not None:
-        looked = list(check_sqlite_store(file))
-        yield from looked
-        # To open what is not sound could change what must first be looked at; to look makes no store.
-        if not _none_failed(looked) or not file.exists():
+        findings = list(check_sqlite_store(file))
+        yield from findings
+        # Opening a damaged store could change it before it was examined, and opening none would create one.
+        if not none_failed(findings) or not file.exists():
             return
     if is_postgres(url):
         yield from check_postgres(url)
     try:
-        durability, at, caveat = asyncio.run(_probe_engine(url))
+        durability, at, warning = asyncio.run(_probe_engine(url))
     except OnejobError as error:
         yield fail("engine", str(error))
         return
     yield ok("engine", "opens and answers")
     yield _check_durability(durability)
-    if caveat:
-        yield warn("failover", *caveat.rsplit("; ", 1))
+    if warning:
+        yield warn("failover", *warning.rsplit("; ", 1))
     yield check_engine_clock(at - SystemClock().wall_ms(), shared=is_postgres(url))
 
 
 def check_sqlite_store(file: Path) -> Iterator[Finding]:
-    around = list(check_folder(file.absolute().parent))
-    yield from around
-    if not _none_failed(around):
+    findings = list(check_folder(file.absolute().parent))
+    yield from findings
+    if not none_failed(findings):
         return
     if file.exists():
         yield from check_file(file)
     else:
-        yield warn("store", f"there is none at {file} yet", "`onejob serve` or a submission makes it")
-
-
-def _none_failed(findings: list[Finding]) -> bool:
-    return all(one.verdict is not CheckStatus.FAIL for one in findings)
+        yield warn("store", f"there is none at {file} yet", "`onejob serve` or a submission creates it")
 
 
 async def _probe_engine(url: str) -> tuple[Durability, int, str]:
-    """Open the engine and ask it for something that is not there: the answer tells its time."""
-    # To look makes no tables.
+    """Open the engine and look up a job that does not exist: the reply has the time of the engine."""
+    # A check creates no tables.
     engine = await open_engine(f"{url}{'&' if '?' in url else '?'}migrate=off" if is_postgres(url) else url)
     try:
         replies: list[AnyReply] = list(await engine.execute([LookUpJob(tenant=TENANT_DEFAULT, job_id=new_job_id())]))
@@ -141,8 +130,8 @@ async def _probe_engine(url: str) -> tuple[Durability, int, str]:
 
 def _check_durability(declared: Durability) -> Finding:
     if declared is Durability.PROCESS:
-        return warn("durability", "process: all is lost when it ends", "use sqlite:///file.db for real work")
-    return ok("durability", f"{declared}: an answer survives")
+        return warn("durability", "process: everything is lost when it ends", "use sqlite:///file.db for real work")
+    return ok("durability", f"{declared}: acknowledged jobs survive")
 
 
 def check_engine_clock(offset_ms: int, *, shared: bool = False) -> Finding:
@@ -153,7 +142,7 @@ def check_engine_clock(offset_ms: int, *, shared: bool = False) -> Finding:
         return warn(
             "clock",
             f"the server's clock and this machine's differ by {seconds:+.1f} s",
-            "keys expire by the server's: see that it is right",
+            "keys expire by the clock of the server: check that it is right",
         )
     return warn(
         "clock",

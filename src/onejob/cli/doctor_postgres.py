@@ -1,4 +1,4 @@
-"""Examining a live PostgreSQL: does it keep what is promised, may we do our work, what would a failover lose."""
+"""Doctor checks of a PostgreSQL server: durability settings, standbys, schema, privileges and connections."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,18 +19,18 @@ def check_postgres(url: str) -> Iterator[Finding]:
     from onejob.engines.postgres.diagnostics import diagnose
 
     try:
-        seen = asyncio.run(diagnose(url))
+        diagnostics = asyncio.run(diagnose(url))
     except OnejobError:
-        return  # whoever opens the engine next says why
-    yield _check_version(seen)
-    yield from _check_durability_settings(seen)
-    yield from _check_standbys(seen)
-    yield _check_schema(seen)
-    yield _check_role(seen)
-    yield _check_connections(seen)
-    yield from _check_pooler(seen)
-    if not seen.autovacuum:
-        yield warn("autovacuum", "off: expired keys are deleted, but their room is not used again", "set it to on")
+        return  # opening the engine, which is checked next, fails with the reason
+    yield _check_version(diagnostics)
+    yield from _check_durability_settings(diagnostics)
+    yield from _check_standbys(diagnostics)
+    yield _check_schema(diagnostics)
+    yield _check_role(diagnostics)
+    yield _check_connections(diagnostics)
+    yield from _check_pooler(diagnostics)
+    if not diagnostics.autovacuum:
+        yield warn("autovacuum", "off: the space of deleted keys is not reused", "set it to on")
 
 
 def _check_version(diagnostics: "PostgresDiagnostics") -> Finding:
@@ -40,12 +40,12 @@ def _check_version(diagnostics: "PostgresDiagnostics") -> Finding:
 
 
 def _check_durability_settings(diagnostics: "PostgresDiagnostics") -> Iterator[Finding]:
-    for wrong, act in diagnostics.violations:
-        yield fail("promise", f"{wrong}: the engine refuses to serve", act)
+    for violation, act in diagnostics.violations:
+        yield fail("promise", f"{violation}: the engine refuses to serve", act)
     if not diagnostics.settings.full_page_writes:
         yield warn(
             "pages",
-            "full_page_writes is off: a crash of the machine may tear a page, and what was answered with it",
+            "full_page_writes is off: a crash of the machine may tear a page and lose acknowledged jobs",
             "set it to on, unless the file system writes whole pages",
         )
     if not diagnostics.violations:
@@ -57,16 +57,16 @@ def _check_standbys(diagnostics: "PostgresDiagnostics") -> Iterator[Finding]:
     if diagnostics.wal_level == "minimal":
         yield warn("journal", "wal_level is minimal: no standby and no archive can follow", "set it to replica")
     if not diagnostics.settings.waits_for_standby:
-        return  # what a failover may lose is said for every engine
+        return  # what a failover may lose is reported for every engine
     names = diagnostics.settings.standby_names
     if diagnostics.standbys is None:
         yield warn(
             "standby",
-            f"a commit waits for {names}; whether it is there, this role may not know",
+            f"a commit waits for {names}; this role may not see whether it is attached",
             _GRANT_MONITOR,
         )
     elif not diagnostics.standbys:
-        yield fail("standby", f"a commit waits for {names}, and none is attached: no answer is given", "attach one")
+        yield fail("standby", f"a commit waits for {names}, and none is attached: no commit returns", "attach one")
     else:
         yield ok("standby", f"a commit waits for {names}; attached: {diagnostics.standbys}. Set it on every node")
 
@@ -91,39 +91,33 @@ def _check_role(diagnostics: "PostgresDiagnostics") -> Finding:
     if diagnostics.missing_privileges:
         return fail(
             "role",
-            f"{diagnostics.role} lacks rights ({'; '.join(diagnostics.missing_privileges)})",
-            "grant it: docs/production.md says how",
+            f"{diagnostics.role} lacks privileges ({'; '.join(diagnostics.missing_privileges)})",
+            "grant them as in docs/production.md",
         )
     if diagnostics.superuser:
         return warn(
             "role",
-            f"{diagnostics.role} is a superuser: whoever takes the service over has the whole server",
+            f"{diagnostics.role} is a superuser: an attacker of the service would control the whole server",
             "serve as a role with the grants of docs/production.md, migrate as the owner",
         )
-    return ok("role", f"{diagnostics.role} may do its work, and is no superuser")
+    return ok("role", f"{diagnostics.role} has the privileges it needs, and is no superuser")
 
 
 def _check_connections(diagnostics: "PostgresDiagnostics") -> Finding:
     from onejob.engines.postgres.diagnostics import CONNECTIONS_PER_PROCESS
 
-    room = max(0, diagnostics.connections_max - diagnostics.connections_used) // CONNECTIONS_PER_PROCESS
-    found = (
-        f"{diagnostics.connections_used} of {diagnostics.connections_max} are used; a process takes up to {CONNECTIONS_PER_PROCESS}: "
-        f"room for {room} more"
-    )
+    used, limit = diagnostics.connections_used, diagnostics.connections_max
+    room = max(0, limit - used) // CONNECTIONS_PER_PROCESS
+    found = f"{used} of {limit} are used; a process takes up to {CONNECTIONS_PER_PROCESS}: room for {room} more"
     if room:
         return ok("connections", found)
-    return warn("connections", found, "raise max_connections, or put a pooler between and say pooled=on")
+    return warn("connections", found, "raise max_connections, or use a pooler and pooled=on in the URL")
 
 
 def _check_pooler(diagnostics: "PostgresDiagnostics") -> Iterator[Finding]:
     if diagnostics.pooled:
-        heard = (
-            "notices are heard past it"
-            if diagnostics.can_listen
-            else "nothing is heard, so waiters for a held key poll"
-        )
-        yield ok("pooler", f"pooled=on: no statement is kept; {heard}")
+        listens = "LISTEN bypasses it" if diagnostics.can_listen else "no LISTEN, so waiters for a held key poll"
+        yield ok("pooler", f"pooled=on: no prepared statements; {listens}")
     elif diagnostics.is_proxied:
         yield warn(
             "pooler",

@@ -1,4 +1,4 @@
-"""What an examination finds: a verdict for each check, and the next act."""
+"""The findings of `onejob doctor`: a status for each check, and what to do about it."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -48,14 +48,18 @@ def fail(check: str, found: str, act: str = "") -> Finding:
 
 
 def build_examination(examined: str, findings: Iterator[Finding]) -> Examination:
-    all_of = list(findings)
-    return Examination(examined, all(one.verdict is not CheckStatus.FAIL for one in all_of), all_of)
+    listed = list(findings)
+    return Examination(examined, none_failed(listed), listed)
 
 
-def render_examination(screen: Screen, answer: Examination) -> str:
-    width = max(len(one.check) for one in answer.findings)
-    lines = [f"examined {sanitize(answer.examined)}"]
-    for one in answer.findings:
+def none_failed(findings: list[Finding]) -> bool:
+    return all(finding.verdict is not CheckStatus.FAIL for finding in findings)
+
+
+def render_examination(screen: Screen, examination: Examination) -> str:
+    width = max(len(one.check) for one in examination.findings)
+    lines = [f"examined {sanitize(examination.examined)}"]
+    for one in examination.findings:
         verdict = screen.paint(_STYLES[one.verdict], one.verdict.ljust(4))
         act = f"; {one.act}" if one.act else ""
         lines.append(f"  {verdict}  {one.check.ljust(width)}  {sanitize(one.found + act)}")

@@ -1,7 +1,6 @@
-"""The words of the command: every argument, its help, an example for each command."""
+"""The argument parser: every command and option, its help, and an example for each command."""
 
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
-from collections.abc import Callable
 from enum import StrEnum
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -9,56 +8,266 @@ from typing import Any, Protocol
 from onejob.core.credentials import Role
 from onejob.core.limits import LIMIT_MAX, CostAction, Period
 from onejob.core.states import Delivery, JobState
+from onejob.core.work import Resolution
 from onejob.engine import PAGE_MAX
 from onejob.ledger.opening import URL_DEFAULT
+from onejob.worker.worker import CONCURRENCY_DEFAULT, DRAIN_DEFAULT
 
-from . import demo, jobs, serve
+from .demo import JOBS_DEFAULT, JOBS_MAX
 from .exit_codes import EXIT_CODE_MEANINGS
 from .values import parse_duration, parse_label, parse_time
 
-# The words of `quota`, `usage` and `reservations`.
+PAGE_DEFAULT = 20
+LEASE_DEFAULT = "60s"
+TARGET_GROUP = "target and output"
+_JOB_ID = "01a1e305-b1fa-7420-b68b-a05f87952eb0"
+_ENGINE_HELP = f"work on this engine; default: ONEJOB_ENGINE, else {URL_DEFAULT}"
+_TENANT_HELP = "the tenant, on an engine; default: default"
+_JSON_HELP = "print JSON"
+
+DESCRIPTION = "One logical submission creates one job, however often it is repeated."
+EPILOG = """\
+The commands work on an engine (--engine) or against a server (--url); all take --json.
+
+exit codes:
+""" + "\n".join(f"  {code:<4}{meaning}" for code, meaning in EXIT_CODE_MEANINGS.items())
 
 
-MakeCommand = Callable[[Any, str, str, str], ArgumentParser]
+class Subparsers(Protocol):
+    def add_parser(self, name: str, **options: Any) -> ArgumentParser: ...
 
 
-def add_quota_commands(commands: Any, make_command: MakeCommand, add_target: Callable[[ArgumentParser], None]) -> None:
-    _add_quota(commands, make_command, add_target)
-    command = make_command(commands, "usage", "Show what a user holds, spends and may.", "onejob usage --user 42")
-    command.add_argument("--user", metavar="NAME", help="whose; default: the own")
-    add_target(command)
-    _add_reservations(commands, make_command, add_target)
+def build_parser() -> ArgumentParser:
+    parser = _make_parser(ArgumentParser, prog="onejob", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("--version", action="version", version=f"onejob {version('onejob')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+    _add_serve(commands)
+    _add_worker(commands)
+    _add_demo(commands)
+    _add_submit(commands)
+    _add_job_commands(commands)
+    _add_outcome_commands(commands)
+    _add_key_commands(commands)
+    _add_client_commands(commands)
+    _add_quota_commands(commands)
+    _add_reservation_commands(commands)
+    _add_api_key_commands(commands)
+    _add_webhook_secret_commands(commands)
+    _add_doctor(commands)
+    _add_migrate(commands)
+    return parser
 
 
-def _add_quota(commands: Any, make_command: MakeCommand, add_target: Callable[[ArgumentParser], None]) -> None:
-    group = make_command(
+def _add_serve(commands: Subparsers) -> None:
+    command = _add_command(
+        commands,
+        "serve",
+        "Serve the HTTP API.",
+        "onejob serve --port 8001 --engine sqlite:///onejob.db",
+    )
+    # Without defaults: an option that is not given may be set by a variable or the file.
+    command.add_argument("--host", help="default: 127.0.0.1; another one needs authentication")
+    command.add_argument("--port", type=int, help="default: 8001; 0: any free port")
+    command.add_argument("--engine", metavar="URL", help="default: sqlite:///onejob.db")
+    command.add_argument(
+        "--workers", metavar="N", type=_parse_workers, help="server processes; auto: one per core; default: 1"
+    )
+    command.add_argument("--config", metavar="FILE", help="settings in TOML; ONEJOB_* variables override them")
+    command.add_argument("--json", action="store_true", help="print the readiness line and the log in JSON")
+    command.add_argument("--app", metavar="MODULE:APP", help="also run the jobs of this onejob.App in this process")
+    _add_concurrency_argument(command)
+
+
+def _add_worker(commands: Subparsers) -> None:
+    command = _add_command(
+        commands,
+        "worker",
+        "Run jobs with the handlers of an app.",
+        "onejob worker shop.jobs:app --concurrency 20",
+    )
+    command.add_argument("app", metavar="MODULE:APP", help="the onejob.App, as shop.jobs:app")
+    _add_concurrency_argument(command)
+    command.add_argument(
+        "--types", metavar="A,B", help="run only jobs of these types; default: all that the app has handlers for"
+    )
+    command.add_argument(
+        "--lease",
+        type=parse_duration,
+        default=parse_duration(LEASE_DEFAULT),
+        metavar="DURATION",
+        help=f"how long a job stays claimed without a heartbeat of its worker; default: {LEASE_DEFAULT}",
+    )
+    command.add_argument(
+        "--drain",
+        type=parse_duration,
+        default=DRAIN_DEFAULT,
+        metavar="DURATION",
+        help="how long handlers may continue after a shutdown signal; default: 20s",
+    )
+    command.add_argument("--engine", metavar="URL", help=f"default: ONEJOB_ENGINE, else {URL_DEFAULT}")
+    command.add_argument("--tenant", metavar="NAME", help="run only jobs of this tenant; default: all, in turn")
+    command.add_argument("--json", action="store_true", help="print the readiness and summary lines in JSON")
+
+
+def _add_demo(commands: Subparsers) -> None:
+    command = _add_command(
+        commands,
+        "demo",
+        "Submit orders through a faulty network, and see one job and one result for each.",
+        "onejob demo --jobs 100",
+    )
+    command.add_argument(
+        "--jobs", type=int, default=JOBS_DEFAULT, metavar="N", help=f"1 to {JOBS_MAX}; default: %(default)s"
+    )
+    command.add_argument("--json", action="store_true", help="print only the figures, in JSON")
+
+
+def _add_submit(commands: Subparsers) -> None:
+    command = _add_command(
+        commands,
+        "submit",
+        "Submit a job, or get the one that the key already created.",
+        """onejob submit charge --key charge-ORD-123 --input '{"order": "ORD-123", "amount": 42}'""",
+    )
+    command.add_argument("type", metavar="TYPE", help="the type of the job")
+    command.add_argument(
+        "--input", default="null", metavar="JSON", help="the input: JSON, @file, or - for standard input"
+    )
+    command.add_argument("--key", help="one key per intended job, the same on every retry")
+    command.add_argument("--scope", help="the namespace of the key; default: the job type")
+    command.add_argument("--client", metavar="ID", help="the client whose sequence this is the next number of")
+    command.add_argument("--sequence", type=int, metavar="N", help="the number; with --client, --scope and --key")
+    command.add_argument("--ttl", type=parse_duration, metavar="DURATION", help="the window of the key; default: 24h")
+    command.add_argument("--priority", type=int, default=0, metavar="N", help="higher runs earlier; default: 0")
+    command.add_argument("--run-at", type=parse_time, metavar="TIME", help="not before, as 2030-01-31T12:00:00Z")
+    command.add_argument(
+        "--label", type=parse_label, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
+    )
+    command.add_argument(
+        "--delivery",
+        choices=_choices(Delivery),
+        default=Delivery.AT_LEAST_ONCE.value,
+        metavar="WORD",
+        help=f"{' or '.join(Delivery)}; default: %(default)s",
+    )
+    command.add_argument("--cost", metavar="AMOUNT", help="the estimated cost, as 12.50")
+    command.add_argument("--reservation", metavar="ID", help="a slot that was reserved for the job")
+    _add_ci_arguments(command)
+    _add_target_arguments(command)
+
+
+def _add_ci_arguments(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--key-from-ci",
+        action="store_true",
+        help="derive the key from the commit and the CI job: a re-run gets the same job",
+    )
+    command.add_argument(
+        "--key-part",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="distinguishes several submissions of one CI job, as in a matrix; may be repeated",
+    )
+    command.add_argument(
+        "--retry-for",
+        type=parse_duration,
+        metavar="DURATION",
+        help="against a server: retry for this long; default: four attempts",
+    )
+    command.add_argument(
+        "--wait", action="store_true", help="wait until the job has ended; its state decides the exit code"
+    )
+    command.add_argument(
+        "--wait-for", type=parse_duration, metavar="DURATION", help="the same, but no longer than this"
+    )
+
+
+def _add_job_commands(commands: Subparsers) -> None:
+    for name, text in (("job", "Show a job."), ("cancel", "Cancel a job that has not ended.")):
+        command = _add_command(commands, name, text, f"onejob {name} {_JOB_ID}")
+        command.add_argument("id", metavar="ID", help="the id of the job")
+        if name == "job":
+            command.add_argument("--wait", action="store_true", help="until it has ended")
+        _add_target_arguments(command)
+    command = _add_command(commands, "jobs", "List jobs, newest first.", "onejob jobs --state failed --limit 50")
+    command.add_argument("--state", choices=_choices(JobState), metavar="STATE", help=f"one of {', '.join(JobState)}")
+    command.add_argument("--type", metavar="TYPE", help="only jobs of this type")
+    command.add_argument("--user", metavar="NAME", help="only jobs of this user")
+    _add_paging_arguments(command)
+    _add_target_arguments(command)
+
+
+def _add_outcome_commands(commands: Subparsers) -> None:
+    result = _add_command(commands, "result", "Print the result of a job, as JSON.", f"onejob result {_JOB_ID}")
+    logs = _add_command(commands, "logs", "Print the log lines of a job.", f"onejob logs {_JOB_ID} --follow")
+    logs.add_argument("--follow", action="store_true", help="continue until the job has ended")
+    logs.add_argument("--offset", type=int, default=0, metavar="N", help="skip this many lines; default: 0")
+    resolve = _add_command(
+        commands,
+        "resolve",
+        "Decide about a lost job, or run a failed one again.",
+        f"onejob resolve {_JOB_ID} rerun --note 'the bank never got it'",
+    )
+    for command in (result, logs, resolve):
+        command.add_argument("id", metavar="ID", help="the id of the job")
+    resolve.add_argument("resolution", choices=_choices(Resolution), metavar="WORD", help=f"{', '.join(Resolution)}")
+    resolve.add_argument("--note", default="", metavar="TEXT", help="the reason, for the history of the job")
+    for command in (result, logs, resolve):
+        _add_target_arguments(command)
+
+
+def _add_key_commands(commands: Subparsers) -> None:
+    command = _add_command(
+        commands,
+        "explain",
+        "Show the history of a key: who used it first, its job, its duplicates, its window.",
+        "onejob explain charge-ORD-123 --scope charge",
+    )
+    command.add_argument("key", metavar="KEY", help="the key as it was submitted")
+    command.add_argument("--scope", required=True, help="the job type, unless the submission named another scope")
+    command.add_argument("--user", metavar="NAME", help="the user of the key, if every user has its own keys")
+    _add_target_arguments(command)
+    command = _add_command(commands, "keys", "List the keys that are remembered.", "onejob keys --scope charge")
+    command.add_argument("--scope", help="only keys of this scope")
+    command.add_argument("--user", metavar="NAME", help="only keys that this user was the first to use")
+    _add_paging_arguments(command)
+    _add_target_arguments(command)
+
+
+def _add_client_commands(commands: Subparsers) -> None:
+    example = "onejob client state host1:billing --scope acme"
+    subcommands = _add_group(commands, "client", "Show a client that numbers its submissions.", example)
+    state = _add_command(subcommands, "state", "Show the last committed number of a client.", example)
+    state.add_argument("client", metavar="ID", help="the id of the client")
+    state.add_argument("--scope", required=True, help="the scope of the sequence")
+    _add_target_arguments(state)
+
+
+def _add_quota_commands(commands: Subparsers) -> None:
+    subcommands = _add_group(
         commands,
         "quota",
         "Set, show and clear the limits of a user, or of a tenant's users.",
         "onejob quota set 42 --max-concurrent 5",
     )
-    acts = group.add_subparsers(dest="act", required=True, metavar="ACT", title="acts")
     texts = {
-        "set": (
-            "Set limits, instead of those before: what is not named is not limited.",
-            "--max-concurrent 5",
-        ),
-        "show": ("Show limits, and what follows from them.", ""),
-        "clear": ("Take limits away.", ""),
+        "set": ("Replace the limits: what is not named is unlimited.", "--max-concurrent 5"),
+        "show": ("Show the limits, and those in effect.", ""),
+        "clear": ("Remove the limits.", ""),
     }
-    for act, (text, words) in texts.items():
-        command = make_command(acts, act, text, f"onejob quota {act} 42 {words}".rstrip())
-        _add_quota_owner(command)
-        if act == "set":
+    for name, (text, words) in texts.items():
+        command = _add_command(subcommands, name, text, f"onejob quota {name} 42 {words}".rstrip())
+        command.add_argument("user", nargs="?", metavar="USER", help="the user; or one of the next two")
+        one = command.add_mutually_exclusive_group()
+        for half, of_whom in (("default", "of users without limits of their own"), ("ceiling", "of all users")):
+            one.add_argument(f"--{half}", dest="half", action="store_const", const=half, help=of_whom)
+        if name == "set":
             _add_limit_arguments(command)
-        add_target(command)
-
-
-def _add_quota_owner(command: ArgumentParser) -> None:
-    command.add_argument("user", nargs="?", metavar="USER", help="the user; or one of the next two")
-    one = command.add_mutually_exclusive_group()
-    one.add_argument("--default", dest="half", action="store_const", const="default", help="of users without their own")
-    one.add_argument("--ceiling", dest="half", action="store_const", const="ceiling", help="above which nobody's reach")
+        _add_target_arguments(command)
+    command = _add_command(commands, "usage", "Show the usage and limits of a user.", "onejob usage --user 42")
+    command.add_argument("--user", metavar="NAME", help="the user; default: yourself")
+    _add_target_arguments(command)
 
 
 def _add_limit_arguments(command: ArgumentParser) -> None:
@@ -72,203 +281,46 @@ def _add_limit_arguments(command: ArgumentParser) -> None:
     command.add_argument("--cost", metavar="AMOUNT", help="money in a period, as 100 or 12.50")
     command.add_argument(
         "--period",
-        choices=list(Period),
+        choices=_choices(Period),
         default=Period.MONTH.value,
         metavar="WORD",
         help=f"of --cost: {', '.join(Period)}; default: %(default)s",
     )
     command.add_argument(
         "--action",
-        choices=list(CostAction),
+        choices=_choices(CostAction),
         default=CostAction.BLOCK.value,
         metavar="WORD",
         help=f"beyond --cost: {' or '.join(CostAction)}; default: %(default)s",
     )
 
 
-def _add_reservations(commands: Any, make_command: MakeCommand, add_target: Callable[[ArgumentParser], None]) -> None:
-    group = make_command(
-        commands,
-        "reservations",
-        "List reservations, and release them.",
-        "onejob reservations list --user 42",
-    )
-    acts = group.add_subparsers(dest="act", required=True, metavar="ACT", title="acts")
-    listing = make_command(acts, "list", "List reservations, oldest first.", "onejob reservations list --user 42")
-    listing.add_argument("--user", metavar="NAME", help="whose; default: the own")
-    add_target(listing)
-    release = make_command(acts, "release", "Free a slot.", "onejob reservations release ID")
-    release.add_argument("id", metavar="ID", help="as `onejob reservations list` shows it")
-    add_target(release)
-
-
-def _parse_count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text[:11]) <= LIMIT_MAX):
-        raise ArgumentTypeError(f"{text!r} is no limit; write a whole number from 0 to {LIMIT_MAX}")
-    return int(text)
-
-
-PAGE_DEFAULT = 20
-TARGET_GROUP = "where and how"
-_ENGINE_HELP = f"work on this engine; default: ONEJOB_ENGINE, else {URL_DEFAULT}"
-_TENANT_HELP = "on an engine: whose jobs and keys; default: default"
-_JSON_HELP = "answer in JSON, for machines"
-
-DESCRIPTION = "One logical submission makes one job, however often it is repeated."
-EPILOG = """\
-The commands work on an engine (--engine) or against a server (--url); all take --json.
-
-exit codes:
-""" + "\n".join(f"  {code:<4}{meaning}" for code, meaning in EXIT_CODE_MEANINGS.items())
-
-
-class Subparsers(Protocol):
-    """What takes subcommands."""
-
-    def add_parser(self, name: str, **options: Any) -> ArgumentParser: ...
-
-
-def build_parser() -> ArgumentParser:
-    parser = _make_parser(ArgumentParser, prog="onejob", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("--version", action="version", version=f"onejob {version('onejob')}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
-    _add_serve(commands)
-    _add_worker_and_demo(commands)
-    _add_submit(commands)
-    _add_job_commands(commands)
-    jobs.add_outcome_commands(commands, _add_command, _add_target_arguments)
-    _add_key_commands(commands)
-    _add_client_commands(commands)
-    add_quota_commands(commands, _add_command, _add_target_arguments)
-    _add_api_key_commands(commands)
-    _add_webhook_secret_commands(commands)
-    _add_doctor(commands)
-    _add_migrate(commands)
-    return parser
-
-
-def _add_serve(commands: Subparsers) -> None:
-    command = _add_command(
-        commands,
-        "serve",
-        "Serve the HTTP interface.",
-        "onejob serve --port 8001 --engine sqlite:///onejob.db",
-    )
-    serve.add_serve_arguments(command)
-    serve.add_embedded_worker_arguments(command)
-
-
-def _add_worker_and_demo(commands: Subparsers) -> None:
-    command = _add_command(
-        commands,
-        "worker",
-        "Run jobs with the handlers of an app.",
-        "onejob worker shop.jobs:app --concurrency 20",
-    )
-    serve.add_worker_arguments(command)
-    command = _add_command(
-        commands,
-        "demo",
-        "Submit through a bad network, and see one job and one result for each order.",
-        "onejob demo --jobs 100",
-    )
-    demo.add_demo_arguments(command)
-
-
-def _add_submit(commands: Subparsers) -> None:
-    command = _add_command(
-        commands,
-        "submit",
-        "Submit a job, or get the one that the key already made.",
-        """onejob submit charge --key charge-ORD-123 --input '{"order": "ORD-123", "amount": 42}'""",
-    )
-    command.add_argument("type", metavar="TYPE", help="the type of the job")
-    command.add_argument(
-        "--input", default="null", metavar="JSON", help="the input: JSON, @file, or - for standard input"
-    )
-    command.add_argument("--key", help="one key per intended job, the same on every retry")
-    command.add_argument("--scope", help="the namespace of the key; default: the job type")
-    command.add_argument("--client", metavar="ID", help="whose sequence this is the next number of")
-    command.add_argument("--sequence", type=int, metavar="N", help="the number; with --client, --scope and --key")
-    command.add_argument("--ttl", type=parse_duration, metavar="LENGTH", help="the window of the key; default: 24h")
-    command.add_argument("--priority", type=int, default=0, metavar="N", help="higher runs earlier; default: 0")
-    command.add_argument("--run-at", type=parse_time, metavar="TIME", help="not before, as 2030-01-31T12:00:00Z")
-    command.add_argument(
-        "--label", type=parse_label, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
-    )
-    command.add_argument(
-        "--delivery",
-        choices=_choices(Delivery),
-        default=Delivery.AT_LEAST_ONCE.value,
-        metavar="WORD",
-        help=f"{' or '.join(Delivery)}; default: %(default)s",
-    )
-    command.add_argument("--cost", metavar="AMOUNT", help="what it is estimated to cost, as 12.50")
-    command.add_argument("--reservation", metavar="ID", help="a slot that was reserved for it")
-    jobs.add_ci_arguments(command)
-    _add_target_arguments(command)
-
-
-def _add_job_commands(commands: Subparsers) -> None:
-    example = "onejob {} 01a1e305-b1fa-7420-b68b-a05f87952eb0"
-    for name, text in (("job", "Show a job."), ("cancel", "Cancel a job that has not ended.")):
-        command = _add_command(commands, name, text, example.format(name))
-        command.add_argument("id", metavar="ID", help="the id of the job")
-        if name == "job":
-            command.add_argument("--wait", action="store_true", help="until it has ended")
-        _add_target_arguments(command)
-    command = _add_command(commands, "jobs", "List jobs, newest first.", "onejob jobs --state failed --limit 50")
-    command.add_argument("--state", choices=_choices(JobState), metavar="STATE", help=f"one of {', '.join(JobState)}")
-    command.add_argument("--type", metavar="TYPE", help="only jobs of this type")
-    command.add_argument("--user", metavar="NAME", help="only jobs of this user")
-    _add_paging_arguments(command)
-    _add_target_arguments(command)
-
-
-def _add_key_commands(commands: Subparsers) -> None:
-    command = _add_command(
-        commands,
-        "explain",
-        "Tell the story of a key: who used it first, its job, its duplicates, its window.",
-        "onejob explain charge-ORD-123 --scope charge",
-    )
-    command.add_argument("key", metavar="KEY", help="as it was submitted")
-    command.add_argument("--scope", required=True, help="the job type, unless the submission named another scope")
-    command.add_argument("--user", metavar="NAME", help="whose key, where each user has its own")
-    _add_target_arguments(command)
-    command = _add_command(commands, "keys", "List the keys that are remembered.", "onejob keys --scope charge")
-    command.add_argument("--scope", help="only keys of this scope")
-    command.add_argument("--user", metavar="NAME", help="only keys that this user was the first to use")
-    _add_paging_arguments(command)
-    _add_target_arguments(command)
-
-
-def _add_client_commands(commands: Subparsers) -> None:
-    example = "onejob client state host1:billing --scope acme"
-    group = _add_command(commands, "client", "Look at a client that counts its submissions.", example)
-    acts = group.add_subparsers(dest="act", required=True, metavar="ACT", title="acts")
-    state = _add_command(acts, "state", "Show how far a client's sequence is.", example)
-    state.add_argument("client", metavar="ID", help="the id of the client")
-    state.add_argument("--scope", required=True, help="in which it counts")
-    _add_target_arguments(state)
+def _add_reservation_commands(commands: Subparsers) -> None:
+    example = "onejob reservations list --user 42"
+    subcommands = _add_group(commands, "reservations", "List reservations, and release them.", example)
+    listing = _add_command(subcommands, "list", "List reservations, oldest first.", example)
+    listing.add_argument("--user", metavar="NAME", help="the user; default: yourself")
+    _add_target_arguments(listing)
+    release = _add_command(subcommands, "release", "Release a slot.", "onejob reservations release ID")
+    release.add_argument("id", metavar="ID", help="the id that `onejob reservations list` shows")
+    _add_target_arguments(release)
 
 
 def _add_api_key_commands(commands: Subparsers) -> None:
-    group = _add_command(
+    subcommands = _add_group(
         commands,
         "apikey",
-        "Make, list, rotate and revoke the API keys of a tenant, on its engine.",
+        "Create, list, rotate and revoke the API keys of a tenant, on its engine.",
         "onejob apikey create ci --tenant acme --role submitter",
     )
-    acts = group.add_subparsers(dest="act", required=True, metavar="ACT", title="acts")
     create = _add_command(
-        acts,
+        subcommands,
         "create",
-        "Make an API key. Its secret is printed once.",
+        "Create an API key. Its secret is printed once.",
         "onejob apikey create ci --role submitter",
     )
-    create.add_argument("name", metavar="NAME", help="who the key is: its actor is client:NAME")
-    create.add_argument("--user", help="the user whose jobs and quotas are meant; default: the name")
+    create.add_argument("name", metavar="NAME", help="the name of the key: its actor is client:NAME")
+    create.add_argument("--user", help="the user whose jobs and quotas it counts for; default: the name")
     create.add_argument(
         "--role",
         action="append",
@@ -276,39 +328,38 @@ def _add_api_key_commands(commands: Subparsers) -> None:
         metavar="ROLE",
         help=f"{', '.join(Role)}; may be repeated; default: {Role.SUBMITTER}",
     )
-    _add_engine_arguments(create)
-    listing = _add_command(acts, "list", "List the API keys of a tenant.", "onejob apikey list --tenant acme")
-    _add_engine_arguments(listing)
+    listing = _add_command(subcommands, "list", "List the API keys of a tenant.", "onejob apikey list --tenant acme")
     rotate = _add_command(
-        acts, "rotate", "Give an API key a new secret.", "onejob apikey rotate 5f0c2a9d4b7e --overlap 1h"
+        subcommands, "rotate", "Give an API key a new secret.", "onejob apikey rotate 5f0c2a9d4b7e --overlap 1h"
     )
     rotate.add_argument(
         "--overlap",
         type=parse_duration,
         default=parse_duration("24h"),
-        metavar="LENGTH",
-        help="how long the old secret still opens; default: 24h",
+        metavar="DURATION",
+        help="how long the old secret stays valid; default: 24h",
     )
-    revoke = _add_command(acts, "revoke", "Shut an API key for good.", "onejob apikey revoke 5f0c2a9d4b7e")
+    revoke = _add_command(subcommands, "revoke", "Revoke an API key for good.", "onejob apikey revoke 5f0c2a9d4b7e")
     for command in (rotate, revoke):
-        command.add_argument("id", metavar="ID", help="as `onejob apikey list` shows it")
+        command.add_argument("id", metavar="ID", help="the id that `onejob apikey list` shows")
+    for command in (create, listing, rotate, revoke):
         _add_engine_arguments(command)
 
 
 def _add_webhook_secret_commands(commands: Subparsers) -> None:
     example = "onejob webhook-secret create --tenant acme"
-    group = _add_command(commands, "webhook-secret", "Make or change what a tenant's notices are signed with.", example)
-    acts = group.add_subparsers(dest="act", required=True, metavar="ACT", title="acts")
-    _add_engine_arguments(_add_command(acts, "create", "Make the secret. It is printed once.", example))
-    text = "Make a new secret; the one before signs as well, until the next time."
-    _add_engine_arguments(_add_command(acts, "rotate", text, "onejob webhook-secret rotate --tenant acme"))
+    text = "Create or rotate the secret that signs a tenant's webhook callbacks."
+    subcommands = _add_group(commands, "webhook-secret", text, example)
+    _add_engine_arguments(_add_command(subcommands, "create", "Create the secret. It is printed once.", example))
+    text = "Create a new secret; callbacks are also signed with the previous one until the next rotation."
+    _add_engine_arguments(_add_command(subcommands, "rotate", text, "onejob webhook-secret rotate --tenant acme"))
 
 
 def _add_doctor(commands: Subparsers) -> None:
     command = _add_command(
         commands,
         "doctor",
-        "Examine a store or a server: is it whole, durable, private, on time; and what to do if not.",
+        "Check a store or a server: integrity, durability, permissions, clock; and what to do about problems.",
         "onejob doctor --engine sqlite:///onejob.db",
     )
     _add_target_arguments(command)
@@ -318,17 +369,22 @@ def _add_migrate(commands: Subparsers) -> None:
     command = _add_command(
         commands,
         "migrate",
-        "Bring the tables of a store forward to this program, or make them.",
+        "Upgrade the schema of a store to this version, or create it.",
         "onejob migrate --engine postgresql://owner@db.example/onejob",
     )
-    where = command.add_argument_group(TARGET_GROUP)
-    where.add_argument("--engine", metavar="URL", help=_ENGINE_HELP)
-    where.add_argument("--json", action="store_true", help=_JSON_HELP)
+    target = command.add_argument_group(TARGET_GROUP)
+    target.add_argument("--engine", metavar="URL", help=_ENGINE_HELP)
+    target.add_argument("--json", action="store_true", help=_JSON_HELP)
 
 
-def _choices(kind: type[StrEnum]) -> list[str]:
-    """As argparse should show them, should somebody choose another."""
-    return [member.value for member in kind]
+def _add_concurrency_argument(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--concurrency",
+        type=int,
+        default=CONCURRENCY_DEFAULT,
+        metavar="N",
+        help="how many jobs run at once; default: %(default)s",
+    )
 
 
 def _add_paging_arguments(command: ArgumentParser) -> None:
@@ -339,35 +395,33 @@ def _add_paging_arguments(command: ArgumentParser) -> None:
         metavar="N",
         help=f"1 to {PAGE_MAX}; default: %(default)s",
     )
-    command.add_argument("--cursor", metavar="TEXT", help="where the page before ended")
-
-
-def _parse_page_size(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= PAGE_MAX):
-        raise ArgumentTypeError(f"{text!r} is no size of a page; write a number from 1 to {PAGE_MAX}")
-    return int(text)
+    command.add_argument("--cursor", metavar="TEXT", help="the cursor that the previous page ended with")
 
 
 def _add_target_arguments(command: ArgumentParser) -> None:
-    """Where the command works, and for whom."""
-    where = command.add_argument_group(TARGET_GROUP)
-    one = where.add_mutually_exclusive_group()
+    target = command.add_argument_group(TARGET_GROUP)
+    one = target.add_mutually_exclusive_group()
     one.add_argument("--engine", metavar="URL", help=_ENGINE_HELP)
-    one.add_argument("--url", metavar="URL", help="ask this server instead, as http://127.0.0.1:8001")
-    where.add_argument(
-        "--api-key", metavar="KEY", help="for the server; default: ONEJOB_API_KEY, which others cannot see"
+    one.add_argument("--url", metavar="URL", help="work against this server, as http://127.0.0.1:8001")
+    target.add_argument(
+        "--api-key", metavar="KEY", help="for the server; default: ONEJOB_API_KEY, which other users cannot see"
     )
-    where.add_argument("--tenant", metavar="NAME", help=_TENANT_HELP)
-    where.add_argument("--json", action="store_true", help=_JSON_HELP)
+    target.add_argument("--tenant", metavar="NAME", help=_TENANT_HELP)
+    target.add_argument("--json", action="store_true", help=_JSON_HELP)
 
 
 def _add_engine_arguments(command: ArgumentParser) -> None:
-    """A command that no server performs for others."""
-    where = command.add_argument_group(TARGET_GROUP)
-    where.add_argument("--engine", metavar="URL", help=_ENGINE_HELP)
-    where.add_argument("--tenant", metavar="NAME", help=_TENANT_HELP)
-    where.add_argument("--json", action="store_true", help=_JSON_HELP)
+    """The target of a command that works on an engine only."""
+    target = command.add_argument_group(TARGET_GROUP)
+    target.add_argument("--engine", metavar="URL", help=_ENGINE_HELP)
+    target.add_argument("--tenant", metavar="NAME", help=_TENANT_HELP)
+    target.add_argument("--json", action="store_true", help=_JSON_HELP)
     command.set_defaults(url=None, api_key=None)
+
+
+def _add_group(commands: Subparsers, name: str, text: str, example: str) -> Subparsers:
+    group = _add_command(commands, name, text, example)
+    return group.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND", title="subcommands")
 
 
 def _add_command(commands: Subparsers, name: str, text: str, example: str) -> ArgumentParser:
@@ -375,6 +429,31 @@ def _add_command(commands: Subparsers, name: str, text: str, example: str) -> Ar
 
 
 def _make_parser(make: Any, *names: str, **options: Any) -> ArgumentParser:
-    # An abbreviation that works today would be another option tomorrow.
+    # Without abbreviations: one that works today could mean another option tomorrow.
     made: ArgumentParser = make(*names, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False, **options)
     return made
+
+
+def _choices(kind: type[StrEnum]) -> list[str]:
+    """Plain strings, which argparse shows in its error message."""
+    return [member.value for member in kind]
+
+
+def _parse_workers(text: str) -> int | str:
+    if text == "auto":
+        return text
+    if not (text.isascii() and text.isdigit()):
+        raise ArgumentTypeError(f"{text!r} is no number of processes; write a number, or auto")
+    return int(text)
+
+
+def _parse_count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text[:11]) <= LIMIT_MAX):
+        raise ArgumentTypeError(f"{text!r} is no limit; write a whole number from 0 to {LIMIT_MAX}")
+    return int(text)
+
+
+def _parse_page_size(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= PAGE_MAX):
+        raise ArgumentTypeError(f"{text!r} is no page size; write a number from 1 to {PAGE_MAX}")
+    return int(text)

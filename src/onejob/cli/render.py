@@ -1,4 +1,4 @@
-"""Answers as text for people."""
+"""Prints responses: JSON for programs, text for people, with colours only on a terminal."""
 
 import re
 import shutil
@@ -19,23 +19,21 @@ from onejob.core.views import SequenceOutcome
 from onejob.core.work import FIRST_EVENTS_MAX
 from onejob.http.schemas.jobs import JobOut, JobsOut, KeyOut, KeysOut, SingleJobOut
 from onejob.http.schemas.sequences import ClientStateOut, SequenceOut
+from onejob.http.schemas.work import LogsOut
 
 from .backend import SubmitResult
-
-# Where answers are written: JSON for machines, text for people, colours only on a terminal.
-
 
 _ANSI_CODES: Final = {
     "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36",
 }  # fmt: skip
 _ASCII_SYMBOLS: Final = {"●": "*", "○": "o", "│": "|", "…": "..."}
 _SYMBOLS = re.compile("|".join(_ASCII_SYMBOLS))
-_WIDTH_UNLIMITED: Final = 10_000  # a pipe has no width
+_WIDTH_UNLIMITED: Final = 10_000  # for a pipe
 _DURATION_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 class Screen(Struct, frozen=True):
-    """What the reader can see: colours, marks beyond ASCII, so many columns; and the time it is."""
+    """What the output device shows: colours, Unicode, its width; and the current time."""
 
     color: bool = False
     unicode: bool = True
@@ -75,7 +73,7 @@ class Screen(Struct, frozen=True):
 
 
 def format_duration(length: timedelta) -> str:
-    """A length of time in its two largest units: 23 h 59 min."""
+    """A duration in its two largest units: 23 h 59 min."""
     seconds = round(length.total_seconds())
     parts: list[str] = []
     for size, unit in _DURATION_UNITS:
@@ -86,21 +84,21 @@ def format_duration(length: timedelta) -> str:
 
 
 def sanitize(text: object) -> str:
-    """What others wrote, without anything that could move the cursor or forge a line."""
+    """Text from elsewhere, without characters that could move the cursor or forge a line."""
     return FORBIDDEN_CHARACTERS.sub("?", str(text))
 
 
-def to_json(answer: Any) -> str:
-    """The JSON of an answer: the body that the service sends, without the id of the request."""
-    if isinstance(answer, msgspec.Raw):  # as it was stored
-        return json.format(bytes(answer), indent=2).decode()
-    plain = json.decode(json.encode(answer))
+def to_json(response: Any) -> str:
+    """The JSON of a response body, without the id of the request."""
+    if isinstance(response, msgspec.Raw):  # a result, as it is stored
+        return json.format(bytes(response), indent=2).decode()
+    plain = json.decode(json.encode(response))
     plain.pop("requestId", None)
     return json.format(json.encode(plain), indent=2).decode()
 
 
 def write(text: str) -> None:
-    """Onto standard output, at once, so that a closed pipe or a full disk is met here and nowhere later."""
+    """Write to standard output and flush, so that a closed pipe or a full disk is detected here."""
     if sys.stdout is None:
         return
     _escape_unencodable(sys.stdout)
@@ -115,7 +113,7 @@ def print_error(text: str, *, without_prefix: bool = False) -> None:
 
 
 def _escape_unencodable(stream: Any) -> None:
-    # A key may have letters that the terminal's encoding lacks: they are spelled rather than failed upon.
+    # Characters that the encoding of the terminal lacks are written as escapes.
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")
 
@@ -131,48 +129,48 @@ _STATE_STYLES: dict[str, str] = {
 }
 
 
-def render_submission(screen: Screen, answer: SubmitResult | SequenceOut) -> str:
-    if isinstance(answer, SequenceOut):
-        return render_sequence(screen, answer)
-    outcome = answer.idempotency.outcome
+def render_submission(screen: Screen, response: SubmitResult | SequenceOut) -> str:
+    if isinstance(response, SequenceOut):
+        return render_sequence(screen, response)
+    outcome = response.idempotency.outcome
     style = "green" if outcome == "created" else "cyan"
-    lines = [f"{screen.paint(style, outcome)} job {screen.paint('bold', sanitize(answer.job_id))}"]
-    rows = [("state", paint_state(screen, answer.job.state))] if answer.job else []
-    if answer.idempotency.key is not None:
-        rows.append(("key", _key_in_scope(answer.idempotency.key, answer.idempotency.scope)))
-    if answer.idempotency.expires_at is not None:
-        rows.append(("window", f"until {screen.time_ago(answer.idempotency.expires_at)}"))
-    rows += [("warning", screen.paint("yellow", sanitize(one.message))) for one in answer.warnings]
+    lines = [f"{screen.paint(style, outcome)} job {screen.paint('bold', sanitize(response.job_id))}"]
+    rows = [("state", paint_state(screen, response.job.state))] if response.job else []
+    if response.idempotency.key is not None:
+        rows.append(("key", _key_in_scope(response.idempotency.key, response.idempotency.scope)))
+    if response.idempotency.expires_at is not None:
+        rows.append(("window", f"until {screen.time_ago(response.idempotency.expires_at)}"))
+    rows += [("warning", screen.paint("yellow", sanitize(one.message))) for one in response.warnings]
     return "\n".join(lines + field_lines(screen, rows))
 
 
-def render_sequence(screen: Screen, answer: SequenceOut) -> str:
-    style = "green" if answer.outcome is SequenceOutcome.COMMITTED else "cyan"
-    head = f"{screen.paint(style, answer.outcome)} number {screen.paint('bold', str(answer.assigned_sequence))}"
-    rows = [("job", _job_line(screen, one)) for one in answer.jobs]
+def render_sequence(screen: Screen, response: SequenceOut) -> str:
+    style = "green" if response.outcome is SequenceOutcome.COMMITTED else "cyan"
+    head = f"{screen.paint(style, response.outcome)} number {screen.paint('bold', str(response.assigned_sequence))}"
+    rows = [("job", _job_line(screen, one)) for one in response.jobs]
     rows += [
-        ("client", f"{sanitize(answer.client_id)} in scope {sanitize(answer.scope)}"),
-        ("key", sanitize(answer.key)),
+        ("client", f"{sanitize(response.client_id)} in scope {sanitize(response.scope)}"),
+        ("key", sanitize(response.key)),
     ]
-    if answer.expires_at is not None:
-        rows.append(("window", f"until {screen.time_ago(answer.expires_at)}"))
+    if response.expires_at is not None:
+        rows.append(("window", f"until {screen.time_ago(response.expires_at)}"))
     return "\n".join([head, *field_lines(screen, rows)])
 
 
-def render_client_state(screen: Screen, answer: ClientStateOut) -> str:
-    last = answer.last_committed_sequence
-    seen = "never" if answer.last_seen is None else screen.time_ago(answer.last_seen)
+def render_client_state(screen: Screen, response: ClientStateOut) -> str:
+    last = response.last_committed_sequence
+    seen = "never" if response.last_seen is None else screen.time_ago(response.last_seen)
     rows = [
-        ("scope", sanitize(answer.scope)),
+        ("scope", sanitize(response.scope)),
         ("last", str(last)),
         ("next", str(last + 1) if last < SEQUENCE_MAX else "none: choose another client id"),
         ("seen", seen),
     ]
-    return "\n".join([f"client {screen.paint('bold', sanitize(answer.client_id))}", *field_lines(screen, rows)])
+    return "\n".join([f"client {screen.paint('bold', sanitize(response.client_id))}", *field_lines(screen, rows)])
 
 
-def render_job(screen: Screen, answer: SingleJobOut) -> str:
-    one = answer.job
+def render_job(screen: Screen, response: SingleJobOut) -> str:
+    one = response.job
     head = f"job {screen.paint('bold', one.id)} {paint_state(screen, one.state)}"
     rows = [
         ("type", sanitize(one.type)),
@@ -193,30 +191,30 @@ def render_job(screen: Screen, answer: SingleJobOut) -> str:
     return "\n".join([head, *field_lines(screen, rows)])
 
 
-def render_jobs(screen: Screen, answer: JobsOut) -> str:
+def render_jobs(screen: Screen, response: JobsOut) -> str:
     rows = [
         (one.id, one.state, screen.time(one.created_at), sanitize(one.type), sanitize(one.key or ""))
-        for one in answer.jobs
+        for one in response.jobs
     ]
     lines = table_lines(screen, ("JOB", "STATE", "CREATED", "TYPE", "KEY"), rows) if rows else ["no jobs"]
-    if answer.next is not None:
-        lines.append(screen.paint("dim", f"more: --cursor {sanitize(answer.next)}"))
+    if response.next is not None:
+        lines.append(screen.paint("dim", f"more: --cursor {sanitize(response.next)}"))
     return "\n".join(lines)
 
 
-def render_key_history(screen: Screen, answer: KeyOut) -> str:
-    head = f"key {screen.paint('bold', sanitize(answer.key))} {paint_state(screen, answer.status)}"
+def render_key_history(screen: Screen, response: KeyOut) -> str:
+    head = f"key {screen.paint('bold', sanitize(response.key))} {paint_state(screen, response.status)}"
     rows = [
-        ("scope", sanitize(answer.scope)),
-        ("job", _job_line(screen, answer.job) if answer.job else "none"),
-        ("by", f"{sanitize(answer.actor)} for user {sanitize(answer.user)}"),
-        ("hits", str(answer.hits)),
-        ("conflicts", screen.paint("yellow" if answer.conflicts else "", str(answer.conflicts))),
+        ("scope", sanitize(response.scope)),
+        ("job", _job_line(screen, response.job) if response.job else "none"),
+        ("by", f"{sanitize(response.actor)} for user {sanitize(response.user)}"),
+        ("hits", str(response.hits)),
+        ("conflicts", screen.paint("yellow" if response.conflicts else "", str(response.conflicts))),
     ]
-    return "\n".join([head, *field_lines(screen, rows), "", *timeline_lines(screen, answer)])
+    return "\n".join([head, *field_lines(screen, rows), "", *timeline_lines(screen, response)])
 
 
-def render_keys(screen: Screen, answer: KeysOut) -> str:
+def render_keys(screen: Screen, response: KeysOut) -> str:
     rows = [
         (
             one.status,
@@ -227,35 +225,43 @@ def render_keys(screen: Screen, answer: KeysOut) -> str:
             sanitize(one.scope),
             sanitize(one.key),
         )
-        for one in answer.keys
+        for one in response.keys
     ]
     heads = ("STATUS", "UNTIL", "HITS", "CONFLICTS", "JOB", "SCOPE", "KEY")
     lines = table_lines(screen, heads, rows) if rows else ["no keys"]
-    if answer.next is not None:
-        lines.append(screen.paint("dim", f"more: --cursor {sanitize(answer.next)}"))
+    if response.next is not None:
+        lines.append(screen.paint("dim", f"more: --cursor {sanitize(response.next)}"))
     return "\n".join(lines)
+
+
+def render_result(_: Screen, response: Raw) -> str:
+    return "\n".join(map(sanitize, to_json(response).split("\n")))
+
+
+def render_logs(_: Screen, response: LogsOut) -> str:
+    return "\n".join(map(sanitize, response.lines))
 
 
 class TimelineEntry(NamedTuple):
     at: datetime
-    what: str
-    who: str = ""
+    text: str
+    actor: str = ""
     style: str = ""
 
 
 def timeline_lines(screen: Screen, history: KeyOut) -> list[str]:
-    """What happened to a key, oldest first, and what will."""
+    """The past and future events of a key, oldest first."""
     lines = []
-    for index, moment in enumerate(sorted(timeline_entries(history), key=lambda moment: moment.at)):
-        mark = screen.paint(moment.style, screen.to_charset("○" if moment.at > screen.now else "●"))
-        when = screen.paint("dim", f"{screen.time(moment.at)}")
-        ago = screen.paint("dim", f"({screen.ago(moment.at)})")
-        who = f" by {sanitize(moment.who)}" if moment.who else ""
-        lines.append(f"  {when}  {mark}  {sanitize(moment.what)}{who} {ago}")
-        untold = history.events_total - len(history.events)
-        if index == FIRST_EVENTS_MAX - 1 and untold > 0:
+    for index, entry in enumerate(sorted(timeline_entries(history), key=lambda entry: entry.at)):
+        mark = screen.paint(entry.style, screen.to_charset("○" if entry.at > screen.now else "●"))
+        at = screen.paint("dim", f"{screen.time(entry.at)}")
+        ago = screen.paint("dim", f"({screen.ago(entry.at)})")
+        actor = f" by {sanitize(entry.actor)}" if entry.actor else ""
+        lines.append(f"  {at}  {mark}  {sanitize(entry.text)}{actor} {ago}")
+        dropped = history.events_total - len(history.events)
+        if index == FIRST_EVENTS_MAX - 1 and dropped > 0:
             lines.append(
-                f"  {'':20}  {screen.to_charset('│')}  {screen.to_charset('…')} {untold} more events, not kept"
+                f"  {'':20}  {screen.to_charset('│')}  {screen.to_charset('…')} {dropped} more events, not kept"
             )
     return lines
 
@@ -275,7 +281,7 @@ def timeline_entries(history: KeyOut) -> Iterable[TimelineEntry]:
 
 
 def table_lines(screen: Screen, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Columns as wide as they must be; the last is cut where the terminal ends."""
+    """Columns as wide as their cells; the last one is clipped at the width of the screen."""
     rows = [heads, *rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     room = max(8, screen.width - sum(widths[:-1]) - 2 * (len(heads) - 1))
@@ -292,12 +298,12 @@ def table_lines(screen: Screen, heads: Sequence[str], rows: Iterable[Sequence[st
 
 
 def field_lines(screen: Screen, rows: Iterable[tuple[str, str]]) -> list[str]:
-    """Names and values below each other; what is empty is left out."""
+    """One line for each name and value; empty values are left out."""
     return [f"  {screen.paint('dim', name.ljust(9))}  {value}" for name, value in rows if value]
 
 
-def paint_state(screen: Screen, word: str) -> str:
-    return screen.paint(_STATE_STYLES.get(word, "yellow"), word)
+def paint_state(screen: Screen, state: str) -> str:
+    return screen.paint(_STATE_STYLES.get(state, "yellow"), state)
 
 
 def _progress_text(progress: Raw) -> str:

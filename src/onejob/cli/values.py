@@ -1,4 +1,4 @@
-"""What is typed on the command line, read once."""
+"""Parsers of argument values: durations, times, labels and the JSON input of a job."""
 
 import re
 import sys
@@ -16,21 +16,21 @@ _DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read 90s, 30m, 24h or 7d."""
-    if found := _DURATION.fullmatch(text.strip()):
-        return timedelta(**{_DURATION_UNITS[found[2]]: int(found[1])})
-    raise ArgumentTypeError(f"{text!r} is no length of time; write 90s, 30m, 24h or 7d")
+    """Parse 90s, 30m, 24h or 7d."""
+    if match := _DURATION.fullmatch(text.strip()):
+        return timedelta(**{_DURATION_UNITS[match[2]]: int(match[1])})
+    raise ArgumentTypeError(f"{text!r} is no duration; write 90s, 30m, 24h or 7d")
 
 
 def parse_time(text: str) -> datetime:
-    """Read an ISO 8601 time with its zone."""
+    """Parse an ISO 8601 time with its zone."""
     try:
-        read = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(text.strip())
     except ValueError:
-        read = None
-    if read is None or read.utcoffset() is None:
+        moment = None
+    if moment is None or moment.utcoffset() is None:
         raise ArgumentTypeError(f"{text!r} is no time with a zone; write 2030-01-31T12:00:00Z")
-    return read
+    return moment
 
 
 def parse_label(text: str) -> tuple[str, str]:
@@ -41,7 +41,7 @@ def parse_label(text: str) -> tuple[str, str]:
 
 
 def read_job_input(text: str) -> Raw:
-    """The JSON of an input: given as it is, in a file (`@file`), or on standard input (`-`)."""
+    """The JSON of an input: the text itself, a file (`@file`), or standard input (`-`)."""
     if text in ("-", "@-"):
         if sys.stdin is None:
             raise Invalid("input", "standard input is closed; give the input as JSON or @file")
@@ -50,7 +50,7 @@ def read_job_input(text: str) -> Raw:
         data = _read_file(Path(text[1:]))
     else:
         data = text.encode()
-    # Checked before it travels: what is no whole JSON value could say more than an input inside a larger body.
+    # Checked before it is put into a request body: text that is no JSON value could add members to that body.
     canonical_json(data)
     return Raw(data)
 
