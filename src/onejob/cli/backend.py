@@ -1,4 +1,4 @@
-"""Where a command runs: on an engine by `onejob.sync`, or against a server by the client's requests and retry flow.
+"""Where a command runs: on an engine, or against a server by the client's requests and retry flow.
 
 Both backends have the same methods and return the response bodies of the HTTP API, which are printed as JSON or as text.
 The server backend needs no httpx: it sends the requests with `http.client`, one connection for each.
@@ -119,7 +119,7 @@ class SubmitResult(Struct, frozen=True, rename="camel", omit_defaults=True):
     warnings: list[WarningOut] = []
 
 
-def _presented(
+def _ledger_method(
     method: Callable[Concatenate[SyncLedger, P], T], present: Callable[[T, str], R]
 ) -> Callable[Concatenate["EngineBackend", P], R]:
     """Call a method of the ledger and present its result as a response body."""
@@ -130,7 +130,7 @@ def _presented(
     return call
 
 
-def _requested(
+def _request_method(
     build: Callable[P, Call[Any]], body: type[R], *, repeat: bool = True
 ) -> Callable[Concatenate["ServerBackend", P], R]:
     """Send a request and decode its response body. `repeat`: sending it twice has the effect of sending it once."""
@@ -171,21 +171,21 @@ class EngineBackend:
         self._tenant = tenant
         self.ledger = sync.open(url, tenant=tenant, sweep=False)
 
-    submit = _presented(SyncLedger.submit_prepared, _submit_result)
-    submit_sequence = _presented(SyncLedger.submit_sequence_prepared, sequence_out)
-    job = _presented(SyncLedger.job, _single_job_out)
-    wait = _presented(SyncLedger.wait, _single_job_out)
-    jobs = _presented(SyncLedger.jobs, _jobs_out)
-    cancel = _presented(SyncLedger.cancel, _single_job_out)
-    resolve = _presented(SyncLedger.resolve, _single_job_out)
-    result = _presented(SyncLedger.result_json, lambda data, _: Raw(data))
-    logs = _presented(SyncLedger.log_lines, _logs_out)
-    keys = _presented(SyncLedger.keys, _keys_out)
-    quota = _presented(SyncLedger.quota, quota_out)
-    set_quota = _presented(SyncLedger.set_quota, quota_out)
-    tenant_quota = _presented(SyncLedger.tenant_quota, tenant_quota_out)
-    usage = _presented(SyncLedger.usage, usage_out)
-    reservations = _presented(SyncLedger.reservations, _reservations_out)
+    submit = _ledger_method(SyncLedger.submit_prepared, _submit_result)
+    submit_sequence = _ledger_method(SyncLedger.submit_sequence_prepared, sequence_out)
+    job = _ledger_method(SyncLedger.job, _single_job_out)
+    wait = _ledger_method(SyncLedger.wait, _single_job_out)
+    jobs = _ledger_method(SyncLedger.jobs, _jobs_out)
+    cancel = _ledger_method(SyncLedger.cancel, _single_job_out)
+    resolve = _ledger_method(SyncLedger.resolve, _single_job_out)
+    result = _ledger_method(SyncLedger.result_json, lambda data, _: Raw(data))
+    logs = _ledger_method(SyncLedger.log_lines, _logs_out)
+    keys = _ledger_method(SyncLedger.keys, _keys_out)
+    quota = _ledger_method(SyncLedger.quota, quota_out)
+    set_quota = _ledger_method(SyncLedger.set_quota, quota_out)
+    tenant_quota = _ledger_method(SyncLedger.tenant_quota, tenant_quota_out)
+    usage = _ledger_method(SyncLedger.usage, usage_out)
+    reservations = _ledger_method(SyncLedger.reservations, _reservations_out)
 
     def client_state(self, client_id: str, *, scope: str) -> ClientStateOut:
         return client_state_out(self.ledger.get_client_state(client_id, scope=scope, any_owner=True), _NO_REQUEST)
@@ -226,21 +226,21 @@ class ServerBackend:
         self._clock = SystemClock()
         self._retry = _retry_policy(retry_for)
 
-    client_state = _requested(requests.client_state_call, ClientStateOut)
-    job = _requested(requests.job_call, SingleJobOut)
-    jobs = _requested(requests.jobs_call, JobsOut)
-    cancel = _requested(requests.cancel_call, SingleJobOut)
-    resolve = _requested(requests.resolve_call, SingleJobOut, repeat=False)
-    result = _requested(requests.result_call, Raw)
-    logs = _requested(requests.logs_call, LogsOut)
-    explain = _requested(requests.key_call, KeyOut)
-    keys = _requested(requests.keys_call, KeysOut)
-    quota = _requested(requests.quota_call, QuotaOut)
-    set_quota = _requested(requests.set_quota_call, QuotaOut)
-    tenant_quota = _requested(requests.tenant_quota_call, TenantQuotaOut)
-    usage = _requested(requests.usage_call, UsageOut)
-    reservations = _requested(requests.slots_call, ReservationsOut)
-    release = _requested(requests.release_slot_call, ReservationSettledOut)
+    client_state = _request_method(requests.client_state_call, ClientStateOut)
+    job = _request_method(requests.job_call, SingleJobOut)
+    jobs = _request_method(requests.jobs_call, JobsOut)
+    cancel = _request_method(requests.cancel_call, SingleJobOut)
+    resolve = _request_method(requests.resolve_call, SingleJobOut, repeat=False)
+    result = _request_method(requests.result_call, Raw)
+    logs = _request_method(requests.logs_call, LogsOut)
+    explain = _request_method(requests.key_call, KeyOut)
+    keys = _request_method(requests.keys_call, KeysOut)
+    quota = _request_method(requests.quota_call, QuotaOut)
+    set_quota = _request_method(requests.set_quota_call, QuotaOut)
+    tenant_quota = _request_method(requests.tenant_quota_call, TenantQuotaOut)
+    usage = _request_method(requests.usage_call, UsageOut)
+    reservations = _request_method(requests.slots_call, ReservationsOut)
+    release = _request_method(requests.release_slot_call, ReservationSettledOut)
 
     def submit(self, submission: Submission) -> SubmitResult:
         call = requests.submit_call(submission, submission.idempotency_key)

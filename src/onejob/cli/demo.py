@@ -1,4 +1,4 @@
-"""The command `demo`: submits orders through a faulty network with retries, and shows that each is charged once."""
+"""The command `demo`: retries orders over a faulty network, and shows that each is charged once."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Doctor checks of a PostgreSQL server: durability settings, standbys, schema, privileges and connections."""
+"""Doctor checks of a PostgreSQL server: durability, standbys, schema, privileges and connections."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What went wrong, as an exit code. The code of the problem decides, never its text."""
+"""Exit codes, and which one a problem has. The code of the problem decides, never its text."""
 
 from onejob.codes import CODES, ExitCode
 from onejob.errors import OnejobError
@@ -34,7 +34,7 @@ EXIT_CODE_MEANINGS = {
 
 
 class ServerRefused(OnejobError):
-    """A server's own words for what went wrong."""
+    """A problem that a server responded with."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -43,16 +43,16 @@ class ServerRefused(OnejobError):
 
 
 def problem_from_error(error: OnejobError) -> Problem:
-    """The same problem whether an engine met it or a server told it."""
+    """The problem of an error, the same on an engine and against a server."""
     if isinstance(error, ServerRefused):
         return error.problem
     problem = to_problem(error)
-    # A store that must be mended first is unavailable too, but to repeat is no help.
+    # A store that must be repaired first is unavailable too, but a retry does not help.
     return problem if error.retryable else problem._replace(retry_after=None)
 
 
 def exit_code(problem: Problem) -> int:
-    # A code that only a newer server knows is a plain failure.
+    # An unknown code of a newer server is a failure.
     row = CODES.get(problem.code)
     code = row.exit_code if row is not None else FAILED
     return FAILED if code == UNAVAILABLE and problem.retry_after is None else code

@@ -1,4 +1,4 @@
-"""Runs a command: what was typed becomes calls of a backend, and the response is returned with its renderer.
+"""Runs a command: its options become calls of a backend, whose response has a renderer.
 
 `COMMANDS` has the commands that work on an engine and against a server alike. The arguments are read before a store is
 opened, so that a mistake in them touches nothing. Below are waiting for a job, and what `submit` does in CI.

@@ -1,5 +1,1 @@
-"""Callers over HTTP that cannot get it wrong: one key and one body, fixed before the first attempt.
-
-`flow` (when to send again, without I/O), `judged` (what an answer means), `calls` (what is sent), `verbs` (the acts,
-written once), `client` (their sync and async drivers), `outbox` (intent on disk), `transport` (for any other API).
-"""
+"""HTTP clients that retry safely: the key and the body are fixed before the first attempt."""

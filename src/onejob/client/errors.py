@@ -1,4 +1,4 @@
-"""Turns the outcome of a call into its decoded response, or into the exception that says what to do next."""
+"""Turns the outcome of a call into its decoded response, or into the exception that it means."""
 
 from typing import Any, NoReturn, TypeVar
 

@@ -1,4 +1,4 @@
-"""What a server answers with, as Structs. Members that only a newer server knows are passed over."""
+"""The response bodies of the server as Structs. Unknown members of a newer server are ignored."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -9,11 +9,11 @@ TERMINAL_STATES: Final = frozenset({"success", "failed", "cancelled", "lost"})
 
 
 class ResponseModel(Struct, frozen=True, rename="camel"):
-    """A part of an answer."""
+    """A response body, or a part of one."""
 
 
 class JobModel(ResponseModel, frozen=True, kw_only=True, rename="camel"):
-    """The one job, as it stood when the answer was made."""
+    """A job as it was when the server responded."""
 
     id: str
     type: str
@@ -31,12 +31,11 @@ class JobModel(ResponseModel, frozen=True, kw_only=True, rename="camel"):
     run_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    progress: Any = None  # as the latest attempt told it
+    progress: Any = None  # reported by the latest attempt
     error: str | None = None
 
     @property
     def has_ended(self) -> bool:
-        """Nothing more happens to it by itself."""
         return self.state in TERMINAL_STATES
 
 
@@ -48,7 +47,7 @@ class IdempotencyModel(ResponseModel, frozen=True, rename="camel"):
 
 
 class WarningModel(ResponseModel, frozen=True, rename="camel"):
-    """A limit that is nearly reached, or quite where it only warns."""
+    """A limit that is nearly reached, or reached where it only warns."""
 
     limit: str
     message: str
@@ -62,13 +61,13 @@ class SubmitResponseModel(ResponseModel, frozen=True, rename="camel"):
 
 
 class ReceiptModel(Struct, frozen=True, kw_only=True):
-    """What a submission was answered with."""
+    """The result of a submission."""
 
     outcome: str
     key: str
     scope: str
     job_id: str
-    job: JobModel | None  # None: the server knows this job by its id alone
+    job: JobModel | None  # None if the server knows the job by its id alone
     expires_at: datetime | None
     attempts: int
     warnings: list[WarningModel] = field(default_factory=list)
@@ -83,8 +82,6 @@ class ReceiptModel(Struct, frozen=True, kw_only=True):
 
 
 class BatchItemModel(ResponseModel, frozen=True, rename="camel"):
-    """One item of a batch."""
-
     status: int
     job: JobModel | None = None
     idempotency: IdempotencyModel | None = None
@@ -97,7 +94,7 @@ class BatchResponseModel(ResponseModel, frozen=True, rename="camel"):
 
 
 class SequenceReceiptModel(ResponseModel, frozen=True, kw_only=True, rename="camel"):
-    """What a number of a sequence was answered with."""
+    """The result of a submission under a sequence number."""
 
     outcome: str
     client_id: str
@@ -126,7 +123,7 @@ class JobResponseModel(ResponseModel, frozen=True, rename="camel"):
 
 
 class JobPageModel(ResponseModel, frozen=True, rename="camel"):
-    """Jobs, newest first. It may be short, even empty: go on while there is a next."""
+    """Jobs, newest first. A page may be short, even empty: continue while there is a next."""
 
     jobs: list[JobModel]
     next: str | None = None
@@ -140,7 +137,7 @@ class EventModel(ResponseModel, frozen=True, rename="camel"):
 
 
 class KeyHistoryModel(ResponseModel, frozen=True, kw_only=True, rename="camel"):
-    """What became of a key, and who asked for it."""
+    """The state and the history of a key."""
 
     key: str
     scope: str
@@ -167,7 +164,7 @@ class ForgetResponseModel(ResponseModel, frozen=True, rename="camel"):
 
 
 class LogPageModel(ResponseModel, frozen=True, rename="camel"):
-    """Log lines from an offset on. Older ones than the newest thousand are not kept."""
+    """Log lines from an offset on; only the newest thousand are kept."""
 
     offset: int
     lines: list[str]
@@ -183,7 +180,7 @@ class CostLimitModel(ResponseModel, frozen=True, rename="camel"):
 
 
 class LimitsModel(ResponseModel, frozen=True, rename="camel"):
-    """None: unlimited."""
+    """The limits of a user; None means unlimited."""
 
     max_concurrent: int | None = None
     jobs_per_hour: int | None = None
@@ -192,7 +189,7 @@ class LimitsModel(ResponseModel, frozen=True, rename="camel"):
 
 
 class EffectiveLimitsModel(ResponseModel, frozen=True, rename="camel"):
-    """What holds: the own limits, else the tenant's defaults, under its ceiling."""
+    """The limits in effect: those of the user, else the tenant's default, under its ceiling."""
 
     max_concurrent: int | None = None
     jobs_per_hour: int | None = None

@@ -1,4 +1,4 @@
-"""The operations of a client, each written once as a generator of steps that a blocking or an async driver performs."""
+"""The operations of a client, as generators whose steps a blocking or an async driver performs."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import datetime, timedelta

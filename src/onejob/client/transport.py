@@ -1,8 +1,8 @@
-"""An httpx transport for any API that honours `Idempotency-Key`: a key on every POST and PATCH, and safe retries.
+"""An httpx transport that adds an `Idempotency-Key` and safe retries to requests of any API.
 
     httpx.Client(transport=IdempotentTransport())
 
-A key given by the caller (the header, or `extensions={"idempotency_key": …}`) is used; otherwise one is generated for each
+Requests with the method POST or PATCH get a key. One given by the caller (the header, or `extensions={"idempotency_key": …}`) is used; otherwise one is generated for each
 request. The body is read once, before the first attempt, and responses are read completely. A request without a key is
 sent once.
 """
