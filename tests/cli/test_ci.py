@@ -1,4 +1,4 @@
-"""The command in CI: a key from the commit, waiting, and what the surroundings are told."""
+"""The command in CI: a key from the commit, waiting, outputs and annotations."""
 
 import os
 import pty
@@ -70,7 +70,7 @@ def test_a_rerun_of_the_same_commit_gets_the_same_job(
     assert run("explain", key, "--scope", "deploy").code == 0
 
 
-def test_parts_tell_submissions_of_one_ci_job_apart(run: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_parts_distinguish_submissions_of_one_ci_job(run: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     set_environment(monkeypatch, GITHUB)
     ids = {run(*SUBMIT, "--key-part", part, "--json").json["jobId"] for part in ("eu", "us", "eu")}
     assert len(ids) == 2
@@ -78,9 +78,7 @@ def test_parts_tell_submissions_of_one_ci_job_apart(run: CommandRunner, monkeypa
     assert run(*SUBMIT, "--key", "x").code == 2
 
 
-def test_what_is_missing_is_named_and_no_key_is_made_of_less(
-    run: CommandRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_variable_is_named_and_no_key_is_made(run: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     set_environment(monkeypatch, {name: value for name, value in GITHUB.items() if name != "GITHUB_SHA"})
     ran = run(*SUBMIT)
     assert ran.code == 2
@@ -91,9 +89,9 @@ def test_outside_of_ci_the_commit_is_the_key(run: CommandRunner, tmp_path: Path)
     ran = run(*SUBMIT)
     assert ran.code == 2
     assert "give --key" in ran.err
-    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    subprocess.run(["git", *who, "commit", "-q", "--allow-empty", "-m", "first"], cwd=tmp_path, check=True)
+    subprocess.run(["git", *identity, "commit", "-q", "--allow-empty", "-m", "first"], cwd=tmp_path, check=True)
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=tmp_path, text=True).strip()
     assert run(*SUBMIT, "--json").json["idempotency"]["key"] == f"git:{commit}"
 
@@ -124,7 +122,7 @@ def test_github_gets_outputs_and_annotations(
     assert len(output.read_text().splitlines()) == 3
 
 
-def test_a_place_that_cannot_be_written_does_not_undo_the_job(
+def test_an_output_file_that_cannot_be_written_does_not_fail_the_command(
     run: CommandRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     set_environment(monkeypatch, {"GITHUB_OUTPUT": str(tmp_path / "missing" / "output")})
@@ -150,7 +148,7 @@ def test_waiting_exits_with_the_code_of_the_job(run: CommandRunner, tmp_path: Pa
     assert ended.json["job"]["state"] == "cancelled"
 
 
-def test_a_number_of_a_sequence_is_not_waited_for(run: CommandRunner) -> None:
+def test_a_sequence_number_is_not_waited_for(run: CommandRunner) -> None:
     number = ("--client", "c", "--sequence", "1", "--scope", "s", "--key", "k")
     assert run("submit", "t", *number, "--wait").code == 2
     assert run("jobs").code != 0, "nothing was submitted, not even a store was made"
@@ -174,7 +172,7 @@ def test_the_bar_is_erased_at_the_end(tmp_path: Path) -> None:
     assert shown.endswith(jobs.ERASE_LINE)
 
 
-def test_no_known_ci_is_none() -> None:
+def test_an_unknown_ci_system_is_none() -> None:
     assert CiEnvironment.from_env({"GITHUB_ACTIONS": "false", "CI": "true"}).system == ""
 
 

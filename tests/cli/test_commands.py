@@ -1,4 +1,4 @@
-"""The command as scripts meet it: exit codes, JSON, arguments; on an engine and against a server alike."""
+"""The interface for scripts: exit codes, JSON and arguments, on an engine and against a server."""
 
 import json
 import signal
@@ -89,7 +89,7 @@ def test_exit_codes_are_the_same_on_an_engine_and_against_a_server(
         ("apikey", "list", "--url", "http://127.0.0.1:1"),
     ],
 )
-def test_wrong_usage_is_told_with_2_and_touches_nothing(
+def test_wrong_usage_exits_with_2_and_touches_nothing(
     run: CommandRunner, words: tuple[str, ...], tmp_path: Path
 ) -> None:
     ran = run(*words)
@@ -124,7 +124,7 @@ def test_json_is_the_same_on_an_engine_and_against_a_server(
         there, here = (
             url(*words),
             engine(*words),
-        )  # a server tells of the hits that only it knows, and stores them
+        )  # in this order, because the server first stores the hits that it counted in memory
         assert (here.code, here.json) == (0, there.json), words
         assert "requestId" not in here.json
     conflict = ("submit", "t", "--key", key, "--input", "1")
@@ -159,7 +159,7 @@ def test_main_returns_its_code_and_never_exits() -> None:
     assert main(["nothing"]) == 2
 
 
-def test_machine_output_is_json_of_the_wire(run: CommandRunner) -> None:
+def test_json_output_is_valid_json(run: CommandRunner) -> None:
     raw = run("submit", "t", "--json").out
     assert msgspec.json.decode(raw) == json.loads(raw)
     assert raw.endswith("}\n")
@@ -173,7 +173,7 @@ def test_machine_output_is_json_of_the_wire(run: CommandRunner) -> None:
         (("submit", "t", "--delivery", "twice"), "'at_least_once', 'at_most_once'"),
     ],
 )
-def test_a_wrong_choice_is_told_the_right_ones(run: CommandRunner, words: tuple[str, ...], known: str) -> None:
+def test_a_wrong_choice_is_answered_with_the_valid_ones(run: CommandRunner, words: tuple[str, ...], known: str) -> None:
     ran = run(*words)
     assert ran.code == 2
     assert known in ran.err
@@ -189,12 +189,14 @@ def test_jobs_can_be_listed_by_user(backend: CommandRunner) -> None:
 def test_the_history_of_a_key_in_the_reserved_scope_is_shown_by_both_backends(backend: CommandRunner) -> None:
     made = backend("submit", "queue", "--key", "reserved", "--json").json
     assert made["idempotency"]["scope"] == "type:queue"
-    told = backend("explain", "reserved", "--scope", "type:queue", "--json")
-    assert (told.code, told.json["job"]["id"]) == (0, made["jobId"])
+    explained = backend("explain", "reserved", "--scope", "type:queue", "--json")
+    assert (explained.code, explained.json["job"]["id"]) == (0, made["jobId"])
     assert backend("submit", "t", "--scope", "type:queue", "--key", "k").code == 2
 
 
-def test_the_key_of_a_user_is_found_on_the_engine_by_naming_it(on_engine: CommandRunner, durable_url: str) -> None:
+def test_the_key_of_a_user_is_found_on_the_engine_by_the_name_of_the_user(
+    on_engine: CommandRunner, durable_url: str
+) -> None:
     with sync.open(durable_url, sweep=False) as ledger:
         own = ledger.acting_as(tenant="default", user="ann", actor=onejob.Actor.user("ann"), owns_keys=True)
         job_id = own.submit("t", idempotency_key="anns").job_id
@@ -205,7 +207,7 @@ def test_the_key_of_a_user_is_found_on_the_engine_by_naming_it(on_engine: Comman
     assert not on_engine("keys", "--user", "bob", "--json").json["keys"]
 
 
-def test_a_server_says_in_json_that_it_is_ready_and_why_it_is_not(tmp_path: Path) -> None:
+def test_a_server_prints_in_json_that_it_is_ready_or_why_not(tmp_path: Path) -> None:
     serve = [*ONEJOB, "serve", "--port", "0", "--json"]
     with subprocess.Popen(serve, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None

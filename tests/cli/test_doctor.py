@@ -1,4 +1,4 @@
-"""The doctor: healthy stores and servers are called healthy, each trouble is named with its next act."""
+"""The doctor: healthy stores and servers pass, each problem is named with what to do about it."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -49,12 +49,12 @@ def test_a_healthy_store_is_called_healthy(run: CommandRunner) -> None:
     ]  # fmt: skip
     assert {one["verdict"] for one in found.values()} <= {"ok", "warn"}
     assert found["journal mode"]["found"] == "WAL, synchronous=FULL"
-    told = run("doctor").out.splitlines()
-    assert told[0] == "examined sqlite:///onejob.db"
-    assert len(told) == 1 + len(found)
+    lines = run("doctor").out.splitlines()
+    assert lines[0] == "examined sqlite:///onejob.db"
+    assert len(lines) == 1 + len(found)
 
 
-def test_no_store_is_a_warning_and_none_is_made(run: CommandRunner, tmp_path: Path) -> None:
+def test_no_store_is_a_warning_and_none_is_created(run: CommandRunner, tmp_path: Path) -> None:
     code, found = findings(run)
     assert code == 0
     assert found["store"]["verdict"] == "warn"
@@ -62,7 +62,7 @@ def test_no_store_is_a_warning_and_none_is_made(run: CommandRunner, tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_not_there_is_a_failure(run: CommandRunner) -> None:
+def test_a_missing_folder_is_a_failure(run: CommandRunner) -> None:
     code, found = findings(run, "--engine", "sqlite:///nowhere/onejob.db")
     assert code == 1
     assert found["folder"]["verdict"] == "fail"
@@ -78,7 +78,7 @@ def test_only_the_owner_reads_and_writes(run: CommandRunner, store: Path, mode: 
         assert f"chmod 600 {STORE}" in found["permissions"]["act"]
 
 
-def test_a_folder_in_which_all_may_replace_files_is_a_failure(run: CommandRunner, store: Path) -> None:
+def test_a_world_writable_folder_is_a_failure(run: CommandRunner, store: Path) -> None:
     store.parent.chmod(0o777)
     assert findings(run)[1]["folder"]["verdict"] == "fail"
     store.parent.chmod(0o700)
@@ -94,7 +94,7 @@ def test_a_damaged_file_is_a_failure(run: CommandRunner, store: Path) -> None:
 
 def test_another_programs_database_is_a_failure_and_stays_untouched(run: CommandRunner, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / STORE) as db:
-        db.execute("CREATE TABLE theirs (x)")
+        db.execute("CREATE TABLE other (x)")
     db.close()
     (tmp_path / STORE).chmod(0o600)
     before = (tmp_path / STORE).read_bytes()
@@ -129,13 +129,13 @@ def test_a_file_that_another_program_wrote_is_a_failure(run: CommandRunner, stor
     assert any("another program" in str(finding) for finding in found.values())
 
 
-def test_memory_is_no_place_for_real_work(run: CommandRunner) -> None:
+def test_a_memory_engine_is_a_warning(run: CommandRunner) -> None:
     code, found = findings(run, "--engine", "memory://")
     assert code == 0
     assert found["durability"]["verdict"] == "warn"
 
 
-def test_an_engine_that_nobody_knows_is_a_failure(run: CommandRunner) -> None:
+def test_an_unknown_engine_is_a_failure(run: CommandRunner) -> None:
     assert findings(run, "--engine", "mysql://x")[0] == 1
 
 
@@ -169,7 +169,7 @@ def test_a_store_belongs_on_a_local_disk(kind: str, verdict: CheckStatus) -> Non
     assert doctor_sqlite.check_file_system(kind).verdict is verdict
 
 
-def test_the_root_has_a_file_system_where_the_kernel_tells() -> None:
+def test_the_type_of_a_mount_is_read_from_the_kernel() -> None:
     assert doctor_sqlite.mount_type(Path("/proc")) in ("proc", "")
 
 
@@ -180,9 +180,7 @@ def unrelated_server() -> Iterator[ScriptedServer]:
     server.close()
 
 
-def test_a_server_that_is_not_ours_or_not_there_is_a_failure(
-    run: CommandRunner, unrelated_server: ScriptedServer
-) -> None:
+def test_an_unrelated_or_unreachable_server_is_a_failure(run: CommandRunner, unrelated_server: ScriptedServer) -> None:
     code, found = findings(run, "--url", unrelated_server.url)
     assert (code, list(found)) == (1, ["server"])
     assert "404" in found["server"]["found"]
@@ -190,7 +188,7 @@ def test_a_server_that_is_not_ours_or_not_there_is_a_failure(
     assert "cannot be reached" in found["server"]["found"]
 
 
-def test_a_server_whose_engine_is_away_is_not_ready(run: CommandRunner) -> None:
+def test_a_server_whose_engine_is_unavailable_is_not_ready(run: CommandRunner) -> None:
     jobs = http_response(200, {"requestId": "r", "jobs": [], "next": None})
     server = ScriptedServer(http_response(200, {}, "Date: Thu, 01 Jan 2026 00:00:00 GMT"), http_response(503, {}), jobs)
     code, found = findings(run, "--url", server.url)
@@ -202,6 +200,6 @@ def test_a_server_whose_engine_is_away_is_not_ready(run: CommandRunner) -> None:
 
 
 @pytest.mark.parametrize("date", [None, "yesterday", "Thu, 99 Jan 2026 00:00:00 GMT"])
-def test_a_server_without_a_time_is_a_warning(date: str | None) -> None:
+def test_a_server_without_a_date_is_a_warning(date: str | None) -> None:
     headers = {} if date is None else {"date": date}
     assert doctor.check_server_clock(ServerResponse(200, headers, b"")).verdict is CheckStatus.WARN

@@ -1,4 +1,4 @@
-"""The command on an engine: what it makes, finds, refuses and takes from its surroundings."""
+"""The command on an engine: input, stores, tenants, API keys and the environment."""
 
 import io
 from pathlib import Path
@@ -21,10 +21,10 @@ def test_a_held_key_is_refused_for_now(
     with sync.open(durable_url, sweep=False) as ledger:
         ledger.check_or_reserve("t", idempotency_key="k")
     monkeypatch.setenv("IDEMPOTENCY_PENDING_WAIT_TIMEOUT", "0")
-    held = on_engine("submit", "t", "--key", "k", "--json")
-    assert held.code == 6
-    assert held.json["error"]["code"] == "IN_PROGRESS"
-    assert held.json["error"]["retryable"]
+    refused = on_engine("submit", "t", "--key", "k", "--json")
+    assert refused.code == 6
+    assert refused.json["error"]["code"] == "IN_PROGRESS"
+    assert refused.json["error"]["retryable"]
     assert "the hold ends" in on_engine("explain", "k", "--scope", "t").out
 
 
@@ -64,18 +64,18 @@ def test_a_store_that_must_be_fixed_is_a_failure_not_to_be_retried(run: CommandR
 def test_the_engine_of_the_environment_is_used_unless_one_is_named(
     run: CommandRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("ONEJOB_ENGINE", "sqlite:///around.db")
+    monkeypatch.setenv("ONEJOB_ENGINE", "sqlite:///environment.db")
     assert run("submit", "t").code == 0
     assert run("submit", "t", "--engine", "sqlite:///named.db").code == 0
-    assert {path.suffix for path in tmp_path.iterdir() if path.stem in ("around", "named")} >= {".db"}
+    assert {path.suffix for path in tmp_path.iterdir() if path.stem in ("environment", "named")} >= {".db"}
     assert not (tmp_path / "onejob.db").exists()
 
 
 def test_tenants_of_one_engine_do_not_meet(on_engine: CommandRunner) -> None:
-    mine = on_engine("submit", "t", "--key", "k", "--tenant", "acme", "--json").json
-    assert on_engine("submit", "t", "--key", "k", "--json").json["jobId"] != mine["jobId"]
-    assert on_engine("job", mine["jobId"]).code == 5
-    assert on_engine("job", mine["jobId"], "--tenant", "acme").code == 0
+    created = on_engine("submit", "t", "--key", "k", "--tenant", "acme", "--json").json
+    assert on_engine("submit", "t", "--key", "k", "--json").json["jobId"] != created["jobId"]
+    assert on_engine("job", created["jobId"]).code == 5
+    assert on_engine("job", created["jobId"], "--tenant", "acme").code == 0
 
 
 def test_an_api_key_is_printed_once_and_can_be_rotated_and_revoked(on_engine: CommandRunner) -> None:

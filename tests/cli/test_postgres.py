@@ -1,4 +1,4 @@
-"""The command on PostgreSQL: migrate, doctor, and work as on any engine."""
+"""The command on PostgreSQL: migrate, doctor and submit."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
-def test_tables_are_made_once(postgres: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_are_created_once(postgres: Server, capsys: pytest.CaptureFixture[str]) -> None:
     url = postgres.database()
     code, text = run(capsys, "migrate", "--engine", url, "--json")
     assert (code, json.loads(text)["before"], json.loads(text)["schema"]) == (0, 0, known_schema_version())
@@ -23,7 +23,7 @@ def test_tables_are_made_once(postgres: Server, capsys: pytest.CaptureFixture[st
     assert (code, "newest" in text) == (0, True)
 
 
-def test_a_file_is_brought_forward_too(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sqlite_file_is_migrated_too(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = run(capsys, "migrate", "--engine", f"sqlite:///{tmp_path}/jobs.db", "--json")
     assert (code, json.loads(text)["before"]) == (0, 0)
     code, text = run(capsys, "migrate", "--engine", f"sqlite:///{tmp_path}/jobs.db", "--json")
@@ -76,28 +76,28 @@ GRANTS = (
 def test_a_role_with_the_grants_of_the_production_page_can_serve(
     postgres: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And the doctor names what a role lacks without them."""
+    """Without them, the doctor names what the role lacks."""
     page = (Path(__file__).parents[2] / "docs" / "production.md").read_text(encoding="utf-8")
     url = postgres.database()
     role, name = f"service_{url.rpartition('/')[2]}", url.rpartition("/")[2]
     assert run(capsys, "migrate", "--engine", url)[0] == 0
     psql(postgres, f"CREATE ROLE {role} LOGIN", name)
-    theirs = url.replace("postgres@", f"{role}@")
-    code, found = run_doctor(capsys, theirs)
+    role_url = url.replace("postgres@", f"{role}@")
+    code, found = run_doctor(capsys, role_url)
     assert (code, found["role"]["verdict"]) == (1, "fail")
     for grant in GRANTS:
         assert grant.format(role="onejob") in page
         psql(postgres, grant.format(role=role), name)
-    code, found = run_doctor(capsys, theirs)
+    code, found = run_doctor(capsys, role_url)
     assert (code, found["role"]["verdict"]) == (0, "ok")
-    assert main(["submit", "t", "--key", "k", "--engine", theirs]) == 0
+    assert main(["submit", "t", "--key", "k", "--engine", role_url]) == 0
 
 
 def psql(postgres: Server, sql: str, database: str = "postgres") -> None:
     postgres.run("psql", "-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres", "-d", database, "-c", sql)
 
 
-def test_the_doctor_makes_no_tables(postgres: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_creates_no_tables(postgres: Server, capsys: pytest.CaptureFixture[str]) -> None:
     url = postgres.database()
     code, text = run(capsys, "doctor", "--engine", url)
     assert code == 1
@@ -109,6 +109,6 @@ def test_a_password_is_not_printed(postgres_url: str, capsys: pytest.CaptureFixt
     for words in (("doctor",), ("migrate",), ("jobs",)):
         run_words = (*words, "--engine", url)
         code = main(run_words)
-        said = capsys.readouterr()
+        printed = capsys.readouterr()
         assert code == 0
-        assert "hunter2" not in said.out + said.err
+        assert "hunter2" not in printed.out + printed.err

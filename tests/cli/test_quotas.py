@@ -1,4 +1,4 @@
-"""The commands about quotas, on an engine and against a server: the same words, the same answers."""
+"""The quota commands: the same output on an engine and against a server."""
 
 import pytest
 
@@ -9,8 +9,10 @@ pytestmark = pytest.mark.usefixtures("clean_environment", "empty_store")
 
 
 def test_limits_of_a_user_are_set_shown_and_cleared(backend: CommandRunner) -> None:
-    told = backend("quota", "set", "local", "--max-concurrent", "1", "--cost", "12.50", "--action", "warn", "--json")
-    assert told.json["limits"] == {
+    response = backend(
+        "quota", "set", "local", "--max-concurrent", "1", "--cost", "12.50", "--action", "warn", "--json"
+    )
+    assert response.json["limits"] == {
         "maxConcurrent": 1,
         "costLimit": {"amount": 12.5, "period": "month", "action": "warn"},
     }
@@ -59,5 +61,5 @@ def test_reservations_are_listed_and_released(backend: CommandRunner, server_and
         ("submit", "t", "--cost", "-1"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(backend: CommandRunner, words: tuple[str, ...]) -> None:
+def test_invalid_arguments_are_refused(backend: CommandRunner, words: tuple[str, ...]) -> None:
     assert backend(*words).code == 2

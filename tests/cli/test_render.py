@@ -1,4 +1,4 @@
-"""The command as people meet it: text, help, colours, pipes and terminals."""
+"""The interface for people: text, help, colours, pipes and terminals."""
 
 import os
 import pty
@@ -26,7 +26,7 @@ ESCAPE = "\x1b"
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
-def test_people_are_told_what_happened(on_engine: CommandRunner) -> None:
+def test_text_output_says_what_happened(on_engine: CommandRunner) -> None:
     submit = ("submit", "charge", "--key", "k-1", "--input", '{"amount": 42}')
     first = on_engine(*submit)
     made = re.fullmatch(
@@ -43,9 +43,9 @@ def test_people_are_told_what_happened(on_engine: CommandRunner) -> None:
         made[1], "pending", *re.findall(r"\S+", on_engine("jobs").out.splitlines()[1])[2:4], "charge", "k-1",
     ]  # fmt: skip
     assert on_engine("cancel", made[1]).out.startswith(f"job {made[1]} cancelled\n  type       charge\n")
-    told = on_engine("explain", "k-1", "--scope", "charge").out.splitlines()
-    assert told[0] == "key k-1 committed"
-    assert [re.sub(r"^.{22}  | \([^(]*\)$", "", line) for line in told[7:]] == [
+    lines = on_engine("explain", "k-1", "--scope", "charge").out.splitlines()
+    assert lines[0] == "key k-1 committed"
+    assert [re.sub(r"^.{22}  | \([^(]*\)$", "", line) for line in lines[7:]] == [
         "●  submitted by client:local",
         "●  a duplicate was answered with the same job",
         "●  cancelled by client:local",
@@ -56,16 +56,16 @@ def test_people_are_told_what_happened(on_engine: CommandRunner) -> None:
     assert on_engine("keys", "--scope", "other").out == "no keys\n"
 
 
-def test_a_conflict_names_the_path_and_the_next_act(on_engine: CommandRunner) -> None:
+def test_a_conflict_names_the_path_and_what_to_do(on_engine: CommandRunner) -> None:
     on_engine("submit", "t", "--key", "k", "--input", '{"a": 1}')
     conflict = on_engine("submit", "t", "--key", "k", "--input", '{"a": 2}')
     assert conflict.out == ""
     assert conflict.err.startswith("onejob: this key already made job")
     assert "/input/a" in conflict.err
     assert "use a new key" in conflict.err
-    told = on_engine("submit", "t", "--key", "k", "--input", '{"a": 2}', "--json").json["error"]
-    assert told["details"]["paths"] == ["/input/a"]
-    assert not told["retryable"]
+    error = on_engine("submit", "t", "--key", "k", "--input", '{"a": 2}', "--json").json["error"]
+    assert error["details"]["paths"] == ["/input/a"]
+    assert not error["retryable"]
 
 
 def test_every_command_has_help_with_an_example(run: CommandRunner) -> None:
@@ -76,9 +76,9 @@ def test_every_command_has_help_with_an_example(run: CommandRunner) -> None:
     commands = ["serve", "submit", "job", "jobs", "cancel", "explain", "keys", "doctor"]
     acts = [("apikey", act) for act in ("create", "list", "rotate", "revoke")]
     for words in [*((name,) for name in commands), *acts]:
-        told = run(*words, "--help")
-        assert told.code == 0
-        assert f"example:\n  onejob {' '.join(words)}" in told.out, words
+        shown = run(*words, "--help")
+        assert shown.code == 0
+        assert f"example:\n  onejob {' '.join(words)}" in shown.out, words
     assert run("--version").out == f"onejob {version('onejob')}\n"
 
 
@@ -91,18 +91,18 @@ def test_piped_text_has_no_escape_codes_and_a_terminal_has_colours(run: CommandR
 
 
 def run_on_terminal(words: list[str], environ: dict[str, str]) -> str:
-    ours, theirs = pty.openpty()
-    subprocess.run(words, stdout=theirs, stderr=theirs, env=os.environ | environ, check=True)
-    os.close(theirs)
-    told = b""
+    terminal, device = pty.openpty()
+    subprocess.run(words, stdout=device, stderr=device, env=os.environ | environ, check=True)
+    os.close(device)
+    output = b""
     try:
-        while chunk := os.read(ours, 65536):
-            told += chunk
+        while chunk := os.read(terminal, 65536):
+            output += chunk
     except OSError:
-        pass  # the other side is closed, and all was read
+        pass  # the other end is closed, and everything was read
     finally:
-        os.close(ours)
-    return told.decode()
+        os.close(terminal)
+    return output.decode()
 
 
 def test_a_closed_pipe_leaves_no_traceback(run: CommandRunner) -> None:
@@ -117,14 +117,14 @@ def test_a_closed_pipe_leaves_no_traceback(run: CommandRunner) -> None:
 def test_an_interruption_leaves_no_traceback(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "slow")
     waiting = subprocess.Popen([*ONEJOB, "submit", "t", "--input", "@slow"], stderr=subprocess.PIPE)
-    # It opens only once the command reads from it.
+    # The open returns when the command reads from it.
     with open(tmp_path / "slow", "wb"):
         waiting.send_signal(signal.SIGINT)
-        _, told = waiting.communicate(timeout=30)
-    assert (waiting.returncode, told) == (130, b"")
+        _, errors = waiting.communicate(timeout=30)
+    assert (waiting.returncode, errors) == (130, b"")
 
 
-def test_a_full_disk_behind_standard_output_is_told(run: CommandRunner) -> None:
+def test_a_full_disk_behind_standard_output_is_reported(run: CommandRunner) -> None:
     run("submit", "t")
     with open("/dev/full", "w") as full:
         ran = subprocess.run([*ONEJOB, "jobs"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -133,13 +133,13 @@ def test_a_full_disk_behind_standard_output_is_told(run: CommandRunner) -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_what_others_wrote_cannot_move_the_cursor() -> None:
+def test_text_from_elsewhere_cannot_move_the_cursor() -> None:
     assert sanitize(f"a{ESCAPE}[2Jb\nc\u202ed") == "a?[2Jb?c?d"
 
 
-def test_marks_are_plain_where_the_terminal_has_no_others() -> None:
-    told = "\n".join(render.timeline_lines(Screen(unicode=False, now=NOW), long_history()))
-    assert told.isascii()
+def test_symbols_are_ascii_on_a_terminal_without_unicode() -> None:
+    text = "\n".join(render.timeline_lines(Screen(unicode=False, now=NOW), long_history()))
+    assert text.isascii()
 
 
 def test_a_long_history_says_how_much_is_not_kept() -> None:
@@ -183,10 +183,10 @@ def test_the_last_column_ends_where_the_terminal_does() -> None:
     ("seconds", "text"),
     [(0, "0 s"), (59, "59 s"), (60, "1 min"), (3_661, "1 h 1 min"), (86_400, "1 d"), (90_061, "1 d 1 h")],
 )
-def test_spans_have_two_units(seconds: int, text: str) -> None:
+def test_durations_are_printed_in_two_units(seconds: int, text: str) -> None:
     assert format_duration(timedelta(seconds=seconds)) == text
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 604_800)])
-def test_lengths_of_time_have_a_unit(text: str, seconds: int) -> None:
+def test_durations_are_parsed_with_their_unit(text: str, seconds: int) -> None:
     assert parse_duration(text) == timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""Results, logs and resolutions on the command line, through both doors."""
+"""Results, logs and resolutions, on an engine and against a server."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
 class Worker:
-    """Works through the server, whichever door the command takes."""
+    """A worker that uses the HTTP API, also when the command works on the engine."""
 
     def __init__(self, url: str) -> None:
         self._server = ServeProcess(int(url.rpartition(":")[2]))
@@ -25,11 +25,11 @@ class Worker:
 
     def start(self, type: str) -> None:
         ask = {"types": [type], "start": True, "leaseSeconds": 60}
-        (self.taken,) = self._server.ask("POST", "/api/work/claim", ask).json["jobs"]
+        (self.claimed,) = self._server.ask("POST", "/api/work/claim", ask).json["jobs"]
 
     def post_verb(self, verb: str, **more: object) -> None:
-        fence = {"token": self.taken["token"], "holder": self.taken["holder"]}
-        path = f"/api/jobs/{self.taken['job']['id']}/{verb}"
+        fence = {"token": self.claimed["token"], "holder": self.claimed["holder"]}
+        path = f"/api/jobs/{self.claimed['job']['id']}/{verb}"
         assert self._server.ask("POST", path, fence | more).status == 200
 
 
@@ -93,5 +93,5 @@ def test_a_failed_job_is_run_again_with_a_note(
     with sync.open(server_and_engine[1], sweep=False) as ledger:
         assert ledger.job(job_id).state == "pending"
     assert backend("resolve", job_id, "perhaps").code == 2
-    assert backend("cancel", job_id).code == 0  # it would be in the way of the next test
+    assert backend("cancel", job_id).code == 0  # so that the next test does not claim it
     assert Path("onejob.db").exists() is False

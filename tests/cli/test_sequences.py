@@ -1,4 +1,4 @@
-"""Sequenced clients on the command line: the same words and answers on an engine and against a server."""
+"""Sequence numbers on the command line: the same output on an engine and against a server."""
 
 from contextlib import closing
 
@@ -57,13 +57,15 @@ def test_refusals_have_their_exit_codes(backend: CommandRunner) -> None:
         ("--client", "", "--sequence", "1", "--scope", "s", "--key", "k"),
     ],
 )
-def test_half_a_number_is_wrong_usage_and_sends_nothing(backend: CommandRunner, words: tuple[str, ...]) -> None:
+def test_an_incomplete_sequence_number_is_wrong_usage_and_sends_nothing(
+    backend: CommandRunner, words: tuple[str, ...]
+) -> None:
     before = backend("jobs", "--json").json["jobs"]
     assert backend("submit", "w", *words).code == 2
     assert backend("jobs", "--json").json["jobs"] == before
 
 
-def test_a_number_is_repeated_with_the_same_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sequence_number_is_retried_with_the_same_bytes(capsys: pytest.CaptureFixture[str]) -> None:
     done = {
         "requestId": "r", "outcome": "COMMITTED", "clientId": CLIENT, "scope": SCOPE, "key": "k1",
         "assignedSequence": 1, "lastCommittedSequence": 1, "job": None, "jobs": [], "expiresAt": None,

@@ -1,5 +1,8 @@
-"""The command against servers that are away, slow to mend, strange or strict: the same bytes again, or not at all."""
+"""The command against unavailable, faulty and strict servers: it retries the same bytes, or sends them once."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -52,13 +55,13 @@ def make_scripted_server() -> Iterator[MakeScriptedServer]:
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "failure",
     [AWAY, HUNG_UP, http_response(502, "<html>"), *(ACCEPTED[:cut] for cut in (5, 17, 27, 40, -60, -1))],
 )
-def test_a_submission_with_a_key_is_repeated_with_the_same_bytes(
-    run: CommandRunner, make_scripted_server: MakeScriptedServer, trouble: bytes
+def test_a_submission_with_a_key_is_retried_with_the_same_bytes(
+    run: CommandRunner, make_scripted_server: MakeScriptedServer, failure: bytes
 ) -> None:
-    server = make_scripted_server(trouble, trouble, ACCEPTED)
+    server = make_scripted_server(failure, failure, ACCEPTED)
     ran = run(*KEYED, "--url", server.url, "--json")
     assert ran.code == 0
     assert ran.json["jobId"] == JOB_ID
@@ -67,18 +70,20 @@ def test_a_submission_with_a_key_is_repeated_with_the_same_bytes(
     assert b'"idempotencyKey":"k"' in server.requests[0]
 
 
-@pytest.mark.parametrize("trouble", [AWAY, HUNG_UP, http_response(502, "<html>")])
+@pytest.mark.parametrize("failure", [AWAY, HUNG_UP, http_response(502, "<html>")])
 def test_a_submission_without_a_key_is_sent_once(
-    run: CommandRunner, make_scripted_server: MakeScriptedServer, trouble: bytes
+    run: CommandRunner, make_scripted_server: MakeScriptedServer, failure: bytes
 ) -> None:
-    server = make_scripted_server(trouble, ACCEPTED)
+    server = make_scripted_server(failure, ACCEPTED)
     ran = run(*KEYLESS, "--url", server.url)
     assert ran.code == 4
     assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("words", [KEYED, ("jobs",), ("job", JOB_ID), ("cancel", JOB_ID)])
-def test_repetitions_end(run: CommandRunner, make_scripted_server: MakeScriptedServer, words: tuple[str, ...]) -> None:
+def test_retries_are_limited(
+    run: CommandRunner, make_scripted_server: MakeScriptedServer, words: tuple[str, ...]
+) -> None:
     server = make_scripted_server(*[AWAY] * (backend.ATTEMPTS_MAX + 1))
     ran = run(*words, "--url", server.url, "--json")
     assert ran.code == 4
@@ -87,9 +92,7 @@ def test_repetitions_end(run: CommandRunner, make_scripted_server: MakeScriptedS
     assert len(server.requests) == backend.ATTEMPTS_MAX
 
 
-def test_a_server_that_is_not_there_is_unavailable(
-    run: CommandRunner, make_scripted_server: MakeScriptedServer
-) -> None:
+def test_an_unreachable_server_is_unavailable(run: CommandRunner, make_scripted_server: MakeScriptedServer) -> None:
     server = make_scripted_server()
     server.close()
     for words in (KEYED, KEYLESS, ("jobs",)):
@@ -128,7 +131,7 @@ def test_the_code_of_a_problem_decides_the_exit(
 
 
 @pytest.mark.parametrize("answer", [problem_response(500, "INTERNAL_ERROR"), http_response(500, "<html>")])
-def test_a_bug_of_the_server_is_met_a_few_times_before_it_fails(
+def test_an_internal_error_of_the_server_is_retried_a_few_times(
     run: CommandRunner, make_scripted_server: MakeScriptedServer, answer: bytes
 ) -> None:
     server = make_scripted_server(*[answer] * backend.ATTEMPTS_MAX)
@@ -137,7 +140,7 @@ def test_a_bug_of_the_server_is_met_a_few_times_before_it_fails(
     assert len(set(server.requests)) == 1
 
 
-def test_after_a_lost_answer_a_refusal_that_tells_nothing_of_it_is_no_verdict(
+def test_after_a_lost_response_a_refusal_that_does_not_concern_the_key_is_not_definite(
     run: CommandRunner, make_scripted_server: MakeScriptedServer
 ) -> None:
     server = make_scripted_server(HUNG_UP, problem_response(401, "UNAUTHORIZED"))
@@ -150,7 +153,9 @@ def test_after_a_lost_answer_a_refusal_that_tells_nothing_of_it_is_no_verdict(
     assert "it may be done" in run(*KEYED, "--url", server.url).err
 
 
-def test_whoever_is_patient_waits_for_what_passes(run: CommandRunner, make_scripted_server: MakeScriptedServer) -> None:
+def test_retry_for_also_waits_for_temporary_refusals(
+    run: CommandRunner, make_scripted_server: MakeScriptedServer
+) -> None:
     busy = problem_response(409, "IN_PROGRESS", "Retry-After: 0", retryable=True)
     server = make_scripted_server(*[busy] * 3, *[AWAY.replace(b"Retry-After: 1", b"Retry-After: 0")] * 3, ACCEPTED)
     assert run(*KEYED, "--url", server.url, "--retry-for", "30s").code == 0
@@ -158,26 +163,35 @@ def test_whoever_is_patient_waits_for_what_passes(run: CommandRunner, make_scrip
     assert len(set(server.requests)) == 1
 
 
-def test_an_api_key_travels_as_a_bearer_and_the_argument_comes_first(
+def test_a_server_is_used_without_httpx(make_scripted_server: MakeScriptedServer) -> None:
+    server = make_scripted_server(AWAY, ACCEPTED)
+    words = [*KEYED, "--url", server.url, "--json"]
+    program = f"import sys; sys.modules['httpx'] = None; from onejob.cli import main; sys.exit(main({words!r}))"
+    printed = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert json.loads(printed)["jobId"] == JOB_ID
+    assert len(set(server.requests)) == 1
+
+
+def test_an_api_key_is_sent_as_a_bearer_token_and_the_argument_comes_first(
     run: CommandRunner, make_scripted_server: MakeScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = make_scripted_server(NO_JOBS, NO_JOBS, NO_JOBS)
     run("jobs", "--url", server.url)
-    monkeypatch.setenv("ONEJOB_API_KEY", "oj_around")
+    monkeypatch.setenv("ONEJOB_API_KEY", "oj_environment")
     run("jobs", "--url", server.url)
-    run("jobs", "--url", server.url, "--api-key", "oj_said")
+    run("jobs", "--url", server.url, "--api-key", "oj_argument")
     assert b"Authorization" not in server.requests[0]
-    assert b"\r\nAuthorization: Bearer oj_around\r\n" in server.requests[1]
-    assert b"\r\nAuthorization: Bearer oj_said\r\n" in server.requests[2]
+    assert b"\r\nAuthorization: Bearer oj_environment\r\n" in server.requests[1]
+    assert b"\r\nAuthorization: Bearer oj_argument\r\n" in server.requests[2]
 
 
-def test_a_server_may_live_below_a_path(run: CommandRunner, make_scripted_server: MakeScriptedServer) -> None:
+def test_a_server_may_be_mounted_below_a_path(run: CommandRunner, make_scripted_server: MakeScriptedServer) -> None:
     server = make_scripted_server(NO_JOBS)
     assert run("jobs", "--url", f"{server.url}/queue/").out == "no jobs\n"
     assert server.requests[0].startswith(b"GET /queue/api/jobs?limit=20 ")
 
 
-def test_what_a_server_says_cannot_move_the_cursor(
+def test_the_message_of_a_server_cannot_move_the_cursor(
     run: CommandRunner, make_scripted_server: MakeScriptedServer
 ) -> None:
     error = {"code": "FORBIDDEN", "message": "no\x1b[2J\nonejob: done", "retryable": False, "details": {}}
@@ -187,7 +201,7 @@ def test_what_a_server_says_cannot_move_the_cursor(
     assert ran.err == "onejob: no?[2J?onejob: done\n"
 
 
-def test_a_server_that_asks_for_a_credential_takes_a_key_made_here(run: CommandRunner, tmp_path: Path) -> None:
+def test_a_server_with_authentication_accepts_a_key_created_here(run: CommandRunner, tmp_path: Path) -> None:
     secret = run("apikey", "create", "ci", "--tenant", "acme", "--json").json["secret"]
     (tmp_path / "service.toml").write_text("auth = true\n")
     with run_service(tmp_path, "--config", "service.toml") as url:

@@ -1,4 +1,4 @@
-"""The long form: `python -m tests.client [SUBMISSIONS] [SEED]`."""
+"""The long form of the fault campaign: `python -m tests.client [SUBMISSIONS] [SEED]`."""
 
 import sys
 import tempfile
@@ -14,8 +14,10 @@ if __name__ == "__main__":
     seed = int(words[1]) if words[1:] else 1
     choose = seeded_faults(seed, faults_max=6, answer_bytes=ANSWER_BYTES, delay_seconds=0.6)
     with tempfile.TemporaryDirectory() as folder:
-        told = run_campaign(Path(folder), submissions, choose, callers=32)
-    print(f"seed {seed}: {told.submissions} submissions, one job each, in {told.attempts} attempts: {told.fates}")
+        result = run_campaign(Path(folder), submissions, choose, callers=32)
+    print(
+        f"seed {seed}: {result.submissions} submissions, one job each, in {result.attempts} attempts: {result.fault_counts}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         cuts = run_campaign(Path(folder), ANSWER_BYTES, lambda key, attempt: PASS if attempt else cut(int(key[-6:])))
     print(f"cut at every byte: {cuts.submissions} submissions, one job each, in {cuts.attempts} attempts")

@@ -1,4 +1,4 @@
-"""Submissions through a spoiling proxy, and the judgement: one job each, the same key and bytes on every attempt."""
+"""A campaign of submissions through a faulty proxy: one job each, the same key and bytes on every attempt."""
 
 import asyncio
 import sqlite3
@@ -11,7 +11,7 @@ from tests.support.serve_process import run_serve_process
 
 from .faulty_proxy import ChooseFault, FaultyProxy, run_faulty_proxy
 
-# As an answer to a new key is; what is cut beyond the end of a shorter one passes whole.
+# The size of a response to a new key; a shorter one that is cut beyond its end passes unchanged.
 ANSWER_BYTES = 900
 QUICK = onejob.RetryPolicy(deadline=120.0, attempt_timeout=0.4, pause_first=0.005, pause_max=0.05)
 
@@ -19,7 +19,7 @@ QUICK = onejob.RetryPolicy(deadline=120.0, attempt_timeout=0.4, pause_first=0.00
 class CampaignResult(NamedTuple):
     submissions: int
     attempts: int
-    fates: dict[str, int]
+    fault_counts: dict[str, int]
     answer_bytes_max: int
 
 
@@ -32,19 +32,19 @@ def run_campaign(folder: Path, submissions: int, choose: ChooseFault, *, callers
 
 
 async def _submit_all(proxy: FaultyProxy, submissions: int, callers: int) -> dict[str, str]:
-    """Key -> job id, as the callers were told."""
+    """Key -> job id, as in the receipts of the callers."""
     waiting = iter(range(submissions))
-    told: dict[str, str] = {}
+    receipts: dict[str, str] = {}
 
     async def caller(client: onejob.AsyncClient) -> None:
         for n in waiting:
             order = {"order": f"ORD-{n:06}", "amount": 42}
             receipt = await client.submit("charge", order, idempotency_key=f"charge-ORD-{n:06}")
-            told[receipt.key] = receipt.job_id
+            receipts[receipt.key] = receipt.job_id
 
     async with onejob.AsyncClient(proxy.url, retry=QUICK) as client:
         await asyncio.gather(*(caller(client) for _ in range(callers)))
-    return told
+    return receipts
 
 
 def _verify(store: Path, proxy: FaultyProxy, receipts: dict[str, str]) -> None:
@@ -55,6 +55,6 @@ def _verify(store: Path, proxy: FaultyProxy, receipts: dict[str, str]) -> None:
     finally:
         db.close()
     assert jobs == len(receipts), f"{jobs} jobs for {len(receipts)} submissions"
-    assert made == receipts, "a caller was told another job than the store has"
+    assert made == receipts, "a receipt names another job than the store has"
     for key, attempts in proxy.attempts_by_key.items():
         assert len(Counter(attempts)) == 1, f"the attempts of {key} differ"

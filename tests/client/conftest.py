@@ -1,4 +1,4 @@
-"""A real server for the clients, and a client of it that does not wait long."""
+"""A real server, and a client of it with short retries."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A proxy between a client and a real server that spoils what passes: it drops, delays, doubles and cuts."""
+"""A proxy between a client and a real server that drops, delays, duplicates and cuts messages."""
 
 import asyncio
 import json
@@ -20,9 +20,9 @@ class Fault(NamedTuple):
 
 PASS = Fault()
 DROP = Fault("drop")  # the request never reaches the server
-LOSE = Fault("lose")  # the server does the work, the answer is lost
+LOSE = Fault("lose")  # the server does the work, the response is lost
 TWICE = Fault("twice")  # the server gets the request twice, at once
-ECHO = Fault("echo")  # the client gets the answer twice, on one connection
+ECHO = Fault("echo")  # the client gets the response twice, on one connection
 ChooseFault = Callable[[str, int], Fault]  # of a key and the number of its attempt, from 0
 
 
@@ -35,7 +35,7 @@ def delay(seconds: float) -> Fault:
 
 
 def seeded_faults(seed: int, *, faults_max: int, answer_bytes: int, delay_seconds: float) -> ChooseFault:
-    """Each attempt of a key has its own fate, the same for the same seed; after so many faults it passes."""
+    """A fault for each attempt of a key, the same for the same seed; after `faults_max` attempts it passes."""
 
     def choose(key: str, attempt: int) -> Fault:
         chance = Random(f"{seed}/{key}/{attempt}")
@@ -79,14 +79,14 @@ class FaultyProxy:
     async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream = None
         task = asyncio.current_task()
-        self._tasks.add(task)  # the loop itself would let it be collected while it waits
+        self._tasks.add(task)  # a reference, because the loop keeps only a weak one
         try:
             upstream = await asyncio.open_connection("127.0.0.1", self._upstream)
             while request := await _read_message(reader):
                 if not await self._forward(request, upstream, writer):
                     break
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # somebody hung up, which is what this is about
+            pass  # one side closed the connection, as intended
         finally:
             self._tasks.discard(task)
             for one in (writer, upstream[1] if upstream else None):
@@ -99,29 +99,29 @@ class FaultyProxy:
         upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         writer: asyncio.StreamWriter,
     ) -> bool:
-        """Whether the connection goes on."""
+        """True if the connection stays open."""
         key = _key_of(request)
-        fate = self._choose(key, len(self.attempts_by_key[key])) if key else PASS
+        fault = self._choose(key, len(self.attempts_by_key[key])) if key else PASS
         self.attempts_by_key[key].append(request)
-        self.fault_counts[fate.kind] += 1
-        if fate is DROP:
+        self.fault_counts[fault.kind] += 1
+        if fault is DROP:
             return False
-        if fate is TWICE:
+        if fault is TWICE:
             twin = asyncio.create_task(self._send_duplicate(request))
             answer = await _exchange(request, upstream)
             await twin
         else:
             answer = await _exchange(request, upstream)
         self.answer_bytes_max = max(self.answer_bytes_max, len(answer))
-        if fate is LOSE:
+        if fault is LOSE:
             return False
-        if fate.kind == "cut":
-            writer.write(answer[: int(fate.at)])
+        if fault.kind == "cut":
+            writer.write(answer[: int(fault.at)])
             await writer.drain()
             return False
-        if fate.kind == "delay":
-            await asyncio.sleep(fate.at)
-        writer.write(answer * 2 if fate is ECHO else answer)
+        if fault.kind == "delay":
+            await asyncio.sleep(fault.at)
+        writer.write(answer * 2 if fault is ECHO else answer)
         await writer.drain()
         return True
 
@@ -135,13 +135,13 @@ class FaultyProxy:
 
 @contextmanager
 def run_faulty_proxy(upstream: int, choose: ChooseFault) -> Iterator[FaultyProxy]:
-    """A proxy in a thread and a loop of its own."""
+    """A proxy with its own thread and event loop."""
     proxy = FaultyProxy(upstream, choose)
     ready, loop, stop = Event(), asyncio.new_event_loop(), asyncio.Event()
 
     async def until_stopped() -> None:
         await proxy.serve(ready, stop)
-        for _ in range(20):  # a connection that was just accepted begins a task of its own
+        for _ in range(20):  # a connection that was just accepted starts another task
             rest = asyncio.all_tasks() - {asyncio.current_task()}
             for task in rest:
                 task.cancel()

@@ -1,6 +1,6 @@
-"""Kills clients between write, send and receive, again and again, and judges what `resume` makes of what they left.
+"""Kills clients between write, send and receive, and verifies that `resume` completes what they left.
 
-`python -m tests.client.killed_client URL OUTBOX points|random SEED`. A process of its own, so that it may fork.
+`python -m tests.client.killed_client URL OUTBOX points|random SEED`. It runs in its own process, so that it may fork.
 """
 
 import os
@@ -23,7 +23,7 @@ QUICK = onejob.RetryPolicy(deadline=10.0, attempt_timeout=5.0, pause_first=0.005
 
 
 class KillPointTransport(httpx.BaseTransport):
-    """Reaches a point before anything is sent, in the middle of it, and when the answer is there."""
+    """Reaches a kill point before a request is sent, in the middle of it, and when the response is received."""
 
     def __init__(self, points: KillPoints) -> None:
         self._inner = httpx.HTTPTransport()
@@ -53,7 +53,7 @@ def open_client(url: str, path: str, points: KillPoints, wrote: Callable[[], obj
         def reaching(*words: Any, act: Callable[..., Any] = act, name: str = name, **more: Any) -> Any:
             done = act(*words, **more)
             if name != "settle":
-                wrote()  # from here on it must not be lost
+                wrote()  # from here on the submission must not be lost
             points.reach(name)
             return done
 
@@ -62,27 +62,27 @@ def open_client(url: str, path: str, points: KillPoints, wrote: Callable[[], obj
 
 
 def submit(client: onejob.Client, n: int) -> None:
-    """Alternately by a drawn key, and by a number."""
+    """Alternately with a generated key and with a sequence number."""
     if n % 2:
-        client.submit("victim", n, labels={"n": str(n)})
+        client.submit("killed", n, labels={"n": str(n)})
     else:
-        client.submit_next(scope="victims", jobs=[onejob.Submission(type="victim", input=n, labels={"n": str(n)})])
+        client.submit_next(scope="killed", jobs=[onejob.Submission(type="killed", input=n, labels={"n": str(n)})])
 
 
-def submit_until_killed(url: str, path: str, first: int, points: KillPoints, told: int) -> None:
-    """In a child: submit, telling each one that was answered, until a point kills it or somebody else does."""
+def submit_until_killed(url: str, path: str, first: int, points: KillPoints, report: int) -> None:
+    """In a child: submit and report each step, until a kill point or the parent kills it."""
     now = [first]
-    with open_client(url, path, points, lambda: os.write(told, b"w%d\n" % now[0])) as client:
+    with open_client(url, path, points, lambda: os.write(report, b"w%d\n" % now[0])) as client:
         for n in range(first, first + (SUBMISSIONS if points._at else 10_000)):
             now[0] = n
-            os.write(told, b"i%d\n" % n)
+            os.write(report, b"i%d\n" % n)
             submit(client, n)
-            os.write(told, b"d%d\n" % n)
+            os.write(report, b"d%d\n" % n)
     os._exit(0)
 
 
 def kill_once(url: str, path: str, first: int, at: int | None, seconds: float) -> dict[str, set[int]]:
-    """The submissions that were begun (i), written (w) and answered (d)."""
+    """The submissions that were started (i), written (w) and answered (d)."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -95,17 +95,17 @@ def kill_once(url: str, path: str, first: int, at: int | None, seconds: float) -
         time.sleep(seconds)
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the victim failed by itself"
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the child failed by itself"
     with os.fdopen(reader) as lines:
         words = lines.read().split()
     return {kind: {int(word[1:]) for word in words if word[0] == kind} for kind in "iwd"}
 
 
-def verify(client: onejob.Client, begun: set[int], answered: set[int], written: set[int]) -> None:
+def verify(client: onejob.Client, started: set[int], answered: set[int], written: set[int]) -> None:
     counts: Counter[int] = Counter()
     before: str | None = None
     while True:
-        page = client.jobs(type="victim", before=before, limit=1000)
+        page = client.jobs(type="killed", before=before, limit=1000)
         counts.update(int(job.labels["n"]) for job in page.jobs)
         if page.next is None:
             break
@@ -114,28 +114,28 @@ def verify(client: onejob.Client, begun: set[int], answered: set[int], written: 
     assert not twice, f"two jobs for {twice}"
     assert answered <= counts.keys(), f"answered, but lost: {answered - counts.keys()}"
     assert written <= counts.keys(), f"written, but lost: {written - counts.keys()}"
-    assert counts.keys() <= begun, f"nobody asked for {counts.keys() - begun}"
+    assert counts.keys() <= started, f"never submitted: {counts.keys() - started}"
 
 
 def main(url: str, path: str, how: str, seed: int) -> None:
     chance = random.Random(seed)
-    begun, answered, deaths = set[int](), set[int](), 0
+    started, answered, deaths = set[int](), set[int](), 0
     first = 0
-    # Each submission reaches write, send, half, receive, settle; a number asks for its state first, without a POST.
+    # Each submission reaches write, send, half, receive and settle; a sequence number first reads its state by GET.
     for at in range(1, 6 * SUBMISSIONS + 1) if how == "points" else range(DEATHS):
         point = at if how == "points" else None
-        told = kill_once(url, path, first, point, chance.uniform(0.005, 0.15))
-        begun |= told["i"]
-        answered |= told["d"]
+        reported = kill_once(url, path, first, point, chance.uniform(0.005, 0.15))
+        started |= reported["i"]
+        answered |= reported["d"]
         deaths += 1
-        first = max([*begun, first]) + 1
+        first = max([*started, first]) + 1
         with onejob.Client(url, outbox=path, retry=QUICK) as client:
             assert client.outbox is not None
             for resumed in client.resume():
                 assert resumed.error is None, resumed.error
             assert not client.outbox.pending()
-            verify(client, begun, answered, told["w"])
-    print(f"{deaths} deaths, {len(begun)} submissions begun, {len(answered)} answered, none lost, none doubled")
+            verify(client, started, answered, reported["w"])
+    print(f"{deaths} deaths, {len(started)} submissions started, {len(answered)} answered, none lost, none doubled")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The clients against a real server: the ledger's names, the ledger's exceptions, a key always."""
+"""The clients against a real server: methods and exceptions of the ledger, and always a key."""
 
 import inspect
 import subprocess
@@ -12,6 +12,7 @@ from msgspec import Raw
 
 import onejob
 from onejob.client.flow import RetryPolicy
+from onejob.client.operations import ClientOperations
 from onejob.client.requests import derived_key
 from onejob.core.key import IdempotencyKey
 from tests.support.command_line import ScriptedServer, http_response, problem_response
@@ -33,7 +34,7 @@ def test_a_duplicate_gets_the_same_job(client: onejob.Client) -> None:
     assert first.expires_at is not None
 
 
-async def test_the_async_client_has_the_same_answers(server: ServeProcess, quick_retry: RetryPolicy) -> None:
+async def test_the_async_client_returns_the_same_results(server: ServeProcess, quick_retry: RetryPolicy) -> None:
     async with onejob.AsyncClient(server.base_url, retry=quick_retry) as client:
         first = await client.submit("charge", ORDER, idempotency_key="async-1")
         assert (await client.submit("charge", ORDER, idempotency_key="async-1")).job_id == first.job_id
@@ -51,12 +52,12 @@ async def test_the_async_client_has_the_same_answers(server: ServeProcess, quick
         assert (await client.keys(limit=1)).keys
 
 
-def test_both_clients_have_the_names_of_the_ledger() -> None:
+def test_both_clients_have_the_methods_of_the_ledger() -> None:
     over_http = {
         "submit", "submit_many", "submit_sequence", "get_client_state", "job", "jobs", "cancel", "explain", "keys",
-        "forget", "wait", "result", "result_json", "log_lines", "reserve_job_slot", "reserve_job_slot_or_raise", "consume_reservation",
-        "release_reservation", "renew_reservation", "reservations", "usage", "quota", "set_quota", "tenant_quota",
-        "set_tenant_quota",
+        "forget", "wait", "result", "result_json", "log_lines", "reserve_job_slot", "reserve_job_slot_or_raise",
+        "consume_reservation", "release_reservation", "renew_reservation", "reservations", "usage", "quota",
+        "set_quota", "tenant_quota", "set_tenant_quota",
     }  # fmt: skip
     for kind in (onejob.Client, onejob.AsyncClient):
         assert over_http <= {name for name, _ in inspect.getmembers(kind, inspect.isfunction)}
@@ -69,7 +70,16 @@ def test_both_clients_have_the_names_of_the_ledger() -> None:
         assert shape(onejob.Client, name) == shape(onejob.AsyncClient, name)
 
 
-def test_without_a_key_one_is_drawn_for_each_submission(client: onejob.Client) -> None:
+def test_a_method_has_the_signature_and_docstring_of_its_operation() -> None:
+    expected = "(self, job_id: str, timeout: datetime.timedelta | float | None = None) -> onejob.client.models.JobModel"
+    for method in (onejob.Client.wait, onejob.AsyncClient.wait):
+        assert str(inspect.signature(method)) == expected
+        assert (method.__name__, method.__doc__) == ("wait", ClientOperations.wait.__doc__)
+    assert inspect.iscoroutinefunction(onejob.AsyncClient.wait)
+    assert not inspect.iscoroutinefunction(onejob.Client.wait)
+
+
+def test_without_a_key_one_is_generated_for_each_submission(client: onejob.Client) -> None:
     keys = {client.submit("t", 1).key for _ in range(5)}
     assert len(keys) == 5
     parsed = [IdempotencyKey.parse(key) for key in keys]
@@ -85,7 +95,7 @@ def test_threads_of_one_client_never_share_a_key(client: onejob.Client) -> None:
     assert all(receipt.created for receipt in receipts)
 
 
-def test_a_key_follows_from_named_members_in_any_order(client: onejob.Client) -> None:
+def test_a_key_is_derived_from_named_members_in_any_order(client: onejob.Client) -> None:
     first = client.submit("derive", ORDER, key_from=("order_id", "/customer/id"))
     later = ORDER | {"amount": 43}
     with pytest.raises(onejob.IdempotencyConflict) as conflict:
@@ -95,7 +105,7 @@ def test_a_key_follows_from_named_members_in_any_order(client: onejob.Client) ->
     assert client.submit("derive", ORDER | {"order_id": "ORD-2"}, key_from="order_id").created
 
 
-def test_a_derived_key_needs_its_members_and_tells_types_apart() -> None:
+def test_a_derived_key_needs_its_members_and_depends_on_the_type() -> None:
     for names in ((), ("missing",), ("/customer/name",), ("/order_id/x",)):
         with pytest.raises(onejob.Invalid, match="name"):
             derived_key("t", ORDER, names)
@@ -104,17 +114,17 @@ def test_a_derived_key_needs_its_members_and_tells_types_apart() -> None:
     assert derived_key("t", {"n": 1}, ["n"]) != derived_key("t", {"n": "1"}, ["n"])
 
 
-def test_the_given_key_is_the_one_on_every_attempt(server: ServeProcess, quick_retry: RetryPolicy) -> None:
+def test_the_given_key_is_sent_on_every_attempt(server: ServeProcess, quick_retry: RetryPolicy) -> None:
     def choose(key: str, attempt: int) -> Fault:
         return [DROP, LOSE, LOSE, PASS][attempt]
 
     with run_faulty_proxy(server.port, choose) as proxy, onejob.Client(proxy.url, retry=quick_retry) as client:
-        receipt = client.submit("t", {"b": 1, "a": 2}, idempotency_key="mine-Ω")
-    assert receipt.key == "mine-Ω"
+        receipt = client.submit("t", {"b": 1, "a": 2}, idempotency_key="given-Ω")
+    assert receipt.key == "given-Ω"
     assert receipt.attempts == 4
     assert receipt.replayed
-    assert list(proxy.attempts_by_key) == ["mine-Ω"]
-    assert len(set(proxy.attempts_by_key["mine-Ω"])) == 1
+    assert list(proxy.attempts_by_key) == ["given-Ω"]
+    assert len(set(proxy.attempts_by_key["given-Ω"])) == 1
 
 
 def test_the_input_is_frozen_before_the_first_attempt(server: ServeProcess, quick_retry: RetryPolicy) -> None:
@@ -143,7 +153,7 @@ def test_a_deadline_is_an_ambiguous_outcome_with_the_key(server: ServeProcess) -
         assert client.submit("t", 1, idempotency_key=key).replayed
 
 
-def test_a_server_that_is_not_there_did_nothing(quick_retry: RetryPolicy) -> None:
+def test_an_unreachable_server_is_unavailable_and_did_nothing(quick_retry: RetryPolicy) -> None:
     gone = ScriptedServer()
     gone.close()
     retry = RetryPolicy(deadline=0.1, pause_first=0.01)
@@ -177,7 +187,7 @@ def test_no_attempt_is_made_after_the_window(server: ServeProcess) -> None:
         ([http_response(404, "<html>")], onejob.ServerFailed),
     ],
 )
-def test_what_a_server_says_decides_the_exception(
+def test_the_response_decides_the_exception(
     answers: list[bytes], kind: type[Exception], quick_retry: RetryPolicy
 ) -> None:
     with closing(ScriptedServer(*answers)) as server, onejob.Client(server.url, retry=quick_retry) as client:
@@ -187,7 +197,7 @@ def test_what_a_server_says_decides_the_exception(
         assert len(set(server.requests)) == 1
 
 
-def test_what_passes_is_waited_for_with_the_same_key(quick_retry: RetryPolicy) -> None:
+def test_a_key_in_progress_is_waited_for_with_the_same_key(quick_retry: RetryPolicy) -> None:
     busy = problem_response(409, "IN_PROGRESS", "Retry-After: 0", retryable=True)
     body = {"idempotency": {"key": "k", "scope": "t", "outcome": "replayed"}, "jobId": "foreign", "job": None}
     with (
@@ -198,7 +208,7 @@ def test_what_passes_is_waited_for_with_the_same_key(quick_retry: RetryPolicy) -
         assert len(set(server.requests)) == 1
 
 
-def test_a_refusal_meant_for_another_call_is_not_believed(server: ServeProcess, quick_retry: RetryPolicy) -> None:
+def test_a_refusal_of_another_call_is_discarded(server: ServeProcess, quick_retry: RetryPolicy) -> None:
     with onejob.Client(server.base_url) as before:
         before.submit("t", "first", idempotency_key="echoed")
 
@@ -212,7 +222,7 @@ def test_a_refusal_meant_for_another_call_is_not_believed(server: ServeProcess, 
             assert client.submit("t", n, idempotency_key=f"innocent-{n}").attempts > 1
 
 
-def test_a_batch_has_a_verdict_for_each(client: onejob.Client) -> None:
+def test_a_batch_has_a_verdict_for_each_submission(client: onejob.Client) -> None:
     client.submit("many", 0, idempotency_key="many-conflict")
     verdicts = client.submit_many(
         [
@@ -231,7 +241,7 @@ def test_a_batch_has_a_verdict_for_each(client: onejob.Client) -> None:
     assert (first.job_id, same.outcome) == (same.job_id, "replayed")
 
 
-def test_items_that_a_batch_left_open_are_sent_alone_with_the_same_bytes(quick_retry: RetryPolicy) -> None:
+def test_batch_items_without_a_verdict_are_sent_alone_with_the_same_bytes(quick_retry: RetryPolicy) -> None:
     away = {"code": "SERVICE_UNAVAILABLE", "message": "", "retryable": True, "details": {}}
     batch = {"verdicts": [{"status": 503, "error": away}]}
     one = {"idempotency": {"key": "k", "scope": "t", "outcome": "created"}, "jobId": "j", "job": None}
@@ -243,7 +253,7 @@ def test_items_that_a_batch_left_open_are_sent_alone_with_the_same_bytes(quick_r
         assert server.requests[0].endswith(b'{"jobs":[' + alone + b"]}")
 
 
-def test_a_number_of_a_sequence_is_executed_once(client: onejob.Client) -> None:
+def test_a_sequence_number_is_executed_once(client: onejob.Client) -> None:
     key = "seq-client:1:0123456789abcdef"
     first = client.submit_sequence("seq-client", 1, key, "t", 1, scope="numbers")
     again = client.submit_sequence("seq-client", 1, key, "t", 1, scope="numbers")
@@ -254,13 +264,13 @@ def test_a_number_of_a_sequence_is_executed_once(client: onejob.Client) -> None:
         client.submit_sequence("seq-client", 3, "seq-client:3:0123456789abcdef", "t", 1, scope="numbers")
 
 
-def test_an_input_that_json_would_bend_is_refused_before_anything_is_sent(client: onejob.Client) -> None:
+def test_an_input_that_is_not_exact_in_json_is_refused_before_anything_is_sent(client: onejob.Client) -> None:
     for bad in (float("inf"), "\ud800", object(), Raw(b'{"a": 1, "a": 2}')):
         with pytest.raises(onejob.Invalid):
             client.submit("t", bad, idempotency_key="k")
 
 
-def test_without_httpx_only_the_clients_are_missed_and_the_extra_is_named() -> None:
+def test_without_httpx_only_the_clients_fail_and_name_the_extra() -> None:
     program = (
         "import sys; sys.modules['httpx'] = None\n"
         "import onejob, onejob.cli.backend\n"
@@ -268,8 +278,8 @@ def test_without_httpx_only_the_clients_are_missed_and_the_extra_is_named() -> N
         "try:\n    onejob.Client\n"
         "except ModuleNotFoundError as error:\n    print(error)\n"
     )
-    told = subprocess.check_output([sys.executable, "-c", program], text=True)
-    assert told == "onejob.Client needs httpx; install onejob[client]\n"
+    printed = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert printed == "onejob.Client needs httpx; install onejob[client]\n"
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8001", "ftp://x", "http://", "http://x?y=1", "http://x:port"])

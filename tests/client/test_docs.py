@@ -1,4 +1,4 @@
-"""The programs of docs/client.md run, against a real server."""
+"""The programs of docs/client.md run against a real server."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ from tests.support.serve_process import ServeProcess
 PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 
 
-def test_the_programs_of_the_page_run_again_and_again(server: ServeProcess, tmp_path: Path) -> None:
+def test_the_programs_of_the_page_run_repeatedly(server: ServeProcess, tmp_path: Path) -> None:
     programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert len(programs) == 3
     for program in [*programs, *programs]:

@@ -1,4 +1,4 @@
-"""When a call is sent again, as tables: no clock, no network, no chance."""
+"""The retry flow as tables, without a clock, a network or random numbers."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ CALL = Call(
 )
 
 
-def problem_answer(code: str, status: int = 409, *, retryable: bool = False, **headers: str) -> ServerResponse:
+def problem(code: str, status: int = 409, *, retryable: bool = False, **headers: str) -> ServerResponse:
     error = {"code": code, "message": "text", "retryable": retryable, "details": {}}
     return ServerResponse(
         status,
@@ -45,16 +45,16 @@ def problem_answer(code: str, status: int = 409, *, retryable: bool = False, **h
     )
 
 
-AWAY = problem_answer("SERVICE_UNAVAILABLE", 503, retryable=True)
+AWAY = problem("SERVICE_UNAVAILABLE", 503, retryable=True)
 
 
 def run(
-    *said: ServerResponse | NoResponse, chance: float = 1.0, seconds: float = 0.0, **options: Any
+    *responses: ServerResponse | NoResponse, chance: float = 1.0, seconds: float = 0.0, **options: Any
 ) -> tuple[CallOutcome, list[float]]:
-    """Drive a flow with these answers, each after so many seconds; what it ended with, and its pauses."""
+    """Drive a flow with these responses, each after `seconds`; returns its outcome and its pauses."""
     retry = options.pop("retry", RetryPolicy())
     steps = send_with_retries(CALL, retry, begin=1000.0, jitter=lambda: chance, **options)
-    now, pauses, waiting = 1000.0, list[float](), iter(said)
+    now, pauses, waiting = 1000.0, list[float](), iter(responses)
     step = next(steps)
     try:
         while True:
@@ -72,12 +72,12 @@ def run(
 
 
 @pytest.mark.parametrize(
-    "trouble", [CUT, UNSENT, AWAY, problem_answer("INTERNAL_ERROR", 500), ServerResponse(502, {}, b"<html>")]
+    "failure", [CUT, UNSENT, AWAY, problem("INTERNAL_ERROR", 500), ServerResponse(502, {}, b"<html>")]
 )
-def test_server_errors_are_retried_with_growing_pauses(trouble: ServerResponse | NoResponse) -> None:
-    ended, pauses = run(trouble, trouble, trouble, DONE)
-    assert ended.response == DONE
-    assert ended.attempts == 4
+def test_server_errors_are_retried_with_growing_pauses(failure: ServerResponse | NoResponse) -> None:
+    outcome, pauses = run(failure, failure, failure, DONE)
+    assert outcome.response == DONE
+    assert outcome.attempts == 4
     assert pauses == [0.2, 0.4, 0.8]
 
 
@@ -91,16 +91,16 @@ def test_pauses_are_spread_over_their_whole_length_and_capped() -> None:
     ("answer", "act"),
     [
         *(
-            (problem_answer(code, row.status), row.next_action)
+            (problem(code, row.status), row.next_action)
             for code, row in CODES.items()
             if code != "SERVICE_UNAVAILABLE"
         ),
         (AWAY, NextAction.RETRY),
-        (problem_answer("SERVICE_UNAVAILABLE", 503), NextAction.GIVE_UP),
-        (problem_answer("CONFLICT", 422), NextAction.FIX),
-        (problem_answer("CONFLICT", 409, retry_after="1"), NextAction.FIX),
-        (problem_answer("A_NEWER_ONE", 418), NextAction.GIVE_UP),
-        (problem_answer("A_NEWER_ONE", 418, retryable=True), NextAction.RETRY),
+        (problem("SERVICE_UNAVAILABLE", 503), NextAction.GIVE_UP),
+        (problem("CONFLICT", 422), NextAction.FIX),
+        (problem("CONFLICT", 409, retry_after="1"), NextAction.FIX),
+        (problem("A_NEWER_ONE", 418), NextAction.GIVE_UP),
+        (problem("A_NEWER_ONE", 418, retryable=True), NextAction.RETRY),
         *((ServerResponse(status, {}, b"<html>"), NextAction.RETRY) for status in (408, 425, 500, 502, 503, 504)),
         (ServerResponse(429, {}, b""), NextAction.WAIT),
         (ServerResponse(409, {"retry-after": "1"}, b""), NextAction.WAIT),
@@ -117,10 +117,10 @@ def test_the_code_decides_and_never_the_text(answer: ServerResponse | NoResponse
 
 
 @pytest.mark.parametrize("code", ["IN_PROGRESS", "RATE_LIMITED"])
-def test_what_passes_is_waited_for(code: str) -> None:
-    busy = problem_answer(code, retryable=True, retry_after="3")
-    ended, pauses = run(busy, DONE, chance=0.0)
-    assert (ended.response, pauses) == (DONE, [3.0])
+def test_temporary_refusals_are_waited_for(code: str) -> None:
+    busy = problem(code, retryable=True, retry_after="3")
+    outcome, pauses = run(busy, DONE, chance=0.0)
+    assert (outcome.response, pauses) == (DONE, [3.0])
     assert run(busy, retry=RetryPolicy(waits=False))[0].response == busy
 
 
@@ -143,62 +143,62 @@ def test_retry_after_is_read_in_both_forms(headers: dict[str, str], seconds: flo
     assert retry_after(ServerResponse(503, headers, b"")) == seconds
 
 
-def test_retry_after_is_capped_and_never_undercut() -> None:
-    absurd = problem_answer("RATE_LIMITED", 429, retryable=True, retry_after="31536000")
+def test_retry_after_is_capped_and_otherwise_respected() -> None:
+    absurd = problem("RATE_LIMITED", 429, retryable=True, retry_after="31536000")
     _, pauses = run(absurd, DONE, chance=0.0)
     assert pauses == [60.0]
 
 
 def test_the_deadline_is_for_all_attempts_together() -> None:
-    ended, pauses = run(*[CUT] * 100, seconds=20.0)
-    assert ended.response == CUT
-    assert ended.outcome_unknown
-    assert ended.attempts == 6, "the last of them only has what the others left"
+    outcome, pauses = run(*[CUT] * 100, seconds=20.0)
+    assert outcome.response == CUT
+    assert outcome.outcome_unknown
+    assert outcome.attempts == 6, "the last attempt only has the time that the others left"
     assert 5 * 20.0 + sum(pauses) < 120.0
-    assert not ended.window_passed
+    assert not outcome.window_passed
 
 
-def test_attempts_end() -> None:
-    ended, _ = run(*[CUT] * 10, retry=RetryPolicy(attempts_max=3))
-    assert ended.attempts == 3
+def test_attempts_are_limited() -> None:
+    outcome, _ = run(*[CUT] * 10, retry=RetryPolicy(attempts_max=3))
+    assert outcome.attempts == 3
 
 
 def test_nothing_is_sent_after_the_window() -> None:
-    ended, pauses = run(*[CUT] * 10, window_end=1001.0)
-    assert ended.window_passed
+    outcome, pauses = run(*[CUT] * 10, window_end=1001.0)
+    assert outcome.window_passed
     assert sum(pauses) < 1.0
     with pytest.raises(onejob.WindowPassed) as passed:
-        decode_or_raise(CALL, ended)
+        decode_or_raise(CALL, outcome)
     assert passed.value.key == "k"
     assert not passed.value.retryable
 
 
-def test_what_may_not_be_repeated_is_sent_once_unless_nothing_left() -> None:
+def test_a_call_that_may_not_be_repeated_is_sent_once_unless_no_byte_was_sent() -> None:
     assert run(CUT, repeat=False)[0].attempts == 1
     assert run(AWAY, repeat=False)[0].attempts == 1
     assert run(UNSENT, UNSENT, DONE, repeat=False)[0].attempts == 3
 
 
-def test_no_answer_is_ambiguous_and_carries_the_key() -> None:
-    for last in (CUT, AWAY, problem_answer("INTERNAL_ERROR", 500)):
-        ended, _ = run(last, retry=RetryPolicy(attempts_max=1))
+def test_no_response_is_ambiguous_and_carries_the_key() -> None:
+    for last in (CUT, AWAY, problem("INTERNAL_ERROR", 500)):
+        outcome, _ = run(last, retry=RetryPolicy(attempts_max=1))
         with pytest.raises(onejob.AmbiguousOutcome) as ambiguous:
-            decode_or_raise(CALL, ended)
+            decode_or_raise(CALL, outcome)
         assert ambiguous.value.key == "k"
         assert ambiguous.value.retryable
 
 
-def test_a_call_that_never_left_was_not_done() -> None:
-    ended, _ = run(UNSENT, UNSENT, retry=RetryPolicy(attempts_max=2))
+def test_a_call_that_was_never_sent_was_not_done() -> None:
+    outcome, _ = run(UNSENT, UNSENT, retry=RetryPolicy(attempts_max=2))
     with pytest.raises(onejob.Unavailable, match="nothing was done"):
-        decode_or_raise(CALL, ended)
+        decode_or_raise(CALL, outcome)
 
 
 @pytest.mark.parametrize("code", sorted(CODES.keys() - {"IN_PROGRESS", "RATE_LIMITED"}))
-def test_after_a_lost_answer_only_a_refusal_about_the_key_is_definite(code: str) -> None:
-    ended, _ = run(CUT, problem_answer(code), retry=RetryPolicy(attempts_max=2))
+def test_after_a_lost_response_only_a_refusal_about_the_key_is_definite(code: str) -> None:
+    outcome, _ = run(CUT, problem(code), retry=RetryPolicy(attempts_max=2))
     with pytest.raises(onejob.OnejobError) as raised:
-        decode_or_raise(CALL, ended)
+        decode_or_raise(CALL, outcome)
     assert isinstance(raised.value, onejob.AmbiguousOutcome) == (not CODES[code].settles)
 
 
@@ -219,21 +219,21 @@ def test_after_a_lost_answer_only_a_refusal_about_the_key_is_definite(code: str)
     ],
 )
 def test_a_refusal_is_the_exception_that_the_ledger_raises(code: str, kind: type[Exception]) -> None:
-    ended, _ = run(problem_answer(code), retry=RetryPolicy(waits=False))
+    outcome, _ = run(problem(code), retry=RetryPolicy(waits=False))
     with pytest.raises(kind) as raised:
-        decode_or_raise(CALL, ended)
+        decode_or_raise(CALL, outcome)
     if isinstance(raised.value, onejob.SubmissionRefused):
         assert raised.value.reason is Reason(code)
 
 
-def test_an_answer_that_does_not_fit_is_none() -> None:
+def test_a_response_that_is_not_accepted_counts_as_none() -> None:
     other = ServerResponse(202, {}, b"of another call")
-    ended, _ = run(other, DONE, accepts=lambda answer: answer is DONE)
-    assert ended.attempts == 2
-    assert ended.outcome_unknown
+    outcome, _ = run(other, DONE, accepts=lambda answer: answer is DONE)
+    assert outcome.attempts == 2
+    assert outcome.outcome_unknown
 
 
 @pytest.mark.parametrize("wrong", [{"deadline": 0}, {"pause_max": float("nan")}, {"attempts_max": 0}])
-def test_a_policy_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_policy_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(onejob.Invalid):
         RetryPolicy(**wrong)

@@ -1,4 +1,4 @@
-"""Clients that die between write, send and receive: one job each, none lost."""
+"""Clients killed between write, send and receive: one job each, none lost."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("how", ["points", "random"])
-def test_a_killed_client_loses_nothing_and_doubles_nothing(tmp_path: Path, how: str) -> None:
+def test_a_killed_client_loses_and_duplicates_nothing(tmp_path: Path, how: str) -> None:
     with run_serve_process(tmp_path) as server:
         command = [
             sys.executable,

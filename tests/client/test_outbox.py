@@ -1,4 +1,4 @@
-"""The outbox: on the disk before anything is sent, shared by processes, refused where it is damaged or foreign."""
+"""The outbox: written before anything is sent, shared by processes, refused if it is damaged or belongs to others."""
 
 import json
 import shutil
@@ -76,17 +76,17 @@ def test_every_commit_is_synced(path: Path) -> None:
         assert outbox._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_what_no_answer_came_for_is_resumed_with_the_same_key_and_bytes(
+def test_an_unanswered_intent_is_resumed_with_the_same_key_and_bytes(
     server: ServeProcess, path: Path, scope: str
 ) -> None:
     impatient = RetryPolicy(deadline=0.05, attempt_timeout=0.05)
-    fates = {"now": LOSE}
-    with run_faulty_proxy(server.port, lambda key, attempt: fates["now"]) as proxy:
+    faults = {"now": LOSE}
+    with run_faulty_proxy(server.port, lambda key, attempt: faults["now"]) as proxy:
         with onejob.Client(proxy.url, retry=impatient, outbox=path) as client:
             with pytest.raises(onejob.AmbiguousOutcome) as ambiguous:
                 client.submit(scope, {"n": 1})
             assert pending(client) == [ambiguous.value.key]
-        fates["now"] = PASS
+        faults["now"] = PASS
         with onejob.Client(proxy.url, outbox=path) as client:
             (resumed,) = client.resume()
             assert pending(client) == []
@@ -96,14 +96,14 @@ def test_what_no_answer_came_for_is_resumed_with_the_same_key_and_bytes(
     assert len(server.get(f"/api/jobs?type={scope}").json["jobs"]) == 1
 
 
-def test_a_server_that_is_away_leaves_the_intent_in_the_outbox(path: Path) -> None:
+def test_an_unreachable_server_leaves_the_intent_in_the_outbox(path: Path) -> None:
     gone = ScriptedServer()
     gone.close()
     with onejob.Client(gone.url, retry=RetryPolicy(deadline=0.05), outbox=path) as client:
         with pytest.raises(onejob.AmbiguousOutcome, match="resume"):
             client.submit("t", 1, idempotency_key="k")
         assert pending(client) == ["k"]
-        # The same submission once more is the same row, another body under its key is refused here already.
+        # The same submission again is the same row; another body under its key is refused locally.
         with pytest.raises(onejob.AmbiguousOutcome):
             client.submit("t", 1, idempotency_key="k")
         with pytest.raises(onejob.IdempotencyConflict):
@@ -121,7 +121,9 @@ def test_a_server_that_is_away_leaves_the_intent_in_the_outbox(path: Path) -> No
         (problem_response(503, "SERVICE_UNAVAILABLE", "Retry-After: 9", retryable=True), 1),
     ],
 )
-def test_only_a_definite_answer_ends_an_intent(path: Path, answer: bytes, left: int, quick_retry: RetryPolicy) -> None:
+def test_only_a_definite_response_ends_an_intent(
+    path: Path, answer: bytes, left: int, quick_retry: RetryPolicy
+) -> None:
     with closing(ScriptedServer(answer)) as server, onejob.Client(server.url, retry=quick_retry, outbox=path) as client:
         with pytest.raises(onejob.OnejobError):
             client.submit("t", 1, idempotency_key="k")
@@ -148,9 +150,9 @@ def test_a_resumed_intent_outlives_a_full_quota_and_a_wrong_credential(
 
 def test_an_intent_is_not_sent_again_after_its_window(path: Path) -> None:
     clock = FakeClock()
-    said = ClientSubmission(type="t", input=1, options={"idempotency_ttl": timedelta(hours=1)})
+    submission = ClientSubmission(type="t", input=1, options={"idempotency_ttl": timedelta(hours=1)})
     with closing(Outbox(path, server=URL, clock=clock)) as outbox:
-        outbox.release(outbox.write(submit_call(said, "k"), "t"))
+        outbox.release(outbox.write(submit_call(submission, "k"), "t"))
         clock.advance(3600)
     with onejob.Client(URL, outbox=path, clock=clock) as client:
         (resumed,) = client.resume()
@@ -158,17 +160,17 @@ def test_an_intent_is_not_sent_again_after_its_window(path: Path) -> None:
         assert pending(client) == ["k"]
 
 
-def test_a_wall_clock_that_was_set_back_gives_no_window_back(path: Path) -> None:
+def test_setting_the_wall_clock_back_does_not_extend_the_window(path: Path) -> None:
     clock = FakeClock()
-    said = ClientSubmission(type="t", input=1, options={"idempotency_ttl": timedelta(hours=1)})
+    submission = ClientSubmission(type="t", input=1, options={"idempotency_ttl": timedelta(hours=1)})
     with closing(Outbox(path, server=URL, clock=clock)) as outbox:
-        outbox.release(outbox.write(submit_call(said, "k"), "t"))
+        outbox.release(outbox.write(submit_call(submission, "k"), "t"))
         clock.advance(4000)
         clock.jump_wall(-3_900_000)
         intent = outbox.claim()
         assert intent is not None
         assert intent.remaining_ms <= 0
-        # After a restart of the machine only the wall clock is left, and one before the first sending tells nothing.
+        # After a reboot only the wall clock is left, and a time before the first attempt is useless.
         outbox._boot_id = "another"
         outbox.release(intent)
         clock.jump_wall(-86_400_000)
@@ -177,23 +179,23 @@ def test_a_wall_clock_that_was_set_back_gives_no_window_back(path: Path) -> None
         assert intent.remaining_ms == 0
 
 
-def test_what_one_process_holds_another_leaves_alone_until_the_lease_ends(path: Path) -> None:
+def test_a_leased_intent_is_not_claimed_until_the_lease_ends(path: Path) -> None:
     clock = FakeClock()
     with (
         closing(Outbox(path, server=URL, clock=clock)) as one,
         closing(Outbox(path, server=URL, clock=clock)) as other,
     ):
-        held = one.write(submit_call(ClientSubmission(type="t", input=1), "k"), "t")
+        written = one.write(submit_call(ClientSubmission(type="t", input=1), "k"), "t")
         assert other.claim() is None
         clock.advance(LEASE_MS / 1000 + 1)
-        taken = other.claim()
-        assert taken is not None
-        assert taken.body == held.body
-        one.settle(held)
+        claimed = other.claim()
+        assert claimed is not None
+        assert claimed.body == written.body
+        one.settle(written)
         assert other.pending() == []
 
 
-def test_what_a_dead_process_held_is_free_at_once(path: Path) -> None:
+def test_the_leases_of_a_dead_process_end_at_once(path: Path) -> None:
     program = (
         "import os, sys; from onejob.client.outbox import Outbox; from onejob.client.requests import submit_call;"
         "from onejob.client.operations import ClientSubmission;"
@@ -207,7 +209,7 @@ def test_what_a_dead_process_held_is_free_at_once(path: Path) -> None:
     assert not list(path.parent.glob("*.life"))
 
 
-def test_whoever_is_interrupted_lets_go_of_the_intent(server: ServeProcess, path: Path) -> None:
+def test_an_interruption_releases_the_intent(server: ServeProcess, path: Path) -> None:
     class Interrupting(httpx.BaseTransport):
         def handle_request(self, request: httpx.Request) -> httpx.Response:
             raise KeyboardInterrupt
@@ -220,33 +222,33 @@ def test_whoever_is_interrupted_lets_go_of_the_intent(server: ServeProcess, path
         assert client.outbox.claim() is not None
 
 
-def test_several_who_begin_one_file_at_once_share_it(path: Path) -> None:
-    def begun(_: int) -> str:
+def test_processes_that_create_one_file_at_once_share_it(path: Path) -> None:
+    def create(_: int) -> str:
         with closing(Outbox(path, server=URL)) as outbox:
             return outbox.client_id
 
     with ThreadPoolExecutor(8) as pool:
-        assert len(set(pool.map(begun, range(16)))) == 1
+        assert len(set(pool.map(create, range(16)))) == 1
     assert [file.name for file in path.parent.iterdir() if "outbox.db." in file.name and "-" not in file.name] == []
 
 
-def test_resumed_by_many_at_once_each_intent_is_one_job(
+def test_concurrent_resumes_create_one_job_per_intent(
     server: ServeProcess, path: Path, scope: str, quick_retry: RetryPolicy
 ) -> None:
     with closing(Outbox(path, server=server.base_url)) as outbox:
         for n in range(20):
             outbox.release(outbox.write(submit_call(ClientSubmission(type=scope, input=n), f"{scope}-{n}"), scope))
 
-    def resumed(_: int) -> int:
+    def resume(_: int) -> int:
         with onejob.Client(server.base_url, retry=quick_retry, outbox=path) as client:
             return len([one for one in client.resume() if one.error is None])
 
     with ThreadPoolExecutor(4) as pool:
-        assert sum(pool.map(resumed, range(4))) == 20
+        assert sum(pool.map(resume, range(4))) == 20
     assert len(server.get(f"/api/jobs?type={scope}&limit=100").json["jobs"]) == 20
 
 
-def test_numbers_are_counted_by_the_file_and_go_on_after_it_is_opened_again(
+def test_sequence_numbers_continue_after_the_file_is_reopened(
     server: ServeProcess, path: Path, scope: str, quick_retry: RetryPolicy
 ) -> None:
     for life in range(3):
@@ -254,7 +256,7 @@ def test_numbers_are_counted_by_the_file_and_go_on_after_it_is_opened_again(
             assert client.submit_next("t", life, scope=scope).assigned_sequence == life + 1
 
 
-def test_a_new_file_of_a_known_client_goes_on_where_the_server_is(
+def test_a_new_file_of_a_known_client_continues_at_the_number_of_the_server(
     server: ServeProcess, tmp_path: Path, scope: str, quick_retry: RetryPolicy
 ) -> None:
     name = f"client-{scope}"
@@ -264,7 +266,7 @@ def test_a_new_file_of_a_known_client_goes_on_where_the_server_is(
             assert client.submit_next("t", life, scope=scope).assigned_sequence == life + 1
 
 
-def test_a_restored_older_file_takes_no_number_twice(
+def test_a_restored_backup_uses_no_number_twice(
     server: ServeProcess, path: Path, tmp_path: Path, scope: str, quick_retry: RetryPolicy
 ) -> None:
     def next_number(n: int) -> int:
@@ -282,20 +284,20 @@ def test_a_restored_older_file_takes_no_number_twice(
     assert len(server.get("/api/jobs?type=t&limit=1000").json["jobs"]) >= 4
 
 
-def test_a_number_under_way_is_finished_before_the_next_is_taken(
+def test_a_number_in_progress_is_finished_before_the_next_is_used(
     server: ServeProcess, path: Path, scope: str, quick_retry: RetryPolicy
 ) -> None:
     impatient = RetryPolicy(deadline=0.1, attempt_timeout=0.1)
-    fates = {"now": PASS}
+    faults = {"now": PASS}
     with (
-        run_faulty_proxy(server.port, lambda key, attempt: fates["now"]) as proxy,
+        run_faulty_proxy(server.port, lambda key, attempt: faults["now"]) as proxy,
         onejob.Client(proxy.url, retry=impatient, outbox=path) as client,
     ):
         assert client.submit_next("t", 1, scope=scope).assigned_sequence == 1
-        fates["now"] = LOSE
+        faults["now"] = LOSE
         with pytest.raises(onejob.AmbiguousOutcome):
             client.submit_next("t", 2, scope=scope)
-        fates["now"] = PASS
+        faults["now"] = PASS
         assert client.submit_next("t", 3, scope=scope).assigned_sequence == 3
         assert pending(client) == []
 
@@ -308,14 +310,14 @@ def test_a_number_that_was_refused_is_used_again(outbox_client: onejob.Client, s
     assert outbox_client.submit_next("t", 3, scope=scope).assigned_sequence == 2
 
 
-def test_threads_that_count_together_leave_no_gap(outbox_client: onejob.Client, scope: str) -> None:
+def test_threads_that_share_a_sequence_leave_no_gap(outbox_client: onejob.Client, scope: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         numbers = pool.map(lambda n: outbox_client.submit_next("t", n, scope=scope).assigned_sequence, range(12))
     assert sorted(numbers) == list(range(1, 13))
 
 
 class TransportDroppingReceipts(httpx.BaseTransport):
-    """A real server but for the receipts of numbers, whose jobs are left out; and for lost answers."""
+    """A real server whose receipts of sequence numbers have no jobs; the first `lost` responses are lost."""
 
     def __init__(self, lost: int) -> None:
         self._inner = httpx.HTTPTransport()
@@ -323,26 +325,26 @@ class TransportDroppingReceipts(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         response = self._inner.handle_request(request)
-        told = json.loads(response.read())
+        body = json.loads(response.read())
         response.close()
         if request.method == "POST" and self._lost:
             self._lost -= 1
             raise httpx.ReadError("lost")
-        if told.get("outcome") == "ALREADY_COMMITTED" or told.get("assignedSequence") == 1:
-            told |= {"outcome": "ALREADY_COMMITTED", "jobs": [], "job": None}
-        return httpx.Response(response.status_code, json=told)
+        if body.get("outcome") == "ALREADY_COMMITTED" or body.get("assignedSequence") == 1:
+            body |= {"outcome": "ALREADY_COMMITTED", "jobs": [], "job": None}
+        return httpx.Response(response.status_code, json=body)
 
     def close(self) -> None:
         self._inner.close()
 
 
-def test_a_number_that_another_took_is_followed_by_the_next(server: ServeProcess, path: Path, scope: str) -> None:
+def test_a_number_used_by_another_process_is_followed_by_the_next(server: ServeProcess, path: Path, scope: str) -> None:
     http = httpx.Client(transport=TransportDroppingReceipts(0))
     with onejob.Client(server.base_url, outbox=path, http=http) as client:
         assert client.submit_next("t", 1, scope=scope).assigned_sequence == 2
 
 
-def test_a_number_executed_after_a_lost_answer_is_never_sent_under_another(
+def test_a_number_executed_after_a_lost_response_is_never_sent_under_another(
     server: ServeProcess, path: Path, scope: str, quick_retry: RetryPolicy
 ) -> None:
     http = httpx.Client(transport=TransportDroppingReceipts(1))
@@ -355,7 +357,7 @@ def test_a_number_executed_after_a_lost_answer_is_never_sent_under_another(
 
 
 def make_outbox(path: Path) -> None:
-    with closing(Outbox(path, server=URL, client_id="mine")) as outbox:
+    with closing(Outbox(path, server=URL, client_id="first")) as outbox:
         outbox.write(submit_call(ClientSubmission(type="t", input=1), "k"), "t")
         outbox._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -388,22 +390,22 @@ def set_newer_version(path: Path) -> None:
 @pytest.mark.parametrize(
     "harm", [truncate, empty_file, overwrite_header, replace_with_another_database, set_newer_version]
 )
-def test_a_damaged_or_foreign_file_is_refused_and_never_recreated(path: Path, harm: object) -> None:
+def test_a_damaged_or_unrelated_file_is_refused_and_never_recreated(path: Path, harm: object) -> None:
     make_outbox(path)
     assert callable(harm)
     harm(path)
     before = path.read_bytes()
     with pytest.raises(onejob.StoreRefused):
-        Outbox(path, server=URL, client_id="mine")
+        Outbox(path, server=URL, client_id="first")
     assert path.read_bytes() == before
 
 
 def test_a_file_of_another_client_or_server_is_refused(path: Path) -> None:
     make_outbox(path)
-    with pytest.raises(onejob.StoreRefused, match="belongs to client mine"):
+    with pytest.raises(onejob.StoreRefused, match="belongs to client first"):
         Outbox(path, server=URL, client_id="other")
     with pytest.raises(onejob.StoreRefused, match="second jobs"):
-        Outbox(path, server="http://127.0.0.1:2", client_id="mine")
+        Outbox(path, server="http://127.0.0.1:2", client_id="first")
 
 
 def test_an_intent_that_is_not_as_it_was_written_is_refused(path: Path) -> None:
@@ -419,7 +421,7 @@ def test_a_folder_that_cannot_be_written_stops_the_submission(tmp_path: Path) ->
         onejob.Client(URL, outbox=tmp_path / "missing" / "outbox.db")
 
 
-async def test_the_async_client_keeps_its_intent_too(
+async def test_the_async_client_stores_its_intent_too(
     server: ServeProcess, path: Path, quick_retry: RetryPolicy, scope: str
 ) -> None:
     async with onejob.AsyncClient(server.base_url, retry=quick_retry, outbox=path) as client:

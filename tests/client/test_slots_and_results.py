@@ -1,4 +1,4 @@
-"""Slots, limits, results and waiting, by the ledger's names, over HTTP."""
+"""Slots, limits, results and waiting over HTTP."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -15,7 +15,7 @@ from .faulty_proxy import LOSE, PASS, run_faulty_proxy
 
 
 def finish_job(server: ServeProcess, job_id: str, type: str, result: Any) -> None:
-    """What a worker in any language does."""
+    """Claim, start and finish a job by the HTTP API."""
     (claimed,) = server.ask("POST", "/api/work/claim", {"types": [type], "limit": 1}).json["jobs"]
     assert claimed["job"]["id"] == job_id
     named = {"token": claimed["token"], "holder": claimed["holder"]}
@@ -25,7 +25,7 @@ def finish_job(server: ServeProcess, job_id: str, type: str, result: Any) -> Non
     assert done.status == 200, done.body
 
 
-def test_a_slot_is_taken_used_and_given_back(client: onejob.Client) -> None:
+def test_a_slot_is_reserved_used_and_released(client: onejob.Client) -> None:
     client.set_quota("cleo", onejob.Limits(max_concurrent=1))
     slot = client.reserve_job_slot("cleo", ttl_seconds=60, idempotency_key='a "key"')
     assert slot is not None
@@ -33,9 +33,9 @@ def test_a_slot_is_taken_used_and_given_back(client: onejob.Client) -> None:
     assert client.reserve_job_slot("cleo") is None
     with pytest.raises(onejob.SubmissionRefused, match="1 concurrent"):
         client.reserve_job_slot_or_raise("cleo")
-    (held,) = client.reservations("cleo")
-    assert (held.id, held.state) == (slot, "active")
-    assert client.renew_reservation(slot, 120) > held.expires_at
+    (reserved,) = client.reservations("cleo")
+    assert (reserved.id, reserved.state) == (slot, "active")
+    assert client.renew_reservation(slot, 120) > reserved.expires_at
     client.release_reservation(slot)
     client.release_reservation(slot)
     assert client.usage("cleo").used == 0
@@ -45,7 +45,7 @@ def test_a_slot_is_taken_used_and_given_back(client: onejob.Client) -> None:
 
 
 def test_a_submission_uses_the_slot_that_was_reserved_for_it(client: onejob.Client) -> None:
-    before = client.usage().live  # of those before on the same server
+    before = client.usage().live  # other tests use the same server
     slot = client.reserve_job_slot()
     receipt = client.submit("slotted", 1, reservation=slot, estimated_cost=1.5)
     assert client.submit("slotted", 1, idempotency_key=receipt.key).job_id == receipt.job_id
@@ -55,11 +55,11 @@ def test_a_submission_uses_the_slot_that_was_reserved_for_it(client: onejob.Clie
     assert client.usage().live == before
 
 
-def test_limits_are_set_as_the_ledger_has_them_and_told_in_units(client: onejob.Client) -> None:
+def test_limits_are_set_in_micro_units_and_returned_in_units(client: onejob.Client) -> None:
     cost = onejob.CostLimit.of("12.5", "month", "warn")
-    told = client.set_quota(7, onejob.Limits(max_concurrent=3, cost_limit=cost))
-    assert told.limits == models.LimitsModel(3, cost_limit=models.CostLimitModel(12.5, "month", "warn"))
-    assert client.set_quota(7, told.limits) == client.quota(7) == told
+    quota = client.set_quota(7, onejob.Limits(max_concurrent=3, cost_limit=cost))
+    assert quota.limits == models.LimitsModel(3, cost_limit=models.CostLimitModel(12.5, "month", "warn"))
+    assert client.set_quota(7, quota.limits) == client.quota(7) == quota
     both = client.set_tenant_quota(onejob.TenantLimits(ceiling=onejob.Limits(max_concurrent=2)))
     assert client.tenant_quota() == both
     assert client.quota(7).effective.max_concurrent == 2
@@ -79,7 +79,7 @@ async def test_the_async_client_has_the_same_slots(server: ServeProcess, quick_r
         assert (await client.usage("dora")).reserved == 1
 
 
-def test_a_lost_answer_leaves_no_slot_that_nobody_knows_of(server: ServeProcess, quick_retry: RetryPolicy) -> None:
+def test_a_lost_response_leaves_no_unknown_slot(server: ServeProcess, quick_retry: RetryPolicy) -> None:
     with run_faulty_proxy(server.port, lambda key, attempt: LOSE if attempt < 2 else PASS) as proxy:
         with onejob.Client(proxy.url, retry=quick_retry) as client:
             assert client.reserve_job_slot("eve") is not None
@@ -87,7 +87,7 @@ def test_a_lost_answer_leaves_no_slot_that_nobody_knows_of(server: ServeProcess,
             assert client.usage("eve").reserved == 1
 
 
-def test_whoever_waits_is_told_by_the_server_and_gets_the_result(server: ServeProcess) -> None:
+def test_wait_returns_when_the_job_ends_and_its_result_is_there(server: ServeProcess) -> None:
     with onejob.Client(server.base_url) as client, ThreadPoolExecutor(1) as threads:
         job_id = client.submit("awaited", {"n": 1}).job_id
         with pytest.raises(onejob.NotFound):
@@ -100,7 +100,7 @@ def test_whoever_waits_is_told_by_the_server_and_gets_the_result(server: ServePr
         assert client.log_lines(job_id).lines == []
 
 
-def test_waiting_ends_when_its_time_is_up(client: onejob.Client) -> None:
+def test_wait_raises_after_its_timeout(client: onejob.Client) -> None:
     job_id = client.submit("endless", 1).job_id
     with pytest.raises(TimeoutError, match="pending"):
         client.wait(job_id, 0.2)

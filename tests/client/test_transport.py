@@ -1,4 +1,4 @@
-"""The transport for any API: a key on every POST and PATCH, the same bytes on every attempt, nothing unkeyed twice."""
+"""The httpx transport: a key on every POST and PATCH, the same bytes on every attempt, no retry without a key."""
 
 import asyncio
 import io
@@ -43,12 +43,12 @@ def keys_received(server: ScriptedServer) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    "trouble", [LOST, OK[:-1], OK[:20], *(http_response(status, "") for status in (408, 500, 502, 503, 504))]
+    "failure", [LOST, OK[:-1], OK[:20], *(http_response(status, "") for status in (408, 500, 502, 503, 504))]
 )
 def test_a_post_is_repeated_with_the_same_key_and_bytes(
-    make_scripted_server: MakeScriptedServer, trouble: bytes
+    make_scripted_server: MakeScriptedServer, failure: bytes
 ) -> None:
-    server = make_scripted_server(trouble, trouble, OK)
+    server = make_scripted_server(failure, failure, OK)
     with client() as http:
         assert http.post(server.url, json={"b": 1, "a": 2}).json() == {"ok": True}
     assert len(server.requests) == 3
@@ -72,7 +72,7 @@ def test_two_requests_of_one_client_have_two_keys(make_scripted_server: MakeScri
     assert len(set(keys_received(server))) == 2
 
 
-def test_the_callers_key_is_kept(make_scripted_server: MakeScriptedServer) -> None:
+def test_the_key_of_the_caller_is_sent(make_scripted_server: MakeScriptedServer) -> None:
     server = make_scripted_server(LOST, OK, LOST, OK)
     with client() as http:
         http.post(server.url, headers={"Idempotency-Key": "bare"})
@@ -87,7 +87,7 @@ def test_a_file_is_read_once(make_scripted_server: MakeScriptedServer) -> None:
     assert [request.endswith(b"from a file") for request in server.requests] == [True, True]
 
 
-def test_other_methods_are_let_alone(make_scripted_server: MakeScriptedServer) -> None:
+def test_other_methods_get_no_key_and_no_retry(make_scripted_server: MakeScriptedServer) -> None:
     server = make_scripted_server(http_response(503, ""), http_response(503, ""))
     with client() as http:
         assert http.get(server.url).status_code == 503
@@ -95,7 +95,7 @@ def test_other_methods_are_let_alone(make_scripted_server: MakeScriptedServer) -
     assert keys_received(server) == []
 
 
-def test_what_has_no_key_is_sent_once(make_scripted_server: MakeScriptedServer) -> None:
+def test_a_request_without_a_key_is_sent_once(make_scripted_server: MakeScriptedServer) -> None:
     server = make_scripted_server(http_response(503, ""), OK)
     with client(key_factory=None) as http:
         assert http.post(server.url).status_code == 503
@@ -106,14 +106,14 @@ def test_what_has_no_key_is_sent_once(make_scripted_server: MakeScriptedServer) 
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422])
-def test_a_refusal_is_handed_over_as_it_is(make_scripted_server: MakeScriptedServer, status: int) -> None:
+def test_a_refusal_is_returned_unchanged(make_scripted_server: MakeScriptedServer, status: int) -> None:
     server = make_scripted_server(http_response(status, {"why": 1}), OK)
     with client() as http:
         assert http.post(server.url).status_code == status
     assert len(server.requests) == 1
 
 
-def test_a_conflict_that_says_when_to_come_back_is_waited_for(make_scripted_server: MakeScriptedServer) -> None:
+def test_a_conflict_with_retry_after_is_waited_for(make_scripted_server: MakeScriptedServer) -> None:
     server = make_scripted_server(
         http_response(409, "", "Retry-After: 0"), http_response(429, "", "Retry-After: 0"), OK
     )
@@ -121,15 +121,15 @@ def test_a_conflict_that_says_when_to_come_back_is_waited_for(make_scripted_serv
         assert http.post(server.url).status_code == 200
 
 
-def test_no_answer_is_ambiguous_and_carries_the_key(make_scripted_server: MakeScriptedServer) -> None:
+def test_no_response_is_ambiguous_and_carries_the_key(make_scripted_server: MakeScriptedServer) -> None:
     server = make_scripted_server(*[LOST] * 3)
     retry = onejob.RetryPolicy(attempts_max=3, pause_first=0.001)
     with (
         httpx.Client(transport=IdempotentTransport(retry=retry)) as http,
         pytest.raises(onejob.AmbiguousOutcome) as ambiguous,
     ):
-        http.post(server.url, headers={"Idempotency-Key": '"mine"'})
-    assert ambiguous.value.key == "mine"
+        http.post(server.url, headers={"Idempotency-Key": '"given"'})
+    assert ambiguous.value.key == "given"
     assert ambiguous.value.attempts == 3
 
 
@@ -141,7 +141,7 @@ def test_an_unreachable_server_raises_the_error_of_httpx(make_scripted_server: M
         http.post(server.url)
 
 
-async def test_whoever_cancels_is_told_the_key(server: Any) -> None:
+async def test_a_cancelled_call_has_the_key_in_its_notes(server: Any) -> None:
     async with onejob.AsyncClient(server.base_url) as http:
         task = asyncio.create_task(http.submit("t", 1, idempotency_key="cancelled-1"))
         await asyncio.sleep(0)
@@ -153,7 +153,7 @@ async def test_whoever_cancels_is_told_the_key(server: Any) -> None:
 
 
 @pytest.mark.parametrize("status", [307, 308])
-def test_a_key_survives_a_redirect_here_and_is_dropped_elsewhere(
+def test_a_key_follows_a_redirect_on_the_same_origin_only(
     make_scripted_server: MakeScriptedServer, status: int
 ) -> None:
     away = make_scripted_server(OK)
@@ -169,7 +169,7 @@ def test_a_key_survives_a_redirect_here_and_is_dropped_elsewhere(
     assert keys_received(away) == []
 
 
-def test_a_key_is_quoted_as_the_header_wants_it() -> None:
+def test_a_key_is_quoted_as_a_structured_field_string() -> None:
     for key in ("plain", 'with "quotes"', "back\\slash", "a, b; c"):
         assert unquote_key(quote_key(key)) == key
     for wrong in ("", "Ω", "x" * 256, "a\nb"):

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
+from onejob.core.identity import format_job_id, parse_job_id
 from onejob.core.key import KEY_CHARS_MAX
 from onejob.core.limits import to_micros, to_units
 from onejob.core.sequence import checked_sequence
@@ -44,6 +45,7 @@ LOG_PAGE_MAX: Final = 1000
 GIT_SECONDS: Final = 10
 BAR_WIDTH: Final = 24
 ERASE_LINE: Final = "\r\x1b[K"
+_JOB_COMMANDS: Final = ("job", "cancel", "result", "logs", "resolve")
 _ESCAPES: Final = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 
 Render = Callable[[Screen, Any], str]
@@ -78,6 +80,8 @@ def run_command(options: Namespace, settings: CliSettings, ci: CiEnvironment) ->
                 return CommandResult(admin.run_webhook_secret(engine.ledger, options), admin.render_webhook_secret)
     if options.command == "submit":
         options.key = submission_key(options, ci)
+    if options.command in _JOB_COMMANDS:
+        options.id = format_job_id(parse_job_id(options.id))
     command = COMMANDS[options.command]
     call = command.prepare(options)
     with open_backend(options, settings, creates_store=command.creates_store) as backend:

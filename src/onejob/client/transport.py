@@ -2,9 +2,9 @@
 
     httpx.Client(transport=IdempotentTransport())
 
-Requests with the method POST or PATCH get a key. One given by the caller (the header, or `extensions={"idempotency_key": …}`) is used; otherwise one is generated for each
-request. The body is read once, before the first attempt, and responses are read completely. A request without a key is
-sent once.
+Every POST and PATCH has a key: the one of the caller (the header, or `extensions={"idempotency_key": …}`), otherwise a
+generated one. The body is read once, before the first attempt, and responses are read completely. A request without a
+key is sent once.
 """
 
 import re
