@@ -90,11 +90,7 @@ def test_pauses_are_spread_over_their_whole_length_and_capped() -> None:
 @pytest.mark.parametrize(
     ("answer", "act"),
     [
-        *(
-            (problem(code, row.status), row.next_action)
-            for code, row in CODES.items()
-            if code != "SERVICE_UNAVAILABLE"
-        ),
+        *((problem(code, row.status), row.next_action) for code, row in CODES.items() if code != "SERVICE_UNAVAILABLE"),
         (AWAY, NextAction.RETRY),
         (problem("SERVICE_UNAVAILABLE", 503), NextAction.GIVE_UP),
         (problem("CONFLICT", 422), NextAction.FIX),

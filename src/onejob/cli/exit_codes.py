@@ -21,14 +21,14 @@ from onejob.http.problems import Problem, to_problem
 EXIT_CODE_MEANINGS = {
     DONE: "done: created or replayed, found, or healthy",
     FAILED: "failed",
-    USAGE_ERROR: "wrong usage or input: mend it",
+    USAGE_ERROR: "wrong usage or input: correct it",
     CONFLICT: "conflict: the key made another job; use a new key",
     UNAVAILABLE: "unavailable: repeat with the same key",
     NOT_FOUND: "not found",
     REFUSED: "refused for now: quota, rate, or in progress elsewhere",
-    FORBIDDEN: "not allowed: no credential, or one without the right",
-    JOB_UNSUCCESSFUL: "with --wait: the job ended, but not well",
-    JOB_UNFINISHED: "with --wait-for: the job goes on",
+    FORBIDDEN: "not allowed: no credential, or one without the permission",
+    JOB_UNSUCCESSFUL: "with --wait: the job ended without success",
+    JOB_UNFINISHED: "with --wait-for: the job has not ended yet",
     INTERRUPTED: "interrupted",
 }
 
