@@ -1,161 +1,132 @@
-"""Connections: uvicorn's httptools protocol, which by itself takes heads of any size and waits for ever.
+"""One HTTP/1.1 connection: parses requests, enforces size limits and deadlines, keeps responses in order.
 
-What cannot be taken is answered with a problem, after the requests before it. What the client still sends is then
-thrown away for a moment, so that it gets to read the answer, and the connection is closed.
+uvicorn accepts the sockets and httptools parses the bytes; `Connection` is the asyncio protocol between them. It
+replaces the protocol class of uvicorn, which takes heads of any size and waits for slow clients without a limit.
+
+**Reading.** Bytes are parsed as they arrive, in slices of SLICE_BYTES. When a parsed slice leaves a request waiting
+behind the one being answered, the rest stays in `_unparsed` and the socket is not read: the memory of a connection is
+bounded, however much a client pipelines. `_newest` is the request whose body the parser reads.
+
+**Responding.** Requests are answered one after the other: `_active` has a task that runs the application, `_queue` has
+the parsed requests behind it.
+
+**Deadlines.** A connection is in one `Stage`, which has one deadline. One slow timer per connection compares it with
+the clock, so that a request that arrives at once sets no timer. A timeout is noticed late by at most a quarter of the
+shortest limit.
+
+**Refusing.** A request that cannot be read is answered with a problem, after the responses to the requests before it.
+Then the connection closes in two steps: it sends EOF and discards what the client still sends, for up to
+LINGER_SECONDS. If it closed at once, the kernel would reset the connection, and the client could not read the problem.
 """
 
 import asyncio
 import re
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn import Config
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
+from uvicorn.server import ServerState
 
 from onejob.http.config import ServiceConfig
 from onejob.http.problems import problem
 from onejob.http.request import Scope
-from onejob.http.responses import problem_response
+from onejob.http.responses import Header, problem_response
 from onejob.ids import SystemIds
 
 from .corked import CorkedTransport, CorkedWrites
 from .exchange import HttpExchange, encode_final_response
 
-# How long a connection may take for each stage of a request.
-#
-# It has one deadline, that of its stage, and one slow timer that looks at it: a request that arrives at once costs no
-# timer. What is late is found late by at most a quarter of the shortest deadline.
-
-
+SLICE_BYTES = 16_384
+HEADERS_MAX = 100
 LINGER_SECONDS = 5.0
-TICKS_PER_DEADLINE = 4
+SHUTDOWN_GRACE_SECONDS = 0.25  # for requests that are on their way when the server shuts down
+CHECKS_PER_DEADLINE = 4
 
 _NEVER = float("inf")
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
+_LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
+_FIELD_BYTES = len(": \r\n")
+_UPGRADE_HEADER = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
 class Stage(Enum):
     """What a connection is waiting for."""
 
-    IDLE = auto()  # a request
+    IDLE = auto()  # the next request
     HEAD = auto()
     BODY = auto()
-    RESPONSE = auto()  # ours
-    CLOSING = auto()  # the client, to read the last answer and go
+    RESPONSE = auto()  # the application
+    CLOSING = auto()  # the client, to read the last response and close
 
 
-class TimeoutProtocol(HttpToolsProtocol):
-    service_config: ClassVar[ServiceConfig] = ServiceConfig()
-
-    stage = Stage.HEAD
-    _deadline = _NEVER  # of the stage
-    _write_deadline = _NEVER
-    _timer: asyncio.TimerHandle | None = None
-
-    def enter_stage(self, stage: Stage, seconds: float = _NEVER) -> None:
-        self.stage = stage
-        self._deadline = _NEVER if seconds is _NEVER else self.loop.time() + seconds
-
-    def on_stage_timeout(self) -> None:
-        """The stage took too long."""
-        raise NotImplementedError
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
-        super().connection_made(transport)
-        self.enter_stage(Stage.HEAD, self.service_config.head_seconds_max)
-        self._check_deadlines()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        # A client that does not read its answer is given as long as one that does not send its body.
-        self._write_deadline = self.loop.time() + self.service_config.body_seconds_max
-        super().pause_writing()
-
-    def resume_writing(self) -> None:
-        self._write_deadline = _NEVER
-        super().resume_writing()
-
-    def _check_deadlines(self) -> None:
-        now = self.loop.time()
-        if now >= self._write_deadline:
-            self.transport.abort()
-        elif now >= self._deadline:
-            self._deadline = _NEVER
-            self.on_stage_timeout()
-        service = self.service_config
-        shortest = min(service.head_seconds_max, service.body_seconds_max, service.idle_seconds_max)
-        pause = min(shortest, LINGER_SECONDS) / TICKS_PER_DEADLINE
-        self._timer = self.loop.call_later(pause, self._check_deadlines)
+# Looking up an enum member is slow in Python 3.11; every request uses these.
+_IDLE, _RESPONSE, _CLOSING = Stage.IDLE, Stage.RESPONSE, Stage.CLOSING
 
 
-# The head of a request: measured, judged, and made into what applications read.
-
-
-HEADERS_MAX = 100
-
-_ASGI = {"version": "3.0", "spec_version": "2.3"}
-_LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
-_FIELD_BYTES = len(": \r\n")
-
-
-class UnacceptableRequest(Exception):
-    """This request is not read on."""
+class UnreadableRequest(Exception):
+    """The request is refused with this status, and nothing after it is read."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
 
-class HeadReader(TimeoutProtocol):
-    url: bytes
+class HeadReader:
+    """Collects the head of a request from the parser's callbacks, checks it and makes the ASGI scope of it."""
+
+    limits: ClassVar[ServiceConfig]
+    parser: httptools.HttpRequestParser
+    scheme: str
+    client: tuple[str, int] | None
+    server: tuple[str, int | None] | None
+
+    url = b""
+    headers: list[Header]
     in_head = False
-    _host_header_count = 0
-    overhead_bytes = 0  # bytes of the head, or between two pieces of the body; up to a slice too many
+    expects_continue = False
+    host_header_count = 0
+    overhead_bytes = 0  # of the head, or since the last piece of the body; too high by one slice at most
 
-    # What the parser calls.
-
-    def on_message_begin(self) -> None:
+    def begin_head(self, received_bytes: int) -> None:
         self.url = b""
         self.headers = []
-        self._host_header_count = 0
-        self.expect_100_continue = False
         self.in_head = True
+        self.expects_continue = False
+        self.host_header_count = 0
+        self.overhead_bytes = received_bytes
 
     def on_url(self, url: bytes) -> None:
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.in_head:
-            return  # a trailer, which comes after everything was judged
+            return  # a trailer: the head was checked without it
         name = name.lower()
         if name == b"host":
-            self._host_header_count += 1
+            self.host_header_count += 1
         elif name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
+            self.expects_continue = True
         self.headers.append((name, value))
 
-    def head_limit_message(self) -> str:
-        return f"a head has at most {self.service_config.head_bytes_max} bytes and {HEADERS_MAX} headers; send less"
-
-    def build_scope(self) -> Scope:
-        """The scope of the request whose head is complete."""
+    def end_head(self) -> Scope:
+        """The ASGI scope of the request; raises UnreadableRequest."""
         self.in_head = False
         method = self.parser.get_method()
-        if self.overhead_bytes > self.service_config.head_bytes_max or len(self.headers) > HEADERS_MAX:
+        if self.overhead_bytes > self.limits.head_bytes_max or len(self.headers) > HEADERS_MAX:
             self._check_head_size(len(method))
         self.overhead_bytes = 0
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
-            raise UnacceptableRequest(400, "this server speaks HTTP/1.1; send that")
-        if self._host_header_count > 1:
-            raise UnacceptableRequest(400, "there are two Host headers; send one")
+            raise UnreadableRequest(400, f"HTTP/{version} is not supported; send HTTP/1.1")
+        if self.host_header_count > 1:
+            raise UnreadableRequest(400, "the request has two Host headers; send one")
         path, query = self._parse_target()
         scope: dict[str, Any] = {
             "type": "http",
@@ -173,49 +144,77 @@ class HeadReader(TimeoutProtocol):
         }
         return scope
 
-    def _check_head_size(self, size: int) -> None:
-        size += len(self.url) + _LINE_BYTES
+    def head_limit_message(self) -> str:
+        return f"a request head has at most {self.limits.head_bytes_max} bytes and {HEADERS_MAX} headers; send less"
+
+    def _check_head_size(self, method_bytes: int) -> None:
+        size = method_bytes + len(self.url) + _LINE_BYTES
         size += sum(len(name) + len(value) + _FIELD_BYTES for name, value in self.headers)
-        if size > self.service_config.head_bytes_max or len(self.headers) > HEADERS_MAX:
-            raise UnacceptableRequest(431, self.head_limit_message())
+        if size > self.limits.head_bytes_max or len(self.headers) > HEADERS_MAX:
+            raise UnreadableRequest(431, self.head_limit_message())
 
     def _parse_target(self) -> tuple[bytes, bytes]:
-        """The path and the query. Nearly always the target is just these two."""
+        """The path and the query. Nearly always the request target is just these two."""
         if self.url.startswith(b"/"):
             path, _, query = self.url.partition(b"?")
             return path, query
         target = httptools.parse_url(self.url)
         if target.path is None:
-            raise UnacceptableRequest(400, "the request names no path; send one")
+            raise UnreadableRequest(400, "the request target has no path; send one")
         return target.path, target.query or b""
 
 
-# What a connection reads: parsed as it comes, but never far ahead of what is answered.
+class Connection(HeadReader, asyncio.Protocol):
+    """See the module docstring. The class attributes without a value are set by `connection_class`."""
 
+    corked_writes: ClassVar[CorkedWrites]
+    on_refused: Callable[[str, int], None]  # called with the request id and the status
 
-SLICE_BYTES = 16_384  # parsed at a time; what is piped behind an unanswered request is bounded by it
-
-# Looking up a member of an enum takes its time: what every request passes has them at hand.
-_IDLE, _RESPONSE = Stage.IDLE, Stage.RESPONSE
-_UPGRADE_HEADER = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
-
-
-class RequestReader(HeadReader):
-    # The newest; the one that is being answered may be older.
-    cycle: HttpExchange | None = None  # type: ignore[assignment]  # all that uvicorn does with it is overridden here
-    _queue: deque[HttpExchange]  # behind the one that is being answered
-    _unparsed = b""  # received, and kept until the requests before it are answered
-    _discards_input = False  # what comes is thrown away
-    _eof = False
+    transport: CorkedTransport
+    flow: FlowControl
+    stage = Stage.HEAD
+    _deadline = _NEVER  # of the stage
+    _write_deadline = _NEVER
+    _timer: asyncio.TimerHandle | None = None
+    _newest: HttpExchange | None = None
+    _active: HttpExchange | None = None
     _slice_bytes = 0
+    _unparsed = b""
+    _discards_input = False
+    _received_eof = False
+    _pending_refusal = b""  # sent after the responses to the requests before it
+    _shutting_down = False
 
-    def _is_responding(self) -> bool:
-        """A request is being answered."""
-        raise NotImplementedError
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],  # of the ASGI lifespan, which is switched off
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        if not config.loaded:
+            config.load()
+        self.app = config.loaded_app
+        self.loop = _loop or asyncio.get_running_loop()
+        self.server_state = server_state
+        self.tasks = server_state.tasks
+        self.parser = httptools.HttpRequestParser(self)
+        with suppress(AttributeError):  # httptools before 0.6.3
+            # Bytes after the last request of a connection are discarded here; the parser need not fail on them.
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._queue: deque[HttpExchange] = deque()
 
-    def _refuse(self, status: int, message: str) -> None:
-        """The newest request, or what was to become one, is not read on."""
-        raise NotImplementedError
+    # Called by asyncio.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of sockets
+        self.server_state.connections.add(self)  # type: ignore[arg-type]  # it lists the classes of uvicorn
+        self.transport = CorkedTransport(transport, self.corked_writes)
+        self.flow = FlowControl(self.transport)
+        self.server = get_local_addr(transport)
+        self.client = get_remote_addr(transport)
+        self.scheme = "https" if is_ssl(transport) else "http"
+        self._enter_stage(Stage.HEAD, self.limits.head_seconds_max)
+        self._check_deadlines()
 
     def data_received(self, data: bytes) -> None:
         if not self._unparsed:
@@ -225,24 +224,55 @@ class RequestReader(HeadReader):
         if len(self._unparsed) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
 
-    # What the parser calls.
+    def eof_received(self) -> bool:
+        """A client may send EOF and still read its responses; True keeps the connection open for them."""
+        self._received_eof = True
+        self.transport.flush()  # asyncio may close the socket below
+        if self.stage is Stage.CLOSING:
+            return False
+        if not self._unparsed:
+            self._on_input_end()
+        if self._active is None or not self._is_responding():
+            return False
+        self._active.mark_client_eof()
+        return not self._active.response_started
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.overhead_bytes = self._slice_bytes
-        self.stage = _IDLE  # each request has deadlines of its own
+    def pause_writing(self) -> None:
+        # A client that does not read its response has as long as one that does not send its body.
+        self._write_deadline = self.loop.time() + self.limits.body_seconds_max
+        self.flow.pause_writing()
 
-    def on_body(self, body: bytes) -> None:
-        exchange = self.cycle
-        assert exchange is not None
-        self.overhead_bytes = 0
-        if exchange.add_chunk(body) > HIGH_WATER_LIMIT:
-            self.flow.pause_reading()
+    def resume_writing(self) -> None:
+        self._write_deadline = _NEVER
+        self.flow.resume_writing()
 
-    def on_message_complete(self) -> None:
-        assert self.cycle is not None
-        self.cycle.more_body = False
-        self.cycle.notify()
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.server_state.connections.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        active, self._active, self._newest = self._active, None, None
+        if active is not None and not active.response_complete:
+            active.mark_disconnected()
+        self._stop_reading()
+        self._queue.clear()
+        self.flow.resume_writing()
+        if exc is None:
+            self.transport.close()
+        del self.parser  # it refers to this object
+
+    # Called by uvicorn.
+
+    def shutdown(self) -> None:
+        self._shutting_down = True
+        if self.stage is Stage.CLOSING:
+            self.transport.close()
+        elif self._active is not None and self._newest is not None and self._is_responding():
+            self._newest.keep_alive = False
+            self._active.cancel_stream()
+        else:
+            self.loop.call_later(SHUTDOWN_GRACE_SECONDS, self._close_if_idle)
+
+    # Reading.
 
     def _feed(self, data: bytes) -> None:
         if self._discards_input:
@@ -262,22 +292,10 @@ class RequestReader(HeadReader):
 
     def _feed_unparsed(self) -> None:
         if self._unparsed and not self._queue:
-            held, self._unparsed = self._unparsed, b""
-            self._feed(held)
-            if self._eof and not self._unparsed:
+            data, self._unparsed = self._unparsed, b""
+            self._feed(data)
+            if self._received_eof and not self._unparsed:
                 self._on_input_end()
-
-    def _on_input_end(self) -> None:
-        """The client sends no more: what is incomplete stays so, and the newest answer is the last."""
-        if self.in_head or self._is_body_incomplete():
-            self._refuse(400, "the request ended before it was complete; send it again")
-        if self.cycle is not None:
-            self.cycle.keep_alive = False
-
-    def _resume_reading(self) -> None:
-        """An exchange waits for its client, who may also go away: that is seen only by reading."""
-        if len(self._unparsed) <= HIGH_WATER_LIMIT:
-            self.flow.resume_reading()
 
     def _parse(self, data: bytes) -> None:
         self._slice_bytes = len(data)
@@ -287,124 +305,37 @@ class RequestReader(HeadReader):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # The request is answered as if it had not asked for another protocol; what follows is in that one.
+            # The request is answered in HTTP/1.1; the bytes after it are in the other protocol.
             self._discards_input = True
-            if self.cycle is not None:
-                self.cycle.keep_alive = False
+            if self._newest is not None:
+                self._newest.keep_alive = False
         except httptools.HttpParserError as error:
             cause = error.__context__
-            if isinstance(cause, UnacceptableRequest):
+            if isinstance(cause, UnreadableRequest):
                 self._refuse(cause.status, str(cause))
             else:
-                self._refuse(400, "this is not a well-formed HTTP/1.1 request; mend the client")
+                self._refuse(400, "the request is not well-formed HTTP/1.1; fix the client")
             return
-        newest = self.cycle
+        newest = self._newest
         if newest is None or newest.more_body or newest.response_complete or self._queue or self.in_head:
             self._update_stage()
-        else:  # as most often: a request is here, whole, and being answered
-            self.enter_stage(_RESPONSE)
+        else:  # the usual case: one complete request, which is being answered
+            self._enter_stage(_RESPONSE)
 
-    def _update_stage(self) -> None:
-        """Some bytes were parsed: what is the connection waiting for now?"""
-        if self._queue:
-            self.enter_stage(Stage.RESPONSE)  # what the client still sends is not read meanwhile
-        elif self.in_head:
-            if self.stage is not Stage.HEAD:
-                self.enter_stage(Stage.HEAD, self.service_config.head_seconds_max)
-            if self.overhead_bytes > self.service_config.head_bytes_max + SLICE_BYTES:
-                self._refuse(431, self.head_limit_message())
-        elif self._is_body_incomplete():
-            if self.stage is not Stage.BODY:
-                self.enter_stage(Stage.BODY, self.service_config.body_seconds_max)
-            if self.overhead_bytes > self.service_config.head_bytes_max + SLICE_BYTES:
-                self._refuse(400, "there is no end to the extensions and trailers of the body; leave them out")
-        elif self._is_responding():
-            self.enter_stage(Stage.RESPONSE)
-
-    def _is_body_incomplete(self) -> bool:
-        """The body of the newest request is still being sent."""
-        newest = self.cycle
-        return newest is not None and newest.more_body and not newest.response_complete
-
-
-def _without_upgrade(data: bytes) -> bytes:
-    """A head that asks for another protocol, as if it did not: the parser would leave its body unread."""
-    head, end, rest = data.partition(b"\r\n\r\n")
-    return _UPGRADE_HEADER.sub(b"\r\nX-Asked:", head) + end + rest
-
-
-_IDLE, _CLOSING = Stage.IDLE, Stage.CLOSING
-SHUTDOWN_GRACE_SECONDS = 0.25  # for requests that are on their way when the server is told to stop
-
-
-class Connection(RequestReader):
-    corked_writes: ClassVar[CorkedWrites] = CorkedWrites()
-    _active_exchange: HttpExchange | None = None
-    _corked_transport: CorkedTransport  # the transport
-    _pending_refusal = b""  # said when the requests before it are answered
-    _shutting_down = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
-        self._queue = deque()
-        self._corked_transport = CorkedTransport(transport, self.corked_writes)
-        super().connection_made(self._corked_transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        running, self._active_exchange, self.cycle = self._active_exchange, None, None
-        if running is not None and not running.response_complete:
-            running.mark_disconnected()
-        self._discards_input = True
-        self._unparsed = b""
-        self._queue.clear()
-        super().connection_lost(exc)
-
-    def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn hangs up on whoever is done sending
-        """A client may have said all it has to say, and still want its answer."""
-        self._eof = True
-        self._corked_transport.flush()  # the loop may close what lies below
-        if self.stage is Stage.CLOSING:
-            return False
-        if not self._unparsed:
-            self._on_input_end()
-        if self._active_exchange is None or not self._is_responding():
-            return False
-        self._active_exchange.mark_client_eof()
-        return not self._active_exchange.response_started
-
-    def shutdown(self) -> None:
-        self._shutting_down = True
-        if self.stage is Stage.CLOSING:
-            self.transport.close()
-        elif self._active_exchange is not None and self.cycle is not None and self._is_responding():
-            self.cycle.keep_alive = False
-            self._active_exchange.cancel_stream()
-        else:
-            self.loop.call_later(SHUTDOWN_GRACE_SECONDS, self._close_if_idle)
-
-    def on_stage_timeout(self) -> None:
-        match self.stage:
-            case Stage.HEAD if self.in_head:
-                self._refuse(408, f"a head has {self.service_config.head_seconds_max:g} s to arrive; send it faster")
-            case Stage.HEAD | Stage.IDLE:
-                self._close_after_response()
-            case Stage.BODY if self.cycle is not None:
-                self.cycle.time_out_body()
-            case Stage.CLOSING:
-                self.transport.abort()
-
-    def on_refused(self, request_id: str, status: int) -> None:
-        """Called once for every refusal."""
+    def on_message_begin(self) -> None:
+        self.begin_head(self._slice_bytes)
+        self.stage = _IDLE  # so that the deadline of the head starts again
 
     def on_headers_complete(self) -> None:
-        scope = self.build_scope()
-        before = self.cycle
-        self.cycle = exchange = HttpExchange(
+        scope = self.end_head()
+        before = self._newest
+        self._newest = exchange = HttpExchange(
             scope,
             self.transport,
             self.flow,
             on_complete=self._on_exchange_complete,
             default_headers=self.server_state.default_headers,
-            expects_continue=self.expect_100_continue,
+            expects_continue=self.expects_continue,
             keep_alive=not self._shutting_down and scope["http_version"] != "1.0" and self.parser.should_keep_alive(),
             resume_reading=self._resume_reading,
         )
@@ -414,10 +345,91 @@ class Connection(RequestReader):
             self.flow.pause_reading()
             self._queue.append(exchange)
 
-    # Answering.
+    def on_body(self, body: bytes) -> None:
+        assert self._newest is not None
+        self.overhead_bytes = 0
+        if self._newest.add_chunk(body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+
+    def on_message_complete(self) -> None:
+        assert self._newest is not None
+        self._newest.more_body = False
+        self._newest.notify()
+
+    def _on_input_end(self) -> None:
+        """All input was parsed, and no more will come: an incomplete request is refused."""
+        if self.in_head or self._is_body_incomplete():
+            self._refuse(400, "the request ended before it was complete; send it again")
+        if self._newest is not None:
+            self._newest.keep_alive = False
+
+    def _resume_reading(self) -> None:
+        """An exchange waits for its body, or for the client to disconnect: both are noticed by reading."""
+        if len(self._unparsed) <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()
+
+    def _stop_reading(self) -> None:
+        self._discards_input = True
+        self._unparsed = b""
+
+    def _is_body_incomplete(self) -> bool:
+        newest = self._newest
+        return newest is not None and newest.more_body and not newest.response_complete
+
+    # Stages and deadlines.
+
+    def _enter_stage(self, stage: Stage, seconds: float = _NEVER) -> None:
+        self.stage = stage
+        self._deadline = _NEVER if seconds is _NEVER else self.loop.time() + seconds
+
+    def _update_stage(self) -> None:
+        """Find out what the connection is waiting for after some bytes were parsed."""
+        if self._queue:
+            self._enter_stage(Stage.RESPONSE)  # the client is not being read
+        elif self.in_head:
+            if self.stage is not Stage.HEAD:
+                self._enter_stage(Stage.HEAD, self.limits.head_seconds_max)
+            if self.overhead_bytes > self.limits.head_bytes_max + SLICE_BYTES:
+                self._refuse(431, self.head_limit_message())
+        elif self._is_body_incomplete():
+            if self.stage is not Stage.BODY:
+                self._enter_stage(Stage.BODY, self.limits.body_seconds_max)
+            if self.overhead_bytes > self.limits.head_bytes_max + SLICE_BYTES:
+                self._refuse(400, "the chunk extensions or trailers of the body are too long; leave them out")
+        elif self._is_responding():
+            self._enter_stage(Stage.RESPONSE)
+
+    def _check_deadlines(self) -> None:
+        now = self.loop.time()
+        if now >= self._write_deadline:
+            self.transport.abort()
+        elif now >= self._deadline:
+            self._deadline = _NEVER
+            self._on_stage_timeout()
+        limits = self.limits
+        shortest = min(limits.head_seconds_max, limits.body_seconds_max, limits.idle_seconds_max, LINGER_SECONDS)
+        self._timer = self.loop.call_later(shortest / CHECKS_PER_DEADLINE, self._check_deadlines)
+
+    def _on_stage_timeout(self) -> None:
+        match self.stage:
+            case Stage.HEAD if self.in_head:
+                seconds = self.limits.head_seconds_max
+                self._refuse(408, f"the request head did not arrive within {seconds:g} s; send it faster")
+            case Stage.HEAD | Stage.IDLE:
+                self._close()
+            case Stage.BODY if self._newest is not None:
+                self._newest.time_out_body()
+            case Stage.CLOSING:
+                self.transport.abort()
+
+    # Responding.
+
+    def _is_responding(self) -> bool:
+        active = self._active
+        return active is not None and not (active.response_complete or active.disconnected)
 
     def _start_exchange(self, exchange: HttpExchange) -> None:
-        self._active_exchange = exchange
+        self._active = exchange
         exchange.task = self.loop.create_task(exchange.run(self.app, self.tasks))
         self.tasks.add(exchange.task)
 
@@ -426,7 +438,7 @@ class Connection(RequestReader):
         if self.stage is _CLOSING or self.transport.is_closing():
             return
         if not exchange.keep_alive:
-            self._close_after_response(lingering=exchange.more_body)
+            self._close(lingering=exchange.more_body)
         elif self._queue:
             self._start_exchange(self._queue.popleft())
             self._feed_unparsed()  # the rest of its body may be there
@@ -438,51 +450,48 @@ class Connection(RequestReader):
 
     def _read_next_request(self) -> None:
         if not self.in_head:
-            self.enter_stage(_IDLE, self.service_config.idle_seconds_max)
+            self._enter_stage(_IDLE, self.limits.idle_seconds_max)
         elif self.stage is not Stage.HEAD:
-            self.enter_stage(Stage.HEAD, self.service_config.head_seconds_max)
+            self._enter_stage(Stage.HEAD, self.limits.head_seconds_max)
         self.flow.resume_reading()
         self._feed_unparsed()
-        if self._eof and not self._is_responding():
-            self._close_after_response()
+        if self._received_eof and not self._is_responding():
+            self._close()
 
-    def _is_responding(self) -> bool:
-        running = self._active_exchange
-        return running is not None and not (running.response_complete or running.disconnected)
+    # Refusing and closing.
 
     def _refuse(self, status: int, message: str) -> None:
+        """Answer the newest request, or the bytes that were to become one, with a problem, and read no more."""
         if self._discards_input:
             return
-        self._discards_input = True
-        self._unparsed = b""
+        self._stop_reading()
         request_id = SystemIds().request_id()
         self.on_refused(request_id, status)
-        given = problem_response(problem("BAD_REQUEST", message)._replace(status=status), request_id)
-        self._pending_refusal = encode_final_response(given, request_id)
-        if not self.in_head and self.cycle is not None and self._is_body_incomplete():
-            self._abandon_exchange(self.cycle)
-        self.enter_stage(Stage.RESPONSE)
+        response = problem_response(problem("BAD_REQUEST", message)._replace(status=status), request_id)
+        self._pending_refusal = encode_final_response(response, request_id)
+        if not self.in_head and self._newest is not None and self._is_body_incomplete():
+            self._abandon_exchange(self._newest)
+        self._enter_stage(Stage.RESPONSE)
         if not self._is_responding():
             self._send_refusal()
 
     def _abandon_exchange(self, exchange: HttpExchange) -> None:
         """Its body will never be complete."""
         exchange.mark_disconnected()
-        if exchange is not self._active_exchange:
+        if exchange is not self._active:
             self._queue.pop()
         elif exchange.response_started:
-            self._pending_refusal = b""  # half of an answer is out: nothing can be said any more
+            self._pending_refusal = b""  # it would stand in the middle of the response
 
     def _send_refusal(self) -> None:
         self.transport.write(self._pending_refusal)
-        self._close_after_response(lingering=True)
+        self._close(lingering=True)
 
-    def _close_after_response(self, *, lingering: bool = False) -> None:
-        """The last answer is given."""
-        self._discards_input = True
-        self._unparsed = b""
-        self.enter_stage(Stage.CLOSING, LINGER_SECONDS)
-        if lingering and not self._eof and self.transport.can_write_eof():
+    def _close(self, *, lingering: bool = False) -> None:
+        """Close after the last response; lingering: while the client may still be sending."""
+        self._stop_reading()
+        self._enter_stage(Stage.CLOSING, LINGER_SECONDS)
+        if lingering and not self._received_eof and self.transport.can_write_eof():
             self.transport.write_eof()
             self.flow.resume_reading()
         else:
@@ -490,17 +499,22 @@ class Connection(RequestReader):
 
     def _close_if_idle(self) -> None:
         if not self._is_responding() and not self.transport.is_closing():
-            self._close_after_response()
+            self._close()
 
 
 def connection_class(config: ServiceConfig, on_refused: Callable[[str, int], None]) -> type[Connection]:
-    """Connections within these limits, which tell of every request that they refuse: its id and the status."""
+    """A protocol class with these limits. `on_refused` is called with the request id and the status of each refusal."""
+    callback = on_refused
 
     class ConfiguredConnection(Connection):
-        service_config = config
+        limits = config
         corked_writes = CorkedWrites()
-
-        def on_refused(self, request_id: str, status: int) -> None:
-            on_refused(request_id, status)
+        on_refused = staticmethod(callback)
 
     return ConfiguredConnection
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """The head without its request for another protocol, for which the parser would leave the body unread."""
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE_HEADER.sub(b"\r\nX-Asked:", head) + end + rest
