@@ -25,12 +25,12 @@ from .metrics import Metrics
 from .openapi import with_openapi_route
 from .origins import loopback_authenticator
 from .problems import Unauthorized, problem, to_public_problem
-from .processes.stats import StatsSnapshot, process_out
 from .rate_limit import RateLimiter
 from .request import ANONYMOUS, BodyTooLarge, BufferedBody, Credential, Receive, Request, Scope, Send, no_buffered_body
 from .responses import AuthorizationCheck, Header, Response, problem_response
 from .routing import Route, RouteMatch, Routes, allowed_methods, decode_placeholders, raw_path, route_for_method
 from .server.exchange import HttpExchange
+from .stats import StatsSnapshot, process_out
 from .streaming import stream_response
 
 log = logging.getLogger("onejob.http")

@@ -22,7 +22,7 @@ from onejob.http.logs import split_for_pipe
 from onejob.http.metrics import MetricFamily, MetricSample
 from onejob.http.processes import supervisor as restarts
 from onejob.http.processes.shared_rates import SharedRateLimiter, open_buckets_file
-from onejob.http.processes.stats import StatsSnapshot, StatsTotals, counters_only, sum_snapshots
+from onejob.http.processes.stats import StatsTotals, counters_only, sum_snapshots
 from onejob.http.processes.supervisor import (
     BACKOFF_SECONDS_MAX,
     STABLE_UPTIME_SECONDS,
@@ -32,6 +32,7 @@ from onejob.http.processes.supervisor import (
 )
 from onejob.http.rate_limit import RateLimiter
 from onejob.http.serve import worker_count
+from onejob.http.stats import StatsSnapshot
 from onejob.ids import SystemIds
 from onejob.ledger import Ledger
 from onejob.ledger.parse import Caller

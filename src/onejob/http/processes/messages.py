@@ -10,8 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec import Struct, msgpack
 
 from onejob.http.config import ServiceConfig
-
-from .stats import StatsSnapshot
+from onejob.http.stats import StatsSnapshot
 
 MESSAGE_BYTES_MAX: Final = 1 << 26
 _LENGTH_BYTES: Final = 4

@@ -1,6 +1,6 @@
-"""What several processes counted, as one: each reports all it has, and reports are added up.
+"""Adds up the counters of several processes.
 
-What was counted stays counted when its process ends; what a process held right then is gone with it.
+The counters of a process that has exited stay in the sums; its gauges are dropped.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,13 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onejob.engines.receipts import CacheStats
-from onejob.http.metrics import OUTCOMES, MetricFamily
-from onejob.http.schemas.jobs import ResponseBody
-from onejob.ledger.runtime import Stats, TenantCounts
+from onejob.http.metrics import MetricFamily
+from onejob.http.stats import StatsSnapshot
+from onejob.ledger.runtime import TenantCounts
 
 B = TypeVar("B", bound=Struct)
 
-# Of what is only counted up; everything else is a state, and ends with its process.
+# The types of metrics that only grow; all others are states, which end with their process.
 _CUMULATIVE_TYPES: Final = ("counter", "histogram", "summary")
 # A sum of these would mean nothing.
 _COMBINE_BY_METRIC: Final[Mapping[str, Callable[[float, float], float]]] = {
@@ -28,38 +28,8 @@ _COMBINE_BY_METRIC: Final[Mapping[str, Callable[[float, float], float]]] = {
 }
 
 
-class QueueOut(ResponseBody, frozen=True, rename="camel"):
-    waiting: int
-    commands: int  # executed since the start
-    batches: int
-
-
-class MaintenanceOut(ResponseBody, frozen=True, rename="camel"):
-    records: int
-    jobs: int
-    failures: int
-
-
-class ProcessOut(ResponseBody, frozen=True, rename="camel"):
-    """What the service counted over all tenants."""
-
-    outcomes: dict[str, int]
-    waiting: int
-    gate: CacheStats
-    queues: dict[str, QueueOut]
-    upkeep: MaintenanceOut
-
-
-class StatsSnapshot(Struct, frozen=True):
-    """All that one process counted, or several: for the metrics, for the statistics, and for tenants who ask."""
-
-    families: list[MetricFamily]
-    process: ProcessOut
-    tenants: dict[str, TenantCounts]
-
-
 class StatsTotals:
-    """The latest report of each process that lives, and what those that ended had counted."""
+    """The latest report of each running process, and the counters of those that have exited."""
 
     def __init__(self) -> None:
         self._latest: dict[object, StatsSnapshot] = {}
@@ -73,23 +43,9 @@ class StatsTotals:
             self._exited = sum_snapshots([*([self._exited] if self._exited else []), counters_only(last)])
 
     def total(self) -> StatsSnapshot | None:
-        """None before anybody has reported."""
+        """None before the first report."""
         parts = [*([self._exited] if self._exited else []), *self._latest.values()]
         return sum_snapshots(parts) if parts else None
-
-
-def process_out(stats: Stats) -> ProcessOut:
-    return ProcessOut(
-        outcomes=outcomes_with_zeros(stats.outcomes),
-        waiting=stats.gate.waiters,
-        gate=stats.gate,
-        queues={name: QueueOut(load.waiting, load.commands, sum(load.batches)) for name, load in stats.queues.items()},
-        upkeep=MaintenanceOut(stats.sweep_totals.records, stats.sweep_totals.jobs, stats.maintenance_failures),
-    )
-
-
-def outcomes_with_zeros(outcomes: Mapping[str, int]) -> dict[str, int]:
-    return {word: outcomes.get(word, 0) for word in OUTCOMES}
 
 
 def sum_snapshots(snapshots: Iterable[StatsSnapshot]) -> StatsSnapshot:
@@ -110,7 +66,7 @@ def sum_snapshots(snapshots: Iterable[StatsSnapshot]) -> StatsSnapshot:
 
 
 def counters_only(snapshot: StatsSnapshot) -> StatsSnapshot:
-    """What remains of a report when its process has ended."""
+    """What remains of a report after its process has exited."""
     process = snapshot.process
     return StatsSnapshot(
         [family for family in snapshot.families if family.kind in _CUMULATIVE_TYPES],
@@ -125,26 +81,26 @@ def counters_only(snapshot: StatsSnapshot) -> StatsSnapshot:
 
 
 def _sum_families(ours: list[MetricFamily], theirs: list[MetricFamily]) -> list[MetricFamily]:
-    found = {family.name: family for family in ours}
+    sums = {family.name: family for family in ours}
     for family in theirs:
-        before = found.get(family.name)
-        found[family.name] = family if before is None else _sum_samples(before, family)
-    return list(found.values())
+        before = sums.get(family.name)
+        sums[family.name] = family if before is None else _sum_samples(before, family)
+    return list(sums.values())
 
 
 def _sum_samples(ours: MetricFamily, theirs: MetricFamily) -> MetricFamily:
     add = _COMBINE_BY_METRIC.get(ours.name, float.__add__)
     values = {(sample.name, *sample.labels.items()): sample for sample in ours.samples}
     for sample in theirs.samples:
-        place = (sample.name, *sample.labels.items())
-        before = values.get(place)
+        series = (sample.name, *sample.labels.items())
+        before = values.get(series)
         value = sample.value if before is None else add(float(before.value), float(sample.value))
-        values[place] = replace(sample, value=value)
+        values[series] = replace(sample, value=value)
     return replace(ours, samples=list(values.values()))
 
 
 def _sum_structs(ours: B, theirs: B) -> B:
-    """Every number of one added to the same number of the other, however deep it stands."""
+    """Add every number of one to the same number of the other, at any depth."""
     summed = _sum_values(msgspec.to_builtins(ours), msgspec.to_builtins(theirs))
     return msgspec.convert(summed, type(ours))
 

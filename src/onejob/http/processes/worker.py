@@ -30,6 +30,7 @@ from onejob.http.serve import (
     run_loop,
     uvicorn_config,
 )
+from onejob.http.stats import StatsSnapshot
 from onejob.ledger import Ledger
 from onejob.ledger.opening import open as open_ledger
 
@@ -47,7 +48,6 @@ from .messages import (
     WorkerReady,
 )
 from .shared_rates import SharedRateLimiter
-from .stats import StatsSnapshot
 
 REPORT_INTERVAL_SECONDS = 1.0
 TOTALS_SECONDS_MAX = 3.0  # the supervisor's
