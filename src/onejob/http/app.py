@@ -1,21 +1,23 @@
-"""The service as bare ASGI: authenticate, authorise, hand over, present. No rule lives here."""
+"""The service as an ASGI application: finds the route, authenticates, calls the handler, sends the response.
+
+A request takes one of three ways through `HttpApp`: anonymous (an open route, no credential is read), checked first (the
+credential is read before the handler runs), or optimistic (`OptimisticAuth`, a fast path of the second).
+"""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from onejob.clock import SystemClock
 from onejob.core.credentials import Permission
-from onejob.errors import OnejobError, Reason, SubmissionRefused, Unavailable, Unknown
+from onejob.errors import OnejobError
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
 
-from .auth import Authenticator, OptimisticAuth
+from .auth import Authenticate, Authenticator, optimistic_auth_for
 from .config import ServiceConfig
 from .endpoints import events, jobs, keys, quotas, sequences, work
-from .endpoints import jobs as results
-from .endpoints import quotas as reservations
 from .endpoints.cloud import CloudEndpoints
 from .endpoints.pages import PAGES
 from .endpoints.preparation import Hook, Preparations
@@ -26,8 +28,8 @@ from .openapi import with_openapi_route
 from .origins import loopback_authenticator
 from .problems import Unauthorized, problem, to_public_problem
 from .rate_limit import RateLimiter
-from .request import ANONYMOUS, BodyTooLarge, BufferedBody, Credential, Receive, Request, Scope, Send, no_buffered_body
-from .responses import AuthorizationCheck, Header, Response, problem_response
+from .request import ANONYMOUS, BodyTooLarge, Credential, Receive, Request, Scope, Send
+from .responses import Header, Response, problem_response
 from .routing import Route, RouteMatch, Routes, allowed_methods, decode_placeholders, raw_path, route_for_method
 from .server.exchange import HttpExchange
 from .stats import StatsSnapshot, process_out
@@ -39,20 +41,17 @@ BASE_ROUTES = (
     *jobs.ROUTES,
     *sequences.ROUTES,
     *events.ROUTES,
-    *results.RESULT_ROUTES,
+    *jobs.RESULT_ROUTES,
     *work.ROUTES,
     *keys.ROUTES,
     *quotas.ROUTES,
-    *reservations.RESERVATION_ROUTES,
+    *quotas.RESERVATION_ROUTES,
     *PAGES,
 )
-_LONG_POLL_ACTS = (Permission.READ, Permission.WORK)  # whose requests may be answered long after they came
+_LONG_POLL_ACTS = (Permission.READ, Permission.WORK)  # their responses may come long after the credential was checked
 _AUTH_CHALLENGE = (b"www-authenticate", b"Bearer")
 
-
-# Who asks; raises Unauthorized where nobody can tell.
-Authenticate = Callable[[Scope], Awaitable[Credential]]
-# Called once for every answer: request id, method, route (None: no such path), what was given, the seconds it took.
+# Called once for every response: request id, method, route (None: no such path), response, seconds.
 Observe = Callable[[str, str, Route | None, Response, float], None]
 
 
@@ -76,161 +75,128 @@ class HttpApp:
         started_at: float | None = None,  # on the monotonic clock: when the service started
     ) -> None:
         self._ledger = ledger
+        self._anonymous_ledger = ledger.for_caller(ANONYMOUS.caller)
         self._config = config or ServiceConfig()
         self._authenticate = authenticate or _build_authenticate(ledger, self._config)
         self._observe = observe
         self._monotonic = SystemClock().monotonic
-        self._rate_limiter = (
-            _build_rate_limiter(self._config, self._monotonic) if rate_limiter is None else rate_limiter
-        )
-        self._authenticate_optimistically = (
-            _optimistic_authenticate(self._authenticate) if self._rate_limiter is None else None
-        )
+        if rate_limiter is None:
+            rate_limiter = _build_rate_limiter(self._config, self._monotonic)
+        self._rate_limiter = rate_limiter
+        # The rate limiter counts by credential before it submits, so it needs a checked one.
+        self._optimistic_auth = optimistic_auth_for(self._authenticate, ledger) if rate_limiter is None else None
         self._ids = ids or SystemIds()
         self.preparations = Preparations(self._config)
         self._metrics = Metrics(ledger, self.preparations)
         cloud = CloudEndpoints(self._config, prepare or {}, self.preparations, self._ids).routes()
         started_at = self._monotonic() if started_at is None else started_at
-        watched = status_routes(self._config, stats_source or _SingleProcessStats(self), self._monotonic, started_at)
-        served = (*BASE_ROUTES, *cloud, *extra_routes, *watched)
-        self.routes = Routes(with_openapi_route(served, self._config))
+        status = status_routes(self._config, stats_source or _SingleProcessStats(self), self._monotonic, started_at)
+        self.routes = Routes(with_openapi_route((*BASE_ROUTES, *cloud, *extra_routes, *status), self._config))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         request_id = self._ids.request_id()
         begin = self._monotonic()
-        found = self.routes.find(raw_path(scope))
+        route_match = self.routes.find(raw_path(scope))
         try:
-            given = await self._respond(found, scope, receive, send, request_id)
+            response = await self._respond(route_match, scope, receive, send, request_id)
         except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001 - every caller is told, and the log
-            given = self._error_response(error, request_id)
-        if scope["method"] == "HEAD":
-            await _send_head_response(given, request_id, send)
-        elif given.stream is None and isinstance(send, HttpExchange):
-            await send.send_response(given, request_id)  # our own connections take an answer whole
+        except BaseException as error:  # noqa: BLE001 - it is logged, and the client gets a problem
+            response = self._error_response(error, request_id)
+        if response.stream is None and isinstance(send, HttpExchange):
+            await send.send_response_fast(response, request_id)
         else:
-            await _send_response(given, request_id, receive, send)
-        route, seconds = (
-            route_for_method(found[0], scope["method"]) if found else None,
-            self._monotonic() - begin,
-        )
-        self._metrics.observe(route, given.status, seconds)
-        self._observe(request_id, scope["method"], route, given, seconds)
+            await _send_response(response, request_id, scope["method"], receive, send)
+        seconds = self._monotonic() - begin
+        route = route_for_method(route_match[0], scope["method"]) if route_match else None
+        self._metrics.observe(route, response.status, seconds)
+        self._observe(request_id, scope["method"], route, response, seconds)
 
     async def _respond(
         self, route_match: RouteMatch | None, scope: Scope, receive: Receive, send: Send, request_id: str
     ) -> Response:
-        method = scope["method"]
         if route_match is None:
             return problem_response(problem("NOT_FOUND", "there is no such path"), request_id)
         methods, placeholders = route_match
-        route = route_for_method(methods, method)
+        route = route_for_method(methods, scope["method"])
         if route is None:
-            allowed = ", ".join(allowed_methods(methods))
-            refused = problem_response(problem("METHOD_NOT_ALLOWED", f"this path takes {allowed}"), request_id)
-            return refused._replace(headers=(*refused.headers, (b"allow", allowed.encode())))
-        whole: BufferedBody = no_buffered_body
-        here = False
+            return _method_not_allowed(methods, request_id)
+        ledger = self._anonymous_ledger
+        request = Request(scope, receive, id=request_id, credential=ANONYMOUS, ledger=ledger, limits=self._config)
         if isinstance(send, HttpExchange):
-            whole, here = (
-                send.buffered_body,
-                not send.more_body,
-            )  # our own connections know it without a message
-        if (
-            self._authenticate_optimistically is not None
-            and route.optimistic_auth
-            and here
-            and not scope["query_string"]
-        ):
-            presumed = self._authenticate_optimistically(scope, Permission.SUBMIT)
-            if presumed is not None and (body := whole()) is not None:
-                whole = partial(bytes, body)
-                request = self._build_request(scope, receive, request_id, presumed.credential, whole)
-                request.precondition = presumed.precondition
-                if (given := await self._respond_optimistically(route, request)) is not None:
-                    return given
-        # What is open to everybody asks nobody who they are, and acts for nobody.
-        credential = ANONYMOUS if route.act is None else await self._authenticate(scope)
-        if route.act is not None and not credential.may(route.act):
-            return problem_response(problem("FORBIDDEN", _forbidden_message(route.act)), request_id)
-        request = self._build_request(scope, receive, request_id, credential, whole)
-        if placeholders:
+            request.buffered_body = send.take_body_fast
+            request.body_is_complete = not send.more_body
+        if route.act is None:
             request.path_params = decode_placeholders(placeholders)
-        if self._rate_limiter is not None and route.act is Permission.SUBMIT:
-            request.ledger = self._rate_limiter.limited_ledger(request.ledger)
-        if route.act is not None and (route.act in _LONG_POLL_ACTS or not here):
-            request.still_authorized = self._build_authorization_check(scope, credential, route.act)
-        given = await route.handler(request)
-        if given.stream is not None and route.act is not None:
-            return given._replace(still_authorized=self._build_authorization_check(scope, credential, route.act))
-        return given
-
-    async def _respond_optimistically(self, route: Route, request: Request) -> Response | None:
-        """The answer under a warrant that is proved where the request is decided; None: it does not stand."""
-        try:
             return await route.handler(request)
-        except (Unavailable, Unknown):
-            raise
-        except Exception as error:
-            if isinstance(error, SubmissionRefused) and error.reason is Reason.CREDENTIAL_CHANGED:
-                return None
-            await self._authenticate(request.scope)  # who is not let in is told nothing else
-            raise
+        if self._optimistic_auth is not None:
+            response = await self._optimistic_auth.respond_fast(route, request)
+            if response is not None:
+                return response
+        return await self._respond_checked(route, route.act, request, placeholders)
 
-    def _build_request(
-        self, scope: Scope, receive: Receive, id: str, credential: Credential, buffered_body: BufferedBody
-    ) -> Request:
-        ledger = self._ledger.for_caller(credential.caller)
-        request = Request(scope, receive, id=id, credential=credential, ledger=ledger, limits=self._config)
-        request.buffered_body = buffered_body
-        return request
+    async def _respond_checked(
+        self, route: Route, act: Permission, request: Request, placeholders: Iterable[str]
+    ) -> Response:
+        """The plain way: the credential is read before anything else of the request is looked at."""
+        credential = await self._authenticate(request.scope)
+        if not credential.may(act):
+            message = f"your role does not allow to {act}; ask for a credential that does"
+            return problem_response(problem("FORBIDDEN", message), request.id)
+        request.credential = credential
+        request.ledger = self._ledger.for_caller(credential.caller)
+        if self._rate_limiter is not None and act is Permission.SUBMIT:
+            request.ledger = self._rate_limiter.limited_ledger(request.ledger)
+        request.path_params = decode_placeholders(placeholders)
+        if act in _LONG_POLL_ACTS or not request.body_is_complete:
+            request.still_authorized = partial(self._is_still_authorized, request.scope, credential, act)
+        response = await route.handler(request)
+        if response.stream is not None:
+            check = partial(self._is_still_authorized, request.scope, credential, act)
+            return response._replace(still_authorized=check)
+        return response
 
-    def _build_authorization_check(self, scope: Scope, credential: Credential, act: Permission) -> AuthorizationCheck:
-        """An answer without an end must not outlive the credential that it was given to."""
-
-        async def allowed() -> bool:
-            try:
-                now = await self._authenticate(scope)
-            except OnejobError:  # revoked; or nobody can tell, and then the client may come back and ask again
-                return False
-            return now.caller == credential.caller and now.may(act)
-
-        return allowed
+    async def _is_still_authorized(self, scope: Scope, credential: Credential, act: Permission) -> bool:
+        """A response that takes long must not outlive the credential that it is given to."""
+        try:
+            now = await self._authenticate(scope)
+        except OnejobError:  # revoked; or the store cannot be read, and then the client may ask again
+            return False
+        return now.caller == credential.caller and now.may(act)
 
     def collect_stats(self, tenants: Iterable[str]) -> StatsSnapshot:
-        """All that this process has counted."""
-        host = self._ledger.runtime
-        own = {tenant: host.tenant_counts(tenant) for tenant in tenants}
-        return StatsSnapshot(self._metrics.families(), process_out(host.stats()), own)
+        """The counters of this process."""
+        runtime = self._ledger.runtime
+        by_tenant = {tenant: runtime.tenant_counts(tenant) for tenant in tenants}
+        return StatsSnapshot(self._metrics.families(), process_out(runtime.stats()), by_tenant)
 
     def count_refusal(self, status: int) -> None:
-        """A connection refused what could not be read as far as its path."""
+        """Count a request that its connection refused before a path was read."""
         self._metrics.count_refusal(status)
 
     def _error_response(self, error: BaseException, request_id: str) -> Response:
         match error:
             case BodyTooLarge():
-                found = problem("PAYLOAD_TOO_LARGE", str(error))
+                answer = problem("PAYLOAD_TOO_LARGE", str(error))
             case OnejobError():
-                found = to_public_problem(error, mismatch_status=self._config.mismatch_status)
+                answer = to_public_problem(error, mismatch_status=self._config.mismatch_status)
             case _:
                 message = "something unforeseen happened; the log has it under the request id"
-                found = problem("INTERNAL_ERROR", message)
-        if found.code == "INTERNAL_ERROR":
+                answer = problem("INTERNAL_ERROR", message)
+        if answer.code == "INTERNAL_ERROR":
             log.error("request %s failed: %s", request_id, redacted_traceback(error))
-        elif found.code == "SERVICE_UNAVAILABLE":
-            log.warning("request %s was put off: %s", request_id, error)
-        given = problem_response(found, request_id)
+        elif answer.code == "SERVICE_UNAVAILABLE":
+            log.warning("request %s got 503: %s", request_id, error)
+        response = problem_response(answer, request_id)
         if isinstance(error, Unauthorized):
-            return given._replace(headers=(*given.headers, _AUTH_CHALLENGE))
-        return given
+            return response._replace(headers=(*response.headers, _AUTH_CHALLENGE))
+        return response
 
 
 class _SingleProcessStats:
-    """The whole service, where it is one process."""
+    """The statistics of a service that is one process."""
 
     def __init__(self, app: HttpApp) -> None:
         self._app = app
@@ -243,60 +209,32 @@ def _build_authenticate(ledger: Ledger, config: ServiceConfig) -> Authenticate:
     return Authenticator(ledger, config) if config.auth else loopback_authenticator(config)
 
 
-def _optimistic_authenticate(
-    authenticate: Authenticate,
-) -> Callable[[Scope, Permission], OptimisticAuth | None] | None:
-    """None where a credential is looked at as quickly as it is presumed."""
-    return (
-        authenticate.authenticate_optimistically
-        if isinstance(authenticate, Authenticator) and authenticate.reads_are_asynchronous
-        else None
-    )
-
-
 def _build_rate_limiter(config: ServiceConfig, monotonic: Callable[[], float]) -> RateLimiter | None:
     if config.rate_per_second is None:
         return None
     return RateLimiter(per_second=config.rate_per_second, burst=config.rate_burst, monotonic=monotonic)
 
 
-def _forbidden_message(act: Permission) -> str:
-    return f"your role does not allow to {act}; ask for a credential that does"
+def _method_not_allowed(methods: dict[str, Route], request_id: str) -> Response:
+    allowed = ", ".join(allowed_methods(methods))
+    response = problem_response(problem("METHOD_NOT_ALLOWED", f"this path takes {allowed}"), request_id)
+    return response._replace(headers=(*response.headers, (b"allow", allowed.encode())))
 
 
-async def _send_head_response(response: Response, request_id: str, send: Send) -> None:
-    """What a GET would be answered with, but for the body."""
-    if response.stream is not None:
-        await response.stream.aclose()
-    await send(
-        {
-            "type": "http.response.start",
-            "status": response.status,
-            "headers": _response_headers(response, request_id),
-        }
-    )
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _send_response(response: Response, request_id: str, receive: Receive, send: Send) -> None:
-    head = {
-        "type": "http.response.start",
-        "status": response.status,
-        "headers": _response_headers(response, request_id),
-    }
-    if response.stream is not None:
+async def _send_response(response: Response, request_id: str, method: str, receive: Receive, send: Send) -> None:
+    headers = _response_headers(response, request_id)
+    head = {"type": "http.response.start", "status": response.status, "headers": headers}
+    if response.stream is not None and method != "HEAD":
         await stream_response(head, response.stream, receive, send, response.still_authorized)
         return
+    if response.stream is not None:
+        await response.stream.aclose()
     await send(head)
-    await send({"type": "http.response.body", "body": response.body})
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else response.body})
 
 
 def _response_headers(response: Response, request_id: str) -> list[Header]:
-    headers = [
-        *response.headers,
-        (b"cache-control", b"no-store"),
-        (b"x-request-id", request_id.encode()),
-    ]
+    headers = [*response.headers, (b"cache-control", b"no-store"), (b"x-request-id", request_id.encode())]
     if response.stream is None and response.status != 204:
         headers.append((b"content-length", b"%d" % len(response.body)))
     return headers

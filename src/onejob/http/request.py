@@ -1,4 +1,4 @@
-"""A request: who asks, for what, and a body that is read within limits."""
+"""A request: its credential, headers, query, and its body, which is read and decoded within limits."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -41,34 +41,35 @@ async def _always_authorized() -> bool:
     return True
 
 
-def no_buffered_body() -> None:
+def _no_buffered_body() -> None:
     return None
 
 
 class BodyTooLarge(Exception):
-    """The body, or the input in it, is beyond its limit."""
+    """The body, or the input in it, exceeds its limit."""
 
 
 class Credential(Struct, frozen=True):
-    """Who asks, as the server found out."""
+    """An authenticated caller and its roles."""
 
     caller: Caller
     roles: frozenset[Role]
-    name: str  # of the API key or the token's subject; rate limits are counted by it
+    name: str  # of the API key, or the subject of the token
 
     def may(self, act: Permission) -> bool:
         return has_permission(self.roles, act)
 
 
-# Nobody is authenticated: then there is only the machine itself, and it may do everything.
+# Of a server without authentication: every client on this machine has every role.
 LOCAL = Credential(Caller(), frozenset(Role), "local")
-# Of an open route: no tenant has this name, so that nothing of any tenant can be read with it.
+# Of an open route. No tenant has an empty name, so it can read nothing of any tenant.
 ANONYMOUS = Credential(Caller(tenant="", user="", actor=""), frozenset(), "anonymous")
 
 
 class Request:
     __slots__ = (
         "_receive",
+        "body_is_complete",
         "buffered_body",
         "credential",
         "headers",
@@ -97,26 +98,25 @@ class Request:
         self.id = id
         self.credential = credential
         self.ledger = ledger  # acting for the credential's caller
-        self.path_params = path_params  # what the pattern's placeholders stand for
+        self.path_params = path_params  # the values of the placeholders
         self._receive = receive
-        self.buffered_body: BufferedBody = no_buffered_body  # the body, where all of it is here already
+        self.body_is_complete = False  # it was when the request was routed
+        self.buffered_body: BufferedBody = _no_buffered_body  # returns a complete body without ASGI messages
         self.limits = limits
-        self.precondition: Precondition | None = None  # what a credential that was not looked at must be proved by
-        self.still_authorized: AuthorizationCheck = (
-            _always_authorized  # whether the credential still opens, for whoever has waited
-        )
+        self.precondition: Precondition | None = None  # of an unchecked credential: a submission must carry it
+        self.still_authorized: AuthorizationCheck = _always_authorized  # to be called after a long wait
 
     async def wait_for_disconnect(self) -> None:
-        """Returns when the client has gone away; only for a request whose body was read."""
+        """Only for a request whose body was read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     def header(self, name: bytes) -> str | None:
         """The value of a header that may be sent once."""
-        found = [value for key, value in self.headers if key == name]
-        if len(found) > 1:
+        values = [value for key, value in self.headers if key == name]
+        if len(values) > 1:
             raise Invalid(name.decode(), f"there are two {name.decode()} headers; send one")
-        return found[0].decode("latin-1") if found else None
+        return values[0].decode("latin-1") if values else None
 
     def key(self) -> str | None:
         return parse_key_header(self.headers)
@@ -146,7 +146,7 @@ class Request:
         body = self.buffered_body()
         if body is None:
             body = await self._receive_body()
-            # It may have taken its time, and the credential was looked at before it.
+            # The credential was checked before the body came, which may have taken long.
             if not await self.still_authorized():
                 raise Unauthorized("the credential is not valid any more; get another one")
         if len(body) > self.limits.body_bytes_max:
@@ -154,14 +154,14 @@ class Request:
         return body
 
     async def decode_body(self, body_type: type[T]) -> T:
-        """The body as this kind of Struct; two members of one name are refused anywhere in it."""
+        """The body as a Struct of this type; duplicate members are refused at any depth."""
         data = await self.body()
         if not data and getattr(body_type, "is_optional", False):
             return body_type()
         if len(data) > DECODE_CACHE_BODY_BYTES_MAX:
             return await run_in_thread_if_large(len(data), _decode_strict, data, body_type)
-        known: T = _decode_cached(data, body_type)  # type: ignore[arg-type]  # a class can be hashed
-        return known
+        value: T = _decode_cached(data, body_type)  # type: ignore[arg-type]  # a class can be hashed
+        return value
 
     async def require_no_body(self) -> None:
         if await self.body():
@@ -170,7 +170,7 @@ class Request:
     async def _receive_body(self) -> bytes:
         try:
             body, more = await self._receive_chunk()
-            # Most bodies come in one piece: the timer is for the others. Until the first, the connection has its own.
+            # Most bodies come in one piece and need no timer. Before the first piece the connection has a deadline.
             if not more:
                 return body
             async with asyncio.timeout(self.limits.body_seconds_max):
@@ -182,8 +182,8 @@ class Request:
     async def _receive_rest(self, body: bytearray) -> bytes:
         more = True
         while more and len(body) <= self.limits.body_bytes_max:
-            piece, more = await self._receive_chunk()
-            body += piece
+            chunk, more = await self._receive_chunk()
+            body += chunk
         return bytes(body)
 
     async def _receive_chunk(self) -> tuple[bytes, bool]:
@@ -194,14 +194,14 @@ class Request:
 
 
 async def run_in_thread_if_large(size: int, work: Callable[..., T], *args: Any) -> T:
-    """Do what takes long for so many bytes in a thread, so that other requests go on meanwhile."""
+    """Run CPU-bound work off the event loop when the payload is large."""
     if size <= INLINE_BYTES_MAX:
         return work(*args)
     return await asyncio.to_thread(work, *args)
 
 
 def decode_struct(data: bytes, body_type: type[T]) -> T:
-    """A body as this kind of Struct, which may still hide something."""
+    """The body as a Struct of this type; duplicate members are not noticed."""
     try:
         return json.decode(data, type=body_type)
     except RecursionError as error:
@@ -211,7 +211,7 @@ def decode_struct(data: bytes, body_type: type[T]) -> T:
 
 
 def check_strict_json(what: str, data: bytes) -> None:
-    """Refuse a JSON text of which a parser drops or bends something, wherever that is."""
+    """Refuse JSON that a parser would change: duplicate members, numbers it cannot represent."""
     try:
         check_strict_input(data)
     except Invalid as error:
@@ -219,9 +219,9 @@ def check_strict_json(what: str, data: bytes) -> None:
 
 
 def check_strict_json_except(what: str, data: bytes, large_member: str) -> None:
-    """The same for an object of known members, one of which is judged by itself and may be large."""
+    """The same for an object of known members, one of which may be large and is checked elsewhere."""
     members = {name: bytes(text) for name, text in _MEMBERS_DECODER.decode(data).items()}
-    # A dropped member takes the two quotes of its name along. Known names have none inside.
+    # The decoder drops a duplicate member together with the two quotes of its name. Known names contain no quotes.
     if data.count(b'"') != sum(len('""') + text.count(b'"') for text in members.values()):
         raise Invalid(what, f"the {what} has two members of one name in an object; send each name once")
     for name, text in members.items():
@@ -231,13 +231,13 @@ def check_strict_json_except(what: str, data: bytes, large_member: str) -> None:
 
 def _decode_strict(data: bytes, body_type: type[T]) -> T:
     value = decode_struct(data, body_type)
-    apart = getattr(body_type, "large_member", "")
-    if apart:
-        check_strict_json_except("body", data, apart)
+    large_member = getattr(body_type, "large_member", "")
+    if large_member:
+        check_strict_json_except("body", data, large_member)
     else:
         check_strict_json("body", data)
     return value
 
 
-# Retries send the very same bytes: what they say is worked out once.
+# Retries send the same bytes.
 _decode_cached = lru_cache(DECODE_CACHE_MAX)(_decode_strict)

@@ -1,6 +1,6 @@
 """Answers: a status, a body, headers; one shape for all that goes wrong."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,10 +13,10 @@ from onejob.core.timestamps import to_utc
 from onejob.core.views import JobView, Receipt
 
 from .problems import Problem
+from .request import AuthorizationCheck
 from .schemas.jobs import ErrorOut, IdempotencyOut, ProblemOut, job_out, submit_out, warnings_out
 
 Header = tuple[bytes, bytes]
-AuthorizationCheck = Callable[[], Awaitable[bool]]
 
 _encode = json.Encoder().encode
 JSON_CONTENT_TYPE = (b"content-type", b"application/json")

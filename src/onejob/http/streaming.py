@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine, MutableMapping
 from typing import Any, TypeVar
 
-from .request import Receive, Request, Send
-from .responses import AuthorizationCheck
+from .request import AuthorizationCheck, Receive, Request, Send
 
 # Waiting on behalf of a client: as long as it is there, and this server is.
 

@@ -1,4 +1,4 @@
-"""One request and its answer on a connection. Head and body of a complete answer leave in one write."""
+"""One request and its response on a connection; a complete response is sent in one write."""
 
 import asyncio
 import logging
@@ -21,20 +21,24 @@ _BODILESS_STATUSES = (204, 304)
 
 
 class HttpExchange:
-    """What uvicorn calls a cycle: `receive` and, by being called, `send` of an application."""
+    """The `receive` and, as a callable, the `send` of an ASGI application. uvicorn calls it a cycle.
+
+    `take_body_fast` and `send_response_fast` do the same without ASGI messages; our own application uses them.
+    Equivalence test: tests/http/server/test_exchange.py.
+    """
 
     more_body = True
     disconnected = False
     response_started = False
     response_complete = False
-    _buffered_bytes = 0  # of those pieces
-    _has_event = False  # something happened that nobody has received
+    _buffered_bytes = 0  # of the chunks
+    _has_event = False  # since the last `receive`
     _waiter: asyncio.Future[None] | None = None
     _body_timed_out = False
-    _body_received = False  # the whole body was received
-    _client_sent_eof = False  # the client sends no more
-    _head = b""  # composed, and not yet written
-    _body_bytes_left: int | None = None  # bytes of the answer to come; None: it has no stated length
+    _body_received = False  # the application has all of it
+    _client_sent_eof = False
+    _head = b""  # of the response, not yet written
+    _body_bytes_left: int | None = None  # of the response; None: its length is not known
     _stream_task: asyncio.Task[Any] | None = None
     task: asyncio.Task[None] | None = None
 
@@ -51,30 +55,29 @@ class HttpExchange:
         resume_reading: Callable[[], None],
     ) -> None:
         self.keep_alive = keep_alive
-        self._chunks: list[bytes] = []  # of the body, which nobody has received
+        self._chunks: list[bytes] = []  # of the body, not yet received by the application
         self._scope = scope
         self._transport = transport
         self._flow = flow
         self._on_complete = on_complete
-        self._default_headers = default_headers  # headers of every answer
-        self._expects_continue = expects_continue  # to be asked for the body
+        self._default_headers = default_headers
+        self._expects_continue = expects_continue  # the client sends the body after `100 Continue`
         self._resume_reading = resume_reading
 
     async def run(self, app: Any, tasks: set[asyncio.Task[None]]) -> None:
-        """To the end; then its task leaves those that a server waits for when it stops."""
+        """Run the application; afterwards remove the task from those that a shutdown waits for."""
         try:
             await app(self._scope, self.receive, self)
             if not (self.response_complete or self.disconnected):
-                log.error("an answer was left incomplete")
+                log.error("the application returned before its response was complete; closing the connection")
                 self._transport.close()
         except asyncio.CancelledError:
             self._respond_shutting_down()
         except BaseException as error:
-            log.error("an answer could not be sent: %s", redacted_traceback(error))
+            log.error("sending a response failed; closing the connection: %s", redacted_traceback(error))
             self._transport.close()
             if isinstance(error, (SystemExit, KeyboardInterrupt, GeneratorExit)):
                 raise
-            # Of anything else there is nobody above to tell.
         finally:
             self._on_complete = _ignore_completion
             if self.task is not None:
@@ -85,7 +88,7 @@ class HttpExchange:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._expects_continue = False
         if not self._is_over():
-            # A complete request asks for no more bytes: whatever is piped behind it can wait for its answer.
+            # A complete request needs no more bytes; pipelined requests behind it wait for its response.
             if self.more_body or not self._has_event:
                 self._resume_reading()
             if not self._has_event:
@@ -100,6 +103,15 @@ class HttpExchange:
         self._body_received = not self.more_body
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
+    def take_body_fast(self) -> bytes | None:
+        """The body, if all of it has arrived and `receive` has not returned it; else None."""
+        if self.more_body or self._is_over() or self._body_timed_out or self._body_received:
+            return None
+        self._expects_continue = self._has_event = False
+        self._body_received = True
+        chunks, self._chunks, self._buffered_bytes = self._chunks, [], 0
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
     async def __call__(self, message: Any) -> None:
         if self._flow.write_paused and not self.disconnected:
             await self._flow.drain()
@@ -111,10 +123,10 @@ class HttpExchange:
         elif not self.response_complete:
             self._send_body(message.get("body", b""), more_body=message.get("more_body", False))
         else:
-            raise RuntimeError("the answer is already complete")
+            raise RuntimeError("the response is already complete")
 
-    async def send_response(self, response: Response, request_id: str) -> None:
-        """A whole answer without messages, as our own application gives it."""
+    async def send_response_fast(self, response: Response, request_id: str) -> None:
+        """Send a complete response in one write."""
         if self._flow.write_paused and not self.disconnected:
             await self._flow.drain()
         if self.disconnected:
@@ -138,45 +150,34 @@ class HttpExchange:
         self._transport.write(head + self._end_of_head() + body)
         self._complete()
 
-    def buffered_body(self) -> bytes | None:
-        """The body without messages, if all of it is here."""
-        if self.more_body or self._is_over() or self._body_timed_out or self._body_received:
-            return None
-        self._expects_continue = self._has_event = False
-        self._body_received = True
-        pieces, self._chunks, self._buffered_bytes = self._chunks, [], 0
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
     def add_chunk(self, chunk: bytes) -> int:
-        """A piece of the body came; returns how many bytes wait to be received."""
+        """Buffer a piece of the body; returns how many bytes are buffered."""
         self._chunks.append(chunk)
         self._buffered_bytes += len(chunk)
         self.notify()
         return self._buffered_bytes
 
     def notify(self) -> None:
-        """Something happened: whoever waits to receive it goes on."""
+        """Wake up a waiting `receive`."""
         self._has_event = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def time_out_body(self) -> None:
-        """The body took too long."""
         self._body_timed_out = True
         self.notify()
 
     def mark_client_eof(self) -> None:
-        """The client sends no more: one that waits for something to happen has most likely gone."""
+        """The client sends no more; if the application only waits for an event, it has most likely disconnected."""
         self._client_sent_eof = True
         self.notify()
 
     def mark_disconnected(self) -> None:
-        """Nothing can be read from or said to the client any more."""
         self.disconnected = True
         self.notify()
 
     def cancel_stream(self) -> None:
-        """An answer without an end would hold up a server that wants to leave."""
+        """A response without an end would delay the shutdown of the server."""
         if self._stream_task is not None:
             self._stream_task.cancel()
 
@@ -199,15 +200,15 @@ class HttpExchange:
         if content_length is None:
             self._stream_task = asyncio.current_task()
             encoded_headers += b"transfer-encoding: chunked\r\n"
-        standing = _encode_default_headers(self._default_headers)
-        self._head = b"".join((STATUS_LINE[status], standing, encoded_headers, self._end_of_head()))
+        default_headers = _encode_default_headers(self._default_headers)
+        self._head = b"".join((STATUS_LINE[status], default_headers, encoded_headers, self._end_of_head()))
         self._body_bytes_left = content_length
         if content_length is None:
             self._write(b"")
 
     def _end_of_head(self) -> bytes:
         if self.more_body:
-            self.keep_alive = False  # the rest of the body would be taken for the next request
+            self.keep_alive = False  # the rest of the body would be parsed as the next request
         return b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
 
     def _send_body(self, body: bytes, *, more_body: bool) -> None:
@@ -218,7 +219,7 @@ class HttpExchange:
         else:
             self._body_bytes_left -= len(body)
             if self._body_bytes_left < 0 or (self._body_bytes_left and not more_body):
-                raise RuntimeError("the answer has not the length that it states")
+                raise RuntimeError("the body of the response is not as long as its content-length")
         self._write(body)
         if not more_body:
             self._complete()
@@ -234,14 +235,14 @@ class HttpExchange:
         self._on_complete(self)
 
     def _respond_shutting_down(self) -> None:
-        """The server goes and cannot wait any longer: the caller hears so, and may repeat."""
+        """The time for draining is over and the task was cancelled: answer with 503."""
         if self.disconnected or self.response_complete:
             return
         self.keep_alive = False
         if not self.response_started:
             self.response_started = True
-            named = any(name == KEY_HEADER for name, _ in self._scope["headers"])
-            self._head = encode_shutting_down_response(repeatable=named or self._scope["method"] in ("GET", "HEAD"))
+            has_key = any(name == KEY_HEADER for name, _ in self._scope["headers"])
+            self._head = _encode_shutting_down_response(repeatable=has_key or self._scope["method"] in ("GET", "HEAD"))
             self._write(b"")
             self._complete()
         elif self._body_bytes_left is None:
@@ -251,7 +252,7 @@ class HttpExchange:
 
 
 class _DefaultHeadersCache:
-    """The headers of every answer, which change once in a second, as they are sent."""
+    """The encoded headers of every response; uvicorn makes a new list once a second, for the date."""
 
     headers: Iterable[Header] = ()
     encoded = b""
@@ -263,24 +264,18 @@ def _encode_default_headers(headers: Iterable[Header]) -> bytes:
     return _DefaultHeadersCache.encoded
 
 
-def encode_shutting_down_response(*, repeatable: bool) -> bytes:
+def _encode_shutting_down_response(*, repeatable: bool) -> bytes:
     request_id = SystemIds().request_id()
     if repeatable:
-        found = problem(
-            "SERVICE_UNAVAILABLE",
-            "this server is being stopped; repeat with the same key",
-            STORE_RETRY_AFTER_SECONDS,
-        )
+        message, retry_after = "this server is shutting down; repeat with the same key", STORE_RETRY_AFTER_SECONDS
     else:
-        found = problem(
-            "SERVICE_UNAVAILABLE", "this server is being stopped; it may be done, so look before you repeat"
-        )
-    given = problem_response(found, request_id)
-    return encode_final_response(given, request_id)
+        message, retry_after = "this server is shutting down; it may be done, so look before you repeat", None
+    unavailable = problem("SERVICE_UNAVAILABLE", message, retry_after)
+    return encode_final_response(problem_response(unavailable, request_id), request_id)
 
 
 def encode_final_response(response: Response, request_id: str) -> bytes:
-    """The last answer of a connection."""
+    """The last response of a connection."""
     headers = (
         *response.headers,
         (b"cache-control", b"no-store"),
@@ -292,7 +287,6 @@ def encode_final_response(response: Response, request_id: str) -> bytes:
 
 
 def _content_length(headers: Iterable[Header]) -> int | None:
-    """The length that an answer states."""
     return next((int(value) for name, value in headers if name == b"content-length"), None)
 
 
