@@ -125,7 +125,9 @@ def test_batches_and_queues_show(service: ServeProcess) -> None:
     assert found["onejob_gate_entries", (("kind", "committed"),)] >= 1
     assert found["onejob_waiters", ()] == 0
     assert found["process_resident_memory_bytes", ()] > 0
-    assert ("onejob_upkeep_failures_total", ()) in found
+    assert ("onejob_maintenance_failures_total", ()) in found
+    for kind in ("record", "job", "stream", "usage"):
+        assert ("onejob_maintenance_swept_total", (("kind", kind),)) in found
 
 
 async def test_a_tenant_sees_its_own_counts_and_administrators_see_all(queue: onejob.Ledger) -> None:

@@ -1,6 +1,6 @@
-"""What Prometheus reads. Counting is done where things happen; here the counts are only put into words.
+"""The metrics for Prometheus: request latencies are counted here, everything else is read from the ledger.
 
-Labels are route patterns, methods of the table and classes of status: their number is bounded by the code.
+Labels are route patterns, methods of the routing table and status classes, so their number is bounded by the code.
 """
 
 from bisect import bisect_left
@@ -48,9 +48,9 @@ LATENCY_BUCKETS_SECONDS = (
     30.0,
 )
 
-# What a connection refuses with: not well formed, too slow, too large a head.
+# Connections refuse malformed requests, slow heads and large heads.
 CONNECTION_ERROR_STATUSES = (400, 408, 431)
-# Every outcome is there from the start: a rate needs a zero to rise from.
+# Every series exists from the start: a rate needs a zero to rise from.
 OUTCOMES = (*Outcome, "reserved", "failed")
 REFUSAL_REASONS = (
     Reason.QUOTA_EXCEEDED,
@@ -63,12 +63,12 @@ REFUSAL_REASONS = (
 
 
 class LatencyHistogram:
-    """How long the answers of one route and class of status took."""
+    """The latencies of one route and status class."""
 
     __slots__ = ("_route", "counts", "labels", "total_seconds")
 
     def __init__(self, route: Route | None, status: str) -> None:
-        self._route = route  # kept, so that no other can have its identity
+        self._route = route  # referenced, so that no other object gets its id()
         self.labels = ("unmatched", "-", status) if route is None else (route.path, route.method, status)
         self.counts = [0] * (len(LATENCY_BUCKETS_SECONDS) + 1)
         self.total_seconds = 0.0
@@ -81,7 +81,7 @@ class MetricSample(Struct, frozen=True, array_like=True):
 
 
 class MetricFamily(Struct, frozen=True, array_like=True):
-    """Samples of one kind, in a form that travels between processes."""
+    """The samples of one metric, in a form that can be sent between processes."""
 
     name: str
     text: str
@@ -105,7 +105,7 @@ class FamilyCollector(Collector):
 
 
 class Metrics(Collector):
-    """The counters of one App, in a registry of their own."""
+    """The metrics of one HttpApp, in a registry of their own."""
 
     def __init__(self, ledger: Ledger, preparations: Sized = ()) -> None:
         self._ledger = ledger
@@ -119,7 +119,7 @@ class Metrics(Collector):
         GCCollector(registry=self._registry)
 
     def observe(self, route: Route | None, status: int, seconds: float) -> None:
-        # By identity, which is cheap: the routes live as long as their App.
+        # By identity, which is cheaper than hashing a route.
         key = (id(route), status // 100)
         latency = self._latencies.get(key)
         if latency is None:
@@ -142,45 +142,44 @@ class Metrics(Collector):
         ]
 
     def describe(self) -> Iterable[Metric]:
-        return ()  # asked for at registration, to find clashes of names; these are all our own
+        return ()  # called at registration, to find name clashes
 
     def collect(self) -> Iterator[Metric]:
-        vitals = self._ledger.runtime_stats()
+        stats = self._ledger.runtime_stats()
         yield InfoMetricFamily(
             "onejob",
-            "What serves here",
-            {"version": VERSION, "engine": vitals.engine, "durability": self._ledger.durability},
+            "Version, engine and durability",
+            {"version": VERSION, "engine": stats.engine, "durability": self._ledger.durability},
         )
-        outcomes = {word: vitals.outcomes.get(word, 0) for word in OUTCOMES}
-        yield _counter_family("onejob_submissions", "Submissions by their answer", "outcome", outcomes)
-        refusals = {reason.value: vitals.refusals.get(reason, 0) for reason in REFUSAL_REASONS}
-        yield _counter_family("onejob_refusals", "Submissions that were refused, by reason", "reason", refusals)
-        yield from _gate_metrics(vitals)
-        yield from _queue_metrics(vitals.queues)
-        yield from _maintenance_metrics(vitals)
+        outcomes = outcomes_with_zeros(stats.outcomes)
+        yield _counter_family("onejob_submissions", "Submissions by outcome", "outcome", outcomes)
+        refusals = {reason.value: stats.refusals.get(reason, 0) for reason in REFUSAL_REASONS}
+        yield _counter_family("onejob_refusals", "Refused submissions by reason", "reason", refusals)
+        yield from _gate_metrics(stats)
+        yield from _queue_metrics(stats.queues)
+        yield from _maintenance_metrics(stats)
         yield GaugeMetricFamily(
-            "onejob_preparations",
-            "Jobs that are being prepared here, by uploads and the like",
-            len(self._preparations),
+            "onejob_preparations", "Jobs whose preparation runs in this process", len(self._preparations)
         )
         yield _counter_family(
-            "onejob_http_refusals",
-            "Requests that connections refused before their path was read, by status",
-            "status",
-            self._refusals,
+            "onejob_http_refusals", "Requests refused before their path was read, by status", "status", self._refusals
         )
         yield self._request_latencies()
 
     def _request_latencies(self) -> Metric:
         family = HistogramMetricFamily(
             "onejob_http_request_seconds",
-            "Time until an answer was sent, by route and class of status",
+            "Time until the response was sent, by route and status class",
             labels=("route", "method", "status"),
         )
         for latency in self._latencies.values():
             buckets = _cumulative_buckets(map(str, LATENCY_BUCKETS_SECONDS), latency.counts)
             family.add_metric(latency.labels, buckets, latency.total_seconds)
         return family
+
+
+def outcomes_with_zeros(outcomes: Mapping[str, int]) -> dict[str, int]:
+    return {outcome: outcomes.get(outcome, 0) for outcome in OUTCOMES}
 
 
 def render_metrics(families: Iterable[MetricFamily]) -> bytes:
@@ -191,17 +190,17 @@ def render_metrics(families: Iterable[MetricFamily]) -> bytes:
 
 def _gate_metrics(stats: Stats) -> Iterator[Metric]:
     gate = stats.gate
-    held = GaugeMetricFamily("onejob_gate_entries", "What the gate holds, by kind", labels=("kind",))
+    entries = GaugeMetricFamily("onejob_gate_entries", "Entries of the gate's cache by kind", labels=("kind",))
     for kind in ("pending", "committed", "rejected"):
-        held.add_metric((kind,), getattr(gate, kind))
-    yield held
-    yield GaugeMetricFamily("onejob_gate_entries_limit", "Settled receipts that the gate may hold", gate.limit)
-    yield GaugeMetricFamily("onejob_waiters", "Callers who wait for somebody else's submission", gate.waiters)
+        entries.add_metric((kind,), getattr(gate, kind))
+    yield entries
+    yield GaugeMetricFamily("onejob_gate_entries_limit", "Maximum of settled receipts in the gate's cache", gate.limit)
+    yield GaugeMetricFamily("onejob_waiters", "Callers that wait for another caller's submission", gate.waiters)
 
 
 def _queue_metrics(queues: Mapping[str, QueueStats]) -> Iterator[Metric]:
     waiting = GaugeMetricFamily("onejob_queue_commands", "Commands that wait for a batch", labels=("queue",))
-    sizes = HistogramMetricFamily("onejob_batch_commands", "Commands executed together, by batch", labels=("queue",))
+    sizes = HistogramMetricFamily("onejob_batch_commands", "Commands per batch", labels=("queue",))
     bounds = [str(float(1 << n)) for n in range(BATCH_MAX.bit_length())]
     for queue, load in queues.items():
         waiting.add_metric((queue,), load.waiting)
@@ -213,28 +212,24 @@ def _queue_metrics(queues: Mapping[str, QueueStats]) -> Iterator[Metric]:
 
 
 def _maintenance_metrics(stats: Stats) -> Iterator[Metric]:
-    done = stats.sweep_totals
-    swept = {"record": done.records, "job": done.jobs, "stream": done.streams, "tally": done.usages}
-    yield _counter_family("onejob_upkeep_swept", "Facts that upkeep tended, by kind", "kind", swept)
+    totals = stats.sweep_totals
+    swept = {"record": totals.records, "job": totals.jobs, "stream": totals.streams, "usage": totals.usages}
+    yield _counter_family("onejob_maintenance_swept", "Facts changed by maintenance, by kind", "kind", swept)
+    yield CounterMetricFamily("onejob_maintenance_failures", "Failed maintenance runs", stats.maintenance_failures)
     yield CounterMetricFamily(
-        "onejob_upkeep_failures", "Rounds of upkeep that were put off", stats.maintenance_failures
-    )
-    yield CounterMetricFamily(
-        "onejob_quota_drift",
-        "Slots that tallies had wrong when they were counted again; 0",
-        stats.sweep_totals.drift,
+        "onejob_quota_drift", "Slots found miscounted by maintenance; anything but 0 is a bug", totals.drift
     )
 
 
 def _counter_family(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
     family = CounterMetricFamily(name, text, labels=(label,))
-    for word, count in counts.items():
-        family.add_metric((word,), count)
+    for value, count in counts.items():
+        family.add_metric((value,), count)
     return family
 
 
 def _cumulative_buckets(bounds: Iterable[str], counts: Iterable[int]) -> list[tuple[str, float]]:
-    """As Prometheus wants its buckets: each holds all that is smaller, the last one everything."""
+    """Prometheus buckets are cumulative; the last one counts everything."""
     total = 0
     buckets: list[tuple[str, float]] = []
     for bound, count in zip((*bounds, "+Inf"), counts, strict=True):

@@ -1,13 +1,11 @@
 """The counters of a process as they are reported: to /metrics, to /api/stats and between processes."""
 
-from collections.abc import Mapping
-
 from msgspec import Struct
 
 from onejob.engines.receipts import CacheStats
 from onejob.ledger.runtime import Stats, TenantCounts
 
-from .metrics import OUTCOMES, MetricFamily
+from .metrics import MetricFamily, outcomes_with_zeros
 from .schemas.jobs import ResponseBody
 
 
@@ -49,7 +47,3 @@ def process_out(stats: Stats) -> ProcessOut:
         queues={name: QueueOut(load.waiting, load.commands, sum(load.batches)) for name, load in stats.queues.items()},
         upkeep=MaintenanceOut(stats.sweep_totals.records, stats.sweep_totals.jobs, stats.maintenance_failures),
     )
-
-
-def outcomes_with_zeros(outcomes: Mapping[str, int]) -> dict[str, int]:
-    return {outcome: outcomes.get(outcome, 0) for outcome in OUTCOMES}

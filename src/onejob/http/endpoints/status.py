@@ -9,14 +9,14 @@ from onejob.core.credentials import Permission
 from onejob.engine import Durability
 from onejob.errors import OnejobError
 from onejob.http.config import ServiceConfig
-from onejob.http.metrics import METRICS_MEDIA_TYPE, VERSION, render_metrics
+from onejob.http.metrics import METRICS_MEDIA_TYPE, VERSION, outcomes_with_zeros, render_metrics
 from onejob.http.problems import STORE_RETRY_AFTER_SECONDS, problem
 from onejob.http.request import Request
 from onejob.http.responses import Response, json_response, problem_response, raw_response
 from onejob.http.routing import Route
 from onejob.http.schemas.jobs import ResponseBody
 from onejob.http.schemas.policy import IdempotencyPolicyOut, build_idempotency_policy
-from onejob.http.stats import ProcessOut, StatsSnapshot, outcomes_with_zeros
+from onejob.http.stats import ProcessOut, StatsSnapshot
 from onejob.ledger.runtime import TenantCounts
 
 READY_SECONDS_MAX = 2.0
