@@ -79,9 +79,11 @@ def test_no_key_payload_or_credential_is_logged(log_output: dict[str, str], wher
 
 
 def test_each_request_has_a_line(log_output: dict[str, str]) -> None:
-    # What a failover may lose is told at the start, in the form of all lines.
-    lines = [line for line in log_output["log"].splitlines() if "audit" not in line and "take care" not in line]
-    assert ("take care: durability is disk" in log_output["log"]) == (log_output["engine"] == "postgresql")
+    # What a failover may lose is logged at the start, in the format of all lines.
+    lines = [
+        line for line in log_output["log"].splitlines() if "audit" not in line and "durability warning" not in line
+    ]
+    assert ("durability warning: durability is disk" in log_output["log"]) == (log_output["engine"] == "postgresql")
     if log_output["form"] == "json":
         found = [json.loads(line) for line in lines]
         assert all(set(line) == {"at", "level", "requestId", "method", "route", "status", "ms", "outcome"}
@@ -230,7 +232,7 @@ def test_by_default_only_what_failed_has_a_line(tmp_path: Path, settings: str) -
         assert server.submit(KEY, SUBMISSION).status == 202
         assert server.submit(KEY, b"{").status == 400
         assert server.stop() == 0
-    (line,) = (one for one in server.log.read_text().splitlines() if "take care" not in one)
+    (line,) = (one for one in server.log.read_text().splitlines() if "durability warning" not in one)
     assert line.split()[2:6] == ["400", "POST", "/api/jobs", "validation_error"]
 
 

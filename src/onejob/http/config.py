@@ -1,4 +1,4 @@
-"""The settings of the service, checked once: from a TOML file, ONEJOB_* variables and the command line."""
+"""The settings of the service: their defaults, their checks, and their descriptions for docs/settings.md."""
 
 from typing import Final, Literal
 
@@ -9,61 +9,61 @@ from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.engines import is_multi_process
 from onejob.ledger.opening import URL_DEFAULT
 
-# What may stand around an input: every other member at its longest, however it is escaped.
+# What a body may have besides the input: every other member at its longest, escaped in any way.
 ENVELOPE_BYTES_MAX: Final = 8192
 WORKERS_MAX: Final = 256
 BODY_BYTES_MAX: Final = INPUT_BYTES_MAX + ENVELOPE_BYTES_MAX
 
-# What docs/settings.md says of each.
+# The descriptions in docs/settings.md.
 JWT_MEANINGS: Final = {
-    "algorithms": "what may sign a token; nothing else is taken, whatever its header says",
+    "algorithms": "the accepted signature algorithms; the header of a token cannot choose another one",
     "secret": "the shared secret of HS256, HS384 or HS512",
-    "public_key_file": "a file with the public key, in PEM form, of the other algorithms",
+    "public_key_file": "a PEM file with the public key, for the other algorithms",
     "issuer": "if set, `iss` must be this",
     "audience": "if set, `aud` must be or contain this",
     "tenant_claim": "the claim that names the tenant; a token without it is refused",
     "roles_claim": "the claim that lists the roles",
 }
 PROVIDER_MEANINGS: Final = {
-    "prepare": "what is done before a job of this provider may run, as `module:function`; nothing unless set",
+    "prepare": "the function to call before a job of this provider may run, as `module:function`; none unless set",
 }
 MEANINGS: Final = {
-    "engine": "where decisions happen",
-    "host": "the address to listen on; without authentication only a loopback one",
+    "engine": "the URL of the store",
+    "host": "the address to listen on; without authentication it must be a loopback address",
     "port": "the port to listen on; 0 lets the system choose",
-    "workers": "how many processes share the port; `auto`: one for each core that may be used. With more than one, one "
-    "more watches over them: it starts a worker again when it dies, and `/metrics` and `/api/stats` tell the sums of "
-    "all. The engine must be one that processes share",
-    "auth": "whether callers must show an API key or a token; without it everybody on the machine may do everything",
-    "jwt": "how bearer tokens are checked; without it only API keys are taken",
+    "workers": "how many processes share the port; `auto`: one for each available core. With more than one, a supervisor "
+    "process restarts workers that exit, and `/metrics` and `/api/stats` show the sums of all. The engine must support "
+    "several processes",
+    "auth": "whether requests need an API key or a token; without it every client on the machine may do everything",
+    "jwt": "how bearer tokens are verified; without it only API keys are accepted",
     "mismatch_status": "the status of a key used again for another body: 409, or the 422 of the IETF draft",
     "key_owner": "who shares keys and sees jobs: all users of a tenant, or each `user` has its own",
-    "rate_per_second": "how many new submissions of one credential are admitted each second, counted by all "
-    "workers together; unlimited unless set. Several services on one store count each for itself",
-    "rate_burst": "how many may come at once before that rate holds",
-    "cors_origins": "the origins whose pages may call the service; none unless named",
-    "body_bytes_max": "the largest body, a larger one is answered with 413; by default an input of 1 MiB and what "
-    "stands around it",
+    "rate_per_second": "how many new submissions of one credential are admitted each second, counted over all "
+    "workers; unlimited unless set. Several services on one store count separately",
+    "rate_burst": "how many may come at once before the rate applies",
+    "cors_origins": "the origins whose pages may call the service; none unless set",
+    "body_bytes_max": "the largest body, a larger one is answered with 413; by default an input of 1 MiB and the members "
+    "around it",
     "body_seconds_max": "how long a body may take to arrive",
-    "head_bytes_max": "the largest head of a request: its line and its headers",
+    "head_bytes_max": "the largest head of a request: request line and headers",
     "head_seconds_max": "how long a head may take to arrive",
     "idle_seconds_max": "how long a connection may stay open without a request",
-    "drain_seconds_max": "how long what is in flight may take after the service was told to stop",
+    "drain_seconds_max": "how long requests in flight may take after the shutdown signal",
     "metrics_open": "whether `/metrics` needs no credential; if not, it is for administrators",
     "log_requests": "which requests get a log line: all, those that failed (a status from 400), or none",
-    "providers": "what is known of the providers of cloud jobs, by name",
-    "providers_closed": "whether only the providers named there are taken",
-    "preparation_wait_seconds": "how long a cloud submission waits for its preparation before it is told `uploading`",
-    "preparation_seconds_max": "how long a preparation may take; one that takes longer has failed",
-    "preparations_max": "how many preparations this server does at once",
-    "callbacks": "whether submissions may name a URL that is told when the job has ended: none, those with a public "
-    "address, or any",
-    "log_format": "how log lines are written: for people, or one JSON object each",
+    "providers": "the providers of cloud jobs, by name",
+    "providers_closed": "whether only these providers are accepted",
+    "preparation_wait_seconds": "how long a cloud submission waits for its preparation before the response is `uploading`",
+    "preparation_seconds_max": "how long a preparation may take before it fails",
+    "preparations_max": "how many preparations run at once in this server",
+    "callbacks": "whether a submission may name a URL to be called when the job has ended: none, only public "
+    "addresses, or any",
+    "log_format": "the format of log lines: text, or one JSON object per line",
 }
 
 
 class JwtConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How bearer tokens are checked. Either a shared secret or a public key, never both."""
+    """How bearer tokens are verified: by a shared secret or by a public key, never both."""
 
     algorithms: tuple[str, ...] = ("RS256",)
     secret: str | None = None
@@ -75,7 +75,7 @@ class JwtConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ProviderConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where jobs of the cloud contract go."""
+    """A provider of cloud jobs."""
 
     prepare: str | None = None  # module:function
 
@@ -85,7 +85,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     host: str = "127.0.0.1"
     port: int = 8001
     workers: int | Literal["auto"] = 1
-    auth: bool = False  # without it: loopback only, and everybody there may do everything
+    auth: bool = False  # without it: loopback only, and every client has every role
     jwt: JwtConfig | None = None
     mismatch_status: Literal[409, 422] = 409
     key_owner: Literal["tenant", "user"] = "tenant"
@@ -97,12 +97,12 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     head_bytes_max: int = 16_384
     head_seconds_max: float = 10.0
     idle_seconds_max: float = 75.0
-    drain_seconds_max: float = 20.0  # on SIGTERM: how long what is in flight may take
+    drain_seconds_max: float = 20.0  # on SIGTERM: how long requests in flight may take
     metrics_open: bool = True
     log_requests: Literal["all", "failed", "none"] = "failed"
     providers: dict[str, ProviderConfig] = {}
     providers_closed: bool = False
-    preparation_wait_seconds: float = 110.0  # the clients of the contract wait for 120
+    preparation_wait_seconds: float = 110.0  # the clients of the cloud contract wait for 120
     preparation_seconds_max: float = 6 * 3600.0
     preparations_max: int = 100
     callbacks: Literal["none", "public", "any"] = "none"
@@ -132,8 +132,8 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.workers not in (1, "auto") and not is_multi_process(self.engine):
             raise Invalid(
                 "workers",
-                f"{self.engine} lives in one process; leave workers at 1, or choose an engine that processes share, "
-                "as sqlite:///onejob.db",
+                f"{self.engine} supports one process only; leave workers at 1, or choose an engine that several "
+                "processes can share, as sqlite:///onejob.db",
             )
         if not 0 <= self.port <= 65_535:
             raise Invalid("port", "port is a number from 0 to 65535; choose one")

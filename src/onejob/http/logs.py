@@ -1,7 +1,7 @@
-"""What is written down about requests: a line for each, and where things went wrong. On stderr, as text or JSON.
+"""The log on stderr, as text or JSON: requests, messages of `logging`, audit records.
 
-Of a path only its pattern is written, of an exception only its type and place: keys, payloads and credentials are in
-neither. Lines of requests are gathered for a moment, since a system call for each would cost more than the line.
+Of a path only its pattern is logged, of an exception only its type and place: neither contains keys, payloads or
+credentials. Request lines are buffered for a moment, since a system call for each would cost more than the line.
 """
 
 import asyncio
@@ -64,16 +64,16 @@ class MessageLine(Struct, frozen=True, omit_defaults=True):
 class AuditLine(Struct, frozen=True, omit_defaults=True):
     at: str
     level: str
-    audit: dict[str, Any]  # what, tenant, actor, and what it was done to
+    audit: dict[str, Any]  # action, tenant, actor, and the object
     worker: int = 0
 
     def to_text(self) -> str:
-        told = " ".join(f"{name}={value!r}" for name, value in self.audit.items())
-        return f"{self.at} {self.level} {_worker_prefix(self.worker)}audit {told}"
+        fields = " ".join(f"{name}={value!r}" for name, value in self.audit.items())
+        return f"{self.at} {self.level} {_worker_prefix(self.worker)}audit {fields}"
 
 
 class Log:
-    """The one writer of lines; whoever closes it has everything written."""
+    """Formats and writes all lines. Flush it before the process exits."""
 
     def __init__(
         self,
@@ -106,12 +106,12 @@ class Log:
     def write_failed_request(
         self, request_id: str, method: str, route: Route | None, response: Response, seconds: float
     ) -> None:
-        """A line only for what failed: one for every request costs as much as a tenth of the answer."""
+        """A line only for a failed request: one for every request costs a tenth of the response time."""
         if response.status >= 400:
             self.write_request(request_id, method, route, response, seconds)
 
     def write_refusal(self, request_id: str, status: int) -> None:
-        """A request that could not be read as far as its path."""
+        """A request that was refused before its path was read."""
         self._write_request_line(request_id, "-", "-", status, 0.0, "bad_request")
 
     def write_message(self, level: str, message: str) -> None:
@@ -126,10 +126,10 @@ class Log:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
-        gathered, self._buffer = self._buffer, bytearray()
-        if gathered:
-            with suppress(OSError, ValueError):  # nobody reads it any more: that must not stop the service
-                self._write(bytes(gathered))
+        lines, self._buffer = self._buffer, bytearray()
+        if lines:
+            with suppress(OSError, ValueError):  # a closed stderr must not stop the service
+                self._write(bytes(lines))
 
     def _write_request_line(
         self, request_id: str, method: str, route: str, status: int, seconds: float, outcome: str
@@ -155,7 +155,7 @@ class Log:
 
 
 class LogHandler(logging.Handler):
-    """Hands the records of `logging` to the log, with trails instead of tracebacks."""
+    """Writes the records of `logging` to the log, with redacted tracebacks."""
 
     def __init__(self, log: Log) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class LogHandler(logging.Handler):
 
 
 def open_stderr_log(log_format: LogFormat, worker: int = 0) -> Log:
-    """A log on stderr, to which everything that uses `logging` goes as well."""
+    """A log on stderr, which also becomes the handler of `logging`."""
     log = Log(log_format, write=_write_stderr, worker=worker)
     logging.basicConfig(handlers=[LogHandler(log)], level=logging.WARNING, force=True)
     audit.audit_log.setLevel(logging.INFO)
@@ -180,19 +180,18 @@ def open_stderr_log(log_format: LogFormat, worker: int = 0) -> Log:
 
 
 def log_durability_warning(warning: str) -> None:
-    """Say once what may go wrong, in the form of every other line."""
-    logging.getLogger("onejob.http").warning("take care: %s", warning)
+    logging.getLogger("onejob.http").warning("durability warning: %s", warning)
 
 
 def log_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """For the loop: its own words would show what futures and tasks hold."""
+    """An exception handler for the event loop, whose default would log what futures and tasks contain."""
     error = context.get("exception")
-    told = f": {redacted_traceback(error)}" if isinstance(error, BaseException) else ""
-    logging.getLogger("onejob.http").error("%s%s", context.get("message", "unforeseen"), told)
+    trace = f": {redacted_traceback(error)}" if isinstance(error, BaseException) else ""
+    logging.getLogger("onejob.http").error("%s%s", context.get("message", "unhandled error in the event loop"), trace)
 
 
 def outcome_label(response: Response) -> str:
-    """What became of a request, in the words of receipts and codes."""
+    """The outcome of a request: an outcome of receipts, or an error code in lower case."""
     if response.status >= 400:
         try:
             return json.decode(response.body, type=_ProblemBody).error.code.lower()
@@ -204,15 +203,15 @@ def outcome_label(response: Response) -> str:
 
 
 def redacted_traceback(error: BaseException) -> str:
-    """What went wrong and where, without a word of what was being handled."""
-    told: list[str] = []
+    """The types and places of an exception and its causes, without their messages, which may quote payloads."""
+    causes: list[str] = []
     cause: BaseException | None = error
-    while cause is not None and len(told) < TRACEBACK_CAUSES_MAX:
-        places = list(traceback.walk_tb(cause.__traceback__))[-TRACEBACK_FRAMES_MAX:]
-        path = " > ".join(f"{frame.f_globals.get('__name__', '?')}:{line}" for frame, line in places)
-        told.append(f"{type(cause).__name__} at {path or 'no place'}")
+    while cause is not None and len(causes) < TRACEBACK_CAUSES_MAX:
+        frames = list(traceback.walk_tb(cause.__traceback__))[-TRACEBACK_FRAMES_MAX:]
+        path = " > ".join(f"{frame.f_globals.get('__name__', '?')}:{line}" for frame, line in frames)
+        causes.append(f"{type(cause).__name__} at {path or 'unknown place'}")
         cause = cause.__cause__ or cause.__context__
-    return ", after ".join(told)
+    return ", after ".join(causes)
 
 
 class _ErrorMember(Struct):
@@ -232,13 +231,13 @@ def _one_line(text: str) -> bytes:
 
 
 def _write_stderr(data: bytes) -> None:
-    for piece in split_for_pipe(data):
-        sys.stderr.buffer.write(piece)
+    for part in split_for_pipe(data):
+        sys.stderr.buffer.write(part)
         sys.stderr.buffer.flush()
 
 
 def split_for_pipe(data: bytes) -> Iterator[bytes]:
-    """Whole lines, as many as a pipe takes at once: what several processes write to it must not be mixed."""
+    """Whole lines, as many as a pipe takes atomically: lines of several processes must not be mixed."""
     start = 0
     while len(data) - start > PIPE_WRITE_BYTES_MAX:
         end = data.rfind(b"\n", start, start + PIPE_WRITE_BYTES_MAX) + 1 or data.find(b"\n", start) + 1 or len(data)

@@ -1,7 +1,7 @@
-"""Pages of other sites that ask through a browser: which may, and with which headers.
+"""CORS, and the protection of a server without authentication from pages of other sites.
 
-A server without authentication trusts whoever is on the machine. The browser is on the machine too, but the pages in
-it are not: there, what a page of another site asks is refused, and so is a host name that only leads here by deceit.
+Without authentication every client on this machine is trusted. A browser on this machine runs pages of other sites,
+so requests with a foreign Origin are refused, and so are requests with a foreign Host (DNS rebinding).
 """
 
 import ipaddress
@@ -30,7 +30,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class CorsMiddleware:
-    """An application in front of an application. No cookies and the like: credentials are in headers here."""
+    """Adds CORS headers to an ASGI application. Credentials are in headers, so cookies are not allowed for."""
 
     def __init__(self, app: Application, origins: tuple[str, ...]) -> None:
         self._app = app
@@ -40,19 +40,19 @@ class CorsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        asked = dict(scope["headers"])
-        admitted = self._allow_origin_headers(asked.get(b"origin"))
-        if admitted and scope["method"] == "OPTIONS" and b"access-control-request-method" in asked:
-            await send({"type": "http.response.start", "status": 204, "headers": [*admitted, *_PREFLIGHT_HEADERS]})
+        headers = dict(scope["headers"])
+        cors_headers = self._allow_origin_headers(headers.get(b"origin"))
+        if cors_headers and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+            await send({"type": "http.response.start", "status": 204, "headers": [*cors_headers, *_PREFLIGHT_HEADERS]})
             await send({"type": "http.response.body", "body": b""})
             return
 
-        async def present(message: Scope) -> None:
+        async def send_with_cors(message: Scope) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], _VARY_HEADER, *admitted]
+                message["headers"] = [*message["headers"], _VARY_HEADER, *cors_headers]
             await send(message)
 
-        await self._app(scope, receive, present)
+        await self._app(scope, receive, send_with_cors)
 
     def _allow_origin_headers(self, origin: bytes | None) -> tuple[Header, ...]:
         if origin is None:
@@ -79,11 +79,11 @@ def checked_origins(origins: tuple[str, ...]) -> frozenset[bytes]:
 
 
 def loopback_authenticator(config: ServiceConfig) -> Callable[[Scope], Awaitable[Credential]]:
-    """Everybody is let in who is on this machine, and whom no page of another site has sent."""
+    """Accepts every request that has a loopback Host and was not sent by a page of another site."""
     origins = checked_origins(config.cors_origins)
     local = replace(LOCAL, caller=replace(LOCAL.caller, owns_keys=config.key_owner == "user"))
 
-    async def credential(scope: Scope) -> Credential:
+    async def authenticate(scope: Scope) -> Credential:
         host = origin = b""
         for name, value in scope["headers"]:
             if name == b"host":
@@ -92,17 +92,17 @@ def loopback_authenticator(config: ServiceConfig) -> Callable[[Scope], Awaitable
                 origin = value
         if host and not _is_loopback_host(host):
             raise Unauthorized(
-                "without authentication this server answers only to localhost and loopback addresses; "
-                "ask it by one of these, or set up authentication"
+                "without authentication this server accepts only localhost and loopback addresses as Host; "
+                "use one of these, or set up authentication"
             )
         if origin and origin != b"http://" + host and not origins & {origin, b"*"}:
             raise Unauthorized(
-                "without authentication this server answers no pages of other sites; "
-                "name this one in cors_origins, or set up authentication"
+                "without authentication this server accepts no requests of other sites' pages; "
+                "add the origin to cors_origins, or set up authentication"
             )
         return local
 
-    return credential
+    return authenticate
 
 
 def is_loopback(host: str) -> bool:

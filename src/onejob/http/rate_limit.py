@@ -1,11 +1,12 @@
-"""How fast one credential may submit new keys: a bucket of tokens that fills with time.
+"""Rate limits: each credential has a token bucket, and every new submission takes a token.
 
-Only what is created takes a token. A key that has a record is answered even when the bucket is empty, for the
-retry of an accepted submission must never be refused; so an empty bucket looks the key up before it says no.
+A retry of an accepted submission takes none and is never refused. So if the bucket is empty, a dry run finds out
+first whether the submission would create something.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from math import ceil
 from typing import NamedTuple
@@ -32,11 +33,11 @@ BucketKey = tuple[str, str]
 
 class Bucket(NamedTuple):
     tokens: float
-    updated_at: float  # on the monotonic clock: when it held them
+    updated_at: float  # on the monotonic clock
 
 
 class RateLimiter:
-    """A bucket for each credential, full at first; the least recently used leave when there are too many."""
+    """One bucket per credential, full at first. Above `buckets_max` the least recently used is dropped."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class RateLimiter:
         self._buckets: OrderedDict[BucketKey, Bucket] = OrderedDict()
 
     def take(self, bucket_key: BucketKey, wanted: int) -> int:
-        """Take up to so many whole tokens; returns how many there were."""
+        """Take up to this many whole tokens; returns how many were taken."""
         tokens = self._available_tokens(bucket_key)
         taken = min(wanted, int(tokens))
         self._store_tokens(bucket_key, tokens - taken)
@@ -64,9 +65,9 @@ class RateLimiter:
             self._store_tokens(bucket_key, min(self._burst, self._available_tokens(bucket_key) + count))
 
     def retry_after(self, bucket_key: BucketKey) -> int:
-        """After how many whole seconds there is a token again."""
-        lacking = 1 - self._available_tokens(bucket_key)
-        return max(1, ceil(lacking / self._per_second))
+        """In how many whole seconds the next token is there."""
+        missing = 1 - self._available_tokens(bucket_key)
+        return max(1, ceil(missing / self._per_second))
 
     def limited_ledger(self, ledger: Ledger) -> "RateLimitedLedger":
         return RateLimitedLedger(ledger.runtime, ledger.caller, self)
@@ -94,54 +95,41 @@ class RateLimiter:
 
 
 class RateLimitedLedger(Ledger):
-    """A caller's ledger whose new submissions are counted."""
+    """A caller's ledger whose new submissions take tokens."""
 
     def __init__(self, runtime: Runtime, caller: Caller, rate_limiter: RateLimiter) -> None:
         super().__init__(runtime, caller)
         self._rate_limiter = rate_limiter
-        # Who it is, whatever the secret: rotation brings no fresh bucket.
+        # By identity, not by secret: a rotated key has no fresh bucket.
         self._bucket_key = (caller.tenant, caller.actor)
 
     async def submit_prepared(self, submission: Submission, precondition: Precondition | None = None) -> Receipt:
         if precondition is not None:
-            raise TypeError("limited submissions lean on no warrant: they look before they send")
+            raise TypeError("rate-limited submissions take no precondition: their credential was checked before")
         (verdict,) = await self.submit_many((submission,))
         if isinstance(verdict, Receipt):
             return verdict
         raise verdict
 
     async def submit_many(self, submissions: Iterable[Submission]) -> list[Receipt | OnejobError]:
-        waiting = list(submissions)
-        taken = self._rate_limiter.take(self._bucket_key, len(waiting))
-        spent = taken
-        try:
-            admitted: Sequence[bool] = [True] * len(waiting)
-            if taken < len(waiting):
-                admitted = await self._admit(waiting, taken)
-            sent = iter(await super().submit_many([one for one, ok in zip(waiting, admitted, strict=True) if ok]))
+        submissions = list(submissions)
+        # After an error some of them may have been created, so no token is given back.
+        with self._take_tokens(len(submissions), refund_on_error=False) as tokens:
+            admitted: Sequence[bool] = [True] * len(submissions)
+            if tokens.taken < len(submissions):
+                admitted = await self._admit(submissions, tokens.taken)
+            sent = iter(await super().submit_many([one for one, ok in zip(submissions, admitted, strict=True) if ok]))
             verdicts = [next(sent) if ok else self._rate_limited_error() for ok in admitted]
-            spent = min(taken, sum(map(_spends_token, verdicts)))
-        finally:
-            # A failure leaves in doubt what was created, so the tokens stay spent.
-            self._rate_limiter.give_back(self._bucket_key, taken - spent)
+            tokens.spent = sum(map(_spends_token, verdicts))
         return verdicts
 
     async def submit_sequence_prepared(self, sequenced: SequencedSubmission) -> SequenceReceipt:
-        """A number has one key, whatever it brings: it takes one token, if it is executed."""
-        taken = self._rate_limiter.take(self._bucket_key, 1)
-        spent = taken
-        try:
-            if not taken and await self._would_commit(sequenced):
+        """A sequence number takes one token, however many jobs it has."""
+        with self._take_tokens(1) as tokens:
+            if not tokens.taken and await self._would_commit(sequenced):
                 raise self._rate_limited_error()
             receipt = await super().submit_sequence_prepared(sequenced)
-            spent = taken if receipt.committed else 0
-        except Unknown:
-            raise  # in doubt, as above
-        except OnejobError:
-            spent = 0
-            raise
-        finally:
-            self._rate_limiter.give_back(self._bucket_key, taken - spent)
+            tokens.spent = int(receipt.committed)
         return receipt
 
     async def reserve(
@@ -152,21 +140,25 @@ class RateLimitedLedger(Ledger):
         job: bool = True,
         wait: bool = True,
     ) -> HeldKey | Receipt:
-        taken = self._rate_limiter.take(self._bucket_key, 1)
-        if not taken and (await self._new_record_ids((submission,)))[0] is not None:
-            raise self._rate_limited_error()
-        spent = taken
-        try:
+        with self._take_tokens(1) as tokens:
+            if not tokens.taken and (await self._new_record_ids((submission,)))[0] is not None:
+                raise self._rate_limited_error()
             held = await super().reserve(submission, lease=lease, job=job, wait=wait)
-            spent = min(taken, isinstance(held, HeldKey))
-        except Unknown:
-            raise  # in doubt, as above
-        except OnejobError:
-            spent = 0
+            tokens.spent = int(isinstance(held, HeldKey))
+        return held
+
+    @contextmanager
+    def _take_tokens(self, wanted: int, *, refund_on_error: bool = True) -> Iterator["_TakenTokens"]:
+        """Take tokens, and give back those that are not spent; if the outcome is unknown, they are."""
+        tokens = _TakenTokens(self._rate_limiter.take(self._bucket_key, wanted))
+        try:
+            yield tokens
+        except OnejobError as error:
+            if refund_on_error and not isinstance(error, Unknown):
+                tokens.spent = 0
             raise
         finally:
-            self._rate_limiter.give_back(self._bucket_key, taken - spent)
-        return held
+            self._rate_limiter.give_back(self._bucket_key, max(0, tokens.taken - tokens.spent))
 
     async def _would_commit(self, sequenced: SequencedSubmission) -> bool:
         command = build_submit_sequence(sequenced, self._caller, self._runtime.ids)
@@ -176,12 +168,12 @@ class RateLimitedLedger(Ledger):
         return isinstance(reply.reply, SequenceCommitted)
 
     async def _admit(self, submissions: Sequence[Submission], tokens: int) -> list[bool]:
-        """Known keys, whatever is wrong in itself, and as many new keys as there are tokens."""
+        """Admit known keys, invalid submissions (which fail by themselves), and one new key per token."""
         admitted: list[bool] = []
         seen: set[bytes] = set()
         for start in range(0, len(submissions), SUBMIT_CHUNK_SIZE):
             for record_id in await self._new_record_ids(submissions[start : start + SUBMIT_CHUNK_SIZE]):
-                # The second of two equal keys in one batch is a duplicate already.
+                # The second of two equal keys in one batch is a duplicate.
                 new = record_id is not None and record_id not in seen
                 admitted.append(not new or tokens > 0)
                 tokens -= new
@@ -190,15 +182,20 @@ class RateLimitedLedger(Ledger):
         return admitted
 
     async def _new_record_ids(self, submissions: Sequence[Submission]) -> list[bytes | None]:
-        """The identity of each key that is new, empty without a key; None for what creates nothing."""
+        """The record id of each submission that would create a job (empty without a key), else None."""
         commands = [self._try_build_submit(one) for one in submissions]
-        probes = [DryRun(tenant=one.tenant, command=one) for one in commands if isinstance(one, Submit)]
-        replies = iter(await self._gate.execute(probes))
+        dry_runs = [DryRun(tenant=one.tenant, command=one) for one in commands if isinstance(one, Submit)]
+        replies = iter(await self._gate.execute(dry_runs))
         return [one.record_id if isinstance(one, Submit) and _would_create(next(replies)) else None for one in commands]
 
     def _rate_limited_error(self) -> RateLimited:
         seconds = self._rate_limiter.retry_after(self._bucket_key)
         return RateLimited(f"too many new submissions; repeat with the same key in {seconds} s", seconds)
+
+
+class _TakenTokens:
+    def __init__(self, taken: int) -> None:
+        self.taken = self.spent = taken
 
 
 def _spends_token(verdict: Receipt | OnejobError) -> bool:

@@ -207,7 +207,7 @@ def decode_struct(data: bytes, body_type: type[T]) -> T:
     except RecursionError as error:
         raise Invalid("body", f"the body is nested deeper than {DEPTH_MAX} levels; flatten it") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Invalid("body", f"the body cannot be taken: {explain_decode_error(data, error)}") from error
+        raise Invalid("body", f"the body is not valid: {explain_decode_error(data, error)}") from error
 
 
 def check_strict_json(what: str, data: bytes) -> None:

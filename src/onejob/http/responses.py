@@ -1,4 +1,4 @@
-"""Answers: a status, a body, headers; one shape for all that goes wrong."""
+"""Responses: status, body and headers; problems in one format; the cached response to a submission."""
 
 from collections.abc import AsyncGenerator, Iterable
 from functools import lru_cache
@@ -18,9 +18,13 @@ from .schemas.jobs import ErrorOut, IdempotencyOut, ProblemOut, job_out, submit_
 
 Header = tuple[bytes, bytes]
 
-_encode = json.Encoder().encode
 JSON_CONTENT_TYPE = (b"content-type", b"application/json")
+ENCODED_CACHE_MAX = 4096
+
+_encode = json.Encoder().encode
 _PROBLEM_CONTENT_TYPE = (b"content-type", b"application/problem+json")
+_REPLAYED_HEADER = (b"idempotent-replayed", b"true")
+_REPLAYED_OUTCOME = Outcome.REPLAYED  # looking up an enum member is slow in Python 3.11
 
 
 class Response(NamedTuple):
@@ -28,18 +32,17 @@ class Response(NamedTuple):
     body: bytes
     headers: tuple[Header, ...]
     stream: AsyncGenerator[bytes, None] | None = None  # instead of the body
-    encoded_headers: bytes = b""  # the headers as they are sent, where they are kept
-    still_authorized: AuthorizationCheck | None = None  # of a stream: whether the client may still have it
+    encoded_headers: bytes = b""  # the same headers as bytes, if they are known
+    still_authorized: AuthorizationCheck | None = None  # of a stream: called before each piece
 
 
 def encode_headers(headers: Iterable[Header]) -> bytes:
-    """Headers as they are sent."""
     lines = [b"%b: %b\r\n" % header for header in headers]
-    joined = b"".join(lines)
-    # A line break inside a header would begin another header, or another answer.
-    if joined.count(b"\n") != len(lines):
-        raise RuntimeError("a header has a line break in it")
-    return joined
+    encoded = b"".join(lines)
+    # A line break inside a header would begin another header, or another response.
+    if encoded.count(b"\n") != len(lines):
+        raise RuntimeError("a header contains a line break")
+    return encoded
 
 
 def json_response(status: int, body: Any, *headers: Header) -> Response:
@@ -70,37 +73,28 @@ def problem_response(problem: Problem, request_id: str) -> Response:
     return Response(problem.status, _encode(body), tuple(headers))
 
 
-# The answer to a submission. It is the hottest of all, so what is said again and again is kept as it was encoded.
-
-
-ENCODED_CACHE_MAX = 4096
-
-_REPLAYED_HEADER = (b"idempotent-replayed", b"true")
-_REPLAYED_OUTCOME = Outcome.REPLAYED  # looking up a member of an enum takes its time
-
-
 def submission_response(receipt: Receipt, request_id: str) -> Response:
-    """The job, the key's outcome and window; a replay says so in a header too."""
-    head = receipt.job_row
-    if head is None:  # a foreign job, of which only the id is known: no path here leads to it
+    """The job, and the outcome and window of its key. A replay is also marked by a header."""
+    job = receipt.job_row
+    if job is None:  # an external job: only its id is known, and it has no path here
         body = _encode(submit_out(receipt, request_id))
         return Response(202, body, _submission_headers("", receipt.outcome, receipt.expires_ms))
-    encoded = _encode_cached if receipt.outcome is _REPLAYED_OUTCOME else _encode_without_request_id
-    rest, headers, lines = encoded(head, receipt.outcome, receipt.expires_ms)
+    encode = _encode_cached if receipt.outcome is _REPLAYED_OUTCOME else _encode_without_request_id
+    rest, headers, lines = encode(job, receipt.outcome, receipt.expires_ms)
     if receipt.warnings:
         rest = b'%b,"warnings":%b}' % (rest[:-1], _encode(warnings_out(receipt.warnings)))
     return Response(202, b'{"requestId":"%b",%b' % (request_id.encode(), rest), headers, None, lines)
 
 
 def _encode_without_request_id(job: Job, outcome: Outcome, expires_ms: int) -> tuple[bytes, tuple[Header, ...], bytes]:
-    """Everything but the request id, which is fresh each time."""
-    told = IdempotencyOut(job.key or None, job.scope, outcome, to_utc(expires_ms) if expires_ms else None)
-    rest = b'"job":%b,"idempotency":%b}' % (_encode(job_out(JobView(job))), _encode(told))
+    """The rest of the body, the headers, and the headers as bytes."""
+    idempotency = IdempotencyOut(job.key or None, job.scope, outcome, to_utc(expires_ms) if expires_ms else None)
+    rest = b'"job":%b,"idempotency":%b}' % (_encode(job_out(JobView(job))), _encode(idempotency))
     headers = _submission_headers(format_job_id(job.id), outcome, expires_ms)
     return rest, headers, encode_headers(headers)
 
 
-# By the whole head: a job that changed in any way is encoded anew.
+# The cache key is the whole job row: a job that has changed in any way is encoded again.
 _encode_cached = lru_cache(ENCODED_CACHE_MAX)(_encode_without_request_id)
 
 

@@ -1,4 +1,4 @@
-"""Every path of the service in one table: what it does, who may, what travels. Dispatch and OpenAPI both read it."""
+"""The routing table: paths, methods, permissions and body types. Dispatch, metrics and OpenAPI all read it."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -34,20 +34,20 @@ class Route(NamedTuple):
     status: int = 200
     query: tuple[Parameter, ...] = ()
     takes_key: bool = False  # reads the Idempotency-Key header
-    errors: tuple[str, ...] = ()  # codes, besides those that every path may answer with
-    repeat_status: int | None = None  # the status of what was done before, where it is another
-    media_type: str = "application/json"  # of the answer, when all is well
-    optimistic_auth: bool = False  # without a query it acts only by a command that takes the warrant of the request
+    errors: tuple[str, ...] = ()  # codes, besides those of every path
+    repeat_status: int | None = None  # of a repetition, if it differs
+    media_type: str = "application/json"  # of a successful response
+    optimistic_auth: bool = False  # without a query, its only command carries the precondition of the request
 
 
-# The methods of a path, and what stands in its placeholders, not decoded yet.
+# The methods of a path, and the values of its placeholders, not yet decoded.
 RouteMatch = tuple[dict[str, Route], tuple[str, ...]]
 
 
 class Routes:
-    """Finds the route of a request: exact paths by one look, the others by their patterns.
+    """Finds routes: exact paths in a dictionary, the others by their patterns.
 
-    Paths are compared as they were sent, so that a placeholder may stand for anything, slashes included.
+    Paths are compared as they were sent, so that an escaped slash may be part of a placeholder.
     """
 
     def __init__(self, routes: tuple[Route, ...]) -> None:
@@ -65,18 +65,18 @@ class Routes:
                 self._exact[path] = methods
 
     def find(self, path: str) -> RouteMatch | None:
-        """What is at a raw path."""
+        """The methods and placeholders of a raw path; None: there is no such path."""
         methods = self._exact.get(path)
         if methods is not None:
             return methods, ()
         for pattern, methods in self._patterns:
-            if found := pattern.fullmatch(path):
-                return methods, found.groups()
+            if match := pattern.fullmatch(path):
+                return methods, match.groups()
         return None
 
 
 def route_for_method(methods: dict[str, Route], method: str) -> Route | None:
-    """Where there is something to get, its head alone may be asked for."""
+    """HEAD is served by the route of GET."""
     return methods.get("GET" if method == "HEAD" else method)
 
 
@@ -85,12 +85,12 @@ def allowed_methods(methods: dict[str, Route]) -> list[str]:
 
 
 def raw_path(scope: Scope) -> str:
-    raw: bytes | None = scope.get("raw_path")  # servers may leave it out
+    raw: bytes | None = scope.get("raw_path")  # optional in ASGI
     return quote(scope["path"]) if raw is None else raw.decode("latin-1")
 
 
 def decode_placeholders(placeholders: Iterable[str]) -> tuple[str, ...]:
-    """What placeholders stand for: each is decoded once, and must be whole and UTF-8."""
+    """Each value is percent-decoded once and must be UTF-8."""
     return tuple(map(_decode_placeholder, placeholders))
 
 

@@ -1,4 +1,4 @@
-"""Runs the service on uvicorn. Without authentication it binds to loopback and to nothing else."""
+"""Runs the service in one process on uvicorn: listening socket, event loop, signals, graceful shutdown."""
 
 import asyncio
 import gc
@@ -38,7 +38,7 @@ GC_THRESHOLDS = (20_000, 50, 100)
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn, which says when it is ready, and when told to leave first releases those who wait."""
+    """uvicorn with callbacks: when it is ready, and at the begin of the shutdown, to release waiting requests."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class HttpServer(uvicorn.Server):
         self._release_waiters()
         self._shutdown_task = asyncio.create_task(self._on_shutdown())
         await super().shutdown(sockets)
-        if self.server_state.tasks:  # their time is over, and they are saying so
+        if self.server_state.tasks:  # cancelled by uvicorn; each of them sends a 503
             await asyncio.wait(self.server_state.tasks, timeout=CANCEL_GRACE_SECONDS)
         if not self.force_exit:
             await asyncio.wait((self._shutdown_task,))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """To be asked to leave is no failure; to be asked twice means at once."""
+        """Unlike that of uvicorn it does not raise the signal again: the exit code is 0. A second one ends the drain."""
         if self.should_exit:
             self.force_shutdown()
         self.should_exit = True
@@ -80,7 +80,7 @@ class HttpServer(uvicorn.Server):
 
 
 async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrency: int = 1) -> int:
-    """Until a signal comes; how many handlers of the app would not stop."""
+    """Serve until a signal comes; returns how many handlers of the app did not stop."""
     check_bind_address(config)
     log = open_stderr_log(config.log_format)
     asyncio.get_running_loop().set_exception_handler(log_loop_exception)
@@ -98,17 +98,16 @@ async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrenc
 
 
 def check_bind_address(config: ServiceConfig) -> None:
-    """Nobody who cannot be told apart is let in from outside."""
+    """Without authentication only loopback addresses are allowed."""
     if not config.auth and not is_loopback(config.host):
         raise Invalid(
             "host",
-            f"nobody is authenticated here, so {config.host} would be open to all; bind to 127.0.0.1, "
-            "or set auth = true",
+            f"authentication is off, so {config.host} would be open to everyone; bind to 127.0.0.1, or set auth = true",
         )
 
 
 async def _serve_with_worker(worker: Worker, server: HttpServer, listener: socket.socket) -> int:
-    """Serve and run jobs; both are told to leave by the same signal."""
+    """Serve and run jobs; the same signal stops both."""
     working = asyncio.create_task(worker.run())
     try:
         await server.serve(sockets=[listener])
@@ -121,7 +120,7 @@ async def _serve_with_worker(worker: Worker, server: HttpServer, listener: socke
 
 
 def bind_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """A socket that does not listen yet; nobody else has it, unless connections are spread over several."""
+    """A bound socket that does not listen yet. With `reuse_port` several sockets share the port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     try:
@@ -131,7 +130,7 @@ def bind_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.soc
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise OSError(error.errno, f"{host}:{port} cannot be had ({error.strerror or error})") from error
+        raise OSError(error.errno, f"cannot bind to {host}:{port} ({error.strerror or error})") from error
     return listener
 
 
@@ -148,7 +147,7 @@ def announce_ready(
     workers: int = 1,
     durability_warning: str = "",
 ) -> None:
-    """The one line on stdout; and in the log what the durability does not cover."""
+    """Print the one line on stdout; log what the durability does not cover."""
     print(ready_line(config, address, durability, workers), flush=True)
     if durability_warning:
         log_durability_warning(durability_warning)
@@ -157,27 +156,27 @@ def announce_ready(
 def ready_line(config: ServiceConfig, address: str, durability: Durability, workers: int = 1) -> str:
     engine = redact_password(config.engine)
     if config.log_format == "json":
-        told = {"address": address, "engine": engine, "durability": durability}
-        return json.encode(told | ({"workers": workers} if workers > 1 else {})).decode()
-    several = f", workers: {workers}" if workers > 1 else ""
-    return f"onejob serves {engine} at {address} (durability: {durability}{several})"
+        fields = {"address": address, "engine": engine, "durability": durability}
+        return json.encode(fields | ({"workers": workers} if workers > 1 else {})).decode()
+    suffix = f", workers: {workers}" if workers > 1 else ""
+    return f"onejob serves {engine} at {address} (durability: {durability}{suffix})"
 
 
 def run(config: ServiceConfig, *, app: WorkApp | None = None, concurrency: int = 1) -> None:
-    """Serve until a signal comes; with an app its jobs are run here, too."""
+    """Serve until a signal comes; with an app, run its jobs too."""
     _raise_open_files_limit()
     if (workers := worker_count(config)) == 1:
         run_loop(serve(config, app=app, concurrency=concurrency))
         return
     if app is not None:
-        raise Invalid("workers", "several processes serve here: run the app's jobs with `onejob worker` beside")
-    from .processes.supervisor import supervise  # which is made of what is here
+        raise Invalid("workers", "an app needs workers = 1; set that, or run its jobs with `onejob worker`")
+    from .processes.supervisor import supervise  # it imports this module
 
     asyncio.run(supervise(config, workers))
 
 
 def run_loop(main: Coroutine[Any, Any, int | None]) -> None:
-    # What is loaded by now stays; and requests leave next to nothing that only the collector could find.
+    # Everything loaded so far stays, and requests leave nearly no reference cycles: collect rarely.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
@@ -190,13 +189,12 @@ def run_loop(main: Coroutine[Any, Any, int | None]) -> None:
 
 async def _run_and_exit(main: Coroutine[Any, Any, int | None]) -> None:
     if await main or orphaned_task_count():
-        # All is closed and said. The end of the loop would wait for hooks that hear no cancellation, for ever.
+        # Everything is closed and logged. Ending the loop would wait for tasks that ignore their cancellation.
         sys.stdout.flush()
         os._exit(0)
 
 
 def worker_count(config: ServiceConfig) -> int:
-    """How many processes serve."""
     if config.workers != "auto":
         return config.workers
     if not is_multi_process(config.engine):
@@ -206,11 +204,11 @@ def worker_count(config: ServiceConfig) -> int:
 
 
 def _raise_open_files_limit() -> None:
-    """Every connection is an open file, and the usual allowance of these is small."""
+    """Every connection is an open file, and the default soft limit is often low."""
     try:
         import resource
     except ImportError:
-        return  # there is no such allowance here
+        return  # not a POSIX system
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(OPEN_FILES_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -221,12 +219,12 @@ def _raise_open_files_limit() -> None:
 def _build_server(
     config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket, worker: Worker | None = None
 ) -> HttpServer:
-    def release() -> None:
+    def release_waiters() -> None:
         ledger.runtime.release_waiters()
         if worker is not None:
             worker.stop()
 
-    def ready() -> None:
+    def on_ready() -> None:
         announce_ready(
             config,
             listener_url(listener),
@@ -237,14 +235,14 @@ def _build_server(
     app = HttpApp(ledger, config=config, observe=observer(config, log))
     return HttpServer(
         uvicorn_config(config, app, log),
-        on_ready=ready,
-        release_waiters=release,
+        on_ready=on_ready,
+        release_waiters=release_waiters,
         on_shutdown=build_shutdown_callback(config, app),
     )
 
 
 def build_shutdown_callback(config: ServiceConfig, app: HttpApp) -> Callable[[], Coroutine[Any, Any, None]]:
-    """What preparations do when told to stop: before the drain ends, so that whoever waits hears of it."""
+    """Stops preparations before the drain ends, so that waiting clients still get a response."""
     return lambda: app.preparations.shut_down(config.drain_seconds_max * PREPARATION_DRAIN_SHARE)
 
 
@@ -253,14 +251,14 @@ def observer(config: ServiceConfig, log: Log) -> Observe:
 
 
 def uvicorn_config(config: ServiceConfig, app: HttpApp, log: Log) -> uvicorn.Config:
-    def refused(request_id: str, status: int) -> None:
+    def on_refused(request_id: str, status: int) -> None:
         if config.log_requests != "none":
             log.write_refusal(request_id, status)
         app.count_refusal(status)
 
     return uvicorn.Config(
         CorsMiddleware(app, config.cors_origins) if config.cors_origins else app,
-        http=connection_class(config, refused),
+        http=connection_class(config, on_refused),
         ws="none",
         lifespan="off",
         interface="asgi3",

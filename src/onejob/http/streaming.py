@@ -1,4 +1,4 @@
-"""Answers without a known end: sent piece by piece, until they end or the client goes away."""
+"""Streamed responses and long polling: both end when the client disconnects."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, MutableMapping
@@ -6,14 +6,13 @@ from typing import Any, TypeVar
 
 from .request import AuthorizationCheck, Receive, Request, Send
 
-# Waiting on behalf of a client: as long as it is there, and this server is.
-
+CHUNK_SECONDS_MAX = 30.0  # within which the client must have read a piece
 
 T = TypeVar("T")
 
 
 async def wait_unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-    """What the work gives; None when the client goes away or the server leaves before. The work is cancelled then."""
+    """The result of the work. If the client disconnects or the server shuts down first: None, and it is cancelled."""
     working = asyncio.create_task(work)
     others = [
         asyncio.create_task(request.wait_for_disconnect()),
@@ -27,9 +26,6 @@ async def wait_unless_disconnected(request: Request, work: Coroutine[Any, Any, T
             task.cancel()
 
 
-CHUNK_SECONDS_MAX = 30.0  # a client that does not take a piece for so long is given up
-
-
 async def stream_response(
     head: MutableMapping[str, Any],
     chunks: AsyncGenerator[bytes, None],
@@ -37,7 +33,7 @@ async def stream_response(
     send: Send,
     still_authorized: AuthorizationCheck | None = None,
 ) -> None:
-    """Send what the client may still have. The pieces are closed when this returns, and all that they hold is free."""
+    """Send the pieces while the client is connected and authorized. The generator is closed on return."""
     tasks: list[asyncio.Task[None]] = []
     try:
         await send(head)
@@ -58,11 +54,11 @@ async def stream_response(
 async def _send_chunks(
     chunks: AsyncGenerator[bytes, None], send: Send, still_authorized: AuthorizationCheck | None
 ) -> None:
-    async for piece in chunks:
+    async for chunk in chunks:
         if still_authorized is not None and not await still_authorized():
             break
         async with asyncio.timeout(CHUNK_SECONDS_MAX):
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 

@@ -357,7 +357,7 @@ async def test_a_rate_is_one_for_all_workers(tmp_path: Path, settings: str) -> N
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--engine", "memory://", "--workers", "2"], 2, "memory:// lives in one process"),
+        (["--engine", "memory://", "--workers", "2"], 2, "memory:// supports one process only"),
         (["--workers", "0"], 2, "--workers"),
         (["--workers", "many"], 2, "--workers"),
         (["--workers", "2", "--host", "0.0.0.0"], 2, "auth = true"),

@@ -222,7 +222,7 @@ def test_as_many_workers_as_there_are_cores_where_an_engine_is_shared(tmp_path: 
     assert worker_count(ServiceConfig(workers="auto")) == len(os.sched_getaffinity(0))
     assert worker_count(ServiceConfig(workers="auto", engine="memory://")) == 1
     assert worker_count(ServiceConfig(engine="memory://")) == 1
-    with pytest.raises(Invalid, match="memory:// lives in one process"):
+    with pytest.raises(Invalid, match="memory:// supports one process only"):
         ServiceConfig(workers=2, engine="memory://")
     for wrong in (0, -1, 257):
         with pytest.raises(Invalid, match="workers"):
