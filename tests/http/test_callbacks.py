@@ -144,7 +144,7 @@ async def test_a_failure_is_tried_again_with_the_same_delivery(
     async with run_receiver(500, 302, 0, 200) as receiver:
         job_id = await submit_with_callback(client, receiver.url)
         await queue.cancel(job_id)
-        for error in ("answered 500", "answered 302", "the answer is not HTTP"):
+        for error in ("answered 500", "answered 302", "the response is not HTTP"):
             assert await make_sender(queue).deliver_ready() == 1
             assert (await queue.job(callback_job_of(job_id))).error == error
             assert await make_sender(queue).deliver_ready() == 0  # not before its time
@@ -196,7 +196,7 @@ async def test_addresses_that_are_not_public_are_refused(queue: onejob.Ledger, c
             assert await make_sender(queue, allow_private=False).deliver_ready() == 1
             error = (await queue.job(callback_job_of(job_id))).error
             assert error is not None
-            assert "not a public one" in error
+            assert "no public address" in error
     assert receiver.received == []
 
 

@@ -1,4 +1,8 @@
-"""Runs notices: tells submitters that their jobs have ended, at least once, in one process at a time."""
+"""Callbacks: posts the end of a job to the URL that its submitter named, at least once.
+
+A callback is itself a job, which this process claims, runs and finishes as a worker would. The URL comes from a
+client: its host is resolved once, private addresses are refused, and redirects are not followed.
+"""
 
 import asyncio
 import ipaddress
@@ -32,53 +36,158 @@ from .config import ServiceConfig
 from .metrics import VERSION
 from .schemas.jobs import JobOut, ResponseBody, job_out
 
-# Posting to an address that a stranger chose: looked up once, refused where it is not public, never redirected.
-
-
 POST_SECONDS_MAX = 15.0
+CALLBACKS_AT_ONCE_MAX = 20
+LEASE_MS = 60_000
+PAUSE_FIRST = 0.2
+PAUSE_MAX = 2.0
+ACTOR = "system:callbacks"
+
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})")
 _LINE_BYTES_MAX = 4096
-# All that is routed to the world. What lies outside of it leads elsewhere, whatever else it may be called.
+# The only block of IPv6 that is routed globally; `is_global` alone accepts more.
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
+log = logging.getLogger("onejob.http")
+
 
 class PostFailed(Exception):
-    """Why, in words that may be shown to whoever chose the address."""
+    """A delivery failed; the message may be shown to the submitter."""
+
+
+class CallbackOut(ResponseBody, frozen=True, rename="camel"):
+    """The body that is posted."""
+
+    delivery: str  # the same on every repetition
+    job: JobOut
+
+
+@asynccontextmanager
+async def callback_delivery(ledger: Ledger, config: ServiceConfig) -> AsyncIterator[None]:
+    """Deliver callbacks inside this context, if the settings allow them."""
+    if config.callbacks == "none":
+        yield
+        return
+    sender = CallbackSender(ledger.runtime.gate, ledger.runtime.ids, allow_private=config.callbacks == "any")
+    task = asyncio.create_task(sender.run())
+    try:
+        yield
+    finally:
+        task.cancel()  # an interrupted delivery is repeated when its lease has expired
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+class CallbackSender:
+    def __init__(self, gate: Gate, ids: Ids, *, allow_private: bool) -> None:
+        self._gate = gate
+        self._claims = Claims(gate, ids)  # its own, because it takes turns between tenants
+        self._ids = ids
+        self._allow_private = allow_private
+
+    async def run(self) -> None:
+        pause = PAUSE_FIRST
+        while True:
+            try:
+                pause = PAUSE_FIRST if await self.deliver_ready() else min(pause * 2, PAUSE_MAX)
+            except OnejobError as error:
+                log.warning("callback delivery failed, will retry: %s", error)
+                pause = PAUSE_MAX
+            except Exception:
+                log.exception("callback delivery failed, will retry")
+                pause = PAUSE_MAX
+            await asyncio.sleep(pause)
+
+    async def deliver_ready(self) -> int:
+        """Deliver the callbacks that are ready; returns how many there were."""
+        request = ClaimRequest(
+            types=(CALLBACK_TYPE,),
+            holder=self._ids.holder(),
+            limit=CALLBACKS_AT_ONCE_MAX,
+            lease_ms=LEASE_MS,
+            start=True,
+        )
+        claimed = await self._claims.claim(request)
+        await asyncio.gather(*map(self._run_callback, claimed))
+        return len(claimed)
+
+    async def _run_callback(self, claimed: ClaimedJob) -> None:
+        job = claimed.job
+        error, final = "", False
+        try:
+            await self._deliver(job, json.decode(claimed.input, type=CallbackInput))
+        except PostFailed as failed:
+            error = str(failed)
+        except OnejobError as failed:
+            error, final = "the job is gone", not failed.retryable
+        outcome = FinishOutcome.FAILED if error else FinishOutcome.SUCCESS
+        await self._gate.execute(
+            [
+                Finish(
+                    tenant=job.tenant,
+                    job_id=job.id,
+                    token=job.token,
+                    holder=job.holder,
+                    outcome=outcome,
+                    error=error,
+                    final=final,
+                    actor=ACTOR,
+                )
+            ]
+        )
+
+    async def _deliver(self, callback_job: Job, callback: CallbackInput) -> None:
+        tenant = callback_job.tenant
+        (reply,) = await self._gate.execute([LookUpJob(tenant=tenant, job_id=callback.job_id)])
+        if not isinstance(reply, Found) or reply.job is None:
+            raise OnejobError("the job is gone")
+        secrets = await load_secrets(self._gate, tenant)
+        if not secrets:
+            raise PostFailed("the tenant has no webhook secret; make one with `onejob webhook-secret create`")
+        body = json.encode(CallbackOut(format_job_id(callback_job.id), job_out(JobView(reply.job))))
+        headers = {
+            "User-Agent": f"onejob/{VERSION}",
+            DELIVERY_HEADER: format_job_id(callback_job.id),
+            SIGNATURE_HEADER: sign(secrets, body, SystemClock().wall_ms() // 1000),
+        }
+        status = await post(callback.url, body, headers, allow_private=self._allow_private)
+        if not 200 <= status < 300:
+            raise PostFailed(f"answered {status}")
 
 
 async def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_private: bool) -> int:
-    """The status of the answer, whose body is not read."""
+    """The status of the response; its body is not read."""
     parts = urlsplit(url)
     try:
         async with asyncio.timeout(POST_SECONDS_MAX):
             address = await _resolve_address(parts, allow_private=allow_private)
             return await _send_request(parts, address, body, headers)
     except TimeoutError:
-        raise PostFailed(f"no answer within {POST_SECONDS_MAX:g} s") from None
+        raise PostFailed(f"no response within {POST_SECONDS_MAX:g} s") from None
     except ssl.SSLError as error:
-        raise PostFailed(f"no secure connection ({error.reason or 'TLS'})") from None
+        raise PostFailed(f"TLS connection failed ({error.reason or 'unknown reason'})") from None
     except OSError:
-        raise PostFailed("no connection") from None
+        raise PostFailed("connection failed") from None
 
 
 async def _resolve_address(parts: SplitResult, *, allow_private: bool) -> str:
-    """The one that is connected to: what a second look-up would say does not matter."""
+    """The address to connect to. It is checked and used, so a second look-up cannot lead elsewhere."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(parts.hostname, _port(parts), type=socket.SOCK_STREAM)
+        resolved = await asyncio.get_running_loop().getaddrinfo(parts.hostname, _port(parts), type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise PostFailed("the name of the host is not known") from None
-    for *_, where in found:
-        address = str(where[0])
+        raise PostFailed("the host name cannot be resolved") from None
+    for *_, sockaddr in resolved:
+        address = str(sockaddr[0])
         if allow_private or is_public(address):
             return address
-    raise PostFailed("the address is not a public one, and such are not allowed here")
+    raise PostFailed("the host has no public address, and private ones are not allowed here")
 
 
 def is_public(text: str) -> bool:
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
-        # One inside the other: what counts is where it leads.
+        # An IPv4 address inside an IPv6 address: the inner one is the destination.
         inner = address.ipv4_mapped or address.sixtofour or _nat64_target(address)
         if inner is not None:
             return is_public(str(inner))
@@ -88,7 +197,7 @@ def is_public(text: str) -> bool:
 
 
 def _nat64_target(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The address that a translator (NAT64) makes of this one."""
+    """The IPv4 address that a NAT64 translator connects to."""
     return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
 
 
@@ -109,12 +218,12 @@ async def _send_request(parts: SplitResult, address: str, body: bytes, headers: 
         writer.write("\r\n".join(lines).encode("ascii") + body)
         await writer.drain()
         try:
-            found = _STATUS.match(await reader.readline())
+            status_line = _STATUS.match(await reader.readline())
         except ValueError:
-            found = None
-        if not found:
-            raise PostFailed("the answer is not HTTP")
-        return int(found[1])
+            status_line = None
+        if not status_line:
+            raise PostFailed("the response is not HTTP")
+        return int(status_line[1])
     finally:
         writer.transport.abort()
 
@@ -126,112 +235,3 @@ def _port(parts: SplitResult) -> int:
 @cache
 def _tls_context() -> ssl.SSLContext:
     return ssl.create_default_context()
-
-
-CALLBACKS_AT_ONCE_MAX = 20
-LEASE_MS = 60_000
-PAUSE_FIRST = 0.2
-PAUSE_MAX = 2.0
-ACTOR = "system:notices"
-
-log = logging.getLogger("onejob.http")
-
-
-class CallbackOut(ResponseBody, frozen=True, rename="camel"):
-    """What a submitter's URL is told."""
-
-    delivery: str  # the same on every repetition
-    job: JobOut
-
-
-@asynccontextmanager
-async def callback_delivery(ledger: Ledger, config: ServiceConfig) -> AsyncIterator[None]:
-    """Notices are run while somebody is inside, where the service sends any."""
-    if config.callbacks == "none":
-        yield
-        return
-    notifier = CallbackSender(ledger.runtime.gate, ledger.runtime.ids, allow_private=config.callbacks == "any")
-    task = asyncio.create_task(notifier.run())
-    try:
-        yield
-    finally:
-        task.cancel()  # what was being told is told again, when its lease has ended
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-class CallbackSender:
-    def __init__(self, gate: Gate, ids: Ids, *, allow_private: bool) -> None:
-        self._gate = gate
-        self._claims = Claims(gate, ids)  # its own, so that tenants take their turns apart from other work
-        self._ids = ids
-        self._allow_private = allow_private
-
-    async def run(self) -> None:
-        pause = PAUSE_FIRST
-        while True:
-            try:
-                pause = PAUSE_FIRST if await self.deliver_ready() else min(pause * 2, PAUSE_MAX)
-            except OnejobError as error:
-                log.warning("notices were put off: %s", error)
-                pause = PAUSE_MAX
-            except Exception:
-                log.exception("notices failed")
-                pause = PAUSE_MAX
-            await asyncio.sleep(pause)
-
-    async def deliver_ready(self) -> int:
-        """Run the notices that are ready; how many there were."""
-        wanted = ClaimRequest(
-            types=(CALLBACK_TYPE,),
-            holder=self._ids.holder(),
-            limit=CALLBACKS_AT_ONCE_MAX,
-            lease_ms=LEASE_MS,
-            start=True,
-        )
-        taken = await self._claims.claim(wanted)
-        await asyncio.gather(*map(self._run_callback, taken))
-        return len(taken)
-
-    async def _run_callback(self, claimed: ClaimedJob) -> None:
-        notice = claimed.job
-        error, final = "", False
-        try:
-            await self._deliver(notice, json.decode(claimed.input, type=CallbackInput))
-        except PostFailed as failed:
-            error = str(failed)
-        except OnejobError as failed:
-            error, final = "the job is gone", not failed.retryable
-        ends = FinishOutcome.FAILED if error else FinishOutcome.SUCCESS
-        await self._gate.execute(
-            [
-                Finish(
-                    tenant=notice.tenant,
-                    job_id=notice.id,
-                    token=notice.token,
-                    holder=notice.holder,
-                    outcome=ends,
-                    error=error,
-                    final=final,
-                    actor=ACTOR,
-                )
-            ]
-        )
-
-    async def _deliver(self, callback_job: Job, callback: CallbackInput) -> None:
-        tenant = callback_job.tenant
-        (found,) = await self._gate.execute([LookUpJob(tenant=tenant, job_id=callback.job_id)])
-        if not isinstance(found, Found) or found.job is None:
-            raise OnejobError("the job is gone")
-        secrets = await load_secrets(self._gate, tenant)
-        if not secrets:
-            raise PostFailed("the tenant has no webhook secret; make one with `onejob webhook-secret create`")
-        body = json.encode(CallbackOut(format_job_id(callback_job.id), job_out(JobView(found.job))))
-        headers = {
-            "User-Agent": f"onejob/{VERSION}",
-            DELIVERY_HEADER: format_job_id(callback_job.id),
-            SIGNATURE_HEADER: sign(secrets, body, SystemClock().wall_ms() // 1000),
-        }
-        status = await post(callback.url, body, headers, allow_private=self._allow_private)
-        if not 200 <= status < 300:
-            raise PostFailed(f"answered {status}")

@@ -1,4 +1,4 @@
-"""The description of the service: OpenAPI 3.1, made from the table of routes, so that it cannot drift from them."""
+"""The OpenAPI 3.1 document, made from the routing table so that it cannot drift from the code."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ DESCRIPTION = (
     "One logical submission makes one job. Send one Idempotency-Key per intended job, the same on every retry: "
     "a repetition is answered with the same job, another body under the same key with a conflict."
 )
-# Whatever is asked for, these may be the answer.
+# Every path may answer with these.
 COMMON_ERROR_CODES = ("BAD_REQUEST", "VALIDATION_ERROR", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE")
 
 _BARE_KEY_PATTERN = rf"[!#-+\--:<-~]{{1,{KEY_CHARS_MAX}}}"
@@ -46,14 +46,14 @@ _PLACEHOLDERS: dict[str, tuple[str, Schema]] = {
     "reservation": ("The id of a reservation", RESERVATION_ID),
 }
 _HEADERS: dict[str, Schema] = {
-    "X-Request-Id": {"description": "The name of this request in the log", "schema": {"type": "string"}},
+    "X-Request-Id": {"description": "The id of this request in the log", "schema": {"type": "string"}},
     "Retry-After": {
-        "description": "Seconds; there exactly when the same request may be sent again",
+        "description": "Seconds; present exactly when the same request may be sent again",
         "schema": {"type": "integer", "minimum": 0},
     },
     "Location": {"description": "The path of the job", "schema": {"type": "string"}},
     "Idempotent-Replayed": {
-        "description": "There exactly when the job was there before",
+        "description": "Present exactly when an earlier request created the job",
         "schema": {"type": "string", "enum": ["true"]},
     },
     "Idempotency-Expires": {
@@ -61,7 +61,7 @@ _HEADERS: dict[str, Schema] = {
         "schema": {"type": "string", "format": "date-time"},
     },
 }
-# What the body of an answer is made of, where no Struct says it: one of the events of a stream.
+# The body of a response that has no Struct: one event of a stream.
 _SCHEMA_BY_MEDIA_TYPE: dict[str, Schema] = {
     "text/event-stream": {
         "type": "object",
@@ -77,7 +77,7 @@ _SECURITY_SCHEMES: Schema = {
 
 
 def with_openapi_route(routes: tuple[Route, ...], config: ServiceConfig) -> tuple[Route, ...]:
-    """The routes, and one more that describes them all, itself included."""
+    """The routes and one more, which serves the OpenAPI document of all of them."""
 
     @cache
     def document() -> bytes:
@@ -113,34 +113,33 @@ def build_openapi(routes: Iterable[Route], config: ServiceConfig) -> Schema:
 
 
 def _build_schemas(routes: tuple[Route, ...], config: ServiceConfig) -> tuple[dict[Any, Schema], Schema]:
-    """The schema of everything that travels, and the named ones that they refer to."""
-    kinds = list(
-        {kind: None for route in routes for kind in (route.body_type, route.response_type) if kind is not None}
-    )
-    found, components = json.schema_components([*kinds, ProblemOut], ref_template=REF_TEMPLATE)
+    """The schema of every body type, and the named components that the schemas refer to."""
+    pairs = ((route.body_type, route.response_type) for route in routes)
+    types = [*dict.fromkeys(body_type for pair in pairs for body_type in pair if body_type is not None), ProblemOut]
+    schemas, components = json.schema_components(types, ref_template=REF_TEMPLATE)
     components["ErrorOut"]["properties"]["code"]["enum"] = list(HTTP_API_CODES)
     if config.callbacks == "none" and "SubmitBody" in components:
         del components["SubmitBody"]["properties"]["callback"]
         del components["CallbackBody"]
     _split_batch_item_schema(components)
     _split_sequence_schema(components)
-    return dict(zip([*kinds, ProblemOut], found, strict=True)), components
+    return dict(zip(types, schemas, strict=True)), components
 
 
 def _split_batch_item_schema(components: Schema) -> None:
-    """Alone, a submission has its key in the header; in a batch it has it in itself."""
-    alone = components.get("SubmitBody")
-    if alone is None or "BatchBody" not in components:
+    """A single submission has its key in the header, an item of a batch in its body."""
+    single = components.get("SubmitBody")
+    if single is None or "BatchBody" not in components:
         return
-    # A value that cannot be taken is the verdict of that item; only its shape is a matter of the whole batch.
-    components["BatchItem"] = _without_limits(alone)
+    # An invalid value fails its item only; an invalid type fails the whole batch.
+    components["BatchItem"] = _without_limits(single)
     components["BatchBody"]["properties"]["jobs"]["items"] = {"$ref": REF_TEMPLATE.format(name="BatchItem")}
-    shown = {name: schema for name, schema in alone["properties"].items() if name != "idempotencyKey"}
-    components["SubmitBody"] = alone | {"properties": shown}
+    properties = {name: schema for name, schema in single["properties"].items() if name != "idempotencyKey"}
+    components["SubmitBody"] = single | {"properties": properties}
 
 
 def _split_sequence_schema(components: Schema) -> None:
-    """A number brings one job or a batch, and has its key in itself: the header is for whoever prefers it."""
+    """A sequence number has one job or several. The key is documented in the body; the header works too."""
     both = components.get("SequenceBody")
     if both is None:
         return
@@ -156,14 +155,14 @@ def _split_sequence_schema(components: Schema) -> None:
 
 def _without_limits(schema: Any) -> Any:
     if isinstance(schema, dict):
-        # The pattern of a moment is its shape; that of a text is a limit.
+        # The pattern of a timestamp belongs to its format; that of a plain string is a limit.
         limits = _LIMIT_KEYWORDS if "format" in schema else {*_LIMIT_KEYWORDS, "pattern"}
-        return {word: _without_limits(value) for word, value in schema.items() if word not in limits}
+        return {keyword: _without_limits(value) for keyword, value in schema.items() if keyword not in limits}
     return [_without_limits(value) for value in schema] if isinstance(schema, list) else schema
 
 
 def _operation(route: Route, schemas: dict[Any, Schema], config: ServiceConfig) -> Schema:
-    made: Schema = {
+    operation: Schema = {
         "operationId": _operation_id(route),
         "summary": route.summary,
         "tags": [_tag(route.path)],
@@ -171,15 +170,15 @@ def _operation(route: Route, schemas: dict[Any, Schema], config: ServiceConfig) 
         "responses": _responses(route, schemas, config),
     }
     if route.act is not None:
-        made["description"] = _required_roles(route.act)
+        operation["description"] = _required_roles(route.act)
         if config.auth:
-            made["security"] = [{name: []} for name in _SECURITY_SCHEMES]
+            operation["security"] = [{name: []} for name in _SECURITY_SCHEMES]
     if route.body_type is not None:
-        made["requestBody"] = {
+        operation["requestBody"] = {
             "required": not getattr(route.body_type, "is_optional", False),
             "content": {"application/json": {"schema": schemas[route.body_type]}},
         }
-    return made
+    return operation
 
 
 def _operation_id(route: Route) -> str:
@@ -195,57 +194,56 @@ def _tag(path: str) -> str:
 
 def _required_roles(act: Permission) -> str:
     roles = [role for role, acts in ROLE_PERMISSIONS.items() if act in acts]
-    return f"For whoever may {act}: {', '.join(roles)}."
+    return f"Needs the permission to {act}. Roles: {', '.join(roles)}."
 
 
 def _parameters(route: Route) -> Iterator[Schema]:
     for name in re.findall(r"\{(\w+)\}", route.path):
         description, schema = _PLACEHOLDERS.get(name, (name, {"type": "string", "minLength": 1}))
         yield {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
-    for asked in route.query:
+    for parameter in route.query:
         yield {
-            "name": asked.name,
+            "name": parameter.name,
             "in": "query",
-            "required": asked.required,
-            "description": asked.description,
-            "schema": asked.schema,
+            "required": parameter.required,
+            "description": parameter.description,
+            "schema": parameter.schema,
         }
     if route.takes_key:
         yield _KEY_HEADER_PARAMETER
 
 
 def _responses(route: Route, schemas: dict[Any, Schema], config: ServiceConfig) -> Schema:
-    fine: Schema = {"description": "Done", "headers": _header_refs("X-Request-Id")}
+    success: Schema = {"description": "Success", "headers": _header_refs("X-Request-Id")}
     if route.status != 204:
         schema = (
             _SCHEMA_BY_MEDIA_TYPE.get(route.media_type, {"type": "string"})
             if route.response_type is None
             else schemas[route.response_type]
         )
-        fine["content"] = {route.media_type: {"schema": schema}}
-    responses = {str(route.status): fine}
+        success["content"] = {route.media_type: {"schema": schema}}
+    responses = {str(route.status): success}
     if route.media_type == "text/event-stream":
-        responses["204"] = {"description": "With Last-Event-ID: nothing is left to tell"}
-    if any(asked.name == "dryRun" for asked in route.query):
-        responses["200"] = fine | {"description": "What would happen; nothing did"}
+        responses["204"] = {"description": "With Last-Event-ID: there are no more events"}
+    if any(parameter.name == "dryRun" for parameter in route.query):
+        responses["200"] = success | {"description": "Dry run: what would happen; nothing was changed"}
     if route.act is Permission.SUBMIT and route.status == 202:
-        told = _header_refs("X-Request-Id", "Location", "Idempotent-Replayed", "Idempotency-Expires")
-        responses[str(route.status)] = fine | {"headers": told}
+        headers = _header_refs("X-Request-Id", "Location", "Idempotent-Replayed", "Idempotency-Expires")
+        responses[str(route.status)] = success | {"headers": headers}
     if route.repeat_status is not None:
-        done = responses[str(route.status)]
-        responses[str(route.repeat_status)] = done | {"description": "It was done before, and is not done again"}
+        first = responses[str(route.status)]
+        responses[str(route.repeat_status)] = first | {"description": "It was done before, and is not done again"}
     for status, codes in _error_codes_by_status(route, config).items():
-        waits = ["Retry-After"] if any(CODES[code].retryable for code in codes) else []
+        retry_after = ["Retry-After"] if any(CODES[code].retryable for code in codes) else []
         responses[str(status)] = {
             "description": "; ".join(f"{code}: {CODES[code].title}" for code in codes),
-            "headers": _header_refs("X-Request-Id", *waits),
+            "headers": _header_refs("X-Request-Id", *retry_after),
             "content": {"application/problem+json": {"schema": schemas[ProblemOut]}},
         }
     return responses
 
 
 def _error_codes_by_status(route: Route, config: ServiceConfig) -> dict[int, list[str]]:
-    """What may go wrong, by status."""
     codes = [*COMMON_ERROR_CODES, *route.errors]
     if route.act is not None:
         codes += ["UNAUTHORIZED", "FORBIDDEN"] if config.auth else ["UNAUTHORIZED"]
@@ -253,10 +251,10 @@ def _error_codes_by_status(route: Route, config: ServiceConfig) -> dict[int, lis
         codes.append("PAYLOAD_TOO_LARGE")
     if route.act is Permission.SUBMIT and config.rate_per_second is not None:
         codes.append("RATE_LIMITED")
-    found: dict[int, list[str]] = {}
+    by_status: dict[int, list[str]] = {}
     for code in dict.fromkeys(codes):
-        found.setdefault(status_of(code, config), []).append(code)
-    return dict(sorted(found.items()))
+        by_status.setdefault(status_of(code, config), []).append(code)
+    return dict(sorted(by_status.items()))
 
 
 def _header_refs(*names: str) -> Schema:
