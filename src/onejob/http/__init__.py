@@ -1,1 +1,1 @@
-"""The HTTP edge: bare ASGI, parse and present; no rule lives here."""
+"""The HTTP service: an ASGI application that parses requests and presents replies, and its server."""

@@ -71,9 +71,9 @@ async def test_when_no_worker_can_be_started_it_gives_up(
     with open_listeners("127.0.0.1", 0, 2) as sockets, caplog.at_level(logging.WARNING):
         failing = [sys.executable, "-c", "raise SystemExit(3)"]
         supervisor = Supervisor(ServiceConfig(), 2, sockets, None, Durability.DISK, command=failing)
-        with pytest.raises(Unavailable, match="no worker can be started"):
+        with pytest.raises(Unavailable, match="no worker could be started"):
             await asyncio.wait_for(supervisor.run(), 60)
-    assert caplog.text.count("ended with code 3") == 2 * restarts.FAILED_STARTS_MAX
+    assert caplog.text.count("exited with code 3") == 2 * restarts.FAILED_STARTS_MAX
 
 
 @pytest.fixture

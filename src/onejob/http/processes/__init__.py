@@ -1,1 +1,1 @@
-"""Several processes that serve one port."""
+"""Several server processes on one port: the supervisor, its workers, and what they share."""

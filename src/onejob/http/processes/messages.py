@@ -1,6 +1,6 @@
-"""What the supervisor and its workers say to each other: messages over a pair of sockets.
+"""The messages between the supervisor and its workers, and the socket pair that carries them.
 
-The end of one side is seen by the other as the end of the messages, however it came about.
+When one side exits, in whatever way, the other side reads EOF.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _LENGTH_BYTES: Final = 4
 
 
 class WorkerConfig(Struct, frozen=True, tag=True):
-    """The first message to a worker: who it is, and what it has inherited."""
+    """The first message to a worker: its number, the settings, and the file descriptors it has inherited."""
 
     config: ServiceConfig
     number: int  # from 1
@@ -28,20 +28,20 @@ class WorkerConfig(Struct, frozen=True, tag=True):
 
 
 class StatsRequest(Struct, frozen=True, tag=True):
-    """Report now, also what these tenants have."""
+    """Asks a worker for a StatsReport, with the counts of these tenants."""
 
     round: int
     tenants: tuple[str, ...]
 
 
 class TotalsReply(Struct, frozen=True, tag=True):
-    """What a worker asked for."""
+    """The answer to a TotalsRequest."""
 
     stats: StatsSnapshot
 
 
 class TakeOverListeners(Struct, frozen=True, tag=True):
-    """Accept also from these listeners, whose own workers are away; from no others any more."""
+    """Accept from these listeners too, whose own workers do not run; stop accepting from all others."""
 
     listener_indexes: tuple[int, ...]
 
@@ -55,16 +55,16 @@ class WorkerReady(Struct, frozen=True, tag=True):
 
 
 class WorkerDraining(Struct, frozen=True, tag=True):
-    """The worker accepts nothing any more."""
+    """The worker accepts no more connections."""
 
 
 class StatsReport(Struct, frozen=True, tag=True):
-    round: int  # 0: nobody asked
+    round: int  # of the StatsRequest; 0: a periodic report
     stats: StatsSnapshot
 
 
 class TotalsRequest(Struct, frozen=True, tag=True):
-    """A worker wants to know what all of them counted, also for these tenants. It asks again when it was told."""
+    """Asks for the sums of all workers, also for these tenants. A worker has one request in flight at a time."""
 
     tenants: tuple[str, ...]
 
@@ -77,7 +77,7 @@ _encode = msgpack.Encoder().encode
 
 
 class Channel(Generic[R]):
-    """One end, on which messages of these kinds are received."""
+    """One end of the socket pair; receives messages of the given types."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, message_types: Any) -> None:
         self._reader = reader
@@ -90,7 +90,7 @@ class Channel(Generic[R]):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits to be read by the other side; what can be said later is said only then."""
+        """True if the other side keeps up with reading; messages that are not urgent wait for it."""
         return not self._writer.transport.get_write_buffer_size()
 
     def send(self, message: ToWorker | ToSupervisor) -> None:
@@ -99,7 +99,7 @@ class Channel(Generic[R]):
         self._writer.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
 
     async def receive(self) -> R | None:
-        """None when the other side is gone."""
+        """The next message; None: the other side has closed."""
         try:
             length = int.from_bytes(await self._reader.readexactly(_LENGTH_BYTES), "big")
             assert length <= MESSAGE_BYTES_MAX
@@ -109,7 +109,7 @@ class Channel(Generic[R]):
         return received
 
     async def close(self) -> None:
-        """Returns when all is written, or the other side is gone."""
+        """Returns when everything is written, or the other side has closed."""
         self._writer.close()
         try:
             await self._writer.wait_closed()

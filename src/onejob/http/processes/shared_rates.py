@@ -1,6 +1,7 @@
-"""Buckets of tokens that all workers share, in a file without a name that is mapped into each of them.
+"""Token buckets that all workers share, in an unnamed file that is mapped into each of them.
 
-A credential belongs to one set of a few places, which is locked for the microseconds of a change.
+The file is a hash table: a credential belongs to one set of a few entries, which is locked for the
+microseconds of a change.
 """
 
 import fcntl
@@ -14,21 +15,21 @@ from typing import IO, Final
 
 from onejob.http.rate_limit import Bucket, BucketKey, RateLimiter
 
-_ENTRY: Final = Layout("=16sdd")  # whose, tokens, since when
+_ENTRY: Final = Layout("=16sdd")  # digest of the bucket key, tokens, updated_at
 _ENTRIES_PER_SET: Final = 8
 _SETS: Final = 16_384
 _SET_BYTES: Final = _ENTRY.size * _ENTRIES_PER_SET
 
 
 def open_buckets_file() -> IO[bytes]:
-    """An empty shelf, gone when the last process has closed it."""
+    """An empty file, which is deleted when the last process has closed it."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     file.truncate(_SETS * _SET_BYTES)
     return file
 
 
 class SharedRateLimiter(RateLimiter):
-    """The same rates in every process that has the file. Of a full set the least recently used leaves."""
+    """One limit for all processes that map the file. In a full set the least recently used entry is replaced."""
 
     def __init__(self, fd: int, *, per_second: float, burst: int, monotonic: Callable[[], float]) -> None:
         super().__init__(per_second=per_second, burst=burst, monotonic=monotonic)
@@ -44,25 +45,25 @@ class SharedRateLimiter(RateLimiter):
             super().give_back(bucket_key, count)
 
     def _load_bucket(self, bucket_key: BucketKey) -> Bucket | None:
-        owner, start = _locate_set(bucket_key)
-        for place in range(start, start + _SET_BYTES, _ENTRY.size):
-            found, tokens, at = _ENTRY.unpack_from(self._buckets_map, place)
-            if found == owner:
-                return Bucket(tokens, at)
+        digest, start = _locate_set(bucket_key)
+        for offset in range(start, start + _SET_BYTES, _ENTRY.size):
+            owner, tokens, updated_at = _ENTRY.unpack_from(self._buckets_map, offset)
+            if owner == digest:
+                return Bucket(tokens, updated_at)
         return None
 
     def _store_bucket(self, bucket_key: BucketKey, bucket: Bucket) -> None:
-        owner, start = _locate_set(bucket_key)
-        places = range(start, start + _SET_BYTES, _ENTRY.size)
-        held = {place: _ENTRY.unpack_from(self._buckets_map, place) for place in places}
-        own = [place for place in places if held[place][0] == owner]
-        oldest = min(places, key=lambda place: float(held[place][2]))
-        _ENTRY.pack_into(self._buckets_map, own[0] if own else oldest, owner, *bucket)
+        digest, start = _locate_set(bucket_key)
+        offsets = range(start, start + _SET_BYTES, _ENTRY.size)
+        entries = {offset: _ENTRY.unpack_from(self._buckets_map, offset) for offset in offsets}
+        matching = [offset for offset in offsets if entries[offset][0] == digest]
+        oldest = min(offsets, key=lambda offset: float(entries[offset][2]))
+        _ENTRY.pack_into(self._buckets_map, matching[0] if matching else oldest, digest, *bucket)
 
     @contextmanager
     def _lock_set(self, bucket_key: BucketKey) -> Iterator[None]:
         _, start = _locate_set(bucket_key)
-        # Held for microseconds, and freed by the kernel if its holder dies.
+        # Held for microseconds, and released by the kernel if the process dies.
         fcntl.lockf(self._fd, fcntl.LOCK_EX, _SET_BYTES, start)
         try:
             yield
@@ -71,6 +72,6 @@ class SharedRateLimiter(RateLimiter):
 
 
 def _locate_set(bucket_key: BucketKey) -> tuple[bytes, int]:
-    # Framed by lengths, so that no two callers can have the same text.
+    # The length of the tenant is part of the text, so that no two callers have the same one.
     digest = blake2b(f"{len(bucket_key[0])}:{bucket_key[0]}{bucket_key[1]}".encode(), digest_size=16).digest()
     return digest, int.from_bytes(digest[:4], "big") % _SETS * _SET_BYTES

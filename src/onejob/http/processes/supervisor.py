@@ -1,6 +1,12 @@
-"""The process that has the port, starts the workers and keeps their number. It serves nobody itself.
+"""The supervisor: opens the port, starts the server processes and restarts those that exit. It serves no requests.
 
-It opens the store once before the workers do, so that whatever is wrong with it is said once and in one line.
+It opens the store once before the workers do, so that an error is reported once and in one line.
+
+- `open_listeners`: one listening socket per worker, all of them kept open by the supervisor.
+- `ChildProcess`: a worker process and the messages to and from it.
+- `RestartBackoff`: when an exited worker is restarted, and when to give up.
+- `StatsAggregator`: collects and adds up the statistics of all workers.
+- `Supervisor`: starts and stops the workers, and lets them take over the listeners of those that do not run.
 """
 
 import asyncio
@@ -44,17 +50,22 @@ from .shared_rates import open_buckets_file
 from .stats import StatsTotals
 from .worker import EXIT_GRACE_SECONDS
 
-# A worker, as the supervisor sees it: a process, and what is said between the two.
+TICK_SECONDS = 1.0
+UNRESPONSIVE_SECONDS = 4.0  # without a message, although there is a report every second: others take over
+EXIT_SECONDS_MAX = 5.0  # between the last message of a worker and its exit
+KILL_GRACE_SECONDS = 1.0  # after the time that a worker has for its shutdown
+STATS_ROUND_SECONDS_MAX: Final = 1.0  # then the last report of a silent worker counts
+STABLE_UPTIME_SECONDS: Final = 5.0
+BACKOFF_SECONDS_MIN: Final = 0.5
+BACKOFF_SECONDS_MAX: Final = 15.0
+FAILED_STARTS_MAX: Final = 3  # of each worker, in a row, while none is ready
 
-
-UNRESPONSIVE_SECONDS = 4.0  # without a word, although there is one every second: others stand in
-EXIT_SECONDS_MAX = 5.0  # between the last word of a worker and its end
-
+log = logging.getLogger("onejob.http")
 _monotonic = SystemClock().monotonic
 
 
 class ChildProcess:
-    """Made by `start`; lives until `ended` returns."""
+    """A worker process. Made by `start`; it has exited when `wait_for_exit` returns."""
 
     def __init__(self, number: int, process: asyncio.subprocess.Process, channel: Channel[ToSupervisor]) -> None:
         self.number = number
@@ -71,7 +82,7 @@ class ChildProcess:
         channel: Channel[ToSupervisor] = await Channel.from_socket(ours, ToSupervisor)
         try:
             with theirs:
-                passed = [
+                inherited = [
                     theirs.fileno(),
                     *worker_config.listener_fds,
                     *([] if worker_config.rates_fd is None else [worker_config.rates_fd]),
@@ -79,8 +90,8 @@ class ChildProcess:
                 process = await asyncio.create_subprocess_exec(
                     *command,
                     str(theirs.fileno()),
-                    f"worker={worker_config.number}",  # for people who look at the list of processes
-                    pass_fds=passed,
+                    f"worker={worker_config.number}",  # ignored; shown by ps
+                    pass_fds=inherited,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,
                 )
@@ -96,7 +107,6 @@ class ChildProcess:
 
     @property
     def is_accepting(self) -> bool:
-        """It accepts connections, as far as one can know."""
         return self.ready and not self._draining and _monotonic() - self._last_message_at < UNRESPONSIVE_SECONDS
 
     @property
@@ -105,24 +115,23 @@ class ChildProcess:
 
     @property
     def exit_description(self) -> str:
-        """In words, how it ended."""
         code = self._process.returncode
         if code is not None and code < 0:
-            return f"was ended by {signal.Signals(-code).name}"
-        return f"ended with code {code}"
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"exited with code {code}"
 
     async def wait_for_exit(self, on_message: Callable[["ChildProcess", ToSupervisor], None]) -> None:
-        """Hear all it says until it has ended; what it said last is heard as well."""
-        listening = asyncio.create_task(self._read_messages(on_message))
-        ending = asyncio.create_task(self._process.wait())
-        # Whichever comes first, the other is a matter of moments.
-        await asyncio.wait((listening, ending), return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait((listening, ending), timeout=EXIT_SECONDS_MAX, return_when=asyncio.FIRST_EXCEPTION)
+        """Handle all its messages, to the last one, until it has exited."""
+        reading = asyncio.create_task(self._read_messages(on_message))
+        exiting = asyncio.create_task(self._process.wait())
+        # Whichever comes first, the other follows soon.
+        await asyncio.wait((reading, exiting), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((reading, exiting), timeout=EXIT_SECONDS_MAX, return_when=asyncio.FIRST_EXCEPTION)
         self.kill()
-        await ending
+        await exiting
         await self.channel.close()
-        if not listening.cancel():
-            listening.result()
+        if not reading.cancel():
+            reading.result()
 
     def take_over_listeners(self, listener_indexes: tuple[int, ...]) -> None:
         if listener_indexes != self._taken_over:
@@ -132,7 +141,7 @@ class ChildProcess:
     def shut_down(self, *, at_once: bool) -> None:
         if self.ready:
             self.channel.send(Shutdown(at_once))
-        else:  # it serves nobody yet
+        else:  # it has no requests yet
             self.kill()
 
     def kill(self) -> None:
@@ -148,18 +157,14 @@ class ChildProcess:
 
 
 def worker_command() -> list[str]:
-    """How a worker is started. It trusts the current folder with modules only if we ourselves were told to."""
-    trusting = sys.path[:1] in ([""], [os.getcwd()])
-    return [sys.executable, *([] if trusting else ["-P"]), "-m", "onejob.http.processes.worker"]
-
-
-# What all workers counted: asked for in rounds, each of which answers everybody who asked before it began.
-
-
-ROUND_SECONDS_MAX: Final = 1.0  # who is silent so long is told of by its last report
+    """A worker imports modules from the current directory only if this process does."""
+    imports_from_cwd = sys.path[:1] in ([""], [os.getcwd()])
+    return [sys.executable, *([] if imports_from_cwd else ["-P"]), "-m", "onejob.http.processes.worker"]
 
 
 class StatsAggregator:
+    """Asks all workers for their statistics, in rounds. A round answers all requests that came before it began."""
+
     def __init__(self, live_children: Callable[[], Iterable[ChildProcess]]) -> None:
         self._live_children = live_children
         self._totals = StatsTotals()
@@ -194,43 +199,38 @@ class StatsAggregator:
 
     async def _run_rounds(self) -> None:
         while self._requests:
-            asked, self._requests = self._requests, []
+            requests, self._requests = self._requests, []
             self._round += 1
             self._tenants = {}
-            tenants = tuple({tenant for _, ask in asked for tenant in ask.tenants})
-            # Who has not read the last question yet is not asked another one.
+            tenants = tuple({tenant for _, request in requests for tenant in request.tenants})
+            # A worker that has not read the last request gets no other one.
             self._unreported = {child for child in self._live_children() if child.ready and child.channel.is_idle}
             self._all_reported.clear()
             for child in self._unreported:
                 child.channel.send(StatsRequest(self._round, tenants))
             try:
-                async with asyncio.timeout(ROUND_SECONDS_MAX):
+                async with asyncio.timeout(STATS_ROUND_SECONDS_MAX):
                     await self._all_reported.wait()
             except TimeoutError:
                 self._unreported = set()
-            self._reply(asked)
+            self._reply(requests)
 
     def _reply(self, requests: list[tuple[ChildProcess, TotalsRequest]]) -> None:
-        whole = self._totals.total()
-        assert whole is not None, "every worker reports before it asks"
-        families = [*whole.families, *self._supervisor_families()]
-        for child, ask in requests:
-            own = {tenant: _sum_counts(self._tenants.get(tenant, [])) for tenant in ask.tenants}
-            child.channel.send(TotalsReply(replace(whole, families=families, tenants=own)))
+        total = self._totals.total()
+        assert total is not None, "every worker reports before it asks"
+        families = [*total.families, *self._supervisor_families()]
+        for child, request in requests:
+            by_tenant = {tenant: _sum_counts(self._tenants.get(tenant, [])) for tenant in request.tenants}
+            child.channel.send(TotalsReply(replace(total, families=families, tenants=by_tenant)))
 
     def _supervisor_families(self) -> list[MetricFamily]:
-        present = float(sum(child.is_accepting for child in self._live_children()))
+        accepting = MetricSample(
+            "onejob_workers", {}, float(sum(child.is_accepting for child in self._live_children()))
+        )
         restarts = MetricSample("onejob_worker_restarts_total", {}, float(self.restarts))
         return [
-            MetricFamily(
-                "onejob_workers", "Workers that serve", "gauge", [MetricSample("onejob_workers", {}, present)]
-            ),
-            MetricFamily(
-                "onejob_worker_restarts",
-                "Workers that were started again after they ended",
-                "counter",
-                [restarts],
-            ),
+            MetricFamily("onejob_workers", "Server processes that accept connections", "gauge", [accepting]),
+            MetricFamily("onejob_worker_restarts", "Restarts of server processes", "counter", [restarts]),
         ]
 
 
@@ -241,87 +241,72 @@ def _sum_counts(counts: list[TenantCounts]) -> TenantCounts:
     return TenantCounts(dict(outcomes), sum(one.waiting for one in counts))
 
 
-# When a worker that died is started again: at once, unless it keeps dying young; and when that is hopeless.
-
-
-STABLE_UPTIME_SECONDS: Final = 5.0  # who was ready and lived so long did not die young
-BACKOFF_SECONDS_MIN: Final = 0.5
-BACKOFF_SECONDS_MAX: Final = 15.0
-FAILED_STARTS_MAX: Final = 3  # of each worker, in a row, while none is ready
-
-
 class RestartBackoff:
+    """A worker is restarted at once, unless it keeps exiting soon after its start."""
+
     def __init__(self, workers: int) -> None:
-        self._early_exits = dict.fromkeys(range(1, workers + 1), 0)  # deaths in a row
-        self._failed_starts = 0  # starts since one of them was last ready
+        self._early_exits = dict.fromkeys(range(1, workers + 1), 0)  # in a row
+        self._failed_starts = 0  # of all workers, since one was last ready
 
     def reset_failed_starts(self) -> None:
         self._failed_starts = 0
 
     def next_delay(self, number: int, *, uptime_seconds: float, ready: bool) -> float:
-        """A worker died: how many seconds to wait before it is started again."""
+        """How many seconds to wait before the worker is restarted."""
         self._failed_starts += not ready
         if ready and uptime_seconds >= STABLE_UPTIME_SECONDS:
             self._early_exits[number] = 0
-        deaths = self._early_exits[number]
+        exits = self._early_exits[number]
         self._early_exits[number] += 1
-        return min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN * 2 ** (deaths - 1)) if deaths else 0.0
+        return min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN * 2 ** (exits - 1)) if exits else 0.0
 
     @property
     def should_give_up(self) -> bool:
-        """Since a worker was last ready, all of them were tried again and again."""
         return self._failed_starts >= FAILED_STARTS_MAX * len(self._early_exits)
-
-
-# The sockets of the port that workers share: one for each, all of them kept by the supervisor.
-#
-# The kernel spreads connections evenly over sockets with SO_REUSEPORT; from one socket the workers would take
-# them as they happen to wake up, up to all of them by one. Since the supervisor keeps every socket open, what
-# arrives while a worker is away waits there for whoever stands in for it, and is not refused.
 
 
 @contextmanager
 def open_listeners(host: str, port: int, count: int) -> Iterator[Sequence[socket.socket]]:
-    # Others are found by a socket that shares with nobody: one that shares would join them without a word.
-    with bind_socket(host, port) as alone:
-        alone.listen()
-        port = alone.getsockname()[1]
-    # Elsewhere the option exists, but spreads nothing.
+    """One listening socket per worker, on the same port.
+
+    The kernel spreads connections evenly over sockets with SO_REUSEPORT. From one shared socket the workers would
+    accept as they happen to wake up, up to all connections by one of them. The supervisor keeps every socket open, so
+    connections that arrive while a worker does not run are queued for the worker that takes over, and not refused.
+    """
+    # A socket without SO_REUSEPORT fails if another process has the port; one with it would silently share the port.
+    with bind_socket(host, port) as exclusive:
+        exclusive.listen()
+        port = exclusive.getsockname()[1]
+    # Other systems have the option, but do not spread connections.
     spread = sys.platform == "linux"
-    opened: list[socket.socket] = []
+    listeners: list[socket.socket] = []
     try:
         for _ in range(count if spread else 1):
-            opened.append(bind_socket(host, port, reuse_port=spread))  # noqa: PERF401 - what is opened is closed
-        for listener in opened:
+            listeners.append(bind_socket(host, port, reuse_port=spread))  # noqa: PERF401 - all are closed on errors
+        for listener in listeners:
             listener.listen(BACKLOG)
-        yield opened
+        yield listeners
     finally:
-        for listener in opened:
+        for listener in listeners:
             listener.close()
 
 
-TICK_SECONDS = 1.0
-KILL_GRACE_SECONDS = 1.0  # after the end of all that a worker was given
-
-log = logging.getLogger("onejob.http")
-
-
 async def supervise(config: ServiceConfig, workers: int) -> None:
-    """Serve with so many workers until a signal comes."""
+    """Serve with this many workers until a signal comes."""
     check_bind_address(config)
-    written = open_stderr_log(config.log_format)
+    stderr_log = open_stderr_log(config.log_format)
     asyncio.get_running_loop().set_exception_handler(log_loop_exception)
     try:
         with ExitStack() as stack:
             listeners = stack.enter_context(open_listeners(config.host, config.port, workers))
             async with open_ledger(config.engine, sweep=False) as ledger:
-                HttpApp(ledger, config=config)  # the workers' settings are tried here as well
-                durability, caveat = ledger.durability, ledger.runtime_stats().durability_warning
-            shelf = None if config.rate_per_second is None else stack.enter_context(open_buckets_file())
-            rates = None if shelf is None else shelf.fileno()
-            await Supervisor(config, workers, listeners, rates, durability, caveat).run()
+                HttpApp(ledger, config=config)  # fails if the workers would fail with these settings
+                durability, warning = ledger.durability, ledger.runtime_stats().durability_warning
+            buckets = None if config.rate_per_second is None else stack.enter_context(open_buckets_file())
+            rates_fd = None if buckets is None else buckets.fileno()
+            await Supervisor(config, workers, listeners, rates_fd, durability, warning).run()
     finally:
-        written.flush()
+        stderr_log.flush()
 
 
 class Supervisor:
@@ -373,10 +358,10 @@ class Supervisor:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
         if self._gave_up:
-            raise Unavailable("no worker can be started; the log says why")
+            raise Unavailable("no worker could be started; see the log for the reason")
 
     def stop(self) -> None:
-        """Let all leave; said twice: at once."""
+        """Shut all workers down; the second call ends the drain."""
         at_once = self._stopping.is_set()
         self._stopping.set()
         for listener in self._listeners:
@@ -387,7 +372,7 @@ class Supervisor:
         asyncio.get_running_loop().call_later(seconds, self._kill_all)
 
     async def _keep_worker_running(self, number: int) -> None:
-        """Keep this worker alive."""
+        """Start the worker, and start it again when it has exited."""
         while not self._stopping.is_set():
             try:
                 child = await ChildProcess.start(self._command, self._worker_config(number))
@@ -395,14 +380,14 @@ class Supervisor:
                 await self._wait_before_restart(number, f"cannot be started ({error})")
                 continue
             self._children[number] = child
-            if self._stopping.is_set():  # which is told only to those who are there
+            if self._stopping.is_set():  # `stop` did not find this child
                 child.kill()
             await child.wait_for_exit(self._on_message)
             del self._children[number]
             self._stats_aggregator.remove_child(child)
             if not self._stopping.is_set():
-                told = f"(process {child.pid}) {child.exit_description}"
-                await self._wait_before_restart(number, told, uptime_seconds=child.uptime_seconds, ready=child.ready)
+                reason = f"(process {child.pid}) {child.exit_description}"
+                await self._wait_before_restart(number, reason, uptime_seconds=child.uptime_seconds, ready=child.ready)
 
     async def _wait_before_restart(
         self, number: int, reason: str, *, uptime_seconds: float = 0.0, ready: bool = False
@@ -411,11 +396,11 @@ class Supervisor:
         self._reassign_listeners()
         if self._restart_backoff.should_give_up and not any(other.ready for other in self._children.values()):
             self._gave_up = True
-            log.error("worker %d %s; none can be started", number, reason)
+            log.error("worker %d %s; no worker could be started, giving up", number, reason)
             self.stop()
             return
-        when = f"in {seconds:g} s" if seconds else "at once"
-        log.warning("worker %d %s; it is started again %s", number, reason, when)
+        when = f"in {seconds:g} s" if seconds else "now"
+        log.warning("worker %d %s; restarting it %s", number, reason, when)
         self._stats_aggregator.restarts += 1
         try:
             async with asyncio.timeout(seconds):
@@ -463,19 +448,19 @@ class Supervisor:
             self._reassign_listeners()
 
     def _reassign_listeners(self) -> None:
-        """Let the next worker in the ring stand in for each that is away."""
+        """Let the next worker in the ring take over the listener of each that does not accept."""
         if self._stopping.is_set() or len(self._listeners) < self._workers:
             return
-        present = [number for number, child in sorted(self._children.items()) if child.is_accepting]
-        standing: dict[int, list[int]] = {number: [] for number in present}
-        for away in range(1, self._workers + 1):
-            if present and away not in standing:
-                after = next((number for number in present if number > away), present[0])
-                standing[after].append(away - 1)
-        for number, listeners in standing.items():
-            self._children[number].take_over_listeners(tuple(listeners))
+        accepting = [number for number, child in sorted(self._children.items()) if child.is_accepting]
+        taken_over: dict[int, list[int]] = {number: [] for number in accepting}
+        for number in range(1, self._workers + 1):
+            if accepting and number not in taken_over:
+                substitute = next((other for other in accepting if other > number), accepting[0])
+                taken_over[substitute].append(number - 1)
+        for number, listener_indexes in taken_over.items():
+            self._children[number].take_over_listeners(tuple(listener_indexes))
 
     def _kill_all(self) -> None:
         for child in self._children.values():
-            log.warning("worker %d (process %d) did not leave in time; it is killed", child.number, child.pid)
+            log.warning("worker %d (process %d) did not exit in time; killing it", child.number, child.pid)
             child.kill()

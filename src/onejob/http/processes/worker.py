@@ -1,7 +1,7 @@
-"""One of several processes that serve a port: `python -m onejob.http.processes.worker`, started by the supervisor alone.
+"""One of several server processes: `python -m onejob.http.processes.worker`, started by the supervisor only.
 
-It leaves when the supervisor says so, when a signal does, and when the supervisor is gone: then nobody would
-start it again, and the port must become free for whoever comes next.
+It shuts down when the supervisor says so, on a signal, and when the supervisor has exited: then nothing would restart
+it, and the port must become free.
 """
 
 import asyncio
@@ -50,8 +50,8 @@ from .messages import (
 from .shared_rates import SharedRateLimiter
 
 REPORT_INTERVAL_SECONDS = 1.0
-TOTALS_SECONDS_MAX = 3.0  # the supervisor's
-# After the drain: for last words, for hits that are written down, for the store to be closed.
+TOTALS_SECONDS_MAX = 3.0
+# After the drain: for cancelled requests, for the cache hits that are yet to be stored, for closing the store.
 EXIT_GRACE_SECONDS = CANCEL_GRACE_SECONDS + 4.0
 
 PendingTotals = dict[asyncio.Future[StatsSnapshot], str]
@@ -60,7 +60,7 @@ log = logging.getLogger("onejob.http")
 
 
 class PeerStats:
-    """What all workers counted, as the supervisor adds it up. Asked once at a time, for all who want to know."""
+    """The sums of all workers, from the supervisor. Requests that come meanwhile share the next round trip."""
 
     def __init__(self, channel: Channel[ToWorker]) -> None:
         self._channel = channel
@@ -68,22 +68,22 @@ class PeerStats:
         self._queued: PendingTotals = {}
 
     async def collect_stats(self, tenant: str) -> StatsSnapshot:
-        answer: asyncio.Future[StatsSnapshot] = asyncio.get_running_loop().create_future()
-        self._queued[answer] = tenant
+        future: asyncio.Future[StatsSnapshot] = asyncio.get_running_loop().create_future()
+        self._queued[future] = tenant
         if not self._in_flight:
             self._request_totals()
         try:
             async with asyncio.timeout(TOTALS_SECONDS_MAX):
-                return await answer
+                return await future
         except TimeoutError:
             raise Unavailable("the supervisor did not answer; repeat") from None
         finally:
-            self._queued.pop(answer, None)
+            self._queued.pop(future, None)
 
     def on_totals(self, reply: TotalsReply) -> None:
-        for answer in self._in_flight:
-            if not answer.done():
-                answer.set_result(reply.stats)
+        for future in self._in_flight:
+            if not future.done():
+                future.set_result(reply.stats)
         self._request_totals()
 
     def _request_totals(self) -> None:
@@ -93,7 +93,7 @@ class PeerStats:
 
 
 class WorkerServer(HttpServer):
-    """A server that stands in for others, and is told when to leave."""
+    """A server that can also accept from the listeners of workers that do not run."""
 
     def __init__(
         self,
@@ -111,13 +111,13 @@ class WorkerServer(HttpServer):
         self._taken_over: dict[int, asyncio.base_events.Server] = {}
 
     async def take_over_listeners(self, listener_indexes: Iterable[int]) -> None:
-        """Accept from the listeners of these numbers besides our own."""
+        """Accept from these listeners besides our own, and no longer from others."""
         listener_indexes = set() if self.should_exit else set(listener_indexes)
-        for number in self._taken_over.keys() - listener_indexes:
-            self._taken_over.pop(number).close()
-        for number in listener_indexes - self._taken_over.keys():
-            listener = self._listeners[number].dup()  # closing it must not close the one we keep
-            self._taken_over[number] = await asyncio.get_running_loop().create_server(
+        for index in self._taken_over.keys() - listener_indexes:
+            self._taken_over.pop(index).close()
+        for index in listener_indexes - self._taken_over.keys():
+            listener = self._listeners[index].dup()  # closing the server closes only the duplicate
+            self._taken_over[index] = await asyncio.get_running_loop().create_server(
                 self._build_connection, sock=listener, backlog=BACKLOG
             )
 
@@ -127,14 +127,14 @@ class WorkerServer(HttpServer):
         await super().shutdown(self._listeners)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal may come from a terminal or an init that tells all processes, and again from the supervisor."""
+        """A terminal or an init signals all processes of a group; the supervisor ends the drain, not a second signal."""
         self.should_exit = True
 
     def _build_connection(self) -> asyncio.Protocol:
-        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn
+        connection: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
-        return made
+        return connection
 
 
 class ServerProcess:
@@ -163,22 +163,23 @@ class ServerProcess:
         )
 
     async def run(self) -> None:
-        duties = [
+        tasks = [
             asyncio.create_task(self._read_messages()),
             asyncio.create_task(self._report_periodically()),
         ]
         try:
             await self._server.serve(sockets=[self._own_listener])
         finally:
-            for duty in duties:
-                duty.cancel()
-        # What was counted to the last is not lost.
+            for task in tasks:
+                task.cancel()
+        self._report()
+
+    def _report(self) -> None:
         self._channel.send(StatsReport(0, self._app.collect_stats(())))
 
     def _on_ready(self) -> None:
         self._channel.send(WorkerReady())
-        # So that the sums have something of ours before we ask for them.
-        self._channel.send(StatsReport(0, self._app.collect_stats(())))
+        self._report()  # the supervisor needs a report before it can answer a TotalsRequest
 
     async def _read_messages(self) -> None:
         while (message := await self._channel.receive()) is not None:
@@ -197,10 +198,10 @@ class ServerProcess:
         while True:
             await asyncio.sleep(REPORT_INTERVAL_SECONDS)
             if self._channel.is_idle:
-                self._channel.send(StatsReport(0, self._app.collect_stats(())))
+                self._report()
 
     def _shut_down(self, at_once: bool) -> None:
-        # By the kernel, for whatever holds us up may hold up all that is ours.
+        # SIGALRM ends the process even if the event loop is blocked.
         signal.setitimer(signal.ITIMER_REAL, EXIT_GRACE_SECONDS + (0 if at_once else self._drain_seconds))
         if at_once:
             self._server.force_shutdown()
@@ -208,27 +209,28 @@ class ServerProcess:
 
 
 async def run_server_process(channel_socket: socket.socket) -> None:
-    """Serve as the supervisor says, until it says otherwise."""
+    """Serve until the supervisor says otherwise."""
     channel: Channel[ToWorker] = await Channel.from_socket(channel_socket, ToWorker)
-    brief = await channel.receive()
-    if not isinstance(brief, WorkerConfig):
-        return  # the supervisor is gone already
-    written = open_stderr_log(brief.config.log_format, worker=brief.number)
+    worker_config = await channel.receive()
+    if not isinstance(worker_config, WorkerConfig):
+        return  # the supervisor has exited already
+    config, number = worker_config.config, worker_config.number
+    stderr_log = open_stderr_log(config.log_format, worker=number)
     asyncio.get_running_loop().set_exception_handler(log_loop_exception)
     try:
-        async with open_ledger(brief.config.engine, sweep=False, coalesce=True) as ledger:
-            ledger.runtime.start_maintenance(process_index=brief.number - 1, process_count=brief.workers)
-            async with callback_delivery(ledger, brief.config):
-                await ServerProcess(brief, channel, ledger, written).run()
+        async with open_ledger(config.engine, sweep=False, coalesce=True) as ledger:
+            ledger.runtime.start_maintenance(process_index=number - 1, process_count=worker_config.workers)
+            async with callback_delivery(ledger, config):
+                await ServerProcess(worker_config, channel, ledger, stderr_log).run()
         await channel.close()
     except OnejobError as error:
-        log.error("it cannot serve: %s", error)
+        log.error("server process failed: %s", error)
         sys.exit(1)
-    except Exception as error:  # noqa: BLE001 - the log is told, and the supervisor by our end
-        log.error("it cannot serve: %s", redacted_traceback(error))
+    except Exception as error:  # noqa: BLE001 - it is logged, and the supervisor sees the exit code
+        log.error("server process failed: %s", redacted_traceback(error))
         sys.exit(1)
     finally:
-        written.flush()
+        stderr_log.flush()
 
 
 def _build_shared_rate_limiter(config: ServiceConfig, fd: int | None) -> SharedRateLimiter | None:
@@ -239,5 +241,5 @@ def _build_shared_rate_limiter(config: ServiceConfig, fd: int | None) -> SharedR
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # until there is a server, the supervisor decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the server handles it
     run_loop(run_server_process(socket.socket(fileno=int(sys.argv[1]))))
