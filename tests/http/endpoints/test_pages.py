@@ -99,10 +99,10 @@ def test_the_first_page_shows_counters_the_latest_job_and_the_history_of_a_key(
     assert html.escape(HOSTILE, quote=False) in element(dom, "jobs")
     assert "orders/7" in element(dom, "jobs")
     assert "<img" not in dom
-    story = dom.partition('id="story"')[2]
-    assert "1 repetition, 1 conflict" in story
-    assert "submitted" in story
-    assert "window ends" in story
+    history = dom.partition('id="history"')[2]
+    assert "1 repetition, 1 conflict" in history
+    assert "submitted" in history
+    assert "window ends" in history
 
 
 @needs_chromium
@@ -114,7 +114,7 @@ def test_the_docs_list_every_operation_and_open_the_one_that_is_linked(service: 
             assert f'id="{operation["operationId"]}"' in dom, (method, path)
             assert html.escape(operation["summary"], quote=False) in dom
     assert 'id="postApiJobs-header-Idempotency-Key"' in dom
-    assert "What the body may hold" in dom
+    assert "Schema of the body" in dom
 
 
 @needs_chromium

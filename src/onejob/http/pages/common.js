@@ -3,19 +3,19 @@
 const CREDENTIAL = "onejob.credential";
 const at = (id) => document.getElementById(id);
 
-// Everything that comes from outside goes in as text; nothing is ever parsed as markup.
+// All content is inserted as text; nothing is parsed as markup.
 function make(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (value === true) made.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value);
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
-  return made;
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
 }
 
-// The credential lives in this tab alone and goes with it.
+// The credential is stored in this tab only, and deleted when the tab is closed.
 const credential = {
   get: () => sessionStorage.getItem(CREDENTIAL) || "",
   set: (text) => (text ? sessionStorage.setItem(CREDENTIAL, text) : sessionStorage.removeItem(CREDENTIAL)),
@@ -24,23 +24,23 @@ const credential = {
   },
 };
 
-function credentialForm(then) {
+function credentialForm(onChange) {
   const form = at("credential");
   const field = at("credential-text");
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     credential.set(field.value.trim());
     field.value = "";
-    then();
+    onChange();
   });
   at("credential-forget").addEventListener("click", () => {
     credential.set("");
-    then();
+    onChange();
   });
-  return (wanted) => {
-    form.hidden = !wanted && !credential.get();
-    at("credential-ask").hidden = !wanted;
-    at("credential-kept").hidden = wanted;
+  return (needed) => {
+    form.hidden = !needed && !credential.get();
+    at("credential-ask").hidden = !needed;
+    at("credential-kept").hidden = needed;
   };
 }
 

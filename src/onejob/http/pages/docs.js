@@ -9,7 +9,7 @@ async function begin() {
   try {
     spec = await (await fetch("/openapi.json", { cache: "no-store" })).json();
   } catch (error) {
-    at("operations").replaceChildren(make("p", { class: "notice" }, "The description cannot be read; is the server up?"));
+    at("operations").replaceChildren(make("p", { class: "notice" }, "openapi.json cannot be loaded; is the server up?"));
     return;
   }
   const operations = [];
@@ -34,10 +34,10 @@ function entry(one) {
 const verb = (method) => make("span", { class: `method ${method}` }, method.toUpperCase());
 
 function unfold() {
-  const wanted = location.hash && at(decodeURIComponent(location.hash.slice(1)));
-  if (!wanted) return;
-  wanted.open = true;
-  wanted.scrollIntoView();
+  const linked = location.hash && at(decodeURIComponent(location.hash.slice(1)));
+  if (!linked) return;
+  linked.open = true;
+  linked.scrollIntoView();
 }
 
 function panel(one) {
@@ -46,7 +46,7 @@ function panel(one) {
     { class: "operation panel", id: one.id },
     make("summary", {}, verb(one.method), make("code", {}, one.path), make("span", { class: "soft small" }, one.operation.summary)),
   );
-  // What is inside is made when it is first opened: few are.
+  // The content is made when it is first opened: few are.
   details.addEventListener("toggle", () => {
     if (details.open && details.children.length === 1) details.append(inside(one));
   });
@@ -70,15 +70,15 @@ function inside(one) {
     },
     fields.length ? make("h3", {}, "Parameters") : null,
     make("div", { class: "fields" }, fields.map((each) => each.shown)),
-    body ? [make("h3", {}, make("label", { for: body.id }, "Body")), body, folded("What the body may hold", make("pre", {}, shape(content.schema)))] : null,
+    body ? [make("h3", {}, make("label", { for: body.id }, "Body")), body, folded("Schema of the body", make("pre", {}, shape(content.schema)))] : null,
     make("div", { class: "row" }, make("button", {}, "Send"), operation.description ? make("span", { class: "hint" }, operation.description) : null),
     place,
   );
-  const answers = Object.entries(operation.responses).map(([status, response]) => {
-    const [media, found] = Object.entries(response.content || {})[0] || ["", null];
-    return folded(`${status} ${response.description}`, make("pre", {}, found ? `${media}\n${shape(found.schema)}` : "no body"));
+  const responses = Object.entries(operation.responses).map(([status, response]) => {
+    const [mediaType, media] = Object.entries(response.content || {})[0] || ["", null];
+    return folded(`${status} ${response.description}`, make("pre", {}, media ? `${mediaType}\n${shape(media.schema)}` : "no body"));
   });
-  return make("div", { class: "inside" }, form, make("h3", {}, "Answers"), make("div", { class: "answers" }, answers));
+  return make("div", { class: "inside" }, form, make("h3", {}, "Responses"), make("div", { class: "answers" }, responses));
 }
 
 const folded = (title, ...content) => make("details", { class: "answers" }, make("summary", {}, title), ...content);
@@ -123,27 +123,27 @@ async function send(one, fields, body, place) {
   const method = one.method.toUpperCase();
   const data = body ? body.value : undefined;
   const stop = new AbortController();
-  const line = make("p", { class: "small" }, "Waiting for the answer…");
+  const line = make("p", { class: "small" }, "Waiting for the response…");
   const text = make("pre", { tabindex: "0" });
   const halt = make("button", { type: "button", class: "quiet", onclick: () => stop.abort() }, "Stop");
-  place.replaceChildren(make("h3", {}, "Answer"), make("div", { class: "row" }, line, halt), text, folded("As a command", make("pre", {}, command(method, path, headers, data))));
+  place.replaceChildren(make("h3", {}, "Response"), make("div", { class: "row" }, line, halt), text, folded("As a curl command", make("pre", {}, command(method, path, headers, data))));
   const began = performance.now();
   try {
     const secret = one.operation.security ? credential.headers() : {};
     const response = await fetch(path, { method, headers: { ...headers, ...secret }, body: data, signal: stop.signal, cache: "no-store" });
     line.replaceChildren(make("span", { class: `state ${response.ok ? "ok" : "bad"}` }, `${response.status} ${response.statusText}`), ` in ${Math.round(performance.now() - began)} ms`);
-    const told = [...response.headers].map(([name, value]) => `${name}: ${value}`).join("\n");
-    place.append(folded("Headers", make("pre", {}, told)));
-    await pour(response, text);
+    const lines = [...response.headers].map(([name, value]) => `${name}: ${value}`).join("\n");
+    place.append(folded("Headers", make("pre", {}, lines)));
+    await showBody(response, text);
   } catch (error) {
     if (error.name === "AbortError") line.append(" (stopped)");
-    else line.replaceChildren(make("span", { class: "state bad" }, "no answer"), ` ${error.message}`);
+    else line.replaceChildren(make("span", { class: "state bad" }, "no response"), ` ${error.message}`);
   }
   halt.remove();
 }
 
-// A stream of events has no end, so what came is shown while it comes.
-async function pour(response, place) {
+// An event stream has no end, so each piece is shown as it arrives.
+async function showBody(response, place) {
   const reader = response.body.getReader();
   const decoder = new TextDecoder();
   let all = "";
@@ -175,7 +175,7 @@ function resolved(schema) {
   return name ? spec.components.schemas[name] : schema || {};
 }
 
-// The least that can be sent: what is required, and whatever may be anything. No value here is good enough to be copied.
+// The required members and those of any type, with empty values: an example value might be sent by mistake.
 function skeleton(schema, depth = 0) {
   const found = resolved(schema);
   if (depth > DEPTH_MAX) return null;
@@ -206,8 +206,8 @@ function shape(schema, depth = 0) {
     return `{\n${lines.join("\n")}\n${"  ".repeat(depth)}}`;
   }
   if (found.type === "object") return `{ name: ${found.additionalProperties ? shape(found.additionalProperties, depth) : "any JSON"} }`;
-  const said = limits(found);
-  return (found.type || "any JSON") + (said ? ` (${said})` : "");
+  const limit = limits(found);
+  return (found.type || "any JSON") + (limit ? ` (${limit})` : "");
 }
 
 function limits(schema) {

@@ -2,8 +2,8 @@ const POLL_MS = 2000;
 const JOBS_MAX = 12;
 
 let timer = 0;
-let shown = "";
-let known = new Set();
+let shownJobs = ""; // as JSON
+let shownIds = new Set();
 const showCredential = credentialForm(() => poll());
 
 async function ask(path) {
@@ -12,8 +12,8 @@ async function ask(path) {
   return { ok: response.ok, status: response.status, body };
 }
 
-function lamp(word, text) {
-  at("lamp").className = `dot ${word}`;
+function showStatus(color, text) {
+  at("lamp").className = `dot ${color}`;
   at("live").textContent = text;
 }
 
@@ -21,54 +21,54 @@ async function poll() {
   clearTimeout(timer);
   try {
     const [stats, jobs] = await Promise.all([ask("/api/stats"), ask(`/api/jobs?limit=${JOBS_MAX}`)]);
-    const refused = [stats, jobs].find((answer) => !answer.ok);
-    locked(refused && [401, 403].includes(refused.status) ? refused : null);
+    const refused = [stats, jobs].find((response) => !response.ok);
+    showRefusal(refused && [401, 403].includes(refused.status) ? refused : null);
     if (refused) {
-      lamp("bad", refused.status === 401 ? "needs a credential" : refused.body.detail);
+      showStatus("bad", refused.status === 401 ? "needs a credential" : refused.body.detail);
     } else {
       showStats(stats.body);
       showJobs(jobs.body.jobs);
-      lamp("ok", "live");
+      showStatus("ok", "live");
     }
   } catch (error) {
-    lamp("bad", "cannot be reached");
+    showStatus("bad", "cannot be reached");
   }
   if (!document.hidden) timer = setTimeout(poll, POLL_MS);
 }
 
-function locked(refused) {
+function showRefusal(refused) {
   showCredential(refused !== null);
   at("inside").hidden = refused !== null;
   const problem = at("credential-problem");
   problem.textContent = refused ? refused.body.detail : "";
-  // That nobody has said yet who they are is no failure.
+  // Before a credential was entered, its absence is not shown as an error.
   problem.className = credential.get() ? "notice" : "soft small";
-  const known = credential.get() ? ' -H "Authorization: Bearer $CREDENTIAL"' : "";
+  const authorization = credential.get() ? ' -H "Authorization: Bearer $CREDENTIAL"' : "";
   at("curl").textContent = [
     "KEY=$(uuidgen)",
-    `curl -i ${location.origin}/api/jobs -H "Idempotency-Key: $KEY"${known} \\`,
+    `curl -i ${location.origin}/api/jobs -H "Idempotency-Key: $KEY"${authorization} \\`,
     `     -d '{"type": "hello", "input": {"to": "the world"}}'`,
   ].join("\n");
 }
 
 function showStats(stats) {
   const counts = stats.outcomes;
-  for (const word of ["created", "replayed", "conflict"]) at(word).textContent = counts[word].toLocaleString();
+  for (const outcome of ["created", "replayed", "conflict"]) at(outcome).textContent = counts[outcome].toLocaleString();
   at("waiting").textContent = stats.waiting.toLocaleString();
   const rest = { in_progress: "in progress", rejected: "rejected", refused: "refused", failed: "failed" };
-  const others = Object.entries(rest).filter(([word]) => counts[word]);
-  at("others").textContent = others.map(([word, text]) => `${counts[word].toLocaleString()} ${text}`).join(" · ");
+  const others = Object.entries(rest).filter(([outcome]) => counts[outcome]);
+  at("others").textContent = others.map(([outcome, text]) => `${counts[outcome].toLocaleString()} ${text}`).join(" · ");
   at("version").textContent = `onejob ${stats.version}`;
   const all = stats.process && stats.process.outcomes;
-  at("whose").textContent = all && all.created !== counts.created ? `of tenant ${stats.tenant} (all tenants: ${all.created.toLocaleString()} created)` : `of tenant ${stats.tenant}`;
-  const survives = { process: "answers live in memory", disk: "answers survive a crash", quorum: "answers survive a lost machine" };
-  const facts = [stats.engine, survives[stats.durability] || stats.durability, `up ${span(stats.uptimeSeconds)}`];
+  at("tenant").textContent = all && all.created !== counts.created ? `of tenant ${stats.tenant} (all tenants: ${all.created.toLocaleString()} created)` : `of tenant ${stats.tenant}`;
+  const durability = { process: "jobs are kept in memory only", disk: "jobs survive a crash", quorum: "jobs survive the loss of a machine" };
+  const facts = [stats.engine, durability[stats.durability] || stats.durability, `up ${duration(stats.uptimeSeconds)}`];
   const chips = at("facts");
   while (chips.children.length > 1) chips.lastChild.remove();
   chips.append(...facts.map((text) => make("li", { class: "chip" }, text)));
 }
 
-function span(seconds) {
+function duration(seconds) {
   if (seconds < 90) return `${Math.round(seconds)} s`;
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
   return seconds < 129600 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
@@ -78,21 +78,21 @@ function showJobs(jobs) {
   at("jobs-table").hidden = jobs.length === 0;
   at("first").hidden = jobs.length > 0;
   const now = JSON.stringify(jobs);
-  if (now === shown) {
+  if (now === shownJobs) {
     for (const time of document.querySelectorAll("time")) time.textContent = age(time.dateTime);
     return;
   }
   const focused = document.activeElement && document.activeElement.dataset.job;
-  at("jobs").replaceChildren(...jobs.map((job) => row(job, known.size > 0 && !known.has(job.id))));
-  known = new Set(jobs.map((job) => job.id));
-  shown = now;
-  const again = focused && [...document.querySelectorAll("[data-job]")].find((one) => one.dataset.job === focused);
-  if (again) again.focus();
+  at("jobs").replaceChildren(...jobs.map((job) => row(job, shownIds.size > 0 && !shownIds.has(job.id))));
+  shownIds = new Set(jobs.map((job) => job.id));
+  shownJobs = now;
+  const button = focused && [...document.querySelectorAll("[data-job]")].find((each) => each.dataset.job === focused);
+  if (button) button.focus();
 }
 
 function row(job, fresh) {
   const key = job.key
-    ? make("button", { type: "button", class: "link", title: job.key, "data-job": job.id, onclick: () => tell(job.key, job.scope) }, job.key)
+    ? make("button", { type: "button", class: "link", title: job.key, "data-job": job.id, onclick: () => showHistory(job.key, job.scope) }, job.key)
     : make("span", { class: "soft" }, "none");
   return make(
     "tr",
@@ -105,7 +105,7 @@ function row(job, fresh) {
   );
 }
 
-function tell(key, scope) {
+function showHistory(key, scope) {
   at("key").value = key;
   at("scope").value = scope;
   lookUp();
@@ -113,43 +113,44 @@ function tell(key, scope) {
 
 async function lookUp() {
   const [key, scope] = [at("key").value, at("scope").value];
-  const place = at("story");
+  const place = at("history");
   try {
-    const found = await ask(`/api/keys/${encodeURIComponent(key)}?scope=${encodeURIComponent(scope)}`);
-    if (found.ok) place.replaceChildren(record(found.body));
-    else place.replaceChildren(make("p", { class: "notice" }, found.status === 404 ? "Nobody has used this key in this scope, or its window has passed." : found.body.detail));
+    const response = await ask(`/api/keys/${encodeURIComponent(key)}?scope=${encodeURIComponent(scope)}`);
+    if (response.ok) place.replaceChildren(record(response.body));
+    else place.replaceChildren(make("p", { class: "notice" }, response.status === 404 ? "This key was not used in this scope, or its window has ended." : response.body.detail));
   } catch (error) {
     place.replaceChildren(make("p", { class: "notice" }, "The server cannot be reached; try again."));
   }
 }
 
-function record(story) {
+function record(history) {
+  const { job } = history;
   const facts = [
-    ["Answered", `${counted(story.hits, "repetition")}, ${counted(story.conflicts, "conflict")}`],
-    ["By", `${story.actor} for ${story.user}`],
-    story.job ? ["Job", make("span", {}, make("span", { class: `state ${story.job.state}` }, story.job.state), ` ${story.job.type}`)] : null,
-    story.job ? ["Job id", make("code", {}, story.job.id)] : null,
-    story.job && story.job.error ? ["Error", story.job.error] : null,
+    ["Answered", `${counted(history.hits, "repetition")}, ${counted(history.conflicts, "conflict")}`],
+    ["By", `${history.actor} for ${history.user}`],
+    job ? ["Job", make("span", {}, make("span", { class: `state ${job.state}` }, job.state), ` ${job.type}`)] : null,
+    job ? ["Job id", make("code", {}, job.id)] : null,
+    job && job.error ? ["Error", job.error] : null,
   ].filter((fact) => fact);
   return make(
     "div",
     { class: "record" },
-    make("div", { class: "head" }, make("h3", { class: "mono" }, story.key), make("span", { class: `state ${story.status}` }, story.status)),
+    make("div", { class: "head" }, make("h3", { class: "mono" }, history.key), make("span", { class: `state ${history.status}` }, history.status)),
     make("dl", { class: "facts" }, facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])),
-    make("ol", { class: "timeline", "aria-label": "What happened" }, timeline(story)),
+    make("ol", { class: "timeline", "aria-label": "Events" }, timeline(history)),
   );
 }
 
-const counted = (count, word) => `${count.toLocaleString()} ${word}${count === 1 ? "" : "s"}`;
+const counted = (count, noun) => `${count.toLocaleString()} ${noun}${count === 1 ? "" : "s"}`;
 
-function timeline(story) {
-  // A job's own story begins when its key was taken; a key without a job has only that to tell.
-  const steps = story.events.length ? [] : [{ at: story.firstSeen, what: "key taken", by: story.actor }];
-  for (const event of story.events) steps.push({ at: event.at, what: event.what, by: event.actor, detail: event.detail });
-  if (story.lastHitAt) steps.push({ at: story.lastHitAt, what: "last repetition or conflict" });
-  if (story.heldUntil) steps.push({ at: story.heldUntil, what: "lease of the holder ends" });
-  steps.push({ at: story.expiresAt, what: "window ends: the key may make a new job" });
-  const left = story.eventsTotal - story.events.length;
+function timeline(history) {
+  // The events of a job begin with its key; a key without a job has no events.
+  const steps = history.events.length ? [] : [{ at: history.firstSeen, what: "key reserved", by: history.actor }];
+  for (const event of history.events) steps.push({ at: event.at, what: event.what, by: event.actor, detail: event.detail });
+  if (history.lastHitAt) steps.push({ at: history.lastHitAt, what: "last repetition or conflict" });
+  if (history.heldUntil) steps.push({ at: history.heldUntil, what: "lease of the holder ends" });
+  steps.push({ at: history.expiresAt, what: "window ends: the key may create a new job" });
+  const left = history.eventsTotal - history.events.length;
   const order = steps.map((step, n) => [Date.parse(step.at), n, step]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   const items = order.map(([when, , step]) =>
     make(
@@ -172,16 +173,16 @@ at("lookup").addEventListener("submit", (event) => {
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
     clearTimeout(timer);
-    lamp("", "paused");
+    showStatus("", "paused");
   } else poll();
 });
 
-// A link may name a key after the `#`, which no browser sends to a server.
-function linked() {
-  const asked = new URLSearchParams(location.hash.slice(1));
-  if (asked.has("key") && asked.has("scope")) tell(asked.get("key"), asked.get("scope"));
+// A link may have a key after the `#`, which browsers do not send to the server.
+function followLink() {
+  const link = new URLSearchParams(location.hash.slice(1));
+  if (link.has("key") && link.has("scope")) showHistory(link.get("key"), link.get("scope"));
 }
 
-window.addEventListener("hashchange", linked);
-linked();
+window.addEventListener("hashchange", followLink);
+followLink();
 poll();
