@@ -1,4 +1,4 @@
-"""A store, the server on it in a thread of its own, an operator beside it; credentials of every kind."""
+"""A server with authentication in a thread, an operator on the same store, and credentials of every kind."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ async def respond_ok(request: Request) -> Response:
     return json_response(200, {"user": request.credential.caller.user})
 
 
-# A path for every act, beside those that the service has.
+# One path for every permission, in addition to those of the service.
 TEST_ROUTES = tuple(Route("POST", f"/test/{act}", respond_ok, act, f"Do: {act}") for act in Permission)
 
 
@@ -48,7 +48,7 @@ class HttpResponse(NamedTuple):
 
 
 class ServerThread:
-    """A server in a thread of its own, on a port of its own."""
+    """A server in a thread, on a free port."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self._url = url
@@ -87,14 +87,18 @@ class ServerThread:
             connection.endheaders(data)
             response = connection.getresponse()
             content = response.read()
-            told = {name.lower(): value for name, value in response.getheaders()}
-            return HttpResponse(response.status, told, json.loads(content) if "json" in told["content-type"] else {})
+            response_headers = {name.lower(): value for name, value in response.getheaders()}
+            return HttpResponse(
+                response.status,
+                response_headers,
+                json.loads(content) if "json" in response_headers["content-type"] else {},
+            )
         finally:
             connection.close()
 
 
 class AuthServer(NamedTuple):
-    """A store, the server on it, and an operator who has opened the same store beside it."""
+    """A server, and a ledger of an operator on the same store."""
 
     url: str
     service: ServerThread
@@ -112,7 +116,7 @@ def bearer(credential: str) -> Headers:
 
 
 def token(key: Any = SECRET, algorithm: str = "HS256", **changes: Any) -> str:
-    """A good token, but for the changes; a claim of None is left out."""
+    """A valid token with these changes; a claim of None is left out."""
     claims = {
         "sub": "ann",
         "tenant": "acme",
@@ -121,8 +125,8 @@ def token(key: Any = SECRET, algorithm: str = "HS256", **changes: Any) -> str:
         "aud": "onejob",
         "exp": time.time() + 600,
     }
-    told = {name: value for name, value in (claims | changes).items() if value is not None}
-    return jwt.encode(told, key, algorithm=algorithm)
+    payload = {name: value for name, value in (claims | changes).items() if value is not None}
+    return jwt.encode(payload, key, algorithm=algorithm)
 
 
 def unsigned_token() -> str:

@@ -1,6 +1,6 @@
-"""A crowd before two servers on one PostgreSQL: the same keys, users and sequences from all sides at once.
+"""Load on two servers on one PostgreSQL: many connections use the same keys, users and sequences at once.
 
-`python -m tests.http.contention` is its long form.
+`python -m tests.http.contention` runs it for longer.
 """
 
 import argparse
@@ -30,9 +30,9 @@ SECONDS = 60
 KEYS = 300
 CLIENTS = 6
 SCOPE = "crowd"
-# What each user may have at a time; None is not limited. Some are full all the time.
+# The limits of the users, None: unlimited. Some have no free slot most of the time.
 USERS: dict[str, int | None] = {"ann": 100_000, "bob": 100_000, "cyd": 40, "dan": 3, "eve": None, "fay": None}
-# Nothing of this is trouble: a limit is reached, somebody was faster, or the job has ended.
+# These are expected: a limit is reached, another request was faster, or the job has ended.
 EXPECTED_STATUSES = {200, 201, 202, 404, 409, 429}
 SETTINGS = """
 auth = true
@@ -67,7 +67,7 @@ class LoadGenerator:
         client.close()
 
     async def run_connection(self, server: Server, until: float) -> None:
-        """One connection; what it asks for next is drawn."""
+        """One connection that sends random requests."""
         client = await KeepAliveClient.connect(server.port)
         loop = asyncio.get_running_loop()
         acts = (
@@ -101,13 +101,13 @@ class LoadGenerator:
                 assert item["error"]["code"] == "QUOTA_EXCEEDED", item
 
     async def submit_short_window(self, client: KeepAliveClient, user: str) -> None:
-        """Keys whose window ends all the time, so that they are removed while others make them anew."""
+        """Keys with a short window, so that they are removed while other requests create them again."""
         key = f"brief-{self._chance.randrange(40)}"
         body = _body(key) | {"idempotencyTtlSeconds": 1}
         await self._ask(client, "POST", "/api/jobs", user, body, idempotency_key=key)
 
     async def submit_next_sequence(self, client: KeepAliveClient, _: str) -> None:
-        """The next number of a sequence, which others send too; as often a batch as a single job."""
+        """The next number of a sequence that other connections use too, with one job or a batch."""
         name = self._chance.choice(list(self.last_sequences))
         number = max(1, self.last_sequences[name] + self._chance.choice((0, 1, 1, 2)))
         jobs = [{"type": "write", "input": [name, number, n]} for n in range(jobs_in_sequence(number))]
@@ -144,7 +144,7 @@ class LoadGenerator:
         return reply
 
     def _draw_key(self) -> str:
-        """One of a few hundred, so that all are after the same; from time to time they are others."""
+        """One of a few hundred keys, so that connections compete for them; the set changes with time."""
         epoch = sum(self.counts.values()) // 2000
         return f"key-{epoch}-{self._chance.randrange(KEYS)}"
 
@@ -162,7 +162,7 @@ def _body(key: str) -> dict[str, Any]:
 
 
 async def run_contention(folder: Path, url: str, seed: int, seconds: float) -> LoadGenerator:
-    """Let them in for so long, and judge what is left."""
+    """Run the load for this long, then verify the store."""
     crowd = LoadGenerator(seed)
     environ = os.environ | {"IDEMPOTENCY_CLEANUP_INTERVAL_SECONDS": "1"}
     with ExitStack() as stack:
@@ -195,7 +195,7 @@ async def _verify(crowd: LoadGenerator, url: str) -> None:
         expected.update({f"{name}:{number}": jobs_in_sequence(number) for number in range(1, last + 1)})
     assert made == expected
     assert len(records) == len({row["key"] for row in records})
-    # A job that was made before its user was counted bears no mark.
+    # A job that was created before its user had a limit has no slot.
     marked = Counter(row["slot"] for row in jobs if row["slot"])
     assert {row["id"]: row["live"] for row in tallies} == {row["id"]: marked[row["id"]] for row in tallies}
     assert not any(row["slot"] for row in jobs if row["state"] in ENDED_STATES)

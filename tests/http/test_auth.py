@@ -1,4 +1,4 @@
-"""Who is let in, over a real server: API keys over their life, tenants and users."""
+"""Authentication over a real server: the life cycle of API keys, tenants and users."""
 
 import asyncio
 import time
@@ -34,12 +34,12 @@ from .auth_server import (
 
 
 def test_a_request_without_a_credential_is_told_how_to_send_one(auth_server: AuthServer) -> None:
-    told = auth_server.service.ask("POST", "/api/jobs", body=BODY)
-    assert (told.status, told.code) == (401, "UNAUTHORIZED")
-    assert told.headers["www-authenticate"] == "Bearer"
-    assert told.headers["content-type"] == "application/problem+json"
-    assert "retry-after" not in told.headers
-    assert not told.body["error"]["retryable"]
+    response = auth_server.service.ask("POST", "/api/jobs", body=BODY)
+    assert (response.status, response.code) == (401, "UNAUTHORIZED")
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert response.headers["content-type"] == "application/problem+json"
+    assert "retry-after" not in response.headers
+    assert not response.body["error"]["retryable"]
 
 
 def test_an_api_key_is_let_in_by_either_header_and_acts_under_its_name(auth_server: AuthServer) -> None:
@@ -59,23 +59,23 @@ def test_a_bound_key_counts_as_its_user_and_still_acts_under_its_name(auth_serve
 
 
 def test_a_token_acts_as_its_subject(auth_server: AuthServer) -> None:
-    told = auth_server.service.submit(token(), "by-token")
-    assert told.status == 202
-    assert (told.body["job"]["actor"], told.body["job"]["user"]) == ("user:ann", "ann")
+    response = auth_server.service.submit(token(), "by-token")
+    assert response.status == 202
+    assert (response.body["job"]["actor"], response.body["job"]["user"]) == ("user:ann", "ann")
 
 
-def bad_credentials(house: AuthServer) -> dict[str, str]:
-    text = house.create_key("victim")
+def bad_credentials(server: AuthServer) -> dict[str, str]:
+    text = server.create_key("victim")
     prefix, id, secret = text.split(".")
-    gone = house.api_keys().create("gone", roles=[Role.ADMIN])
-    house.api_keys().revoke(gone.key.id)
+    gone = server.api_keys().create("gone", roles=[Role.ADMIN])
+    server.api_keys().revoke(gone.key.id)
     return {
         "nothing": "",
         "noise": "x",
         "malformed": text[:-1],
         "unknown id": f"{prefix}.{'0' * 12}.{secret}",
         "wrong secret": f"{prefix}.{id}.{'A' * 43}",
-        "another tenant": f"{house.create_key('victim', tenant='umbrella').split('.')[0]}.{id}.{secret}",
+        "another tenant": f"{server.create_key('victim', tenant='umbrella').split('.')[0]}.{id}.{secret}",
         "unknown tenant": f"oj_bm9ib2R5.{id}.{secret}",
         "revoked": gone.text,
         "two words": f"{text} {text}",
@@ -90,9 +90,9 @@ def bad_credentials(house: AuthServer) -> dict[str, str]:
 
 
 def test_whatever_is_wrong_with_a_credential_the_answer_is_the_same(auth_server: AuthServer) -> None:
-    def plain(told: HttpResponse) -> Any:
-        headers = {k: v for k, v in told.headers.items() if k not in ("date", "x-request-id")}
-        return told.status, headers, told.body | {"requestId": ""}
+    def plain(response: HttpResponse) -> Any:
+        headers = {k: v for k, v in response.headers.items() if k not in ("date", "x-request-id")}
+        return response.status, headers, response.body | {"requestId": ""}
 
     none = plain(auth_server.service.ask("POST", "/api/jobs", body=BODY))
     assert none[0] == 401
@@ -108,8 +108,8 @@ def test_two_credentials_are_refused_even_if_equal(auth_server: AuthServer) -> N
     one = bearer(auth_server.create_key("twice"))
     other = (("X-Api-Key", one[0][1].removeprefix("Bearer ")),)
     for headers in (one + one, one + other, other + other, (*one, ("Authorization", ""))):
-        told = auth_server.service.ask("GET", "/api/jobs", headers)
-        assert (told.status, told.code) == (400, "VALIDATION_ERROR")
+        response = auth_server.service.ask("GET", "/api/jobs", headers)
+        assert (response.status, response.code) == (400, "VALIDATION_ERROR")
 
 
 def test_open_paths_need_no_credential(auth_server: AuthServer) -> None:
@@ -118,18 +118,18 @@ def test_open_paths_need_no_credential(auth_server: AuthServer) -> None:
         assert auth_server.service.ask("GET", path, bearer("x")).status == 200
 
 
-# Keys over their life
+# The life cycle of keys
 
 
 def test_a_revocation_by_another_process_holds_at_once_and_gets_no_replay(auth_server: AuthServer) -> None:
-    made = auth_server.api_keys().create("short", roles=[Role.SUBMITTER])
-    first = auth_server.service.submit(made.text, "remembered")
-    again = auth_server.service.submit(made.text, "remembered")
+    created = auth_server.api_keys().create("short", roles=[Role.SUBMITTER])
+    first = auth_server.service.submit(created.text, "remembered")
+    again = auth_server.service.submit(created.text, "remembered")
     assert (first.status, again.headers["idempotent-replayed"]) == (202, "true")
-    assert auth_server.api_keys().revoke(made.key.id).revoked_by == "user:root"
-    assert auth_server.service.submit(made.text, "remembered").status == 401
-    kept = auth_server.service.submit(auth_server.create_key("short"), "remembered")
-    assert kept.body["job"]["id"] == first.body["job"]["id"], "the key's job is there for who may see it"
+    assert auth_server.api_keys().revoke(created.key.id).revoked_by == "user:root"
+    assert auth_server.service.submit(created.text, "remembered").status == 401
+    other = auth_server.service.submit(auth_server.create_key("short"), "remembered")
+    assert other.body["job"]["id"] == first.body["job"]["id"], "a valid credential still gets the job of the key"
 
 
 def test_a_rotated_key_is_still_the_same_client(auth_server: AuthServer) -> None:
@@ -138,8 +138,8 @@ def test_a_rotated_key_is_still_the_same_client(auth_server: AuthServer) -> None
     new = auth_server.api_keys().rotate(old.key.id)
     assert (new.key.id, new.key.name) == (old.key.id, "rotating")
     assert new.text != old.text
-    told = [auth_server.service.submit(text, "over-rotation") for text in (old.text, new.text)]
-    assert [one.body["job"]["id"] for one in told] == [first.body["job"]["id"]] * 2
+    response = [auth_server.service.submit(text, "over-rotation") for text in (old.text, new.text)]
+    assert [one.body["job"]["id"] for one in response] == [first.body["job"]["id"]] * 2
     newest = auth_server.api_keys().rotate(old.key.id, overlap=timedelta(0))
     assert [auth_server.service.submit(text, "over-rotation").status for text in (old.text, new.text)] == [401, 401]
     assert auth_server.service.submit(newest.text, "again").body["job"]["actor"] == "client:rotating"
@@ -158,48 +158,48 @@ async def test_an_old_secret_ends_by_the_clock_of_the_store(queue: onejob.Ledger
 
 async def test_a_revocation_is_not_lost_among_rotations(queue: onejob.Ledger) -> None:
     keys = ApiKeys(queue)
-    made = await keys.create("contested", roles=["operator"])
-    first, *later = [keys.rotate(made.key.id) for _ in range(5)]
-    results = await asyncio.gather(first, keys.revoke(made.key.id), *later, return_exceptions=True)
+    created = await keys.create("contested", roles=["operator"])
+    first, *later = [keys.rotate(created.key.id) for _ in range(5)]
+    results = await asyncio.gather(first, keys.revoke(created.key.id), *later, return_exceptions=True)
     assert all(isinstance(result, onejob.Invalid) for result in results if isinstance(result, BaseException))
     (listed,) = await keys.list()
     assert listed.revoked_at is not None
     texts = [result.text for result in results if isinstance(result, NewKey)]
-    assert [await keys.verify(text) for text in (made.text, *texts)] == [None] * (1 + len(texts))
-    assert await keys.revoke(made.key.id) == listed
+    assert [await keys.verify(text) for text in (created.text, *texts)] == [None] * (1 + len(texts))
+    assert await keys.revoke(created.key.id) == listed
 
 
 async def test_keys_are_listed_with_nothing_of_their_secrets(queue: onejob.Ledger) -> None:
     keys = ApiKeys(queue)
-    made = [await keys.create(f"key {n}", roles=["worker", "submitter"], user="u" * n) for n in range(5)]
+    created = [await keys.create(f"key {n}", roles=["worker", "submitter"], user="u" * n) for n in range(5)]
     listed = await keys.list()
-    assert {key.id for key in listed} == {new.key.id for new in made}
+    assert {key.id for key in listed} == {new.key.id for new in created}
     assert {key.created_by for key in listed} == {"client:local"}
-    secrets = [new.text.rsplit(".", 1)[1] for new in made]
+    secrets = [new.text.rsplit(".", 1)[1] for new in created]
     assert not any(secret in repr(listed) for secret in secrets)
     other = queue.acting_as(tenant="umbrella", user="u", actor=Actor.user("u"))
     assert not await ApiKeys(other).list()
     for act in (ApiKeys(other).revoke, ApiKeys(other).rotate):
         with pytest.raises(onejob.NotFound):
-            await act(made[0].key.id)
+            await act(created[0].key.id)
     with pytest.raises(onejob.Invalid):
         await keys.create("ci", roles=["root"])
 
 
 def test_no_secret_is_in_the_store(tmp_path: Path) -> None:
     with sync.open(f"sqlite:///{tmp_path / 'jobs.db'}", sweep=False) as ledger:
-        made = sync.SyncApiKeys(ledger).create("ci", roles=[Role.ADMIN])
-        new = sync.SyncApiKeys(ledger).rotate(made.key.id)
+        created = sync.SyncApiKeys(ledger).create("ci", roles=[Role.ADMIN])
+        new = sync.SyncApiKeys(ledger).rotate(created.key.id)
     stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
-    assert made.key.id.encode() in stored
-    for text in (made.text, new.text):
+    assert created.key.id.encode() in stored
+    for text in (created.text, new.text):
         assert text.rsplit(".", 1)[1].encode() not in stored
 
 
 async def test_a_store_that_is_gone_is_no_verdict_about_a_key(queue: onejob.Ledger) -> None:
-    made = await ApiKeys(queue).create("ci", roles=["submitter"])
+    created = await ApiKeys(queue).create("ci", roles=["submitter"])
     authenticate = Authenticator(queue, ServiceConfig(auth=True))
-    scope = {"headers": [(b"authorization", f"Bearer {made.text}".encode())]}
+    scope = {"headers": [(b"authorization", f"Bearer {created.text}".encode())]}
     assert (await authenticate(scope)).caller.actor == "client:ci"
     await queue.aclose()
     with pytest.raises(onejob.Unavailable):
@@ -248,14 +248,14 @@ def test_users_share_keys_unless_the_service_separates_them(auth_server: AuthSer
 async def test_a_known_key_is_let_in_by_one_read_and_by_none_once_it_is_revoked(url: str) -> None:
     async with onejob.open(url, sweep=False) as ledger:
         keys = ApiKeys(ledger)
-        made = await keys.create("ci", roles=[Role.SUBMITTER])
+        created = await keys.create("ci", roles=[Role.SUBMITTER])
         door = Authenticator(ledger, ServiceConfig(auth=True))
-        scope = {"headers": [(b"authorization", b"Bearer " + made.text.encode())]}
+        scope = {"headers": [(b"authorization", b"Bearer " + created.text.encode())]}
         first = await door(scope)
         before = ledger.runtime_stats().queues["read"].commands
         assert await door(scope) is first
         assert ledger.runtime_stats().queues["read"].commands == before + 1
-        await keys.revoke(made.key.id)
+        await keys.revoke(created.key.id)
         for _ in range(2):
             with pytest.raises(Unauthorized):
                 await door(scope)
@@ -264,14 +264,14 @@ async def test_a_known_key_is_let_in_by_one_read_and_by_none_once_it_is_revoked(
 async def test_an_old_secret_that_is_known_opens_no_longer_than_its_overlap(url: str, clock: FakeClock) -> None:
     async with onejob.open(url, sweep=False, clock=clock) as ledger:
         keys = ApiKeys(ledger)
-        made = await keys.create("ci", roles=[Role.SUBMITTER])
-        renewed = await keys.rotate(made.key.id, overlap=timedelta(hours=1))
+        created = await keys.create("ci", roles=[Role.SUBMITTER])
+        renewed = await keys.rotate(created.key.id, overlap=timedelta(hours=1))
         door = Authenticator(ledger, ServiceConfig(auth=True))
-        old, new = ({"headers": [(b"x-api-key", text.encode())]} for text in (made.text, renewed.text))
+        old, new = ({"headers": [(b"x-api-key", text.encode())]} for text in (created.text, renewed.text))
         for _ in range(2):
             assert (await door(old)).name == (await door(new)).name == "ci"
         clock.advance(3601)
-        await asyncio.sleep(0)  # what was read in this turn of the loop holds until it ends
+        await asyncio.sleep(0)  # a read is valid until the end of its loop iteration
         with pytest.raises(Unauthorized):
             await door(old)
         assert (await door(new)).name == "ci"
@@ -279,9 +279,9 @@ async def test_an_old_secret_that_is_known_opens_no_longer_than_its_overlap(url:
 
 async def test_a_credential_known_from_one_header_is_not_taken_from_another(url: str) -> None:
     async with onejob.open(url, sweep=False) as ledger:
-        made = await ApiKeys(ledger).create("ci", roles=[Role.SUBMITTER])
+        created = await ApiKeys(ledger).create("ci", roles=[Role.SUBMITTER])
         door = Authenticator(ledger, ServiceConfig(auth=True))
-        value = b"Bearer " + made.text.encode()
+        value = b"Bearer " + created.text.encode()
         await door({"headers": [(b"authorization", value)]})
         with pytest.raises(Unauthorized):
             await door({"headers": [(b"x-api-key", value)]})
@@ -290,17 +290,17 @@ async def test_a_credential_known_from_one_header_is_not_taken_from_another(url:
 async def test_a_key_that_is_revoked_while_its_body_is_on_the_way_opens_nothing(url: str) -> None:
     async with onejob.open(url, sweep=False) as ledger:
         keys = ApiKeys(ledger)
-        made = await keys.create("slow", roles=[Role.SUBMITTER])
+        created = await keys.create("slow", roles=[Role.SUBMITTER])
         async with serve_app(HttpApp(ledger, config=ServiceConfig(auth=True))) as client:
             reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
             body = b'{"type": "charge"}'
-            head = f"POST /api/jobs HTTP/1.1\r\nHost: x\r\nIdempotency-Key: late\r\nX-Api-Key: {made.text}\r\n"
+            head = f"POST /api/jobs HTTP/1.1\r\nHost: x\r\nIdempotency-Key: late\r\nX-Api-Key: {created.text}\r\n"
             writer.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body[:-3])
             reads = ledger.runtime_stats().queues["read"]
-            while ledger.runtime_stats().queues["read"] == reads:  # it is let in by what is known now
+            while ledger.runtime_stats().queues["read"] == reads:  # the key is valid when the head is read
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.05)
-            await keys.revoke(made.key.id)
+            await keys.revoke(created.key.id)
             writer.write(body[-3:])
             assert b" 401 " in await reader.readline()
             writer.close()

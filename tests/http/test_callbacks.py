@@ -1,4 +1,4 @@
-"""Notices over a real network: signed, at least once, tried again, and not to addresses that are not public."""
+"""Callbacks over a real network: signed, delivered at least once, retried, and only to public addresses."""
 
 import asyncio
 import hashlib
@@ -26,7 +26,7 @@ CALLBACKS_ALLOWED = ServiceConfig(callbacks="any")
 
 
 class Receiver:
-    """A submitter's server: keeps what it was sent, and answers with these statuses, the last one for ever."""
+    """The server of a submitter: stores requests, and answers with these statuses, then with the last one."""
 
     def __init__(self, *statuses: int) -> None:
         self._statuses = list(statuses)
@@ -107,7 +107,7 @@ async def test_the_documented_signature_check_works(queue: onejob.Ledger, client
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 async def test_no_redirection_is_followed(queue: onejob.Ledger, client: Client, secret: str, status: int) -> None:
-    async with run_receiver(status) as receiver:  # it names itself as the place to go to
+    async with run_receiver(status) as receiver:  # its Location is itself
         await queue.cancel(job_id := await submit_with_callback(client, receiver.url))
         await make_sender(queue).deliver_ready()
     assert len(receiver.received) == 1
@@ -147,7 +147,7 @@ async def test_a_failure_is_tried_again_with_the_same_delivery(
         for error in ("answered 500", "answered 302", "the response is not HTTP"):
             assert await make_sender(queue).deliver_ready() == 1
             assert (await queue.job(callback_job_of(job_id))).error == error
-            assert await make_sender(queue).deliver_ready() == 0  # not before its time
+            assert await make_sender(queue).deliver_ready() == 0  # the pause before the retry is not over
             clock.advance(3600)
         assert await make_sender(queue).deliver_ready() == 1
     assert len({headers["onejob-delivery"] for headers, _ in receiver.received}) == 1
@@ -162,7 +162,7 @@ async def test_a_delivery_interrupted_by_a_crash_is_retried_by_another(
         job_id = await submit_with_callback(client, receiver.url)
         await queue.cancel(job_id)
         dying = make_sender(queue)
-        dying._deliver = _hang  # type: ignore[method-assign]  # it is killed before it can say a word
+        dying._deliver = _hang  # type: ignore[method-assign]  # as if the process were killed
         task = asyncio.create_task(dying.deliver_ready())
         async with asyncio.timeout(5):
             while (await queue.job(callback_job_of(job_id))).state != "running":
@@ -288,10 +288,10 @@ def test_a_signature_is_checked_strictly() -> None:
 
 @pytest.mark.usefixtures("clean_environment")
 def test_the_secret_is_made_and_rotated_on_the_command_line(run: CommandRunner, durable_url: str) -> None:
-    words = ("--json", "--engine", durable_url)
-    assert run("webhook-secret", "rotate", *words).code != 0
-    first = run("webhook-secret", "create", *words)
+    options = ("--json", "--engine", durable_url)
+    assert run("webhook-secret", "rotate", *options).code != 0
+    first = run("webhook-secret", "create", *options)
     assert first.code == 0, first.err
-    assert run("webhook-secret", "create", *words).code == 2
-    second = run("webhook-secret", "rotate", *words)
+    assert run("webhook-secret", "create", *options).code == 2
+    second = run("webhook-secret", "rotate", *options)
     assert len({json.decode(one.out)["secret"] for one in (first, second)}) == 2

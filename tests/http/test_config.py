@@ -1,4 +1,4 @@
-"""Where the settings of the service come from: a file, variables, the command line; the later wins."""
+"""The settings come from a file, environment variables and the command line; the later overrides the earlier."""
 
 from pathlib import Path
 
@@ -103,7 +103,7 @@ def test_nonsense_in_a_variable_is_refused_by_its_name(variable: str, text: str)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('port = "9000"', "port in .*toml"),
         ("prot = 9000", "prot in .*toml"),
@@ -118,10 +118,10 @@ def test_nonsense_in_a_variable_is_refused_by_its_name(variable: str, text: str)
         ("port = 1\nport = 2", "is not TOML"),
     ],
 )
-def test_nonsense_in_the_file_is_refused_by_its_field(tmp_path: Path, text: str, said: str) -> None:
+def test_nonsense_in_the_file_is_refused_by_its_field(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "onejob.toml"
     path.write_text(text)
-    with pytest.raises(Invalid, match=said):
+    with pytest.raises(Invalid, match=message):
         load_service_config(str(path), {})
 
 

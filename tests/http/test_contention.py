@@ -1,4 +1,4 @@
-"""Two servers, 64 connections each, the same keys, users and sequences: nobody waits in a circle or meets a 5xx."""
+"""Two servers, 64 connections each, the same keys, users and sequences: no deadlock and no 5xx."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Bearer tokens: taken with all their claims, by the configured key and algorithms, and else unknown."""
+"""Bearer tokens: accepted with all claims and by the configured key and algorithms, otherwise refused."""
 
 import json
 import time
@@ -108,7 +108,7 @@ def test_a_public_key_verifies_its_own_algorithm_only(tmp_path: Path, algorithm:
     assert not is_accepted(tokens, token(other, algorithm))
     assert not is_accepted(tokens, token(algorithm="HS256"))
     assert not is_accepted(tokens, unsigned_token())
-    # The classic: the public key, which everybody has, as the secret of an HMAC.
+    # The classic attack: the public key as the secret of an HMAC.
     head, body, _ = token(algorithm="HS256").split(".")
     mac = jwt.get_algorithm_by_name("HS256").sign(f"{head}.{body}".encode(), pem(private))
     assert not is_accepted(tokens, f"{head}.{body}.{identity.encode_base64url(mac)}")

@@ -1,4 +1,4 @@
-"""What the log says of a request, and what it never says: keys, payloads and credentials."""
+"""The log: what it says about requests, and that it contains no keys, payloads or credentials."""
 
 import asyncio
 import json
@@ -27,12 +27,12 @@ SUBMISSION = {"type": "charge", "input": {"card": PAYLOAD}, "labels": {"note": P
 
 def create_api_key(*where: str) -> str:
     command = [*ONEJOB, "apikey", "create", "ci", "--role", "operator", "--json", *where]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return str(json.loads(told)["secret"])
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return str(json.loads(output)["secret"])
 
 
 def send_every_kind_of_request(server: Server, credential: str) -> None:
-    """Every kind of answer, with the canaries in every place."""
+    """Cause every kind of response, with a canary in every part of the request."""
     known = {"authorization": f"Bearer {credential}"}
     job_id = server.submit(KEY, SUBMISSION, **known).body["job"]["id"]
     assert server.submit(KEY, SUBMISSION, **known).headers["idempotent-replayed"] == "true"
@@ -55,7 +55,7 @@ def send_every_kind_of_request(server: Server, credential: str) -> None:
 def log_output(
     request: pytest.FixtureRequest, shared_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
-    """What a server tells about all that was asked."""
+    """The output of a server for these requests."""
     credential = create_api_key("--engine", shared_url, "--tenant", request.param)
     asked = f'{engine_line(shared_url)}auth = true\nlog_requests = "all"\nlog_format = "{request.param}"'
     with run_server(tmp_path_factory.mktemp("logs"), asked) as server:
@@ -88,11 +88,11 @@ def test_each_request_has_a_line(log_output: dict[str, str]) -> None:
         found = [json.loads(line) for line in lines]
         assert all(set(line) == {"at", "level", "requestId", "method", "route", "status", "ms", "outcome"}
                    for line in found)  # fmt: skip
-        said = {(line["method"], line["route"], line["status"], line["outcome"]) for line in found}
+        logged = {(line["method"], line["route"], line["status"], line["outcome"]) for line in found}
         assert len({line["requestId"] for line in found}) == len(found)
     else:
-        said = {(words[3], words[4], int(words[2]), words[5]) for words in (line.split() for line in lines)}
-    assert said >= {
+        logged = {(words[3], words[4], int(words[2]), words[5]) for words in (line.split() for line in lines)}
+    assert logged >= {
         ("POST", "/api/jobs", 202, "created"),
         ("POST", "/api/jobs", 202, "replayed"),
         ("POST", "/api/jobs", 409, "conflict"),
@@ -176,7 +176,7 @@ async def test_messages_of_the_loop_and_of_libraries_are_scrubbed_too() -> None:
     finally:
         logger.removeHandler(handler)
     first, second = (json.loads(line) for line in lines)
-    assert first["message"] == "never retrieved: ValueError at no place"
+    assert first["message"] == "never retrieved: ValueError at unknown place"
     assert second["message"].startswith("something failed\nas it may: ValueError at tests.http.test_logs:")
     assert first["at"] == "2023-11-14T22:13:20.000+00:00"
 

@@ -1,4 +1,4 @@
-"""What an operator reads: counters, readiness, and the published rules about keys."""
+"""Metrics, readiness, statistics, and the published idempotency policy."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -71,7 +71,10 @@ async def holdable_ledger() -> AsyncIterator[tuple[RecordingEngine, Ledger]]:
 def test_submissions_are_counted_by_their_answer(service: ServeProcess) -> None:
     def counted() -> list[float]:
         found = scrape(service)
-        return [found["onejob_submissions_total", (("outcome", word),)] for word in ("created", "replayed", "conflict")]
+        return [
+            found["onejob_submissions_total", (("outcome", outcome),)]
+            for outcome in ("created", "replayed", "conflict")
+        ]
 
     before = counted()
     for amount in (1, 1, 1, 2):
@@ -79,7 +82,7 @@ def test_submissions_are_counted_by_their_answer(service: ServeProcess) -> None:
     assert [after - once for after, once in zip(counted(), before, strict=True)] == [1, 2, 1]
     stats = service.get("/api/stats").json
     assert stats["outcomes"] == stats["process"]["outcomes"]
-    assert [stats["outcomes"][word] for word in ("created", "replayed", "conflict")] == counted()
+    assert [stats["outcomes"][outcome] for outcome in ("created", "replayed", "conflict")] == counted()
 
 
 def test_requests_are_counted_by_pattern_and_class_of_status(service: ServeProcess) -> None:
@@ -107,9 +110,9 @@ def test_no_client_input_becomes_a_label(service: ServeProcess) -> None:
     known = {(method.upper(), path) for path, methods in described.items() for method in methods}
     for name, labels in samples(text):
         if name.startswith("onejob_http_request"):
-            told = dict(labels)
-            assert (told["method"], told["route"]) in known | {("-", "unmatched")}
-            assert told["status"] in {"1xx", "2xx", "3xx", "4xx", "5xx"}
+            reported = dict(labels)
+            assert (reported["method"], reported["route"]) in known | {("-", "unmatched")}
+            assert reported["status"] in {"1xx", "2xx", "3xx", "4xx", "5xx"}
 
 
 def test_batches_and_queues_show(service: ServeProcess) -> None:
@@ -150,13 +153,13 @@ async def test_a_tenant_sees_its_own_counts_and_administrators_see_all(queue: on
         for n in (1, 1, 2):
             await client.post("/api/jobs", {"type": "t"}, ours, b"idempotency-key: k%d" % n)
         await client.post("/api/jobs", {"type": "t"}, theirs, b"idempotency-key: k")
-        told = [(await client.get("/api/stats", who)).body for who in (ours, theirs, admin)]
-        assert [one["tenant"] for one in told] == ["acme", "umbrella", "acme"]
-        assert [one["outcomes"]["created"] for one in told] == [2, 1, 2]
-        assert [one["outcomes"]["replayed"] for one in told] == [1, 0, 1]
-        assert [one["process"] for one in told[:2]] == [None, None]
-        assert told[2]["process"]["outcomes"]["created"] == 3
-        assert told[2]["process"]["queues"]["write"]["commands"] >= 3
+        reported = [(await client.get("/api/stats", who)).body for who in (ours, theirs, admin)]
+        assert [one["tenant"] for one in reported] == ["acme", "umbrella", "acme"]
+        assert [one["outcomes"]["created"] for one in reported] == [2, 1, 2]
+        assert [one["outcomes"]["replayed"] for one in reported] == [1, 0, 1]
+        assert [one["process"] for one in reported[:2]] == [None, None]
+        assert reported[2]["process"]["outcomes"]["created"] == 3
+        assert reported[2]["process"]["queues"]["write"]["commands"] >= 3
         assert (await client.get("/metrics", ours)).status == 403
         assert (await client.open_stream("/metrics", admin)).status == 200
 
@@ -186,8 +189,8 @@ def test_it_is_ready_when_the_engine_answers(service: ServeProcess, shared_url: 
     answer = service.get("/readyz")
     assert answer.status == 200
     engine = "postgres" if shared_url.startswith("postgres") else "sqlite"
-    told = {name: answer.json[name] for name in ("status", "durability", "engine")}
-    assert told == {"status": "ready", "durability": "disk", "engine": engine}
+    reported = {name: answer.json[name] for name in ("status", "durability", "engine")}
+    assert reported == {"status": "ready", "durability": "disk", "engine": engine}
     assert ("failover" in answer.json["caveat"]) == (engine == "postgres")
     assert service.get("/healthz").json == {"status": "ok", "durability": "disk"}
 
@@ -225,7 +228,7 @@ async def test_it_is_not_ready_after_a_failed_write_until_one_succeeds(
         engine.release_writes()
         await ledger.submit("t", idempotency_key="k")
         assert (await client.get("/readyz")).status == 200
-        assert not engine.commands_of_type(SetPolicy), "a write by somebody else was enough"
+        assert not engine.commands_of_type(SetPolicy), "a write of a client was enough"
 
 
 async def test_an_idle_server_finds_out_by_itself_that_it_is_ready_again(
@@ -238,7 +241,7 @@ async def test_an_idle_server_finds_out_by_itself_that_it_is_ready_again(
         with pytest.raises(Unavailable):
             await ledger.submit("t", idempotency_key="k")
         engine.hold_writes()
-        trying = asyncio.create_task(client.get("/readyz"))  # the first to ask tries
+        trying = asyncio.create_task(client.get("/readyz"))  # the first check tries a write
         while not engine.commands_of_type(SetPolicy):
             await asyncio.sleep(0.001)
         assert (await client.get("/readyz")).status == 503, "the second does not"
@@ -281,10 +284,10 @@ async def test_it_is_not_ready_when_the_engine_does_not_answer(
 
 
 async def test_open_paths_need_no_credential_and_the_others_do(queue: onejob.Ledger, tmp_path: Path) -> None:
-    async def nobody(scope: Scope) -> Credential:
+    async def refuse(scope: Scope) -> Credential:
         raise Unauthorized("who are you?")
 
-    app = HttpApp(queue, config=ServiceConfig(auth=True), authenticate=nobody)
+    app = HttpApp(queue, config=ServiceConfig(auth=True), authenticate=refuse)
     async with serve_app(app) as client:
         for path in PUBLIC_PATHS:
             watching = await client.open_stream(path)
@@ -294,7 +297,7 @@ async def test_open_paths_need_no_credential_and_the_others_do(queue: onejob.Led
         assert (await client.get("/api/stats")).status == 401
 
 
-def test_whoever_is_anonymous_has_no_tenant_and_no_role() -> None:
+def test_an_anonymous_caller_has_no_tenant_and_no_role() -> None:
     assert ANONYMOUS.caller.tenant == ""
     assert not ANONYMOUS.roles
 

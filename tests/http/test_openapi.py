@@ -1,4 +1,4 @@
-"""The description of the service: true, complete and sound."""
+"""The OpenAPI document: valid, complete, and true for real responses."""
 
 import subprocess
 import sys
@@ -18,9 +18,9 @@ from tests.support.serve_process import ServeProcess, run_serve_process
 
 EXAMPLES = 20
 SEED = 1
-# A stream of events ends with its job; tests/edges/test_events.py tries it.
+# A stream of events ends with its job; tests/http/endpoints/test_events.py tests it.
 STREAMS = "/api/jobs/{id}/events"
-# Whoever asks for jobs may wait for half a minute; tests/edges/test_work_http.py tries it.
+# Claiming may wait for half a minute; tests/http/endpoints/test_work.py tests it.
 WAITS = "/api/work/claim"
 
 
@@ -57,9 +57,9 @@ async def test_every_route_is_in_it(app: HttpApp) -> None:
 
 async def test_parameters_and_keys_are_documented(app: HttpApp) -> None:
     document = build_openapi(app.routes.all, ServiceConfig())
-    told = {(method, path): operation["parameters"] for method, path, operation in operations(document)}
+    parameters = {(method, path): operation["parameters"] for method, path, operation in operations(document)}
     for route in app.routes.all:
-        places = {(each["in"], each["name"]) for each in told[route.method, route.path]}
+        places = {(each["in"], each["name"]) for each in parameters[route.method, route.path]}
         assert {name for place, name in places if place == "query"} == {each.name for each in route.query}
         assert (("header", "Idempotency-Key") in places) == route.takes_key
         for place, name in places:
@@ -100,18 +100,18 @@ async def test_the_status_of_a_mismatch_is_the_configured_one(app: HttpApp) -> N
 
 
 async def test_it_holds_no_sample_that_could_be_copied_as_a_key(app: HttpApp) -> None:
-    def words(value: Any) -> Iterator[str]:
+    def member_names(value: Any) -> Iterator[str]:
         if isinstance(value, dict):
             yield from value
         for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-            yield from words(part)
+            yield from member_names(part)
 
-    assert not {"example", "examples"} & set(words(build_openapi(app.routes.all, ServiceConfig())))
+    assert not {"example", "examples"} & set(member_names(build_openapi(app.routes.all, ServiceConfig())))
 
 
-# Its answer to whatever cannot be taken is 200 too, and says so inside.
+# It answers invalid items with 200, and with an error inside.
 ALWAYS_FINE = "/api/cloud/jobs/submit"
-# Its key stands in the body, and may stand in the header too: that both agree is beyond a schema.
+# Its key may be in the body and in the header; a schema cannot say that they must agree.
 TWO_KEYS = "/api/clients/{client_id}/jobs"
 
 
@@ -132,7 +132,7 @@ TWO_KEYS = "/api/clients/{client_id}/jobs"
 def test_strange_requests_find_no_failure_and_nothing_undescribed(
     service: ServeProcess, shared_url: str, tmp_path: Path, which: list[str]
 ) -> None:
-    # Every strange value there is on the one store, random ones on the other: together they cost what one did.
+    # Boundary values on one store, random values on the other: together they take the time of one full run.
     phase = "coverage" if shared_url.startswith("postgresql") else "fuzzing"
     validate(service.get("/openapi.json").json)
     command = [

@@ -1,4 +1,4 @@
-"""Pages of other sites: let in when their origin is configured, and otherwise told nothing."""
+"""CORS: pages of other sites may call the service only if their origin is configured."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, shared_settings: str) -> It
 
 @pytest.fixture(scope="module")
 def server_without_origins(tmp_path_factory: pytest.TempPathFactory, shared_settings: str) -> Iterator[Server]:
-    """Nothing is said about other sites."""
+    """A server without configured origins."""
     with run_server(tmp_path_factory.mktemp("plain"), shared_settings) as running:
         yield running
 
@@ -110,9 +110,9 @@ def test_without_configuration_nothing_is_said_and_pages_of_other_sites_are_refu
     server_without_origins: Server,
 ) -> None:
     assert preflight(server_without_origins, ALLOWED_ORIGIN).status == 405
-    told = server_without_origins.ask("GET", "/healthz", origin=ALLOWED_ORIGIN)
-    assert not cors_headers(told)
-    assert "vary" not in told.headers
+    response = server_without_origins.ask("GET", "/healthz", origin=ALLOWED_ORIGIN)
+    assert not cors_headers(response)
+    assert "vary" not in response.headers
     refused = server_without_origins.submit("own", origin=ALLOWED_ORIGIN, content_type="text/plain")
     assert (refused.status, refused.code) == (401, "UNAUTHORIZED")
     own = server_without_origins.submit("own", origin="http://localhost")

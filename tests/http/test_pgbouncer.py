@@ -1,4 +1,4 @@
-"""A service behind a real pgbouncer in transaction mode: its connections are shared, and nothing shows."""
+"""A service on a real pgbouncer in transaction mode gives the same answers."""
 
 import asyncio
 from collections import Counter
@@ -15,7 +15,7 @@ from tests.support.raw_http import BODY, KeepAliveClient, Server, engine_line, r
 
 CLIENTS, ROUNDS, KEYS = 32, 12, 40
 WAITERS = 10
-# Each process wants three: two to write, one to read.
+# Each process needs three connections: two to write, one to read.
 POOL_SIZE = 2
 
 pytestmark = pytest.mark.skipif(
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def urls(postgres: Postgres, postgres_url: str) -> Iterator[tuple[str, str]]:
-    """The store past the pooler, and through it."""
+    """The URLs of the store: direct, and through the pooler."""
     pooler = Pooler(postgres, pool_size=POOL_SIZE)
     try:
         through = pooler.url(postgres_url.rpartition("/")[2])
@@ -43,29 +43,29 @@ def server(urls: tuple[str, str], tmp_path: Path) -> Iterator[Server]:
     assert " error " not in running.log.read_text()
 
 
-async def race(server: Server, name: int, made: dict[str, set[str]], outcomes: Counter[str]) -> None:
+async def race(server: Server, name: int, job_ids: dict[str, set[str]], outcomes: Counter[str]) -> None:
     client = await KeepAliveClient.connect(server.port)
     for turn in range(ROUNDS):
         key = f"k{(name * 7 + turn * 3) % KEYS}"
         reply = await client.ask(submission(key))
         assert reply is not None
         assert reply.status == 202, reply
-        made.setdefault(key, set()).add(reply.body["job"]["id"])
+        job_ids.setdefault(key, set()).add(reply.body["job"]["id"])
         outcomes[reply.body["idempotency"]["outcome"]] += 1
     client.close()
 
 
 async def test_many_clients_through_few_connections_make_one_job_for_each_key(server: Server) -> None:
-    made: dict[str, set[str]] = {}
+    job_ids: dict[str, set[str]] = {}
     outcomes: Counter[str] = Counter()
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         for name in range(CLIENTS):
-            group.create_task(race(server, name, made, outcomes))
-    assert {len(ids) for ids in made.values()} == {1}
-    assert len(set.union(*made.values())) == len(made) == KEYS
+            group.create_task(race(server, name, job_ids, outcomes))
+    assert {len(ids) for ids in job_ids.values()} == {1}
+    assert len(set.union(*job_ids.values())) == len(job_ids) == KEYS
     assert outcomes == {"created": KEYS, "replayed": CLIENTS * ROUNDS - KEYS}
     listed = server.ask("GET", "/api/jobs?limit=1000").body["jobs"]
-    assert {job["id"] for job in listed} == set.union(*made.values())
+    assert {job["id"] for job in listed} == set.union(*job_ids.values())
 
 
 async def test_waiters_are_notified_past_the_pooler(server: Server, urls: tuple[str, str]) -> None:
@@ -88,16 +88,16 @@ async def test_waiters_are_notified_past_the_pooler(server: Server, urls: tuple[
 async def test_jobs_are_claimed_and_finished_through_it(server: Server) -> None:
     ids = {server.submit(f"w{n}").body["job"]["id"] for n in range(5)}
     ask = {"types": ["charge"], "start": True, "leaseSeconds": 60, "limit": 5}
-    taken = server.ask("POST", "/api/work/claim", ask).body["jobs"]
-    assert {one["job"]["id"] for one in taken} == ids
-    for one in taken:
+    claimed = server.ask("POST", "/api/work/claim", ask).body["jobs"]
+    assert {one["job"]["id"] for one in claimed} == ids
+    for one in claimed:
         fence = {"token": one["token"], "holder": one["holder"], "result": {"ok": True}}
         assert server.ask("POST", f"/api/jobs/{one['job']['id']}/finish", fence).status == 200
     assert server.ask("GET", "/api/jobs?state=success").body["jobs"]
 
 
 async def wait_until_listening(url: str) -> None:
-    """Whoever has somebody waiting listens."""
+    """Wait until the server listens for notifications, as it does while a request waits."""
     watcher = await asyncpg.connect(url)
     there = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"
     async with asyncio.timeout(20):

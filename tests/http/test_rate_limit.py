@@ -1,4 +1,4 @@
-"""How fast one credential may submit what is new; what is known is always answered."""
+"""Rate limits: new submissions are limited per credential; repetitions are always answered."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from .auth_server import BODY, AuthServer, bearer, token
 
 def test_new_keys_beyond_the_rate_are_told_to_wait_and_known_ones_are_answered(rate_limited_server: AuthServer) -> None:
     text = rate_limited_server.create_key("eager")
-    made = [rate_limited_server.service.submit(text, f"k{n}") for n in range(2)]
-    assert [one.status for one in made] == [202, 202]
-    for _ in range(3):  # a repetition takes nothing, so it is answered with an empty bucket
+    accepted = [rate_limited_server.service.submit(text, f"k{n}") for n in range(2)]
+    assert [one.status for one in accepted] == [202, 202]
+    for _ in range(3):  # a repetition takes no token
         again = rate_limited_server.service.submit(text, "k0")
-        assert (again.status, again.body["job"]["id"]) == (202, made[0].body["job"]["id"])
+        assert (again.status, again.body["job"]["id"]) == (202, accepted[0].body["job"]["id"])
         assert again.headers["idempotent-replayed"] == "true"
     refused = rate_limited_server.service.submit(text, "k2")
     assert (refused.status, refused.code) == (429, "RATE_LIMITED")
@@ -24,7 +24,7 @@ def test_new_keys_beyond_the_rate_are_told_to_wait_and_known_ones_are_answered(r
     assert refused.body["error"]["retryable"]
     assert rate_limited_server.service.submit(text, "k0", {"type": "charge"}).code == "CONFLICT"
     assert rate_limited_server.service.ask("GET", "/api/jobs", bearer(text)).status == 200, (
-        "only what is new is counted"
+        "only new submissions are counted"
     )
 
 
@@ -48,7 +48,9 @@ def test_repetitions_conflicts_and_bad_input_take_no_token(rate_limited_server: 
         assert rate_limited_server.service.ask("POST", "/api/jobs?dryRun=true", bearer(text), BODY).status == 200
     assert rate_limited_server.service.submit(text, "k1").status == 202
     assert rate_limited_server.service.submit(text, "k2").status == 429
-    assert rate_limited_server.service.submit(text, "x" * 256).status == 400, "what is wrong in itself is told first"
+    assert rate_limited_server.service.submit(text, "x" * 256).status == 400, (
+        "an invalid submission is refused as such first"
+    )
 
 
 def test_each_credential_has_its_own_bucket_and_a_rotation_brings_no_new_one(rate_limited_server: AuthServer) -> None:
@@ -70,9 +72,9 @@ def test_a_batch_is_counted_by_its_items(rate_limited_server: AuthServer) -> Non
 
     def batch(*keys: str) -> list[Any]:
         jobs = [{**BODY, "idempotencyKey": key} for key in keys]
-        told = rate_limited_server.service.ask("POST", "/api/jobs/batch", bearer(text), {"jobs": jobs})
-        assert told.status == 200
-        return list(told.body["verdicts"])
+        response = rate_limited_server.service.ask("POST", "/api/jobs/batch", bearer(text), {"jobs": jobs})
+        assert response.status == 200
+        return list(response.body["verdicts"])
 
     verdicts = batch("k1", "k2", "k0", "x" * 256, "k3")
     assert [verdict["status"] for verdict in verdicts] == [202, 429, 202, 400, 429]

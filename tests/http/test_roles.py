@@ -1,4 +1,4 @@
-"""What a credential may do, over a real server: roles and acts, and whose jobs and keys are seen."""
+"""Authorization over a real server: roles and permissions, and the visibility of jobs and keys."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -45,10 +45,10 @@ def test_a_role_may_do_what_the_table_says(
     auth_server: AuthServer, credentials: dict[str, list[str]], role: str, act: str, allowed: bool
 ) -> None:
     for credential in credentials[role]:
-        told = auth_server.service.ask("POST", f"/test/{act}", bearer(credential))
-        assert told.status == (200 if allowed else 403)
-        assert allowed or told.code == "FORBIDDEN"
-        assert "www-authenticate" not in told.headers
+        response = auth_server.service.ask("POST", f"/test/{act}", bearer(credential))
+        assert response.status == (200 if allowed else 403)
+        assert allowed or response.code == "FORBIDDEN"
+        assert "www-authenticate" not in response.headers
     assert auth_server.service.ask("POST", f"/test/{act}").status == 401
 
 
@@ -57,12 +57,12 @@ def test_every_path_of_the_service_keeps_the_table(auth_server: AuthServer, cred
     guarded = [route for route in auth_server.service.app.routes.all if route.act is not None]
     assert guarded
     for route in guarded:
-        path = route.path.replace("{", "").replace("}", "")  # names nothing: whoever may, is told so
+        path = route.path.replace("{", "").replace("}", "")  # no such object: 404 for those who may ask
         assert auth_server.service.ask(route.method, path).status == 401, route.path
         for role, (credential, *_) in credentials.items():
             if not allowed[role, str(route.act)]:
-                told = auth_server.service.ask(route.method, path, bearer(credential))
-                assert (told.status, told.code) == (403, "FORBIDDEN"), f"{role} {route.method} {route.path}"
+                response = auth_server.service.ask(route.method, path, bearer(credential))
+                assert (response.status, response.code) == (403, "FORBIDDEN"), f"{role} {route.method} {route.path}"
             elif route.method != "DELETE":
                 assert auth_server.service.ask(route.method, path, bearer(credential), {}).status not in (401, 403)
 
@@ -74,7 +74,7 @@ def test_what_is_forbidden_burns_no_key(auth_server: AuthServer) -> None:
     )
 
 
-# Whose jobs and keys are seen, where each user has its own
+# The visibility of jobs and keys, where each user has its own
 
 
 UNKNOWN = "01a1e393-0000-7000-8000-000000000000"
@@ -85,7 +85,7 @@ def server_with_user_owned_keys(shared_url: str) -> Iterator[AuthServer]:
     yield from run_auth_server(shared_url, key_owner="user")
 
 
-def test_whoever_may_submit_may_read_since_a_replay_shows_the_job() -> None:
+def test_the_permission_to_submit_implies_reading_since_a_replay_shows_the_job() -> None:
     assert all(Permission.READ in acts for acts in ROLE_PERMISSIONS.values() if Permission.SUBMIT in acts)
 
 
@@ -97,16 +97,16 @@ def test_a_user_is_told_nothing_of_another_users_jobs_and_keys(
     anns = service.submit(token(sub="ann"), "secret").body["job"]["id"]
     bob = bearer(token(sub="bob", roles=[role]))
     bobs = service.submit(token(sub="bob"), f"bobs-{role}").body["job"]["id"]
-    nobody = bearer(token(sub="ann", tenant="umbrella"))
+    stranger = bearer(token(sub="ann", tenant="umbrella"))
     for method, path in (
         ("GET", f"/api/jobs/{anns}"),
         ("GET", f"/api/jobs/{anns}/events"),
         ("GET", "/api/keys/secret?scope=charge"),
         ("GET", "/api/keys/secret?scope=charge&user=ann"),
     ):
-        told, unknown = service.ask(method, path, bob), service.ask(method, path, nobody)
-        assert (told.status, told.code) == (404, "NOT_FOUND"), path
-        assert told.body["detail"] == unknown.body["detail"] or "user=" in path, "as if it were not there"
+        response, unknown = service.ask(method, path, bob), service.ask(method, path, stranger)
+        assert (response.status, response.code) == (404, "NOT_FOUND"), path
+        assert response.body["detail"] == unknown.body["detail"] or "user=" in path, "as if it were not there"
     if role is Role.SUBMITTER:
         assert service.ask("POST", f"/api/jobs/{anns}/cancel", bob).status == 404
         assert _consume_slot(service, bob, anns) == _consume_slot(service, bob, UNKNOWN) == 404
@@ -124,8 +124,8 @@ def test_a_user_is_told_nothing_of_another_users_jobs_and_keys(
 def _consume_slot(service: Any, who: Any, job_id: str) -> int:
     """The status of consuming one's own reservation with a job."""
     slot = service.ask("POST", "/api/reservations", who, {}).body["id"]
-    told = service.ask("POST", f"/api/reservations/{slot}/consume", who, {"jobId": job_id})
-    return int(told.status)
+    response = service.ask("POST", f"/api/reservations/{slot}/consume", who, {"jobId": job_id})
+    return int(response.status)
 
 
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMIN])
@@ -149,13 +149,13 @@ def test_operators_and_admins_see_the_jobs_and_keys_of_all_users(
     assert service.ask("GET", f"/api/jobs/{anns}/events", eve).status == 200
 
 
-def test_where_keys_are_shared_all_is_seen_whoever_is_named(auth_server: AuthServer) -> None:
+def test_where_keys_are_shared_all_users_see_all(auth_server: AuthServer) -> None:
     anns = auth_server.service.submit(token(sub="ann"), "of-us").body["job"]["id"]
     bob = bearer(token(sub="bob"))
     assert auth_server.service.ask("GET", f"/api/jobs/{anns}", bob).status == 200
     for user in ("ann", "bob", "nobody"):
-        told = auth_server.service.ask("GET", f"/api/keys/of-us?scope=charge&user={user}", bob)
-        assert told.body["job"]["id"] == anns
+        response = auth_server.service.ask("GET", f"/api/keys/of-us?scope=charge&user={user}", bob)
+        assert response.body["job"]["id"] == anns
     assert {one["user"] for one in auth_server.service.ask("GET", "/api/keys?user=ann", bob).body["keys"]} == {"ann"}
     assert not auth_server.service.ask("GET", "/api/keys?user=nobody", bob).body["keys"]
 

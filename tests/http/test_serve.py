@@ -1,4 +1,4 @@
-"""The service and the command, as a stranger meets them: real processes, a real socket."""
+"""`onejob serve` as a real process, over a real socket."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Several servers on one store, and servers that are killed: one job for each key, whatever happens."""
+"""Several servers on one store, some of them killed: there is one job for each key."""
 
 import asyncio
 import random
@@ -36,7 +36,7 @@ async def test_a_thousand_callers_of_three_servers_with_one_key_get_one_job(tmp_
 
 
 class KillCampaign:
-    """Callers who submit, and repeat what was not answered with the same key, as they should."""
+    """Clients that submit, and repeat with the same key what was not answered."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -45,7 +45,7 @@ class KillCampaign:
         self._number = 0
 
     async def load(self, server: Server) -> None:
-        """Until the server is gone. Some keys are new, some were answered before, some were not."""
+        """Submit until the server is gone: new keys, keys with a response, and keys without one."""
         client = await KeepAliveClient.connect(server.port)
         while True:
             key = self._key()
@@ -68,7 +68,7 @@ class KillCampaign:
         return f"key-{self._number}"
 
     async def cycle(self, folder: Path, settings: str) -> None:
-        """A server is started, put under load, and killed at some moment."""
+        """Start a server, put it under load, and kill it at a random moment."""
         with run_server(folder, settings) as server:
             before = len(self.answers)
             async with asyncio.timeout(60), asyncio.TaskGroup() as group:

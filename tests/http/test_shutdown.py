@@ -1,4 +1,4 @@
-"""How a server comes and goes: it says when it is ready, and leaves without breaking a word that it gave."""
+"""Start and graceful shutdown of a server: no accepted request is lost."""
 
 import asyncio
 import signal
@@ -33,7 +33,7 @@ def server(tmp_path: Path, settings: str) -> Iterator[Server]:
 
 
 async def load(server: Server, name: str, answers: dict[str, str], asked: list[str]) -> None:
-    """Submit one new key after the other until the server says that it closes."""
+    """Submit new keys until the server closes the connection."""
     client = await KeepAliveClient.connect(server.port)
     for number in range(100_000):
         key = f"{name}-{number}"
@@ -105,10 +105,10 @@ async def wait_for_waiters(server: Server, count: int) -> None:
     client.close()
 
 
-def test_a_request_that_outlasts_the_drain_hears_that_it_may_be_repeated(tmp_path: Path, settings: str) -> None:
+def test_a_request_that_outlasts_the_drain_gets_a_repeatable_503(tmp_path: Path, settings: str) -> None:
     with run_server(tmp_path, f"{settings}drain_seconds_max = 0.5") as server, server.connect() as connection:
         connection.sendall(submission("slow")[:-3])
-        server.ask("GET", "/healthz")  # by now the other request has been read as far as it goes
+        server.ask("GET", "/healthz")  # by now the server has read the sent part of the other request
         begin = time.monotonic()
         assert server.stop() == 0
         assert time.monotonic() - begin < TIMEOUT_SECONDS
@@ -168,9 +168,9 @@ def test_it_prints_one_line_when_it_is_ready_and_nothing_else(tmp_path: Path, du
         assert server.process.stdout.read() == ""
 
 
-def serve_fails(folder: Path, *words: str) -> tuple[int, str]:
+def serve_fails(folder: Path, *options: str) -> tuple[int, str]:
     done = subprocess.run(
-        [*ONEJOB, "serve", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=30
+        [*ONEJOB, "serve", *options], cwd=folder, capture_output=True, text=True, check=False, timeout=30
     )
     assert done.stdout == ""
     assert done.stderr.startswith("onejob: ")

@@ -1,4 +1,4 @@
-"""While programs of two versions work on one store, the older one asks to be upgraded and spoils nothing."""
+"""Two versions on one store: the older one refuses facts of a newer format, and does not change them."""
 
 from functools import partial
 from pathlib import Path
@@ -43,16 +43,16 @@ async def test_a_state_of_a_newer_program_is_503_and_says_to_upgrade(tmp_path: P
 
 async def test_a_role_of_a_newer_program_is_no_verdict_about_a_key(queue: onejob.Ledger) -> None:
     keys = ApiKeys(queue)
-    made = await keys.create("ci", roles=["submitter"])
-    name = credentials.api_key_policy_name(made.key.id)
-    stored = msgspec.json.decode(await _stored_body(keys, made.key.id))
+    created = await keys.create("ci", roles=["submitter"])
+    name = credentials.api_key_policy_name(created.key.id)
+    stored = msgspec.json.decode(await _stored_body(keys, created.key.id))
     body = msgspec.json.encode(stored | {"roles": ["submitter", "auditor"]})
     set_policy = SetPolicy(tenant="default", policy_id=policy_id("default", name), name=name, body=body)
     await queue._execute(set_policy)
     with pytest.raises(onejob.Outdated, match="upgrade"):
-        await keys.verify(made.text)
+        await keys.verify(created.text)
     async with serve_app(HttpApp(queue, config=ServiceConfig(auth=True))) as client:
-        answer = await client.get("/api/jobs", b"authorization: Bearer " + made.text.encode())
+        answer = await client.get("/api/jobs", b"authorization: Bearer " + created.text.encode())
         assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
 
 

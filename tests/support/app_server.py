@@ -1,4 +1,4 @@
-"""An App behind a real socket in the loop of the test, and a client that sends exactly the bytes it is told to."""
+"""An HttpApp on a real socket in the event loop of the test, and a client that sends given bytes."""
 
 import asyncio
 import json
@@ -25,15 +25,15 @@ class HttpResponse(NamedTuple):
 
 
 class ServerSentEvent(NamedTuple):
-    """One server-sent event; a comment has none of these."""
+    """One server-sent event; a comment has no fields."""
 
-    id: int | str | None = None  # a text where log lines are counted too
+    id: int | str | None = None  # a string if log lines are counted too
     event: str = ""
     data: Any = None
 
 
 class EventStream:
-    """The answer to a request for events, frame by frame."""
+    """A streamed response, event by event."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -59,7 +59,7 @@ class EventStream:
         return [frame async for frame in self]
 
     def disconnect(self) -> None:
-        """Leave without a word."""
+        """Abort the connection."""
         self._writer.transport.abort()
 
 

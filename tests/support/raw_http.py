@@ -1,4 +1,4 @@
-"""Servers as processes of their own, and clients that speak to them byte by byte."""
+"""`onejob serve` as a process, and clients that send given bytes to it."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ class HttpResponse(NamedTuple):
 
 
 class Server:
-    """`onejob serve` in a folder, where its log is kept in the file `log`."""
+    """`onejob serve` in a folder; its stderr goes to the file `log`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Server:
         self.port = int(found[1])
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> HttpResponse:
-        """One request on a connection of its own."""
+        """One request on a new connection."""
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         with self.connect() as connection:
             connection.sendall(request(method, path, data, headers))
@@ -74,14 +74,14 @@ class Server:
         return self.ask("POST", "/api/jobs", body, idempotency_key=key, **headers)
 
     def send_raw(self, data: bytes, *, half_close: bool = False) -> list[HttpResponse]:
-        """Send these bytes, whatever they are, and take what comes until the server hangs up."""
+        """Send these bytes, and read responses until the server closes the connection."""
         with self.connect() as connection:
             try:
                 connection.sendall(data)
                 if half_close:
                     connection.shutdown(socket.SHUT_WR)
             except OSError:
-                pass  # it has hung up already
+                pass  # it has closed the connection already
             return parse_responses(receive_all(connection))
 
     def connect(self, seconds: float = 30.0) -> socket.socket:
@@ -92,7 +92,7 @@ class Server:
         self._wait_for_exit()
 
     def stop(self) -> int:
-        """Ask it to leave; its exit code."""
+        """Send SIGTERM; returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self._wait_for_exit()
 
@@ -107,7 +107,7 @@ class Server:
 
 
 def engine_line(url: str) -> str:
-    """The setting that names a store; first among settings, for a table may follow."""
+    """The `engine` setting. It must come first, because a TOML table may follow."""
     return f'engine = "{url}"\n'
 
 
@@ -134,7 +134,7 @@ def request(
 
 
 def submission(key: str, body: object = BODY, **headers: str) -> bytes:
-    """A submission on a connection that stays open."""
+    """A submission that keeps the connection open."""
     data = json.dumps(body).encode()
     return request("POST", "/api/jobs", data, {"idempotency_key": key, **headers}, close=False)
 
@@ -150,7 +150,7 @@ def receive_all(connection: socket.socket) -> bytes:
 
 
 def parse_responses(data: bytes) -> list[HttpResponse]:
-    """Every complete answer in what was received; the informational ones too."""
+    """Every complete response in the received bytes, informational ones included."""
     found: list[HttpResponse] = []
     start = 0
     while (end := data.find(b"\r\n\r\n", start)) >= 0:
@@ -162,7 +162,7 @@ def parse_responses(data: bytes) -> list[HttpResponse]:
 
 
 class KeepAliveClient:
-    """A connection that stays open, for many at once."""
+    """A persistent connection; for many clients in one event loop."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -173,7 +173,7 @@ class KeepAliveClient:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     async def ask(self, data: bytes) -> HttpResponse | None:
-        """Send a request; None when the connection ended before the answer."""
+        """Send a request; None: the connection ended before the response."""
         try:
             self._writer.write(data)
             head = await self._reader.readuntil(b"\r\n\r\n")

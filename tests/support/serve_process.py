@@ -1,4 +1,4 @@
-"""`onejob serve` in a process of its own, for what needs a real address: browsers, fuzzers, scrapers."""
+"""`onejob serve` as a process, for tests that need a URL: browsers, fuzzers, scrapers."""
 
 import json
 import re
@@ -34,8 +34,8 @@ class ServeProcess:
         try:
             connection.request(method, path, data, given)
             response = connection.getresponse()
-            told = {name.lower(): value for name, value in response.getheaders()}
-            return HttpResponse(response.status, told, response.read())
+            response_headers = {name.lower(): value for name, value in response.getheaders()}
+            return HttpResponse(response.status, response_headers, response.read())
         finally:
             connection.close()
 
@@ -47,9 +47,9 @@ class ServeProcess:
 
 
 @contextmanager
-def run_serve_process(folder: Path, *words: str) -> Iterator[ServeProcess]:
-    """Serve on a port that was free."""
-    command = [sys.executable, "-m", "onejob.cli", "serve", "--port", "0", *words]
+def run_serve_process(folder: Path, *options: str) -> Iterator[ServeProcess]:
+    """Serve on a free port."""
+    command = [sys.executable, "-m", "onejob.cli", "serve", "--port", "0", *options]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as running:
         try:
             assert running.stdout is not None

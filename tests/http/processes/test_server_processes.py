@@ -1,4 +1,4 @@
-"""Several processes on one port: one service to everybody outside, whatever becomes of each of them."""
+"""Several processes on one port behave as one service, also when some of them are killed."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ KILLS = 10
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def engine(request: pytest.FixtureRequest) -> str:
-    """The engines that processes share."""
+    """The engines that support several processes."""
     if request.param == "postgres":
         return str(request.getfixturevalue("postgres_url"))
     return "sqlite:///onejob.db"
@@ -103,7 +103,7 @@ async def test_one_key_raced_through_all_workers_makes_one_job(tmp_path: Path, s
         assert created_count(server) == 3
         server.stop()
         served = set(re.findall(r'"route":"/api/jobs".*"worker":(\d)', server.log.read_text()))
-    assert served == {"1", "2", "3"}, "the log names the worker, and all had their share"
+    assert served == {"1", "2", "3"}, "the log names the worker, and each had requests"
 
 
 def test_every_process_reports_the_aggregated_metrics(server: Server) -> None:
@@ -176,7 +176,7 @@ def test_a_worker_that_is_asked_to_leave_leaves_its_counts_and_another_comes(ser
 
 
 class LoadGenerator:
-    """Callers who repeat until they are answered."""
+    """Clients that repeat until they get a response."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -225,7 +225,7 @@ async def test_while_workers_are_killed_every_request_is_answered_in_the_end(ser
             if workers := worker_pids(server):
                 os.kill(rng.choice(workers), signal.SIGKILL)
         load.over = True
-    assert load.broken, "somebody was answered by those who were killed"
+    assert load.broken, "some requests were lost with the killed workers"
     assert len(set(load.answers.values())) == len(load.answers)
     assert all_job_ids(server) == set(load.answers.values())
 
@@ -266,7 +266,7 @@ def test_a_killed_supervisor_takes_its_workers_along_and_frees_the_port(tmp_path
             server.kill()
             wait_until(lambda: is_port_refused(server.port))
             slow.sendall(submission("slow")[-3:])
-            # What was begun is answered all the same; where the drain was over, with what is safe to repeat.
+            # A request in progress is answered; after the drain with a 503 that is safe to repeat.
             assert slow.recv(65_536).startswith((b"HTTP/1.1 202 ", b"HTTP/1.1 503 "))
         wait_until(lambda: not any(map(is_alive, workers)))
         again = subprocess.Popen(
@@ -283,7 +283,7 @@ def test_a_killed_supervisor_takes_its_workers_along_and_frees_the_port(tmp_path
 
 
 def start_partial_submission(server: Server) -> socket.socket:
-    """A submission of which a worker has read the head, and which lacks three bytes."""
+    """A submission whose last three bytes are missing, after a worker has read its head."""
     head, end, body = submission("slow", expect="100-continue").partition(b"\r\n\r\n")
     connection = server.connect()
     connection.sendall(head + end)
@@ -310,7 +310,7 @@ def test_a_hanging_process_is_replaced(server: Server) -> None:
     os.kill(hung, signal.SIGSTOP)
     try:
         for n in range(12):
-            assert server.submit(f"k{n}").status == 202, "nobody waits until it wakes up"
+            assert server.submit(f"k{n}").status == 202, "no request waits until it continues"
         assert scrape(server)["onejob_workers",] == WORKERS - 1
     finally:
         os.kill(hung, signal.SIGCONT)
@@ -320,7 +320,7 @@ def test_a_hanging_process_is_replaced(server: Server) -> None:
 def test_a_second_signal_means_at_once(tmp_path: Path, settings: str) -> None:
     with run_server(tmp_path, settings + "drain_seconds_max = 600") as server, start_partial_submission(server):
         workers = worker_pids(server)
-        # As a terminal does it: all processes are told.
+        # A terminal signals all processes.
         for pid in (server.process.pid, *workers):
             os.kill(pid, signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
@@ -330,7 +330,7 @@ def test_a_second_signal_means_at_once(tmp_path: Path, settings: str) -> None:
         assert not any(map(is_alive, workers))
 
 
-def test_a_request_that_outlasts_the_drain_hears_that_it_may_be_repeated(tmp_path: Path, settings: str) -> None:
+def test_a_request_that_outlasts_the_drain_gets_a_repeatable_503(tmp_path: Path, settings: str) -> None:
     with (
         run_server(tmp_path, settings + "drain_seconds_max = 0.5") as server,
         start_partial_submission(server) as connection,
@@ -350,12 +350,12 @@ async def test_a_rate_is_one_for_all_workers(tmp_path: Path, settings: str) -> N
     with run_server(tmp_path, settings + "rate_per_second = 0.001\nrate_burst = 20") as server:
         found = await asyncio.gather(*(status(n) for n in range(90)))
         assert (found.count(202), found.count(429)) == (20, 70)
-        # A worker that is slow to answer is added up as it last reported.
+        # If a worker is slow to report, its last report counts.
         wait_until(lambda: server.ask("GET", "/api/stats").body["outcomes"]["created"] == 20)
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("options", "code", "message"),
     [
         (["--engine", "memory://", "--workers", "2"], 2, "memory:// supports one process only"),
         (["--workers", "0"], 2, "--workers"),
@@ -364,10 +364,10 @@ async def test_a_rate_is_one_for_all_workers(tmp_path: Path, settings: str) -> N
         (["--workers", "2", "--engine", "sqlite:///no.db"], 2, "no.db"),
     ],
 )
-def test_invalid_settings_are_reported_once(tmp_path: Path, words: list[str], code: int, said: str) -> None:
+def test_invalid_settings_are_reported_once(tmp_path: Path, options: list[str], code: int, message: str) -> None:
     (tmp_path / "no.db").write_bytes(b"this is no database, whatever its name says" * 100)
     done = subprocess.run(
-        [*ONEJOB, "serve", "--port", "0", *words],
+        [*ONEJOB, "serve", "--port", "0", *options],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -375,7 +375,7 @@ def test_invalid_settings_are_reported_once(tmp_path: Path, words: list[str], co
         timeout=30,
     )
     assert done.returncode == code
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stdout == ""
 
 

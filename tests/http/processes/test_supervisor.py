@@ -1,4 +1,4 @@
-"""The parts of which the supervisor is made."""
+"""The parts of the supervisor: restarts, sums of statistics, shared rate limits."""
 
 import asyncio
 import logging
@@ -128,16 +128,16 @@ def test_of_a_process_that_ended_the_counts_stay_and_the_states_go(process_stats
 def test_aggregated_counters_only_grow_while_processes_come_and_go(process_stats: StatsSnapshot) -> None:
     sums = StatsTotals()
     assert sums.total() is None
-    shown, whole = 0.0, process_stats
+    previous, total = 0.0, process_stats
     for n in range(10):
         sums.update(n % 3, process_stats)
         if n % 3 == 2:
             sums.retire(n % 3)
-        whole = sums.total() or process_stats
-        now = sample_value(whole, "onejob_submissions_total", outcome="created")
-        assert now >= shown
-        shown = now
-    assert len(whole.families) == len(process_stats.families), "they do not pile up"
+        total = sums.total() or process_stats
+        now = sample_value(total, "onejob_submissions_total", outcome="created")
+        assert now >= previous
+        previous = now
+    assert len(total.families) == len(process_stats.families), "exited processes add no families"
 
 
 def test_a_metric_missing_in_one_process_is_no_error(process_stats: StatsSnapshot) -> None:
@@ -201,11 +201,11 @@ async def test_one_process_maintains_the_store_and_each_its_own_memory(turn: int
     host.start_maintenance(process_index=turn, process_count=3)
     async with asyncio.timeout(10):
         for _ in range(1000):
-            await ledger.submit("t", idempotency_key="new")  # a hit, which every round writes down
+            await ledger.submit("t", idempotency_key="new")  # a cache hit, which every maintenance run stores
             if engine.commands_of_type(Expire):
                 break
             await asyncio.sleep(0.005)
-    assert len(engine.commands_of_type(CountHits)) == due, "hits are written before the store is swept"
+    assert len(engine.commands_of_type(CountHits)) == due, "hits are stored before the sweep"
     await host.aclose()
 
 

@@ -1,4 +1,4 @@
-"""A server with little patience, and what clients that are hostile, broken or slow send to it."""
+"""A server with short timeouts, and helpers for tests with hostile, broken or slow clients."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tests.support.raw_http import BODY, Server, run_server
 HEAD_SECONDS = 0.8
 BODY_SECONDS = 1.0
 IDLE_SECONDS = 1.2
-# A deadline is noticed a little late, on a busy machine a little more.
+# A timeout is noticed a little late, on a busy machine a little more.
 SLACK_SECONDS = 4.0
 POST = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\n"
 DATA = json.dumps(BODY).encode()
@@ -27,7 +27,7 @@ def run_server_with_short_timeouts(
 
 
 def check_still_healthy(server: Server) -> None:
-    """Whatever was sent: the same process serves on, has not failed, and has complained of nothing."""
+    """The same process still serves, and has logged no error."""
     assert server.ask("GET", "/healthz").status == 200
     log = server.log.read_text()
     assert " error " not in log
@@ -35,5 +35,5 @@ def check_still_healthy(server: Server) -> None:
 
 
 def is_key_unused(server: Server, key: str) -> bool:
-    """The key was not burnt."""
+    """Submits the key: True if that creates its job."""
     return bool(server.submit(key).body["idempotency"]["outcome"] == "created")

@@ -1,4 +1,4 @@
-"""The protocol under the service: how it reads and writes, and what it leans on in uvicorn."""
+"""A connection without a socket: how it parses and writes, and what it uses of uvicorn."""
 
 import asyncio
 import inspect
@@ -18,8 +18,8 @@ from tests.support.raw_http import parse_responses
 
 
 async def test_head_and_body_are_sent_in_one_write() -> None:
-    made = await bytes_written(ServiceConfig(), [b"GET / HTTP/1.1\r\n\r\n"])
-    assert made == [b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nGET / 0"]
+    written = await bytes_written(ServiceConfig(), [b"GET / HTTP/1.1\r\n\r\n"])
+    assert written == [b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nGET / 0"]
 
 
 async def test_however_the_bytes_are_cut_the_answers_are_the_same() -> None:
@@ -35,17 +35,17 @@ async def test_however_the_bytes_are_cut_the_answers_are_the_same() -> None:
             b"GET /f HTTP/1.1\r\nConnection: close\r\n\r\n",
         )
     )
-    told = [b"GET /a 0", b"POST /b 5", b"POST /c 5", b"POST /d 30000", *[b"GET /e 0"] * 1000, b"GET /f 0"]
+    expected = [b"GET /a 0", b"POST /b 5", b"POST /c 5", b"POST /d 30000", *[b"GET /e 0"] * 1000, b"GET /f 0"]
     for _ in range(30):
         cuts = sorted(chance.sample(range(1, len(data)), chance.randrange(40)))
         pieces = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
         found = parse_responses(b"".join(await bytes_written(ServiceConfig(), pieces)))
-        assert [reply.content for reply in found] == told
+        assert [reply.content for reply in found] == expected
 
 
 async def bytes_written(config: ServiceConfig, pieces: list[bytes]) -> list[bytes]:
-    """What a connection writes when it receives these pieces; its application tells what it was asked."""
-    made: list[bytes] = []
+    """What a connection writes when it receives these pieces; the application echoes each request."""
+    written: list[bytes] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         size, more = 0, True
@@ -62,7 +62,7 @@ async def bytes_written(config: ServiceConfig, pieces: list[bytes]) -> list[byte
         reading = asyncio.Event()
 
         def write(self, data: bytes | bytearray | memoryview) -> None:
-            made.append(bytes(data))
+            written.append(bytes(data))
 
         def is_closing(self) -> bool:
             return self.closed
@@ -87,7 +87,7 @@ async def bytes_written(config: ServiceConfig, pieces: list[bytes]) -> list[byte
     while connection.tasks:
         await asyncio.gather(*connection.tasks)
     connection.connection_lost(ConnectionError())
-    return made
+    return written
 
 
 def test_the_uvicorn_internals_we_use_exist() -> None:

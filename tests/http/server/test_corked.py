@@ -1,4 +1,4 @@
-"""What is written leaves at the end of the turn: all of it, in order, and before the connection closes."""
+"""Corked writes are flushed at the end of a loop iteration: completely, in order, and before the close."""
 
 import asyncio
 
@@ -8,10 +8,10 @@ from onejob.http.server.corked import CORKED_BYTES_MAX, CorkedTransport, CorkedW
 
 
 class RecordingTransport(asyncio.Transport):
-    def __init__(self, name: str, told: list[str]) -> None:
+    def __init__(self, name: str, calls: list[str]) -> None:
         super().__init__()
         self._name = name
-        self._told = told
+        self._calls = calls
         self.broken = False
         self.closing = False
 
@@ -21,16 +21,16 @@ class RecordingTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self.broken:
             raise RuntimeError("the handle is closed")
-        self._told.append(f"{self._name} {len(data)}")
+        self._calls.append(f"{self._name} {len(data)}")
 
     def write_eof(self) -> None:
-        self._told.append(f"{self._name} eof")
+        self._calls.append(f"{self._name} eof")
 
     def close(self) -> None:
-        self._told.append(f"{self._name} closed")
+        self._calls.append(f"{self._name} closed")
 
     def abort(self) -> None:
-        self._told.append(f"{self._name} aborted")
+        self._calls.append(f"{self._name} aborted")
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def recorded_calls() -> list[str]:
 
 @pytest.fixture
 def corked_pair(recorded_calls: list[str]) -> tuple[CorkedTransport, CorkedTransport]:
-    departures = CorkedWrites()
-    return CorkedTransport(RecordingTransport("a", recorded_calls), departures), CorkedTransport(
-        RecordingTransport("b", recorded_calls), departures
+    corked_writes = CorkedWrites()
+    return CorkedTransport(RecordingTransport("a", recorded_calls), corked_writes), CorkedTransport(
+        RecordingTransport("b", recorded_calls), corked_writes
     )
 
 
@@ -59,10 +59,10 @@ async def test_writes_of_one_loop_iteration_are_flushed_together(
 
 
 async def test_a_broken_connection_delays_no_other_write(recorded_calls: list[str]) -> None:
-    departures = CorkedWrites()
-    broken, whole = RecordingTransport("broken", recorded_calls), RecordingTransport("whole", recorded_calls)
+    corked_writes = CorkedWrites()
+    broken, healthy = RecordingTransport("broken", recorded_calls), RecordingTransport("whole", recorded_calls)
     broken.broken = True
-    one, other = CorkedTransport(broken, departures), CorkedTransport(whole, departures)
+    one, other = CorkedTransport(broken, corked_writes), CorkedTransport(healthy, corked_writes)
     for _ in range(2):
         one.write(b"x")
         other.write(b"y")

@@ -1,4 +1,4 @@
-"""An answer that our own application gives whole: as on the way of messages, with the same manners."""
+"""Responses without ASGI messages are the same as with them."""
 
 import asyncio
 import re
@@ -45,12 +45,12 @@ class Transport(asyncio.Transport):
 
 
 class SocketlessClient:
-    """A client without a socket."""
+    """A connection without a socket."""
 
     def __init__(self, app: Application, **config: Any) -> None:
         settings = Config(app, interface="asgi3", log_config=None, proxy_headers=False)
-        made = connection_class(ServiceConfig(**config), lambda request_id, status: None)
-        self.connection: Connection = made(settings, ServerState(), {})
+        protocol_class = connection_class(ServiceConfig(**config), lambda request_id, status: None)
+        self.connection: Connection = protocol_class(settings, ServerState(), {})
         self.transport = Transport()
         self.connection.connection_made(self.transport)
 
@@ -63,7 +63,7 @@ class SocketlessClient:
     async def wait_for_response(self) -> None:
         while self.connection.tasks:
             await asyncio.gather(*self.connection.tasks)
-        await asyncio.sleep(0)  # answers leave at the end of a turn
+        await asyncio.sleep(0)  # corked writes are flushed
 
 
 def request(method: str, path: str, body: bytes = b"", *lines: bytes) -> bytes:
@@ -76,7 +76,7 @@ def submission(key: str) -> bytes:
 
 
 def over_plain_asgi(app: HttpApp) -> Application:
-    """The same application behind something that only knows ASGI."""
+    """The same application behind a plain ASGI wrapper."""
 
     async def plain(scope: Any, receive: Any, send: Any) -> None:
         async def passed_on(message: Any) -> None:
@@ -121,10 +121,12 @@ async def app() -> AsyncIterator[HttpApp]:
 )
 async def test_an_answer_is_the_same_with_messages_and_without(app: HttpApp, asked: bytes) -> None:
     await SocketlessClient(app).ask(submission("known"))
-    whole = await SocketlessClient(app).ask(asked)
-    told = await SocketlessClient(over_plain_asgi(app)).ask(asked)
-    assert [_without_request_id(piece) for piece in whole] == [_without_request_id(piece) for piece in told]
-    assert b"x-request-id: " in whole[0]
+    without_messages = await SocketlessClient(app).ask(asked)
+    with_messages = await SocketlessClient(over_plain_asgi(app)).ask(asked)
+    assert [_without_request_id(piece) for piece in without_messages] == [
+        _without_request_id(piece) for piece in with_messages
+    ]
+    assert b"x-request-id: " in without_messages[0]
 
 
 async def test_a_client_that_does_not_read_is_waited_for(app: HttpApp) -> None:
@@ -150,7 +152,7 @@ async def test_nothing_is_written_to_a_client_that_left(app: HttpApp) -> None:
     await caller.wait_for_response()
     assert caller.transport.written == []
     again = await SocketlessClient(app).ask(submission("k"))
-    assert b"idempotent-replayed: true" in again[0], "it was done, though nobody heard of it"
+    assert b"idempotent-replayed: true" in again[0], "it was done, though no response was read"
 
 
 async def test_pipelined_duplicates_are_answered_in_order(app: HttpApp) -> None:

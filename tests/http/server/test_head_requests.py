@@ -1,4 +1,4 @@
-"""Asking for the head alone, and heads that cannot be meant: counted, also where no path was read."""
+"""HEAD requests, and malformed request heads."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,8 @@ from onejob.http.app import HttpApp
 from tests.support.app_server import serve_app
 from tests.support.raw_http import Server, receive_all, run_server
 
-NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
-VARYING_HEADERS = ("x-request-id", "content-length", "date")  # of each answer, and of counters that go on counting
+UNKNOWN_ID = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
+VARYING_HEADERS = ("x-request-id", "content-length", "date")  # they differ between any two responses
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ async def test_every_get_path_answers_head(queue: onejob.Ledger) -> None:
                 )
             ), path
             assert ("content-length" in head.headers) == ("content-length" in got.headers)
-        assert not queue.job_watcher.watcher_count, "the head of a stream is no stream"
+        assert not queue.job_watcher.watcher_count, "a HEAD request starts no stream"
 
 
 def test_a_head_response_has_no_body_and_the_connection_goes_on(server: Server) -> None:
@@ -70,7 +70,9 @@ def test_a_head_response_has_no_body_and_the_connection_goes_on(server: Server) 
     assert b"content-length: 0" not in answers
 
 
-@pytest.mark.parametrize(("path", "status"), [(f"/api/jobs/{NOBODY}", 404), ("/nowhere", 404), ("/api/jobs/x", 400)])
+@pytest.mark.parametrize(
+    ("path", "status"), [(f"/api/jobs/{UNKNOWN_ID}", 404), ("/nowhere", 404), ("/api/jobs/x", 400)]
+)
 def test_the_head_response_of_a_problem_has_its_status(server: Server, path: str, status: int) -> None:
     with server.connect() as connection:
         connection.sendall(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
@@ -81,9 +83,9 @@ def test_the_head_response_of_a_problem_has_its_status(server: Server, path: str
 
 
 def test_post_only_paths_refuse_head(server: Server) -> None:
-    told = server.ask("DELETE", "/api/jobs")
-    assert told.status == 405
-    assert set(told.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
+    response = server.ask("DELETE", "/api/jobs")
+    assert response.status == 405
+    assert set(response.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
     assert server.ask("GET", "/api/jobs/batch").headers["allow"] == "POST"
     ask = b"HEAD /api/jobs/batch HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     assert server.send_raw(ask)[0].status == 405
@@ -92,15 +94,15 @@ def test_post_only_paths_refuse_head(server: Server) -> None:
 @pytest.mark.parametrize("second", [b"Host: localhost", b"host: elsewhere", b"HOST:"])
 def test_two_hosts_are_refused(server: Server, second: bytes) -> None:
     asked = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + second + b"\r\n\r\n"
-    (told,) = server.send_raw(asked)
-    assert (told.status, told.code) == (400, "BAD_REQUEST")
-    assert "two Host headers" in told.body["detail"]
+    (response,) = server.send_raw(asked)
+    assert (response.status, response.code) == (400, "BAD_REQUEST")
+    assert "two Host headers" in response.body["detail"]
 
 
 def test_one_host_for_each_request_of_a_connection_is_fine(server: Server) -> None:
     one = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
-    told = server.send_raw(one + b"\r\n" + one + b"Connection: close\r\n\r\n")
-    assert [reply.status for reply in told] == [200, 200]
+    response = server.send_raw(one + b"\r\n" + one + b"Connection: close\r\n\r\n")
+    assert [reply.status for reply in response] == [200, 200]
 
 
 def test_what_a_connection_refuses_is_counted(server: Server) -> None:
@@ -109,7 +111,7 @@ def test_what_a_connection_refuses_is_counted(server: Server) -> None:
     server.send_raw(b"what is this\r\n\r\n")
     server.send_raw(b"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
     server.send_raw(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 40_000 + b"\r\n\r\n")
-    with server.connect() as connection:  # which never says the rest
+    with server.connect() as connection:  # its body never comes
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n")
         assert receive_all(connection).startswith(b"HTTP/1.1 408 ")
     after = refusal_counts(server)

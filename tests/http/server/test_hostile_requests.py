@@ -1,4 +1,4 @@
-"""What hostile and broken clients get: an answer of 4xx or a closed connection, and nobody else notices."""
+"""Hostile and broken clients get a 4xx or a closed connection, and other clients are not affected."""
 
 import random
 from collections.abc import Iterator
@@ -140,10 +140,10 @@ def test_garbage_is_400(server: Server) -> None:
 def test_chunked_bodies_are_taken(server: Server) -> None:
     head = POST + b"Connection: close\r\nTransfer-Encoding: chunked\r\nIdempotency-Key: "
     pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in DATA)
-    (whole,) = server.send_raw(head + b"chunks\r\n\r\n%x;a=b\r\n%b\r\n0\r\n\r\n" % (len(DATA), DATA))
+    (first,) = server.send_raw(head + b"chunks\r\n\r\n%x;a=b\r\n%b\r\n0\r\n\r\n" % (len(DATA), DATA))
     (again,) = server.send_raw(head + b"chunks\r\n\r\n" + pieces + b"0\r\n\r\n")
-    assert (whole.status, again.status) == (202, 202)
-    assert whole.body["job"]["id"] == again.body["job"]["id"]
+    assert (first.status, again.status) == (202, 202)
+    assert first.body["job"]["id"] == again.body["job"]["id"]
 
 
 def test_a_trailer_is_not_a_header(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""Requests that are piped behind one that waits: each is read whole, answered in its place, and bounded."""
+"""Pipelined requests behind one that waits are answered in order, and their buffers are bounded."""
 
 import socket
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def _server_stays_healthy(server: Server) -> Iterator[None]:
 
 
 def long_poll_request(server: Server, seconds: float) -> bytes:
-    """A request that is answered only when the time is up."""
+    """A request that is answered after this time."""
     job_id = server.submit("waits").body["job"]["id"]
     return request("GET", f"/api/jobs/{job_id}?wait={seconds:g}", close=False)
 
@@ -55,7 +55,7 @@ def test_a_client_that_stops_in_the_middle_of_a_pipelined_request_gets_an_error(
 
 
 def test_no_deadline_runs_against_what_the_server_does_not_read(server: Server) -> None:
-    """Heads and bodies have one second here, and wait for two behind another request."""
+    """The limit is one second here, and the head and body wait for two seconds behind another request."""
     found = server.send_raw(long_poll_request(server, 2) + large_submission("late") + request("GET", "/healthz"))
     assert [reply.status for reply in found] == [200, 202, 200]
 
@@ -72,7 +72,7 @@ def test_pipelined_data_behind_a_waiting_request_is_bounded(server: Server) -> N
 
 
 def bytes_accepted(connection: socket.socket, data: bytes, *, most: int) -> int:
-    """How many bytes are taken, until no more are."""
+    """How many bytes can be sent before the server stops reading."""
     sent = 0
     try:
         while sent < most:

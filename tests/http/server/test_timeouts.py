@@ -1,4 +1,4 @@
-"""What slow clients get: an answer of 4xx or a closed connection, soon; and nobody else notices."""
+"""Slow clients soon get a 4xx or a closed connection, and other clients are not affected."""
 
 import socket
 import time
@@ -97,7 +97,7 @@ def test_a_slow_body_is_cut_off_however_steady(server: Server) -> None:
     assert is_key_unused(server, "drips")
 
 
-def test_a_body_that_nobody_wants_is_not_waited_for(server: Server) -> None:
+def test_a_body_that_no_handler_reads_is_not_waited_for(server: Server) -> None:
     begin = time.monotonic()
     (reply,) = server.send_raw(b"POST /nowhere HTTP/1.1\r\nContent-Length: 100000\r\n\r\nabc")
     assert reply.status == 404
@@ -146,7 +146,7 @@ def test_a_client_that_does_not_read_is_given_up(server: Server) -> None:
 
 
 def is_closed_within(connection: socket.socket, seconds: float) -> bool:
-    """Ask and never read: neither side's buffers are endless, so at some point there is no sending any more."""
+    """Send requests and never read a response, until the buffers of both sides are full."""
     begin = time.monotonic()
     while time.monotonic() < begin + seconds:
         try:
