@@ -1,4 +1,4 @@
-"""The service as an ASGI application: finds the route, authenticates, calls the handler, sends the response.
+"""The service as an ASGI application: routes, authenticates, calls the handler, sends the response.
 
 A request takes one of three ways through `HttpApp`: anonymous (an open route, no credential is read), checked first (the
 credential is read before the handler runs), or optimistic (`OptimisticAuth`, a fast path of the second).

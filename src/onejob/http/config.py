@@ -1,4 +1,4 @@
-"""The settings of the service: their defaults, their checks, and their descriptions for docs/settings.md."""
+"""The settings of the service: defaults, checks, and descriptions for docs/settings.md."""
 
 from typing import Final, Literal
 

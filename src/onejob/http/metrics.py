@@ -1,4 +1,4 @@
-"""The metrics for Prometheus: request latencies are counted here, everything else is read from the ledger.
+"""The metrics for Prometheus: request latencies, and the counters of the ledger.
 
 Labels are route patterns, methods of the routing table and status classes, so their number is bounded by the code.
 """

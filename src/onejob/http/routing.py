@@ -1,4 +1,4 @@
-"""The routing table: paths, methods, permissions and body types. Dispatch, metrics and OpenAPI all read it."""
+"""The routing table: paths, methods, permissions and body types; dispatch and OpenAPI both read it."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable

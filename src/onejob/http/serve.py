@@ -1,4 +1,4 @@
-"""Runs the service in one process on uvicorn: listening socket, event loop, signals, graceful shutdown."""
+"""Runs the service in one process on uvicorn: listener, event loop, signals, graceful shutdown."""
 
 import asyncio
 import gc

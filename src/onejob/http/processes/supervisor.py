@@ -1,6 +1,6 @@
-"""The supervisor: opens the port, starts the server processes and restarts those that exit. It serves no requests.
+"""The supervisor: opens the port, starts the server processes and restarts those that exit.
 
-It opens the store once before the workers do, so that an error is reported once and in one line.
+It serves no requests. It opens the store once before the workers do, so that an error is reported once and in one line.
 
 - `open_listeners`: one listening socket per worker, all of them kept open by the supervisor.
 - `ChildProcess`: a worker process and the messages to and from it.

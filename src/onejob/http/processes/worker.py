@@ -1,7 +1,7 @@
-"""One of several server processes: `python -m onejob.http.processes.worker`, started by the supervisor only.
+"""One of several server processes that share a port, started by the supervisor.
 
-It shuts down when the supervisor says so, on a signal, and when the supervisor has exited: then nothing would restart
-it, and the port must become free.
+It is run as `python -m onejob.http.processes.worker`. It shuts down when the supervisor says so, on a signal, and when
+the supervisor has exited: then nothing would restart it, and the port must become free.
 """
 
 import asyncio

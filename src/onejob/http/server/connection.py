@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: parses requests, enforces size limits and deadlines, keeps responses in order.
+"""One HTTP/1.1 connection: parses requests, enforces limits and deadlines, keeps responses in order.
 
 uvicorn accepts the sockets and httptools parses the bytes; `Connection` is the asyncio protocol between them. It
 replaces the protocol class of uvicorn, which takes heads of any size and waits for slow clients without a limit.

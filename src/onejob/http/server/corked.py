@@ -1,4 +1,4 @@
-"""Corked writes: responses are written to their sockets together, at the end of an event loop iteration.
+"""Corked writes: responses are written together at the end of an event loop iteration.
 
 A write wakes up the process that reads at the other end, which costs more than the write itself. When many responses
 are written in a row, only the first one pays for it. On each connection the order of the bytes stays as it was.
