@@ -1,16 +1,14 @@
 """`onejob.App`: the registry of handlers by job type, and the workers that run them."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from onejob.core.states import Delivery
 from onejob.errors import Invalid
+from onejob.import_path import load_object
 from onejob.ledger import Ledger
 from onejob.ledger.parse import ATTEMPTS_DEFAULT
 
@@ -69,18 +67,7 @@ class App:
 
 def load_app(import_path: str) -> App:
     """Import the app `module:name`; modules in the current directory are found too."""
-    module, colon, path = import_path.partition(":")
-    if not (module and colon and path):
-        raise Invalid("app", f"{import_path!r} is not an import path; write it as module:app")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # last, so that no file there hides an installed module
-    try:
-        loaded: Any = import_module(module)
-        for name in path.split("."):
-            loaded = getattr(loaded, name)
-    except Exception as error:  # a module may raise anything while it is imported
-        raise Invalid("app", f"{import_path} cannot be imported ({error}); fix it") from error
+    loaded = load_object(import_path, what="app", label="the app")
     if not isinstance(loaded, App):
         raise Invalid("app", f"{import_path} is not a onejob.App; name one")
     return loaded

@@ -5,14 +5,11 @@ The tasks are the server's own: a client that hangs up stops nothing, and finds 
 
 import asyncio
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
-from importlib import import_module
 from inspect import isasyncgen, isasyncgenfunction, isawaitable, iscoroutinefunction, isgenerator, isgeneratorfunction
-from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -23,6 +20,7 @@ from onejob.core.views import HeldKey, Receipt
 from onejob.errors import OnejobError
 from onejob.http.config import ProviderConfig, ServiceConfig
 from onejob.http.logs import redacted_traceback
+from onejob.import_path import load_object
 from onejob.ledger import Ledger
 from onejob.ledger.leases import LeaseRenewal, describe_error, run_under_lease
 from onejob.ledger.parse import Submission
@@ -37,25 +35,11 @@ Hook = Callable[[Any], Any]
 def load_hooks(providers: Mapping[str, ProviderConfig]) -> dict[str, Hook]:
     """The hooks of all providers that have one; one that is not there stops the start."""
     named = {name: one.prepare for name, one in providers.items() if one.prepare is not None}
-    here = str(Path.cwd())
-    if named and here not in sys.path:
-        sys.path.append(here)  # last, so that nothing there can stand in for what is installed
-    return {name: _load_hook(f"providers.{name}.prepare", where) for name, where in named.items()}
+    return {name: _load_hook(f"providers.{name}.prepare", import_path) for name, import_path in named.items()}
 
 
 def _load_hook(setting: str, import_path: str) -> Hook:
-    module, colon, path = import_path.partition(":")
-    if not (module and colon and path):
-        raise Invalid("providers", f"{setting} is {import_path!r}; name it as module:function")
-    try:
-        found: Any = import_module(module)
-        for name in path.split("."):
-            found = getattr(found, name)
-    except Exception as error:  # a module may raise anything while it is imported
-        raise Invalid(
-            "providers", f"{setting}: {import_path} cannot be loaded ({describe_error(error)}); mend it"
-        ) from error
-    return checked_hook(f"{setting}: {import_path}", found)
+    return checked_hook(f"{setting}: {import_path}", load_object(import_path, what="providers", label=setting))
 
 
 def checked_hook(label: str, candidate: Any) -> Hook:
