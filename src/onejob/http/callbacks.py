@@ -34,7 +34,8 @@ from onejob.webhooks import DELIVERY_HEADER, SIGNATURE_HEADER, load_secrets, sig
 
 from .config import ServiceConfig
 from .metrics import VERSION
-from .schemas.jobs import JobOut, ResponseBody, job_out
+from .schemas.jobs import JobOut, job_out
+from .schemas.types import ResponseBody
 
 POST_SECONDS_MAX = 15.0
 CALLBACKS_AT_ONCE_MAX = 20

@@ -6,7 +6,7 @@ from onejob.engines.receipts import CacheStats
 from onejob.ledger.runtime import Stats, TenantCounts
 
 from .metrics import MetricFamily, outcomes_with_zeros
-from .schemas.jobs import ResponseBody
+from .schemas.types import ResponseBody
 
 
 class QueueOut(ResponseBody, frozen=True, rename="camel"):

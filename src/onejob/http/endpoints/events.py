@@ -23,7 +23,8 @@ from onejob.http.problems import RateLimited
 from onejob.http.request import Request
 from onejob.http.responses import Response
 from onejob.http.routing import Parameter, Route
-from onejob.http.schemas.jobs import EventGapOut, ResponseBody, StreamEndOut, event_out
+from onejob.http.schemas.jobs import EventGapOut, StreamEndOut, event_out
+from onejob.http.schemas.types import ResponseBody
 from onejob.http.schemas.work import JobStateOut, LogLineOut, ProgressOut
 from onejob.ledger.present import LogPage
 from onejob.ledger.watch import JobWatcher, TooManyWatchers, WatchedJob

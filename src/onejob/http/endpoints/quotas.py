@@ -26,10 +26,9 @@ from onejob.http.schemas.quotas import (
     reservation_held_out,
     reservation_out,
     tenant_quota_out,
-    to_optional_integer,
     usage_out,
 )
-from onejob.http.schemas.types import NAME
+from onejob.http.schemas.types import NAME, to_optional_integer
 from onejob.ledger.quotas import user_name
 
 

@@ -21,13 +21,12 @@ from onejob.http.schemas.sequences import (
     client_state_out,
     sequence_out,
 )
-from onejob.http.schemas.types import SCOPE
+from onejob.http.schemas.types import SCOPE, to_integer
 from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission
 
 from .jobs import QUOTA_ERRORS, build_submission, to_timedelta
 
-INTEGRAL_MAX = 2**53
 _JOB_FIELDS = tuple(field.name for field in fields(SequenceItemBody))
 
 
@@ -61,7 +60,7 @@ def build_sequenced_submission(client_id: str, body: SequenceBody, header: str |
     ttl = body.idempotency_ttl_seconds
     return SequencedSubmission(
         client_id=client_id,
-        sequence=_to_integer(body.sequence),
+        sequence=to_integer("sequence", body.sequence),
         idempotency_key=key,
         scope=body.scope,
         jobs=_build_jobs(body),
@@ -99,13 +98,6 @@ def _build_job(job_fields: dict[str, Any]) -> Submission:
         raise
     except ValueError as error:
         raise Invalid("jobs", f"a job is invalid: {error}") from error
-
-
-def _to_integer(number: float) -> int:
-    """JSON 3.0 is the integer 3, up to the largest integer that a double represents exactly."""
-    if isinstance(number, float) and number.is_integer() and abs(number) <= INTEGRAL_MAX:
-        return int(number)
-    return number  # type: ignore[return-value]  # the core refuses what is not an integer
 
 
 ROUTES = (

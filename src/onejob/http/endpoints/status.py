@@ -14,8 +14,8 @@ from onejob.http.problems import STORE_RETRY_AFTER_SECONDS, problem
 from onejob.http.request import Request
 from onejob.http.responses import Response, json_response, problem_response, raw_response
 from onejob.http.routing import Route
-from onejob.http.schemas.jobs import ResponseBody
 from onejob.http.schemas.policy import IdempotencyPolicyOut, build_idempotency_policy
+from onejob.http.schemas.types import ResponseBody
 from onejob.http.stats import ProcessOut, StatsSnapshot
 from onejob.ledger.runtime import TenantCounts
 

@@ -18,7 +18,7 @@ from onejob.http.request import BodyTooLarge, Request, check_strict_json, run_in
 from onejob.http.responses import Response, json_response
 from onejob.http.routing import Route
 from onejob.http.schemas.jobs import SingleJobOut, job_out
-from onejob.http.schemas.types import round_to_micro
+from onejob.http.schemas.types import round_to_micro, to_integer
 from onejob.http.schemas.work import (
     LEASE_SECONDS,
     WAIT_SECONDS_MAX,
@@ -202,13 +202,6 @@ def _parse_duration(what: str, seconds: float, least_ms: int, most_ms: int) -> t
         least, most = least_ms / 1000, most_ms // 1000
         raise Invalid(what, f"{what} is a number of seconds from {least:g} to {most}; choose one in between")
     return timedelta(milliseconds=round(seconds * 1000))
-
-
-def to_integer(what: str, number: float) -> int:
-    """In JSON 3.0 is the whole number 3."""
-    if number != int(number):
-        raise Invalid(what, f"{what} is a whole number; send one")
-    return int(number)
 
 
 _LEASE_ERRORS = ("NOT_FOUND", "STALE")

@@ -23,21 +23,16 @@ from .types import (
     Money,
     Name,
     Priority,
+    RequestBody,
     ReservationId,
+    ResponseBody,
     TimeoutSeconds,
     Timestamp,
     UtcTimestamp,
+    to_integer,
 )
 
 _NULL = Raw(b"null")
-
-
-class ResponseBody(Struct, frozen=True, rename="camel"):
-    """A response."""
-
-
-class RequestBody(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A request; an unknown member is an error."""
 
 
 class SubmitBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -60,14 +55,8 @@ class SubmitBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields
 
     def __post_init__(self) -> None:
         if type(self.priority) is float or type(self.max_attempts) is float:
-            for name in ("priority", "max_attempts"):
-                force_setattr(self, name, _to_integer(getattr(self, name)))
-
-
-def _to_integer(number: float) -> int:
-    if number != int(number):
-        raise ValueError("Expected `int`, got `float`")
-    return int(number)
+            force_setattr(self, "priority", to_integer("priority", self.priority))
+            force_setattr(self, "max_attempts", to_integer("maxAttempts", self.max_attempts))
 
 
 class BatchBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -120,7 +109,7 @@ class SubmitOut(ResponseBody, frozen=True, rename="camel", omit_defaults=True):
     job: JobOut | None
     idempotency: IdempotencyOut
     job_id: str | None = None  # where only the id of the job is known: an external job, or a dry run
-    warnings: list[WarningOut] = []
+    warnings: list[WarningOut] = []  # noqa: RUF012 - never changed
 
 
 class ErrorOut(ResponseBody, frozen=True, rename="camel"):
@@ -149,7 +138,7 @@ class VerdictOut(ResponseBody, frozen=True, rename="camel", omit_defaults=True):
     idempotency: IdempotencyOut | None = None
     error: ErrorOut | None = None
     job_id: str | None = None  # where only the id of the job is known: an external job
-    warnings: list[WarningOut] = []
+    warnings: list[WarningOut] = []  # noqa: RUF012 - never changed
 
 
 class BatchOut(ResponseBody, frozen=True, rename="camel"):

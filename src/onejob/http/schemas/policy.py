@@ -8,7 +8,7 @@ from onejob.core.submit import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
 from onejob.http.config import ServiceConfig
 from onejob.settings import IdempotencyConfig
 
-from .jobs import ResponseBody
+from .types import ResponseBody
 
 
 class KeyRules(ResponseBody, frozen=True, rename="camel"):

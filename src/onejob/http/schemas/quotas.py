@@ -1,26 +1,31 @@
 """What travels about quotas: limits, what is used of them, reservations. Amounts are decimal numbers of units."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from msgspec import Meta
 
-from onejob.core.errors import Invalid
 from onejob.core.limits import MICROS_PER_UNIT, CostAction, CostLimit, EffectiveLimits, Limits, Period, TenantLimits
 from onejob.core.replies import SlotHeld
 from onejob.core.states import SlotState
 from onejob.core.timestamps import to_utc
 from onejob.core.views import Quota, SlotReservation, UsageView
 
-from .jobs import RequestBody, ResponseBody, WarningOut, warnings_out
-from .types import JOB_ID, LimitCount, Money, Name, SlotTtlSeconds, UtcTimestamp, round_to_micro
+from .jobs import WarningOut, warnings_out
+from .types import (
+    JOB_ID,
+    LimitCount,
+    Money,
+    Name,
+    OptionalRequestBody,
+    RequestBody,
+    ResponseBody,
+    SlotTtlSeconds,
+    UtcTimestamp,
+    round_to_micro,
+    to_optional_integer,
+)
 
 _SLOT_TTL_SECONDS_DEFAULT = 300
-
-
-class OptionalRequestBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A request that says nothing when it has no body."""
-
-    is_optional: ClassVar[bool] = True
 
 
 class CostLimitBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -153,13 +158,6 @@ class ReservationSettledOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     id: str
     state: SlotState
-
-
-def to_optional_integer(what: str, number: float | None) -> int | None:
-    """In JSON 3.0 is the whole number 3."""
-    if number is None or number == int(number):
-        return None if number is None else int(number)
-    raise Invalid(what, f"{what} is a whole number; leave it out for no limit")
 
 
 def limits_from(body: LimitsBody) -> Limits:

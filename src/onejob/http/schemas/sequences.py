@@ -8,7 +8,7 @@ from onejob.core.command import JOBS_MAX
 from onejob.core.states import Delivery
 from onejob.core.views import ClientState, SequenceOutcome, SequenceReceipt
 
-from .jobs import JobOut, RequestBody, ResponseBody, WarningOut, job_out, warnings_out
+from .jobs import JobOut, WarningOut, job_out, warnings_out
 from .types import (
     Key,
     KeyTtlSeconds,
@@ -17,6 +17,8 @@ from .types import (
     Money,
     Name,
     Priority,
+    RequestBody,
+    ResponseBody,
     SequenceNumber,
     TimeoutSeconds,
     Timestamp,

@@ -1,11 +1,12 @@
-"""Shapes of values in the words of JSON Schema. They tell what the core checks, and check nothing themselves."""
+"""Base classes of JSON bodies and the value types they share; the types describe what the core checks."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
 from onejob.core.callback import CALLBACK_URL_CHARS_MAX
+from onejob.core.errors import Invalid
 from onejob.core.identity import CLIENT_ID_CHARS_MAX, NAME_CHARS_MAX, RESERVED_NAMES, UUID_PATTERN
 from onejob.core.key import KEY_CHARS_MAX, SEQUENCE_MAX
 from onejob.core.limits import LIMIT_MAX, UNITS_MAX
@@ -16,6 +17,7 @@ from onejob.ledger.parse import ATTEMPTS_MAX, LABELS_BYTES_MAX, PRIORITY_MAX, TI
 Schema = dict[str, Any]
 
 BATCH_MAX = 1000
+FLOAT_INTEGER_MAX = 2**53  # above it a double skips integers, so 1e16 does not say which one is meant
 
 CURSOR: Schema = {"type": "string", "pattern": "^(?:[A-Za-z0-9_-]{4}){0,49}[A-Za-z0-9_-]{2,4}$"}
 RESERVATION_ID: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]{48}$"}
@@ -39,7 +41,7 @@ CLIENT_ID: Schema = {
     "maxLength": CLIENT_ID_CHARS_MAX,
     "pattern": NAME["pattern"],
 }
-# To look one up: also one that nobody may choose, but that is there.
+# Reads also accept the reserved names: a client cannot choose such a scope, but it exists.
 SCOPE: Schema = {word: value for word, value in NAME.items() if word != "not"}
 _TIMESTAMP_PATTERN = (
     "^[1-9][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
@@ -48,44 +50,15 @@ _TIMESTAMP_PATTERN = (
 
 Key = Annotated[str, Meta(extra_json_schema=KEY)]
 Name = Annotated[str, Meta(extra_json_schema=NAME)]
-# In JSON 3.0 is the whole number 3, and some languages write it so.
+# Integers are decoded as `int | float` and pass through `to_integer`.
 Priority = Annotated[
     int | float,
     Meta(extra_json_schema={"type": "integer", "minimum": -PRIORITY_MAX, "maximum": PRIORITY_MAX}),
 ]
-# Up to 2^64-1, in full digits.
 SequenceNumber = Annotated[
     int | float, Meta(extra_json_schema={"type": "integer", "minimum": 1, "maximum": SEQUENCE_MAX})
 ]
 MaxAttempts = Annotated[int | float, Meta(extra_json_schema={"type": "integer", "minimum": 1, "maximum": ATTEMPTS_MAX})]
-KeyTtlSeconds = Annotated[
-    float,
-    Meta(
-        description=f"How long the key is answered with its job; {TTL_MS_DEFAULT // 1000} unless said.",
-        extra_json_schema={"minimum": TTL_MS_MIN / 1000, "maximum": TTL_MS_MAX / 1000},
-    ),
-]
-Timestamp = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": _TIMESTAMP_PATTERN})]
-UtcTimestamp = Annotated[datetime, Meta(tz=True)]
-TimeoutSeconds = Annotated[float, Meta(extra_json_schema={"minimum": 0.001, "maximum": TIMEOUT_MS_MAX / 1000})]
-Labels = Annotated[dict[str, str], Meta(description=f"At most {LABELS_BYTES_MAX} bytes as JSON.")]
-CallbackUrl = Annotated[
-    str,
-    Meta(
-        description="Told when the job has ended, where the service allows it.",
-        extra_json_schema={
-            "maxLength": CALLBACK_URL_CHARS_MAX,
-            "pattern": '^https?://[A-Za-z0-9.-]+(?::[1-9][0-9]{0,3})?/[!-"$-~]*$',
-        },
-    ),
-]
-
-
-class CallbackBody(Struct, frozen=True, forbid_unknown_fields=True):
-    url: CallbackUrl
-
-
-ReservationId = Annotated[str, Meta(extra_json_schema=RESERVATION_ID)]
 LimitCount = Annotated[int | float, Meta(extra_json_schema={"type": "integer", "minimum": 0, "maximum": LIMIT_MAX})]
 Money = Annotated[
     int | float,
@@ -94,15 +67,66 @@ Money = Annotated[
         extra_json_schema={"type": "number", "minimum": 0, "maximum": UNITS_MAX},
     ),
 ]
+KeyTtlSeconds = Annotated[
+    float,
+    Meta(
+        description=f"How long the key returns its job; default {TTL_MS_DEFAULT // 1000}.",
+        extra_json_schema={"minimum": TTL_MS_MIN / 1000, "maximum": TTL_MS_MAX / 1000},
+    ),
+]
 SlotTtlSeconds = Annotated[
     float,
     Meta(
-        description=f"How long the slot is held; {SLOT_TTL_MS_DEFAULT // 1000} unless said.",
+        description=f"How long the slot is held; default {SLOT_TTL_MS_DEFAULT // 1000}.",
         extra_json_schema={"minimum": SLOT_TTL_MS_MIN / 1000, "maximum": SLOT_TTL_MS_MAX / 1000},
+    ),
+]
+TimeoutSeconds = Annotated[float, Meta(extra_json_schema={"minimum": 0.001, "maximum": TIMEOUT_MS_MAX / 1000})]
+Timestamp = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": _TIMESTAMP_PATTERN})]
+UtcTimestamp = Annotated[datetime, Meta(tz=True)]
+Labels = Annotated[dict[str, str], Meta(description=f"At most {LABELS_BYTES_MAX} bytes as JSON.")]
+ReservationId = Annotated[str, Meta(extra_json_schema=RESERVATION_ID)]
+CallbackUrl = Annotated[
+    str,
+    Meta(
+        description="Receives a POST when the job has ended, if the service allows callbacks.",
+        extra_json_schema={
+            "maxLength": CALLBACK_URL_CHARS_MAX,
+            "pattern": '^https?://[A-Za-z0-9.-]+(?::[1-9][0-9]{0,3})?/[!-"$-~]*$',
+        },
     ),
 ]
 
 
+class ResponseBody(Struct, frozen=True, rename="camel"):
+    """The JSON body of a response."""
+
+
+class RequestBody(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The JSON body of a request; an unknown member is an error, so that a misspelling does not go unnoticed."""
+
+
+class OptionalRequestBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A request body that may be left out; all its members have defaults."""
+
+    is_optional: ClassVar[bool] = True
+
+
+class CallbackBody(Struct, frozen=True, forbid_unknown_fields=True):
+    url: CallbackUrl
+
+
+def to_integer(name: str, number: float) -> int:
+    """Convert an integral float to an int: in JSON 3.0 is the integer 3, and some languages write it so."""
+    if isinstance(number, float) and not (number.is_integer() and abs(number) <= FLOAT_INTEGER_MAX):
+        raise Invalid(name, f"{name} is an integer in full digits; send one")
+    return int(number)
+
+
+def to_optional_integer(name: str, number: float | None) -> int | None:
+    return None if number is None else to_integer(name, number)
+
+
 def round_to_micro(amount: float) -> float:
-    """What comes out of a client's arithmetic has more decimals than money. What is below 0 stays so."""
+    """Round what a client's float arithmetic left; a negative amount stays, so that it is refused, not rounded to 0."""
     return round(amount, 6) if amount >= 0 else amount

@@ -16,9 +16,8 @@ from onejob.core.work import (
 from onejob.ledger.claims import CLAIM_MAX
 from onejob.ledger.work import DELAY_MS_MAX, HOLDER_BYTES_MAX, NOTE_CHARS_MAX, TYPES_MAX, Attempt
 
-from .jobs import JobOut, RequestBody, ResponseBody, job_out
-from .quotas import OptionalRequestBody
-from .types import Money, Name, UtcTimestamp
+from .jobs import JobOut, job_out
+from .types import Money, Name, OptionalRequestBody, RequestBody, ResponseBody, UtcTimestamp
 
 WAIT_SECONDS_MAX = 30
 LEASE_SECONDS = LEASE_MS_DEFAULT / 1000
