@@ -1,1 +1,1 @@
-"""What each path does."""
+"""Handlers of the HTTP API, one module for each resource."""

@@ -1,7 +1,7 @@
-"""The cloud contract: every submission that it can answer is answered with 200, and `success` says how it went.
+"""The cloud contract: submissions get status 200, and the member `success` tells whether a job was created.
 
-Its clients call with `curl -f`, which hides the body of any other status. Only who may not ask at all, and what has
-nothing to do with a submission, is refused by status.
+Its clients call with `curl -f`, which hides the body of any other status. Only failures before the submission, such as a
+missing credential, have a status of their own.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ from onejob.ledger.parse import Submission
 
 from .preparation import UPLOADED_RECEIPT, Hook, NotPrepared, Preparations, checked_hook, load_hooks
 
-# Of a key that the server drew itself: nobody else knows it, so that it need not outlive its lease for long.
+# A generated key is known to this server only, so it need not outlive its lease for long.
 GENERATED_KEY_TTL = timedelta(minutes=1)
 ACQUIRE_ATTEMPTS_MAX = 3
-WINNER_START_SECONDS = 0.02  # in which a winner on this server, who was told in the same moment, has begun
+WINNER_START_SECONDS = 0.02  # in which a request of this server that has just won the key starts its preparation
 
 _PROVIDER = Parameter(
     "provider",
-    "where the job goes: its type is `cloud.` and this name",
+    "the provider of the job, whose type is `cloud.` and this name",
     {"type": "string", "minLength": 1, "maxLength": PROVIDER_CHARS_MAX},
     required=True,
 )
@@ -66,7 +66,7 @@ class CloudEndpoints:
         self._ids = ids
 
     def routes(self) -> tuple[Route, ...]:
-        summary = "Submit a job for a provider, or get the one that this key already made; always 200"
+        summary = "Submit a job for a provider, or get the job that this key created before; always 200"
         return (
             Route(
                 "POST",
@@ -83,13 +83,13 @@ class CloudEndpoints:
 
     async def submit(self, request: Request) -> Response:
         try:
-            told = await self._submit(request)
+            out = await self._submit(request)
         except BodyTooLarge:
             message = f"a body has at most {request.limits.body_bytes_max} bytes; send less"
-            told = CloudOut(False, error=message)
+            out = CloudOut(False, error=message)
         except OnejobError as error:
-            told = CloudOut(False, error=_error_message(error))
-        return json_response(200, told)
+            out = CloudOut(False, error=_error_message(error))
+        return json_response(200, out)
 
     async def _submit(self, request: Request) -> CloudOut:
         provider = self._require_known_provider(checked_provider(request.query("provider").get("provider")))
@@ -100,26 +100,27 @@ class CloudEndpoints:
                 return await self._submit_with_hook(ledger, hook, provider, submission)
             receipt = await ledger.submit_prepared(submission)
             return _receipt_out(receipt, receipt.warnings)
-        except SubmissionInProgress as held:
-            return await _report_in_progress(ledger, held.job_id)
+        except SubmissionInProgress as other:
+            return await _report_in_progress(ledger, other.job_id)
 
     async def _submit_with_hook(self, ledger: Ledger, hook: Hook, provider: str, submission: Submission) -> CloudOut:
-        """The key, the job and its slot are taken first: whoever asks during the preparation finds them."""
-        named = self._with_key(submission)
-        seconds = asyncio.get_running_loop().time
-        until = seconds() + self._config.preparation_wait_seconds
+        """Acquire the key, the job and its slot before the hook runs, so that a duplicate finds them."""
+        keyed = self._with_key(submission)
+        now = asyncio.get_running_loop().time
+        until = now() + self._config.preparation_wait_seconds
         try:
-            held = await self._acquire_key(ledger, named, until)
+            held = await self._acquire_key(ledger, keyed, until)
             if isinstance(held, Receipt):
                 return _receipt_out(held)
-            left = until - seconds()
-            receipt = await self._preparations.prepare(ledger, hook, provider, named, held, seconds=left)
+            receipt = await self._preparations.prepare(ledger, hook, provider, keyed, held, seconds=until - now())
         except LeaseLost:
-            return await _report_taken_over(ledger, named)
+            return await _report_taken_over(ledger, keyed)
         except Unknown as error:
             if submission.idempotency_key is not None:
                 raise
-            message = "it may be done, and without a key nobody can tell; look at the jobs before you repeat it"
+            message = (
+                "the job may have been created, and without a key a retry would create another; list the jobs first"
+            )
             raise MayBeDone(message) from error
         if receipt is None:
             hit, warnings = held.taken_over, _split_warnings(held.warnings)
@@ -127,7 +128,7 @@ class CloudEndpoints:
         return _receipt_out(replace(receipt, taken_over=held.taken_over), held.warnings)
 
     async def _acquire_key(self, ledger: Ledger, submission: Submission, until: float) -> HeldKey | Receipt:
-        """Take the key, from a holder that is gone if need be. To say `uploading` of a dead one would lose the job."""
+        """Acquire the key, also from a dead holder: a reply `uploading` about a dead one would lose the job."""
         for _ in range(ACQUIRE_ATTEMPTS_MAX):
             if why := self._preparations.refusal_reason:
                 return await self._find_receipt(ledger, submission, why)
@@ -138,14 +139,14 @@ class CloudEndpoints:
                 await asyncio.sleep(WINNER_START_SECONDS)
                 if other.job_id in self._preparations:
                     raise
-                left = until - asyncio.get_running_loop().time()
-                watch = ledger.is_holder_alive(submission, seconds=left)
+                seconds = until - asyncio.get_running_loop().time()
+                watch = ledger.is_holder_alive(submission, seconds=seconds)
                 if await self._preparations.wait_unless_stopping(watch):
                     raise
-        raise NotPrepared("others hold this key one after the other; repeat with the same key")
+        raise NotPrepared("other requests kept taking this key; repeat with the same key")
 
     async def _find_receipt(self, ledger: Ledger, submission: Submission, reason: str) -> Receipt:
-        """What the key says by itself, when nothing can be done for it here."""
+        """The stored outcome of the key, if this server cannot prepare its job."""
         found = await ledger.dry_run_prepared(submission)
         if found.outcome is Outcome.REPLAYED:
             return found
@@ -155,7 +156,7 @@ class CloudEndpoints:
         raise NotPrepared(reason)
 
     def _with_key(self, submission: Submission) -> Submission:
-        """Only a key can be held: a submission without one is given one, so that every one of them is new."""
+        """Generate a key where there is none: a lease needs a key, and a generated one makes the submission new."""
         if submission.idempotency_key is not None:
             return submission
         return replace(
@@ -164,12 +165,12 @@ class CloudEndpoints:
 
     def _require_known_provider(self, provider: str) -> str:
         if self._config.providers_closed and provider not in self._config.providers and provider not in self._hooks:
-            raise Invalid("provider", "there is no such provider here; name one that is configured")
+            raise Invalid("provider", "no such provider; name one that is configured")
         return provider
 
 
 async def _report_in_progress(ledger: Ledger, job_id: str) -> CloudOut:
-    """Somebody is at it. Its job is looked at all the same, for it may have been cancelled since."""
+    """Another request prepares the job; its state is read because the job may have been cancelled since."""
     try:
         state = (await ledger.job(job_id)).state
     except NotFound:
@@ -178,20 +179,20 @@ async def _report_in_progress(ledger: Ledger, job_id: str) -> CloudOut:
 
 
 async def _report_taken_over(ledger: Ledger, submission: Submission) -> CloudOut:
-    """Another server took the key while this one stood still: what the key says now is the answer."""
+    """Another server took the key over while this one was stalled; answer with the key's current outcome."""
     found = await ledger.dry_run_prepared(submission)
     if found.outcome is Outcome.REPLAYED:
         return _receipt_out(found)
     if found.outcome is Outcome.IN_PROGRESS:
         return await _report_in_progress(ledger, found.job_id)
-    raise NotPrepared("another server took this over, and has given it up; repeat with the same key")
+    raise NotPrepared("another server took this key over and failed; repeat with the same key")
 
 
 def _receipt_out(receipt: Receipt, warnings: tuple[LimitWarning, ...] = ()) -> CloudOut:
     return CloudOut(
         True,
         receipt.job_id,
-        # Of a foreign job nobody here knows more than that it was made.
+        # Of an external job only its id is stored.
         CloudStatus.PENDING if receipt.job_row is None else CLOUD_STATUS_BY_STATE[receipt.job_row.state],
         receipt.receipt == UPLOADED_RECEIPT,
         receipt.outcome is Outcome.REPLAYED or receipt.taken_over,
@@ -201,14 +202,13 @@ def _receipt_out(receipt: Receipt, warnings: tuple[LimitWarning, ...] = ()) -> C
 
 
 def _split_warnings(warnings: tuple[LimitWarning, ...]) -> tuple[list[str], str | None]:
-    """What is near a limit: of jobs, and of money."""
-    money = [one.message for one in warnings if one.limit is LimitName.COST]
-    return [one.message for one in warnings if one.limit is not LimitName.COST], "; ".join(money) or None
+    """Warnings about counts as a list, those about cost as one text."""
+    costs = [warning.message for warning in warnings if warning.limit is LimitName.COST]
+    return [warning.message for warning in warnings if warning.limit is not LimitName.COST], "; ".join(costs) or None
 
 
 def _error_message(error: OnejobError) -> str:
-    if isinstance(error, (NotPrepared, SubmissionError)):  # said to whoever submits, and to nobody else
+    # These texts are written for the submitter; member names of this contract are those of Python.
+    if isinstance(error, (NotPrepared, SubmissionError, Invalid)):
         return str(error)
-    if isinstance(error, Invalid):
-        return str(error)  # this contract has the names that Python has
     return to_public_problem(error, mismatch_status=409).message

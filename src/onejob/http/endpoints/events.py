@@ -1,8 +1,8 @@
-"""A job's story as server-sent events: what has happened, then what happens, until the job ends.
+"""A job's history and its further course as server-sent events, until the job has ended.
 
-Besides the events of its history there are `state` (it began, or waits for another attempt), `progress` and `log`.
-The id of each says what was seen, events and log lines, so whoever was cut off goes on where it was: browsers do
-so by themselves.
+Besides the events of the history there are `state` (an attempt started, or the job waits for another one), `progress` and
+`log`. The id of an event counts the events and log lines sent so far, so a client that was cut off resumes there; browsers
+do so by themselves.
 """
 
 import re
@@ -30,7 +30,7 @@ from onejob.ledger.present import LogPage
 from onejob.ledger.watch import JobWatcher, TooManyWatchers, WatchedJob
 
 PING_SECONDS = 15.0
-# Then the client comes back by itself, perhaps to another process. Its credential is looked at before every piece.
+# Then the stream ends, and the client reconnects, perhaps to another process. The credential is checked before every chunk.
 WATCH_SECONDS_MAX = 900.0
 RETRY_AFTER_SECONDS = 10
 RECONNECT_MS = 1000
@@ -38,7 +38,7 @@ CURSOR_MAX = 2**53
 
 _HEADERS = (
     (b"content-type", b"text/event-stream"),
-    (b"x-accel-buffering", b"no"),  # proxies must not wait for more
+    (b"x-accel-buffering", b"no"),  # a proxy must not buffer the stream
 )
 _EVENT_ID_PATTERN = re.compile(r"[0-9]{1,16}(?:[.][0-9]{1,16})?")
 _PING = b": ping\n\n"
@@ -46,11 +46,11 @@ _encode = json.Encoder().encode
 
 
 class StreamPosition(NamedTuple):
-    """How far a watcher is."""
+    """What a client has received."""
 
-    events: int = -1  # the index of the last one
-    lines: int = 0  # of the log
-    state: tuple[JobState, int] = (JobState.PENDING, 0)  # and attempts; as `submitted` implies
+    events: int = -1  # index of the last event
+    lines: int = 0  # number of log lines
+    state: tuple[JobState, int] = (JobState.PENDING, 0)  # with the number of attempts; `submitted` implies these
     progress: str = ""
 
     @property
@@ -63,38 +63,38 @@ _STREAM_START = StreamPosition()
 
 
 async def stream_events(request: Request) -> Response:
-    asked = request.query("cursor")
+    query = request.query("cursor")
     job_id = parse_job_id(request.path_params[0])
-    # A browser that comes back repeats its first query, and says in the header what it has seen since.
-    last_seen = request.header(b"last-event-id")
-    place = asked.get("cursor") if last_seen is None else last_seen
-    seen = _STREAM_START if place is None else _parse_cursor(place)
+    # A browser that reconnects repeats its first query and sends what it received since in the header.
+    last_event_id = request.header(b"last-event-id")
+    cursor = query.get("cursor") if last_event_id is None else last_event_id
+    position = _STREAM_START if cursor is None else _parse_cursor(cursor)
     caller = request.credential.caller
     if not caller.oversees:
-        await request.ledger.job(request.path_params[0])  # whose job it is never changes
-    story = _stream_job(request.ledger.job_watcher, caller.tenant, job_id, seen)
+        await request.ledger.job(request.path_params[0])  # checks the owner, who never changes
+    stream = _stream_job(request.ledger.job_watcher, caller.tenant, job_id, position)
     try:
-        something_left = await anext(story)
+        has_more = await anext(stream)
     except TooManyWatchers as error:
         raise RateLimited(str(error), RETRY_AFTER_SECONDS) from error
-    if last_seen is not None and not something_left:
-        await story.aclose()
-        return Response(204, b"", ())  # which tells a browser to stay away
-    return Response(200, b"", _HEADERS, story)
+    if last_event_id is not None and not has_more:
+        await stream.aclose()
+        return Response(204, b"", ())  # tells a browser not to reconnect
+    return Response(200, b"", _HEADERS, stream)
 
 
 async def _stream_job(
     watcher: JobWatcher, tenant: str, job_id: bytes, position: StreamPosition
 ) -> AsyncGenerator[bytes, None]:
-    """The pieces to send. The first is empty when there is nothing left to tell, and is not sent."""
+    """The chunks to send; the first is empty if nothing is left to send, and is not sent itself."""
     async with watcher.watch(tenant, job_id) as watched:
         if position.events > watched.last_event_index or position.lines > watched.job_row.logs:
-            raise NotFound("nothing so late has happened to this job; send the id of an event you saw")
+            raise NotFound("this job has no event that late; send the id of an event you received")
         yield b"" if watched.is_exhausted(position.events, position.lines) else _PING
         yield b"retry: %d\n\n" % RECONNECT_MS
-        async with aclosing(_stream_updates(watcher, watched, position)) as told:
-            async for piece in told:
-                yield piece
+        async with aclosing(_stream_updates(watcher, watched, position)) as updates:
+            async for chunk in updates:
+                yield chunk
 
 
 async def _stream_updates(
@@ -103,23 +103,23 @@ async def _stream_updates(
     monotonic = SystemClock().monotonic
     until = monotonic() + WATCH_SECONDS_MAX
     while not watched_job.closed and monotonic() < until:
-        news = watched_job.version
-        piece, position = _frames_since(watched_job, position)
+        version = watched_job.version
+        chunk, position = _frames_since(watched_job, position)
         if watched_job.job_row.logs > position.lines and not watched_job.deleted:
             page = await watcher.load_log_lines(watched_job.job_row, position.lines)
             frames, position = _log_frames(page, position)
-            piece += frames
+            chunk += frames
         if watched_job.is_exhausted(position.events, position.lines):
-            yield piece + _frame("end", StreamEndOut(None if watched_job.deleted else watched_job.job_row.state))
+            yield chunk + _frame("end", StreamEndOut(None if watched_job.deleted else watched_job.job_row.state))
             return
-        if piece:
-            yield piece
-        elif not await watched_job.wait_for_change(news, PING_SECONDS):
+        if chunk:
+            yield chunk
+        elif not await watched_job.wait_for_change(version, PING_SECONDS):
             yield _PING
 
 
 def _frames_since(watched_job: WatchedJob, position: StreamPosition) -> tuple[bytes, StreamPosition]:
-    """Everything but log lines in one piece, and what was seen after it."""
+    """All new events except log lines, and the position after them."""
     frames = []
     for index, event in watched_job.events_after(position.events):
         if index > position.events + 1:
@@ -127,16 +127,16 @@ def _frames_since(watched_job: WatchedJob, position: StreamPosition) -> tuple[by
             frames.append(_frame("gap", EventGapOut(index - position.events - 1), before))
         position = position._replace(events=index)
         frames.append(_frame(event.what, event_out(event), position))
-    head = watched_job.job_row
-    now = (head.state, head.attempts)
-    # Before the first attempt the events of the history say it all.
-    if now != position.state and head.state not in ENDED_STATES and (head.attempts or position.state[1]):
-        position = position._replace(state=now)
-        frames.append(_frame("state", JobStateOut(head.state, head.attempts, to_utc(head.changed_at)), position))
-    if head.progress != position.progress:
-        position = position._replace(progress=head.progress)
-        if head.progress:
-            frames.append(_frame("progress", ProgressOut(Raw(head.progress), to_utc(head.changed_at)), position))
+    row = watched_job.job_row
+    state = (row.state, row.attempts)
+    # Before the first attempt the history has every change of state.
+    if state != position.state and row.state not in ENDED_STATES and (row.attempts or position.state[1]):
+        position = position._replace(state=state)
+        frames.append(_frame("state", JobStateOut(row.state, row.attempts, to_utc(row.changed_at)), position))
+    if row.progress != position.progress:
+        position = position._replace(progress=row.progress)
+        if row.progress:
+            frames.append(_frame("progress", ProgressOut(Raw(row.progress), to_utc(row.changed_at)), position))
     return b"".join(frames), position
 
 
@@ -145,28 +145,28 @@ def _log_frames(page: LogPage, position: StreamPosition) -> tuple[bytes, StreamP
     for index, line in enumerate(page.lines, start=page.offset):
         position = position._replace(lines=index + 1)
         frames.append(_frame("log", LogLineOut(index, line), position))
-    # What is not kept any more will not come.
+    # Lines before this page that were deleted are skipped.
     return b"".join(frames), position._replace(lines=page.next)
 
 
 def _frame(event_type: str, data: ResponseBody, position: StreamPosition | None = None) -> bytes:
-    place = b"" if position is None else b"id: %b\n" % position.id
-    return b"%bevent: %b\ndata: %b\n\n" % (place, event_type.encode(), _encode(data))
+    id_line = b"" if position is None else b"id: %b\n" % position.id
+    return b"%bevent: %b\ndata: %b\n\n" % (id_line, event_type.encode(), _encode(data))
 
 
 def _parse_cursor(text: str) -> StreamPosition:
-    """From the id of an event: its index, and after a dot how many log lines were seen."""
+    """Parse the id of an event: its index and, after a dot, the number of log lines received."""
     if not _EVENT_ID_PATTERN.fullmatch(text):
-        raise Invalid("cursor", "a cursor is the id of the last event that was seen; send it as it was received")
+        raise Invalid("cursor", "a cursor is the id of the last event received; send it unchanged")
     events, _, lines = text.partition(".")
     if max(int(events), int(lines or 0)) > CURSOR_MAX:
-        raise Invalid("cursor", "there is no event so late; send the id of one that was seen")
+        raise Invalid("cursor", "there is no event that late; send the id of one you received")
     return StreamPosition(int(events), int(lines or 0))
 
 
 _CURSOR = Parameter(
     "cursor",
-    "the id of the last event that was seen; `Last-Event-ID` does the same",
+    "id of the last event received; the header `Last-Event-ID` means the same",
     {"type": "string", "pattern": "^[0-9]{1,15}(?:[.][0-9]{1,15})?$"},
 )
 
@@ -176,7 +176,7 @@ ROUTES = (
         "/api/jobs/{id}/events",
         stream_events,
         Permission.READ,
-        "Watch a job: its history, then what happens, as server-sent events until it has ended",
+        "Watch a job: its history, then each change, as server-sent events until it has ended",
         query=(_CURSOR,),
         errors=("NOT_FOUND", "RATE_LIMITED"),
         media_type="text/event-stream",

@@ -1,4 +1,4 @@
-"""Keys over HTTP: tell their story, list them, forget them; and erase all that a tenant has."""
+"""Idempotency keys over HTTP: read the history of one, list and forget keys; and purge a tenant."""
 
 from onejob.core.credentials import Permission
 from onejob.core.errors import Invalid
@@ -14,23 +14,23 @@ from .jobs import LIMIT, parse_limit
 
 async def get_key(request: Request) -> Response:
     scope, user = _parse_scope_and_user(request)
-    story = await request.ledger.explain(request.path_params[0], scope=scope, user=user)
-    return json_response(200, key_out(story, request.id))
+    history = await request.ledger.explain(request.path_params[0], scope=scope, user=user)
+    return json_response(200, key_out(history, request.id))
 
 
 async def list_keys(request: Request) -> Response:
-    asked = request.query("scope", "user", "cursor", "limit")
+    query = request.query("scope", "user", "cursor", "limit")
     page = await request.ledger.keys(
-        scope=asked.get("scope"),
-        user=asked.get("user"),
-        cursor=asked.get("cursor"),
-        limit=parse_limit(asked.get("limit", "100")),
+        scope=query.get("scope"),
+        user=query.get("user"),
+        cursor=query.get("cursor"),
+        limit=parse_limit(query.get("limit", "100")),
     )
-    return json_response(200, KeysOut(request.id, [key_summary_out(story) for story in page.histories], page.next))
+    return json_response(200, KeysOut(request.id, [key_summary_out(history) for history in page.histories], page.next))
 
 
 async def forget(request: Request) -> Response:
-    """Idempotent by itself: a key in the header is accepted and changes nothing."""
+    """Idempotent by nature: an Idempotency-Key header is accepted and changes nothing."""
     request.key()
     scope, user = _parse_scope_and_user(request)
     await request.require_no_body()
@@ -39,27 +39,26 @@ async def forget(request: Request) -> Response:
 
 
 async def purge(request: Request) -> Response:
-    """Only the own tenant; about another nothing is told, not even whether it exists."""
+    """Purge the caller's tenant; about other tenants the response tells nothing, not even whether they exist."""
     request.key()
     request.query()
     await request.require_no_body()
     if request.path_params[0] != request.credential.caller.tenant:
-        return problem_response(problem("FORBIDDEN", "you may erase your own tenant only"), request.id)
+        return problem_response(problem("FORBIDDEN", "you may erase only your own tenant; send its name"), request.id)
     return json_response(200, TenantPurgedOut(request.id, await request.ledger.purge()))
 
 
 def _parse_scope_and_user(request: Request) -> tuple[str, str | None]:
-    """The scope of a key, and its user where that is somebody else."""
-    asked = request.query("scope", "user")
-    scope = asked.get("scope")
+    query = request.query("scope", "user")
+    scope = query.get("scope")
     if scope is None:
-        raise Invalid("scope", "say in which scope: ?scope= the job type, unless the submission named another")
-    return scope, asked.get("user")
+        raise Invalid("scope", "the scope is missing; send ?scope= with the job type, or the scope of the submission")
+    return scope, query.get("user")
 
 
 _SCOPE = Parameter("scope", "the job type, unless the submission named another", SCOPE, required=True)
 
-_USER = Parameter("user", "whose key, for operators, where each user has its own; else it is the same for all")
+_USER = Parameter("user", "the owner of the key, for operators, where each user has its own keys")
 
 ROUTES = (
     Route(
@@ -67,13 +66,13 @@ ROUTES = (
         "/api/keys",
         list_keys,
         Permission.READ,
-        "List keys in the order of their scopes and names; a page may be short, go on while there is a next",
+        "List keys in the order of their scopes and names; a page may be short, continue while there is a `next`",
         None,
         KeysOut,
         query=(
             Parameter("scope", "only keys of this scope", SCOPE),
-            Parameter("user", "only keys that this user was the first to use"),
-            Parameter("cursor", "`next` of the page before", CURSOR),
+            Parameter("user", "only keys that this user used first"),
+            Parameter("cursor", "`next` of the previous page", CURSOR),
             LIMIT,
         ),
     ),
@@ -82,7 +81,7 @@ ROUTES = (
         "/api/keys/{key}",
         get_key,
         Permission.READ,
-        "Tell the story of a key: who used it first, how often it was met again, its job",
+        "Get the history of a key: its first user, its hits and conflicts, its job",
         None,
         KeyOut,
         query=(_SCOPE, _USER),
@@ -105,7 +104,7 @@ ROUTES = (
         "/api/tenants/{tenant}",
         purge,
         Permission.ADMINISTER,
-        "Erase everything that the own tenant has; revoke its credentials first",
+        "Erase all data of your tenant; revoke its credentials first",
         None,
         TenantPurgedOut,
         takes_key=True,

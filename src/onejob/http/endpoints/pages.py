@@ -1,4 +1,4 @@
-"""The pages a newcomer meets: `/`, what happens here, and `/docs`, what can be asked. Read once, sent as they are."""
+"""The HTML pages `/` (activity of this server) and `/docs` (the API), read once at import."""
 
 from base64 import b64encode
 from hashlib import sha256
@@ -12,7 +12,7 @@ _PAGES_FOLDER = files("onejob.http") / "pages"
 
 
 def page_handler(name: str) -> RouteHandler:
-    """A page with its style and script inside; the policy admits exactly these two and nothing from elsewhere."""
+    """A page with inline style and script; its Content-Security-Policy allows exactly these two."""
     style = _read("style.css")
     script = _read("common.js") + _read(f"{name}.js")
     body = _read(f"{name}.html").replace("{{style}}", style).replace("{{script}}", script).encode()
@@ -20,7 +20,7 @@ def page_handler(name: str) -> RouteHandler:
         "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
         f"frame-ancestors 'none'; style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
     )
-    shown = raw_response(
+    response = raw_response(
         200,
         body,
         b"text/html; charset=utf-8",
@@ -30,7 +30,7 @@ def page_handler(name: str) -> RouteHandler:
     )
 
     async def handler(request: Request) -> Response:
-        return shown
+        return response
 
     return handler
 
@@ -44,13 +44,15 @@ def _csp_hash(source: str) -> str:
 
 
 PAGES = (
-    Route("GET", "/", page_handler("home"), None, "See what this server does", None, str, media_type="text/html"),
+    Route(
+        "GET", "/", page_handler("home"), None, "Show the activity of this server", None, str, media_type="text/html"
+    ),
     Route(
         "GET",
         "/docs",
         page_handler("docs"),
         None,
-        "Try every path of this server",
+        "Show and try the API",
         None,
         str,
         media_type="text/html",

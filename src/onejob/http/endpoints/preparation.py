@@ -1,6 +1,7 @@
-"""What is done for a job before it may run, such as an upload: hooks of the operator's, and the tasks they run in.
+"""Preparation of a job before it may run, such as an upload: the operator's hooks and the tasks that run them.
 
-The tasks are the server's own: a client that hangs up stops nothing, and finds what became of it when it asks again.
+Hooks are functions that the settings name; they run on the event loop or in a thread of their own. The tasks belong to the
+server: a client that disconnects stops nothing, and gets the outcome when it repeats the request.
 """
 
 import asyncio
@@ -25,15 +26,20 @@ from onejob.ledger import Ledger
 from onejob.ledger.leases import LeaseRenewal, describe_error, run_under_lease
 from onejob.ledger.parse import Submission
 
-# Hooks: functions of the operator's own, named in the settings, called on the loop or in a thread of their own.
-
-
-# Takes one argument; async or plain.
+T = TypeVar("T")
+# Takes a `Preparation`; async or plain.
 Hook = Callable[[Any], Any]
+
+ERROR_CHARS_MAX = 300
+CANCEL_GRACE_SECONDS = 2.0
+SHUTTING_DOWN = "this server is shutting down"
+UPLOADED_RECEIPT = b'{"data_uploaded":true}'
+
+log = logging.getLogger("onejob.http")
 
 
 def load_hooks(providers: Mapping[str, ProviderConfig]) -> dict[str, Hook]:
-    """The hooks of all providers that have one; one that is not there stops the start."""
+    """The hooks of all providers that name one; a hook that cannot be loaded stops the start of the server."""
     named = {name: one.prepare for name, one in providers.items() if one.prepare is not None}
     return {name: _load_hook(f"providers.{name}.prepare", import_path) for name, import_path in named.items()}
 
@@ -43,18 +49,17 @@ def _load_hook(setting: str, import_path: str) -> Hook:
 
 
 def checked_hook(label: str, candidate: Any) -> Hook:
-    """A hook that can be called, and then does something."""
     if not callable(candidate):
-        raise Invalid("providers", f"{label} cannot be called; name a function")
-    for function in (candidate, getattr(candidate, "__call__", None)):  # noqa: B004 - it is looked into, not only for
+        raise Invalid("providers", f"{label} is not callable; name a function")
+    for function in (candidate, getattr(candidate, "__call__", None)):  # noqa: B004 - the method itself is inspected
         if isgeneratorfunction(function) or isasyncgenfunction(function):
-            raise Invalid("providers", f"{label} has a yield, so that to call it does nothing; return instead")
+            raise Invalid("providers", f"{label} has a yield, so calling it runs nothing; return instead")
     hook: Hook = candidate
     return hook
 
 
 async def call_hook(hook: Hook, argument: Any, on_end: Callable[[], None]) -> Any:
-    """What a hook returns. `ended` is called when it really is over, which may be after its caller has gone."""
+    """Return the result of a hook; `on_end` is called when the hook has ended, perhaps after its caller gave up."""
     if iscoroutinefunction(hook) or iscoroutinefunction(getattr(hook, "__call__", None)):  # noqa: B004
         try:
             return await _await_hook(hook(argument))
@@ -62,7 +67,7 @@ async def call_hook(hook: Hook, argument: Any, on_end: Callable[[], None]) -> An
             on_end()
     result = await _run_in_thread(hook, argument, on_end)
     if isgenerator(result) or isasyncgen(result):
-        raise RuntimeError("a hook returned a generator, which nobody runs")
+        raise RuntimeError("a hook returned a generator, which is never run")
     return await _await_hook(result) if isawaitable(result) else result
 
 
@@ -76,14 +81,14 @@ async def _await_hook(work: Awaitable[Any]) -> Any:
 
 
 def _to_runtime_error(error: BaseException) -> RuntimeError:
-    """Whatever ends a hook ends neither the server nor the request that waits for it."""
+    """Convert what would end the server: a hook must not stop it, nor the request that waits."""
     if isinstance(error, (SystemExit, KeyboardInterrupt)):
-        return RuntimeError(f"a hook asked the server to leave ({type(error).__name__})")
+        return RuntimeError(f"a hook tried to exit the process ({type(error).__name__})")
     return RuntimeError(f"a hook ended with {type(error).__name__}")
 
 
 def _run_in_thread(hook: Hook, argument: Any, on_end: Callable[[], None]) -> "asyncio.Future[Any]":
-    """A thread of its own, which no exit waits for: those of a pool would keep the server from leaving."""
+    """Use a daemon thread of its own: the threads of a pool would keep the process from exiting."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
@@ -100,39 +105,29 @@ def _run_in_thread(hook: Hook, argument: Any, on_end: Callable[[], None]) -> "as
         result, error = None, None
         try:
             result = hook(argument)
-        except Exception as raised:  # noqa: BLE001 - it is handed over
+        except Exception as raised:  # noqa: BLE001 - passed to the future
             # StopIteration cannot be raised through a future.
             error = RuntimeError(describe_error(raised)) if isinstance(raised, StopIteration) else raised
-        except BaseException as raised:  # noqa: BLE001 - it is handed over
+        except BaseException as raised:  # noqa: BLE001 - passed to the future
             error = _to_runtime_error(raised)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
             loop.call_soon_threadsafe(settle, result, error)
 
     try:
         Thread(target=run, name="onejob-hook", daemon=True).start()
-    except RuntimeError as error:  # there are too many threads
+    except RuntimeError as error:  # no more threads can be started
         settle(None, error)
     return future
 
 
-T = TypeVar("T")
-
-ERROR_CHARS_MAX = 300
-CANCEL_GRACE_SECONDS = 2.0
-STOPPING = "this server is being stopped"
-UPLOADED_RECEIPT = b'{"data_uploaded":true}'
-
-log = logging.getLogger("onejob.http")
-
-
 class NotPrepared(OnejobError):
-    """The preparation of a job failed; the same key may try again."""
+    """The preparation of a job failed; a retry with the same key may succeed."""
 
     retryable = True
 
 
 class Preparation:
-    """What a hook is given: the job it prepares, and whether it should go on."""
+    """The argument of a hook: the job it prepares, and whether it should continue."""
 
     def __init__(
         self, provider: str, input: bytes, labels: Mapping[str, str], user: str, renewal: LeaseRenewal
@@ -145,7 +140,7 @@ class Preparation:
 
     @property
     def job_id(self) -> str:
-        """The same in every attempt: name by it what you make elsewhere."""
+        """The same in every attempt: use it to name what the hook creates elsewhere."""
         return self._renewal.held_key.job_id
 
     @property
@@ -163,38 +158,38 @@ class Preparation:
 
     @property
     def deadline(self) -> datetime:
-        """When the lease ends unless it is renewed once more; it moves while the server is well."""
+        """When the lease ends; the server moves it while it renews the lease."""
         return self._renewal.lease_until
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop: the job was cancelled, the key or its slot was lost, time is up, or the server leaves."""
+        """True if the hook should stop: job cancelled, key or slot lost, time limit reached, or server shutting down."""
         return self._renewal.is_over
 
 
 class Preparations:
-    """The preparations that this server does."""
+    """The preparations that run in this server."""
 
     def __init__(self, config: ServiceConfig) -> None:
         self._config = config
         self._tasks: set[asyncio.Task[Receipt]] = set()
         self._starting = 0
-        self._running_hooks = 0  # also those that were told to stop and do not hear
+        self._running_hooks = 0  # includes those that were cancelled and have not ended
         self._stopping = asyncio.Event()
 
     @property
     def refusal_reason(self) -> str:
-        """Why no further preparation can be done here; empty when one can."""
+        """Why no further preparation can start; empty if one can."""
         if self._stopping.is_set():
-            return f"{STOPPING}; repeat with the same key"
-        begun = len(self._tasks) + self._starting
-        if max(begun, self._running_hooks) >= self._config.preparations_max:
-            return "too many preparations at once; repeat with the same key in a while"
+            return f"{SHUTTING_DOWN}; repeat with the same key"
+        started = len(self._tasks) + self._starting
+        if max(started, self._running_hooks) >= self._config.preparations_max:
+            return "too many preparations at once; repeat later with the same key"
         return ""
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """While the key of one more is being taken, it counts."""
+        """Count a preparation while its key is being acquired."""
         self._starting += 1
         try:
             yield
@@ -211,40 +206,40 @@ class Preparations:
         *,
         seconds: float,
     ) -> Receipt | None:
-        """Prepare the job of a held key; None when that takes longer than the client should wait."""
-        if self._stopping.is_set():  # since the key was asked for
-            await ledger.fail(held_key, STOPPING)
-            raise NotPrepared(f"{STOPPING}; repeat with the same key")
+        """Prepare the job of a held key; None if that takes longer than `seconds`, and then it continues."""
+        if self._stopping.is_set():  # since the key was requested
+            await ledger.fail(held_key, SHUTTING_DOWN)
+            raise NotPrepared(f"{SHUTTING_DOWN}; repeat with the same key")
         work = partial(self._run_hook, ledger, hook, provider, bytes(submission.input))
         task = asyncio.create_task(run_under_lease(ledger, held_key, work), name=held_key.job_id)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_end)
-        # By the loop's timer and not inside the task: a hook that hears no cancellation would not be waited for.
-        longest = self._config.preparation_seconds_max
-        overdue = partial(task.cancel, f"it took longer than {longest:g} s")
-        timer = asyncio.get_running_loop().call_later(longest, overdue)
+        # By a timer of the loop and not inside the task, because a hook may ignore its cancellation.
+        seconds_max = self._config.preparation_seconds_max
+        on_timeout = partial(task.cancel, f"it took longer than {seconds_max:g} s")
+        timer = asyncio.get_running_loop().call_later(seconds_max, on_timeout)
         task.add_done_callback(lambda _: timer.cancel())
         await asyncio.wait((task,), timeout=max(0, seconds))
         return _task_result(task) if task.done() else None
 
     async def wait_unless_stopping(self, wait: Coroutine[Any, Any, T]) -> T | None:
-        """Wait for something that is nobody's to hurry; None when the server is told to stop before."""
-        waiting, leaving = asyncio.create_task(wait), asyncio.create_task(self._stopping.wait())
+        """Await a coroutine; None if the server shuts down first."""
+        waiting, stopping = asyncio.create_task(wait), asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
             return waiting.result() if waiting.done() else None
         finally:
             waiting.cancel()
-            leaving.cancel()
+            stopping.cancel()
 
     async def shut_down(self, seconds: float) -> None:
-        """Give what is being done some time, then stop it, so that the next server need not wait for the leases."""
+        """Wait for running preparations, then cancel them, so that another server need not wait for their leases."""
         self._stopping.set()
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=seconds)
         if self._tasks:
             for task in self._tasks:
-                task.cancel(STOPPING)
+                task.cancel(SHUTTING_DOWN)
             await asyncio.wait(tuple(self._tasks), timeout=CANCEL_GRACE_SECONDS)
 
     def __contains__(self, job_id: object) -> bool:
@@ -254,15 +249,15 @@ class Preparations:
         return len(self._tasks)
 
     async def _run_hook(self, ledger: Ledger, hook: Hook, provider: str, input: bytes, renewal: LeaseRenewal) -> bytes:
-        # Of a key that was taken over: the labels are those of the first submission.
+        # The job is read because a key that was taken over has the labels of its first submission.
         job = await ledger.job(renewal.held_key.job_id)
         preparation = Preparation(provider, input, job.labels, job.user, renewal)
         self._running_hooks += 1
         try:
-            given = await call_hook(hook, preparation, self._on_hook_end)
+            result = await call_hook(hook, preparation, self._on_hook_end)
         except Exception as error:
             raise NotPrepared(_describe_error(error)) from error
-        return b"" if given is False else UPLOADED_RECEIPT
+        return b"" if result is False else UPLOADED_RECEIPT
 
     def _on_hook_end(self) -> None:
         self._running_hooks -= 1
@@ -270,22 +265,22 @@ class Preparations:
     def _on_task_end(self, task: "asyncio.Task[Receipt]") -> None:
         self._tasks.discard(task)
         if task.cancelled():
-            log.warning("the preparation of job %s was stopped", task.get_name())
+            log.warning("preparation of job %s was cancelled", task.get_name())
         elif error := task.exception():
-            log.warning("the preparation of job %s failed: %s", task.get_name(), redacted_traceback(error))
+            log.warning("preparation of job %s failed: %s", task.get_name(), redacted_traceback(error))
 
 
 def _task_result(task: "asyncio.Task[Receipt]") -> Receipt:
     try:
         return task.result()
     except asyncio.CancelledError as error:
-        why: str = str(error) or "it was stopped"
+        reason: str = str(error) or "it was cancelled"
     except NotPrepared as error:
-        why = str(error)
-    raise NotPrepared(f"the preparation of job {task.get_name()} failed: {why}; repeat with the same key")
+        reason = str(error)
+    raise NotPrepared(f"the preparation of job {task.get_name()} failed: {reason}; repeat with the same key")
 
 
 def _describe_error(error: Exception) -> str:
-    """What a hook raised is told to whoever submitted, on one line and not at any length."""
+    """The error of a hook for the submitter, on one line and cut to a limit."""
     text = " ".join(describe_error(error).split()) or type(error).__name__
     return text if len(text) <= ERROR_CHARS_MAX else text[:ERROR_CHARS_MAX] + "…"

@@ -1,4 +1,4 @@
-"""Quotas over HTTP: limits of users and of the tenant for admins, what is used of them for everybody."""
+"""Quotas over HTTP: limits of users and tenants for admins, usage and slot reservations for every user."""
 
 from onejob.core.credentials import Permission
 from onejob.core.identity import usage_id, usage_id_of_reservation
@@ -38,7 +38,7 @@ async def get_quota(request: Request) -> Response:
 
 
 async def set_quota(request: Request) -> Response:
-    """Idempotent by itself: a key in the header is accepted and changes nothing."""
+    """Idempotent by nature: an Idempotency-Key header is accepted and changes nothing."""
     request.key()
     request.query()
     limits = limits_from(await request.decode_body(LimitsBody))
@@ -71,98 +71,30 @@ async def get_usage(request: Request) -> Response:
 
 
 def resolve_user(request: Request, user: str | None) -> str:
-    """The user that is asked about: whoever asks, or another for those who oversee."""
-    own = request.credential.caller.user
-    if user is None or user_name(user) == own:
-        return own
+    """The user of a request: the caller, or another one if the caller may oversee."""
+    caller = request.credential.caller.user
+    if user is None or user_name(user) == caller:
+        return caller
     if not request.credential.may(Permission.OVERSEE):
-        raise Forbidden("this is for yourself only; leave the user out, or ask an operator")
+        raise Forbidden("you may ask about yourself only; leave the user out, or ask an operator")
     return user
 
 
-USER = Parameter("user", "whose; the own unless you oversee others", NAME)
-
-ROUTES = (
-    Route(
-        "GET",
-        "/api/quotas",
-        get_tenant_quota,
-        Permission.ADMINISTER,
-        "Look at the tenant's default and ceiling",
-        None,
-        TenantQuotaOut,
-    ),
-    Route(
-        "PUT",
-        "/api/quotas",
-        set_tenant_quota,
-        Permission.ADMINISTER,
-        "Set the limits of users without their own, and the ceiling over all",
-        TenantLimitsBody,
-        TenantQuotaOut,
-        takes_key=True,
-    ),
-    Route(
-        "GET",
-        "/api/quotas/{user}",
-        get_quota,
-        Permission.ADMINISTER,
-        "Look at the limits of a user",
-        None,
-        QuotaOut,
-    ),
-    Route(
-        "PUT",
-        "/api/quotas/{user}",
-        set_quota,
-        Permission.ADMINISTER,
-        "Give a user limits of its own, instead of those before",
-        LimitsBody,
-        QuotaOut,
-        takes_key=True,
-    ),
-    Route(
-        "DELETE",
-        "/api/quotas/{user}",
-        clear_quota,
-        Permission.ADMINISTER,
-        "Let the tenant's default hold for a user again",
-        None,
-        QuotaOut,
-        takes_key=True,
-    ),
-    Route(
-        "GET",
-        "/api/usage",
-        get_usage,
-        Permission.READ,
-        "See what you hold, spend and may",
-        None,
-        UsageOut,
-        query=(USER,),
-        errors=("FORBIDDEN",),
-    ),
-)
-
-
-# Reservations over HTTP: take a slot before the work, then submit with it, consume, renew or release it.
-
-
 async def reserve(request: Request) -> Response:
-    """With a key the same slot is given again while it is held."""
+    """A repeated request with the same key gets the same slot while it is held."""
     key = request.key()
     request.query()
     body = await request.decode_body(ReserveBody)
     user = resolve_user(request, body.user)
-    most = to_optional_integer("maxConcurrent", body.max_concurrent)
-    held = await request.ledger.reserve_job_slot_or_raise(user, most, body.ttl_seconds, idempotency_key=key)
-    return json_response(201, reservation_held_out(held, user, request.id))
+    max_concurrent = to_optional_integer("maxConcurrent", body.max_concurrent)
+    slot = await request.ledger.reserve_job_slot_or_raise(user, max_concurrent, body.ttl_seconds, idempotency_key=key)
+    return json_response(201, reservation_held_out(slot, user, request.id))
 
 
 async def list_reservations(request: Request) -> Response:
     user = resolve_user(request, request.query("user").get("user"))
-    found = await request.ledger.reservations(user)
-    return json_response(200, ReservationsOut(request.id, [reservation_out(slot) for slot in found]))
+    slots = await request.ledger.reservations(user)
+    return json_response(200, ReservationsOut(request.id, [reservation_out(slot) for slot in slots]))
 
 
 async def consume(request: Request) -> Response:
@@ -189,15 +121,79 @@ async def renew(request: Request) -> Response:
 
 
 def _checked_reservation_id(request: Request) -> str:
-    """The reservation that is named, if it is the caller's own or the caller oversees others."""
-    request.key()  # each of these is idempotent by itself
+    """The id of a reservation that belongs to the caller, or to any user if the caller may oversee."""
+    request.key()  # consume, release and renew are idempotent by nature
     request.query()
     id, caller = request.path_params[0], request.credential.caller
-    own = usage_id_of_reservation(caller.tenant, id) == usage_id(caller.tenant, caller.user)
-    if not own and not request.credential.may(Permission.OVERSEE):
-        raise Forbidden("this reservation is another user's; use your own, or ask an operator")
+    is_own = usage_id_of_reservation(caller.tenant, id) == usage_id(caller.tenant, caller.user)
+    if not is_own and not request.credential.may(Permission.OVERSEE):
+        raise Forbidden("this reservation belongs to another user; use your own, or ask an operator")
     return id
 
+
+USER = Parameter("user", "default: yourself; others need the permission to oversee", NAME)
+
+ROUTES = (
+    Route(
+        "GET",
+        "/api/quotas",
+        get_tenant_quota,
+        Permission.ADMINISTER,
+        "Get the tenant's default limits and its ceiling",
+        None,
+        TenantQuotaOut,
+    ),
+    Route(
+        "PUT",
+        "/api/quotas",
+        set_tenant_quota,
+        Permission.ADMINISTER,
+        "Set the default limits of users without their own, and the ceiling for all users",
+        TenantLimitsBody,
+        TenantQuotaOut,
+        takes_key=True,
+    ),
+    Route(
+        "GET",
+        "/api/quotas/{user}",
+        get_quota,
+        Permission.ADMINISTER,
+        "Get the limits of a user",
+        None,
+        QuotaOut,
+    ),
+    Route(
+        "PUT",
+        "/api/quotas/{user}",
+        set_quota,
+        Permission.ADMINISTER,
+        "Set the limits of a user; they replace earlier ones",
+        LimitsBody,
+        QuotaOut,
+        takes_key=True,
+    ),
+    Route(
+        "DELETE",
+        "/api/quotas/{user}",
+        clear_quota,
+        Permission.ADMINISTER,
+        "Remove the limits of a user, so that the tenant's defaults hold again",
+        None,
+        QuotaOut,
+        takes_key=True,
+    ),
+    Route(
+        "GET",
+        "/api/usage",
+        get_usage,
+        Permission.READ,
+        "Get the usage, the spending and the limits of a user",
+        None,
+        UsageOut,
+        query=(USER,),
+        errors=("FORBIDDEN",),
+    ),
+)
 
 _SLOT_ERRORS = ("FORBIDDEN", "QUOTA_EXCEEDED")
 
@@ -207,7 +203,7 @@ RESERVATION_ROUTES = (
         "/api/reservations",
         reserve,
         Permission.SUBMIT,
-        "Take a slot for a while",
+        "Reserve a slot until a deadline",
         ReserveBody,
         ReservationHeldOut,
         201,
@@ -230,7 +226,7 @@ RESERVATION_ROUTES = (
         "/api/reservations/{reservation}/consume",
         consume,
         Permission.SUBMIT,
-        "Turn a slot into that of a job; without one it ends, for the job is counted elsewhere",
+        "Turn a reserved slot into the slot of a job; without `jobId` the reservation ends",
         ConsumeBody,
         ReservationSettledOut,
         takes_key=True,
@@ -241,7 +237,7 @@ RESERVATION_ROUTES = (
         "/api/reservations/{reservation}/release",
         release,
         Permission.SUBMIT,
-        "Free a slot",
+        "Release a reserved slot",
         None,
         ReservationSettledOut,
         takes_key=True,
@@ -252,7 +248,7 @@ RESERVATION_ROUTES = (
         "/api/reservations/{reservation}/renew",
         renew,
         Permission.SUBMIT,
-        "Hold a slot for longer",
+        "Extend the deadline of a reserved slot",
         RenewBody,
         ReservationRenewedOut,
         takes_key=True,

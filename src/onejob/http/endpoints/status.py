@@ -1,4 +1,4 @@
-"""For whoever watches over a server: is it ready, what did it count, what does it promise about keys."""
+"""Health, readiness, metrics, statistics and the published idempotency policy."""
 
 import asyncio
 import logging
@@ -33,11 +33,11 @@ class ReadyOut(ResponseBody, frozen=True, rename="camel"):
     status: str
     durability: Durability
     engine: str
-    caveat: str  # what the durability does not cover; empty: nothing
+    caveat: str  # what the durability does not cover, or empty
 
 
 class StatsOut(ResponseBody, frozen=True, rename="camel"):
-    """What the service counted for the caller's tenant since it started."""
+    """Counters of the caller's tenant since the service started."""
 
     request_id: str
     version: str
@@ -47,11 +47,11 @@ class StatsOut(ResponseBody, frozen=True, rename="camel"):
     tenant: str
     outcomes: dict[str, int]
     waiting: int
-    process: ProcessOut | None  # for whoever may administer
+    process: ProcessOut | None  # only for callers who may administer
 
 
 class StatsSource(Protocol):
-    """Who can say what the whole service counted, and for this tenant."""
+    """Collects the counters of all server processes."""
 
     async def collect_stats(self, tenant: str) -> StatsSnapshot: ...
 
@@ -78,10 +78,10 @@ class StatusEndpoints:
         )
 
     async def readyz(self, request: Request) -> Response:
-        """Ready is who is answered by the engine in time, and whose last write it took."""
+        """Ready means: the engine answers in time, and its last write succeeded."""
         ledger = request.ledger
-        vitals = ledger.runtime_stats()
-        facts = ReadyOut("ready", ledger.durability, vitals.engine, vitals.durability_warning)
+        stats = ledger.runtime_stats()
+        ready = ReadyOut("ready", ledger.durability, stats.engine, stats.durability_warning)
         try:
             async with asyncio.timeout(READY_SECONDS_MAX):
                 await ledger.runtime.readiness.check()
@@ -89,35 +89,34 @@ class StatusEndpoints:
             reason = f"the engine did not answer within {READY_SECONDS_MAX:.0f} s"
         except OnejobError as error:
             log.warning("not ready: %s", error)
-            # Whoever asks is a stranger where there are credentials: what ails the store is for the log.
-            reason = "the store cannot be used now; the log says why" if self._config.auth else str(error)
+            # The caller is not authenticated, so details about the store go to the log only.
+            reason = "the store is unavailable; see the log" if self._config.auth else str(error)
         else:
-            return json_response(200, facts)
-        found = problem(
+            return json_response(200, ready)
+        not_ready = problem(
             "SERVICE_UNAVAILABLE",
             reason,
             STORE_RETRY_AFTER_SECONDS,
-            durability=facts.durability,
-            engine=facts.engine,
+            durability=ready.durability,
+            engine=ready.engine,
         )
-        return problem_response(found, request.id)
+        return problem_response(not_ready, request.id)
 
     async def stats(self, request: Request) -> Response:
         request.query()
-        vitals = request.ledger.runtime_stats()
         tenant = request.credential.caller.tenant
-        counted = await self._stats_source.collect_stats(tenant)
-        own = counted.tenants.get(tenant, TenantCounts({}, 0))
+        snapshot = await self._stats_source.collect_stats(tenant)
+        counts = snapshot.tenants.get(tenant, TenantCounts({}, 0))
         out = StatsOut(
             request_id=request.id,
             version=VERSION,
-            engine=vitals.engine,
+            engine=request.ledger.runtime_stats().engine,
             durability=request.ledger.durability,
             uptime_seconds=round(self._monotonic() - self._started_at, 3),
             tenant=tenant,
-            outcomes=outcomes_with_zeros(own.outcomes),
-            waiting=own.waiting,
-            process=counted.process if request.credential.may(Permission.ADMINISTER) else None,
+            outcomes=outcomes_with_zeros(counts.outcomes),
+            waiting=counts.waiting,
+            process=snapshot.process if request.credential.may(Permission.ADMINISTER) else None,
         )
         return json_response(200, out)
 
@@ -128,17 +127,17 @@ class StatusEndpoints:
 def status_routes(
     config: ServiceConfig, stats_source: StatsSource, monotonic: Callable[[], float], started_at: float
 ) -> tuple[Route, ...]:
-    here = StatusEndpoints(config, stats_source, monotonic, started_at)
-    scraper = None if config.metrics_open else Permission.ADMINISTER
+    status = StatusEndpoints(config, stats_source, monotonic, started_at)
+    metrics_permission = None if config.metrics_open else Permission.ADMINISTER
     return (
-        Route("GET", "/healthz", here.healthz, None, "Say that this process lives", None, HealthOut),
-        Route("GET", "/readyz", here.readyz, None, "Say whether the engine answers and writes", None, ReadyOut),
+        Route("GET", "/healthz", status.healthz, None, "Liveness: this process answers", None, HealthOut),
+        Route("GET", "/readyz", status.readyz, None, "Readiness: the engine answers and writes", None, ReadyOut),
         Route(
             "GET",
             "/metrics",
-            here.metrics,
-            scraper,
-            "Counters for Prometheus",
+            status.metrics,
+            metrics_permission,
+            "Metrics in the text format of Prometheus",
             None,
             str,
             media_type="text/plain",
@@ -146,18 +145,18 @@ def status_routes(
         Route(
             "GET",
             "/api/stats",
-            here.stats,
+            status.stats,
             Permission.READ,
-            "What the service counted for you",
+            "Get the counters of your tenant",
             None,
             StatsOut,
         ),
         Route(
             "GET",
             "/api/idempotency-policy",
-            here.policy,
+            status.policy,
             None,
-            "What this server promises about keys",
+            "Get the rules that this server follows for idempotency keys",
             None,
             IdempotencyPolicyOut,
         ),

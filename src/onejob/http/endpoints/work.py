@@ -1,6 +1,6 @@
-"""Running jobs over HTTP: the verbs of workers in any language, and the operator's word about what went wrong.
+"""Jobs for workers over HTTP (claim, start, extend, finish, release), and resolve and rerun for operators.
 
-A claim is repeated with its holder: what it had won is answered again, so that a lost answer loses no job.
+A worker repeats a claim with the same holder and gets the same jobs again, so that a lost response loses no job.
 """
 
 from datetime import timedelta
@@ -55,7 +55,7 @@ async def claim(request: Request) -> Response:
     request.query()
     body = await request.decode_body(ClaimBody)
     wait = _checked_wait(body.wait)
-    wanted = build_claim_request(
+    claim_request = build_claim_request(
         request.ledger.runtime.ids,
         body.types,
         tenant=request.ledger.caller.tenant,
@@ -65,10 +65,10 @@ async def claim(request: Request) -> Response:
         worker=_checked_worker_name(body.worker),
         start=body.start,
     )
-    taken = await request.ledger.runtime.claims.claim(wanted)
-    if not taken and wait:
-        taken = await _claim_within(request, wanted, wait)
-    jobs = [claimed_job_out(build_attempt(one, wanted.lease_ms)) for one in taken]
+    claimed = await request.ledger.runtime.claims.claim(claim_request)
+    if not claimed and wait:
+        claimed = await _claim_within(request, claim_request, wait)
+    jobs = [claimed_job_out(build_attempt(job, claim_request.lease_ms)) for job in claimed]
     return json_response(200, ClaimOut(request.id, jobs))
 
 
@@ -79,19 +79,19 @@ async def start(request: Request) -> Response:
         holder = draw_holder(request.ledger.runtime.ids, _checked_worker_name(body.worker))
     else:
         holder = _parse_holder(body.holder)
-    begun = await request.ledger.start(_fence(request, body.token, holder, body.lease_seconds))
-    return json_response(200, StartOut(request_id=request.id, **asdict(claimed_job_out(begun))))
+    started = await request.ledger.start(_fence(request, body.token, holder, body.lease_seconds))
+    return json_response(200, StartOut(request_id=request.id, **asdict(claimed_job_out(started))))
 
 
 async def extend(request: Request) -> Response:
     request.query()
     body = await request.decode_body(ExtendBody)
-    said = {} if isinstance(body.progress, UnsetType) else {"progress": _to_single_line(body.progress)}
+    progress = {} if isinstance(body.progress, UnsetType) else {"progress": _to_single_line(body.progress)}
     extended = await request.ledger.extend(
         _fence(request, body.token, _parse_holder(body.holder), body.lease_seconds),
         logs=body.logs,
         offset=checked_offset(to_integer("offset", body.offset)),
-        **said,
+        **progress,
     )
     out = ExtendOut(request.id, job_out(extended.job), extended.lease_until, extended.job_row.logs)
     return json_response(200, out)
@@ -105,7 +105,7 @@ async def finish(request: Request) -> Response:
     if size > RESULT_BYTES_MAX:
         raise BodyTooLarge(f"a result has at most {RESULT_BYTES_MAX} bytes; store it elsewhere, send a reference")
     await run_in_thread_if_large(size, check_strict_json, "result", b"null" if result is None else bytes(result))
-    later = _parse_duration("retryAfterSeconds", body.retry_after_seconds or 0, 0, DELAY_MS_MAX)
+    retry_after = _parse_duration("retryAfterSeconds", body.retry_after_seconds or 0, 0, DELAY_MS_MAX)
     return _job_response(
         request,
         await request.ledger.finish(
@@ -113,7 +113,7 @@ async def finish(request: Request) -> Response:
             result,
             error=body.error,
             final=body.final,
-            retry_after=later or None,
+            retry_after=retry_after or None,
             cost=None if body.cost is None else round_to_micro(body.cost),
         ),
     )
@@ -140,24 +140,24 @@ async def rerun(request: Request) -> Response:
 
 
 async def _claim_within(request: Request, claim_request: ClaimRequest, wait: float) -> list[ClaimedJob]:
-    """What can be had within the time. Whoever goes away meanwhile takes nothing along."""
+    """Claim jobs as soon as some are ready; a client that disconnects meanwhile claims nothing."""
 
-    async def allowed() -> None:
+    async def check_credential() -> None:
         if not await request.still_authorized():
-            raise Unauthorized("the credential is not valid any more; get another one")
+            raise Unauthorized("the credential is no longer valid; get another one")
 
     waiters = request.ledger.waiters
     claims = request.ledger.runtime.claims
     try:
         with waiters.admit(request.credential.caller.tenant):
-            taken = await wait_unless_disconnected(
-                request, claims.claim_or_wait(claim_request, wait, before_retry=allowed)
+            claimed = await wait_unless_disconnected(
+                request, claims.claim_or_wait(claim_request, wait, before_retry=check_credential)
             )
     except TooManyWaiters as error:
         raise RateLimited(str(error), RETRY_AFTER_SECONDS) from error
-    if taken is None and waiters.is_shutting_down:
-        raise ServerShuttingDown("this server is being stopped; repeat, with the same holder")
-    return taken or []
+    if claimed is None and waiters.is_shutting_down:
+        raise ServerShuttingDown("this server is shutting down; repeat with the same holder")
+    return claimed or []
 
 
 def _job_response(request: Request, job: JobView) -> Response:
@@ -187,7 +187,7 @@ def _checked_worker_name(worker: str) -> str:
 
 
 def _to_single_line(progress: Raw) -> Raw:
-    """As one line, for streams of events."""
+    """Format JSON on one line, as server-sent events require."""
     return Raw(json.format(bytes(progress), indent=-1))
 
 
@@ -197,10 +197,9 @@ def _checked_wait(seconds: float) -> float:
     return seconds
 
 
-def _parse_duration(what: str, seconds: float, least_ms: int, most_ms: int) -> timedelta:
-    if not least_ms <= seconds * 1000 <= most_ms:
-        least, most = least_ms / 1000, most_ms // 1000
-        raise Invalid(what, f"{what} is a number of seconds from {least:g} to {most}; choose one in between")
+def _parse_duration(name: str, seconds: float, min_ms: int, max_ms: int) -> timedelta:
+    if not min_ms <= seconds * 1000 <= max_ms:
+        raise Invalid(name, f"{name} is a number of seconds from {min_ms / 1000:g} to {max_ms // 1000}; choose one")
     return timedelta(milliseconds=round(seconds * 1000))
 
 
@@ -212,7 +211,7 @@ ROUTES = (
         "/api/work/claim",
         claim,
         Permission.WORK,
-        "Take jobs to run, most urgent first; wait for them if you like",
+        "Claim jobs to run, the most urgent first; with `wait`, wait for some",
         ClaimBody,
         ClaimOut,
         errors=("RATE_LIMITED",),
@@ -222,7 +221,7 @@ ROUTES = (
         "/api/jobs/{id}/start",
         start,
         Permission.WORK,
-        "Begin to run a job; of several who try with one token, one does",
+        "Start a claimed job; of several starts with one token, one succeeds",
         StartBody,
         StartOut,
         errors=_LEASE_ERRORS,
@@ -232,7 +231,7 @@ ROUTES = (
         "/api/jobs/{id}/extend",
         extend,
         Permission.WORK,
-        "Keep a job; tell of progress, append log lines at an offset",
+        "Extend the lease of a job; report progress, append log lines at an offset",
         ExtendBody,
         ExtendOut,
         errors=(*_LEASE_ERRORS, "TIMED_OUT", "SEQUENCE_GAP", "NOT_ALLOWED"),
@@ -242,7 +241,7 @@ ROUTES = (
         "/api/jobs/{id}/finish",
         finish,
         Permission.WORK,
-        "Say how an attempt ended: with a result, or with an error",
+        "Finish an attempt with a result or with an error",
         FinishBody,
         SingleJobOut,
         errors=_LEASE_ERRORS,
@@ -252,7 +251,7 @@ ROUTES = (
         "/api/jobs/{id}/release",
         release,
         Permission.WORK,
-        "Hand a job back, for at once or for later",
+        "Return a job to the queue, at once or after a delay",
         ReleaseBody,
         SingleJobOut,
         errors=(*_LEASE_ERRORS, "NOT_ALLOWED"),
@@ -262,7 +261,7 @@ ROUTES = (
         "/api/jobs/{id}/resolve",
         resolve,
         Permission.RESOLVE,
-        "Decide about a lost job",
+        "Resolve a lost job",
         ResolveBody,
         SingleJobOut,
         errors=("NOT_FOUND", "NOT_ALLOWED", "QUOTA_EXCEEDED", "COST_LIMIT_EXCEEDED", "RATE_LIMITED"),
@@ -272,7 +271,7 @@ ROUTES = (
         "/api/jobs/{id}/rerun",
         rerun,
         Permission.RESOLVE,
-        "Run a failed or lost job again: the same id, a new token",
+        "Run a failed or lost job again, with the same id and a new token",
         RerunBody,
         SingleJobOut,
         errors=("NOT_FOUND", "NOT_ALLOWED", "QUOTA_EXCEEDED", "COST_LIMIT_EXCEEDED", "RATE_LIMITED"),

@@ -1,1 +1,1 @@
-"""The JSON bodies of the HTTP contracts, as Structs: codec and schema at once."""
+"""JSON bodies of the HTTP API as Structs, which are the codec and the schema at once."""

@@ -1,4 +1,4 @@
-"""What travels in the cloud contract, whose names are its seed's: a body and how it is read, an answer."""
+"""Request and response bodies of the cloud contract, and how a body becomes a submission."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -41,13 +41,13 @@ CLOUD_STATUS_BY_STATE = {
     JobState.SUCCESS: CloudStatus.COMPLETED,
     JobState.FAILED: CloudStatus.FAILED,
     JobState.CANCELLED: CloudStatus.CANCELLED,
-    # The contract has no word for it. It does not run, and without an operator's word it never will.
+    # The contract has no such status. The job does not run, and will not unless an operator resolves it.
     JobState.LOST: CloudStatus.FAILED,
 }
 
 
 class CloudBody(Struct, frozen=True):
-    """Give `config` or `config_name_to_load`. Other members are kept as labels."""
+    """Send `config` or `config_name_to_load`; unknown members are stored as labels."""
 
     config: Annotated[Any, Meta(description="The configuration itself.")] = None
     config_name_to_load: str | None = None
@@ -71,9 +71,9 @@ class CloudOut(Struct, frozen=True):
 
 
 _MEMBER_TYPES = {field.name: field.type for field in msgspec.structs.fields(CloudBody)}
-_INPUT_MEMBERS = ("config", "config_name_to_load")  # what makes two submissions the same
+_INPUT_MEMBERS = ("config", "config_name_to_load")  # the input of the job: the fingerprint covers it
 _LABEL_MEMBERS = ("tracker_run_name",)
-_IGNORED_MEMBERS = ("actor",)  # who acts is found out by the server
+_IGNORED_MEMBERS = ("actor",)  # the server takes the actor from the credential
 
 
 def checked_provider(name: str | None) -> str:
@@ -83,16 +83,16 @@ def checked_provider(name: str | None) -> str:
 
 
 def build_cloud_submission(provider: str, members: RawMembers, key: str | None) -> Submission:
-    # A null says nothing: clients send one for whatever they leave out.
+    # Clients send null for members they leave out.
     members = {name: raw for name, raw in members.items() if bytes(raw) != b"null"}
     body = CloudBody(**{name: _decode_member(name, raw) for name, raw in members.items() if name in _MEMBER_TYPES})
-    asked = {name: members[name] for name in _INPUT_MEMBERS if name in members}
-    if not asked:
+    input_members = {name: members[name] for name in _INPUT_MEMBERS if name in members}
+    if not input_members:
         raise Invalid("config", "there is no configuration; send config or config_name_to_load")
     hours = body.idempotency_ttl_hours
     return Submission(
         type=f"cloud.{provider}",
-        input=Raw(json.encode(asked)),
+        input=Raw(json.encode(input_members)),
         idempotency_key=resolve_key(key, body.idempotency_key, "idempotency_key"),
         idempotency_ttl=None if hours is None else _parse_ttl_hours(hours),
         labels=_collect_labels(members) or None,
@@ -102,28 +102,28 @@ def build_cloud_submission(provider: str, members: RawMembers, key: str | None) 
 
 def _decode_member(name: str, raw: Raw) -> Any:
     if name == "config":
-        return None  # it is handed on as it came
+        return None  # it stays as it was sent
     try:
         return json.decode(raw, type=_MEMBER_TYPES[name])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Invalid(name, f"{name} cannot be taken: {explain_decode_error(bytes(raw), error)}") from error
+        raise Invalid(name, f"{name} is not valid: {explain_decode_error(bytes(raw), error)}") from error
 
 
 def _collect_labels(members: Mapping[str, Raw]) -> dict[str, str]:
-    """Every member that the contract does not know; what is no text stands there as JSON."""
-    kept = {
+    """Every member that the contract does not define; a value that is not a string is stored as its JSON text."""
+    labels = {
         name: _to_text(bytes(raw))
         for name, raw in members.items()
         if name in _LABEL_MEMBERS or (name not in _MEMBER_TYPES and name not in _IGNORED_MEMBERS)
     }
-    if len(json.encode(kept)) > LABELS_BYTES_MAX:
-        names = ", ".join(sorted(kept))[:200]
+    if len(json.encode(labels)) > LABELS_BYTES_MAX:
+        names = ", ".join(sorted(labels))[:200]
         raise Invalid(
             "labels",
-            f"what is kept beside the configuration ({names}) takes more than {LABELS_BYTES_MAX} bytes as JSON; "
+            f"the members beside the configuration ({names}) take more than {LABELS_BYTES_MAX} bytes as JSON; "
             "leave some out, or put it into config",
         )
-    return kept
+    return labels
 
 
 def _to_text(raw: bytes) -> str:

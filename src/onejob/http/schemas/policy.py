@@ -1,4 +1,4 @@
-"""What a server promises about keys, published as the IETF draft on `Idempotency-Key` asks: read from the code."""
+"""The idempotency policy that a server publishes, as the IETF draft on `Idempotency-Key` asks."""
 
 from onejob.codes import CODES, HTTP_API_CODES
 from onejob.core.fingerprint import INPUT_BYTES_MAX
@@ -99,14 +99,14 @@ def build_idempotency_policy(service: ServiceConfig, idempotency: IdempotencyCon
         mismatch=MismatchRules(
             service.mismatch_status,
             "CONFLICT",
-            "the key was used for another body; the answer names the paths that differ, and the first job stays",
+            "the key was used with another body; the response names the paths that differ, and the first job stays",
         ),
         rejected=RejectedRules(
             idempotency.rejected_ttl_seconds,
             CODES["REJECTED"].status,
             "REJECTED",
-            "a final verdict is remembered; what is refused (validation, quota, rate, trouble of the store) is "
-            "not, and burns no key",
+            "a final rejection is remembered; a refusal (validation, quota, rate limit, store failure) is not, and "
+            "leaves the key unused",
         ),
         replay=_REPLAY,
         errors=[ErrorCodeOut(code, status_of(code, service), CODES[code].title) for code in HTTP_API_CODES],
@@ -116,7 +116,7 @@ def build_idempotency_policy(service: ServiceConfig, idempotency: IdempotencyCon
 
 
 def status_of(code: str, service: ServiceConfig) -> int:
-    """The status of a code here: that of a mismatch is a setting."""
+    """The HTTP status of an error code; a setting chooses that of a mismatch."""
     return service.mismatch_status if code == "CONFLICT" else CODES[code].status
 
 
@@ -134,8 +134,8 @@ _KEY = KeyRules(
 _FINGERPRINT = FingerprintRules(
     algorithm="SHA-256 over canonical JSON (RFC 8785, integers in full)",
     covers=["type", "input"],
-    text="the order of members, spacing and escapes do not matter; labels, priority and the other options of "
-    "delivery are not part of it",
+    text="the order of members, white space and escapes do not matter; labels, priority and other delivery options "
+    "are not covered",
 )
 
 _WINDOW = WindowRules(
@@ -143,18 +143,18 @@ _WINDOW = WindowRules(
     default_seconds=TTL_MS_DEFAULT / 1000,
     min_seconds=TTL_MS_MIN / 1000,
     max_seconds=TTL_MS_MAX / 1000,
-    text="counts from the creation of the job; until it ends every submission of the key is answered with that "
-    "job, afterwards the same key makes a new one",
+    text="counts from the creation of the job; until it ends every submission with the key returns that job, "
+    "afterwards the same key creates a new one",
 )
 
 _REPLAY = ReplayRules(
     status=202,
     headers={
-        "Idempotent-Replayed": "`true` exactly when the job was there before",
+        "Idempotent-Replayed": "`true` if and only if the job existed before",
         "Idempotency-Expires": "when the window of the key ends",
         "Location": "the path of the job",
     },
-    text="the same job in its live state, under a request id of its own; only after the credential was checked",
+    text="the same job in its current state, with a new request id; the credential is checked first",
 )
 
 
@@ -165,7 +165,7 @@ def _scope_rules(service: ServiceConfig) -> ScopeRules:
         chars_max=NAME_CHARS_MAX,
         shared_by=service.key_owner,
         text=f"a key is unique in its tenant and scope; the scope is the job's type, {GLOBAL_SCOPE!r} for all "
-        "types, or a text of your own",
+        "types, or any other text",
     )
 
 
@@ -174,6 +174,6 @@ def _in_progress_rules(idempotency: IdempotencyConfig) -> InProgressRules:
         wait_seconds_max=idempotency.pending_wait_timeout if idempotency.wait_for_pending else 0.0,
         status=CODES["IN_PROGRESS"].status,
         code="IN_PROGRESS",
-        text="a duplicate waits for whoever holds the key, and is then told to come back after Retry-After; it "
-        "never makes a second job",
+        text="a duplicate waits for the request that holds the key, then gets this status with Retry-After; it never "
+        "creates a second job",
     )

@@ -1,4 +1,4 @@
-"""What travels about quotas: limits, what is used of them, reservations. Amounts are decimal numbers of units."""
+"""Bodies about quotas: limits, usage and slot reservations; amounts are decimal numbers of units."""
 
 from typing import Annotated
 
@@ -35,7 +35,7 @@ class CostLimitBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fie
 
 
 class LimitsBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What is left out is not limited here."""
+    """A member that is left out sets no limit."""
 
     max_concurrent: LimitCount | None = None
     jobs_per_hour: LimitCount | None = None
@@ -44,14 +44,14 @@ class LimitsBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields
 
 
 class TenantLimitsBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """For users without limits of their own, and above which nobody's reach."""
+    """`default` holds for users without limits of their own; `ceiling` bounds the limits of every user."""
 
     default: LimitsBody = LimitsBody()
     ceiling: LimitsBody = LimitsBody()
 
 
 class ReserveBody(OptionalRequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
-    user: Name | None = None  # whoever asks, unless it may oversee others
+    user: Name | None = None  # default: the caller; another user needs the permission to oversee
     max_concurrent: LimitCount | None = None
     ttl_seconds: SlotTtlSeconds = _SLOT_TTL_SECONDS_DEFAULT
 
@@ -71,7 +71,7 @@ class CostLimitOut(ResponseBody, frozen=True, rename="camel"):
 
 
 class LimitsOut(ResponseBody, frozen=True, rename="camel", omit_defaults=True):
-    """What is left out is not limited here."""
+    """A member that is left out sets no limit."""
 
     max_concurrent: int | None = None
     jobs_per_hour: int | None = None
@@ -80,7 +80,7 @@ class LimitsOut(ResponseBody, frozen=True, rename="camel", omit_defaults=True):
 
 
 class EffectiveLimitsOut(ResponseBody, frozen=True, rename="camel", omit_defaults=True):
-    """What holds: the own limits, else the tenant's defaults, under its ceiling."""
+    """The limits in force: the user's own or else the tenant's defaults, bounded by its ceiling."""
 
     max_concurrent: int | None = None
     jobs_per_hour: int | None = None
@@ -102,7 +102,7 @@ class TenantQuotaOut(ResponseBody, frozen=True, rename="camel"):
 
 
 class SpentOut(ResponseBody, frozen=True, rename="camel"):
-    """In the day, week and month of the UTC calendar that it is."""
+    """Spent in the current day, week and month of the UTC calendar."""
 
     day: int | float
     week: int | float
@@ -217,5 +217,5 @@ def _cost_limit_out(limit: CostLimit) -> CostLimitOut:
 
 
 def _amount(micro: int) -> int | float:
-    # Below 2^53 a double has every micro-unit, and is written as short as it was meant.
+    # Below 2^53 a double represents every micro-unit exactly, so JSON shows the amount as it was set.
     return micro / MICROS_PER_UNIT if micro % MICROS_PER_UNIT else micro // MICROS_PER_UNIT

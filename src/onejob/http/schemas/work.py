@@ -1,4 +1,4 @@
-"""What travels between the service and workers in any language, and what operators say about jobs."""
+"""Bodies for workers over HTTP (claim, start, extend, finish, release) and for operators (resolve, rerun)."""
 
 from typing import Annotated, ClassVar
 
@@ -23,38 +23,38 @@ WAIT_SECONDS_MAX = 30
 LEASE_SECONDS = LEASE_MS_DEFAULT / 1000
 _WORKER_CHARS_MAX = 40
 
-# Whole numbers; 3.0 is one, as some languages write it.
+# Integers, decoded as `int | float` and converted by `to_integer`.
 _Token = Annotated[int | float, Meta(extra_json_schema={"type": "integer", "minimum": 1, "maximum": 2**53 - 1})]
 _Limit = Annotated[int | float, Meta(extra_json_schema={"type": "integer", "minimum": 1, "maximum": CLAIM_MAX})]
 _Offset = Annotated[int | float, Meta(extra_json_schema={"type": "integer", "minimum": 0, "maximum": 2**53 - 1})]
 _Lease = Annotated[
     float,
     Meta(
-        description=f"How long the job stays yours without another word; {LEASE_SECONDS:g} unless said.",
+        description=f"How long the lease lasts unless it is extended; default {LEASE_SECONDS:g}.",
         extra_json_schema={"minimum": LEASE_MS_MIN / 1000, "maximum": LEASE_MS_MAX / 1000},
     ),
 ]
 _Wait = Annotated[
     float,
     Meta(
-        description="How many seconds to wait for jobs when there are none.",
+        description="How many seconds to wait if no job is ready.",
         extra_json_schema={"minimum": 0, "maximum": WAIT_SECONDS_MAX},
     ),
 ]
 _Delay = Annotated[float, Meta(extra_json_schema={"minimum": 0, "maximum": DELAY_MS_MAX / 1000})]
 _Lines = Annotated[list[str], Meta(extra_json_schema={"maxItems": LOG_LINES_AT_ONCE_MAX})]
-_PRINTABLE = "^[ -~]+$"  # of ASCII; other scripts are taken as well, by their bytes
+_PRINTABLE = "^[ -~]+$"  # the schema shows ASCII; other printable text is accepted too, and measured in bytes
 Holder = Annotated[
     str,
     Meta(
-        description="Your name for this one claim or start, the same on every retry, never used for another.",
+        description="Your name for this claim or start: the same on every retry, never reused for another.",
         extra_json_schema={"minLength": 1, "maxLength": HOLDER_BYTES_MAX, "pattern": _PRINTABLE},
     ),
 ]
 WorkerName = Annotated[
     str,
     Meta(
-        description="With what a drawn holder begins.",
+        description="Prefix of the holder that the server generates if none is sent.",
         extra_json_schema={"maxLength": _WORKER_CHARS_MAX, "pattern": "^[ -~]*$"},
     ),
 ]
@@ -88,9 +88,9 @@ class ExtendBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields
 
 
 class FinishBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """With an error the attempt failed, and a result is kept if the job ends with it; else it succeeded."""
+    """With an `error` the attempt failed, and `result` is stored only if the job ends; without one it succeeded."""
 
-    large_member: ClassVar[str] = "result"  # judged by itself, for it may be large
+    large_member: ClassVar[str] = "result"  # checked on its own, because it may be large
 
     token: _Token
     holder: Holder
@@ -117,15 +117,15 @@ class RerunBody(OptionalRequestBody, frozen=True, rename="camel", forbid_unknown
 
 
 class ClaimedJobOut(ResponseBody, frozen=True, rename="camel"):
-    """A job in your hands: name it, its token and its holder in every word about it."""
+    """A claimed job; every request about it names its id, token and holder."""
 
     job: JobOut
     input: Raw
     token: int
     holder: str
-    attempt: int  # which one this is, or will be when it is started
-    lease_until: UtcTimestamp  # not heard of by then, the job goes to somebody else
-    deadline: UtcTimestamp | None  # by which the attempt must be over, whatever is heard of it
+    attempt: int  # the number of this attempt, or of the one that a start would begin
+    lease_until: UtcTimestamp  # unless it is extended by then, the job is claimable again
+    deadline: UtcTimestamp | None  # when the attempt times out; extending the lease does not move it
 
 
 class ClaimOut(ResponseBody, frozen=True, rename="camel"):
@@ -141,20 +141,20 @@ class ExtendOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     job: JobOut
     lease_until: UtcTimestamp
-    logs: int  # how many lines there are; where the next ones begin
+    logs: int  # number of lines so far: the offset of the next one
 
 
 class LogsOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
-    offset: int  # of the first line here; what came before it and is not here is no longer kept
+    offset: int  # of the first line in this page; earlier lines that were asked for are gone
     lines: list[str]
-    next: int  # the offset of the line after the last one here
-    total: int  # how many lines there were so far
+    next: int  # offset of the following page
+    total: int  # number of lines written so far
     state: JobState
 
 
 class JobStateOut(ResponseBody, frozen=True, rename="camel"):
-    """The job began to run, or waits for another attempt."""
+    """The job started to run, or waits for another attempt."""
 
     state: JobState
     attempts: int
@@ -172,15 +172,15 @@ class LogLineOut(ResponseBody, frozen=True, rename="camel"):
 
 
 def claimed_job_out(attempt: Attempt) -> ClaimedJobOut:
-    head = attempt.job_row
-    running = head.state is JobState.RUNNING
-    ends = running and head.timeout_ms
+    row = attempt.job_row
+    running = row.state is JobState.RUNNING
+    has_deadline = running and row.timeout_ms
     return ClaimedJobOut(
         job_out(attempt.job),
         Raw(attempt.input),
-        head.token,
-        head.holder.decode(errors="replace"),
-        head.attempts if running else head.attempts + 1,
+        row.token,
+        row.holder.decode(errors="replace"),
+        row.attempts if running else row.attempts + 1,
         attempt.lease_until,
-        to_utc(head.started_at + head.timeout_ms) if ends else None,
+        to_utc(row.started_at + row.timeout_ms) if has_deadline else None,
     )
