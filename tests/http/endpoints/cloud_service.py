@@ -1,4 +1,4 @@
-"""What the tests of the cloud contract share: a submission, hooks that do as they are told, limits for a user."""
+"""Helpers for tests of the cloud contract: a service, blockable hooks, limits of a user."""
 
 import asyncio
 import json
@@ -53,9 +53,9 @@ class CloudService:
         assert tuple(reply.body) == CloudReply._fields
         return CloudReply(**reply.body)
 
-    async def job(self, told: CloudReply) -> onejob.Job:
-        assert told.job_id
-        return await self.ledger.job(told.job_id)
+    async def job(self, reply: CloudReply) -> onejob.Job:
+        assert reply.job_id
+        return await self.ledger.job(reply.job_id)
 
     async def set_limits(self, **limits: Any) -> None:
         await set_limits(self.ledger, **limits)
@@ -92,7 +92,7 @@ async def run_cloud_service(
 
 
 class BlockableHook:
-    """An async hook that goes on when the test says so."""
+    """An async hook that waits for the test."""
 
     def __init__(self) -> None:
         self.preparations: list[Preparation] = []
@@ -111,7 +111,7 @@ class BlockableHook:
 
 
 class BlockableThreadHook:
-    """The same as a plain function."""
+    """A plain hook that waits for the test, in its thread."""
 
     def __init__(self) -> None:
         self.preparations: list[Preparation] = []

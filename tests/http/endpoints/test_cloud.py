@@ -1,4 +1,4 @@
-"""The cloud contract: always 200, the seed's words, one job for each key."""
+"""The cloud contract: always status 200, the members of the seed, one job for each key."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ async def test_without_a_key_every_submission_is_new(durable_url: str) -> None:
         assert [first.idempotent_hit, second.idempotent_hit] == [False, False]
 
 
-async def test_a_rerun_under_another_run_name_hits_and_the_first_labels_stay(durable_url: str) -> None:
+async def test_a_rerun_with_another_run_name_hits_and_the_first_labels_stay(durable_url: str) -> None:
     async with run_cloud_service(durable_url) as service:
         first = await service.submit("k", tracker_run_name="gh-1", estimated_cost=3)
         again = await service.submit("k", tracker_run_name="gh-2", idempotency_ttl_hours=2, more="x")
@@ -54,14 +54,14 @@ async def test_a_rerun_under_another_run_name_hits_and_the_first_labels_stay(dur
 
 
 @pytest.mark.parametrize("other", [{"config_name_to_load": "other"}, {"config": {"steps": 1}}, {"config": [1]}])
-async def test_another_configuration_under_the_key_is_no_success(durable_url: str, other: dict[str, Any]) -> None:
+async def test_another_configuration_with_the_same_key_is_no_success(durable_url: str, other: dict[str, Any]) -> None:
     async with run_cloud_service(durable_url) as service:
         first = await service.submit("k")
-        told = await service.submit("k", **other)
-        assert (told.success, told.job_id, told.status) == (False, None, None)
-        assert told.error is not None
-        assert str(first.job_id) in told.error
-        assert "Quota exceeded" not in told.error
+        reply = await service.submit("k", **other)
+        assert (reply.success, reply.job_id, reply.status) == (False, None, None)
+        assert reply.error is not None
+        assert str(first.job_id) in reply.error
+        assert "Quota exceeded" not in reply.error
 
 
 async def test_two_providers_are_two_namespaces(durable_url: str) -> None:
@@ -80,9 +80,9 @@ async def test_the_same_key_through_both_apis_is_one_job(durable_url: str) -> No
         assert (reply.status, reply.body["job"]["id"]) == (202, first.job_id)
 
 
-async def test_unknown_members_are_kept_as_labels_and_an_actor_is_not_believed(durable_url: str) -> None:
+async def test_unknown_members_are_stored_as_labels_and_an_actor_is_ignored(durable_url: str) -> None:
     async with run_cloud_service(durable_url) as service:
-        told = await service.submit(
+        reply = await service.submit(
             "k",
             tracker_run_name="r",
             text="plain",
@@ -91,7 +91,7 @@ async def test_unknown_members_are_kept_as_labels_and_an_actor_is_not_believed(d
             nothing=None,
             actor="user:root",
         )
-        job = await service.job(told)
+        job = await service.job(reply)
         assert job.labels == {
             "tracker_run_name": "r",
             "text": "plain",
@@ -103,13 +103,13 @@ async def test_unknown_members_are_kept_as_labels_and_an_actor_is_not_believed(d
 
 async def test_a_configuration_keeps_every_digit(durable_url: str) -> None:
     async with run_cloud_service(durable_url) as service:
-        told = await service.submit_raw(b'{"config": {"seed": 123456789012345678901, "rate": 1e-7}}')
-        assert told.job_id
-        assert b"123456789012345678901" in await service.ledger.input(told.job_id)
+        reply = await service.submit_raw(b'{"config": {"seed": 123456789012345678901, "rate": 1e-7}}')
+        assert reply.job_id
+        assert b"123456789012345678901" in await service.ledger.input(reply.job_id)
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "expected"),
     [
         (b"", "body"),
         (b"[]", "body"),
@@ -138,12 +138,12 @@ async def test_a_configuration_keeps_every_digit(durable_url: str) -> None:
         (b'{"config": "%b"}' % (b"c" * (1 << 20)), "bytes"),
     ],
 )
-async def test_what_cannot_be_taken_is_said_and_makes_no_job(durable_url: str, body: bytes, says: str) -> None:
+async def test_an_invalid_body_is_reported_and_creates_no_job(durable_url: str, body: bytes, expected: str) -> None:
     async with run_cloud_service(durable_url) as service:
-        told = await service.submit_raw(body)
-        assert told == CloudReply(False, None, None, False, False, told.error, [], None)
-        assert told.error is not None
-        assert says in told.error
+        reply = await service.submit_raw(body)
+        assert reply == CloudReply(False, None, None, False, False, reply.error, [], None)
+        assert reply.error is not None
+        assert expected in reply.error
         assert not await service.ledger.jobs()
 
 
@@ -157,15 +157,15 @@ async def test_a_provider_is_named_in_the_query(durable_url: str, query: str) ->
         assert not await service.ledger.jobs()
 
 
-async def test_any_provider_is_taken_unless_the_list_is_closed(durable_url: str) -> None:
+async def test_any_provider_is_accepted_unless_the_list_is_closed(durable_url: str) -> None:
     async with run_cloud_service(durable_url) as service:
         assert (await service.submit(provider="Gr%C3%B6%C3%9Fe%20XL")).success
     closed = ServiceConfig(providers={"replicate": ProviderConfig()}, providers_closed=True)
     async with run_cloud_service(durable_url, config=closed) as service:
         assert (await service.submit(provider="replicate")).success
-        told = await service.submit(provider="modal")
-        assert not told.success
-        assert "no such provider" in str(told.error)
+        reply = await service.submit(provider="modal")
+        assert not reply.success
+        assert "no such provider" in str(reply.error)
 
 
 async def test_the_key_may_be_in_the_header_and_must_not_contradict_the_body(durable_url: str) -> None:
@@ -173,20 +173,20 @@ async def test_the_key_may_be_in_the_header_and_must_not_contradict_the_body(dur
         first = await service.submit(None, b'idempotency-key: "k"')
         assert (await service.submit("k")).job_id == first.job_id
         assert (await service.submit("k", b"idempotency-key: k")).job_id == first.job_id
-        for told in (
+        for reply in (
             await service.submit("k", b"idempotency-key: other"),
             await service.submit(None, b"idempotency-key: a", b"idempotency-key: b"),
             await service.submit(None, b"idempotency-key: "),
         ):
-            assert not told.success
+            assert not reply.success
         assert len(await service.ledger.jobs()) == 1
 
 
-async def test_the_window_is_the_callers(durable_url: str) -> None:
+async def test_the_caller_chooses_the_window(durable_url: str) -> None:
     async with run_cloud_service(durable_url) as service:
         await service.submit("k", idempotency_ttl_hours=0.5)
-        story = await service.ledger.explain("k", scope="cloud.replicate")
-        assert (story.expires_at - story.first_seen).total_seconds() == 1800
+        history = await service.ledger.explain("k", scope="cloud.replicate")
+        assert (history.expires_at - history.first_seen).total_seconds() == 1800
 
 
 def test_every_state_of_a_job_has_a_status() -> None:
@@ -194,7 +194,7 @@ def test_every_state_of_a_job_has_a_status() -> None:
     assert set(CLOUD_STATUS_BY_STATE.values()) == set(CloudStatus)
 
 
-async def test_a_hit_tells_the_live_status(durable_url: str) -> None:
+async def test_a_hit_reports_the_current_status(durable_url: str) -> None:
     async with run_cloud_service(durable_url) as service:
         first = await service.submit("k")
         assert first.job_id
@@ -203,7 +203,7 @@ async def test_a_hit_tells_the_live_status(durable_url: str) -> None:
         assert (again.success, again.status, again.idempotent_hit) == (True, "cancelled", True)
 
 
-async def test_an_external_job_is_named(url: str) -> None:
+async def test_a_hit_on_an_external_job_returns_its_id(url: str) -> None:
     async with run_cloud_service(url) as service:
         await service.ledger._execute(
             StoreKey(
@@ -217,8 +217,8 @@ async def test_an_external_job_is_named(url: str) -> None:
                 ttl_ms=60_000,
             )
         )
-        told = await service.submit("k")
-        assert (told.success, told.job_id, told.status, told.idempotent_hit) == (
+        reply = await service.submit("k")
+        assert (reply.success, reply.job_id, reply.status, reply.idempotent_hit) == (
             True,
             "job-xyz789",
             "pending",
@@ -229,18 +229,18 @@ async def test_an_external_job_is_named(url: str) -> None:
 async def test_a_full_quota_has_the_seeds_message_and_a_duplicate_still_hits(url: str) -> None:
     async with run_cloud_service(url) as service:
         await service.set_limits(max_concurrent=5)
-        told = [await service.submit(f"k{n}") for n in range(7)]
-        assert [one.success for one in told] == [True] * 5 + [False] * 2
-        assert [one.quota_warnings for one in told[:3]] == [[]] * 3
-        assert told[3].quota_warnings == ["4 of 5 concurrent jobs are in use"]
-        assert all(LIMIT in str(one.error) for one in told[5:])
-        assert (await service.submit("k0")) == told[0]._replace(idempotent_hit=True)
-        # A refusal is not remembered: when there is room the same key succeeds.
-        await service.ledger.cancel(str(told[0].job_id))
+        reply = [await service.submit(f"k{n}") for n in range(7)]
+        assert [one.success for one in reply] == [True] * 5 + [False] * 2
+        assert [one.quota_warnings for one in reply[:3]] == [[]] * 3
+        assert reply[3].quota_warnings == ["4 of 5 concurrent jobs are in use"]
+        assert all(LIMIT in str(one.error) for one in reply[5:])
+        assert (await service.submit("k0")) == reply[0]._replace(idempotent_hit=True)
+        # A refusal is not remembered: once a slot is free the same key succeeds.
+        await service.ledger.cancel(str(reply[0].job_id))
         assert (await service.submit("k5")).success
 
 
-async def test_a_limit_of_nothing_admits_nothing(durable_url: str) -> None:
+async def test_a_limit_of_zero_admits_nothing(durable_url: str) -> None:
     async with run_cloud_service(durable_url) as service:
         await service.set_limits(max_concurrent=0)
         assert "Quota exceeded: Maximum 0 concurrent jobs" in str((await service.submit("k")).error)
@@ -261,7 +261,7 @@ async def test_a_cost_limit_warns_or_blocks(durable_url: str, action: CostAction
         assert (await service.submit("b", estimated_cost=99)).cost_limit_warning is None
 
 
-async def test_an_estimate_may_come_from_arithmetic(durable_url: str) -> None:
+async def test_an_estimate_from_float_arithmetic_is_rounded(durable_url: str) -> None:
     async with run_cloud_service(durable_url) as service:
         await service.set_limits(cost_limit=CostLimit(10 * MICROS_PER_UNIT, Period.DAY))
         assert (await service.submit("a", estimated_cost=1.1 * 3)).success
@@ -273,66 +273,66 @@ async def test_a_rate_limit_message_does_not_forbid_a_retry(durable_url: str) ->
     async with run_cloud_service(durable_url) as service:
         await service.set_limits(jobs_per_hour=1)
         assert (await service.submit("a")).success
-        told = await service.submit("b")
-        assert not told.success
-        assert "Quota exceeded" not in str(told.error)
+        reply = await service.submit("b")
+        assert not reply.success
+        assert "Quota exceeded" not in str(reply.error)
     async with run_cloud_service(durable_url, config=ServiceConfig(rate_per_second=0.001, rate_burst=1)) as service:
         await service.set_limits()
         first = await service.submit("c")
-        told = await service.submit("d")
-        assert "repeat with the same key" in str(told.error)
+        reply = await service.submit("d")
+        assert "repeat with the same key" in str(reply.error)
         assert (await service.submit("c")).job_id == first.job_id
 
 
 async def test_fifty_racers_for_five_slots_get_five_jobs(url: str) -> None:
     async with run_cloud_service(url) as service:
         await service.set_limits(max_concurrent=5)
-        told = await asyncio.gather(*(service.submit(f"k{n}") for n in range(50)))
-        assert sum(one.success for one in told) == 5
-        assert sum(LIMIT in str(one.error) for one in told) == 45
+        reply = await asyncio.gather(*(service.submit(f"k{n}") for n in range(50)))
+        assert sum(one.success for one in reply) == 5
+        assert sum(LIMIT in str(one.error) for one in reply) == 45
         assert (await service.usage_counts()).live == 5
 
 
-async def test_who_is_not_known_gets_no_two_hundred() -> None:
-    async def nobody(scope: Scope) -> Any:
-        raise Unauthorized("who are you?")
+async def test_an_unauthenticated_request_gets_401() -> None:
+    async def refuse(scope: Scope) -> Any:
+        raise Unauthorized("no credential")
 
     async with (
         onejob.open("memory://", sweep=False) as ledger,
-        serve_app(HttpApp(ledger, authenticate=nobody)) as client,
+        serve_app(HttpApp(ledger, authenticate=refuse)) as client,
     ):
         reply = await client.post(PATH + "replicate", CONFIG)
         assert (reply.status, reply.code) == (401, "UNAUTHORIZED")
 
 
-@pytest.mark.parametrize("trouble", [Unavailable("no disk at /srv/secret"), Unknown("lost /srv/secret")])
+@pytest.mark.parametrize("error", [Unavailable("no disk at /srv/secret"), Unknown("lost /srv/secret")])
 async def test_a_store_error_is_no_success_and_reveals_no_location(
-    durable_url: str, trouble: Exception, monkeypatch: pytest.MonkeyPatch
+    durable_url: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with run_cloud_service(durable_url) as service:
 
         async def fails(command: Any) -> Any:
-            return trouble
+            return error
 
         monkeypatch.setattr(service.ledger._gate, "execute_one", fails)
-        told = await service.submit("k")
-        assert not told.success
-        assert "repeat with the same key" in str(told.error)
-        assert "secret" not in str(told.error)
+        reply = await service.submit("k")
+        assert not reply.success
+        assert "repeat with the same key" in str(reply.error)
+        assert "secret" not in str(reply.error)
 
 
-async def test_a_key_that_python_holds_is_uploading(url: str) -> None:
+async def test_a_key_held_through_python_is_uploading(url: str) -> None:
     keys = onejob.IdempotencyConfig(pending_wait_timeout=0)
     async with onejob.open(url, config=keys, sweep=False) as ledger:
         held = await ledger.check_or_reserve("cloud.replicate", CONFIG, idempotency_key="k")
         assert isinstance(held, onejob.HeldKey)
         async with serve_app(HttpApp(ledger)) as client:
-            told = await CloudService(client, ledger, HttpApp(ledger)).submit("k")
-            assert (told.success, told.job_id, told.status) == (True, held.job_id, "uploading")
-            assert (told.idempotent_hit, told.data_uploaded) == (True, False)
+            reply = await CloudService(client, ledger, HttpApp(ledger)).submit("k")
+            assert (reply.success, reply.job_id, reply.status) == (True, held.job_id, "uploading")
+            assert (reply.idempotent_hit, reply.data_uploaded) == (True, False)
 
 
-def test_settings_that_cannot_be_meant_stop_the_start(tmp_path: Any) -> None:
+def test_invalid_settings_stop_the_start(tmp_path: Any) -> None:
     file = tmp_path / "onejob.toml"
     for text in (
         'providers = "replicate"',
@@ -349,10 +349,10 @@ def test_settings_that_cannot_be_meant_stop_the_start(tmp_path: Any) -> None:
         load_service_config(None, {"ONEJOB_PROVIDERS": "replicate"})
 
 
-@pytest.mark.parametrize("where", ["nowhere", "json:", "no_such_module:f", "json:no_such", "json:__doc__"])
-async def test_a_hook_that_is_not_there_stops_the_start(where: str) -> None:
+@pytest.mark.parametrize("import_path", ["nowhere", "json:", "no_such_module:f", "json:no_such", "json:__doc__"])
+async def test_a_missing_hook_stops_the_start(import_path: str) -> None:
     async with onejob.open("memory://", sweep=False) as ledger:
-        config = ServiceConfig(providers={"replicate": ProviderConfig(prepare=where)})
+        config = ServiceConfig(providers={"replicate": ProviderConfig(prepare=import_path)})
         with pytest.raises(Invalid, match=r"providers\.replicate\.prepare"):
             HttpApp(ledger, config=config)
 
@@ -379,9 +379,9 @@ async def test_a_hook_that_would_never_run_stops_the_start(hook: Any, monkeypatc
     monkeypatch.setattr(cloud_service, "hook", hook, raising=False)
     config = ServiceConfig(providers={"p": ProviderConfig(prepare=f"{cloud_service.__name__}:hook")})
     async with onejob.open("memory://", sweep=False) as ledger:
-        for given in (partial(HttpApp, ledger, config=config), partial(HttpApp, ledger, prepare={"p": hook})):
+        for make_app in (partial(HttpApp, ledger, config=config), partial(HttpApp, ledger, prepare={"p": hook})):
             with pytest.raises(Invalid, match="has a yield"):
-                given()
+                make_app()
 
 
 @pytest.mark.parametrize("hook", [_generator_hook, _async_generator_hook])
@@ -390,6 +390,6 @@ async def test_a_hook_that_turns_out_to_be_a_generator_has_uploaded_nothing(dura
         return hook(preparation)
 
     async with run_cloud_service(durable_url, replicate=decorated) as service:
-        told = await service.submit("k")
-        assert (told.success, told.data_uploaded) == (False, False)
-        assert "returned a generator" in str(told.error)
+        reply = await service.submit("k")
+        assert (reply.success, reply.data_uploaded) == (False, False)
+        assert "returned a generator" in str(reply.error)

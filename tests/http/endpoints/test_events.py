@@ -1,4 +1,4 @@
-"""Watching a job over HTTP: its history, then what happens, until it has ended."""
+"""Watching a job over HTTP: its history, then each change, until it has ended."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -21,7 +21,7 @@ from onejob.ledger.watch import JobWatcher
 from tests.support.app_server import Client, EventStream, ServerSentEvent, serve_app
 
 CREATED = ServerSentEvent(0, "submitted", None)
-NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
+MISSING_JOB_ID = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ async def open_events(client: Client, job_id: str, *headers: bytes, query: str =
     return await client.open_stream(f"/api/jobs/{job_id}/events{query}", *headers)
 
 
-async def wait_until_unwatched(tail: JobWatcher) -> None:
+async def wait_until_unwatched(watcher: JobWatcher) -> None:
     async with asyncio.timeout(5):
-        while tail.watcher_count or tail._task is not None:
+        while watcher.watcher_count or watcher._task is not None:
             await asyncio.sleep(0.01)
 
 
@@ -70,7 +70,7 @@ async def test_events_are_sent_as_they_happen(queue: onejob.Ledger, client: Clie
 
 async def test_events_of_another_process_are_sent(client: Client, queue: onejob.Ledger, url: str) -> None:
     if url == "memory://":
-        return  # it has no other process
+        return  # memory has one process only
     job_id = (await queue.submit("t")).job_id
     answer = await open_events(client, job_id)
     await anext(answer)
@@ -94,7 +94,7 @@ async def test_a_client_resumes_after_its_last_event_id(
     assert ids_and_events(await answer.read_all()) == missed[1 if header else 0 :]
 
 
-async def test_a_browser_that_has_seen_the_end_is_told_to_stay_away(queue: onejob.Ledger, client: Client) -> None:
+async def test_a_browser_that_has_received_the_end_gets_204(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     await queue.cancel(job_id)
     answer = await client.get(f"/api/jobs/{job_id}/events", b"last-event-id: 1")
@@ -105,23 +105,23 @@ async def test_a_browser_that_has_seen_the_end_is_told_to_stay_away(queue: onejo
     await wait_until_unwatched(queue.job_watcher)
 
 
-async def test_what_is_no_longer_kept_is_a_gap(queue: onejob.Ledger, client: Client) -> None:
+async def test_deleted_events_are_reported_as_a_gap(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t", idempotency_key="k")).job_id
     for _ in range(49):
         await queue.forget("k", scope="t")
-    early = await open_events(client, job_id)
-    frames = [await anext(early) for _ in range(34)][1:]
+    first_stream = await open_events(client, job_id)
+    frames = [await anext(first_stream) for _ in range(34)][1:]
     assert [frame.id for frame in frames] == [*range(8), 25, *range(26, 50)]
     assert frames[8].event == "gap"
     assert frames[8].data == {"missing": 18}
     await queue.cancel(job_id)
-    assert ids_and_events(await early.read_all()) == [(50, "cancelled"), (None, "end")]
-    late = await open_events(client, job_id, query="?cursor=20")
-    frames = (await late.read_all())[1:]
+    assert ids_and_events(await first_stream.read_all()) == [(50, "cancelled"), (None, "end")]
+    second_stream = await open_events(client, job_id, query="?cursor=20")
+    frames = (await second_stream.read_all())[1:]
     assert frames[0] == ServerSentEvent(26, "gap", {"missing": 6})
 
 
-async def test_a_slow_watcher_misses_what_is_no_longer_kept_and_is_told_so(queue: onejob.Ledger) -> None:
+async def test_a_slow_watcher_skips_deleted_events(queue: onejob.Ledger) -> None:
     made = await queue.submit("t", idempotency_key="k")
     async with queue.job_watcher.watch("default", parse_job_id(made.job_id)) as watched:
         for last in (20, 40, 60):
@@ -132,27 +132,27 @@ async def test_a_slow_watcher_misses_what_is_no_longer_kept_and_is_told_so(queue
         assert [index for index, _ in watched.events_after(5)] == [6, 7, *range(37, 61)]
 
 
-@pytest.mark.parametrize("place", ["-1", "x", "1.5.2", "", "%00", "9" * 400, "%D9%A1"])
-async def test_a_cursor_that_is_none_is_refused(queue: onejob.Ledger, client: Client, place: str) -> None:
+@pytest.mark.parametrize("cursor", ["-1", "x", "1.5.2", "", "%00", "9" * 400, "%D9%A1"])
+async def test_an_invalid_cursor_is_refused(queue: onejob.Ledger, client: Client, cursor: str) -> None:
     job_id = (await queue.submit("t", idempotency_key="k")).job_id
     await queue.forget("k", scope="t")
     for answer in (
-        await client.get(f"/api/jobs/{job_id}/events?cursor={place}".encode()),
-        await client.get(f"/api/jobs/{job_id}/events", b"last-event-id: " + place.encode()),
+        await client.get(f"/api/jobs/{job_id}/events?cursor={cursor}".encode()),
+        await client.get(f"/api/jobs/{job_id}/events", b"last-event-id: " + cursor.encode()),
     ):
         assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
 
 
-async def test_a_cursor_of_what_has_not_happened_is_not_found(queue: onejob.Ledger, client: Client) -> None:
+async def test_a_cursor_beyond_the_last_event_is_not_found(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     answer = await client.get(f"/api/jobs/{job_id}/events?cursor=1")
     assert (answer.status, answer.code) == (404, "NOT_FOUND")
 
 
-async def test_a_job_that_is_not_there_or_not_yours_is_not_found(queue: onejob.Ledger, client: Client) -> None:
+async def test_a_missing_job_and_another_tenants_job_are_not_found(queue: onejob.Ledger, client: Client) -> None:
     other = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
     theirs = (await other.submit("t")).job_id
-    for job_id in (NOBODY, theirs):
+    for job_id in (MISSING_JOB_ID, theirs):
         answer = await client.get(f"/api/jobs/{job_id}/events")
         assert (answer.status, answer.code) == (404, "NOT_FOUND")
     assert (await client.get("/api/jobs/x/events")).status == 400
@@ -160,7 +160,7 @@ async def test_a_job_that_is_not_there_or_not_yours_is_not_found(queue: onejob.L
     await wait_until_unwatched(queue.job_watcher)
 
 
-async def test_a_client_that_leaves_frees_everything(queue: onejob.Ledger, client: Client) -> None:
+async def test_a_client_that_disconnects_frees_its_watcher(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     answers = [await open_events(client, job_id) for _ in range(20)]
     assert queue.job_watcher.watcher_count == 20
@@ -176,7 +176,7 @@ async def test_a_client_that_leaves_frees_everything(queue: onejob.Ledger, clien
 
 
 async def test_watchers_are_limited_and_one_tenant_gets_half(queue: onejob.Ledger) -> None:
-    tail = queue._runtime.job_watcher = JobWatcher(queue._gate, watchers_max=4)
+    watcher = queue._runtime.job_watcher = JobWatcher(queue._gate, watchers_max=4)
     async with serve_app(HttpApp(queue)) as client:
         job_id = (await queue.submit("t")).job_id
         first, second = [await open_events(client, job_id) for _ in range(2)]
@@ -185,11 +185,11 @@ async def test_watchers_are_limited_and_one_tenant_gets_half(queue: onejob.Ledge
         assert int(full.headers["retry-after"]) > 0
         other = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
         theirs = parse_job_id((await other.submit("t")).job_id)
-        async with tail.watch("other", theirs), tail.watch("other", theirs):
-            assert tail.watcher_count == 4
+        async with watcher.watch("other", theirs), watcher.watch("other", theirs):
+            assert watcher.watcher_count == 4
         for answer in (first, second):
             answer.disconnect()
-        await wait_until_unwatched(tail)
+        await wait_until_unwatched(watcher)
         assert (await open_events(client, job_id)).status == 200
 
 
@@ -200,7 +200,7 @@ async def test_a_silent_job_is_pinged(queue: onejob.Ledger, client: Client, monk
     assert [await anext(answer) for _ in range(4)] == [ServerSentEvent()] * 4
 
 
-async def test_nobody_watches_for_longer_than_a_credential_is_trusted(
+async def test_a_stream_ends_after_its_time_limit(
     queue: onejob.Ledger, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "WATCH_SECONDS_MAX", 0.1)
@@ -217,35 +217,35 @@ async def test_a_purged_job_ends_the_stream(queue: onejob.Ledger, client: Client
     assert (await answer.read_all())[-1] == ServerSentEvent(None, "end", {"state": None})
 
 
-async def test_all_watched_jobs_are_read_in_one_batch_and_none_while_nobody_watches(
+async def test_all_watched_jobs_are_read_in_one_batch_and_none_without_watchers(
     queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[int] = []
+    batch_sizes: list[int] = []
     execute = queue._gate.execute
 
-    async def counted(commands):  # type: ignore[no-untyped-def]  # the signature is the gate's
+    async def counted(commands):  # type: ignore[no-untyped-def]  # has the gate's signature
         if all(isinstance(command, LookUpJob) for command in commands):
-            looks.append(len(commands))
+            batch_sizes.append(len(commands))
         return await execute(commands)
 
     monkeypatch.setattr(queue._gate, "execute", counted)
     ids = [parse_job_id((await queue.submit("t", n)).job_id) for n in range(3)]
-    tail = queue.job_watcher
+    watcher = queue.job_watcher
     async with (
-        tail.watch("default", ids[0]),
-        tail.watch("default", ids[0]),
-        tail.watch("default", ids[1]),
-        tail.watch("default", ids[2]) as last,
+        watcher.watch("default", ids[0]),
+        watcher.watch("default", ids[0]),
+        watcher.watch("default", ids[1]),
+        watcher.watch("default", ids[2]) as last,
     ):
-        assert looks == [1] * 4
-        news = last.version
+        assert batch_sizes == [1] * 4
+        version = last.version
         await queue.cancel((await queue.jobs(limit=1))[0].id)
-        assert await last.wait_for_change(news, 10)
-        assert looks[4:] == [3] * len(looks[4:])
-    seen = len(looks)
+        assert await last.wait_for_change(version, 10)
+        assert batch_sizes[4:] == [3] * len(batch_sizes[4:])
+    batches = len(batch_sizes)
     await asyncio.sleep(0.25)
-    assert len(looks) == seen
-    assert tail._task is None
+    assert len(batch_sizes) == batches
+    assert watcher._task is None
 
 
 async def test_store_errors_are_retried(queue: onejob.Ledger, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,14 +254,14 @@ async def test_store_errors_are_retried(queue: onejob.Ledger, client: Client, mo
     await anext(answer)
     execute, failures = queue._gate.execute, 2
 
-    async def troubled(commands):  # type: ignore[no-untyped-def]  # the signature is the gate's
+    async def fail_twice(commands):  # type: ignore[no-untyped-def]  # has the gate's signature
         nonlocal failures
         if failures and isinstance(commands[0], LookUpJob):
             failures -= 1
-            raise onejob.Unavailable("the store is elsewhere")
+            raise onejob.Unavailable("the store is unreachable")
         return await execute(commands)
 
-    monkeypatch.setattr(queue._gate, "execute", troubled)
+    monkeypatch.setattr(queue._gate, "execute", fail_twice)
     await queue.cancel(job_id)
     assert ids_and_events(await answer.read_all()) == [(1, "cancelled"), (None, "end")]
     assert failures == 0
@@ -276,11 +276,11 @@ async def test_closing_the_job_watcher_ends_its_streams_without_an_end_event(
     queue.job_watcher.close()
     assert ids_and_events(await answer.read_all()) == [(0, "submitted")]
     await wait_until_unwatched(queue.job_watcher)
-    late = await open_events(client, job_id)
-    assert ids_and_events(await late.read_all()) == []
+    second_stream = await open_events(client, job_id)
+    assert ids_and_events(await second_stream.read_all()) == []
 
 
-async def test_a_server_that_leaves_waits_for_no_watcher(queue: onejob.Ledger, client: Client) -> None:
+async def test_a_server_that_shuts_down_ends_its_streams(queue: onejob.Ledger, client: Client) -> None:
     answer = await open_events(client, (await queue.submit("t")).job_id)
     await anext(answer)
     client.server.should_exit = True
@@ -288,7 +288,9 @@ async def test_a_server_that_leaves_waits_for_no_watcher(queue: onejob.Ledger, c
     await wait_until_unwatched(queue.job_watcher)
 
 
-async def test_a_client_that_takes_nothing_is_given_up(queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_is_disconnected(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(streaming, "CHUNK_SECONDS_MAX", 0.1)
     closed = asyncio.Event()
 
@@ -309,7 +311,7 @@ async def test_a_client_that_takes_nothing_is_given_up(queue: onejob.Ledger, mon
             await closed.wait()
 
 
-async def test_a_rejected_preparation_is_told(queue: onejob.Ledger, client: Client) -> None:
+async def test_a_rejected_preparation_ends_the_stream(queue: onejob.Ledger, client: Client) -> None:
     held = await queue.check_or_reserve("t", idempotency_key="k")
     assert isinstance(held, onejob.HeldKey)
     answer = await open_events(client, held.job_id)
@@ -318,7 +320,7 @@ async def test_a_rejected_preparation_is_told(queue: onejob.Ledger, client: Clie
 
 
 @pytest.mark.parametrize("ping", [True, False])
-async def test_a_revoked_credential_ends_what_it_watches(
+async def test_a_revoked_credential_ends_its_streams(
     queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch, ping: bool
 ) -> None:
     monkeypatch.setattr(events, "PING_SECONDS", 0.05 if ping else 60.0)
@@ -329,7 +331,7 @@ async def test_a_revoked_credential_ends_what_it_watches(
         answer = await open_events(client, job_id, b"authorization: Bearer " + made.text.encode())
         assert ids_and_events([await anext(answer), await anext(answer)]) == [(0, "submitted")]
         await keys.revoke(made.key.id)
-        if not ping:  # then the next event is what finds it out, and it is not told
+        if not ping:  # without pings the next event triggers the check, and is not sent
             await queue.cancel(job_id)
         assert ids_and_events(await answer.read_all()) == []
         again = await open_events(client, job_id, b"authorization: Bearer " + made.text.encode())

@@ -1,4 +1,4 @@
-"""Keys over HTTP: their story, their list, forgetting them, and erasing a tenant."""
+"""Keys over HTTP: their history, listing and forgetting them, and purging a tenant."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -35,25 +35,25 @@ async def test_the_history_of_a_key_is_shown(queue: onejob.Ledger, client: Clien
     await client.post("/api/jobs", {"type": "t", "input": 1}, b"idempotency-key: k")
     await client.post("/api/jobs", {"type": "t", "input": 2}, b"idempotency-key: k")
     await queue.cancel(made.body["job"]["id"])
-    told = (await client.get(key_path("k"))).body
-    assert (told["key"], told["scope"], told["status"]) == ("k", "t", "committed")
-    assert (told["hits"], told["conflicts"], told["eventsTotal"]) == (1, 1, 2)
-    assert (told["actor"], told["user"], told["heldUntil"]) == ("client:local", "local", None)
-    assert told["firstSeen"] == made.body["job"]["createdAt"]
-    assert told["expiresAt"] == made.body["idempotency"]["expiresAt"]
-    assert [event["what"] for event in told["events"]] == ["submitted", "cancelled"]
-    shown = (await client.get(made.headers["location"])).body["job"]
-    assert told["job"] == shown
-    assert shown["key"] == "k"
+    shown = (await client.get(key_path("k"))).body
+    assert (shown["key"], shown["scope"], shown["status"]) == ("k", "t", "committed")
+    assert (shown["hits"], shown["conflicts"], shown["eventsTotal"]) == (1, 1, 2)
+    assert (shown["actor"], shown["user"], shown["heldUntil"]) == ("client:local", "local", None)
+    assert shown["firstSeen"] == made.body["job"]["createdAt"]
+    assert shown["expiresAt"] == made.body["idempotency"]["expiresAt"]
+    assert [event["what"] for event in shown["events"]] == ["submitted", "cancelled"]
+    job = (await client.get(made.headers["location"])).body["job"]
+    assert shown["job"] == job
+    assert job["key"] == "k"
 
 
 @pytest.mark.parametrize("key", UNUSUAL_KEYS)
 async def test_any_legal_key_has_a_path(client: Client, key: str) -> None:
     made = await client.post("/api/jobs", {"type": "t", "idempotencyKey": key})
     assert made.status == 202
-    told = await client.get(key_path(key))
-    assert (told.status, told.body["key"]) == (200, key)
-    assert told.body["job"]["id"] == made.body["job"]["id"]
+    shown = await client.get(key_path(key))
+    assert (shown.status, shown.body["key"]) == (200, key)
+    assert shown.body["job"]["id"] == made.body["job"]["id"]
     assert (await client.ask("DELETE", key_path(key))).status == 200
 
 
@@ -80,24 +80,24 @@ async def test_a_path_that_reads_like_a_route_only_when_decoded_is_not_that_rout
         "/api/keys/k?scope=%ff", "/api/keys/k?Scope=t",
     ],
 )  # fmt: skip
-async def test_what_cannot_be_a_key_or_a_scope_is_refused(client: Client, target: str) -> None:
+async def test_an_invalid_key_or_scope_is_refused(client: Client, target: str) -> None:
     for method in ("GET", "DELETE"):
         answer = await client.ask(method, target)
         assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
 
 
-async def test_keys_of_the_type_queue_are_found_under_the_scope_that_they_are_shown_with(
+async def test_keys_of_the_type_queue_are_found_under_their_reported_scope(
     client: Client,
 ) -> None:
     made = await client.post("/api/jobs", {"type": "queue", "idempotencyKey": "k"})
     assert (await client.get(key_path("k", "queue"))).status == 404
-    told = await client.get(key_path("k", made.body["idempotency"]["scope"]))
-    assert told.body["job"]["id"] == made.body["job"]["id"]
+    shown = await client.get(key_path("k", made.body["idempotency"]["scope"]))
+    assert shown.body["job"]["id"] == made.body["job"]["id"]
     listed = await client.get("/api/keys?scope=type:queue")
     assert [line["key"] for line in listed.body["keys"]] == ["k"]
 
 
-async def test_forgetting_is_idempotent_and_leaves_a_trace(
+async def test_forgetting_is_idempotent_and_recorded_in_the_history(
     queue: onejob.Ledger, client: Client, clock: FakeClock
 ) -> None:
     made = await queue.submit("t", 1, idempotency_key="k")
@@ -105,10 +105,10 @@ async def test_forgetting_is_idempotent_and_leaves_a_trace(
     first, again = [await client.ask("DELETE", key_path("k"), b"", header) for _ in range(2)]
     assert (first.status, again.status) == (200, 200)
     assert first.body["usableAfter"] == again.body["usableAfter"]
-    told = (await client.get(key_path("k"))).body
-    assert told["events"][1]["what"] == "key forgotten"
-    assert told["events"][1]["actor"] == "client:local"
-    assert told["expiresAt"] == first.body["usableAfter"]
+    shown = (await client.get(key_path("k"))).body
+    assert shown["events"][1]["what"] == "key forgotten"
+    assert shown["events"][1]["actor"] == "client:local"
+    assert shown["expiresAt"] == first.body["usableAfter"]
     clock.advance(300.001)
     assert (await client.get(key_path("k"))).status == 404
     assert (await client.ask("DELETE", key_path("k"))).status == 404
@@ -116,19 +116,19 @@ async def test_forgetting_is_idempotent_and_leaves_a_trace(
     assert (await client.get(f"/api/jobs/{made.job_id}")).status == 200
 
 
-async def test_a_key_that_somebody_holds_is_forgotten_later(queue: onejob.Ledger, client: Client) -> None:
+async def test_a_held_key_cannot_be_forgotten(queue: onejob.Ledger, client: Client) -> None:
     await queue.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=30))
     answer = await client.ask("DELETE", key_path("k"))
     assert (answer.status, answer.code) == (409, "IN_PROGRESS")
     assert answer.body["error"]["retryable"]
     assert "retry-after" in answer.headers
-    told = (await client.get(key_path("k"))).body
-    assert told["status"] == "pending"
-    assert told["heldUntil"] is not None
+    shown = (await client.get(key_path("k"))).body
+    assert shown["status"] == "pending"
+    assert shown["heldUntil"] is not None
 
 
 @pytest.mark.parametrize("header", [b"idempotency-key:", b'idempotency-key: "a', b"idempotency-key: a, b"])
-async def test_a_malformed_key_header_is_refused_wherever_one_is_taken(
+async def test_a_malformed_key_header_is_refused_wherever_one_is_accepted(
     queue: onejob.Ledger, client: Client, header: bytes
 ) -> None:
     made = await queue.submit("t", idempotency_key="k")
@@ -144,7 +144,7 @@ async def test_a_malformed_key_header_is_refused_wherever_one_is_taken(
 
 
 async def list_keys(client: Client, query: str) -> tuple[list[str], int]:
-    """All keys of a list, and on how many pages they came."""
+    """All keys of a list, and the number of its pages."""
     found, pages, cursor = [], 0, ""
     while True:
         page = (await client.get(f"/api/keys?{query}{cursor}")).body
@@ -160,8 +160,8 @@ async def test_keys_are_listed_page_by_page_and_by_scope(queue: onejob.Ledger, c
         for n in range(5):
             await queue.submit(scope, idempotency_key=f"{scope}{n}")
     await queue.submit("a")
-    stranger = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
-    await stranger.submit("a", idempotency_key="theirs")
+    other_tenant = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
+    await other_tenant.submit("a", idempotency_key="theirs")
     everything = {f"{scope}{n}" for scope in "abc" for n in range(5)}
     for limit in (1, 4, 15, 1000):
         found, pages = await list_keys(client, f"limit={limit}")
@@ -210,7 +210,7 @@ async def test_where_keys_belong_to_users_each_sees_its_own(queue: onejob.Ledger
         "scope=", "scope=%00", "x=1", "limit", "limit=1&limit=1", "&", "a" * 9000,
     ],
 )  # fmt: skip
-async def test_a_list_that_cannot_be_is_refused(client: Client, query: str) -> None:
+async def test_an_invalid_list_query_is_refused(client: Client, query: str) -> None:
     answer = await client.get("/api/keys?" + quote(query, safe="%&=/!"))
     assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
 
@@ -218,8 +218,8 @@ async def test_a_list_that_cannot_be_is_refused(client: Client, query: str) -> N
 async def test_a_tenant_is_erased_by_its_own_admin_only(queue: onejob.Ledger) -> None:
     made = await queue.submit("t", idempotency_key="k")
     await queue.submit("t")
-    stranger = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
-    theirs = await stranger.submit("t", idempotency_key="k")
+    other_tenant = queue.acting_as(tenant="other", user="u", actor=onejob.Actor.user("u"))
+    theirs = await other_tenant.submit("t", idempotency_key="k")
     caller = Caller("default", "ann", "user:ann")
 
     async def erase(role: Role, tenant: str) -> HttpResponse:
@@ -228,15 +228,15 @@ async def test_a_tenant_is_erased_by_its_own_admin_only(queue: onejob.Ledger) ->
 
     for role in (Role.SUBMITTER, Role.WORKER, Role.OPERATOR):
         assert (await erase(role, "default")).status == 403
-    there, nowhere = await erase(Role.ADMIN, "other"), await erase(Role.ADMIN, "nowhere")
-    assert (there.status, nowhere.status) == (403, 403)
-    assert there.body["error"] == nowhere.body["error"]
+    foreign, nowhere = await erase(Role.ADMIN, "other"), await erase(Role.ADMIN, "nowhere")
+    assert (foreign.status, nowhere.status) == (403, 403)
+    assert foreign.body["error"] == nowhere.body["error"]
     assert (await queue.job(made.job_id)).id == made.job_id
     done = await erase(Role.ADMIN, "default")
     assert (done.status, done.body["erased"]) == (200, 2)
     assert (await erase(Role.ADMIN, "default")).body["erased"] == 0
     assert await queue.jobs() == []
-    assert (await stranger.job(theirs.job_id)).id == theirs.job_id
+    assert (await other_tenant.job(theirs.job_id)).id == theirs.job_id
 
 
 async def test_forgetting_needs_an_operator(queue: onejob.Ledger) -> None:
@@ -246,8 +246,8 @@ async def test_forgetting_needs_an_operator(queue: onejob.Ledger) -> None:
         async with serve_app(HttpApp(queue, authenticate=_Authenticated(caller, role))) as client:
             assert (await client.ask("DELETE", key_path("k"))).status == status
             assert (await client.get(key_path("k"))).status == 200
-    told = await queue.explain("k", scope="t")
-    assert [(event.what, event.actor) for event in told.events[1:]] == [("key forgotten", "user:ann")]
+    shown = await queue.explain("k", scope="t")
+    assert [(event.what, event.actor) for event in shown.events[1:]] == [("key forgotten", "user:ann")]
 
 
 class _Authenticated:

@@ -1,4 +1,4 @@
-"""The pages a newcomer meets: safe as they are sent, and right as a browser shows them."""
+"""The HTML pages: safe as they are sent, and correct as a browser renders them."""
 
 import hashlib
 import html
@@ -16,11 +16,11 @@ from tests.support.serve_process import ServeProcess, run_serve_process
 PAGES = ("/", "/docs")
 HOSTILE = "<img src=x onerror=alert(1)>"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-# Whatever turns a text into markup or code.
+# What turns a text into markup or code.
 DANGEROUS = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc")
 
 needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="there is no Chromium here; install the package chromium to look at the pages"
+    CHROMIUM is None, reason="Chromium is not installed; install the package chromium to render the pages"
 )
 
 
@@ -31,7 +31,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterat
 
 
 def rendered_dom(address: str, folder: Path) -> str:
-    """The page as it stands after its script has run."""
+    """The DOM of a page after its script has run."""
     assert CHROMIUM is not None
     flags = [
         "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
@@ -77,9 +77,9 @@ def test_a_page_loads_nothing_external_and_escapes_text(service: ServeProcess, p
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_finds_every_element_it_uses(service: ServeProcess, path: str) -> None:
     text = service.get(path).body.decode()
-    there = re.findall(r'\bid="([\w-]+)"', text)
-    assert len(set(there)) == len(there)
-    assert set(re.findall(r'\bat\("([\w-]+)"\)', text)) <= set(there)
+    ids = re.findall(r'\bid="([\w-]+)"', text)
+    assert len(set(ids)) == len(ids)
+    assert set(re.findall(r'\bat\("([\w-]+)"\)', text)) <= set(ids)
     labelled = re.findall(r'<label for="([\w-]+)"', text)
     assert set(re.findall(r'<input id="([\w-]+)"', text)) <= set(labelled)
 
@@ -92,8 +92,8 @@ def test_the_first_page_shows_counters_the_latest_job_and_the_history_of_a_key(
         service.submit(HOSTILE, {"amount": amount}, key="orders/7")
     stats = service.get("/api/stats").json["outcomes"]
     dom = rendered_dom(f"{service.base_url}/#key=orders%2F7&scope={HOSTILE}", tmp_path)
-    for word in ("created", "replayed", "conflict"):
-        assert element(dom, word) == str(stats[word]) != "0"
+    for outcome in ("created", "replayed", "conflict"):
+        assert element(dom, outcome) == str(stats[outcome]) != "0"
     assert element(dom, "waiting") == "0"
     assert element(dom, "live") == "live"
     assert html.escape(HOSTILE, quote=False) in element(dom, "jobs")

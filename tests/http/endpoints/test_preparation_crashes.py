@@ -1,4 +1,4 @@
-"""Preparations in servers that are killed, stopped, suspended or raced: one job for each key, whatever happens."""
+"""Preparations in servers that are killed, stopped, suspended or raced: one job for each key."""
 
 import asyncio
 import os
@@ -23,11 +23,11 @@ drain_seconds_max = 2
 [providers.replicate]
 prepare = "uploads:upload"
 
-[providers.deaf]
-prepare = "uploads:deaf"
+[providers.blocks]
+prepare = "uploads:blocks"
 
-[providers.deafer]
-prepare = "uploads:deafer"
+[providers.ignores_cancellation]
+prepare = "uploads:ignores_cancellation"
 """
 UPLOADS = """
 import asyncio
@@ -36,24 +36,24 @@ import time
 from pathlib import Path
 
 
-def note(preparation):
-    with Path("begun").open("a") as begun:
-        begun.write(f"{os.getpid()} {preparation.job_id} {preparation.token}\\n")
+def record(preparation):
+    with Path("started").open("a") as started:
+        started.write(f"{os.getpid()} {preparation.job_id} {preparation.token}\\n")
 
 
 async def upload(preparation):
-    note(preparation)
+    record(preparation)
     while not Path("go").exists():
         await asyncio.sleep(0.01)
 
 
-def deaf(preparation):
-    note(preparation)
+def blocks(preparation):
+    record(preparation)
     time.sleep(600)
 
 
-async def deafer(preparation):
-    note(preparation)
+async def ignores_cancellation(preparation):
+    record(preparation)
     while True:
         try:
             await asyncio.sleep(600)
@@ -63,7 +63,7 @@ async def deafer(preparation):
 
 
 class ServersOnOneStore:
-    """Servers on one store, and what their hooks noted."""
+    """Servers on one store, and the log file of their hooks."""
 
     def __init__(self, folder: Path, url: str, stack: ExitStack) -> None:
         self.folder = folder
@@ -78,17 +78,17 @@ class ServersOnOneStore:
         )
 
     def started_hooks(self) -> list[tuple[int, str, int]]:
-        """Process, job and token of every hook that began."""
-        noted = self.folder / "begun"
-        lines = noted.read_text().splitlines() if noted.exists() else []
+        """Process, job and token of every hook that was started."""
+        log_file = self.folder / "started"
+        lines = log_file.read_text().splitlines() if log_file.exists() else []
         return [(int(pid), job_id, int(token)) for pid, job_id, token in map(str.split, lines)]
 
     def release_hooks(self) -> None:
         (self.folder / "go").touch()
 
-    async def set_limit(self, most: int) -> None:
+    async def set_limit(self, limit: int) -> None:
         async with self.ledger() as ledger:
-            await set_limits(ledger, max_concurrent=most)
+            await set_limits(ledger, max_concurrent=limit)
 
     def ledger(self) -> Any:
         return onejob.open(self._url, sweep=False)
@@ -100,10 +100,10 @@ class ServersOnOneStore:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def servers_on_one_store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ServersOnOneStore]:
-    here = f"sqlite:///{tmp_path / 'onejob.db'}"
+    sqlite_url = f"sqlite:///{tmp_path / 'onejob.db'}"
     with ExitStack() as stack:
         yield ServersOnOneStore(
-            tmp_path, here if request.param == "sqlite" else request.getfixturevalue("postgres_url"), stack
+            tmp_path, sqlite_url if request.param == "sqlite" else request.getfixturevalue("postgres_url"), stack
         )
 
 
@@ -117,19 +117,21 @@ def start_asking(server: Server, key: str = "k", provider: str = "replicate") ->
     return asyncio.create_task(asyncio.to_thread(ask, server, key, provider))
 
 
-async def test_a_killed_server_is_taken_over_with_the_same_job(servers_on_one_store: ServersOnOneStore) -> None:
+async def test_the_key_of_a_killed_server_is_taken_over_with_the_same_job(
+    servers_on_one_store: ServersOnOneStore,
+) -> None:
     server = servers_on_one_store.server()
     lost = start_asking(server)
     await wait_until(servers_on_one_store.started_hooks)
     server.kill()
-    with pytest.raises(IndexError):  # there was no answer
+    with pytest.raises(IndexError):  # the connection was closed without a response
         await lost
     (_, job_id, _), *_ = servers_on_one_store.started_hooks()
     server = servers_on_one_store.server()
     servers_on_one_store.release_hooks()
-    # Nobody can know at once that the holder is gone: the answer comes when its lease has ended.
-    told = ask(server)
-    assert (told["job_id"], told["status"], told["data_uploaded"]) == (job_id, "pending", True)
+    # A dead holder is noticed only when its lease ends: the response comes then.
+    reply = ask(server)
+    assert (reply["job_id"], reply["status"], reply["data_uploaded"]) == (job_id, "pending", True)
     assert [(one, token) for _, one, token in servers_on_one_store.started_hooks()] == [(job_id, 1), (job_id, 2)]
     assert [job.id for job in await servers_on_one_store.jobs()] == [job_id]
 
@@ -143,14 +145,16 @@ async def test_two_servers_and_twenty_callers_prepare_one_key_once(servers_on_on
     }
     await asyncio.sleep(2 * LEASE)  # the holder renews
     servers_on_one_store.release_hooks()
-    told = await asyncio.gather(*tasks)
+    reply = await asyncio.gather(*tasks)
     ((_, job_id, token),) = servers_on_one_store.started_hooks()
-    assert ({one["job_id"] for one in told}, token) == ({job_id}, 1)
+    assert ({one["job_id"] for one in reply}, token) == ({job_id}, 1)
     assert [job.id for job in await servers_on_one_store.jobs()] == [job_id]
     assert ask(servers[0]) == ask(servers[1])
 
 
-async def test_a_server_that_slept_through_its_lease_settles_nothing(servers_on_one_store: ServersOnOneStore) -> None:
+async def test_a_server_that_was_suspended_beyond_its_lease_settles_nothing(
+    servers_on_one_store: ServersOnOneStore,
+) -> None:
     sleeper, other = servers_on_one_store.server(), servers_on_one_store.server()
     first = start_asking(sleeper)
     await wait_until(servers_on_one_store.started_hooks)
@@ -159,10 +163,10 @@ async def test_a_server_that_slept_through_its_lease_settles_nothing(servers_on_
     second = start_asking(other)
     await wait_until(lambda: len(servers_on_one_store.started_hooks()) == 2)
     sleeper.process.send_signal(signal.SIGCONT)
-    told = await first  # it was overtaken, and says what it found
+    reply = await first  # its key was taken over, and it reports the current outcome
     ((_, job_id, _), (_, same_id, token)) = servers_on_one_store.started_hooks()
     assert (job_id, token) == (same_id, 2)
-    assert (told["success"], told["job_id"], told["status"]) == (True, job_id, "uploading")
+    assert (reply["success"], reply["job_id"], reply["status"]) == (True, job_id, "uploading")
     servers_on_one_store.release_hooks()
     assert (await second)["job_id"] == job_id
     assert [job.id for job in await servers_on_one_store.jobs()] == [job_id]
@@ -176,17 +180,17 @@ async def test_a_server_that_is_stopped_frees_key_and_slot(servers_on_one_store:
     begin = time.monotonic()
     assert await asyncio.to_thread(server.stop) == 0
     assert time.monotonic() - begin < 10
-    told = await first
-    assert not told["success"]
-    assert "being stopped" in told["error"]
+    reply = await first
+    assert not reply["success"]
+    assert "shutting down" in reply["error"]
     server = servers_on_one_store.server()
     servers_on_one_store.release_hooks()
-    told = ask(server)
-    assert (told["success"], told["idempotent_hit"]) == (True, True)
+    reply = ask(server)
+    assert (reply["success"], reply["idempotent_hit"]) == (True, True)
     assert [token for _, _, token in servers_on_one_store.started_hooks()] == [1, 2]
 
 
-@pytest.mark.parametrize("provider", ["deaf", "deafer"])
+@pytest.mark.parametrize("provider", ["blocks", "ignores_cancellation"])
 async def test_a_hook_that_ignores_cancellation_does_not_keep_a_server_from_stopping(
     servers_on_one_store: ServersOnOneStore, provider: str
 ) -> None:
@@ -196,7 +200,7 @@ async def test_a_hook_that_ignores_cancellation_does_not_keep_a_server_from_stop
     begin = time.monotonic()
     assert await asyncio.to_thread(server.stop) == 0
     assert time.monotonic() - begin < 10
-    assert "being stopped" in (await first)["error"]
+    assert "shutting down" in (await first)["error"]
 
 
 async def test_fifty_racers_for_five_slots_over_three_servers(servers_on_one_store: ServersOnOneStore) -> None:
@@ -205,8 +209,8 @@ async def test_fifty_racers_for_five_slots_over_three_servers(servers_on_one_sto
     tasks = [start_asking(servers[n % 3], f"k{n}") for n in range(50)]
     await wait_until(lambda: sum(task.done() for task in tasks) == 45, 60)
     servers_on_one_store.release_hooks()
-    told = await asyncio.gather(*tasks)
-    assert sum(one["success"] for one in told) == 5
-    refused = [one["error"] for one in told if not one["success"]]
+    reply = await asyncio.gather(*tasks)
+    assert sum(one["success"] for one in reply) == 5
+    refused = [one["error"] for one in reply if not one["success"]]
     assert all("Quota exceeded: Maximum 5 concurrent jobs allowed" in error for error in refused)
     assert (len(await servers_on_one_store.jobs()), len(servers_on_one_store.started_hooks())) == (5, 5)

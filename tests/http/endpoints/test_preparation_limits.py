@@ -1,4 +1,4 @@
-"""What a preparation takes and may not exceed: places of a server, slots, money, rates."""
+"""Limits on preparations: preparations of a server, slots, money, rates."""
 
 import asyncio
 
@@ -25,8 +25,8 @@ async def test_a_hit_is_answered_by_a_server_at_its_preparation_limit(durable_ur
         await upload.started.wait()
         assert (await service.submit("done")).job_id == done.job_id
         assert (await service.submit("k")).status == "uploading"
-        told = await service.submit("new")
-        assert "too many preparations" in str(told.error)
+        reply = await service.submit("new")
+        assert "too many preparations" in str(reply.error)
         upload.proceed.set()
         assert (await first).success
         assert (await service.submit("new")).success
@@ -45,28 +45,28 @@ async def test_a_flood_of_new_keys_starts_no_more_preparations_than_the_limit(du
 
 
 def preparations(service: CloudService) -> float:
-    """As the metrics tell: one number, whoever's the jobs are."""
-    (told,) = [family for family in service.app._metrics.families() if family.name == "onejob_preparations"]
-    (sample,) = told.samples
+    """The gauge of the metrics, which has no labels."""
+    (reply,) = [family for family in service.app._metrics.families() if family.name == "onejob_preparations"]
+    (sample,) = reply.samples
     assert sample.labels == {}
     return sample.value
 
 
-@pytest.mark.parametrize("most", [0, 1])
-async def test_a_full_quota_refuses_before_anything_is_prepared(durable_url: str, most: int) -> None:
+@pytest.mark.parametrize("limit", [0, 1])
+async def test_a_full_quota_refuses_before_anything_is_prepared(durable_url: str, limit: int) -> None:
     upload = BlockableHook()
     async with run_cloud_service(durable_url, replicate=upload) as service:
-        await service.set_limits(max_concurrent=most)
+        await service.set_limits(max_concurrent=limit)
         tasks = [start_submission(service, f"k{n}") for n in range(5)]
-        await wait_until(lambda: sum(task.done() for task in tasks) == 5 - most)
+        await wait_until(lambda: sum(task.done() for task in tasks) == 5 - limit)
         upload.proceed.set()
-        told = await asyncio.gather(*tasks)
-        assert sum(f"Maximum {most} concurrent jobs" in str(one.error) for one in told) == 5 - most
-        assert len(upload.preparations) == most
-        assert len(await service.ledger.jobs()) == most
+        reply = await asyncio.gather(*tasks)
+        assert sum(f"Maximum {limit} concurrent jobs" in str(one.error) for one in reply) == 5 - limit
+        assert len(upload.preparations) == limit
+        assert len(await service.ledger.jobs()) == limit
 
 
-async def test_money_is_held_during_the_preparation_and_a_warning_is_told(durable_url: str) -> None:
+async def test_money_is_held_during_the_preparation_and_a_warning_is_returned(durable_url: str) -> None:
     upload = BlockableHook()
     async with run_cloud_service(durable_url, replicate=upload) as service:
         await service.set_limits(cost_limit=CostLimit(10 * MICROS_PER_UNIT, Period.DAY, CostAction.BLOCK))
@@ -79,7 +79,7 @@ async def test_money_is_held_during_the_preparation_and_a_warning_is_told(durabl
 
 
 async def test_a_lost_slot_is_reported_before_the_job_can_run(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease lapsed unrenewed, the slot went to somebody else, then the upload was done."""
+    """The lease expired, another submission took the slot, then the upload ended."""
     upload = BlockableHook()
     async with run_cloud_service(url, lease=0.3, replicate=upload) as service:
         await service.set_limits(max_concurrent=1)
@@ -95,17 +95,17 @@ async def test_a_lost_slot_is_reported_before_the_job_can_run(url: str, monkeypa
         await asyncio.sleep(0.4)
         other = await service.submit("other", provider="unprepared")
         assert other.success
-        (seen,) = upload.preparations
+        (preparation,) = upload.preparations
         upload.proceed.set()
-        told = await first
-        assert (told.success, told.job_id) == (False, None)
-        assert "slot lost" in str(told.error)
-        assert (await service.ledger.job(seen.job_id)).state is JobState.PREPARING
+        reply = await first
+        assert (reply.success, reply.job_id) == (False, None)
+        assert "slot lost" in str(reply.error)
+        assert (await service.ledger.job(preparation.job_id)).state is JobState.PREPARING
         assert ((await service.usage_counts()).live, (await service.usage_counts()).reserved) == (1, 0)
-        # The key is free to try again, as the same job, as soon as there is room.
+        # The key can be retried, with the same job, as soon as a slot is free.
         monkeypatch.undo()
         await service.ledger.cancel(str(other.job_id))
-        assert (await service.submit("k")).job_id == seen.job_id
+        assert (await service.submit("k")).job_id == preparation.job_id
 
 
 async def test_a_renewal_without_a_slot_stops_the_upload(durable_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,21 +114,21 @@ async def test_a_renewal_without_a_slot_stops_the_upload(durable_url: str, monke
         await service.set_limits(max_concurrent=2)
         first = start_submission(service)
         await upload.started.wait()
-        (seen,) = upload.preparations
+        (preparation,) = upload.preparations
 
-        async def late(held: onejob.HeldKey) -> onejob.HeldKey:
+        async def renew_late(held: onejob.HeldKey) -> onejob.HeldKey:
             await asyncio.sleep(0.5)
             await set_limits(service.ledger, max_concurrent=0)
             return await onejob.Ledger.renew(service.ledger, held)
 
-        monkeypatch.setattr(service.ledger, "renew", late)
-        told = await first
-        assert "slot lost" in str(told.error)
-        assert seen.cancelled
+        monkeypatch.setattr(service.ledger, "renew", renew_late)
+        reply = await first
+        assert "slot lost" in str(reply.error)
+        assert preparation.cancelled
         monkeypatch.undo()
 
 
-async def test_rates_hold_for_prepared_jobs_and_spare_their_retries(durable_url: str) -> None:
+async def test_rate_limits_apply_to_prepared_jobs_and_not_to_their_retries(durable_url: str) -> None:
     upload = BlockableHook()
     upload.proceed.set()
     config = ServiceConfig(rate_per_second=0.001, rate_burst=1)

@@ -1,4 +1,4 @@
-"""Racers for a few slots, over several servers on one store: nobody gets more than there is."""
+"""Races for a few slots over several servers on one store: the limit is never exceeded."""
 
 import asyncio
 from contextlib import ExitStack
@@ -13,10 +13,10 @@ SLOTS = 5
 
 
 async def race(servers: list[Server], bodies: list[tuple[str, bytes, dict[str, str]]]) -> list[HttpResponse]:
-    """All are connected before the first is sent."""
+    """Send all requests at once; all clients connect before the first request is sent."""
     clients = [await KeepAliveClient.connect(servers[n % len(servers)].port) for n in range(len(bodies))]
 
-    async def asked(client: KeepAliveClient, body: tuple[str, bytes, dict[str, str]]) -> HttpResponse:
+    async def send(client: KeepAliveClient, body: tuple[str, bytes, dict[str, str]]) -> HttpResponse:
         path, data, headers = body
         reply = await client.ask(request("POST", path, data, headers, close=False))
         client.close()
@@ -24,16 +24,16 @@ async def race(servers: list[Server], bodies: list[tuple[str, bytes, dict[str, s
         return reply
 
     async with asyncio.timeout(60):
-        return await asyncio.gather(*map(asked, clients, bodies))
+        return await asyncio.gather(*map(send, clients, bodies))
 
 
-async def watch(server: Server, most: list[int], stop: asyncio.Event) -> None:
-    """What is used, asked again and again while others race."""
+async def record_usage(server: Server, samples: list[int], stop: asyncio.Event) -> None:
+    """Sample the usage until the race is over."""
     client = await KeepAliveClient.connect(server.port)
     while not stop.is_set():
         reply = await client.ask(request("GET", "/api/usage", close=False))
         assert reply is not None
-        most.append(reply.body["used"])
+        samples.append(reply.body["used"])
     client.close()
 
 
@@ -43,7 +43,7 @@ async def test_fifty_racers_for_five_slots_over_several_servers_make_five_jobs(t
         assert servers[0].ask("PUT", "/api/quotas/local", {"maxConcurrent": SLOTS}).status == 200
         used: list[int] = []
         stop = asyncio.Event()
-        watching = asyncio.create_task(watch(servers[0], used, stop))
+        watching = asyncio.create_task(record_usage(servers[0], used, stop))
         body = b'{"type":"charge"}'
         replies = await race(servers, [("/api/jobs", body, {"idempotency_key": f"k{n}"}) for n in range(RACERS)])
         stop.set()

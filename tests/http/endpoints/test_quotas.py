@@ -1,4 +1,4 @@
-"""Quotas over a real server: what is refused and why, what frees, who may look and set."""
+"""Quotas over a real server: refusals and their reasons, freed slots, permissions to read and set."""
 
 import json
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ INVALID_LIMITS: list[Any] = [-1, 1.5, "5", True, 10**10, [], {}]
 
 
 async def authenticate_by_header(scope: Scope) -> Credential:
-    """The tenant and the user stand in a header: who is who is not what is tested here."""
+    """Read tenant and user from a header: authentication is not tested here."""
     who = dict(scope["headers"]).get(b"who", b"default/root").decode()
     tenant, _, user = who.partition("/")
     return Credential(Caller(tenant, user, f"user:{user}"), frozenset({ROLES[user]}), user)
@@ -68,7 +68,7 @@ async def usage(client: Client, who: str = "ann", query: str = "") -> Any:
 # Refusals
 
 
-async def test_a_full_quota_says_what_is_used_and_a_cancel_frees(client: Client) -> None:
+async def test_a_full_quota_reports_usage_and_a_cancel_frees_a_slot(client: Client) -> None:
     await set_limits(client, maxConcurrent=2)
     first = await submit(client, "1")
     assert (await submit(client, "2")).body["warnings"][0]["limit"] == "maxConcurrent"
@@ -88,7 +88,7 @@ async def test_a_full_quota_says_what_is_used_and_a_cancel_frees(client: Client)
     assert (await usage(client))["used"] == 2
 
 
-async def test_an_hourly_limit_says_when_to_come_back(client: Client, clock: FakeClock) -> None:
+async def test_an_hourly_limit_sets_retry_after(client: Client, clock: FakeClock) -> None:
     await set_limits(client, jobsPerHour=1)
     await submit(client, "1")
     refused = await submit(client, "2")
@@ -115,7 +115,7 @@ async def test_a_cost_limit_blocks_or_warns_and_its_amounts_are_numbers(client: 
     assert (await usage(client))["money"] == {"held": 10.3, "spent": {"day": 0, "week": 0, "month": 0}}
 
 
-async def test_a_limit_of_nothing_admits_nothing(client: Client) -> None:
+async def test_a_limit_of_zero_admits_nothing(client: Client) -> None:
     for name in ("maxConcurrent", "jobsPerHour", "jobsPerDay"):
         assert (await put(client, "/api/quotas/ann", {name: 0})).status == 200
         assert (await submit(client)).code == "QUOTA_EXCEEDED"
@@ -131,7 +131,7 @@ async def test_a_batch_is_admitted_item_by_item(client: Client) -> None:
     assert "warnings" in answer.body["verdicts"][1]
 
 
-async def test_a_dry_run_says_which_limit_would_refuse(client: Client) -> None:
+async def test_a_dry_run_names_the_limit_that_would_refuse(client: Client) -> None:
     await set_limits(client, maxConcurrent=0)
     answer = await client.post("/api/jobs?dryRun=true", {"type": "t"}, who_header("ann"))
     assert answer.body["idempotency"]["outcome"] == "refused"
@@ -141,7 +141,7 @@ async def test_a_dry_run_says_which_limit_would_refuse(client: Client) -> None:
 # Limits
 
 
-async def test_a_default_holds_for_users_without_limits_and_a_ceiling_over_all(client: Client) -> None:
+async def test_a_default_limits_users_without_limits_and_a_ceiling_limits_all(client: Client) -> None:
     tenants = {"default": {"maxConcurrent": 1}, "ceiling": {"maxConcurrent": 2}}
     assert (await put(client, "/api/quotas", tenants)).body.items() >= tenants.items()
     await set_limits(client, "ann", maxConcurrent=9)
@@ -177,7 +177,7 @@ async def test_only_admins_set_limits_and_only_operators_read_others(client: Cli
         assert (await client.get(f"{path}?user=bob", who_header("op"))).status == 200
 
 
-async def test_two_tenants_with_equal_users_never_meet(client: Client) -> None:
+async def test_equal_user_names_of_two_tenants_are_separate(client: Client) -> None:
     await set_limits(client, maxConcurrent=1)
     await submit(client, "same")
     slot = (await reserve(client, "other/ann")).body["id"]
@@ -185,18 +185,18 @@ async def test_two_tenants_with_equal_users_never_meet(client: Client) -> None:
     assert (await client.get("/api/quotas/ann", who_header("other/root"))).body["effective"] == {}
     assert (await usage(client, "other/ann"))["used"] == 2
     assert (await usage(client))["used"] == 1
-    # The id of a reservation names a user, and the tenant is the credential's own.
+    # The id of a reservation names a user; the tenant is that of the credential.
     assert (await post_slot_verb(client, slot, "renew")).code == "QUOTA_EXCEEDED"
     assert (await post_slot_verb(client, slot, "release")).status == 200
     assert (await usage(client, "other/ann"))["reserved"] == 1
 
 
-@pytest.mark.parametrize("absurd", INVALID_LIMITS, ids=repr)
-async def test_an_absurd_limit_is_refused(client: Client, absurd: Any) -> None:
+@pytest.mark.parametrize("invalid", INVALID_LIMITS, ids=repr)
+async def test_an_invalid_limit_is_refused(client: Client, invalid: Any) -> None:
     for name in ("maxConcurrent", "jobsPerHour", "jobsPerDay"):
-        assert (await put(client, "/api/quotas/ann", {name: absurd})).code == "VALIDATION_ERROR"
-        assert (await put(client, "/api/quotas", {"ceiling": {name: absurd}})).code == "VALIDATION_ERROR"
-    assert (await reserve(client, maxConcurrent=absurd)).code == "VALIDATION_ERROR"
+        assert (await put(client, "/api/quotas/ann", {name: invalid})).code == "VALIDATION_ERROR"
+        assert (await put(client, "/api/quotas", {"ceiling": {name: invalid}})).code == "VALIDATION_ERROR"
+    assert (await reserve(client, maxConcurrent=invalid)).code == "VALIDATION_ERROR"
 
 
 @pytest.mark.parametrize(
@@ -207,11 +207,11 @@ async def test_an_absurd_limit_is_refused(client: Client, absurd: Any) -> None:
         {"amount": 5, "period": "day", "action": "shout"}, {"amount": None, "period": "day"},
     ],
 )  # fmt: skip
-async def test_an_absurd_cost_limit_is_refused(client: Client, cost: Any) -> None:
+async def test_an_invalid_cost_limit_is_refused(client: Client, cost: Any) -> None:
     assert (await put(client, "/api/quotas/ann", {"costLimit": cost})).code == "VALIDATION_ERROR"
 
 
-async def test_a_body_that_may_be_left_out_may_come_in_no_pieces_at_all(client: Client) -> None:
+async def test_an_optional_body_may_be_empty_and_chunked(client: Client) -> None:
     chunked = b"transfer-encoding: chunked"
     watching = await client.open_stream(
         "/api/reservations", who_header("ann"), chunked, method="POST", body=b"0\r\n\r\n"
@@ -220,19 +220,19 @@ async def test_a_body_that_may_be_left_out_may_come_in_no_pieces_at_all(client: 
     assert (await client.ask("POST", "/api/jobs", b"", who_header("ann"))).code == "VALIDATION_ERROR"
 
 
-async def test_a_refusal_names_the_fields_of_the_wire(client: Client) -> None:
+async def test_a_refusal_names_the_json_members(client: Client) -> None:
     limits = {"maxConcurrent": -1}, {"jobsPerHour": -1}, {"jobsPerDay": -1}
     refused = [await put(client, "/api/quotas/ann", body) for body in limits]
     refused += [await reserve(client, maxConcurrent=-1), await reserve(client, ttlSeconds=0)]
-    for told, name in zip(
+    for reply, name in zip(
         refused, ("maxConcurrent", "jobsPerHour", "jobsPerDay", "maxConcurrent", "ttlSeconds"), strict=True
     ):
-        assert (told.code, told.body["error"]["details"]) == ("VALIDATION_ERROR", {"what": name})
-        assert told.body["detail"].startswith(f"{name} is a")
+        assert (reply.code, reply.body["error"]["details"]) == ("VALIDATION_ERROR", {"what": name})
+        assert reply.body["detail"].startswith(f"{name} is a")
 
 
 @pytest.mark.parametrize("cost", [-1, -1e-9, -5e-324, "5", True, 2e9, [], {}])
-async def test_an_absurd_estimate_is_refused(client: Client, cost: Any) -> None:
+async def test_an_invalid_estimate_is_refused(client: Client, cost: Any) -> None:
     assert (await submit(client, estimatedCost=cost)).code == "VALIDATION_ERROR"
 
 
@@ -288,7 +288,7 @@ async def test_a_reservation_is_consumed_by_one_job(client: Client) -> None:
     assert (await usage(client))["live"] == 1
 
 
-async def test_a_reservation_is_the_users_own_unless_an_operator_made_it(client: Client) -> None:
+async def test_a_reservation_belongs_to_its_user_also_if_an_operator_made_it(client: Client) -> None:
     slot = (await reserve(client)).body["id"]
     for what in ("consume", "release", "renew"):
         assert (await post_slot_verb(client, slot, what, who="bob")).code == "FORBIDDEN"
@@ -311,7 +311,7 @@ async def test_a_reservation_with_a_key_is_the_same_when_repeated(client: Client
 
 
 @pytest.mark.parametrize("name", ["x", "%00", "A" * 47, "A" * 49, "A" * 47 + "=", "%F0%9F%98%80"])
-async def test_what_is_no_reservation_is_refused(client: Client, name: str) -> None:
+async def test_an_invalid_reservation_id_is_refused(client: Client, name: str) -> None:
     for what in ("consume", "release", "renew"):
         assert (await post_slot_verb(client, name, what)).code == "VALIDATION_ERROR"
     assert (await submit(client, reservation=name)).code == "VALIDATION_ERROR"

@@ -1,4 +1,4 @@
-"""Bodies of submissions: one limit on the input through every door, each item's faults its own, no stalled loop."""
+"""Bodies of submissions: one limit on the input everywhere, errors of single items, no blocked event loop."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ async def test_the_deepest_input_is_the_same_through_every_entry_point(queue: on
 
 
 @pytest.mark.parametrize("text", [r'"\ud800"', r'"\udc00 and more"', r'{"a": "\uD800\u0041"}', r'{"\ud800": 1}'])
-async def test_a_lone_surrogate_is_called_so(queue: onejob.Ledger, client: Client, text: str) -> None:
+async def test_a_lone_surrogate_is_named_in_the_error(queue: onejob.Ledger, client: Client, text: str) -> None:
     body = b'{"type": "t", "input": %b}' % text.encode()
     for data, path in (
         (body, "/api/jobs"),
@@ -82,7 +82,7 @@ async def test_the_largest_input_of_python_is_replayed_over_http(queue: onejob.L
     assert answer.body["job"]["id"] == made.job_id
 
 
-async def test_an_input_beyond_the_limit_is_413_and_burns_no_key(queue: onejob.Ledger, client: Client) -> None:
+async def test_an_input_beyond_the_limit_is_413_and_uses_no_key(queue: onejob.Ledger, client: Client) -> None:
     beyond = "x" * (INPUT_BYTES_MAX - 1)
     answer = await submit_raw(client, json.dumps({"type": "t", "input": beyond}).encode(), "k")
     assert (answer.status, answer.code) == (413, "PAYLOAD_TOO_LARGE")
@@ -129,7 +129,7 @@ async def test_duplicate_members_fail_only_their_own_item(queue: onejob.Ledger, 
         b'{"jobs": [{"type": "t", "input": ' + b"[" * 100_000 + b"]" * 100_000 + b"}]}",
     ],
 )
-async def test_a_batch_that_is_no_json_or_says_its_jobs_twice_is_refused_whole(
+async def test_a_batch_with_invalid_json_or_duplicate_jobs_is_refused_as_a_whole(
     queue: onejob.Ledger, client: Client, body: bytes
 ) -> None:
     answer = await client.ask("POST", "/api/jobs/batch", body)
@@ -145,7 +145,7 @@ async def test_a_batch_that_is_no_json_or_says_its_jobs_twice_is_refused_whole(
         b"[" + b'{"a":0.1},' * 104_000 + b"1]",
     ],
 )
-async def test_a_large_body_lets_others_go_on(client: Client, text: bytes) -> None:
+async def test_a_large_body_does_not_block_other_requests(client: Client, text: bytes) -> None:
     assert INPUT_BYTES_MAX * 0.9 < len(text) <= INPUT_BYTES_MAX
     large = asyncio.ensure_future(submit_raw(client, b'{"type": "t", "input": ' + text + b"}", "k"))
     others = 0
@@ -162,7 +162,7 @@ async def test_a_large_body_lets_others_go_on(client: Client, text: bytes) -> No
     ("field", "value"),
     [("maxAttempts", 0), ("maxAttempts", 101), ("timeoutSeconds", 0), ("idempotencyTtlSeconds", 0.5)],
 )
-async def test_a_refusal_names_the_fields_of_the_wire(client: Client, field: str, value: float) -> None:
+async def test_a_refusal_names_the_json_members(client: Client, field: str, value: float) -> None:
     answer = await client.post("/api/jobs", {"type": "t", field: value})
     assert (answer.status, answer.body["error"]["details"]) == (400, {"what": field})
     (item,) = await batch(client, json.dumps({"type": "t", field: value}).encode())

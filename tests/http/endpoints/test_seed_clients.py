@@ -1,7 +1,7 @@
-"""The clients that the seed prints, to the letter, against a real server. Only what they leave open is filled in.
+"""The client programs of the seed, unchanged, against a real server; only what they leave open is filled in.
 
-Their address is localhost:8001 where they offer no other; the resolver of this process then leads to the server
-under test, wherever it listens.
+Some of them have the fixed address localhost:8001; then the resolver of this process is patched to lead to the server
+under test.
 """
 
 import ast
@@ -33,7 +33,7 @@ from pathlib import Path
 
 
 async def upload(preparation):
-    Path("begun").touch()
+    Path("started").touch()
     while not Path("go").exists():
         await asyncio.sleep(0.01)
 """
@@ -66,13 +66,13 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory, shared_settings: str
 
 @pytest.fixture
 def server(shared_server: Server) -> Server:
-    """With nothing in its store."""
+    """A server with an empty store."""
     assert shared_server.ask("DELETE", "/api/tenants/default").status == 200
     return shared_server
 
 
 class LossyProxy:
-    """Stands before a server and loses the answers of the first connections."""
+    """A proxy that drops the responses of the first connections."""
 
     def __init__(self, port: int, losses: int) -> None:
         self._port = port
@@ -106,11 +106,11 @@ def _message(connection: socket.socket) -> bytes:
     data = b""
     while b"\r\n\r\n" not in data:
         data += connection.recv(65_536)
-    head, _, body = data.partition(b"\r\n\r\n")
-    found = re.search(rb"(?i)content-length: *(\d+)", head)
+    headers, _, body = data.partition(b"\r\n\r\n")
+    found = re.search(rb"(?i)content-length: *(\d+)", headers)
     while found and len(body) < int(found[1]):
-        piece = connection.recv(65_536)
-        body, data = body + piece, data + piece
+        chunk = connection.recv(65_536)
+        body, data = body + chunk, data + chunk
     return data
 
 
@@ -122,19 +122,19 @@ def lossy_proxy(server: Server) -> Iterator[LossyProxy]:
 
 
 def redirect_localhost(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
-    """localhost:8001 is this port from now on."""
+    """Resolve localhost:8001 to this port."""
     real = socket.getaddrinfo
 
-    def found(host: Any, service: Any, *args: Any, **options: Any) -> Any:
+    def resolve(host: Any, service: Any, *args: Any, **options: Any) -> Any:
         if (host, service) == ("localhost", 8001):
             return real("127.0.0.1", port, *args, **options)
         return real(host, service, *args, **options)
 
-    monkeypatch.setattr(socket, "getaddrinfo", found)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
 
 
 def run_printed_program(name: str) -> dict[str, Any]:
-    """What a printed program defines; the errors that it leaves to its reader are ours."""
+    """The names that a printed program defines; this module supplies the exceptions that it leaves open."""
     names: dict[str, Any] = {
         "__name__": __name__,  # dataclasses look their module up
         **{one.__name__: one for one in (QuotaExceededError, TransientError, MaxRetriesExceeded)},
@@ -155,11 +155,11 @@ def jobs(server: Server) -> list[Any]:
 class TestRequests:
     def test_it_submits(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         redirect_localhost(monkeypatch, server.port)
-        told = run_printed_program("with_requests.py")["submit_job_with_retry"]("flux-lora")
+        reply = run_printed_program("with_requests.py")["submit_job_with_retry"]("flux-lora")
         (job,) = jobs(server)
-        assert (told["job_id"], job["type"]) == (job["id"], "cloud.replicate")
+        assert (reply["job_id"], job["type"]) == (job["id"], "cloud.replicate")
 
-    def test_a_lost_answer_is_retried_and_makes_no_second_job(
+    def test_a_lost_response_is_retried_and_creates_no_second_job(
         self,
         server: Server,
         lossy_proxy: LossyProxy,
@@ -167,9 +167,9 @@ class TestRequests:
         capsys: pytest.CaptureFixture[str],
     ) -> None:
         redirect_localhost(monkeypatch, lossy_proxy.port)
-        told = run_printed_program("with_requests.py")["submit_job_with_retry"]("flux-lora")
+        reply = run_printed_program("with_requests.py")["submit_job_with_retry"]("flux-lora")
         (job,) = jobs(server)
-        assert (told["job_id"], told["idempotent_hit"], lossy_proxy.seen) == (job["id"], True, 2)
+        assert (reply["job_id"], reply["idempotent_hit"], lossy_proxy.seen) == (job["id"], True, 2)
         assert f"Retry matched existing job: {job['id']}" in capsys.readouterr().out
 
     async def test_a_full_quota_is_raised_and_not_retried(
@@ -230,24 +230,24 @@ class TestAiohttp:
             f"Matched existing job: {job['id']}",
         ]
 
-    async def test_a_lost_answer_is_told_and_the_same_key_finds_the_job(
+    async def test_a_lost_response_is_an_error_and_the_same_key_finds_the_job(
         self, server: Server, lossy_proxy: LossyProxy
     ) -> None:
         submit = run_printed_program("with_aiohttp.py")["submit_cloud_job"]
         url = f"http://127.0.0.1:{lossy_proxy.port}"
-        # aiohttp itself sends nothing twice that is not idempotent by its method.
+        # aiohttp retries idempotent methods only, so not this POST.
         first = await submit(url, "flux", idempotency_key="batch")
         assert "Connection error" in first.error
         again = await submit(url, "flux", idempotency_key="batch")
         (job,) = jobs(server)
         assert (again.job_id, again.was_duplicate) == (job["id"], True)
 
-    async def test_a_full_quota_is_told(self, server: Server) -> None:
+    async def test_a_full_quota_is_reported(self, server: Server) -> None:
         set_limits(server, maxConcurrent=0)
         submit = run_printed_program("with_aiohttp.py")["submit_cloud_job"]
-        told = await submit(f"http://127.0.0.1:{server.port}", "flux")
-        assert not told.success
-        assert "Quota exceeded" in told.error
+        reply = await submit(f"http://127.0.0.1:{server.port}", "flux")
+        assert not reply.success
+        assert "Quota exceeded" in reply.error
 
     async def test_it_waits_for_an_upload_and_a_second_one_does_not(self, tmp_path: Path, settings: str) -> None:
         (tmp_path / "uploads.py").write_text(UPLOADS)
@@ -255,7 +255,7 @@ class TestAiohttp:
             submit = run_printed_program("with_aiohttp.py")["submit_cloud_job"]
             url = f"http://127.0.0.1:{server.port}"
             first = asyncio.create_task(submit(url, "flux", idempotency_key="batch"))
-            await wait_until((tmp_path / "begun").exists)
+            await wait_until((tmp_path / "started").exists)
             again = await submit(url, "flux", idempotency_key="batch")
             assert (again.success, again.was_duplicate) == (True, True)
             assert not first.done()
@@ -263,10 +263,10 @@ class TestAiohttp:
             assert (await first).job_id == again.job_id
 
 
-def run_shell(text: str, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+def run_shell(text: str, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     environ = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return subprocess.run(
-        ["bash", "-c", text, "bash", *words],
+        ["bash", "-c", text, "bash", *arguments],
         env={**environ, **variables},
         capture_output=True,
         text=True,
@@ -275,9 +275,9 @@ def run_shell(text: str, *words: str, **variables: str) -> "subprocess.Completed
     )
 
 
-def run_ci_script(port: int, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+def run_ci_script(port: int, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     text = (CLIENTS / "ci.sh").read_text()
-    return run_shell(text, *words, SIMPLETUNER_URL=f"http://127.0.0.1:{port}", **variables)
+    return run_shell(text, *arguments, SIMPLETUNER_URL=f"http://127.0.0.1:{port}", **variables)
 
 
 GITHUB = {"GITHUB_SHA": "abc123", "GITHUB_REPOSITORY": "acme/models"}
@@ -294,14 +294,16 @@ class TestShell:
         assert f"Matched existing job: {job['id']}" in again.stdout
         assert f"JOB_ID={job['id']}" in again.stdout
 
-    def test_a_lost_answer_is_retried_and_makes_no_second_job(self, server: Server, lossy_proxy: LossyProxy) -> None:
+    def test_a_lost_response_is_retried_and_creates_no_second_job(
+        self, server: Server, lossy_proxy: LossyProxy
+    ) -> None:
         ran = run_ci_script(lossy_proxy.port, "flux", **GITHUB)
         (job,) = jobs(server)
         assert "Request failed, retrying in 2s" in ran.stdout
         assert f"Matched existing job: {job['id']}" in ran.stdout
         assert ran.returncode == 0
 
-    async def test_a_full_quota_ends_it_at_once(self, server: Server) -> None:
+    async def test_a_full_quota_is_not_retried(self, server: Server) -> None:
         set_limits(server, maxConcurrent=5)
         for n in range(5):
             assert run_ci_script(server.port, "flux", CI_COMMIT_SHA=str(n), CI_PROJECT_PATH="p").returncode == 0
@@ -309,29 +311,29 @@ class TestShell:
         assert ran.returncode == 1
         assert "Quota exceeded: Quota exceeded: Maximum 5 concurrent jobs allowed" in ran.stdout
         assert "Attempt 2" not in ran.stdout
-        # What was accepted is answered although the quota is full.
+        # A duplicate of an accepted submission gets its job although the quota is full.
         again = run_ci_script(server.port, "flux", CI_COMMIT_SHA="0", CI_PROJECT_PATH="p")
         assert "Matched existing job" in again.stdout
 
-    def test_the_command_of_the_documentation_is_answered(self, server: Server) -> None:
-        # The address stands in the text: curl is told where that leads.
-        where = f'curl() {{ command curl --connect-to localhost:8001:127.0.0.1:{server.port} -s "$@"; }}\n'
-        ran = run_shell(where + (CLIENTS / "submit.sh").read_text())
+    def test_the_documented_command_submits(self, server: Server) -> None:
+        # The address is fixed in the text, so curl is redirected.
+        curl_function = f'curl() {{ command curl --connect-to localhost:8001:127.0.0.1:{server.port} -s "$@"; }}\n'
+        ran = run_shell(curl_function + (CLIENTS / "submit.sh").read_text())
         (job,) = jobs(server)
         assert job["id"] in ran.stdout
         assert job["key"] == "ci-build-abc123"
 
 
 def run_github_step(number: int, folder: Path, port: int) -> "subprocess.CompletedProcess[str]":
-    """The step as GitHub runs it: expressions are put in before the shell sees the text."""
+    """Run the step as GitHub does: expressions are replaced before the shell sees the text."""
     text = (CLIENTS / "actions.yml").read_text()
     step = textwrap.dedent(text.split("run: |\n", 1)[1])
-    given = {
+    expressions = {
         "github.repository": "acme/models",
         "github.sha": "abc123",
         "github.run_number": str(number),
     }
-    for name, value in given.items():
+    for name, value in expressions.items():
         step = step.replace("${{ " + name + " }}", value)
     assert "${{" not in step
     return run_shell(
@@ -357,7 +359,7 @@ class TestActions:
         assert ran.returncode == 1
         assert "::error::Job submission failed: Quota exceeded" in ran.stdout
 
-    def test_nobody_there_is_an_error_of_the_step(self, tmp_path: Path) -> None:
+    def test_an_unreachable_server_is_an_error_of_the_step(self, tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         ran = run_github_step(7, tmp_path, port)
@@ -369,7 +371,7 @@ def printed_queries(name: str) -> list[str]:
     return [one.strip() for one in text.split(";") if one.strip()]
 
 
-async def test_the_printed_queries_answer_during_an_upload_and_after(
+async def test_the_printed_queries_work_during_an_upload_and_after(
     tmp_path: Path, durable_url: str, settings: str
 ) -> None:
     read = partial(query_rows, durable_url)
@@ -378,7 +380,7 @@ async def test_the_printed_queries_answer_during_an_upload_and_after(
         set_limits(server, maxConcurrent=5)
         submit = run_printed_program("with_aiohttp.py")["submit_cloud_job"]
         task = asyncio.create_task(submit(f"http://127.0.0.1:{server.port}", "c", "your-key-here"))
-        await wait_until((tmp_path / "begun").exists)
+        await wait_until((tmp_path / "started").exists)
         one_key, keys = printed_queries("keys.sql")
         active, slots = printed_queries("reservations.sql")
         assert [row[:1] for row in await read(one_key)] == [("your-key-here",)]
@@ -401,7 +403,7 @@ async def query_rows(url: str, query: str) -> list[Any]:
 
 
 def _query_sqlite_file(file: str, query: str) -> list[Any]:
-    """In a process of its own: a second copy of SQLite in this one would drop the first one's locks."""
+    """Query in another process: a second SQLite library in this process would drop the locks of the first."""
     opened = f"sqlite3.connect('file:{file}?mode=ro', uri=True)"
     script = f"import sqlite3; print({opened}.execute({query!r}).fetchall())"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

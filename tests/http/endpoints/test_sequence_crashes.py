@@ -1,4 +1,4 @@
-"""Sequenced clients before several servers, and before servers that are killed: no number is lost or doubled."""
+"""Sequenced clients with several servers, and with servers that are killed: no number is lost or executed twice."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ async def test_a_hundred_copies_over_three_servers_are_executed_once(tmp_path: P
 
 
 class SequencedClient:
-    """A client as the seed wants it: what it will send is on disk before it is sent, and survives its own death."""
+    """A client as the seed describes it: it writes each number to disk before it sends it, and survives a crash."""
 
     def __init__(self, folder: Path, name: str, chance: random.Random) -> None:
         self.name = name
@@ -59,16 +59,16 @@ class SequencedClient:
         self.restart()
 
     def restart(self) -> None:
-        """Whatever was in memory is gone; the last used number is read back, and sent again."""
-        kept: dict[str, Any] = json.loads(self._disk.read_text()) if self._disk.exists() else {"used": 0}
-        self._used, self._jobs, self._open = kept["used"], kept.get("jobs", 0), kept["used"] > 0
+        """Drop the memory; the last used number is read from disk and sent again."""
+        stored: dict[str, Any] = json.loads(self._disk.read_text()) if self._disk.exists() else {"used": 0}
+        self._used, self._jobs, self._open = stored["used"], stored.get("jobs", 0), stored["used"] > 0
 
     @property
     def done(self) -> bool:
         return self._used == NUMBERS and not self._open
 
     async def run(self, server: Server) -> None:
-        """Until all is sent or the server is gone."""
+        """Send numbers until all are acknowledged or the server is gone."""
         try:
             connection = await KeepAliveClient.connect(server.port)
         except OSError:
@@ -96,7 +96,7 @@ class SequencedClient:
 
 
 @pytest.mark.timeout(240)
-async def test_killed_again_and_again_no_number_is_lost_or_doubled(tmp_path: Path, settings: str) -> None:
+async def test_no_number_is_lost_or_executed_twice_when_servers_are_killed(tmp_path: Path, settings: str) -> None:
     chance = random.Random(seed := random.randrange(1 << 32))
     print("seed", seed)
     clients = [SequencedClient(tmp_path, f"c{n}", random.Random(seed + n)) for n in range(CLIENTS)]
@@ -105,8 +105,8 @@ async def test_killed_again_and_again_no_number_is_lost_or_doubled(tmp_path: Pat
             async with asyncio.timeout(60), asyncio.TaskGroup() as group:
                 running = [group.create_task(client.run(server)) for client in clients]
                 if kill < KILLS:
-                    wanted = min(len(clients[0].receipts) + chance.randrange(1, 30), NUMBERS)
-                    while len(clients[0].receipts) < wanted and not all(task.done() for task in running):
+                    target = min(len(clients[0].receipts) + chance.randrange(1, 30), NUMBERS)
+                    while len(clients[0].receipts) < target and not all(task.done() for task in running):
                         await asyncio.sleep(0.001)
                     server.process.kill()
     with run_server(tmp_path, settings) as server:
@@ -115,9 +115,9 @@ async def test_killed_again_and_again_no_number_is_lost_or_doubled(tmp_path: Pat
             state = server.ask("GET", f"/api/clients/{client.name}/state?scope={SCOPE}").body
             assert state["lastCommittedSequence"] == NUMBERS
         made = all_job_ids(server)
-    told = [id for client in clients for ids in client.receipts.values() for id in ids]
-    assert len(told) == len(set(told))
-    assert made == set(told)
+    acknowledged = [id for client in clients for ids in client.receipts.values() for id in ids]
+    assert len(acknowledged) == len(set(acknowledged))
+    assert made == set(acknowledged)
     assert sum(client.repeated for client in clients) > 0
 
 

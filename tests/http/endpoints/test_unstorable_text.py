@@ -1,4 +1,4 @@
-"""Texts that some store cannot hold, a NUL above all: the same rule on every engine, and never a failure."""
+"""Texts that some stores cannot hold, such as NUL: the same rule on every engine, and never a server error."""
 
 import json
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ async def submit(client: Client, **more: Any) -> HttpResponse:
     return await client.post("/api/jobs", {"type": "t", "input": {NUL: NUL}} | more, b"idempotency-key: k")
 
 
-async def test_json_is_kept_whatever_its_texts_hold(client: Client, queue: onejob.Ledger) -> None:
+async def test_json_values_keep_any_text(client: Client, queue: onejob.Ledger) -> None:
     made = await submit(client, labels={NUL: NUL})
     assert (made.status, made.body["job"]["labels"]) == (202, {NUL: NUL})
     again = await submit(client)
@@ -34,9 +34,9 @@ async def test_json_is_kept_whatever_its_texts_hold(client: Client, queue: onejo
     (attempt,) = await queue.claim("t", start=True)
     assert attempt.input == b'{"a\\u0000b": "a\\u0000b"}'
     attempt = await queue.extend(attempt, progress={"at": NUL}, logs=[NUL])
-    await queue.finish(attempt, {"said": NUL})
+    await queue.finish(attempt, {"text": NUL})
     job_id = made.body["job"]["id"]
-    assert (await client.get(f"/api/jobs/{job_id}/result")).body == {"said": NUL}
+    assert (await client.get(f"/api/jobs/{job_id}/result")).body == {"text": NUL}
     assert (await client.get(f"/api/jobs/{job_id}")).body["job"]["progress"] == {"at": NUL}
 
 
@@ -61,33 +61,33 @@ async def test_json_is_kept_whatever_its_texts_hold(client: Client, queue: onejo
     ],
 )
 async def test_names_and_keys_with_a_nul_are_refused(client: Client, method: str, path: str, body: object) -> None:
-    told = await (client.get(path) if body is None else client.ask(method, path, json.dumps(body).encode()))
-    assert (told.status, told.body["error"]["retryable"]) == (400, False), told
+    reply = await (client.get(path) if body is None else client.ask(method, path, json.dumps(body).encode()))
+    assert (reply.status, reply.body["error"]["retryable"]) == (400, False), reply
     assert not (await client.get("/api/jobs")).body["jobs"]
 
 
-@pytest.mark.parametrize("asked", ["/api/jobs?type=a%00b", "/api/jobs?user=a%00b"])
-async def test_looking_up_an_impossible_key_finds_nothing(client: Client, asked: str) -> None:
+@pytest.mark.parametrize("path", ["/api/jobs?type=a%00b", "/api/jobs?user=a%00b"])
+async def test_looking_up_an_impossible_key_finds_nothing(client: Client, path: str) -> None:
     await submit(client)
-    told = await client.get(asked)
-    assert told.status in (200, 400)
-    assert told.status == 400 or not told.body["jobs"]
+    reply = await client.get(path)
+    assert reply.status in (200, 400)
+    assert reply.status == 400 or not reply.body["jobs"]
 
 
 @pytest.mark.parametrize("final", [False, True])
 async def test_an_attempt_ends_whatever_its_error_contains(client: Client, queue: onejob.Ledger, final: bool) -> None:
     made = await submit(client)
     (attempt,) = await queue.claim("t", start=True)
-    said = {"token": attempt.token, "holder": attempt.holder.decode(), "error": NUL, "final": final}
+    report = {"token": attempt.token, "holder": attempt.holder.decode(), "error": NUL, "final": final}
     path = f"/api/jobs/{made.body['job']['id']}"
-    for _ in range(2):  # said again, it is the same word
-        ended = await client.post(f"{path}/finish", said)
+    for _ in range(2):  # a repeated report gets the same response
+        ended = await client.post(f"{path}/finish", report)
         assert (ended.status, ended.body["job"]["error"]) == (200, ESCAPED_NUL)
-    story = await queue.explain("k", scope="t")
-    assert ESCAPED_NUL in [event.detail for event in story.events]
+    history = await queue.explain("k", scope="t")
+    assert ESCAPED_NUL in [event.detail for event in history.events]
 
 
-async def test_in_python_half_a_character_in_an_error_ends_the_attempt_too(queue: onejob.Ledger) -> None:
+async def test_in_python_a_lone_surrogate_in_an_error_ends_the_attempt_too(queue: onejob.Ledger) -> None:
     await queue.submit("t", max_attempts=1)
     (attempt,) = await queue.claim("t", start=True)
     ended = await queue.finish(attempt, error=f"no file {LONE_SURROGATE}{NUL}")

@@ -1,4 +1,4 @@
-"""Running jobs over HTTP: claim, start, extend, finish, release; what is late, foreign or lost changes nothing."""
+"""Running jobs over HTTP: claim, start, extend, finish, release; stale and foreign reports change nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,18 +25,18 @@ async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
 
 async def test_a_job_is_claimed_started_extended_and_finished(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t", {"n": 1})).job_id
-    taken = await claim_one(client, worker="build-7")
-    assert (taken["job"]["id"], taken["input"], taken["token"], taken["attempt"]) == (job_id, {"n": 1}, 1, 1)
-    assert taken["holder"].startswith("build-7:")
-    begun = await post_verb(client, taken, "start")
-    assert (begun.body["job"]["state"], begun.body["input"], begun.body["attempt"]) == (
+    claimed = await claim_one(client, worker="build-7")
+    assert (claimed["job"]["id"], claimed["input"], claimed["token"], claimed["attempt"]) == (job_id, {"n": 1}, 1, 1)
+    assert claimed["holder"].startswith("build-7:")
+    started = await post_verb(client, claimed, "start")
+    assert (started.body["job"]["state"], started.body["input"], started.body["attempt"]) == (
         "running",
         {"n": 1},
         1,
     )
-    kept = await post_verb(client, taken, "extend", progress={"done": 0.5}, logs=["a", "b"], offset=0)
-    assert (kept.body["logs"], kept.body["job"]["progress"]) == (2, {"done": 0.5})
-    done = await post_verb(client, taken, "finish", result={"sum": 42})
+    extended = await post_verb(client, claimed, "extend", progress={"done": 0.5}, logs=["a", "b"], offset=0)
+    assert (extended.body["logs"], extended.body["job"]["progress"]) == (2, {"done": 0.5})
+    done = await post_verb(client, claimed, "finish", result={"sum": 42})
     assert (done.status, done.body["job"]["state"]) == (200, "success")
     assert done.body["job"]["startedAt"]
     assert done.body["job"]["endedAt"]
@@ -63,10 +63,10 @@ async def test_a_claim_repeated_with_its_holder_gets_the_same_jobs(
     assert [job["token"] for job in again] == [1, 1, 1]
     assert len(await claim(client, limit=3, holder="w-2")) == 2
     if url == "memory://":
-        return  # it has no other process
+        return  # memory has one process only
     async with onejob.open(url, sweep=False) as other, serve_app(HttpApp(other)) as elsewhere:
-        there = await claim(elsewhere, limit=3, holder="w-1")
-        assert [job["job"]["id"] for job in there] == [job["job"]["id"] for job in first]
+        repeated = await claim(elsewhere, limit=3, holder="w-1")
+        assert [job["job"]["id"] for job in repeated] == [job["job"]["id"] for job in first]
 
 
 async def test_a_claim_that_starts_is_repeated_like_any_other(queue: onejob.Ledger, client: Client) -> None:
@@ -87,9 +87,9 @@ async def test_a_job_that_its_holder_started_is_not_claimed_again(queue: onejob.
 
 async def test_of_two_deliveries_one_starts(queue: onejob.Ledger, client: Client) -> None:
     await queue.submit("t")
-    taken = await claim_one(client)
-    path = f"/api/jobs/{taken['job']['id']}/start"
-    bodies = [{"token": taken["token"], "holder": f"delivery-{n}"} for n in range(8)]
+    claimed = await claim_one(client)
+    path = f"/api/jobs/{claimed['job']['id']}/start"
+    bodies = [{"token": claimed["token"], "holder": f"delivery-{n}"} for n in range(8)]
     answers = await asyncio.gather(*(client.post(path, body) for body in bodies))
     assert sorted(answer.status for answer in answers) == [200] + [409] * 7
     assert {answer.code for answer in answers if answer.status == 409} == {"STALE"}
@@ -100,47 +100,47 @@ async def test_of_two_deliveries_one_starts(queue: onejob.Ledger, client: Client
 
 async def test_stale_tokens_change_nothing(queue: onejob.Ledger, client: Client, clock: FakeClock) -> None:
     job_id = (await queue.submit("t", max_attempts=5)).job_id
-    late = await claim_and_start(client, leaseSeconds=1)
+    stale = await claim_and_start(client, leaseSeconds=1)
     clock.advance(61)
     await queue.sweep()
-    taken = await claim_and_start(client)
-    assert taken["token"] == 2
+    claimed = await claim_and_start(client)
+    assert claimed["token"] == 2
     for verb in ("start", "extend", "finish", "release"):
-        answer = await post_verb(client, late, verb)
+        answer = await post_verb(client, stale, verb)
         assert (answer.status, answer.code) == (409, "STALE"), verb
         assert answer.body["error"]["details"] == {"state": "running", "token": 2}
         assert not answer.body["error"]["retryable"]
-    wrong = await post_verb(client, taken | {"holder": "somebody"}, "finish")
+    wrong = await post_verb(client, claimed | {"holder": "other"}, "finish")
     assert wrong.code == "STALE"
     assert (await queue.job(job_id)).state == "running"
-    assert (await post_verb(client, taken, "finish")).body["job"]["attempts"] == 2
+    assert (await post_verb(client, claimed, "finish")).body["job"]["attempts"] == 2
 
 
-async def test_lost_answers_are_repeated(queue: onejob.Ledger, client: Client) -> None:
+async def test_repeated_reports_get_the_same_response(queue: onejob.Ledger, client: Client) -> None:
     await queue.submit("t")
-    taken = await claim_and_start(client)
+    claimed = await claim_and_start(client)
     for _ in range(3):
-        assert (await post_verb(client, taken, "extend", logs=["x"], offset=0)).body["logs"] == 1
+        assert (await post_verb(client, claimed, "extend", logs=["x"], offset=0)).body["logs"] == 1
     for _ in range(3):
-        assert (await post_verb(client, taken, "finish", result=7)).body["job"]["state"] == "success"
-    other = await post_verb(client, taken, "finish", result=8)
+        assert (await post_verb(client, claimed, "finish", result=7)).body["job"]["state"] == "success"
+    other = await post_verb(client, claimed, "finish", result=8)
     assert other.code == "STALE"
-    assert (await client.get(f"/api/jobs/{taken['job']['id']}/result")).body == 7
+    assert (await client.get(f"/api/jobs/{claimed['job']['id']}/result")).body == 7
 
 
-async def test_a_failure_is_tried_again_unless_it_is_final(
+async def test_a_failed_attempt_is_retried_unless_it_is_final(
     queue: onejob.Ledger, client: Client, clock: FakeClock
 ) -> None:
     await queue.submit("t", max_attempts=3)
-    taken = await claim_and_start(client)
-    failed = await post_verb(client, taken, "finish", error="no route", retryAfterSeconds=5)
+    claimed = await claim_and_start(client)
+    failed = await post_verb(client, claimed, "finish", error="no route", retryAfterSeconds=5)
     assert (failed.body["job"]["state"], failed.body["job"]["error"]) == ("scheduled", "no route")
-    assert (await post_verb(client, taken, "finish", error="no route", retryAfterSeconds=5)).status == 200
+    assert (await post_verb(client, claimed, "finish", error="no route", retryAfterSeconds=5)).status == 200
     assert await claim(client) == []
     clock.advance(5.1)
-    taken = await claim_and_start(client)
-    assert (taken["attempt"], taken["token"]) == (2, 2)
-    failed = await post_verb(client, taken, "finish", error="\N{SNOWMAN}" * 5000, final=True)
+    claimed = await claim_and_start(client)
+    assert (claimed["attempt"], claimed["token"]) == (2, 2)
+    failed = await post_verb(client, claimed, "finish", error="\N{SNOWMAN}" * 5000, final=True)
     assert failed.body["job"]["state"] == "failed"
     assert len(failed.body["job"]["error"].encode()) <= 300
 
@@ -148,9 +148,9 @@ async def test_a_failure_is_tried_again_unless_it_is_final(
 async def test_cancel_races_finish_and_one_wins(queue: onejob.Ledger, client: Client) -> None:
     for n in range(10):
         job_id = (await queue.submit("t", n)).job_id
-        taken = await claim_and_start(client)
-        said = [post_verb(client, taken, "finish", result=n), client.ask("POST", f"/api/jobs/{job_id}/cancel")]
-        answers = await asyncio.gather(*(said if n % 2 else said[::-1]))
+        claimed = await claim_and_start(client)
+        requests = [post_verb(client, claimed, "finish", result=n), client.ask("POST", f"/api/jobs/{job_id}/cancel")]
+        answers = await asyncio.gather(*(requests if n % 2 else requests[::-1]))
         finished = answers[0 if n % 2 else 1]
         state = (await queue.job(job_id)).state
         assert state == ("success" if finished.status == 200 else "cancelled")
@@ -160,20 +160,20 @@ async def test_cancel_races_finish_and_one_wins(queue: onejob.Ledger, client: Cl
 
 async def test_a_worker_learns_that_its_job_was_cancelled(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
-    taken = await claim_and_start(client)
+    claimed = await claim_and_start(client)
     await queue.cancel(job_id)
     for verb in ("extend", "finish", "release"):
-        answer = await post_verb(client, taken, verb)
+        answer = await post_verb(client, claimed, verb)
         assert (answer.code, answer.body["error"]["details"]["state"]) == ("STALE", "cancelled")
 
 
 async def test_a_released_job_is_ready_at_once_or_later(queue: onejob.Ledger, client: Client, clock: FakeClock) -> None:
     await queue.submit("t")
-    taken = await claim_and_start(client)
+    claimed = await claim_and_start(client)
     for _ in range(2):
-        assert (await post_verb(client, taken, "release")).body["job"]["attempts"] == 0
-    taken = await claim_one(client)
-    assert (await post_verb(client, taken, "release", delaySeconds=10)).body["job"]["state"] == "scheduled"
+        assert (await post_verb(client, claimed, "release")).body["job"]["attempts"] == 0
+    claimed = await claim_one(client)
+    assert (await post_verb(client, claimed, "release", delaySeconds=10)).body["job"]["state"] == "scheduled"
     assert await claim(client) == []
     clock.advance(10.1)
     assert (await claim_one(client))["token"] == 3
@@ -183,13 +183,13 @@ async def test_an_at_most_once_job_that_was_started_is_not_released(
     queue: onejob.Ledger, client: Client, clock: FakeClock
 ) -> None:
     job_id = (await queue.submit("t", delivery=onejob.Delivery.AT_MOST_ONCE)).job_id
-    taken = await claim_and_start(client, leaseSeconds=1)
-    assert (await post_verb(client, taken, "release")).code == "NOT_ALLOWED"
+    claimed = await claim_and_start(client, leaseSeconds=1)
+    assert (await post_verb(client, claimed, "release")).code == "NOT_ALLOWED"
     clock.advance(61)
     await queue.sweep()
     assert (await queue.job(job_id)).state == "lost"
     assert await claim(client) == []
-    assert (await post_verb(client, taken, "finish", result=1)).code == "STALE"
+    assert (await post_verb(client, claimed, "finish", result=1)).code == "STALE"
     path = f"/api/jobs/{job_id}"
     assert (await client.ask("POST", f"{path}/rerun")).body["job"]["state"] == "pending"
     assert (await client.ask("POST", f"{path}/rerun")).code == "NOT_ALLOWED"
@@ -197,33 +197,37 @@ async def test_an_at_most_once_job_that_was_started_is_not_released(
     assert (again["job"]["id"], again["token"], again["attempt"]) == (job_id, 2, 1)
 
 
-@pytest.mark.parametrize(("word", "state"), [("succeeded", "success"), ("failed", "failed"), ("rerun", "pending")])
-async def test_an_operator_decides_about_a_lost_job(
-    queue: onejob.Ledger, client: Client, clock: FakeClock, word: str, state: str
+@pytest.mark.parametrize(
+    ("resolution", "state"), [("succeeded", "success"), ("failed", "failed"), ("rerun", "pending")]
+)
+async def test_an_operator_resolves_a_lost_job(
+    queue: onejob.Ledger, client: Client, clock: FakeClock, resolution: str, state: str
 ) -> None:
     job_id = (await queue.submit("t", delivery=onejob.Delivery.AT_MOST_ONCE)).job_id
     await claim_and_start(client, leaseSeconds=1)
     clock.advance(61)
     await queue.sweep()
     path = f"/api/jobs/{job_id}/resolve"
-    told = await client.post(path, {"resolution": word, "note": "looked at the bank"})
-    assert told.body["job"]["state"] == state
+    resolved = await client.post(path, {"resolution": resolution, "note": "checked with the bank"})
+    assert resolved.body["job"]["state"] == state
     assert (await client.post(path, {"resolution": "maybe"})).code == "VALIDATION_ERROR"
 
 
-async def test_the_time_of_an_attempt_is_kept(queue: onejob.Ledger, client: Client, clock: FakeClock) -> None:
+async def test_an_attempt_times_out_even_if_it_is_extended(
+    queue: onejob.Ledger, client: Client, clock: FakeClock
+) -> None:
     await queue.submit("t", timeout=timedelta(seconds=90))
-    taken = await claim_one(client)
-    begun = await post_verb(client, taken, "start", leaseSeconds=60)
-    assert begun.body["deadline"] > begun.body["leaseUntil"]
+    claimed = await claim_one(client)
+    started = await post_verb(client, claimed, "start", leaseSeconds=60)
+    assert started.body["deadline"] > started.body["leaseUntil"]
     clock.advance(59)
-    kept = await post_verb(client, taken, "extend", leaseSeconds=600)
-    assert kept.body["leaseUntil"] == begun.body["deadline"]
+    extended = await post_verb(client, claimed, "extend", leaseSeconds=600)
+    assert extended.body["leaseUntil"] == started.body["deadline"]
     clock.advance(31)
-    assert (await post_verb(client, taken, "extend")).code == "TIMED_OUT"
+    assert (await post_verb(client, claimed, "extend")).code == "TIMED_OUT"
 
 
-async def test_jobs_of_other_tenants_are_not_there(queue: onejob.Ledger, client: Client) -> None:
+async def test_jobs_of_other_tenants_are_not_found(queue: onejob.Ledger, client: Client) -> None:
     keys = {}
     for tenant in ("acme", "rival"):
         ledger = queue.acting_as(tenant=tenant, user="root", actor=onejob.Actor.user("root"))
@@ -232,10 +236,12 @@ async def test_jobs_of_other_tenants_are_not_there(queue: onejob.Ledger, client:
         keys[tenant] = b"authorization: Bearer " + made.text.encode()
     async with serve_app(HttpApp(queue, config=ServiceConfig(auth=True))) as guarded:
         ask = {"types": ["t"], "limit": 10, "holder": "same"}
-        taken = {tenant: (await guarded.post("/api/work/claim", ask, key)).body["jobs"] for tenant, key in keys.items()}
-        assert [job["input"] for job in taken["acme"]] == ["acme"]
-        assert [job["input"] for job in taken["rival"]] == ["rival"]
-        (foreign,) = taken["rival"]
+        claimed = {
+            tenant: (await guarded.post("/api/work/claim", ask, key)).body["jobs"] for tenant, key in keys.items()
+        }
+        assert [job["input"] for job in claimed["acme"]] == ["acme"]
+        assert [job["input"] for job in claimed["rival"]] == ["rival"]
+        (foreign,) = claimed["rival"]
         path = f"/api/jobs/{foreign['job']['id']}"
         for verb in ("start", "extend", "finish", "release"):
             answer = await guarded.post(f"{path}/{verb}", fence(foreign), keys["acme"])
@@ -248,8 +254,8 @@ async def test_jobs_of_other_tenants_are_not_there(queue: onejob.Ledger, client:
 async def test_a_finish_settles_what_a_job_cost(queue: onejob.Ledger, client: Client) -> None:
     await queue.set_quota("local", onejob.Limits(max_concurrent=1))
     await queue.submit("t", estimated_cost=5)
-    taken = await claim_and_start(client)
-    await post_verb(client, taken, "finish", cost=1.25)
+    claimed = await claim_and_start(client)
+    await post_verb(client, claimed, "finish", cost=1.25)
     usage = await queue.usage("local")
     assert usage.live == 0
     assert not usage.money_held

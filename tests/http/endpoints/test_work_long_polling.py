@@ -1,4 +1,4 @@
-"""Waiting for jobs over HTTP: one look for all, a job for one, and nothing for whoever has gone."""
+"""Long polling for jobs over HTTP: one poll for all claims, one claim for each job, none for a closed connection."""
 
 import asyncio
 import signal
@@ -25,7 +25,7 @@ async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_whoever_waits_gets_a_job_when_there_is_one(queue: onejob.Ledger, client: Client) -> None:
+async def test_a_waiting_claim_gets_a_job_when_there_is_one(queue: onejob.Ledger, client: Client) -> None:
     waiting = asyncio.create_task(claim_one(client, wait=20))
     await wait_for_waiters(queue.waiters, 1)
     job_id = (await queue.submit("t")).job_id
@@ -73,7 +73,7 @@ async def test_waiting_claims_end_with_a_retryable_error(queue: onejob.Ledger, c
     assert answer.body["error"]["retryable"]
 
 
-async def test_too_many_who_wait_are_asked_to_come_back(queue: onejob.Ledger, client: Client) -> None:
+async def test_too_many_waiting_claims_are_rate_limited(queue: onejob.Ledger, client: Client) -> None:
     queue.waiters._waiters_max = 2
     waiting = asyncio.create_task(claim(client, wait=1))
     await wait_for_waiters(queue.waiters, 1)
@@ -82,7 +82,7 @@ async def test_too_many_who_wait_are_asked_to_come_back(queue: onejob.Ledger, cl
     await waiting
 
 
-async def test_a_credential_that_is_revoked_while_it_waits_gets_no_job(queue: onejob.Ledger) -> None:
+async def test_a_claim_whose_credential_is_revoked_while_waiting_gets_no_job(queue: onejob.Ledger) -> None:
     ledger = queue.acting_as(tenant="acme", user="root", actor=onejob.Actor.user("root"))
     keys = ApiKeys(ledger)
     made = await keys.create("w", roles=(Role.WORKER,))
@@ -101,11 +101,11 @@ async def test_a_stopping_server_ends_all_waiting_claims(tmp_path: Path, setting
     with run_server(tmp_path, settings) as server:
         claim = request("POST", "/api/work/claim", b'{"types": ["t"], "wait": 30, "holder": "w"}')
         clients = [await SocketClient.connect(server.port) for _ in range(60)]
-        asked = [asyncio.create_task(client.ask(claim)) for client in clients]
+        claims = [asyncio.create_task(client.ask(claim)) for client in clients]
         await asyncio.sleep(1)
         server.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(10):
-            answers = await asyncio.gather(*asked)
+            answers = await asyncio.gather(*claims)
         for client in clients:
             client.close()
         for answer in answers:

@@ -1,4 +1,4 @@
-"""Workers and submitters who race through two servers on one store; and strangers, who send anything at all."""
+"""Races of workers and submitters through two servers on one store; and requests with arbitrary values."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ FIELDS = (
 
 @pytest.fixture
 async def two_servers(queue: onejob.Ledger, url: str, clock: FakeClock) -> AsyncIterator[list[Client]]:
-    """Two servers, each with its own way to the store; memory has only one."""
+    """Two servers, each with its own engine on the store; with memory they share one."""
     if url == "memory://":
         async with serve_app(HttpApp(queue)) as first, serve_app(HttpApp(queue)) as second:
             yield [first, second]
@@ -54,11 +54,11 @@ async def test_of_many_claims_for_one_job_one_wins(queue: onejob.Ledger, two_ser
 
 async def test_a_lost_finish_is_repeated_at_another_server(queue: onejob.Ledger, two_servers: list[Client]) -> None:
     await queue.submit("t")
-    taken = await claim_and_start(two_servers[0])
-    answers = await asyncio.gather(*(post_verb(two_servers[n % 2], taken, "finish", result=1) for n in range(6)))
+    claimed = await claim_and_start(two_servers[0])
+    answers = await asyncio.gather(*(post_verb(two_servers[n % 2], claimed, "finish", result=1) for n in range(6)))
     assert {(answer.status, answer.body["job"]["state"]) for answer in answers} == {(200, "success")}
-    assert (await post_verb(two_servers[1], taken, "finish", result=2)).code == "STALE"
-    assert (await queue.job(taken["job"]["id"])).row.events == 2
+    assert (await post_verb(two_servers[1], claimed, "finish", result=2)).code == "STALE"
+    assert (await queue.job(claimed["job"]["id"])).row.events == 2
 
 
 async def test_however_a_job_ends_its_slot_is_freed_once(queue: onejob.Ledger, two_servers: list[Client]) -> None:
@@ -68,8 +68,8 @@ async def test_however_a_job_ends_its_slot_is_freed_once(queue: onejob.Ledger, t
     for n in range(12):
         job_id = (await queue.submit("t", n)).job_id
         assert (await queue.usage("local")).live == 2
-        taken = await claim_and_start(two_servers[0])
-        acts = [post_verb(two_servers[k % 2], taken, "finish", result=n) for k in range(2)]
+        claimed = await claim_and_start(two_servers[0])
+        acts = [post_verb(two_servers[k % 2], claimed, "finish", result=n) for k in range(2)]
         acts += [two_servers[k].ask("POST", f"/api/jobs/{job_id}/cancel") for k in range(2)]
         chance.shuffle(acts)
         await asyncio.gather(*acts)
@@ -77,7 +77,7 @@ async def test_however_a_job_ends_its_slot_is_freed_once(queue: onejob.Ledger, t
         assert (await queue.usage("local")).live == 1
 
 
-async def test_each_verb_is_for_its_role_and_its_tenant(queue: onejob.Ledger) -> None:
+async def test_each_request_needs_its_role_and_its_tenant(queue: onejob.Ledger) -> None:
     keys: dict[tuple[str, Role], bytes] = {}
     for tenant in ("acme", "rival"):
         ledger = queue.acting_as(tenant=tenant, user="root", actor=onejob.Actor.user("root"))
@@ -87,45 +87,45 @@ async def test_each_verb_is_for_its_role_and_its_tenant(queue: onejob.Ledger) ->
     await queue.acting_as(tenant="acme", user="root", actor=onejob.Actor.user("root")).submit("t")
     async with serve_app(HttpApp(queue, config=ServiceConfig(auth=True))) as guarded:
         claim = {"types": ["t"], "start": True}
-        (taken,) = (await guarded.post("/api/work/claim", claim, keys["acme", Role.WORKER])).body["jobs"]
+        (claimed,) = (await guarded.post("/api/work/claim", claim, keys["acme", Role.WORKER])).body["jobs"]
         for route in ROUTES:
             assert route.act is not None
-            path = route.path.replace("{id}", taken["job"]["id"])
+            path = route.path.replace("{id}", claimed["job"]["id"])
             assert (await guarded.post(path, {})).status == 401
             for role in Role:
-                foreign = await guarded.post(path, _body_for(path, taken), keys["rival", role])
+                foreign = await guarded.post(path, _body_for(path, claimed), keys["rival", role])
                 if not has_permission(frozenset({role}), route.act):
                     assert foreign.code == "FORBIDDEN"
                 elif "{id}" in route.path:
                     assert foreign.code == "NOT_FOUND"
                 else:
                     assert foreign.body["jobs"] == []
-        done = await guarded.post(f"/api/jobs/{taken['job']['id']}/finish", fence(taken), keys["acme", Role.WORKER])
+        done = await guarded.post(f"/api/jobs/{claimed['job']['id']}/finish", fence(claimed), keys["acme", Role.WORKER])
         assert done.body["job"]["state"] == "success"
 
 
-def _body_for(path: str, taken: dict[str, Any]) -> dict[str, Any]:
+def _body_for(path: str, claimed: dict[str, Any]) -> dict[str, Any]:
     known: dict[str, dict[str, Any]] = {
         "claim": {"types": ["t"]},
         "resolve": {"resolution": "failed"},
         "rerun": {},
     }
-    return known.get(path.rpartition("/")[2], fence(taken))
+    return known.get(path.rpartition("/")[2], fence(claimed))
 
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_arbitrary_requests_never_cause_a_5xx(queue: onejob.Ledger, two_servers: list[Client], seed: int) -> None:
     chance = Random(seed)
     await queue.submit("t", max_attempts=100)
-    taken = await claim_one(two_servers[0], start=True)
-    path = f"/api/jobs/{taken['job']['id']}"
+    claimed = await claim_one(two_servers[0], start=True)
+    path = f"/api/jobs/{claimed['job']['id']}"
     for _ in range(150):
         verb = chance.choice(("start", "extend", "finish", "release", "resolve", "rerun", "claim"))
         body: dict[str, Any] = {
             name: chance.choice(UNUSUAL_VALUES) for name in chance.sample(FIELDS, chance.randint(0, 4))
         }
         if chance.random() < 0.7:
-            body = ({"types": ["none"]} if verb == "claim" else fence(taken)) | body
+            body = ({"types": ["none"]} if verb == "claim" else fence(claimed)) | body
         data = json.dumps(body).encode()
         if chance.random() < 0.1:
             data = data[: chance.randrange(len(data))]

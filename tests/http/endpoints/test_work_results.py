@@ -1,4 +1,4 @@
-"""What became of a job, over HTTP: its result, its log lines, its end, as it happens and afterwards."""
+"""The result, the log lines and the end of a job over HTTP, while it runs and afterwards."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from tests.support.app_server import Client, serve_app
 
 from .work_requests import claim_and_start, post_verb
 
-NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
+MISSING_JOB_ID = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
 
 
 @pytest.fixture
@@ -20,17 +20,19 @@ async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_a_result_is_kept_as_it_was_sent_and_hides_nothing(queue: onejob.Ledger, client: Client) -> None:
+async def test_a_result_is_stored_as_sent_and_checked_for_duplicate_members(
+    queue: onejob.Ledger, client: Client
+) -> None:
     job_id = (await queue.submit("t")).job_id
-    taken = await claim_and_start(client)
+    claimed = await claim_and_start(client)
     path = f"/api/jobs/{job_id}"
     assert (await client.get(f"{path}/result")).code == "NOT_FOUND"
-    head = f'{{"token": 1, "holder": "{taken["holder"]}", "result": '.encode()
-    twice = await client.ask("POST", f"{path}/finish", head + b'{"a": 1, "a": 2}}')
+    prefix = f'{{"token": 1, "holder": "{claimed["holder"]}", "result": '.encode()
+    twice = await client.ask("POST", f"{path}/finish", prefix + b'{"a": 1, "a": 2}}')
     assert (twice.status, twice.code) == (400, "VALIDATION_ERROR")
-    large = await client.ask("POST", f"{path}/finish", head + b'"' + b"x" * (1 << 20) + b'"}')
+    large = await client.ask("POST", f"{path}/finish", prefix + b'"' + b"x" * (1 << 20) + b'"}')
     assert (large.status, large.code) == (413, "PAYLOAD_TOO_LARGE")
-    assert (await client.ask("POST", f"{path}/finish", head + b'{"b":1.50,"a":[]}}')).status == 200
+    assert (await client.ask("POST", f"{path}/finish", prefix + b'{"b":1.50,"a":[]}}')).status == 200
     assert (await client.get(f"{path}/result")).body == {"b": 1.5, "a": []}
 
 
@@ -39,37 +41,39 @@ async def test_a_success_without_a_result_has_null(queue: onejob.Ledger, client:
     assert (await post_verb(client, await claim_and_start(client), "finish")).status == 200
     answer = await client.get(f"/api/jobs/{job_id}/result")
     assert (answer.status, answer.body) == (200, None)
-    assert (await client.get(f"/api/jobs/{NOBODY}/result")).status == 404
+    assert (await client.get(f"/api/jobs/{MISSING_JOB_ID}/result")).status == 404
 
 
-async def test_ten_thousand_log_lines_are_taken_once_and_the_newest_kept(queue: onejob.Ledger, client: Client) -> None:
+async def test_ten_thousand_log_lines_are_appended_once_and_the_newest_are_kept(
+    queue: onejob.Ledger, client: Client
+) -> None:
     job_id = (await queue.submit("t")).job_id
-    taken = await claim_and_start(client)
+    claimed = await claim_and_start(client)
     for offset in range(0, 10_000, 100):
         lines = [f"line {n}" for n in range(offset, offset + 100)]
-        assert (await post_verb(client, taken, "extend", logs=lines, offset=offset)).body["logs"] == offset + 100
-    gap = await post_verb(client, taken, "extend", logs=["x"], offset=10_001)
+        assert (await post_verb(client, claimed, "extend", logs=lines, offset=offset)).body["logs"] == offset + 100
+    gap = await post_verb(client, claimed, "extend", logs=["x"], offset=10_001)
     assert (gap.code, gap.body["error"]["details"]) == ("SEQUENCE_GAP", {"logs": 10_000})
     path = f"/api/jobs/{job_id}/logs"
-    kept = (await client.get(path)).body
-    assert (kept["offset"], kept["next"], kept["total"], len(kept["lines"])) == (9000, 9100, 10_000, 100)
+    page = (await client.get(path)).body
+    assert (page["offset"], page["next"], page["total"], len(page["lines"])) == (9000, 9100, 10_000, 100)
     rest = (await client.get(f"{path}?offset=9990&limit=1000")).body
     assert rest["lines"] == [f"line {n}" for n in range(9990, 10_000)]
     assert (await client.get(f"{path}?offset=10000")).body["lines"] == []
     assert (await client.get(f"{path}?offset=x")).code == "VALIDATION_ERROR"
-    await post_verb(client, taken, "extend", logs=["y" * 5000], offset=10_000)
+    await post_verb(client, claimed, "extend", logs=["y" * 5000], offset=10_000)
     assert len((await client.get(f"{path}?offset=10000")).body["lines"][0]) == 2000
 
 
 async def test_a_watcher_gets_state_progress_and_log_lines(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     watching = await client.open_stream(f"/api/jobs/{job_id}/events")
-    taken = await claim_and_start(client)
-    await post_verb(client, taken, "extend", progress={"done": 1}, logs=["a", "b"], offset=0)
-    await post_verb(client, taken, "finish", error="no", retryAfterSeconds=60)
-    taken_again = asyncio.create_task(watching.read_all())
+    claimed = await claim_and_start(client)
+    await post_verb(client, claimed, "extend", progress={"done": 1}, logs=["a", "b"], offset=0)
+    await post_verb(client, claimed, "finish", error="no", retryAfterSeconds=60)
+    reading = asyncio.create_task(watching.read_all())
     await queue.cancel(job_id)
-    frames = [frame for frame in await taken_again if frame.event]
+    frames = [frame for frame in await reading if frame.event]
     assert [frame.data["line"] for frame in frames if frame.event == "log"] == ["a", "b"]
     assert frames[-1].data == {"state": "cancelled"}
     again = await client.open_stream(f"/api/jobs/{job_id}/events", b"last-event-id: 1.1")
@@ -82,19 +86,19 @@ async def test_a_watcher_gets_state_progress_and_log_lines(queue: onejob.Ledger,
     assert (await client.get(f"/api/jobs/{job_id}/events?cursor=2.")).status == 400
 
 
-async def test_a_watcher_sees_that_an_attempt_began(queue: onejob.Ledger, client: Client) -> None:
+async def test_a_watcher_sees_the_start_of_an_attempt(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
-    taken = await claim_and_start(client)
-    spread = b'{"token": 1, "holder": "%b", "progress": [\n\n1\n]}' % taken["holder"].encode()
+    claimed = await claim_and_start(client)
+    spread = b'{"token": 1, "holder": "%b", "progress": [\n\n1\n]}' % claimed["holder"].encode()
     assert (await client.ask("POST", f"/api/jobs/{job_id}/extend", spread)).status == 200
     watching = await client.open_stream(f"/api/jobs/{job_id}/events")
-    told = {}
+    received = {}
     async with asyncio.timeout(5):
-        while "progress" not in told:
+        while "progress" not in received:
             frame = await anext(watching)
-            told[frame.event] = frame.data
-    assert (told["state"]["state"], told["state"]["attempts"]) == ("running", 1)
-    assert told["progress"]["progress"] == [1]
+            received[frame.event] = frame.data
+    assert (received["state"]["state"], received["state"]["attempts"]) == ("running", 1)
+    assert received["progress"]["progress"] == [1]
     watching.disconnect()
 
 
@@ -102,12 +106,12 @@ async def test_the_end_of_a_job_can_be_waited_for(queue: onejob.Ledger, client: 
     job_id = (await queue.submit("t")).job_id
     path = f"/api/jobs/{job_id}"
     assert (await client.get(f"{path}?wait=0.05")).body["job"]["state"] == "pending"
-    taken = await claim_and_start(client)
+    claimed = await claim_and_start(client)
     waiting = [asyncio.create_task(client.get(f"{path}?wait=20")) for _ in range(5)]
     async with asyncio.timeout(5):
         while queue.job_watcher.watcher_count != 5:
             await asyncio.sleep(0.01)
-    await post_verb(client, taken, "finish", result=1)
+    await post_verb(client, claimed, "finish", result=1)
     async with asyncio.timeout(5):
         answers = await asyncio.gather(*waiting)
     assert {answer.body["job"]["state"] for answer in answers} == {"success"}
@@ -115,10 +119,10 @@ async def test_the_end_of_a_job_can_be_waited_for(queue: onejob.Ledger, client: 
     assert (await client.get(f"{path}?wait=30")).body["job"]["state"] == "success"
     for wrong in ("31", "-1", "x", "1e1", ""):
         assert (await client.get(f"{path}?wait={wrong}")).code == "VALIDATION_ERROR", wrong
-    assert (await client.get(f"/api/jobs/{NOBODY}?wait=1")).status == 404
+    assert (await client.get(f"/api/jobs/{MISSING_JOB_ID}?wait=1")).status == 404
 
 
-async def test_whoever_waits_for_an_end_is_answered_when_the_server_leaves(
+async def test_a_request_that_waits_for_an_end_is_answered_when_the_server_stops(
     queue: onejob.Ledger, client: Client
 ) -> None:
     job_id = (await queue.submit("t")).job_id

@@ -1,4 +1,4 @@
-"""What no worker should say over HTTP is refused by its name, and changes nothing."""
+"""Invalid requests of workers are refused and change nothing."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -69,7 +69,7 @@ async def test_invalid_reports_are_refused(
     queue: onejob.Ledger, client: Client, verb: str, wrong: dict[str, Any]
 ) -> None:
     await queue.submit("t")
-    taken = await claim_and_start(client)
-    answer = await post_verb(client, taken, verb, **wrong)
+    claimed = await claim_and_start(client)
+    answer = await post_verb(client, claimed, verb, **wrong)
     assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
-    assert (await post_verb(client, taken, "finish")).status == 200
+    assert (await post_verb(client, claimed, "finish")).status == 200

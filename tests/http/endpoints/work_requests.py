@@ -1,4 +1,4 @@
-"""What a worker says over HTTP, for tests."""
+"""Requests of a worker over HTTP, for tests."""
 
 import asyncio
 from typing import Any
@@ -20,18 +20,18 @@ async def claim_one(client: Client, **more: Any) -> dict[str, Any]:
     return job
 
 
-def fence(taken: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"token": taken["token"], "holder": taken["holder"]} | more
+def fence(claimed: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"token": claimed["token"], "holder": claimed["holder"]} | more
 
 
-async def post_verb(client: Client, taken: dict[str, Any], verb: str, **more: Any) -> HttpResponse:
-    return await client.post(f"/api/jobs/{taken['job']['id']}/{verb}", fence(taken, **more))
+async def post_verb(client: Client, claimed: dict[str, Any], verb: str, **more: Any) -> HttpResponse:
+    return await client.post(f"/api/jobs/{claimed['job']['id']}/{verb}", fence(claimed, **more))
 
 
 async def claim_and_start(client: Client, **more: Any) -> dict[str, Any]:
-    taken = await claim_one(client, **more)
-    assert (await post_verb(client, taken, "start")).status == 200
-    return taken
+    claimed = await claim_one(client, **more)
+    assert (await post_verb(client, claimed, "start")).status == 200
+    return claimed
 
 
 async def wait_for_waiters(waiters: Waiters, count: int) -> None:
@@ -41,4 +41,4 @@ async def wait_for_waiters(waiters: Waiters, count: int) -> None:
 
 
 def active_polls(queue: onejob.Ledger) -> list[object]:
-    return [watch for watch in queue._runtime.claims.wakeups._topics.values() if watch.poll_task is not None]
+    return [topic for topic in queue._runtime.claims.wakeups._topics.values() if topic.poll_task is not None]
