@@ -114,10 +114,7 @@ def show(report: Report, elapsed: float) -> None:
     print(f"violations   {len(report.failures):,}")
     for seed, violations in sorted(report.failures)[:FAILURES_SHOWN_MAX]:
         print(f"  seed {seed}: {violations[0]}")
-        print(
-            f"    python -m tests.simulation --replay {seed}      python -m tests.simulation --shrink {seed}"
-            f"    python -m tests.simulation --replay {seed}      python -m tests.simulation --shrink {seed}"
-        )
+        print(f"    python -m tests.simulation --replay {seed}      python -m tests.simulation --shrink {seed}")
 
 
 def run_campaign(start: int, seeds: int, *, steps: int, jobs: int) -> bool:

@@ -28,13 +28,13 @@ __all__ = [
 
 ALL_MUTANTS = MUTANTS
 WORK_MUTANTS = (
-    "claim_of_what_somebody_holds",
-    "finish_without_a_look_at_the_token",
-    "lapse_runs_an_at_most_once_job_again",
-    "lapsed_lease_is_prolonged_after_another_took_it",
+    "claim_a_held_job",
+    "expired_lease_is_extended_after_another_took_it",
+    "expired_lease_runs_an_at_most_once_job_again",
+    "finish_without_checking_the_token",
     "slot_freed_by_cancel_and_again_by_finish",
-    "start_without_a_look_at_the_holder",
-    "started_at_most_once_job_is_handed_back",
+    "start_without_checking_the_holder",
+    "started_at_most_once_job_is_released",
     "token_stays_with_the_next_claim",
 )
 
@@ -50,7 +50,7 @@ def find_catching_seed(name: str, seeds: Iterable[int]) -> SimulationResult | No
 
 
 def plan_for(seed: int, bug: str | None = None) -> Plan:
-    return _SCENARIOS.get(bug or "", draw_plan)(seed)
+    return SCENARIOS.get(bug or "", draw_plan)(seed)
 
 
 def _one_key_scenario(verbs: list[Verb], ttl_ms: int, faults: Faults, seed: int) -> Plan:
@@ -98,12 +98,12 @@ def _short_leases_scenario(seed: int) -> Plan:
     return Plan(seed, clients, faults, keys=3, processes=2, has_workers=True, quota=8, latency=0.001)
 
 
-_SCENARIOS: dict[str, Callable[[int], Plan]] = {
+SCENARIOS: dict[str, Callable[[int], Plan]] = {
     "compare_numbers_not_facts": partial(
         _one_key_scenario, [Verb.SUBMIT, Verb.SUBMIT, Verb.SWEEP, Verb.FLUSH_HITS], 200, Faults(slow=0.3)
     ),
     "decide_in_the_past": partial(_one_key_scenario, [Verb.SUBMIT] * 4 + [Verb.FORGET], 3000, Faults(slow=0.3)),
-    "doubt_forgotten_by_the_next_attempt": partial(
+    "unknown_outcome_forgotten_by_the_next_attempt": partial(
         _one_key_scenario, [Verb.SUBMIT, Verb.SUBMIT_WITHOUT_KEY], 3000, Faults(unavailable=0.2, reply_lost=0.25)
     ),
     "purge_leaves_the_job": partial(_one_key_scenario, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults()),
@@ -111,8 +111,8 @@ _SCENARIOS: dict[str, Callable[[int], Plan]] = {
         _one_key_scenario, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults(slow=0.3)
     ),
     **dict.fromkeys(WORK_MUTANTS, _short_leases_scenario),
-    "echo_lost_in_a_flight": partial(_one_key_scenario, [Verb.SUBMIT], 1000, Faults(slow=0.3)),
-    "join_a_look_that_has_set_out": partial(
+    "echo_lost_in_flight": partial(_one_key_scenario, [Verb.SUBMIT], 1000, Faults(slow=0.3)),
+    "join_a_read_already_sent": partial(
         _one_key_scenario, [Verb.SUBMIT, Verb.LOOK_UP, Verb.LOOK_UP, Verb.CANCEL], 3000, Faults(slow=0.3)
     ),
 }

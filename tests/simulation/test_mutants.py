@@ -2,10 +2,14 @@
 
 import pytest
 
-from .mutants import ALL_MUTANTS, find_catching_seed, plan_for
+from .mutants import ALL_MUTANTS, SCENARIOS, find_catching_seed, plan_for
 from .simulator import simulate
 
 SEEDS_MAX = 500
+
+
+def test_every_scenario_belongs_to_a_mutant() -> None:
+    assert SCENARIOS.keys() <= ALL_MUTANTS.keys()
 
 
 @pytest.mark.parametrize("bug", sorted(ALL_MUTANTS))

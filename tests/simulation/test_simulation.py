@@ -20,13 +20,13 @@ SLICE_SEEDS_MAX = 1_000
 # A run in which nothing happens proves nothing: the least that a slice must have met.
 COUNTS_MIN = {
     "answer created": 500, "answer replayed": 600, "answer conflict": 60, "answer inprogress": 30,
-    "answer rejected": 10, "answer refused": 60, "answer held": 150, "answer settled": 40,
+    "answer rejected": 10, "answer refused": 60, "answer keyheld": 150, "answer keysettled": 40,
     "answer unavailable": 100, "unknown raised": 150, "no answer": 300,
     "expired": 150, "re-created": 300, "take-overs": 40, "abandoned": 5, "retained": 500, "purged": 100,
     "evicted": 80, "version conflict": 100,
     "numbers": 50, "SubmitSequence already": 50, "SubmitSequence refused": 30, "LookUpStream stream": 20,
     "ReserveSlot slot": 20, "ReserveSlot refused": 10, "ConsumeSlot slot settled": 1, "RenewSlot slot": 4,
-    "ReleaseSlot slot settled": 4, "SetLimits tally": 3, "Recount recounted": 4,
+    "ReleaseSlot slot settled": 4, "SetLimits tally": 3, "Reconcile recounted": 4,
     "Claim claimed": 60, "Claim refused": 5, "Start started": 20, "Start refused": 20, "Extend extended": 10,
     "Finish finished": 20, "finished": 15,
     "unavailable": 80, "request_lost": 40, "reply_lost": 60, "late": 30, "slow": 250, "wire_lost": 40,
@@ -64,7 +64,10 @@ def test_a_seed_gives_the_same_simulation() -> None:
 
 
 def test_a_simulation_is_the_same_in_every_process() -> None:
-    code = "from tests.simulation.plan import draw; from tests.simulation.simulator import walk; print(walk(draw(3)).digest)"
+    code = (
+        "from tests.simulation.plan import draw_plan; from tests.simulation.simulator import simulate; "
+        "print(simulate(draw_plan(3)).digest)"
+    )
     digests = {
         subprocess.run(
             [sys.executable, "-c", code],
