@@ -1,7 +1,7 @@
-"""Random steps on an engine, one at a time, against the plain model of the walks: `python -m tests.engines.model_based`.
+"""Random steps on an engine, compared with the model of the simulation: `python -m tests.engines.model_based`.
 
-The walks try what happens when several processes meet and fail; here nothing fails, but time passes in hours and
-days, jobs start and end, and everything that users hold is compared after every step.
+The simulation tests concurrent processes and faults. Here nothing fails and steps run one at a time, but hours and days pass,
+jobs start and end, and all facts are compared after every step. Seed strings and the order of draws determine the steps.
 """
 
 import argparse
@@ -29,11 +29,11 @@ from tests.simulation.model import Model
 
 from .model_based_commands import POLICY, TENANT, VERBS, CommandFactory
 
-STEPS = 500  # of one walk
+STEPS = 500  # of one seed
 WAITS = [0] * 12 + [1, 500, 501, 1000, 1001, 60_000, 60_001, 600_000, 3_600_000, 86_400_000]
 
 
-# What workers will do, and with jobs in which state.
+# Moves of workers, and the states of jobs they apply to.
 WORKER_MOVES: dict[str, tuple[Move, tuple[str, ...]]] = {
     "start": (Move.START, ("pending",)),
     "succeed": (Move.SUCCEED, ("running", "lost")),
@@ -43,7 +43,7 @@ WORKER_MOVES: dict[str, tuple[Move, tuple[str, ...]]] = {
 
 
 class RandomStep(NamedTuple):
-    """One step as numbers, so that steps can be left out and the rest still means something."""
+    """One step as numbers, so that steps can be left out and the others keep their meaning."""
 
     verb: str
     wait_ms: int
@@ -53,7 +53,7 @@ class RandomStep(NamedTuple):
 
 
 class WorkerMove(CommandData, frozen=True, kw_only=True):
-    """What a worker will do: start a job, or end it."""
+    """Start or end a job without a lease, which is enough for quotas."""
 
     job_id: bytes
     move: Move
@@ -77,11 +77,11 @@ class WorkerMove(CommandData, frozen=True, kw_only=True):
 
 
 class ModelMismatch(AssertionError):
-    """The engine and the model do not agree."""
+    """The engine and the model differ."""
 
 
 class ModelComparison:
-    """An engine and the model, led through the same steps."""
+    """Runs the same steps on an engine and on the model."""
 
     def __init__(self, engine: Engine, clock: FakeClock, seed: int) -> None:
         self.engine = engine
@@ -91,7 +91,7 @@ class ModelComparison:
         self.counts: Counter[str] = Counter()
 
     async def run_step(self, step: RandomStep) -> None:
-        """A step may be several commands in one batch; they are answered as if one came after the other."""
+        """Run one step, perhaps several commands in one batch, whose replies are those of a serial execution."""
         self.clock.advance(step.wait_ms / 1000)
         commands = await self.build_commands(step)
         if not commands:
@@ -100,20 +100,20 @@ class ModelComparison:
         replies = await self.engine.execute(commands)
         for command, reply in zip(commands, replies, strict=True):
             self._check_reply(command, reply)
-        await self._compare(before, backfilling=step.verb == "adopt")
+        await self._compare(before, backfilling=step.verb == "backfill")
 
     def _check_reply(self, command: Command[Any], reply: AnyReply) -> None:
         if isinstance(reply, Defect):
             raise ModelMismatch(f"{type(command).__name__}: {reply.message}")
         now = self.clock.wall_ms()
-        right = (
+        expected = (
             self._expected_worker_move(command, now)
             if isinstance(command, WorkerMove)
             else self.model.expect(command, now, reply)
         )
-        self.counts[right[1] if right[0] == "refused" else right[0]] += 1
-        if model_reply(reply) != right:
-            raise ModelMismatch(f"{type(command).__name__}: {model_reply(reply)}, not {right}")
+        self.counts[expected[1] if expected[0] == "refused" else expected[0]] += 1
+        if model_reply(reply) != expected:
+            raise ModelMismatch(f"{type(command).__name__}: {model_reply(reply)}, not {expected}")
         self.commands_factory.remember(command, reply)
 
     async def build_commands(self, step: RandomStep) -> list[Command[Any]]:
@@ -123,21 +123,21 @@ class ModelComparison:
             return (
                 [WorkerMove(tenant=TENANT, job_id=job_id, move=WORKER_MOVES[step.verb][0], cost=cost)] if job_id else []
             )
-        if step.verb == "recount":
-            return [await self._build_reconcile(tally) for tally in (await self._usages()).values()]
+        if step.verb == "reconcile":
+            return [await self._build_reconcile(usage) for usage in (await self._usages()).values()]
         return self.commands_factory.build(step.verb, step.a, step.b, step.c)
 
-    async def _build_reconcile(self, tally: Usage) -> Reconcile:
+    async def _build_reconcile(self, usage: Usage) -> Reconcile:
         jobs = await self._list_facts(Kind.JOB)
-        held = [slots_and_cost_held(job, tally.id) for job in jobs]
+        held_by_jobs = [slots_and_cost_held(job, usage.id) for job in jobs]
         return Reconcile(
             tenant=TENANT,
-            usage_id=tally.id,
+            usage_id=usage.id,
             policy_id=POLICY,
-            expected_version=tally.version,
-            live=sum(slots for slots, _ in held),
-            cost_held=sum(cost for _, cost in held),
-            jobs_counted=sum(job.slot == tally.id for job in jobs),
+            expected_version=usage.version,
+            live=sum(slots for slots, _ in held_by_jobs),
+            cost_held=sum(cost for _, cost in held_by_jobs),
+            jobs_counted=sum(job.slot == usage.id for job in jobs),
         )
 
     def _expected_worker_move(self, c: WorkerMove, now: int) -> tuple[Any, ...]:
@@ -145,76 +145,79 @@ class ModelComparison:
         if job is None:
             return ("missing",)
         if not is_allowed(JobState(job.state), c.move):
-            return ("tended", False)
+            return ("maintained", False)
         if c.move is Move.START:
             job.state, job.attempts, job.changed_at = "running", job.attempts + 1, now
         else:
             state = {Move.SUCCEED: "success", Move.FAIL: "failed", Move.LOSE: "lost"}[c.move]
             self.model.end(job, state, now, cost=c.cost)
-        return ("tended", True)
+        return ("maintained", True)
 
     async def _compare(self, before: dict[bytes, Usage], *, backfilling: bool) -> None:
         now = self.clock.wall_ms()
         for kind in Kind:
             stored = {fact.id: stored_fact(fact, now) for fact in await self._list_facts(kind)}
-            ours: dict[bytes, Any] = [
+            model_facts: dict[bytes, Any] = [
                 self.model.keys, self.model.jobs, self.model.streams, self.model.usages, self.model.policies,
             ][kind]  # type: ignore[assignment]  # fmt: skip
-            modelled = {id: modelled_fact(self.model, kind, id, now) for id in ours}
+            modelled = {id: modelled_fact(self.model, kind, id, now) for id in model_facts}
             if stored != modelled:
-                wrong = [id for id in {*stored, *modelled} if stored.get(id) != modelled.get(id)]
-                raise ModelMismatch(f"{kind.name}: {stored.get(wrong[0])}, not {modelled.get(wrong[0])}")
+                mismatch = [id for id in {*stored, *modelled} if stored.get(id) != modelled.get(id)]
+                raise ModelMismatch(f"{kind.name}: {stored.get(mismatch[0])}, not {modelled.get(mismatch[0])}")
         jobs, policies = await self._list_facts(Kind.JOB), await self._list_facts(Kind.POLICY)
-        for id, tally in (await self._usages()).items():
-            held = [slots_and_cost_held(job, id) for job in jobs]
-            if (tally.live, tally.cost_held) != (sum(n for n, _ in held), sum(cost for _, cost in held)):
-                raise ModelMismatch(f"drift of {tally.user}")
-            most = _max_concurrent(tally, policies)
+        for id, usage in (await self._usages()).items():
+            held_by_jobs = [slots_and_cost_held(job, id) for job in jobs]
+            if (usage.live, usage.cost_held) != (
+                sum(n for n, _ in held_by_jobs),
+                sum(cost for _, cost in held_by_jobs),
+            ):
+                raise ModelMismatch(f"drift of {usage.user}")
+            limit = _max_concurrent(usage, policies)
             if (
-                most is not None
-                and slots_in_use(before.get(id), now) < slots_in_use(tally, now) > most
+                limit is not None
+                and slots_in_use(before.get(id), now) < slots_in_use(usage, now) > limit
                 and not backfilling
             ):
-                raise ModelMismatch(f"{tally.user} uses {slots_in_use(tally, now)} of {most}")
+                raise ModelMismatch(f"{usage.user} uses {slots_in_use(usage, now)} of {limit}")
 
     async def _usages(self) -> dict[bytes, Usage]:
-        return {tally.id: tally for tally in await self._list_facts(Kind.USAGE)}
+        return {usage.id: usage for usage in await self._list_facts(Kind.USAGE)}
 
     async def _list_facts(self, kind: Kind) -> Sequence[Any]:
-        if isinstance(self.engine, MemoryEngine):  # the same, at once
+        if isinstance(self.engine, MemoryEngine):  # the same facts, faster
             return list(self.engine.facts[kind].values())
         page = await self.engine.scan(ListFacts(tenant=TENANT, kind=kind, limit=PAGE_MAX))
         assert not page.more
         return page.items
 
 
-def _max_concurrent(tally: Usage, policies: Sequence[Policy]) -> int | None:
-    return effective_limits(tally.limits, policies[0].body if policies else b"").max_concurrent
+def _max_concurrent(usage: Usage, policies: Sequence[Policy]) -> int | None:
+    return effective_limits(usage.limits, policies[0].body if policies else b"").max_concurrent
 
 
 def draw_steps(seed: int, steps: int = STEPS) -> list[RandomStep]:
-    chance = Random(f"paces {seed}")
-    verbs = {verb: weight * chance.choice([0, 1, 1, 2]) for verb, weight in VERBS.items()}
+    rng = Random(f"paces {seed}")
+    verbs = {verb: weight * rng.choice([0, 1, 1, 2]) for verb, weight in VERBS.items()}
     verbs["submit"] = verbs["submit"] or 10
     names, weights = list(verbs), list(verbs.values())
 
     def number() -> int:
-        return chance.randrange(1 << 16)
+        return rng.randrange(1 << 16)
 
     return [
-        RandomStep(verb, chance.choice(WAITS), number(), number(), number())
-        for verb in chance.choices(names, weights, k=steps)
+        RandomStep(verb, rng.choice(WAITS), number(), number(), number())
+        for verb in rng.choices(names, weights, k=steps)
     ]
 
 
 async def run_steps(engine: Engine, clock: FakeClock, seed: int, random_steps: Sequence[RandomStep]) -> ModelComparison:
-    walker = ModelComparison(engine, clock, seed)
-    for number, pace in enumerate(random_steps):
+    comparison = ModelComparison(engine, clock, seed)
+    for number, step in enumerate(random_steps):
         try:
-            await walker.run_step(pace)
-        except ModelMismatch as wrong:
-            raise ModelMismatch(f"seed {seed}, step {number}, {pace}: {wrong}") from None
-    return walker
+            await comparison.run_step(step)
+        except ModelMismatch as mismatch:
+            raise ModelMismatch(f"seed {seed}, step {number}, {step}: {mismatch}") from None
+    return comparison
 
 
 async def run_in_memory(seed: int, random_steps: Sequence[RandomStep]) -> ModelComparison:
@@ -231,7 +234,7 @@ async def fails(seed: int, random_steps: Sequence[RandomStep]) -> bool:
 
 
 async def shrink_steps(seed: int, random_steps: list[RandomStep]) -> list[RandomStep]:
-    """Steps are left out for as long as the rest still fails."""
+    """Remove steps while the others still fail."""
     part = len(random_steps) // 2
     while part:
         for at in range(0, len(random_steps), part):
@@ -246,21 +249,21 @@ async def shrink_steps(seed: int, random_steps: list[RandomStep]) -> list[Random
 
 async def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.engines.model_based", description=__doc__)
-    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--steps", type=int, default=1_000_000, help="number of steps (default 1,000,000)")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
-    given = parser.parse_args()
+    options = parser.parse_args()
     counts: Counter[str] = Counter()
-    for seed in range(given.start, given.start + -(-given.steps // STEPS)):
-        paces = draw_steps(seed)
+    for seed in range(options.start, options.start + -(-options.steps // STEPS)):
+        random_steps = draw_steps(seed)
         try:
-            counts += (await run_in_memory(seed, paces)).counts
-        except ModelMismatch as wrong:
-            print(wrong)
-            for pace in await shrink_steps(seed, paces):
-                print(f"  {pace}")
+            counts += (await run_in_memory(seed, random_steps)).counts
+        except ModelMismatch as mismatch:
+            print(mismatch)
+            for step in await shrink_steps(seed, random_steps):
+                print(f"  {step}")
             return 1
-    print(f"{given.steps:,} steps from seed {given.start}, never a difference")
-    print(", ".join(f"{word} {many:,}" for word, many in sorted(counts.items()) if " " not in word))
+    print(f"{options.steps:,} steps from seed {options.start}, no difference from the model")
+    print(", ".join(f"{outcome} {count:,}" for outcome, count in sorted(counts.items()) if " " not in outcome))
     return 0
 
 

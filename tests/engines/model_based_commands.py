@@ -1,4 +1,4 @@
-"""Commands made of a verb and three numbers; which key, job or slot they mean depends on what there is."""
+"""Builds commands from a verb and three numbers, which select among existing keys, jobs and slots."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,14 +35,14 @@ CLIENTS = ("till-1", "till-2")
 POLICY = policy_id(TENANT, QUOTA_POLICY_NAME)
 DURATIONS_MS = (500, 1000, 60_000, 300_000, 3_600_000)
 COSTS = (0, 0, 1, 5, 20)
-REMEMBERED_MAX = 12  # of what is remembered to be named again
+REMEMBERED_MAX = 12  # slots, keys and jobs that later commands may name
 BATCH_MAX = 3
 
 VERBS = {
     "submit": 20, "slot": 10, "with_slot": 8, "consume": 4, "release": 4, "renew_slot": 4,
     "prepare": 10, "prepare_with_slot": 3, "renew": 5, "commit": 7, "fail": 4, "reject": 3, "take_over": 3,
     "start": 10, "succeed": 8, "fail_job": 3, "lose": 2, "cancel": 6, "sweep": 8, "limits": 5, "tenant": 2,
-    "adopt": 4, "sequence": 12, "again": 10, "look": 3, "foreign": 2, "keyless": 4, "batch": 6, "recount": 5,
+    "backfill": 4, "sequence": 12, "repeat": 10, "look_up": 3, "external": 2, "keyless": 4, "batch": 6, "reconcile": 5,
 }  # fmt: skip
 
 
@@ -50,7 +50,7 @@ class CommandFactory:
     def __init__(self, ids: SeededIds, model: Model) -> None:
         self.ids = ids
         self.model = model
-        self.slots: list[tuple[str, str]] = []  # users and the names of their slots
+        self.slots: list[tuple[str, str]] = []  # user and reservation id
         self.held_keys: list[KeyHeld] = []
         self.sent_commands: list[Command[Any]] = []
 
@@ -95,8 +95,8 @@ class CommandFactory:
 
     def with_slot(self, a: int, b: int, c: int) -> list[Command[Any]]:
         user, name = self.slots[a % len(self.slots)] if self.slots else (USERS[0], "gone")
-        whose = {"user": user, "usage_id": usage_id(TENANT, user)}
-        return [Submit(**self._submission_fields(a, b, c) | whose | {"reservation": name})]
+        owner = {"user": user, "usage_id": usage_id(TENANT, user)}
+        return [Submit(**self._submission_fields(a, b, c) | owner | {"reservation": name})]
 
     def prepare(self, a: int, b: int, c: int) -> list[Command[Any]]:
         lease_ms = DURATIONS_MS[c // 5 % len(DURATIONS_MS)]
@@ -112,11 +112,11 @@ class CommandFactory:
     def slot(self, a: int, b: int, c: int) -> list[Command[Any]]:
         user = self._user(a)
         name = encode_reservation_id(user["usage_id"], self.ids.job_id())
-        if c % 5 == 0 and self.slots:  # somebody tries again
-            whose, name = self.slots[b % len(self.slots)]
-            user |= {"user": whose, "usage_id": usage_id(TENANT, whose)}
-        most = (None, None, 0, 1, 3)[c // 5 % 5]
-        return [ReserveSlot(**user, reservation=name, ttl_ms=DURATIONS_MS[b % len(DURATIONS_MS)], max_concurrent=most)]
+        if c % 5 == 0 and self.slots:  # a repeated reservation
+            owner, name = self.slots[b % len(self.slots)]
+            user |= {"user": owner, "usage_id": usage_id(TENANT, owner)}
+        limit = (None, None, 0, 1, 3)[c // 5 % 5]
+        return [ReserveSlot(**user, reservation=name, ttl_ms=DURATIONS_MS[b % len(DURATIONS_MS)], max_concurrent=limit)]
 
     def _slot_fields(self, a: int) -> dict[str, Any] | None:
         if not self.slots:
@@ -127,16 +127,16 @@ class CommandFactory:
         }  # fmt: skip
 
     def consume(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        of = self._slot_fields(a)
-        return [] if of is None else [ConsumeSlot(**of, job_id=self.job(b) if c % 3 else b"")]
+        ids = self._slot_fields(a)
+        return [] if ids is None else [ConsumeSlot(**ids, job_id=self.job(b) if c % 3 else b"")]
 
     def release(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        of = self._slot_fields(a)
-        return [] if of is None else [ReleaseSlot(**of)]
+        ids = self._slot_fields(a)
+        return [] if ids is None else [ReleaseSlot(**ids)]
 
     def renew_slot(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        of = self._slot_fields(a)
-        return [] if of is None else [RenewSlot(**of, ttl_ms=DURATIONS_MS[b % len(DURATIONS_MS)])]
+        ids = self._slot_fields(a)
+        return [] if ids is None else [RenewSlot(**ids, ttl_ms=DURATIONS_MS[b % len(DURATIONS_MS)])]
 
     def _fence(self, a: int) -> dict[str, Any] | None:
         if not self.held_keys:
@@ -151,8 +151,8 @@ class CommandFactory:
 
     def _settle(self, a: int, verdict: Verdict) -> list[Command[Any]]:
         fence = self._fence(a)
-        given = {"actor": "client:paces", "retention_ms": 1000, "verdict": verdict}
-        return [] if fence is None else [Settle(**fence | given)]
+        options = {"actor": "client:paces", "retention_ms": 1000, "verdict": verdict}
+        return [] if fence is None else [Settle(**fence | options)]
 
     def take_over(self, a: int, b: int, c: int) -> list[Command[Any]]:
         id = record_id(TENANT, "pace", f"k{b % KEYS}")
@@ -174,11 +174,11 @@ class CommandFactory:
         )
         return [SetPolicy(tenant=TENANT, policy_id=POLICY, name=QUOTA_POLICY_NAME, body=body)]
 
-    def adopt(self, a: int, b: int, c: int) -> list[Command[Any]]:
+    def backfill(self, a: int, b: int, c: int) -> list[Command[Any]]:
         job_id = self.job(a, "pending", "running")
         return [Backfill(**self._user(b), job_id=job_id)] if job_id else []
 
-    def look(self, a: int, b: int, c: int) -> list[Command[Any]]:
+    def look_up(self, a: int, b: int, c: int) -> list[Command[Any]]:
         user = self._user(a)
         stream = stream_id(TENANT, "pace", CLIENTS[b % 2])
         return [
@@ -186,19 +186,19 @@ class CommandFactory:
             LookUpStream(tenant=TENANT, stream_id=stream),
         ]
 
-    def foreign(self, a: int, b: int, c: int) -> list[Command[Any]]:
+    def external(self, a: int, b: int, c: int) -> list[Command[Any]]:
         fields = self._submission_fields(a, b, c)
         names = ("tenant", "record_id", "scope", "key", "actor", "user", "ttl_ms")
         return [StoreKey(**{name: fields[name] for name in names}, external_id=f"ec2-{c % 2}")]
 
-    def again(self, a: int, b: int, c: int) -> list[Command[Any]]:
+    def repeat(self, a: int, b: int, c: int) -> list[Command[Any]]:
         return [self.sent_commands[a % len(self.sent_commands)]] if self.sent_commands else []
 
     def sequence(self, a: int, b: int, c: int) -> list[Command[Any]]:
         client = CLIENTS[b % 2]
         stream = stream_id(TENANT, "pace", client)
-        row = self.model.streams.get(stream)
-        last = row.last if row else 0
+        stream_row = self.model.streams.get(stream)
+        last = stream_row.last if stream_row else 0
         number = max(1, last + (1, 1, 1, 1, 0, 2, -1, 1)[c % 8])
         key = f"{client}-{number}" if c // 8 % 6 else f"k{b % KEYS}"
         items = tuple(
@@ -214,7 +214,7 @@ class CommandFactory:
         return [command]
 
     def sweep(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        """Upkeep of everything; what is not due, the decision leaves alone."""
+        """Maintenance of all facts; those that are not due stay unchanged."""
         model = self.model
         commands: list[Command[Any]] = [Expire(tenant=TENANT, record_id=id) for id in list(model.keys)]
         commands += [Maintain(tenant=TENANT, job_id=id, retention_ms=1000) for id in list(model.jobs)]
@@ -222,13 +222,13 @@ class CommandFactory:
         return commands
 
     def batch(self, a: int, b: int, c: int) -> list[Command[Any]]:
-        """Several in one transaction: they see each other."""
+        """Several commands in one transaction, each of which sees the changes of those before."""
         makers = (self.submit, self.prepare, self.with_slot, self.slot, self.cancel, self.sequence)
-        return [made for n in range(2 + c % 4) for made in makers[(a + n * b) % 6](a + n, b + n, c + n)]
+        return [command for n in range(2 + c % 4) for command in makers[(a + n * b) % 6](a + n, b + n, c + n)]
 
 
 def _limits(b: int, c: int) -> Limits:
-    """Mostly tight: what is never reached tries nothing."""
+    """Mostly tight limits, because a limit that is never reached tests nothing."""
     cost = CostLimit((0, 10, 30, 100)[b % 4], list(Period)[c % 3], list(CostAction)[b // 4 % 2])
     return Limits(
         (None, None, 8, 5, 3, 2, 1, 0)[b // 8 % 8],
@@ -240,7 +240,7 @@ def _limits(b: int, c: int) -> Limits:
 
 _BUILDERS: dict[str, Callable[[CommandFactory, int, int, int], list[Command[Any]]]] = {
     **{verb: getattr(CommandFactory, verb) for verb in VERBS if hasattr(CommandFactory, verb)},
-    "commit": lambda making, a, b, c: making._settle(a, Verdict.COMMIT),
-    "fail": lambda making, a, b, c: making._settle(a, Verdict.FAIL),
-    "reject": lambda making, a, b, c: making._settle(a, Verdict.REJECT),
+    "commit": lambda factory, a, b, c: factory._settle(a, Verdict.COMMIT),
+    "fail": lambda factory, a, b, c: factory._settle(a, Verdict.FAIL),
+    "reject": lambda factory, a, b, c: factory._settle(a, Verdict.REJECT),
 }

@@ -1,4 +1,4 @@
-"""Many walks: on several cores, added up, with the command that repeats each failure."""
+"""Campaigns: many simulations on several cores, their totals, and the command that repeats each failure."""
 
 import gc
 from collections import Counter
@@ -20,7 +20,7 @@ from .simulator import SimulationResult, simulate
 CHUNK = 25
 FAILURES_SHOWN_MAX = 10
 
-# What clients were told, and which faults there were, in the words of the counters.
+# Counters of the report: injected faults, and events that a good campaign has met often.
 FAULTS = (
     "unavailable", "request_lost", "reply_lost", "late", "slow", "wire_lost", "hang_up",
     "crash", "roll", "pause", "back", "forward",
@@ -31,7 +31,7 @@ EVENTS = (
 
 
 class Report(Struct):
-    """Several walks added up."""
+    """Totals of several simulations."""
 
     seeds: int = 0
     steps: int = 0
@@ -39,13 +39,13 @@ class Report(Struct):
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
 
-    def add(self, walked: SimulationResult) -> None:
+    def add(self, result: SimulationResult) -> None:
         self.seeds += 1
-        self.steps += walked.steps
-        self.seconds += walked.seconds
-        self.counts.update(walked.counts)
-        if walked.violations:
-            self.failures.append((walked.seed, walked.violations))
+        self.steps += result.steps
+        self.seconds += result.seconds
+        self.counts.update(result.counts)
+        if result.violations:
+            self.failures.append((result.seed, result.violations))
 
     def merge(self, other: "Report") -> None:
         self.seeds += other.seeds
@@ -56,7 +56,7 @@ class Report(Struct):
 
     @property
     def unknown(self) -> int:
-        """Questions that ended without knowing: a run in which everything failed has no duplicates either."""
+        """Calls with an unknown outcome: if every call failed, a campaign would show no duplicates and prove nothing."""
         return self.counts["answer unknown"] + self.counts["no answer"]
 
     @property
@@ -65,10 +65,10 @@ class Report(Struct):
 
 
 def simulate_seeds(start: int, seeds: int, *, steps: int = 0) -> Report:
-    """So many seeds in a row; with `steps`, no more than it takes to make so many."""
+    """Simulate consecutive seeds; with `steps`, stop once so many are done."""
     report = Report()
     collecting = gc.isenabled()
-    gc.disable()  # a walk's garbage goes at once when it is over
+    gc.disable()  # collected once after each simulation instead
     try:
         for seed in range(start, start + seeds):
             report.add(simulate(draw_plan(seed)))
@@ -82,7 +82,7 @@ def simulate_seeds(start: int, seeds: int, *, steps: int = 0) -> Report:
 
 
 def campaign(start: int, seeds: int, *, steps: int, jobs: int) -> Report:
-    """Walk on several cores until so many seeds or so many steps are done."""
+    """Simulate on several cores until all seeds or so many steps are done."""
     report = Report()
     chunks = _chunks(start, seeds)
     with ProcessPoolExecutor(jobs) as pool:
@@ -104,13 +104,13 @@ def show(report: Report, elapsed: float) -> None:
     counts = report.counts
     print(f"seeds        {report.seeds:,}")
     print(f"steps        {report.steps:,} callbacks, {report.steps / elapsed:,.0f} a second")
-    print(f"time         {elapsed:,.1f} s, in which {report.seconds / 3600:,.1f} h passed")
+    print(f"time         {elapsed:,.1f} s for {report.seconds / 3600:,.1f} h of virtual time")
     print(f"operations   {_format_counts(counts, 'op ')}")
     print(f"answers      {_format_counts(counts, 'answer ')}")
     print(f"unknown      {report.unknown:,} ({counts['no answer']:,} without any answer)")
     print(f"faults       {report.faults:,}: {', '.join(f'{name} {counts[name]:,}' for name in FAULTS)}")
     print(f"events       {', '.join(f'{name} {counts[name]:,}' for name in EVENTS)}")
-    print(f"remarkable   stale state {counts['stale state']:,}, echo lost {counts['echo lost']:,}")
+    print(f"tolerated    stale state {counts['stale state']:,}, echo lost {counts['echo lost']:,}")
     print(f"violations   {len(report.failures):,}")
     for seed, violations in sorted(report.failures)[:FAILURES_SHOWN_MAX]:
         print(f"  seed {seed}: {violations[0]}")
@@ -124,32 +124,32 @@ def run_campaign(start: int, seeds: int, *, steps: int, jobs: int) -> bool:
     return not report.failures
 
 
-def replay(plan: Plan, bug: str | None = None) -> SimulationResult:
-    with ALL_MUTANTS[bug]() if bug else nullcontext(Components()) as parts:
+def replay(plan: Plan, mutant: str | None = None) -> SimulationResult:
+    with ALL_MUTANTS[mutant]() if mutant else nullcontext(Components()) as parts:
         return simulate(plan, parts, tracing=True)
 
 
-def shrink_failing_plan(plan: Plan, bug: str | None = None) -> Plan:
-    """The plan of a failing seed, cut down."""
-    return shrink(plan, lambda smaller: first_violation(smaller, bug))
+def shrink_failing_plan(plan: Plan, mutant: str | None = None) -> Plan:
+    """A smaller plan that violates the same invariant."""
+    return shrink(plan, lambda smaller: first_violation(smaller, mutant))
 
 
-def first_violation(plan: Plan, bug: str | None = None) -> str | None:
-    with ALL_MUTANTS[bug]() if bug else nullcontext(Components()) as parts:
+def first_violation(plan: Plan, mutant: str | None = None) -> str | None:
+    with ALL_MUTANTS[mutant]() if mutant else nullcontext(Components()) as parts:
         violations = simulate(plan, parts).violations
     return violations[0].partition(":")[0] if violations else None
 
 
-def show_result(walked: SimulationResult) -> None:
-    print("\n".join(walked.trace))
-    print(f"seed {walked.seed}: {walked.steps} steps, digest {walked.digest}")
-    for violation in walked.violations:
+def show_result(result: SimulationResult) -> None:
+    print("\n".join(result.trace))
+    print(f"seed {result.seed}: {result.steps} steps, digest {result.digest}")
+    for violation in result.violations:
         print(f"VIOLATION {violation}")
 
 
 def show_plan(plan: Plan) -> None:
-    head = json.encode(replace(plan, clients=())).decode()
-    print(f"a plan of size {size(plan)}: {head}")
+    settings = json.encode(replace(plan, clients=())).decode()
+    print(f"a plan of size {size(plan)}: {settings}")
     for number, ops in enumerate(plan.clients):
         for op in ops:
             print(f"  client {number}: {json.encode(op).decode()}")
@@ -161,9 +161,9 @@ def _format_counts(counts: Counter[str], prefix: str) -> str:
 
 
 def _chunks(start: int, seeds: int) -> Iterator[tuple[int, int]]:
-    """Runs of seeds; without end when the number is 0."""
+    """Ranges of seeds (start, count); endless if `seeds` is 0."""
     for n in count():
-        left = seeds - n * CHUNK if seeds else CHUNK
-        if left <= 0:
+        remaining = seeds - n * CHUNK if seeds else CHUNK
+        if remaining <= 0:
             return
-        yield start + n * CHUNK, min(CHUNK, left)
+        yield start + n * CHUNK, min(CHUNK, remaining)

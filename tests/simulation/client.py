@@ -1,4 +1,4 @@
-"""A client: it does what its plan says, asks again when it hears nothing, and tells the checks what it was told."""
+"""A client runs the operations of its plan, retries calls without a reply, and reports replies to the checks."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -52,7 +52,7 @@ class Client(QuotaClient, SequenceClient, WorkerClient):
     async def ask(
         self, *commands: Command[Any], process: Process | None = None, all_or_nothing: bool = False
     ) -> CallResults | None:
-        """The answers to one question; None when none came. Together: all of them, or one failure for all."""
+        """Send one call and return its results, or None without a reply; `all_or_nothing`: one failure fails all."""
 
         async def work(gate: Gate) -> CallResults:
             if not all_or_nothing:
@@ -62,20 +62,20 @@ class Client(QuotaClient, SequenceClient, WorkerClient):
             except (Unavailable, Unknown) as error:
                 return [error for _ in commands]
 
-        world = self.simulation
-        asked = Call(self.number, world.loop.time(), world.store.clock(), commands)
+        simulation = self.simulation
+        call = Call(self.number, simulation.loop.time(), simulation.store.clock(), commands)
         for command in commands:
-            world.reply_checker.on_call(command)
+            simulation.reply_checker.on_call(command)
         results = await self._send(work, process)
         for command, result in zip(commands, results or (), strict=False):
-            world.record_event(f"client {self.number} {type(command).__name__} {type(result).__name__}")
-            world.reply_checker.on_reply(asked, command, result)
+            simulation.record_event(f"client {self.number} {type(command).__name__} {type(result).__name__}")
+            simulation.reply_checker.on_reply(call, command, result)
         if results is None:
-            world.counts["no answer"] += 1
+            simulation.counts["no answer"] += 1
         return results
 
     async def ask_until_answered(self, command: Command[Any]) -> AnyReply | None:
-        """The same command until it is answered, as for everything that knows its own echo."""
+        """Repeat the same command until it is answered; a repeated command gets the same reply."""
         for attempt in range(TRIES_MAX):
             results = await self.ask(command)
             if results and not isinstance(results[0], BaseException):
@@ -86,25 +86,25 @@ class Client(QuotaClient, SequenceClient, WorkerClient):
     async def _send(
         self, work: Callable[[Gate], Awaitable[CallResults]], process: Process | None = None
     ) -> CallResults | None:
-        world = self.simulation
-        reply: PendingReply = world.loop.create_future()
-        process = process or world.any_process()
+        simulation = self.simulation
+        reply: PendingReply = simulation.loop.create_future()
+        process = process or simulation.any_process()
         if process is None:
-            world.loop.call_later(_BACKOFF, drop_reply, reply)
+            simulation.loop.call_later(_BACKOFF, drop_reply, reply)
         else:
             process.receive(work, reply)
-            world.loop.call_later(world.client_timeout_seconds, drop_reply, reply)
+            simulation.loop.call_later(simulation.client_timeout_seconds, drop_reply, reply)
         results = await reply
         for result in results or ():
             if isinstance(result, BaseException) and not isinstance(result, (Unavailable, Unknown)):
-                world.commit_checker.report_violation("two failures only", repr(result))
+                simulation.commit_checker.report_violation("only Unavailable and Unknown are raised", repr(result))
         return results
 
     async def submit(self, op: Op, *, process: Process | None = None) -> AnyReply | None:
-        """A retry over the wire is a new command with a new candidate, under the same key with the same body."""
+        """Submit with retries; a retry is a new command with a new candidate job id, the same key and the same body."""
         for attempt in range(TRIES_MAX):
             command = self._build_submit(op)
-            if op.is_repeated and not op.think_ms:  # a hedged request, or a network that delivers twice
+            if op.is_repeated and not op.think_ms:  # a hedged request, or a duplicated delivery
                 results, _ = await asyncio.gather(self.ask(command, process=process), self.ask(command))
             else:
                 results = await self.ask(command, process=process)
@@ -159,7 +159,7 @@ class Client(QuotaClient, SequenceClient, WorkerClient):
             await self._work_under_lease(op, reply)
 
     async def _work_under_lease(self, op: Op, held: KeyHeld) -> None:
-        """Work under a lease, perhaps for longer than it lasts."""
+        """Renew and settle a held key, perhaps after its lease has ended."""
         fence: dict[str, Any] = {
             "tenant": self.tenant,
             "policy_id": self.policy_id,
@@ -230,7 +230,7 @@ class Client(QuotaClient, SequenceClient, WorkerClient):
         await self._send(work)
 
     async def purge(self, op: Op) -> None:
-        """As an operator who has not revoked the credentials first: what others submit meanwhile may be left."""
+        """Purge the tenant while others submit: what they submit meanwhile may stay."""
 
         async def work(gate: Gate) -> CallResults:
             await purge_tenant(gate, self.tenant, PurgeProgress())
@@ -282,12 +282,12 @@ class Client(QuotaClient, SequenceClient, WorkerClient):
     def _record_id(self, op: Op, key: int | None = None) -> bytes:
         return self.simulation.record_id(self.tenant, op.key if key is None else key)
 
-    def _remember_job(self, arrival: SubmissionCommand, reply: AnyReply | None) -> None:
-        """Remember which job a key has, so that somebody may cancel it."""
+    def _remember_job(self, command: SubmissionCommand, reply: AnyReply | None) -> None:
+        """Remember the job of a key, so that an operation can cancel it."""
         if isinstance(reply, (Created, Replayed)) and reply.job is not None:
-            self.simulation.job_ids_by_key[arrival.record_id] = reply.job.id
+            self.simulation.job_ids_by_key[command.record_id] = reply.job.id
         elif isinstance(reply, (KeyHeld, InProgress)) and reply.job_id:
-            self.simulation.job_ids_by_key[arrival.record_id] = reply.job_id
+            self.simulation.job_ids_by_key[command.record_id] = reply.job_id
 
 
 _OPERATIONS: dict[Verb, Callable[[Client, Op], Awaitable[object]]] = {

@@ -1,4 +1,4 @@
-"""What every kind of client has: a name, a world, and a way to ask."""
+"""The attributes and methods that the parts of a client share."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,7 +24,7 @@ class ClientProtocol(Protocol):
     actor: str
     usage_id: bytes
     policy_id: bytes
-    last_sequences: dict[bytes, int]  # the last number that each of its streams is known to have executed
+    last_sequences: dict[bytes, int]  # last committed number of each stream, as far as the client knows
 
     async def ask(self, *commands: Command[Any]) -> CallResults | None: ...
 

@@ -1,4 +1,4 @@
-"""Answers and facts in the words of the model, for a comparison."""
+"""Converts replies and stored facts to tuples that can be compared with those of the model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,9 +41,9 @@ from .model import Model, ModelReply
 
 
 def model_reply(reply: AnyReply) -> ModelReply:
-    """A reply as the model says it."""
-    shape = _CONVERTERS.get(type(reply))
-    return shape(reply) if shape else ("defect", getattr(reply, "message", repr(reply)))
+    """A reply in the form of the model."""
+    convert = _CONVERTERS.get(type(reply))
+    return convert(reply) if convert else ("defect", getattr(reply, "message", repr(reply)))
 
 
 def _refused(r: Any) -> ModelReply:
@@ -74,12 +74,12 @@ _CONVERTERS: dict[type[Any], Callable[[Any], ModelReply]] = {
     KeySettled: lambda r: ("settled", r.record.status.value, r.record.job_id, r.record.token),
     Found: _found,
     Missing: lambda r: ("missing",),
-    DryRunReply: lambda r: ("foreseen", model_reply(r.reply)),
+    DryRunReply: lambda r: ("dry run", model_reply(r.reply)),
     Cancelled: lambda r: ("cancelled", r.job.id, r.job.state.value, r.changed),
     Forgotten: lambda r: ("forgotten", r.expires_at),
-    Maintained: lambda r: ("tended", r.changed),
+    Maintained: lambda r: ("maintained", r.changed),
     PolicyFound: lambda r: ("policy", r.policy.body),
-    UsageFound: lambda r: ("tally", stored_fact(r.usage, r.at)),
+    UsageFound: lambda r: ("usage", stored_fact(r.usage, r.at)),
     SlotHeld: lambda r: ("slot", r.reservation, r.expires_at),
     SlotSettled: lambda r: ("slot settled", r.state.value),
     SequenceCommitted: lambda r: ("committed", tuple(job.id for job in r.jobs), r.sequence, r.expires_at),
@@ -87,7 +87,7 @@ _CONVERTERS: dict[type[Any], Callable[[Any], ModelReply]] = {
         "already", tuple(job.id for job in r.jobs), r.sequence, r.last, r.expires_at,
     ),
     StreamFound: lambda r: ("stream", r.stream.last, r.stream.owner),
-    Reconciled: lambda r: ("recounted", r.drift, r.changed),
+    Reconciled: lambda r: ("reconciled", r.drift, r.changed),
     Claimed: lambda r: ("claimed", r.job.id, r.job.token, r.job.lease_until),
     Started: lambda r: ("started", r.job.id, r.job.token, r.job.lease_until),
     Extended: lambda r: ("extended", r.job.id, r.job.lease_until, r.job.logs),
@@ -101,9 +101,9 @@ def modelled_fact(model: Model, kind: Kind, id: bytes, now: int) -> ModelReply |
     match kind:
         case Kind.RECORD if id in model.keys:
             k = model.keys[id]
-            head = (k.status, k.fingerprint, b"".join(k.jobs) or k.job, k.holder, k.token, k.lease_until)
+            lease = (k.status, k.fingerprint, b"".join(k.jobs) or k.job, k.holder, k.token, k.lease_until)
             return (
-                *head,
+                *lease,
                 k.expires_at,
                 k.receipt,
                 k.hits,
@@ -117,8 +117,8 @@ def modelled_fact(model: Model, kind: Kind, id: bytes, now: int) -> ModelReply |
             job = model.jobs[id]
             return (job.state, job.ended_at, job.slot, job.cost, job.token, job.lease_until, job.attempts)
         case Kind.STREAM if id in model.streams:
-            row = model.streams[id]
-            return (row.last, row.last_seen, row.owner, row.expires_at, row.changed_at, row.evicted)
+            stream = model.streams[id]
+            return (stream.last, stream.last_seen, stream.owner, stream.expires_at, stream.changed_at, stream.evicted)
         case Kind.USAGE if id in model.usages:
             return model.usage_counts(id, now)
         case Kind.POLICY if id in model.policies:
@@ -129,15 +129,15 @@ def modelled_fact(model: Model, kind: Kind, id: bytes, now: int) -> ModelReply |
 def stored_fact(fact: Any, now: int) -> ModelReply | None:
     match fact:
         case Record():
-            head = (fact.status.value, fact.fingerprint, fact.job_ids, fact.holder, fact.token)
-            times = (fact.lease_until, fact.expires_at, fact.receipt, fact.hits, fact.conflicts)
-            return (*head, *times, fact.changed_at, fact.client_id, fact.sequence, fact.foreign_id)
+            lease = (fact.status.value, fact.fingerprint, fact.job_ids, fact.holder, fact.token)
+            rest = (fact.lease_until, fact.expires_at, fact.receipt, fact.hits, fact.conflicts)
+            return (*lease, *rest, fact.changed_at, fact.client_id, fact.sequence, fact.foreign_id)
         case Job():
-            run = (fact.token, fact.lease_until, fact.attempts)
-            return (fact.state.value, fact.ended_at, fact.slot, fact.cost_held, *run)
+            attempt = (fact.token, fact.lease_until, fact.attempts)
+            return (fact.state.value, fact.ended_at, fact.slot, fact.cost_held, *attempt)
         case Stream():
-            mark = (fact.expires_at, fact.changed_at, bool(fact.evicted))
-            return (fact.last, fact.last_seen, fact.owner, *mark)
+            expiry = (fact.expires_at, fact.changed_at, bool(fact.evicted))
+            return (fact.last, fact.last_seen, fact.owner, *expiry)
         case Usage():
             live, reserved, hour, day, held, spent = current_counts(fact, now)
             return (live, reserved, hour, day, held, tuple(spent.values()))
@@ -146,5 +146,5 @@ def stored_fact(fact: Any, now: int) -> ModelReply | None:
     return None
 
 
-def format_short(told: ModelReply) -> str:
-    return " ".join(part.hex()[-12:] if isinstance(part, bytes) else str(part) for part in told)
+def format_short(reply: ModelReply) -> str:
+    return " ".join(part.hex()[-12:] if isinstance(part, bytes) else str(part) for part in reply)

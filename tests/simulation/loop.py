@@ -1,8 +1,7 @@
-"""A seeded event loop on virtual time: nothing here is real but the order, and the seed decides that.
+"""A seeded event loop in virtual time: the seed decides the order of all callbacks.
 
-A loop that only skips the waiting finds nothing, for it runs everything in one order. So each ready callback
-may be put off for a while, as a busy machine would. That is the only freedom taken: a late callback is legal
-for every primitive of asyncio.
+A loop that only skips waiting would find nothing, because it runs everything in one order. So each ready callback may be
+delayed for a while, as on a busy machine. That is the only liberty taken: every primitive of asyncio allows a late callback.
 """
 
 import asyncio
@@ -17,17 +16,17 @@ from typing import Any, TypeVar, TypeVarTuple
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-STEP_SECONDS = 1e-6  # running takes time, so that nobody spins for ever in one instant
+STEP_SECONDS = 1e-6  # every callback takes time, so that no loop spins forever in one instant
 STEPS_MAX = 1_000_000
 _TASKS_PRUNED_FROM = 512
 
 
 class Deadlock(Exception):
-    """Nobody will ever do anything again, or they go on for ever: somebody waits for nothing."""
+    """No callback is left although the main task waits, or the callbacks never end."""
 
 
 class Owner:
-    """Whatever may pause or die: its callbacks wait for its return, or never run again."""
+    """A process that may pause or die: its callbacks run later, or never again."""
 
     def __init__(self) -> None:
         self.dead = False
@@ -40,16 +39,18 @@ OWNER: ContextVar[Owner] = ContextVar("owner")
 
 
 class ScheduledCallback(asyncio.TimerHandle):
-    """A callback in line. One class for all of them, and lighter than asyncio's own."""
+    """A scheduled callback; one class for handles and timers, lighter than those of asyncio."""
 
     __slots__ = ("arguments", "context", "function")
 
-    def __init__(self, when: float, work: Callable[..., object], words: tuple[Any, ...], home: Context | None) -> None:
+    def __init__(
+        self, when: float, function: Callable[..., object], arguments: tuple[Any, ...], context: Context | None
+    ) -> None:
         self._when = when
         self._cancelled = False
-        self.function = work
-        self.arguments = words
-        self.context = home if home is not None else copy_context()
+        self.function = function
+        self.arguments = arguments
+        self.context = context if context is not None else copy_context()
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -57,16 +58,16 @@ class ScheduledCallback(asyncio.TimerHandle):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """One step is one callback run."""
+    """A step is one callback."""
 
-    def __init__(self, chance: Random, *, jitter: float, delay_max: float) -> None:
+    def __init__(self, rng: Random, *, jitter: float, delay_max: float) -> None:
         super().__init__()
         self.jitter = jitter
         self.steps = 0
         self.halted = False
         self.errors: list[str] = []
         self._delay_max = delay_max
-        self._random = chance.random
+        self._random = rng.random
         self._now = 0.0
         self._count = 0
         self._ready_queue: deque[ScheduledCallback] = deque()
@@ -80,12 +81,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        turn = ScheduledCallback(self._now, callback, args, context)
+        scheduled = ScheduledCallback(self._now, callback, args, context)
         if self._random() < self.jitter:
-            self._schedule(self._now + self._delay_max * self._random() ** 3, turn)
+            self._schedule(self._now + self._delay_max * self._random() ** 3, scheduled)
         else:
-            self._ready_queue.append(turn)
-        return turn
+            self._ready_queue.append(scheduled)
+        return scheduled
 
     def call_later(
         self,
@@ -103,12 +104,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        turn = ScheduledCallback(when, callback, args, context)
-        self._schedule(when, turn)
-        return turn
+        scheduled = ScheduledCallback(when, callback, args, context)
+        self._schedule(when, scheduled)
+        return scheduled
 
     def create_task(self, coro: Any, *, name: Any = None, context: Context | None = None) -> asyncio.Task[Any]:
-        task = asyncio.Task(coro, loop=self, name=name or "walk", context=context)
+        task = asyncio.Task(coro, loop=self, name=name or "simulation", context=context)
         self._tasks.append(task)
         if len(self._tasks) > _TASKS_PRUNED_FROM:
             self._tasks = [task for task in self._tasks if not task.done()]
@@ -122,7 +123,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.halted = True
 
     def run(self, main: Coroutine[Any, Any, T]) -> T | None:
-        """Run until main is done; None when it was halted before."""
+        """Run until `main` is done; None if the loop was halted before."""
         task = self.create_task(main)
         events._set_running_loop(self)
         try:
@@ -133,48 +134,48 @@ class VirtualLoop(asyncio.BaseEventLoop):
             events._set_running_loop(None)
             self.close()
 
-    def _schedule(self, when: float, turn: ScheduledCallback) -> None:
+    def _schedule(self, when: float, scheduled: ScheduledCallback) -> None:
         self._count += 1
-        heappush(self._timers, (when, self._count, turn))
+        heappush(self._timers, (when, self._count, scheduled))
 
     def _run_callbacks(self, main: "asyncio.Task[T]") -> None:
-        soon, later, owner_of = self._ready_queue, self._timers, OWNER
+        ready, timers, owner_variable = self._ready_queue, self._timers, OWNER
         while not self.halted and not main.done():
-            if later and (not soon or later[0][0] <= self._now):
-                when, _, turn = heappop(later)
+            if timers and (not ready or timers[0][0] <= self._now):
+                when, _, scheduled = heappop(timers)
                 if when > self._now:
                     self._now = when
-            elif soon:
-                turn = soon.popleft()
+            elif ready:
+                scheduled = ready.popleft()
             else:
-                raise Deadlock("nobody will ever do anything again")
-            if turn._cancelled:
+                raise Deadlock("no callback is left")
+            if scheduled._cancelled:
                 continue
-            owner = turn.context.get(owner_of)
+            owner = scheduled.context.get(owner_variable)
             if owner is not None:
                 if owner.dead:
                     continue
                 if owner.paused_until > self._now:
-                    self._schedule(owner.paused_until, turn)
+                    self._schedule(owner.paused_until, scheduled)
                     continue
             self.steps += 1
             if self.steps > STEPS_MAX:
-                raise Deadlock("it goes on and on")
+                raise Deadlock("too many steps")
             self._now += STEP_SECONDS
             try:
-                turn.context.run(turn.function, *turn.arguments)
-            except Exception as error:  # noqa: BLE001 - as asyncio does, and the walk has failed
-                self.call_exception_handler({"message": f"callback {turn.function!r}", "exception": error})
+                scheduled.context.run(scheduled.function, *scheduled.arguments)
+            except Exception as error:  # noqa: BLE001 - as asyncio does; the simulation has failed
+                self.call_exception_handler({"message": f"callback {scheduled.function!r}", "exception": error})
 
     def _close_tasks(self) -> None:
-        """End what is left of everybody, the dead included, without a word to anyone."""
+        """Close all unfinished tasks, also those of dead owners, without running their callbacks."""
         for task in self._tasks:
             if task.done() and getattr(task, "_log_traceback", False):
-                self.errors.append(f"a task failed unseen: {task.exception()!r}")
+                self.errors.append(f"a task failed and its exception was never retrieved: {task.exception()!r}")
         self._is_closing = True
         for task in self._tasks:
             if not task.done():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]  # known to asyncio alone
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # private to asyncio
                 task.get_coro().close()
         self._tasks.clear()
         self._ready_queue.clear()

@@ -1,7 +1,7 @@
-"""The rules once more, plainly: dicts, no cleverness, written from the design and not from the core.
+"""A second, plain implementation of the rules, written from the design and not from the core.
 
-It is told each command in the order in which the store took them, with the store's time, and says what the
-answer must be and how the key and the job must look afterwards.
+The model gets each command in the order of the commits, with the store's time. It returns the expected reply and keeps the
+expected state of keys and jobs in dicts.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ ModelReply = tuple[Any, ...]
 
 class Model(WorkModel):
     def expect(self, command: Any, now: int, reply: AnyReply) -> ModelReply:
-        """The only right answer. Where the design leaves a choice, the reply says which one was made."""
+        """The expected reply. Where the design leaves a choice, `reply` shows which one was made."""
         return _ALL_RULES[type(command)](self, command, now, reply)
 
     def _existing_key_reply(self, c: Any, key: ModelKey, now: int) -> ModelReply | None:
-        """What a living key says; None: it is pending, and nobody holds it."""
+        """The reply of a live key; None if it is pending and its lease has ended."""
         if key.external_id:
             return self._replay(key)
         if key.client_id:
@@ -48,20 +48,20 @@ class Model(WorkModel):
         return ("replayed", key.job, state, key.expires_at, key.receipt)
 
     def _submission_key_and_time(self, c: Any, now: int) -> tuple[ModelKey | None, int]:
-        """A submission's look at its key, its job, its user and the tenant; without a job at its key alone."""
+        """The key of a submission, and its decision time from all facts it reads: without a job only the key."""
         if not c.job_id:
             return self.key_and_time_without_job(now, c.record_id)
         key, now = self.key_and_time(now, c.record_id, c.job_id)
-        return key, self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
+        return key, self.decision_time(now, usage=c.usage_id, policy=c.policy_id)
 
     def _submit(self, c: Submit, now: int, reply: Any, *, dry: bool = False) -> ModelReply:
         key, now = self._submission_key_and_time(c, now)
         if key is None or not key.is_live(now):
-            if c.job_id in self.jobs:  # this very command, again, after its window: nobody may live on it
-                over = min(getattr(reply, "expires_at", 0), now - 1)
-                return ("created", c.job_id, self.jobs[c.job_id].state, over)
-            need = QuotaRequest(1, c.cost, c.reservation, job=job_id_text(c.job_id), had_slot=bool(c.reservation))
-            charged = self.charge(c.usage_id, c.policy_id, need, now, dry_run=dry)
+            if c.job_id in self.jobs:  # the same command again, after its window: the reply must not extend it
+                expired_at = min(getattr(reply, "expires_at", 0), now - 1)
+                return ("created", c.job_id, self.jobs[c.job_id].state, expired_at)
+            request = QuotaRequest(1, c.cost, c.reservation, job=job_id_text(c.job_id), had_slot=bool(c.reservation))
+            charged = self.charge(c.usage_id, c.policy_id, request, now, dry_run=dry)
             if isinstance(charged, tuple):
                 return charged
             expires = now + c.ttl_ms if c.record_id else 0
@@ -70,12 +70,12 @@ class Model(WorkModel):
                 if c.record_id:
                     self.make_key(c, "committed", c.job_id, 0, expires, now)
             return ("created", c.job_id, "pending", expires)
-        said = self._existing_key_reply(c, key, now)
-        if said is None:
+        stored_reply = self._existing_key_reply(c, key, now)
+        if stored_reply is None:
             return self._finish_abandoned_key(c, key, now, dry=dry)
-        if said[0] == "replayed" and key.holder == c.job_id:
-            return ("created", *said[1:4])
-        return said
+        if stored_reply[0] == "replayed" and key.holder == c.job_id:
+            return ("created", *stored_reply[1:4])
+        return stored_reply
 
     def _create_job(self, c: Any, state: str, until: int, now: int, *, charged: bool) -> None:
         slot = c.usage_id if charged else b""
@@ -87,10 +87,10 @@ class Model(WorkModel):
         job = self.jobs[key.job]
         if job.ended_at:
             return self._commit_ended_job(key, job, now, dry=dry)
-        need = QuotaRequest(
+        request = QuotaRequest(
             1, job.cost, c.reservation, job=job_id_text(key.job), counts_rate=False, had_slot=bool(c.reservation)
         )
-        charged = self.charge(c.usage_id, c.policy_id, need, now, dry_run=dry)
+        charged = self.charge(c.usage_id, c.policy_id, request, now, dry_run=dry)
         if isinstance(charged, tuple):
             return charged
         if not dry:
@@ -103,7 +103,7 @@ class Model(WorkModel):
         return ("created", key.job, "pending", now + c.ttl_ms)
 
     def _commit_ended_job(self, key: ModelKey, job: ModelJob, now: int, *, dry: bool = False) -> ModelReply:
-        """Cancelled while it was prepared: that is the answer from now on."""
+        """The job was cancelled while it was prepared: the key now returns the cancelled job."""
         if not dry:
             self.settle_key(key, "committed", now + key.ttl, b"", now)
             self.keep_job_with_key(job, key, now)
@@ -117,8 +117,8 @@ class Model(WorkModel):
             lease = now + c.lease_ms
             charged: Any = False
             if c.job_id:
-                need = self._preparation_request(c.job_id, c.cost, lease, using=c.reservation)
-                charged = self.charge(c.usage_id, c.policy_id, need, now, dry_run=dry)
+                request = self._preparation_request(c.job_id, c.cost, lease, using=c.reservation)
+                charged = self.charge(c.usage_id, c.policy_id, request, now, dry_run=dry)
                 if isinstance(charged, tuple):
                     return charged
             if not dry:
@@ -126,25 +126,25 @@ class Model(WorkModel):
                 if c.job_id:
                     self._create_job(c, "preparing", lease + c.ttl_ms, now, charged=charged)
             return ("held", c.job_id, 1, c.holder, lease, False)
-        said = self._existing_key_reply(c, key, now)
-        if said is None:
+        stored_reply = self._existing_key_reply(c, key, now)
+        if stored_reply is None:
             job = self.jobs[key.job] if key.job else None
             if job is None or job.ended_at:
                 return self._grant_lease(key, c, now, dry=dry)
-            need = self._preparation_request(job.id, job.cost, now + c.lease_ms, using=c.reservation)
-            need.counts_rate = False
-            charged = self.charge(c.usage_id, c.policy_id, need, now, dry_run=dry)
+            request = self._preparation_request(job.id, job.cost, now + c.lease_ms, using=c.reservation)
+            request.counts_rate = False
+            charged = self.charge(c.usage_id, c.policy_id, request, now, dry_run=dry)
             if isinstance(charged, tuple):
                 return charged
             if not dry:
                 job.slot, job.user = c.usage_id if charged else b"", c.user
             return self._grant_lease(key, c, now, dry=dry)
-        if said[0] == "in_progress" and key.holder == c.holder:
+        if stored_reply[0] == "in_progress" and key.holder == c.holder:
             return self._held_reply(key)
-        return said
+        return stored_reply
 
     def _preparation_request(self, job_id: bytes, cost: int, until: int, *, using: str) -> QuotaRequest:
-        """While it is prepared it has a slot in its own name, until the lease ends."""
+        """A job that is being prepared holds a slot under its own id, until the lease ends."""
         return QuotaRequest(1, cost, using, until, job_id.hex(), job_id_text(job_id), had_slot=bool(using))
 
     def _held_reply(self, key: ModelKey) -> ModelReply:
@@ -171,22 +171,22 @@ class Model(WorkModel):
         if key.status == "rejected":
             return ("rejected", key.job, key.receipt, key.expires_at)
         if now > key.lease_until:
-            regained = self.reclaim_slot(self.jobs.get(key.job), c.policy_id, now, until=now + c.lease_ms)
-            return regained if isinstance(regained, tuple) else self._grant_lease(key, c, now)
+            reclaimed = self.reclaim_slot(self.jobs.get(key.job), c.policy_id, now, until=now + c.lease_ms)
+            return reclaimed if isinstance(reclaimed, tuple) else self._grant_lease(key, c, now)
         if key.holder == c.holder:
             return self._held_reply(key)
         return ("in_progress", key.job, key.lease_until - now + 1)
 
     def _key_job_and_usage_time(self, c: Any, now: int) -> tuple[ModelKey | None, int]:
-        """A key, its job, and the user who is counted for it."""
+        """The key, and its decision time from the key, its job and its usage."""
         key, now = self.key_and_time(now, c.record_id)
         job = self.jobs.get(key.job) if key is not None else None
-        return key, self.decision_time(now, tally=job.slot if job else b"", policy=c.policy_id)
+        return key, self.decision_time(now, usage=job.slot if job else b"", policy=c.policy_id)
 
     def _key_if_held(self, c: Any, now: int) -> tuple[ModelKey | None, int]:
         key, now = self._key_job_and_usage_time(c, now) if c.job_id else self.key_and_time_without_job(now, c.record_id)
-        mine = key is not None and (key.job, key.token, key.holder) == (c.job_id, c.token, c.holder)
-        return (key if key is not None and mine and key.is_live(now) else None), now
+        is_holder = key is not None and (key.job, key.token, key.holder) == (c.job_id, c.token, c.holder)
+        return (key if key is not None and is_holder and key.is_live(now) else None), now
 
     def _renew(self, c: Renew, now: int, _: Any) -> ModelReply:
         key, now = self._key_if_held(c, now)
@@ -194,9 +194,9 @@ class Model(WorkModel):
             return ("refused", "STALE")
         if key.status != "pending" or not key.lease_until:
             return ("refused", "ALREADY_SETTLED")
-        regained = self.reclaim_slot(self.jobs.get(key.job), c.policy_id, now, until=now + c.lease_ms)
-        if isinstance(regained, tuple):
-            return regained
+        reclaimed = self.reclaim_slot(self.jobs.get(key.job), c.policy_id, now, until=now + c.lease_ms)
+        if isinstance(reclaimed, tuple):
+            return reclaimed
         key.lease_until, key.expires_at, key.changed_at = now + c.lease_ms, now + c.lease_ms + key.ttl, now
         self.keep_job_with_key(self.jobs.get(key.job), key, now)
         return self._held_reply(key)
@@ -213,10 +213,10 @@ class Model(WorkModel):
         job = self.jobs.get(key.job)
         if job is not None and not job.ended_at:
             if status == "committed":
-                regained = self.reclaim_slot(job, c.policy_id, now, until=0)
-                if isinstance(regained, tuple):
-                    return regained
-                job.state, job.slot = "pending", job.slot if regained else b""
+                reclaimed = self.reclaim_slot(job, c.policy_id, now, until=0)
+                if isinstance(reclaimed, tuple):
+                    return reclaimed
+                job.state, job.slot = "pending", job.slot if reclaimed else b""
             elif status == "rejected":
                 self.end(job, "failed", now)
             else:
@@ -237,11 +237,11 @@ class Model(WorkModel):
         return ("missing",) if job is None else ("found", c.job_id, "", 0, job.state)
 
     def _dry_run(self, c: DryRun, now: int, reply: Any) -> ModelReply:
-        foreseen = getattr(reply, "reply", reply)
+        dry_run_reply = getattr(reply, "reply", reply)
         if isinstance(c.command, Submit):
-            return ("foreseen", self._submit(c.command, now, foreseen, dry=True))
+            return ("dry run", self._submit(c.command, now, dry_run_reply, dry=True))
         assert isinstance(c.command, Reserve)
-        return ("foreseen", self._reserve(c.command, now, foreseen, dry=True))
+        return ("dry run", self._reserve(c.command, now, dry_run_reply, dry=True))
 
     def _cancel(self, c: Cancel, now: int, _: Any) -> ModelReply:
         job = self.jobs.get(c.job_id)
@@ -249,7 +249,7 @@ class Model(WorkModel):
             return ("missing",)
         if job.ended_at:
             return ("cancelled", c.job_id, job.state, False)
-        self.end(job, "cancelled", self.decision_time(max(now, job.changed_at), tally=job.slot))
+        self.end(job, "cancelled", self.decision_time(max(now, job.changed_at), usage=job.slot))
         return ("cancelled", c.job_id, "cancelled", True)
 
     def _forget(self, c: Forget, now: int, _: Any) -> ModelReply:
@@ -265,17 +265,17 @@ class Model(WorkModel):
     def _expire(self, c: Expire, now: int, _: Any) -> ModelReply:
         key = self.keys.get(c.record_id)
         if key is None or key.is_live(max(now, key.changed_at)):
-            return ("tended", False)
+            return ("maintained", False)
         del self.keys[c.record_id]
         self.counts["expired"] += 1
-        return ("tended", True)
+        return ("maintained", True)
 
     def _maintain(self, c: Maintain, now: int, reply: Any) -> ModelReply:
-        """Upkeep may come late, never early: when it acts, its time must have come."""
+        """Maintenance may act late, never early."""
         job = self.jobs.get(c.job_id)
         if job is None or not (isinstance(reply, Maintained) and reply.changed):
-            return ("tended", False)
-        now = self.decision_time(max(now, job.changed_at), tally=job.slot)
+            return ("maintained", False)
+        now = self.decision_time(max(now, job.changed_at), usage=job.slot)
         if job.ended_at and now > max(job.ended_at + c.retention_ms, job.keep_until):
             del self.jobs[c.job_id]
             self.counts["retained"] += 1
@@ -283,34 +283,34 @@ class Model(WorkModel):
             self.end(job, "failed", now)
             self.counts["abandoned"] += 1
         elif not self.expire_lease(job, now):
-            return ("tended", False)
-        return ("tended", True)
+            return ("maintained", False)
+        return ("maintained", True)
 
     def _count_hits(self, c: CountHits, now: int, _: Any) -> ModelReply:
         key = self.keys.get(c.record_id)
         if key is None or not key.is_live(max(now, key.changed_at)):
-            return ("tended", False)
+            return ("maintained", False)
         key.hits, key.conflicts, key.changed_at = (
             key.hits + c.hits,
             key.conflicts + c.conflicts,
             max(now, key.changed_at),
         )
-        return ("tended", True)
+        return ("maintained", True)
 
     def _purge(self, c: Purge, now: int, _: Any) -> ModelReply:
-        """A key goes with its job, whatever their state; a job by itself only when no living key can name it."""
-        gone = 0
+        """A key is purged with its job, whatever their states; a single job only if no live key can name it."""
+        purged = 0
         if c.record_id and c.record_id in self.keys:
             key = self.keys.pop(c.record_id)
             self.jobs.pop(key.job, None)
-            gone += 1
+            purged += 1
         for job_id in c.job_ids:
             job = self.jobs.get(job_id)
             if job is not None and max(now, job.changed_at) > job.keep_until:
                 del self.jobs[job_id]
-                gone += 1
-        self.counts["purged"] += gone
-        return ("tended", gone > 0)
+                purged += 1
+        self.counts["purged"] += purged
+        return ("maintained", purged > 0)
 
 
 _ALL_RULES: dict[type[Any], Callable[..., ModelReply]] = {

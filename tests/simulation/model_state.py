@@ -1,4 +1,4 @@
-"""What the model keeps: keys, jobs and streams in dicts, and the few ways in which they change."""
+"""The state of the model: keys, jobs and streams in dicts."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Any
 class ModelKey:
     fingerprint: bytes
     status: str
-    job: bytes  # of a batch the first
+    job: bytes  # the first one of a batch
     holder: bytes
     token: int
     lease_until: int
@@ -19,7 +19,7 @@ class ModelKey:
     receipt: bytes = b""
     hits: int = 0
     conflicts: int = 0
-    client_id: str = ""  # sequenced, by whom
+    client_id: str = ""  # set for a key of a sequence
     sequence: int = 0
     jobs: tuple[bytes, ...] = ()
     external_id: str = ""
@@ -32,21 +32,21 @@ class ModelKey:
 class ModelJob:
     id: bytes
     state: str
-    keep_until: int  # as long as its key lives, so must it
+    keep_until: int  # it is stored at least as long as its key
     changed_at: int
     ended_at: int = 0
-    slot: bytes = b""  # the user who is counted for it
+    slot: bytes = b""  # id of the usage that counts it
     cost: int = 0
     attempts: int = 0
     user: str = ""
-    at_most_once: bool = False  # at most once
-    attempts_max: int = 1  # attempts
+    at_most_once: bool = False
+    attempts_max: int = 1
     token: int = 0
     holder: bytes = b""
     lease_until: int = 0
     run_at: int = 0
     log_lines: int = 0
-    last_report: tuple[Any, ...] | None = None  # by its holder, last
+    last_report: tuple[Any, ...] | None = None  # of its holder
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class ModelState:
         self.counts: Counter[str] = Counter()
 
     def key_and_time(self, now: int, record_id: bytes, *job_ids: bytes) -> tuple[ModelKey | None, int]:
-        """The key, and the time of the decision: never below a stamp of what it looks at."""
+        """The key, and the decision time: never before the timestamp of a fact that was read."""
         key = self.keys.get(record_id) if record_id else None
         if key is not None:
             now = max(now, key.changed_at)
@@ -81,7 +81,7 @@ class ModelState:
         return key, now
 
     def key_and_time_without_job(self, now: int, record_id: bytes) -> tuple[ModelKey | None, int]:
-        """The key and the time, where nothing else is looked at."""
+        """The key and the decision time, where only the key is read."""
         key = self.keys.get(record_id)
         return key, now if key is None else max(now, key.changed_at)
 
@@ -99,7 +99,7 @@ class ModelState:
         self.jobs[job_id] = ModelJob(job_id, state, until, now, slot=slot, cost=cost, user=user)
 
     def keep_job_with_key(self, job: ModelJob | None, key: ModelKey, now: int) -> None:
-        """A job stays as long as its key."""
+        """A job is stored at least as long as its key."""
         if job is not None:
             job.keep_until = key.expires_at
             job.changed_at = max(job.changed_at, now)

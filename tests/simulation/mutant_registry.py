@@ -1,4 +1,4 @@
-"""Where bugs are kept: a name, and a house that has it for as long as the cage is open."""
+"""The registry of mutants: a name, and a context manager that applies the bug."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +16,7 @@ def mutant(make: Callable[[], Iterator[Components]]) -> Mutant:
 
 
 def with_components(**parts: Any) -> Components:
-    house = Components()
+    components = Components()
     for name, part in parts.items():
-        setattr(house, name, part)
-    return house
+        setattr(components, name, part)
+    return components

@@ -1,7 +1,6 @@
-"""Bugs on purpose, each in a few lines: a house with one of them must be caught, or the walks have no teeth.
+"""Mutants: deliberate bugs of a few lines each, which the simulation must catch, and the plans that catch rare ones.
 
-Most of them are mistakes that the seeds, or libraries of this field, have made. Those marked "Ours" the walks
-have found in onejob itself.
+Most of them are mistakes of the seeds or of other libraries. Those marked "Ours" are bugs of onejob that a simulation found.
 """
 
 from collections.abc import Callable, Iterable
@@ -40,26 +39,26 @@ WORK_MUTANTS = (
 
 
 def find_catching_seed(name: str, seeds: Iterable[int]) -> SimulationResult | None:
-    """The first walk that catches it."""
+    """The first simulation that violates an invariant with this mutant."""
     for seed in seeds:
-        with ALL_MUTANTS[name]() as parts:
-            walked = simulate(plan_for(seed, name), parts)
-        if walked.violations:
-            return walked
+        with ALL_MUTANTS[name]() as components:
+            result = simulate(plan_for(seed, name), components)
+        if result.violations:
+            return result
     return None
 
 
-def plan_for(seed: int, bug: str | None = None) -> Plan:
-    return SCENARIOS.get(bug or "", draw_plan)(seed)
+def plan_for(seed: int, mutant: str | None = None) -> Plan:
+    return SCENARIOS.get(mutant or "", draw_plan)(seed)
 
 
 def _one_key_scenario(verbs: list[Verb], ttl_ms: int, faults: Faults, seed: int) -> Plan:
-    """A poor store and one busy key: what a general walk meets once in a thousand seeds, it meets sooner."""
-    chance = Random(f"scene {seed}")
+    """A faulty store and one busy key: it finds sooner what a drawn plan meets once in a thousand seeds."""
+    rng = Random(f"scene {seed}")
 
     def op() -> Op:
-        wait_ms = chance.choice([0, 100, 300])
-        return Op(chance.choice(verbs), wait_ms=wait_ms, ttl_ms=ttl_ms, is_repeated=chance.random() < 0.3)
+        wait_ms = rng.choice([0, 100, 300])
+        return Op(rng.choice(verbs), wait_ms=wait_ms, ttl_ms=ttl_ms, is_repeated=rng.random() < 0.3)
 
     clients = tuple(tuple(op() for _ in range(12)) for _ in range(6))
     return Plan(
@@ -75,26 +74,26 @@ def _one_key_scenario(verbs: list[Verb], ttl_ms: int, faults: Faults, seed: int)
 
 
 def _short_leases_scenario(seed: int) -> Plan:
-    """Many hands, few jobs, leases that are shorter than the work: everybody meets the zombies of the others."""
-    chance = Random(f"shift {seed}")
+    """Many workers, few jobs and leases shorter than the work, so that expired workers report late."""
+    rng = Random(f"shift {seed}")
     verbs = [Verb.WORK] * 5 + [Verb.SUBMIT_WITHOUT_KEY, Verb.SUBMIT] + [Verb.SWEEP] * 3 + [Verb.CANCEL] * 2
 
     def op() -> Op:
         return Op(
-            chance.choice(verbs),
-            wait_ms=chance.choice([0, 50, 200]),
-            key=chance.randrange(3),
-            body=chance.randrange(2),
+            rng.choice(verbs),
+            wait_ms=rng.choice([0, 50, 200]),
+            key=rng.randrange(3),
+            body=rng.randrange(2),
             ttl_ms=3000,
-            lease_ms=chance.choice([200, 400]),
-            renewals=chance.choice([0, 0, 1, 2]),
-            think_ms=chance.choice([0, 100, 500, 900]),
-            verdict=chance.choice([Verdict.COMMIT, Verdict.COMMIT, Verdict.FAIL, None]),
-            is_repeated=chance.random() < 0.3,
+            lease_ms=rng.choice([200, 400]),
+            renewals=rng.choice([0, 0, 1, 2]),
+            think_ms=rng.choice([0, 100, 500, 900]),
+            verdict=rng.choice([Verdict.COMMIT, Verdict.COMMIT, Verdict.FAIL, None]),
+            is_repeated=rng.random() < 0.3,
         )
 
     clients = tuple(tuple(op() for _ in range(14)) for _ in range(6))
-    faults = Faults(reply_lost=0.05 * chance.random())
+    faults = Faults(reply_lost=0.05 * rng.random())
     return Plan(seed, clients, faults, keys=3, processes=2, has_workers=True, quota=8, latency=0.001)
 
 
@@ -107,7 +106,7 @@ SCENARIOS: dict[str, Callable[[int], Plan]] = {
         _one_key_scenario, [Verb.SUBMIT, Verb.SUBMIT_WITHOUT_KEY], 3000, Faults(unavailable=0.2, reply_lost=0.25)
     ),
     "purge_leaves_the_job": partial(_one_key_scenario, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults()),
-    "purge_takes_the_job_of_a_living_key": partial(
+    "purge_deletes_the_job_of_a_live_key": partial(
         _one_key_scenario, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults(slow=0.3)
     ),
     **dict.fromkeys(WORK_MUTANTS, _short_leases_scenario),

@@ -1,4 +1,4 @@
-"""Part of the zoo: wrong decisions."""
+"""Mutants of the core: wrong decisions about keys and jobs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,44 +20,44 @@ from .process import Components
 
 @mutant
 def drop_the_fence() -> Iterator[Components]:
-    def fenced(self: KeyHolderCommand, record: Record | None, now: int) -> Record | None:
+    def record_if_live(self: KeyHolderCommand, record: Record | None, now: int) -> Record | None:
         return record if record is not None and is_live(record, now) else None
 
-    with patch.object(KeyHolderCommand, "record_if_held", fenced):
+    with patch.object(KeyHolderCommand, "record_if_held", record_if_live):
         yield Components()
 
 
 @mutant
 def token_without_holder() -> Iterator[Components]:
-    """A token alone is no fence: a record that was made anew starts again from 1."""
+    """A token alone is no fence: a record that was created again starts from 1."""
 
-    def fenced(self: KeyHolderCommand, record: Record | None, now: int) -> Record | None:
+    def record_if_live(self: KeyHolderCommand, record: Record | None, now: int) -> Record | None:
         return record if record is not None and is_live(record, now) and record.token == self.token else None
 
-    with patch.object(KeyHolderCommand, "record_if_held", fenced):
+    with patch.object(KeyHolderCommand, "record_if_held", record_if_live):
         yield Components()
 
 
 @mutant
 def forget_the_fingerprint() -> Iterator[Components]:
-    answered = SubmissionCommand.reply_for_existing_key
+    original_reply = SubmissionCommand.reply_for_existing_key
 
-    def lax(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
-        return answered(replace(self, fingerprint=record.fingerprint), record, facts, now)
+    def wrong_reply(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
+        return original_reply(replace(self, fingerprint=record.fingerprint), record, facts, now)
 
-    with patch.object(SubmissionCommand, "reply_for_existing_key", lax):
+    with patch.object(SubmissionCommand, "reply_for_existing_key", wrong_reply):
         yield Components()
 
 
 @mutant
 def in_progress_beats_the_mismatch() -> Iterator[Components]:
-    answered = SubmissionCommand.reply_for_existing_key
+    original_reply = SubmissionCommand.reply_for_existing_key
 
-    def lax(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
-        asked = replace(self, fingerprint=record.fingerprint) if now <= record.lease_until else self
-        return answered(asked, record, facts, now)
+    def wrong_reply(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
+        command = replace(self, fingerprint=record.fingerprint) if now <= record.lease_until else self
+        return original_reply(command, record, facts, now)
 
-    with patch.object(SubmissionCommand, "reply_for_existing_key", lax):
+    with patch.object(SubmissionCommand, "reply_for_existing_key", wrong_reply):
         yield Components()
 
 
@@ -65,74 +65,74 @@ def in_progress_beats_the_mismatch() -> Iterator[Components]:
 def own_retry_taken_for_a_duplicate() -> Iterator[Components]:
     decide = Submit.decide
 
-    def deaf(self: Submit, facts: Facts, now: int) -> Any:
+    def decide_wrongly(self: Submit, facts: Facts, now: int) -> Any:
         record = facts.record
         if record is not None and record.holder == self.job_id and is_live(record, now):
             return Step(self.reply_for_existing_key(record, facts, now))
         return decide(self, facts, now)
 
-    with patch.object(Submit, "decide", deaf):
+    with patch.object(Submit, "decide", decide_wrongly):
         yield Components()
 
 
 @mutant
 def take_over_with_a_new_job() -> Iterator[Components]:
-    def anew(self: Submit, record: Record, facts: Facts, now: int) -> Any:
+    def create_again(self: Submit, record: Record, facts: Facts, now: int) -> Any:
         return self._create(record, facts, now)
 
-    with patch.object(Submit, "_take_over_and_commit", anew):
+    with patch.object(Submit, "_take_over_and_commit", create_again):
         yield Components()
 
 
 @mutant
 def take_over_with_the_old_token() -> Iterator[Components]:
-    taken_over = reserve._take_over_step
+    original_step = reserve._take_over_step
 
-    def same(record: Record, *args: Any, **more: Any) -> Any:
-        return taken_over(replace(record, token=record.token - 1), *args, **more)
+    def same_token(record: Record, *args: Any, **more: Any) -> Any:
+        return original_step(replace(record, token=record.token - 1), *args, **more)
 
-    with patch.object(reserve, "_take_over_step", same):
+    with patch.object(reserve, "_take_over_step", same_token):
         yield Components()
 
 
 @mutant
 def expired_one_millisecond_early() -> Iterator[Components]:
-    def early(record: Record, now: int) -> bool:
+    def wrongly_expired(record: Record, now: int) -> bool:
         return now < record.expires_at or now < record.lease_until
 
     with (
-        patch.object(submit, "is_live", early),
-        patch.object(reserve, "is_live", early),
-        patch.object(lookup, "is_live", early),
-        patch.object(maintenance, "is_live", early),
+        patch.object(submit, "is_live", wrongly_expired),
+        patch.object(reserve, "is_live", wrongly_expired),
+        patch.object(lookup, "is_live", wrongly_expired),
+        patch.object(maintenance, "is_live", wrongly_expired),
     ):
         yield Components()
 
 
 @mutant
 def lease_one_millisecond_short() -> Iterator[Components]:
-    answered = SubmissionCommand.reply_for_existing_key
+    original_reply = SubmissionCommand.reply_for_existing_key
 
-    def early(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
-        return answered(self, replace(record, lease_until=max(record.lease_until - 1, 0)), facts, now)
+    def wrongly_expired(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
+        return original_reply(self, replace(record, lease_until=max(record.lease_until - 1, 0)), facts, now)
 
-    with patch.object(SubmissionCommand, "reply_for_existing_key", early):
+    with patch.object(SubmissionCommand, "reply_for_existing_key", wrongly_expired):
         yield Components()
 
 
 @mutant
 def pending_expires_under_its_lease() -> Iterator[Components]:
-    """The window ends with the time to live, whoever still holds the key."""
+    """The window ends with its time to live, although a lease on the key has not ended."""
 
-    def strict(record: Record, now: int) -> bool:
+    def is_live_wrongly(record: Record, now: int) -> bool:
         return now <= record.created_at + record.ttl_ms if record.lease_until else now <= record.expires_at
 
-    with patch.object(submit, "is_live", strict), patch.object(reserve, "is_live", strict):
+    with patch.object(submit, "is_live", is_live_wrongly), patch.object(reserve, "is_live", is_live_wrongly):
         yield Components()
 
 
 @mutant
-def sweep_what_lives() -> Iterator[Components]:
+def sweep_live_records() -> Iterator[Components]:
     def decide(self: Expire, facts: Facts, now: int) -> Any:
         record = facts.record
         return Step(Maintained(record is not None, now), drops=() if record is None else (record,))
@@ -143,7 +143,7 @@ def sweep_what_lives() -> Iterator[Components]:
 
 @mutant
 def purge_leaves_the_job() -> Iterator[Components]:
-    """The key is gone, so the next submission makes a second job beside the first."""
+    """The key is deleted, so the next submission creates a second job."""
 
     def decide(self: Purge, facts: Facts, now: int) -> Any:
         drops = (facts.record,) if facts.record is not None else ()
@@ -154,8 +154,8 @@ def purge_leaves_the_job() -> Iterator[Components]:
 
 
 @mutant
-def purge_takes_the_job_of_a_living_key() -> Iterator[Components]:
-    """Found in a list of jobs, it is erased although a key that was made since then names it."""
+def purge_deletes_the_job_of_a_live_key() -> Iterator[Components]:
+    """A job from a list is purged although a key that was created since then names it."""
 
     def decide(self: Purge, facts: Facts, now: int) -> Any:
         record = () if facts.record is None else (facts.record,)
@@ -168,21 +168,21 @@ def purge_takes_the_job_of_a_living_key() -> Iterator[Components]:
 
 @mutant
 def failure_deletes_the_record() -> Iterator[Components]:
-    def gone(self: Settle, record: Record, facts: Facts, now: int) -> Any:
+    def fail_wrongly(self: Settle, record: Record, facts: Facts, now: int) -> Any:
         return Step(KeySettled(replace(record, lease_until=0), facts.job, now), drops=(record,))
 
-    with patch.object(Settle, "_fail", gone):
+    with patch.object(Settle, "_fail", fail_wrongly):
         yield Components()
 
 
 @mutant
 def reject_is_not_final() -> Iterator[Components]:
-    answered = SubmissionCommand.reply_for_existing_key
+    original_reply = SubmissionCommand.reply_for_existing_key
 
-    def again(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
-        return None if record.status == "rejected" else answered(self, record, facts, now)
+    def reply_again(self: SubmissionCommand, record: Record, facts: Facts, now: int) -> Any:
+        return None if record.status == "rejected" else original_reply(self, record, facts, now)
 
-    with patch.object(SubmissionCommand, "reply_for_existing_key", again):
+    with patch.object(SubmissionCommand, "reply_for_existing_key", reply_again):
         yield Components()
 
 
@@ -194,28 +194,28 @@ def tenant_missing_from_the_key() -> Iterator[Components]:
 
 
 @mutant
-def job_goes_before_its_record() -> Iterator[Components]:
-    """Ours: an ended job was not kept for the record that was settled after it."""
+def job_deleted_before_its_record() -> Iterator[Components]:
+    """Ours: an ended job was deleted before the record that was settled after it."""
 
-    def kept(job: Job, now: int, *, keep_until: int) -> Job:
+    def retain_wrongly(job: Job, now: int, *, keep_until: int) -> Job:
         return (
             next_version(job, now) if job.ended_at else next_version(job, now, keep_until=keep_until, due_at=keep_until)
         )
 
-    with patch.object(submit, "retained_job", kept), patch.object(reserve, "retained_job", kept):
+    with patch.object(submit, "retained_job", retain_wrongly), patch.object(reserve, "retained_job", retain_wrongly):
         yield Components()
 
 
 @mutant
 def forgotten_but_replayed_with_the_old_window() -> Iterator[Components]:
-    """Ours: a repeated submission was told the window from before `forget`, and the gate passed it on."""
+    """Ours: a repeated submission got the window from before `forget`, and the gate cached it."""
     create = Submit._create
 
-    def long(self: Submit, old: Record | None, facts: Facts, now: int) -> Any:
+    def create_wrongly(self: Submit, old: Record | None, facts: Facts, now: int) -> Any:
         step: Any = create(self, old, facts, now)
         if step.puts:
             return step
         return replace(step, reply=replace(step.reply, expires_at=step.reply.job.created_at + self.ttl_ms))
 
-    with patch.object(Submit, "_create", long):
+    with patch.object(Submit, "_create", create_wrongly):
         yield Components()

@@ -1,4 +1,4 @@
-"""Part of the zoo: gates that go wrong."""
+"""Mutants of the gate and its cache."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +10,6 @@ from onejob.core.replies import AnyReply, Created, InProgress, Refused, Rejected
 from onejob.core.reserve import TakeOver
 from onejob.core.submit import SubmissionCommand, Submit
 from onejob.engines import gate
-from onejob.engines import gate as flights
 from onejob.engines.batcher import Pending, Result
 from onejob.engines.gate import CoalescedReads, Gate
 from onejob.engines.receipts import InFlightSubmission
@@ -35,10 +34,10 @@ def evict_an_in_flight_request() -> Iterator[Components]:
     yield with_components(cache=Evicting, gate=Losing)
 
 
-def _gate_sharing(wanted: Callable[[AnyReply | Exception], bool]) -> type[Gate]:
+def _gate_sharing(is_shared: Callable[[AnyReply | Exception], bool]) -> type[Gate]:
     class Sharing(Gate):
         def _on_leader_reply(self, leader: InFlightSubmission, result: Result) -> None:
-            if not wanted(result):
+            if not is_shared(result):
                 super()._on_leader_reply(leader, result)
                 return
             del self.cache.in_flight[leader.key]
@@ -59,7 +58,7 @@ def share_a_failure() -> Iterator[Components]:
 
 
 @mutant
-def share_what_is_in_progress() -> Iterator[Components]:
+def share_an_in_progress_reply() -> Iterator[Components]:
     yield with_components(gate=_gate_sharing(lambda result: isinstance(result, InProgress)))
 
 
@@ -96,7 +95,7 @@ def timed_out_waiter_is_new() -> Iterator[Components]:
 
 
 @mutant
-def in_progress_from_memory() -> Iterator[Components]:
+def in_progress_from_the_cache() -> Iterator[Components]:
     class Remembering(Gate):
         def _remember_settled(self, pending: Pending, result: Any) -> None:
             if isinstance(result, InProgress):
@@ -115,7 +114,7 @@ def in_progress_from_memory() -> Iterator[Components]:
 
 
 @mutant
-def remember_beyond_the_window() -> Iterator[Components]:
+def cached_beyond_the_window() -> Iterator[Components]:
     class Long(CountingCache):
         def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
             return sent_at + self._config.committed_ttl_seconds
@@ -124,7 +123,7 @@ def remember_beyond_the_window() -> Iterator[Components]:
 
 
 @mutant
-def remember_from_the_answer_on() -> Iterator[Components]:
+def cache_ttl_counted_from_the_reply() -> Iterator[Components]:
     class Late(CountingCache):
         def remember(self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float) -> None:
             super().remember(command, reply, self._monotonic())
@@ -133,7 +132,7 @@ def remember_from_the_answer_on() -> Iterator[Components]:
 
 
 @mutant
-def rejected_for_ever() -> Iterator[Components]:
+def rejected_forever() -> Iterator[Components]:
     class Grudge(CountingCache):
         def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
             return sent_at + 1e9 if isinstance(reply, Rejected) else super().valid_until(reply, sent_at)
@@ -142,7 +141,7 @@ def rejected_for_ever() -> Iterator[Components]:
 
 
 @mutant
-def remember_everything() -> Iterator[Components]:
+def unbounded_cache() -> Iterator[Components]:
     class Hoarding(CountingCache):
         def __init__(self, config: Any, monotonic: Any) -> None:
             super().__init__(replace(config, max_entries=1_000_000), monotonic)
@@ -162,26 +161,26 @@ def recall_without_the_fingerprint() -> Iterator[Components]:
 
 @mutant
 def share_after_the_window() -> Iterator[Components]:
-    """Ours: a flight landed late, and told whoever had joined since then of a window that was over."""
+    """Ours: a late reply was shared with callers that had joined after its window was over."""
 
     class Late(CountingCache):
-        keeping = False
+        remembering = False
 
         def remember(self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float) -> None:
-            self.keeping = True
+            self.remembering = True
             super().remember(command, reply, sent_at)
-            self.keeping = False
+            self.remembering = False
 
         def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
-            return super().valid_until(reply, sent_at) if self.keeping else float("inf")
+            return super().valid_until(reply, sent_at) if self.remembering else float("inf")
 
     yield with_components(cache=Late)
 
 
 @mutant
 def echo_lost_in_flight() -> Iterator[Components]:
-    """Ours: whoever joined a flight with the winning candidate was told "replayed"."""
-    usual = flights.shareable_reply
+    """Ours: a caller that joined a request in flight with the winning candidate got "replayed"."""
+    usual = gate.shareable_reply
 
     def shared(result: Any, leader: Any, follower: Any) -> Any:
         return result if isinstance(result, Replayed) else usual(result, leader, follower)
@@ -191,8 +190,8 @@ def echo_lost_in_flight() -> Iterator[Components]:
 
 
 @mutant
-def failure_of_a_third_kind() -> Iterator[Components]:
-    """Ours: the gate wanted to wait for whoever held the key, on behalf of a take-over, and could not."""
+def unexpected_exception() -> Iterator[Components]:
+    """Ours: a take-over of a held key failed an assertion of the gate."""
 
     class Asserting(Gate):
         async def execute_each(self, commands: Any) -> Any:
@@ -207,7 +206,7 @@ def failure_of_a_third_kind() -> Iterator[Components]:
 
 @mutant
 def join_a_read_already_sent() -> Iterator[Components]:
-    """What was read before one asked is not an answer."""
+    """A read that was sent before the call may be older than the call."""
 
     class Late(CoalescedReads):
         def enqueue(self, pending: Pending) -> None:

@@ -1,4 +1,4 @@
-"""The part of the zoo that counts wrongly, or numbers wrongly."""
+"""Mutants of quotas and sequences."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,8 +7,6 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from onejob.core import quota, reserve, sequence, slots, work
-from onejob.core import quota as charging
-from onejob.core import quota as tally
 from onejob.core.command import Facts, Step
 from onejob.core.facts import Job, Reservation, Usage, next_version
 from onejob.core.limits import EffectiveLimits
@@ -82,41 +80,41 @@ def expired_reservation_counts() -> Iterator[Components]:
     def timeless(one: Reservation | None, now: int) -> bool:
         return one is not None and one.state is SlotState.ACTIVE
 
-    with patch.object(tally, "is_active", timeless):
+    with patch.object(quota, "is_active", timeless):
         yield Components()
 
 
 @mutant
 def limits_read_outside_the_decision() -> Iterator[Components]:
-    """A process that remembers the limits of a user goes on with them after they were changed."""
+    """A process caches the limits of a user and uses them after they were changed."""
     remembered: dict[bytes, EffectiveLimits] = {}
-    limits_in = charging.limits_from_facts
+    limits_in = quota.limits_from_facts
 
     def stale(facts: Facts) -> EffectiveLimits:
         limits = limits_in(facts)
         return limits if facts.usage is None else remembered.setdefault(facts.usage.id, limits)
 
-    with patch.object(charging, "limits_from_facts", stale), patch.object(slots, "limits_from_facts", stale):
+    with patch.object(quota, "limits_from_facts", stale), patch.object(slots, "limits_from_facts", stale):
         yield Components()
 
 
 @mutant
 def quota_checked_outside_the_decision() -> Iterator[Components]:
-    """The racy count of every system that counts first and inserts then: here, nobody looks any more."""
+    """The race of systems that count first and insert later; here the decision has no check at all."""
     with patch.object(quota, "_check_concurrency", lambda *_: None):
         yield Components()
 
 
 @mutant
 def lost_slot_goes_unnoticed() -> Iterator[Components]:
-    """The upload took longer than the slot, another took it, and the job runs all the same."""
-    reheld = charging.renew_job_slot
+    """The preparation took longer than its slot, another job took the slot, and the job runs nevertheless."""
+    reheld = quota.renew_job_slot
 
     def blind(job: Any, facts: Facts, now: int, *, until: int) -> Any:
         held = reheld(job, facts, now, until=until)
         return () if isinstance(held, Refused) else held
 
-    with patch.object(charging, "renew_job_slot", blind), patch.object(reserve, "renew_job_slot", blind):
+    with patch.object(quota, "renew_job_slot", blind), patch.object(reserve, "renew_job_slot", blind):
         yield Components()
 
 
@@ -162,7 +160,7 @@ def gap_is_executed() -> Iterator[Components]:
 
 
 @mutant
-def number_executed_again_when_its_record_has_gone() -> Iterator[Components]:
+def number_executed_again_when_its_record_was_deleted() -> Iterator[Components]:
     judge = sequence.sequence_position
 
     def forgetful(last: int, number: int) -> SequencePosition:
@@ -174,7 +172,7 @@ def number_executed_again_when_its_record_has_gone() -> Iterator[Components]:
 
 
 @mutant
-def batch_stored_by_half() -> Iterator[Components]:
+def half_a_batch_is_stored() -> Iterator[Components]:
     advance = SubmitSequence._advance
 
     def half(self: SubmitSequence, facts: Facts, now: int) -> Any:
@@ -204,7 +202,7 @@ def failed_batch_consumes_its_number() -> Iterator[Components]:
 
 
 @mutant
-def replay_without_a_look_at_the_owner() -> Iterator[Components]:
+def replay_without_checking_the_owner() -> Iterator[Components]:
     decide = SubmitSequence.decide
 
     def trusting(self: SubmitSequence, facts: Facts, now: int) -> Step[Any]:

@@ -1,4 +1,4 @@
-"""Part of the zoo: stores and combiners that go wrong."""
+"""Mutants of the store, the engine and the batcher."""
 
 from collections.abc import Iterator
 from random import Random
@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from onejob.core import batch as fold
+from onejob.core import batch
 from onejob.core.facts import Kind
 from onejob.core.submit import Submit
 from onejob.engine import Unavailable, Unknown
@@ -36,15 +36,15 @@ def check_only_what_is_written() -> Iterator[Components]:
             pairs = [pair for kind in (changes.updates, changes.deletes) for pairs in kind.values() for pair in pairs]
             written = {fact.id for fact, _ in pairs}
             written |= {fact.id for facts in changes.inserts.values() for fact in facts}
-            seen = [entry for entry in proposal.read_set if entry[1] in written]
-            return super().is_still_valid(proposal._replace(read_set=seen))
+            read_set = [entry for entry in proposal.read_set if entry[1] in written]
+            return super().is_still_valid(proposal._replace(read_set=read_set))
 
     yield with_components(store=Careless)
 
 
 @mutant
 def compare_numbers_not_facts() -> Iterator[Components]:
-    """A record dropped and made anew has version 1 again."""
+    """A record that was deleted and created again has version 1 again."""
 
     class Numbers(SimStore):
         def is_unchanged(self, kind: Kind, id: bytes, fact: Any) -> bool:
@@ -55,10 +55,10 @@ def compare_numbers_not_facts() -> Iterator[Components]:
 
 @mutant
 def decide_in_the_past() -> Iterator[Components]:
-    """A slow decision is stored with the time it was made, after later ones about the same fact."""
+    """A slow decision is stored with its old time, after later decisions about the same fact."""
 
     class Slow(SimStore):
-        def is_in_order(self, made: float, kind: Kind, id: bytes, _: Any) -> bool:
+        def is_in_order(self, made_at: float, kind: Kind, id: bytes, _: Any) -> bool:
             return True
 
     yield with_components(store=Slow)
@@ -70,7 +70,7 @@ def answer_before_it_is_durable() -> Iterator[Components]:
         async def _propose(self, proposal: Proposal, *, writing: bool) -> bool:
             if writing:
                 answer = self.store.loop.create_task(super()._propose(proposal, writing=writing))
-                answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+                answer.add_done_callback(lambda task: task.cancelled() or task.exception())
                 return True
             return await super()._propose(proposal, writing=writing)
 
@@ -78,7 +78,7 @@ def answer_before_it_is_durable() -> Iterator[Components]:
 
 
 @mutant
-def time_of_the_process() -> Iterator[Components]:
+def clock_of_the_process() -> Iterator[Components]:
     class Local(SimEngine):
         def now(self) -> int:
             return super().now() + self.skew_ms
@@ -88,7 +88,7 @@ def time_of_the_process() -> Iterator[Components]:
 
 @mutant
 def time_before_stored_timestamps() -> Iterator[Components]:
-    with patch.object(fold, "_decision_time", lambda command, facts, now: now):
+    with patch.object(batch, "_decision_time", lambda command, facts, now: now):
         yield Components()
 
 
@@ -118,7 +118,7 @@ def retry_with_a_new_candidate() -> Iterator[Components]:
 
 @mutant
 def unknown_outcome_forgotten_by_the_next_attempt() -> Iterator[Components]:
-    """Ours: the first attempt may have done it, the second was certain of itself only."""
+    """Ours: the first attempt had an unknown outcome, the second failed, and only the second was reported."""
 
     class Forgetful(Batcher):
         async def _execute(self, batch: Any, commands: Any) -> Any:

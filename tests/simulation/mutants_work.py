@@ -1,4 +1,4 @@
-"""The part of the zoo that runs jobs wrongly."""
+"""Mutants of running jobs: claim, start, extend, finish, release."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +25,7 @@ def _as_holder(command: Any, facts: Facts) -> Any:
 
 @mutant
 def finish_without_checking_the_token() -> Iterator[Components]:
-    """The mistake of most queues: whoever comes with a result is believed."""
+    """The mistake of most queues: any result is accepted."""
     decide = Finish.decide
 
     def trusting(self: Finish, facts: Facts, now: int) -> Any:
@@ -37,7 +37,7 @@ def finish_without_checking_the_token() -> Iterator[Components]:
 
 @mutant
 def start_without_checking_the_holder() -> Iterator[Components]:
-    """A broker delivers twice, and both deliveries run."""
+    """A broker delivers a job twice, and both deliveries run."""
     decide = Start.decide
 
     def trusting(self: Start, facts: Facts, now: int) -> Any:
@@ -62,7 +62,7 @@ def expired_lease_runs_an_at_most_once_job_again() -> Iterator[Components]:
 
 @mutant
 def slot_freed_by_cancel_and_again_by_finish() -> Iterator[Components]:
-    """A finish that comes after the cancel is taken as if the job still ran."""
+    """A finish after the cancel is accepted as if the job still ran."""
     decide = Finish.decide
 
     def late(self: Finish, facts: Facts, now: int) -> Any:

@@ -1,7 +1,7 @@
-"""A walk as data, drawn from a seed: who does what, in which house, under which faults.
+"""The plan of a simulation, drawn from a seed: operations of the clients, sizes of the system, and faults.
 
-Each seed also draws which faults are on and how small everything is: with all of them on at once, most bugs
-would hide behind the loudest fault.
+Each seed draws which faults are on and how small everything is: with all faults on, most bugs would hide behind the most
+frequent one. The seed strings, the values of `Verb` and the order of draws determine every plan and must not change.
 """
 
 from enum import StrEnum
@@ -17,20 +17,20 @@ class Verb(StrEnum):
     SUBMIT = "submit"
     SUBMIT_MANY = "many"  # several keys in one call
     SUBMIT_WITHOUT_KEY = "keyless"
-    RESERVE = "reserve"  # then renew, then settle, or go away without a word
+    RESERVE = "reserve"  # then renew, then settle, or abandon it
     TAKE_OVER = "take_over"
     CANCEL = "cancel"
     FORGET = "forget"
     DRY_RUN = "probe"
     LOOK_UP = "look_up"
     SWEEP = "sweep"
-    FLUSH_HITS = "count"  # write down the hits
-    PURGE = "purge"  # erase all that the tenant has, while others submit
-    RESERVE_SLOT = "slot"  # reserve one, then submit with it, consume it, release it, or go away
-    SET_LIMITS = "limit"  # give a user other limits
+    FLUSH_HITS = "count"  # store the counted hits
+    PURGE = "purge"  # delete all data of the tenant, while others submit
+    RESERVE_SLOT = "slot"  # reserve one, then submit with it, consume it, release it, or abandon it
+    SET_LIMITS = "limit"  # change the limits of a user
     RECONCILE = "recount"
     SUBMIT_SEQUENCE = "sequence"  # the next number of a client, or a wrong one
-    WORK = "work"  # claim a job, start it, prolong it, say how it ended; or sleep too long, or go away
+    WORK = "work"  # claim a job, start it, extend it, finish it; or exceed the lease, or abandon it
 
 
 class Op(Struct, frozen=True, omit_defaults=True):
@@ -40,24 +40,24 @@ class Op(Struct, frozen=True, omit_defaults=True):
     body: int = 0
     ttl_ms: int = 1000
     lease_ms: int = 500
-    renewals: int = 0  # renewals
-    think_ms: int = 0  # before each of them, and before the verdict
+    renewals: int = 0
+    think_ms: int = 0  # before each renewal, and before the verdict
     verdict: Verdict | None = None
-    is_repeated: bool = False  # the verdict is sent again, as by an impatient holder
+    is_repeated: bool = False  # the request or the verdict is sent twice
 
 
 class Faults(Struct, frozen=True, omit_defaults=True):
-    """Chances per act; crash, pause, roll and jump are rates per second."""
+    """Probabilities per operation; crash, roll, pause, back and forward are rates per second."""
 
     unavailable: float = 0.0
-    request_lost: float = 0.0  # Unknown, and nothing was done
-    reply_lost: float = 0.0  # Unknown, and it was done
-    late: float = 0.0  # Unknown, and it is done after a while
+    request_lost: float = 0.0  # Unknown, not executed
+    reply_lost: float = 0.0  # Unknown, executed
+    late: float = 0.0  # Unknown, executed after a delay
     slow: float = 0.0
-    wire_lost: float = 0.0  # the client never hears
-    hang_up: float = 0.0  # the caller goes away while it is served
+    wire_lost: float = 0.0  # the response to the client is lost
+    hang_up: float = 0.0  # the client disconnects while it is served
     crash: float = 0.0
-    roll: float = 0.0  # an orderly restart
+    roll: float = 0.0  # a graceful restart
     pause: float = 0.0
     back: float = 0.0  # the store's clock steps back
     forward: float = 0.0
@@ -68,12 +68,14 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     seed: int
     clients: tuple[tuple[Op, ...], ...]
     faults: Faults = Faults()
-    salt: int = 0  # another order of the same plan
+    salt: int = 0  # another order of callbacks for the same plan
     keys: int = 1
-    keys_without_job: int = 0  # the last so many keys have records without a job
-    has_sequenced_key: bool = False  # one more key, which belongs to a sequenced client: it is refused
+    keys_without_job: int = 0  # so many of the last keys have records without a job
+    has_sequenced_key: bool = (
+        False  # one more key, which belongs to a sequenced client: other submissions with it are refused
+    )
     has_workers: bool = False  # some clients run jobs
-    quota: int | None = None  # so many jobs at a time for each user; None: nobody counts
+    quota: int | None = None  # concurrent jobs of each user; None: no limits
     processes: int = 1
     tenants: int = 1
     users: int = 1
@@ -82,7 +84,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     delay_max: float = 0.02
     latency: float = 0.005
     slow_max: float = 2.0
-    client_timeout: float = 4.0  # of a client for one answer
+    client_timeout: float = 4.0  # seconds
     committed_ttl: float = 1.0
     rejected_ttl: float = 1.0
     max_entries: int = 100
@@ -110,7 +112,7 @@ QUOTA_CLIENT_VERBS = {Verb.RESERVE_SLOT: 10, Verb.RESERVE: 3, Verb.SET_LIMITS: 1
 SEQUENCE_CLIENT_VERBS = {Verb.SUBMIT_SEQUENCE: 12, Verb.CANCEL: 1, Verb.SWEEP: 1, Verb.FORGET: 1}
 WORKER_VERBS = {Verb.WORK: 16, Verb.SWEEP: 6, Verb.SUBMIT: 3, Verb.SUBMIT_WITHOUT_KEY: 2, Verb.CANCEL: 3}
 VERDICTS = [Verdict.COMMIT, Verdict.COMMIT, Verdict.REJECT, Verdict.FAIL, None]
-# The heaviest that each fault is drawn.
+# Upper bound of each fault's weight.
 FAULT_WEIGHT_MAX = {
     "unavailable": 0.2,
     "request_lost": 0.15,
@@ -126,36 +128,38 @@ FAULT_WEIGHT_MAX = {
     "forward": 0.2,
     "drift": 0.001,
 }
-# These would loosen what can be checked, so few seeds have them.
+# These weaken what can be checked, so few seeds have them.
 FAULT_PROBABILITY = {"forward": 0.08, "drift": 0.15, "back": 0.2, "roll": 0.25}
 
 
 def draw_plan(seed: int) -> Plan:
-    chance = Random(f"plan {seed}")
-    pick = chance.choice
+    rng = Random(f"plan {seed}")
+    pick = rng.choice
     keys = pick([1, 1, 2, 3, 5])
-    sequenced = chance.random() < 0.25
-    windows = [100 * n for n in (chance.randint(2, 10), chance.randint(10, 50))]
-    leases = [100 * n for n in chance.sample(range(2, 21), 2)]
-    verbs, bodies, crowd = _draw_verb_weights(chance), pick([1, 2, 2, 3]), pick([2, 4, 6, 8])
-    # Drawn apart, so that the walks of seeds without an erasure stay what they were.
+    sequenced = rng.random() < 0.25
+    windows = [100 * n for n in (rng.randint(2, 10), rng.randint(10, 50))]
+    leases = [100 * n for n in rng.sample(range(2, 21), 2)]
+    verbs, bodies, client_count = _draw_verb_weights(rng), pick([1, 2, 2, 3]), pick([2, 4, 6, 8])
+    # Drawn from a generator of its own, so that plans without a purge stay the same.
     verbs[Verb.PURGE] = Random(f"purge {seed}").choice([0, 0, 0, 6])
     clients = tuple(
-        tuple(_draw_op(chance, verbs, keys + sequenced, bodies, windows, leases) for _ in range(chance.randint(3, 14)))
-        for _ in range(crowd)
+        tuple(_draw_op(rng, verbs, keys + sequenced, bodies, windows, leases) for _ in range(rng.randint(3, 14)))
+        for _ in range(client_count)
     )
-    # Whoever erases a tenant erases its counts and marks too, piece by piece: no law holds of them meanwhile.
-    quota, more = (None, []) if verbs[Verb.PURGE] else _draw_quota_and_sequence_clients(seed, keys, windows, leases)
-    hands = [] if verbs[Verb.PURGE] else _draw_workers(seed, keys, windows, leases)
+    # A purge deletes usages and streams piece by piece, so their invariants do not hold meanwhile.
+    quota, other_clients = (
+        (None, []) if verbs[Verb.PURGE] else _draw_quota_and_sequence_clients(seed, keys, windows, leases)
+    )
+    workers = [] if verbs[Verb.PURGE] else _draw_workers(seed, keys, windows, leases)
     return Plan(
         seed,
-        (*clients, *more, *hands),
-        _draw_faults(chance),
+        (*clients, *other_clients, *workers),
+        _draw_faults(rng),
         keys=keys,
         keys_without_job=pick([0, 0, 0, 1]) if keys > 1 else 0,
         has_sequenced_key=sequenced,
         quota=quota,
-        has_workers=bool(hands),
+        has_workers=bool(workers),
         processes=pick([1, 2, 2, 3]),
         tenants=pick([1, 1, 2]),
         users=pick([1, 1, 2]),
@@ -179,58 +183,56 @@ def draw_plan(seed: int) -> Plan:
 def _draw_quota_and_sequence_clients(
     seed: int, keys: int, windows: list[int], leases: list[int]
 ) -> tuple[int | None, list[tuple[Op, ...]]]:
-    """In some walks users are counted, in some there are sequenced clients; drawn apart from the rest."""
-    chance = Random(f"more {seed}")
-    quota = chance.choice([1, 2, 3, 5, 8, 12]) if chance.random() < 0.3 else None
-    crowds = [QUOTA_CLIENT_VERBS] * chance.randint(1, 2) if quota is not None else []
-    crowds += [SEQUENCE_CLIENT_VERBS] * chance.randint(1, 3) if chance.random() < 0.3 else []
+    """Some plans have quotas, some have sequenced clients; drawn from a generator of their own."""
+    rng = Random(f"more {seed}")
+    quota = rng.choice([1, 2, 3, 5, 8, 12]) if rng.random() < 0.3 else None
+    client_kinds = [QUOTA_CLIENT_VERBS] * rng.randint(1, 2) if quota is not None else []
+    client_kinds += [SEQUENCE_CLIENT_VERBS] * rng.randint(1, 3) if rng.random() < 0.3 else []
     return quota, [
-        tuple(_draw_op(chance, verbs, keys, 4, windows, leases) for _ in range(chance.randint(3, 10)))
-        for verbs in crowds
+        tuple(_draw_op(rng, verbs, keys, 4, windows, leases) for _ in range(rng.randint(3, 10)))
+        for verbs in client_kinds
     ]
 
 
 def _draw_workers(seed: int, keys: int, windows: list[int], leases: list[int]) -> list[tuple[Op, ...]]:
-    """In some walks jobs are run; drawn apart from the rest, so that the other walks stay what they were."""
-    chance = Random(f"hands {seed}")
-    if chance.random() >= 0.3:
+    """Some plans have workers; drawn from a generator of their own, so that other plans stay the same."""
+    rng = Random(f"hands {seed}")
+    if rng.random() >= 0.3:
         return []
     return [
-        tuple(_draw_op(chance, WORKER_VERBS, keys, 2, windows, leases) for _ in range(chance.randint(4, 12)))
-        for _ in range(chance.randint(1, 4))
+        tuple(_draw_op(rng, WORKER_VERBS, keys, 2, windows, leases) for _ in range(rng.randint(4, 12)))
+        for _ in range(rng.randint(1, 4))
     ]
 
 
-def _draw_verb_weights(chance: Random) -> dict[Verb, int]:
-    """Most verbs with their usual weight, some left out, some doubled; there is always something submitted."""
-    verbs = {verb: weight * chance.choice([0, 1, 1, 2]) for verb, weight in VERBS.items()}
+def _draw_verb_weights(rng: Random) -> dict[Verb, int]:
+    """Most verbs with their usual weight, some left out, some doubled; there are always submissions."""
+    verbs = {verb: weight * rng.choice([0, 1, 1, 2]) for verb, weight in VERBS.items()}
     verbs[Verb.SUBMIT] = verbs[Verb.SUBMIT] or 10
     return verbs
 
 
-def _draw_faults(chance: Random) -> Faults:
+def _draw_faults(rng: Random) -> Faults:
     drawn: dict[str, Any] = {}
-    for name, heaviest in FAULT_WEIGHT_MAX.items():
-        on = chance.random() < FAULT_PROBABILITY.get(name, 0.4)
-        weight = chance.random()
-        if on:
-            drawn[name] = round(heaviest * max(weight, 0.1), 5)
+    for name, weight_max in FAULT_WEIGHT_MAX.items():
+        is_on = rng.random() < FAULT_PROBABILITY.get(name, 0.4)
+        weight = rng.random()
+        if is_on:
+            drawn[name] = round(weight_max * max(weight, 0.1), 5)
     return Faults(**drawn)
 
 
-def _draw_op(
-    chance: Random, verbs: dict[Verb, int], keys: int, bodies: int, windows: list[int], leases: list[int]
-) -> Op:
-    verb = chance.choices(list(verbs), list(verbs.values()))[0]
+def _draw_op(rng: Random, verbs: dict[Verb, int], keys: int, bodies: int, windows: list[int], leases: list[int]) -> Op:
+    verb = rng.choices(list(verbs), list(verbs.values()))[0]
     return Op(
         verb,
-        wait_ms=chance.choice([0, 0, 10, 100, 300, 1000, 2500]),
-        key=min(chance.randrange(keys), chance.randrange(keys)),
-        body=chance.randrange(bodies) if chance.random() < 0.2 else 0,
-        ttl_ms=chance.choice(windows),
-        lease_ms=chance.choice(leases),
-        renewals=chance.choice([0, 0, 1, 3]),
-        think_ms=chance.choice([0, 50, 200, 1000, 3000]),
-        verdict=chance.choice(VERDICTS),
-        is_repeated=chance.random() < 0.2,
+        wait_ms=rng.choice([0, 0, 10, 100, 300, 1000, 2500]),
+        key=min(rng.randrange(keys), rng.randrange(keys)),
+        body=rng.randrange(bodies) if rng.random() < 0.2 else 0,
+        ttl_ms=rng.choice(windows),
+        lease_ms=rng.choice(leases),
+        renewals=rng.choice([0, 0, 1, 3]),
+        think_ms=rng.choice([0, 50, 200, 1000, 3000]),
+        verdict=rng.choice(VERDICTS),
+        is_repeated=rng.random() < 0.2,
     )

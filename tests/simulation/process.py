@@ -1,4 +1,4 @@
-"""A process of the house: the real gate and combiner over a line to the store, until it crashes."""
+"""A simulated process: the real gate and batcher on an engine of the simulated store, until it crashes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,25 +18,25 @@ from .store import SimEngine, SimStore
 CallResults = list[AnyReply | BaseException]
 PendingReply = asyncio.Future[CallResults | None]
 
-RESET_SECONDS = 0.01  # until a client notices that its process is gone
+RESET_SECONDS = 0.01  # until a client notices that its connection was reset
 
 
 class Process(Owner):
-    """Its memory dies with it; whatever it has sent to the store arrives all the same."""
+    """A crash loses its memory; what it has sent to the store still arrives."""
 
-    def __init__(self, store: SimStore, plan: Plan, chance: Random, components: "Components") -> None:
+    def __init__(self, store: SimStore, plan: Plan, rng: Random, components: "Components") -> None:
         super().__init__()
         self.store = store
         self.loop = store.loop
         self.plan = plan
         self.in_flight: dict[PendingReply, asyncio.Task[None]] = {}
-        self.wrongly_cancelled: list[PendingReply] = []  # callers that were cancelled though they never hung up
+        self.wrongly_cancelled: list[PendingReply] = []  # callers that were cancelled although they did not disconnect
         self._hung_up: set[PendingReply] = set()
         config = config_of(plan)
-        rate = 1 + store.faults.drift * (2 * chance.random() - 1)
-        offset = 1e5 * chance.random()
+        rate = 1 + store.faults.drift * (2 * rng.random() - 1)
+        offset = 1e5 * rng.random()
         self.engine = components.engine(store, plan.batch_max)
-        self.engine.skew_ms = chance.randrange(-5000, 5000)
+        self.engine.skew_ms = rng.randrange(-5000, 5000)
         self.batcher = components.batcher(self.engine, queue_max=plan.queue_max)
         self.gate = components.gate(self.batcher, config, lambda: offset + rate * self.loop.time())
         self.gate.cache = components.cache(config, self.gate._monotonic)
@@ -44,10 +44,10 @@ class Process(Owner):
             self.gate.cache.on_eviction = self._count_eviction
 
     def receive(self, work: Callable[[Gate], Awaitable[CallResults]], reply: PendingReply) -> None:
-        """A question arrives over the wire."""
+        """A call arrives over the network."""
         self.in_flight[reply] = self.context.run(self.loop.create_task, self._serve(work, reply))
         if self.store.fault_occurs("hang_up"):
-            self.loop.call_later(self.store.chance.random(), self._hang_up, reply, context=self.context)
+            self.loop.call_later(self.store.rng.random(), self._hang_up, reply, context=self.context)
 
     def crash(self) -> None:
         self.dead = True
@@ -55,17 +55,17 @@ class Process(Owner):
             self.loop.call_later(RESET_SECONDS, drop_reply, reply, context=self.store.context)
 
     def close(self) -> None:
-        """Serve nobody new, answer who is here."""
+        """Shut down gracefully: refuse new calls, answer those in flight."""
         self.context.run(self.loop.create_task, self.gate.aclose())
 
     def is_busy(self) -> bool:
-        # Whoever is cancelled before the first step leaves without striking its name.
+        # A task that is cancelled before its first step never removes itself.
         return not self.dead and any(not task.done() for task in self.in_flight.values())
 
     async def _serve(self, work: Callable[[Gate], Awaitable[CallResults]], reply: PendingReply) -> None:
         try:
             results = await work(self.gate)
-        except Exception as error:  # noqa: BLE001 - whoever asked judges it
+        except Exception as error:  # noqa: BLE001 - the caller checks it
             results = [error]
         except asyncio.CancelledError:
             if reply not in self._hung_up:
@@ -86,7 +86,7 @@ class Process(Owner):
 
 
 class CountingCache(GateIdempotencyCache):
-    """The real one; evictions are counted."""
+    """The real cache, with counted evictions."""
 
     on_eviction: Callable[[], None]
 
@@ -99,7 +99,7 @@ class CountingCache(GateIdempotencyCache):
 
 
 class Components:
-    """What a process is made of; the zoo replaces some of it."""
+    """The parts of a process; a mutant replaces some of them."""
 
     store: type[SimStore] = SimStore
     engine: type[SimEngine] = SimEngine

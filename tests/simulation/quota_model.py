@@ -1,4 +1,4 @@
-"""The rules of slots, limits, sequences and foreign keys once more, as plainly as those of keys."""
+"""The rules of slots, limits, sequences and external keys, as part of the model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,43 +28,43 @@ SLOT_LOST = ("refused", "SLOT_LOST")
 
 class QuotaModel(UsageModel):
     def _set_limits(self, c: SetLimits, now: int, _: Any) -> ModelReply:
-        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
-        purse = self.usages.get(c.usage_id)
-        if (purse.limits if purse else b"") != c.limits:
-            purse = self.usages.setdefault(c.usage_id, UserUsage(now))
-            purse.limits, purse.changed_at = c.limits, now
+        now = self.decision_time(now, usage=c.usage_id, policy=c.policy_id)
+        usage = self.usages.get(c.usage_id)
+        if (usage.limits if usage else b"") != c.limits:
+            usage = self.usages.setdefault(c.usage_id, UserUsage(now))
+            usage.limits, usage.changed_at = c.limits, now
         return self._usage_reply(c, now)
 
     def _set_policy(self, c: SetPolicy, now: int, _: Any) -> ModelReply:
-        rules = self.policies.get(c.policy_id)
-        if rules is None:
+        policy = self.policies.get(c.policy_id)
+        if policy is None:
             self.policies[c.policy_id] = ModelPolicy(c.body, now)
-        elif rules.body != c.body:
-            rules.body, rules.changed_at, rules.version = c.body, max(now, rules.changed_at), rules.version + 1
+        elif policy.body != c.body:
+            policy.body, policy.changed_at, policy.version = c.body, max(now, policy.changed_at), policy.version + 1
         return ("policy", c.body)
 
     def _look_up_usage(self, c: LookUpUsage, now: int, _: Any) -> ModelReply:
-        return self._usage_reply(c, self.decision_time(now, tally=c.usage_id, policy=c.policy_id))
+        return self._usage_reply(c, self.decision_time(now, usage=c.usage_id, policy=c.policy_id))
 
     def _usage_reply(self, c: Any, now: int) -> ModelReply:
-        return ("tally", self.usage_counts(c.usage_id, now) if c.usage_id in self.usages else None)
+        return ("usage", self.usage_counts(c.usage_id, now) if c.usage_id in self.usages else None)
 
     def _reserve_slot(self, c: ReserveSlot, now: int, _: Any) -> ModelReply:
-        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
-        before = self._find_slot(c, now)
-        if before is not None:
-            return ("slot", c.reservation, before.expires_at) if before.state == "active" else SLOT_LOST
+        now = self.decision_time(now, usage=c.usage_id, policy=c.policy_id)
+        slot = self._find_slot(c, now)
+        if slot is not None:
+            return ("slot", c.reservation, slot.expires_at) if slot.state == "active" else SLOT_LOST
         until = now + c.ttl_ms
-        need = QuotaRequest(until=until, slot_name=c.reservation, counts_rate=False, caller_limit=c.max_concurrent)
-        charged = self.charge(c.usage_id, c.policy_id, need, now, always_counted=True)
+        request = QuotaRequest(until=until, slot_name=c.reservation, counts_rate=False, caller_limit=c.max_concurrent)
+        charged = self.charge(c.usage_id, c.policy_id, request, now, always_counted=True)
         return charged if isinstance(charged, tuple) else ("slot", c.reservation, until)
 
     def _find_slot(self, c: Any, now: int) -> Any:
-        purse = self.usages.get(c.usage_id)
-        return None if purse is None else purse.slot(c.reservation, now)
+        usage = self.usages.get(c.usage_id)
+        return None if usage is None else usage.slot(c.reservation, now)
 
     def _renew_slot(self, c: RenewSlot, now: int, _: Any) -> ModelReply:
-        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
+        now = self.decision_time(now, usage=c.usage_id, policy=c.policy_id)
         slot = self._find_slot(c, now)
         if slot is None or slot.state != "active":
             return SLOT_LOST
@@ -73,7 +73,7 @@ class QuotaModel(UsageModel):
         return ("slot", c.reservation, slot.expires_at)
 
     def _release_slot(self, c: ReleaseSlot, now: int, _: Any) -> ModelReply:
-        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
+        now = self.decision_time(now, usage=c.usage_id, policy=c.policy_id)
         slot = self._find_slot(c, now)
         if slot is not None and slot.state == "consumed":
             return ("refused", "ALREADY_SETTLED")
@@ -83,7 +83,7 @@ class QuotaModel(UsageModel):
 
     def _consume_slot(self, c: ConsumeSlot, now: int, _: Any) -> ModelReply:
         _, now = self.key_and_time(now, b"", c.job_id)
-        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
+        now = self.decision_time(now, usage=c.usage_id, policy=c.policy_id)
         slot, job = self._find_slot(c, now), self.jobs.get(c.job_id)
         if slot is not None and (slot.state, slot.job) == ("consumed", job_id_text(c.job_id)):
             return ("slot settled", "consumed")
@@ -101,49 +101,49 @@ class QuotaModel(UsageModel):
 
     def _backfill(self, c: Backfill, now: int, _: Any) -> ModelReply:
         _, now = self.key_and_time(now, b"", c.job_id)
-        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
+        now = self.decision_time(now, usage=c.usage_id, policy=c.policy_id)
         job = self.jobs.get(c.job_id)
         counted = c.usage_id in self.usages or self.effective_limits(c.usage_id, c.policy_id)
         if job is None or job.slot or job.state not in LIVE or job.user != c.user or not counted:
-            return ("tended", False)
+            return ("maintained", False)
         self.usages.setdefault(c.usage_id, UserUsage(now)).changed_at = job.changed_at = now
         job.slot = c.usage_id
-        return ("tended", True)
+        return ("maintained", True)
 
     def _reconcile(self, c: Reconcile, now: int, reply: Any) -> ModelReply:
-        """What was counted is what there is: upkeep finds no drift, unless it came too late to tell."""
-        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
-        purse = self.usages.get(c.usage_id)
-        looked = bool(getattr(reply, "changed", False))
-        if purse is None or not looked:
-            return ("recounted", 0, False)
-        marked = [job for job in self.jobs.values() if job.slot == c.usage_id and job.state in HOLDING_MONEY]
-        if (c.live, c.cost_held) != (self.live_jobs(c.usage_id), sum(job.cost for job in marked)):
-            return ("recounted", 0, False)
-        unexpired = [slot for slot in purse.slots.values() if now <= slot.expires_at]
-        if not (purse.limits or unexpired or c.jobs_counted) and not _counts_anything(
+        """The model has no drift: reconciling finds none, unless the usage changed meanwhile."""
+        now = self.decision_time(now, usage=c.usage_id, policy=c.policy_id)
+        usage = self.usages.get(c.usage_id)
+        is_applied = bool(getattr(reply, "changed", False))
+        if usage is None or not is_applied:
+            return ("reconciled", 0, False)
+        jobs = [job for job in self.jobs.values() if job.slot == c.usage_id and job.state in HOLDING_MONEY]
+        if (c.live, c.cost_held) != (self.live_jobs(c.usage_id), sum(job.cost for job in jobs)):
+            return ("reconciled", 0, False)
+        unexpired = [slot for slot in usage.slots.values() if now <= slot.expires_at]
+        if not (usage.limits or unexpired or c.jobs_counted) and not _counts_anything(
             self.usage_counts(c.usage_id, now)
         ):
             del self.usages[c.usage_id]
         else:
-            purse.changed_at = now
-        return ("recounted", 0, True)
+            usage.changed_at = now
+        return ("reconciled", 0, True)
 
     def _submit_sequence(self, c: SubmitSequence, now: int, _: Any) -> ModelReply:
         key, now = self.key_and_time(now, c.record_id, *(item.job_id for item in c.items))
-        now = self.decision_time(now, tally=c.usage_id, policy=c.policy_id)
-        row = self.streams.get(c.stream_id)
-        now = max(now, row.changed_at if row else 0)
-        if row is not None and row.owner != c.owner:
+        now = self.decision_time(now, usage=c.usage_id, policy=c.policy_id)
+        stream = self.streams.get(c.stream_id)
+        now = max(now, stream.changed_at if stream else 0)
+        if stream is not None and stream.owner != c.owner:
             return ("refused", "NOT_THE_OWNER")
-        last = row.last if row else 0
+        last = stream.last if stream else 0
         if key is not None and key.is_live(now):
             return self._replay_sequence(c, key, last)
         if c.sequence > last + 1:
             return ("refused", "SEQUENCE_GAP", last)
         if c.sequence <= last:
             return ("already", (), c.sequence, last, 0)
-        return self._execute_sequence(c, row, now)
+        return self._execute_sequence(c, stream, now)
 
     def _replay_sequence(self, c: SubmitSequence, key: ModelKey, last: int) -> ModelReply:
         if (key.client_id, key.fingerprint) != (c.client_id, c.fingerprint):
@@ -152,9 +152,9 @@ class QuotaModel(UsageModel):
             return ("committed", key.jobs, key.sequence, key.expires_at)
         return ("already", key.jobs, key.sequence, last, key.expires_at)
 
-    def _execute_sequence(self, c: SubmitSequence, row: ModelStream | None, now: int) -> ModelReply:
-        need = QuotaRequest(len(c.items), sum(item.cost for item in c.items))
-        charged = self.charge(c.usage_id, c.policy_id, need, now)
+    def _execute_sequence(self, c: SubmitSequence, stream: ModelStream | None, now: int) -> ModelReply:
+        request = QuotaRequest(len(c.items), sum(item.cost for item in c.items))
+        charged = self.charge(c.usage_id, c.policy_id, request, now)
         if isinstance(charged, tuple):
             return charged
         until = now + c.ttl_ms
@@ -164,25 +164,26 @@ class QuotaModel(UsageModel):
         jobs = tuple(item.job_id for item in c.items)
         key = self.make_key(c, "committed", jobs[0], 0, until, now)
         key.client_id, key.sequence, key.jobs, key.job = c.client_id, c.sequence, jobs, jobs[0]
-        row = self.streams.setdefault(c.stream_id, ModelStream(0, now, c.owner, 0, now))
-        row.last, row.last_seen, row.expires_at, row.changed_at, row.evicted = c.sequence, now, now + DAY, now, False
+        stream = self.streams.setdefault(c.stream_id, ModelStream(0, now, c.owner, 0, now))
+        stream.last, stream.last_seen, stream.changed_at = c.sequence, now, now
+        stream.expires_at, stream.evicted = now + DAY, False
         self.counts["numbers"] += 1
         return ("committed", jobs, c.sequence, until)
 
     def _look_up_stream(self, c: LookUpStream, _: int, __: Any) -> ModelReply:
-        row = self.streams.get(c.stream_id)
-        return ("missing",) if row is None else ("stream", row.last, row.owner)
+        stream = self.streams.get(c.stream_id)
+        return ("missing",) if stream is None else ("stream", stream.last, stream.owner)
 
     def _evict(self, c: Evict, now: int, _: Any) -> ModelReply:
-        row = self.streams.get(c.stream_id)
-        now = max(now, row.changed_at if row else 0)
-        if row is None or now <= row.expires_at:
-            return ("tended", False)
-        if row.evicted:
+        stream = self.streams.get(c.stream_id)
+        now = max(now, stream.changed_at if stream else 0)
+        if stream is None or now <= stream.expires_at:
+            return ("maintained", False)
+        if stream.evicted:
             del self.streams[c.stream_id]
         else:
-            row.evicted, row.expires_at, row.changed_at = True, now + 400 * DAY, now
-        return ("tended", True)
+            stream.evicted, stream.expires_at, stream.changed_at = True, now + 400 * DAY, now
+        return ("maintained", True)
 
     def _store_key(self, c: StoreKey, now: int, _: Any) -> ModelReply:
         key, now = self.key_and_time(now, c.record_id)
@@ -211,7 +212,6 @@ QUOTA_RULES: dict[type[Any], Callable[..., ModelReply]] = {
 }
 
 
-def _counts_anything(standing: tuple[Any, ...]) -> bool:
-    """Whether anything is counted at all."""
-    *counts, spent = standing
+def _counts_anything(usage_counts: tuple[Any, ...]) -> bool:
+    *counts, spent = usage_counts
     return any(counts) or any(spent)

@@ -1,4 +1,4 @@
-"""A sequenced client: it writes its number down before it sends, forgets it in a crash, and asks where it was."""
+"""Operations of a sequenced client: send the next number, or a wrong one; resume after a crash."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -25,14 +25,14 @@ else:
     ClientProtocol = object
 
 TRIES_MAX = 6
-CLIENTS = 2  # ids, so that two instances of one client meet
-# Beside the next number: one too far, one too low, and the very first.
+CLIENTS = 2  # few ids, so that two instances of one client compete
+# Added to the last number instead of 1.
 _WRONG_SEQUENCE_OFFSETS = (1, 2, 0)
 
 
 class SequenceClient(ClientProtocol):
     async def submit_sequence(self, op: Op) -> None:
-        """One number, sent until it is answered; a retry over the wire has new candidates under the same key."""
+        """Send one number until it is answered; a retry has new candidate job ids under the same key."""
         client_id = f"till{op.key % CLIENTS}"
         stream = identity.stream_id(self.tenant, "walk", client_id)
         if stream not in self.last_sequences and not await self._resume(stream):
@@ -52,11 +52,11 @@ class SequenceClient(ClientProtocol):
             if results and not isinstance(results[0], BaseException):
                 self._remember_sequence(stream, results[0])
                 break
-        if op.verdict is None:  # it crashed, and its diary with it
+        if op.verdict is None:  # the client crashes and loses its state
             del self.last_sequences[stream]
 
     async def _resume(self, stream: bytes) -> bool:
-        """GetClientState."""
+        """Read the last committed number from the server."""
         found = await self.ask_until_answered(LookUpStream(tenant=self.tenant, stream_id=stream))
         if isinstance(found, (StreamFound, Missing)):
             self.last_sequences[stream] = found.stream.last if isinstance(found, StreamFound) else 0
@@ -69,7 +69,7 @@ class SequenceClient(ClientProtocol):
             self.last_sequences[stream] = int(reply.details["last_committed_sequence"])
 
     def _build_command(self, op: Op, stream: bytes, client_id: str, number: int) -> SubmitSequence:
-        # Two instances of one client have the same keys, or each its own.
+        # Instances of one client use the same keys, or different ones.
         key = f"{client_id}:{number}" if op.wait_ms % 20 else f"{client_id}:{number}:{self.number}"
         items = tuple(
             JobSpec(self.simulation.new_candidate(), "walk", b"{}", cost=self.number % 3)

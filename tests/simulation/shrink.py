@@ -1,4 +1,4 @@
-"""From a plan that fails to a small one that fails in the same way."""
+"""Shrinks a failing plan to a small one that violates the same invariant."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,21 +7,21 @@ from msgspec.structs import asdict, replace
 from .plan import Faults, Op, Plan
 
 TRIES_MAX = 1500
-SALTS = 3  # a smaller plan runs in another order, so a few orders of it are tried
+SALTS = 3  # a smaller plan runs in another order, so several orders are tried
 
-FindViolation = Callable[[Plan], str | None]  # the law that a plan breaks
+FindViolation = Callable[[Plan], str | None]  # name of the invariant that a plan violates
 
 
 def shrink(plan: Plan, find_violation: FindViolation) -> Plan:
-    """Drop clients, acts and faults for as long as the same law is broken."""
-    broken = find_violation(plan)
-    assert broken is not None, "this plan does not fail"
+    """Remove clients, operations and faults while the same invariant is violated."""
+    invariant = find_violation(plan)
+    assert invariant is not None, "this plan does not fail"
     tries = 0
     shrunk = True
     while shrunk:
         shrunk = False
         for smaller in _smaller_plans(plan):
-            found = next((p for p in _reorderings(smaller) if find_violation(p) == broken), None)
+            found = next((p for p in _reorderings(smaller) if find_violation(p) == invariant), None)
             tries += 1
             if found is not None:
                 plan, shrunk = found, True
@@ -32,10 +32,10 @@ def shrink(plan: Plan, find_violation: FindViolation) -> Plan:
 
 
 def size(plan: Plan) -> int:
-    """How much there is to read."""
+    """A measure of what a reader must understand."""
     faults = sum(bool(weight) for weight in asdict(plan.faults).values())
-    acts = sum(len(ops) for ops in plan.clients)
-    return acts + len(plan.clients) + faults + plan.processes + plan.keys
+    operations = sum(len(ops) for ops in plan.clients)
+    return operations + len(plan.clients) + faults + plan.processes + plan.keys
 
 
 def _reorderings(plan: Plan) -> Iterator[Plan]:
@@ -43,7 +43,7 @@ def _reorderings(plan: Plan) -> Iterator[Plan]:
 
 
 def _smaller_plans(plan: Plan) -> Iterator[Plan]:
-    """Plans with less in them, the boldest cuts first."""
+    """Smaller plans, the largest reductions first."""
     clients = plan.clients
     for n in range(len(clients)):
         if len(clients) > plan.tenants:
@@ -67,6 +67,6 @@ def _smaller_plans(plan: Plan) -> Iterator[Plan]:
 
 
 def _without_one_part(ops: tuple[Op, ...], parts: int) -> Iterator[tuple[Op, ...]]:
-    """Without one part of so many."""
+    """All results of leaving out one of `parts` parts."""
     step = max(1, len(ops) // parts)
     return (ops[:n] + ops[n + step :] for n in range(0, len(ops), step))

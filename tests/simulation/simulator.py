@@ -1,4 +1,4 @@
-"""One walk: a plan carried out, faults and all; then the faults stop, and everybody must get an answer."""
+"""Runs one simulation: the plan with its faults; then, without faults, every call must be answered."""
 
 import asyncio
 from collections import Counter
@@ -28,7 +28,7 @@ from .process import Components, Process
 from .reply_checks import ReplyChecker
 from .usage_model import ModelPolicy
 
-RECOVERY_SECONDS_MAX = 600.0  # of virtual time, in which everybody must be answered
+RECOVERY_SECONDS_MAX = 600.0  # of virtual time, in which every call must be answered
 _FAULT_INTERVAL_SECONDS = 0.25
 _JUMP_MS_MAX = 3000
 _JUMPS_MAX = 3
@@ -36,7 +36,7 @@ SEQUENCED_CLIENT_ID = "seq"
 
 
 class SimulationResult(Struct, frozen=True):
-    """What a walk came to."""
+    """The outcome of one simulation."""
 
     seed: int
     steps: int
@@ -53,24 +53,24 @@ def simulate(plan: Plan, components: Components | None = None, *, tracing: bool 
 
 class Simulation:
     def __init__(self, plan: Plan, components: Components, *, tracing: bool) -> None:
-        def chance(what: str) -> Random:
-            return Random(f"{what} {plan.seed} {plan.salt}")
+        def rng(purpose: str) -> Random:
+            return Random(f"{purpose} {plan.seed} {plan.salt}")
 
         self.plan = plan
         self.client_timeout_seconds = plan.client_timeout
         self.counts: Counter[str] = Counter()
         self.job_ids_by_key: dict[bytes, bytes] = {}
-        self.ids = SeededIds(chance("ids"))
-        self.loop = VirtualLoop(chance("order"), jitter=plan.jitter, delay_max=plan.delay_max)
+        self.ids = SeededIds(rng("ids"))
+        self.loop = VirtualLoop(rng("order"), jitter=plan.jitter, delay_max=plan.delay_max)
         self.commit_checker = CommitChecker(self.loop, self.record_event)
-        self.store = components.store(self.loop, plan, chance("faults"), self.commit_checker.on_commit)
+        self.store = components.store(self.loop, plan, rng("faults"), self.commit_checker.on_commit)
         self.commit_checker.store = self.store
         self.reply_checker = ReplyChecker(self.commit_checker, self.store)
         self.reply_checker.slack_ms = 20 if plan.faults.drift else 0
-        self._chance = chance("world")
+        self._rng = rng("world")
         self._components = components
         self._processes: list[Process] = []
-        self._closing: list[Process] = []  # closing
+        self._closing: list[Process] = []
         self._fault_injector: asyncio.Task[None] | None = None
         self._digest = blake2b(digest_size=8)
         self._trace: list[str] | None = [] if tracing else None
@@ -80,11 +80,11 @@ class Simulation:
         try:
             self.loop.run(self._run())
         except Deadlock as stuck:
-            self.commit_checker.report_violation("nobody waits for ever", str(stuck))
+            self.commit_checker.report_violation("no caller waits forever", str(stuck))
         for error in self.loop.errors:
-            self.commit_checker.report_violation("no error goes astray", error)
+            self.commit_checker.report_violation("no error is unhandled", error)
         if self.store.counts["written twice"]:
-            self.commit_checker.report_violation("what stands beside a job is written once", "")
+            self.commit_checker.report_violation("an attachment is written once", "")
         counts = self.counts + self.commit_checker.counts + self.store.counts
         return SimulationResult(
             self.plan.seed,
@@ -97,7 +97,7 @@ class Simulation:
         )
 
     def record_event(self, text: str) -> None:
-        """History: every event counts towards the digest, so that equal digests mean equal walks."""
+        """Add an event to the trace and to the digest; equal digests mean equal simulations."""
         line = f"{self.loop.time():.6f} {text}"
         self._digest.update(line.encode())
         if self._trace is not None:
@@ -105,7 +105,7 @@ class Simulation:
 
     def any_process(self) -> Process | None:
         alive = [process for process in self._processes if not process.dead]
-        return self._chance.choice(alive) if alive else None
+        return self._rng.choice(alive) if alive else None
 
     def new_candidate(self) -> bytes:
         job_id = self.ids.job_id()
@@ -135,13 +135,13 @@ class Simulation:
         await self._check_every_key_is_answered(clients)
         lost = self.reply_checker.acknowledged - self.commit_checker.existing_jobs - self.commit_checker.deleted_jobs
         if lost:
-            self.commit_checker.report_violation("no acknowledged job is lost", f"{len(lost)} are")
+            self.commit_checker.report_violation("no acknowledged job is lost", f"{len(lost)} are lost")
         await self._check_everything_expires(clients)
-        await asyncio.sleep(self.plan.slow_max)  # somebody may still sleep out a pause
+        await asyncio.sleep(self.plan.slow_max)  # a process may still be paused
         self._check_nothing_leaks()
 
     def _store_sequenced_key(self) -> None:
-        """A key that belongs to a sequenced client."""
+        """Store a key that belongs to a sequenced client."""
         id, now = self.record_id("tenant0", self.plan.keys), self.store.clock()
         until = now + 100_000
         record = Record(
@@ -154,7 +154,7 @@ class Simulation:
         )
 
     def _store_policies(self, quota: int) -> None:
-        """The tenants' limits for users who have none of their own."""
+        """Store the default limits of all tenants."""
         for n in range(self.plan.tenants):
             tenant, now = f"tenant{n}", self.store.clock()
             body = encode_limits(TenantLimits(default=Limits(max_concurrent=quota)))
@@ -163,10 +163,10 @@ class Simulation:
             self.commit_checker.model.policies[id] = ModelPolicy(body, now)
 
     def _start_process(self) -> Process:
-        return Process(self.store, self.plan, self._chance, self._components)
+        return Process(self.store, self.plan, self._rng, self._components)
 
     async def _inject_faults(self) -> None:
-        acts: dict[str, Callable[[int], None]] = {
+        faults: dict[str, Callable[[int], None]] = {
             "crash": self._crash,
             "roll": self._rolling_restart,
             "pause": self._pause,
@@ -176,11 +176,11 @@ class Simulation:
         while True:
             await asyncio.sleep(_FAULT_INTERVAL_SECONDS)
             self._check_memory_bound()
-            for fault, act in acts.items():
-                if self._chance.random() < getattr(self.plan.faults, fault) * _FAULT_INTERVAL_SECONDS:
+            for fault, inject in faults.items():
+                if self._rng.random() < getattr(self.plan.faults, fault) * _FAULT_INTERVAL_SECONDS:
                     self.counts[fault] += 1
                     self.record_event(fault)
-                    act(self._chance.randrange(len(self._processes)))
+                    inject(self._rng.randrange(len(self._processes)))
 
     def _check_memory_bound(self) -> None:
         for process in self._processes:
@@ -190,7 +190,7 @@ class Simulation:
 
     def _crash(self, n: int) -> None:
         self._processes[n].crash()
-        self.loop.call_later(self._chance.random(), self._restart, n)
+        self.loop.call_later(self._rng.random(), self._restart, n)
 
     def _restart(self, n: int) -> None:
         if self._processes[n].dead:
@@ -203,16 +203,16 @@ class Simulation:
             self._processes[n] = self._start_process()
 
     def _pause(self, n: int) -> None:
-        self._processes[n].paused_until = self.loop.time() + self.plan.slow_max * self._chance.random()
+        self._processes[n].paused_until = self.loop.time() + self.plan.slow_max * self._rng.random()
 
     def _step_back(self, _: int) -> None:
-        jump = self._chance.randint(1, _JUMP_MS_MAX)
+        jump = self._rng.randint(1, _JUMP_MS_MAX)
         if self.counts["back"] <= _JUMPS_MAX and not self._would_resurrect(self.store.clock() - jump):
             self.store.offset_ms -= jump
             self.reply_checker.steps_back.append((self.loop.time(), self.store.clock()))
 
     def _would_resurrect(self, clock: int) -> bool:
-        """A record whose job has gone after both had ended; a clock set back so far has nothing right to say."""
+        """True if a record whose job was deleted would be live again; no reply about it could be correct."""
         records, jobs = self.store.tables[Kind.RECORD], self.store.tables[Kind.JOB]
         return any(
             record.job_ids and record.job_id not in jobs and record.expires_at >= clock for record in records.values()
@@ -220,9 +220,9 @@ class Simulation:
 
     def _step_forward(self, _: int) -> None:
         if self.counts["forward"] <= _JUMPS_MAX:
-            jump = self._chance.randint(1, _JUMP_MS_MAX)
+            jump = self._rng.randint(1, _JUMP_MS_MAX)
             self.store.offset_ms += jump
-            # What a gate counts from a coarse clock may be a tick longer than what the jump leaves.
+            # With a coarse clock, a gate's cache entry may last one tick longer than the jump allows.
             self.reply_checker.slack_ms += jump + self.plan.tick_ms
 
     def _stop_faults(self) -> None:
@@ -235,7 +235,7 @@ class Simulation:
             self._restart(n)
 
     async def _check_every_key_is_answered(self, clients: list[Client]) -> None:
-        """Faults are over: every key, asked for through every process, has an answer soon."""
+        """Without faults, a submission of every key through every process is answered soon."""
         try:
             async with asyncio.timeout(RECOVERY_SECONDS_MAX):
                 await asyncio.gather(
@@ -249,7 +249,7 @@ class Simulation:
                 while any(process.is_busy() for process in (*self._processes, *self._closing)):
                     await asyncio.sleep(0.5)
         except TimeoutError:
-            self.commit_checker.report_violation("everybody gets an answer", "somebody still waits")
+            self.commit_checker.report_violation("every call is answered", "a call still waits")
 
     async def _submit_until_answered(self, client: Client, process: Process, key: int) -> None:
         op = Op(Verb.SUBMIT, key=key)
@@ -259,9 +259,9 @@ class Simulation:
             await asyncio.sleep(0.2)
 
     async def _check_everything_expires(self, clients: list[Client]) -> None:
-        """In the end everything is cancelled, and goes when its time has come."""
+        """Cancel all jobs; then all records and jobs must expire."""
         records, jobs = self.store.tables[Kind.RECORD], self.store.tables[Kind.JOB]
-        rounds = left = 0
+        rounds = facts_left = 0
         while rounds < 10:
             for job in [job for job in jobs.values() if job.state not in IMMUTABLE_STATES]:
                 await self._end_job(clients[int(job.tenant[-1])], job)
@@ -269,39 +269,39 @@ class Simulation:
             if not jobs and all(record.client_id == SEQUENCED_CLIENT_ID for record in records.values()):
                 return
             await asyncio.sleep(2.0)
-            rounds = rounds + 1 if left == len(records) + len(jobs) else 0
-            left = len(records) + len(jobs)
+            rounds = rounds + 1 if facts_left == len(records) + len(jobs) else 0
+            facts_left = len(records) + len(jobs)
         self.commit_checker.report_violation(
-            "what is expired goes", f"{len(records)} records and {len(jobs)} jobs stay"
+            "expired facts are deleted", f"{len(records)} records and {len(jobs)} jobs are left"
         )
 
     async def _end_job(self, client: Client, job: Job) -> None:
-        end: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "tenant": job.tenant,
             "job_id": job.id,
             "actor": "client:end",
             "retention_ms": self.plan.retention_ms,
         }
         if job.state is JobState.LOST:
-            await client.ask_until_answered(Resolve(**end, resolution=Resolution.FAILED))
+            await client.ask_until_answered(Resolve(**fields, resolution=Resolution.FAILED))
         elif job.state not in ENDED_STATES:
-            await client.ask_until_answered(Cancel(**end))
+            await client.ask_until_answered(Cancel(**fields))
 
     def _check_nothing_leaks(self) -> None:
-        for tally in self.store.tables[Kind.USAGE].values():
-            # Reservations may still be there, but their time runs out.
-            if slots_in_use(tally, tally.changed_at + SLOT_TTL_MS_MAX) or tally.cost_held:
-                self.commit_checker.report_violation("a slot is freed", f"{tally.user} still holds {tally.live}")
+        for usage in self.store.tables[Kind.USAGE].values():
+            # Reservations may be left, but they expire.
+            if slots_in_use(usage, usage.changed_at + SLOT_TTL_MS_MAX) or usage.cost_held:
+                self.commit_checker.report_violation("every slot is freed", f"{usage.user} still holds {usage.live}")
         for process in (*self._processes, *self._closing):
             if process.wrongly_cancelled:
                 self.commit_checker.report_violation(
-                    "a caller that goes away harms nobody", f"{len(process.wrongly_cancelled)} were"
+                    "a disconnected caller affects no other", f"{len(process.wrongly_cancelled)} callers were cancelled"
                 )
             if process.dead:
                 continue
             stats = process.gate.stats()
             if stats.pending or stats.waiters or process.gate._pending_waiters._polls:
-                self.commit_checker.report_violation("nobody waits for ever", f"{stats}")
+                self.commit_checker.report_violation("no caller waits forever", f"{stats}")
             process.gate.cache.evict_expired()
             if process.gate.stats().total and self.plan.committed_ttl < 5:
                 self.commit_checker.report_violation("memory is bounded", f"{process.gate.stats()}")

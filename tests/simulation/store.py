@@ -1,9 +1,9 @@
-"""The simulated store and the line to it: an engine in the optimistic style, with every fault a network has.
+"""The simulated store and its engine: optimistic concurrency control over a network with faults.
 
-`execute` loads facts (hop by hop), decides with the store's clock, and sends the changes with everything it
-has seen. The store takes them only if all of it still stands: facts are immutable values, so being the same
-object is being the same version. It also refuses a decision that is older than one already made over the
-same fact: reads leave no stamp, and without this a slow `forget` could end a window in the past.
+`execute` loads facts, decides with the store's clock, and sends the changes together with everything it has read. The store
+commits them only if all of that is unchanged: facts are immutable values, so the same object is the same version. It also
+refuses a decision that is older than a committed one about the same fact: reads leave no timestamp, and without this check a
+slow `forget` could end a window in the past.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ ReadSet = list[tuple[Kind, bytes, Any]]
 
 CLOCK_START_MS = 1_700_000_000_000
 ATTEMPTS_MAX = 12
-TIMEOUT = 0.5  # after which a line gives up on an answer
+TIMEOUT = 0.5  # seconds until a lost reply becomes Unknown
 
 
 class Proposal(NamedTuple):
-    """What a line has seen and decided."""
+    """What an engine has read and decided."""
 
     commands: Sequence[Command[Any]]
     replies: list[AnyReply]
@@ -49,23 +49,23 @@ Observer = Callable[[Proposal, list[FactChange]], None]
 
 
 class SimStore:
-    """Facts, one clock, and the rule that nobody writes over what he has not seen."""
+    """Facts, one clock, and the rule that a commit changes only facts it has read."""
 
-    def __init__(self, loop: VirtualLoop, plan: Plan, chance: Random, observer: Observer) -> None:
+    def __init__(self, loop: VirtualLoop, plan: Plan, rng: Random, observer: Observer) -> None:
         self.loop = loop
         self.plan = plan
         self.faults = plan.faults
         self._weights: dict[str, float] = asdict(plan.faults)
-        self.chance = chance
+        self.rng = rng
         self.context = Owner().context
         self.offset_ms = 0
         self.counts: Counter[str] = Counter()
         self.tables: list[dict[bytes, Any]] = [{} for _ in Kind]
         self.attachments: dict[tuple[bytes, AttachmentKind, int], Attachment] = {}
-        self.failed_commands: dict[bytes, float] = {}  # commands that got no answer, and when
+        self.failed_commands: dict[bytes, float] = {}  # commands that failed, and when
         self._last_decided_at: list[dict[bytes, float]] = [{} for _ in Kind]
         self._observer = observer
-        # Pages are read as the plainest engine reads them.
+        # Queries are answered by the memory engine.
         self.reader = MemoryEngine()
         self.reader.facts, self.reader._now = self.tables, self.clock
 
@@ -79,58 +79,62 @@ class SimStore:
 
     def fault_occurs(self, fault: str) -> bool:
         weight = self._weights[fault]
-        if weight and self.chance.random() < weight:
+        if weight and self.rng.random() < weight:
             self.counts[fault] += 1
             return True
         return False
 
     def latency(self) -> float:
         if self.fault_occurs("slow"):
-            return self.plan.slow_max * self.chance.random()
-        return self.plan.latency * (0.5 + self.chance.random())
+            return self.plan.slow_max * self.rng.random()
+        return self.plan.latency * (0.5 + self.rng.random())
 
     def commit(self, proposal: Proposal) -> bool:
-        """All or nothing; False: something it has seen is not so any more."""
+        """Commit all or nothing; False if something that was read has changed."""
         if not self.is_still_valid(proposal):
             self.counts["version conflict"] += 1
             return False
         for kind, id, _ in proposal.read_set:
-            judged = self._last_decided_at[kind]
-            judged[id] = max(judged.get(id, 0.0), proposal.made_at)
+            last_decided = self._last_decided_at[kind]
+            last_decided[id] = max(last_decided.get(id, 0.0), proposal.made_at)
         self._observer(proposal, self._apply(proposal.changes))
         return True
 
     def is_still_valid(self, proposal: Proposal) -> bool:
-        seen, made = proposal.read_set, proposal.made_at
-        return all(self.is_unchanged(*entry) for entry in seen) and all(
-            self.is_in_order(made, *entry) for entry in seen
+        read_set, made_at = proposal.read_set, proposal.made_at
+        return all(self.is_unchanged(*entry) for entry in read_set) and all(
+            self.is_in_order(made_at, *entry) for entry in read_set
         )
 
     def is_unchanged(self, kind: Kind, id: bytes, fact: Any) -> bool:
         return self.tables[kind].get(id) is fact
 
-    def is_in_order(self, made: float, kind: Kind, id: bytes, _: Any) -> bool:
-        return self._last_decided_at[kind].get(id, 0.0) <= made
+    def is_in_order(self, made_at: float, kind: Kind, id: bytes, _: Any) -> bool:
+        return self._last_decided_at[kind].get(id, 0.0) <= made_at
 
     def _apply(self, changes: Changes) -> list[FactChange]:
-        moves: list[FactChange] = []
-        # Deletes come first: what is dropped may be made anew in the same batch.
+        changes_applied: list[FactChange] = []
+        # Deletes come first: a deleted fact may be created again in the same batch.
         for kind, pairs in changes.deletes.items():
-            moves += [(self.tables[kind].pop(fact.id, None), None) for fact, _ in pairs]
-        gone = {fact.id for fact, _ in changes.deletes.get(Kind.JOB, ())}
-        if gone:
-            self.attachments = {place: add for place, add in self.attachments.items() if place[0] not in gone}
+            changes_applied += [(self.tables[kind].pop(fact.id, None), None) for fact, _ in pairs]
+        deleted_jobs = {fact.id for fact, _ in changes.deletes.get(Kind.JOB, ())}
+        if deleted_jobs:
+            self.attachments = {
+                position: attachment
+                for position, attachment in self.attachments.items()
+                if position[0] not in deleted_jobs
+            }
         for kind, facts in changes.inserts.items():
-            moves += [(self._put(kind, fact), fact) for fact in facts]
+            changes_applied += [(self._put(kind, fact), fact) for fact in facts]
         for kind, pairs in changes.updates.items():
-            moves += [(self._put(kind, fact), fact) for fact, _ in pairs]
-        for add in changes.attachments:
-            place = (add.job_id, add.kind, int(add.index))
-            self.counts["written twice"] += place in self.attachments
-            self.attachments[place] = add
-        for cut in changes.trims:
-            self.attachments.pop((cut.job_id, cut.kind, cut.index), None)
-        return moves
+            changes_applied += [(self._put(kind, fact), fact) for fact, _ in pairs]
+        for attachment in changes.attachments:
+            position = (attachment.job_id, attachment.kind, int(attachment.index))
+            self.counts["written twice"] += position in self.attachments
+            self.attachments[position] = attachment
+        for trim in changes.trims:
+            self.attachments.pop((trim.job_id, trim.kind, trim.index), None)
+        return changes_applied
 
     def _put(self, kind: Kind, fact: Fact) -> Fact | None:
         old: Fact | None = self.tables[kind].get(fact.id)
@@ -139,12 +143,12 @@ class SimStore:
 
 
 class SimEngine(EngineBase):
-    """A process's engine. What was sent arrives even if the sender dies."""
+    """The engine of one process; what it has sent arrives even if the process dies."""
 
     def __init__(self, store: SimStore, batch_max: int) -> None:
         self.info = EngineInfo(name="simulated", durability=Durability.QUORUM, batch_max=batch_max)
         self.store = store
-        self.skew_ms = 0  # of the process's wall clock, which must not matter
+        self.skew_ms = 0  # error of the process's wall clock, which must not matter
 
     async def execute(
         self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
@@ -158,16 +162,16 @@ class SimEngine(EngineBase):
             raise
 
     async def scan(self, query: Query[T], /) -> Page[T]:
-        """A page that may be old when it arrives: it is never the basis of a decision."""
+        """A page may be outdated when it arrives; no decision relies on it."""
         store = self.store
         if store.fault_occurs("unavailable"):
-            raise Unavailable("the store is away")
+            raise Unavailable("the store is unavailable")
         found = list(store.reader._run_query(query))
         await self._network_delay()
         return Page(found[: query.limit], len(found) > query.limit)
 
     async def barrier(self, tenant: str, user: str | None = None) -> None:
-        """The store commits nothing whose facts have changed since they were read, so nothing has to be waited for."""
+        """Return at once: a commit fails if a fact has changed since it was read, so no write can miss the limit."""
 
     async def aclose(self) -> None:
         pass
@@ -176,80 +180,80 @@ class SimEngine(EngineBase):
         store = self.store
         if store.fault_occurs("unavailable"):
             await self._network_delay()
-            raise Unavailable("the store is away")
+            raise Unavailable("the store is unavailable")
         footprints = [command.footprint for command in commands]
         writing = any(command.writes for command in commands)
         for _ in range(ATTEMPTS_MAX):
-            working, seen = await self._load(footprints)
+            working, read_set = await self._load(footprints)
             now = self.now()
             replies = decide_batch(commands, footprints, working, now)
-            proposal = Proposal(commands, replies, working.changes(), seen, now, store.loop.time())
+            proposal = Proposal(commands, replies, working.changes(), read_set, now, store.loop.time())
             if await self._propose(proposal, writing=writing):
                 return replies
-        raise Unavailable("too many others want the same")
+        raise Unavailable("too many version conflicts")
 
     def now(self) -> int:
         return self.store.clock()
 
     async def _load(self, footprints: list[Footprint]) -> tuple[WorkingSet, ReadSet]:
-        seen: ReadSet = []
+        read_set: ReadSet = []
         loading = load_facts(footprints)
         try:
-            wanted = next(loading)
+            request = next(loading)
             while True:
                 await self._network_delay()
-                table = self.store.tables[wanted.kind]
-                found = [table[id] for id in wanted.ids if id in table]
-                seen += [(wanted.kind, id, table.get(id)) for id in wanted.ids]
-                wanted = loading.send(found)
+                table = self.store.tables[request.kind]
+                found = [table[id] for id in request.ids if id in table]
+                read_set += [(request.kind, id, table.get(id)) for id in request.ids]
+                request = loading.send(found)
         except StopIteration as done:
-            return done.value, seen
+            return done.value, read_set
 
     async def _propose(self, proposal: Proposal, *, writing: bool) -> bool:
         store, loop = self.store, self.store.loop
         if not writing:
-            taken = store.commit(proposal)  # a snapshot, proved here and now
+            committed = store.commit(proposal)  # a snapshot, validated at once
             await self._network_delay()
-            return taken
-        answer: asyncio.Future[bool] = loop.create_future()
+            return committed
+        reply: asyncio.Future[bool] = loop.create_future()
         if store.fault_occurs("request_lost"):
-            loop.call_later(TIMEOUT, _fail_with_unknown, answer, context=store.context)
+            loop.call_later(TIMEOUT, _fail_with_unknown, reply, context=store.context)
         elif store.fault_occurs("late"):
-            loop.call_later(TIMEOUT, _fail_with_unknown, answer, context=store.context)
-            late = TIMEOUT + store.plan.slow_max * store.chance.random()
-            loop.call_later(late, self._deliver, proposal, answer, context=store.context)
+            loop.call_later(TIMEOUT, _fail_with_unknown, reply, context=store.context)
+            delay = TIMEOUT + store.plan.slow_max * store.rng.random()
+            loop.call_later(delay, self._deliver, proposal, reply, context=store.context)
         else:
-            loop.call_later(store.latency(), self._deliver, proposal, answer, context=store.context)
-        return await answer
+            loop.call_later(store.latency(), self._deliver, proposal, reply, context=store.context)
+        return await reply
 
-    def _deliver(self, proposal: Proposal, answer: "asyncio.Future[bool]") -> None:
+    def _deliver(self, proposal: Proposal, reply: "asyncio.Future[bool]") -> None:
         store = self.store
-        taken = store.commit(proposal)
+        committed = store.commit(proposal)
         if store.fault_occurs("reply_lost"):
-            store.loop.call_later(TIMEOUT, _fail_with_unknown, answer, context=store.context)
+            store.loop.call_later(TIMEOUT, _fail_with_unknown, reply, context=store.context)
         else:
-            store.loop.call_later(store.latency(), _resolve, answer, taken, context=store.context)
+            store.loop.call_later(store.latency(), _resolve, reply, committed, context=store.context)
 
     async def _network_delay(self) -> None:
         loop = self.store.loop
-        there: asyncio.Future[bool] = loop.create_future()
-        loop.call_later(self.store.latency(), _resolve, there, True, context=self.store.context)
-        await there
+        arrived: asyncio.Future[bool] = loop.create_future()
+        loop.call_later(self.store.latency(), _resolve, arrived, True, context=self.store.context)
+        await arrived
 
 
 def command_identity(command: Command[Any]) -> bytes:
-    """What tells a command from the others: the job it would make or looks at, or its holder."""
+    """The identity of a command: the job it would create or reads, or its holder."""
     if isinstance(command, SubmitSequence):
         return command.items[0].job_id
     name: bytes = getattr(command, "job_id", b"") or getattr(command, "holder", b"")
     return name
 
 
-def _resolve(answer: "asyncio.Future[bool]", taken: bool) -> None:
-    if not answer.done():
-        answer.set_result(taken)
+def _resolve(reply: "asyncio.Future[bool]", committed: bool) -> None:
+    if not reply.done():
+        reply.set_result(committed)
 
 
-def _fail_with_unknown(answer: "asyncio.Future[bool]") -> None:
-    if not answer.done():
-        answer.set_exception(Unknown("no answer came; it may be done"))
+def _fail_with_unknown(reply: "asyncio.Future[bool]") -> None:
+    if not reply.done():
+        reply.set_exception(Unknown("no answer came; it may be done"))

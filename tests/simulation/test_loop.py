@@ -13,7 +13,7 @@ def make_loop(seed: int, *, jitter: float) -> VirtualLoop:
 
 
 def race_is_found(seed: int, *, jitter: float) -> bool:
-    """Check, yield, act: two do it at once, and only an unlucky order shows it."""
+    """Two tasks check, yield and act; only some orders show the race."""
     made: list[str] = []
 
     async def careless(name: str) -> None:
@@ -76,7 +76,7 @@ def test_a_deadlock_is_detected() -> None:
 
 def test_an_error_in_a_callback_is_kept() -> None:
     def fail() -> None:
-        raise ValueError("astray")
+        raise ValueError("unhandled")
 
     async def main() -> None:
         asyncio.get_running_loop().call_soon(fail)
@@ -84,4 +84,4 @@ def test_an_error_in_a_callback_is_kept() -> None:
 
     loop = make_loop(1, jitter=0.0)
     loop.run(main())
-    assert "astray" in loop.errors[0]
+    assert "unhandled" in loop.errors[0]

@@ -1,4 +1,4 @@
-"""The slice of the walks that every test run takes; `make prove` takes the long one."""
+"""The simulations that every test run includes; `make prove` runs a long campaign."""
 
 import os
 import subprocess
@@ -14,10 +14,10 @@ from .simulator import simulate
 
 HERE = Path(__file__).parent
 SLICES = 8
-SLICE_STEPS = 200_000  # eight of them are more than a million and a half
+SLICE_STEPS = 200_000  # eight slices have more than a million and a half
 SLICE_SEEDS_MAX = 1_000
 
-# A run in which nothing happens proves nothing: the least that a slice must have met.
+# A slice in which nothing happens proves nothing: the minimum of each counter.
 COUNTS_MIN = {
     "answer created": 500, "answer replayed": 600, "answer conflict": 60, "answer inprogress": 30,
     "answer rejected": 10, "answer refused": 60, "answer keyheld": 150, "answer keysettled": 40,
@@ -26,7 +26,7 @@ COUNTS_MIN = {
     "evicted": 80, "version conflict": 100,
     "numbers": 50, "SubmitSequence already": 50, "SubmitSequence refused": 30, "LookUpStream stream": 20,
     "ReserveSlot slot": 20, "ReserveSlot refused": 10, "ConsumeSlot slot settled": 1, "RenewSlot slot": 4,
-    "ReleaseSlot slot settled": 4, "SetLimits tally": 3, "Reconcile recounted": 4,
+    "ReleaseSlot slot settled": 4, "SetLimits usage": 3, "Reconcile reconciled": 4,
     "Claim claimed": 60, "Claim refused": 5, "Start started": 20, "Start refused": 20, "Extend extended": 10,
     "Finish finished": 20, "finished": 15,
     "unavailable": 80, "request_lost": 40, "reply_lost": 60, "late": 30, "slow": 250, "wire_lost": 40,
@@ -53,8 +53,8 @@ def test_seeded_simulations_find_no_violation(part: int) -> None:
     print(f"seeds {start} to {start + report.seeds - 1}: {report.steps:,} steps, {report.faults:,} faults")
     assert not report.failures, f"python -m tests.simulation --replay {report.failures[0][0]}"
     assert report.steps >= SLICE_STEPS
-    thin = {name: report.counts[name] for name, least in COUNTS_MIN.items() if report.counts[name] < least}
-    assert not thin
+    too_few = {name: report.counts[name] for name, minimum in COUNTS_MIN.items() if report.counts[name] < minimum}
+    assert not too_few
 
 
 def test_a_seed_gives_the_same_simulation() -> None:
@@ -83,9 +83,9 @@ def test_a_simulation_is_the_same_in_every_process() -> None:
 
 
 def test_a_failing_plan_shrinks_and_still_fails() -> None:
-    bug = "timed_out_waiter_is_new"
-    plan = next(plan for plan in map(draw_plan, range(100)) if first_violation(plan, bug))
-    small = shrink_failing_plan(plan, bug)
-    assert first_violation(small, bug) == first_violation(plan, bug)
+    mutant = "timed_out_waiter_is_new"
+    plan = next(plan for plan in map(draw_plan, range(100)) if first_violation(plan, mutant))
+    small = shrink_failing_plan(plan, mutant)
+    assert first_violation(small, mutant) == first_violation(plan, mutant)
     assert size(small) <= 12
     assert first_violation(small) is None

@@ -1,4 +1,4 @@
-"""What users hold, counted plainly: lists that are gone through anew for each question, written from the design."""
+"""Quotas in the model: usage is counted again from lists for each decision, written from the design."""
 
 import json
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ COUNT_LIMITS = ("max_concurrent", "jobs_per_hour", "jobs_per_day")
 
 @dataclass(slots=True)
 class ModelSlot:
-    """Taken for a while, by a reservation or for a job that is being prepared."""
+    """A slot with a deadline: a reservation, or that of a job which is being prepared."""
 
     expires_at: int
     state: str = "active"
@@ -26,7 +26,7 @@ class ModelSlot:
 
 @dataclass(slots=True)
 class UserUsage:
-    """A user who is counted, and everything that ever happened that could matter."""
+    """A user with quotas: reservations, and all submissions and costs so far."""
 
     changed_at: int
     limits: bytes = b""
@@ -42,7 +42,7 @@ class UserUsage:
         return [slot for slot in self.slots.values() if slot.state == "active" and now <= slot.expires_at]
 
     def jobs_within(self, now: int, step: int, steps: int) -> int:
-        """Submitted in the last so many minutes or hours, the running one included."""
+        """Jobs submitted in the last `steps` minutes or hours, the current one included."""
         return sum(many for when, many in self.submitted if now // step - when // step < steps)
 
     def spent(self, now: int, period: str) -> int:
@@ -51,8 +51,6 @@ class UserUsage:
 
 @dataclass(slots=True)
 class ModelPolicy:
-    """A tenant's policy."""
-
     body: bytes
     changed_at: int
     version: int = 1
@@ -60,18 +58,18 @@ class ModelPolicy:
 
 @dataclass(slots=True)
 class QuotaRequest:
-    """What somebody wants of a user's room."""
+    """What a command requests from the quota of a user."""
 
     jobs: int = 1
     cost: int = 0
-    reservation: str = ""  # a slot that there may be
-    until: int = 0  # 0: for good, else for a while under the name
+    reservation: str = ""  # a reserved slot to use
+    until: int = 0  # 0: the slot of a job; else a deadline, with `slot_name`
     slot_name: str = ""
     job: str = ""
-    counts_rate: bool = True  # counts by the hour and the day
-    reclaims_own_slot: bool = False  # wants the slot that it had while it was prepared
+    counts_rate: bool = True  # counts towards the hourly and daily limits
+    reclaims_own_slot: bool = False  # takes back the slot of its preparation
     had_slot: bool = False
-    caller_limit: int | None = None  # the caller's own limit
+    caller_limit: int | None = None  # limit of the reservation request itself
 
 
 class UsageModel(ModelState):
@@ -80,45 +78,45 @@ class UsageModel(ModelState):
         self.usages: dict[bytes, UserUsage] = {}
         self.policies: dict[bytes, ModelPolicy] = {}
 
-    def decision_time(self, now: int, *, tally: bytes = b"", policy: bytes = b"") -> int:
-        purse, rules = self.usages.get(tally), self.policies.get(policy)
-        return max(now, purse.changed_at if purse else 0, rules.changed_at if rules else 0)
+    def decision_time(self, now: int, *, usage: bytes = b"", policy: bytes = b"") -> int:
+        usage_row, policy_row = self.usages.get(usage), self.policies.get(policy)
+        return max(now, usage_row.changed_at if usage_row else 0, policy_row.changed_at if policy_row else 0)
 
-    def live_jobs(self, tally: bytes) -> int:
-        return sum(1 for job in self.jobs.values() if job.slot == tally and job.state in LIVE)
+    def live_jobs(self, usage_id: bytes) -> int:
+        return sum(1 for job in self.jobs.values() if job.slot == usage_id and job.state in LIVE)
 
-    def used(self, tally: bytes, now: int) -> int:
-        purse = self.usages.get(tally)
-        return 0 if purse is None else self.live_jobs(tally) + len(purse.active_slots(now))
+    def used(self, usage_id: bytes, now: int) -> int:
+        usage = self.usages.get(usage_id)
+        return 0 if usage is None else self.live_jobs(usage_id) + len(usage.active_slots(now))
 
-    def cost_held(self, tally: bytes, now: int) -> int:
-        jobs = sum(job.cost for job in self.jobs.values() if job.slot == tally and job.state in HOLDING_MONEY)
-        return jobs + sum(slot.cost for slot in self.usages[tally].active_slots(now))
+    def cost_held(self, usage_id: bytes, now: int) -> int:
+        jobs = sum(job.cost for job in self.jobs.values() if job.slot == usage_id and job.state in HOLDING_MONEY)
+        return jobs + sum(slot.cost for slot in self.usages[usage_id].active_slots(now))
 
-    def usage_counts(self, tally: bytes, now: int) -> tuple[Any, ...]:
-        """All that can be counted, for a comparison."""
-        purse = self.usages[tally]
+    def usage_counts(self, usage_id: bytes, now: int) -> tuple[Any, ...]:
+        """All counts, for comparison."""
+        usage = self.usages[usage_id]
         return (
-            self.live_jobs(tally),
-            len(purse.active_slots(now)),
-            purse.jobs_within(now, MINUTE, 61),
-            purse.jobs_within(now, HOUR, 25),
-            self.cost_held(tally, now),
-            tuple(purse.spent(now, period) for period in ("day", "week", "month")),
+            self.live_jobs(usage_id),
+            len(usage.active_slots(now)),
+            usage.jobs_within(now, MINUTE, 61),
+            usage.jobs_within(now, HOUR, 25),
+            self.cost_held(usage_id, now),
+            tuple(usage.spent(now, period) for period in ("day", "week", "month")),
         )
 
-    def effective_limits(self, tally: bytes, policy: bytes) -> dict[str, Any]:
-        """The limits that hold for a user: the own, else the tenant's, and never above its ceiling."""
-        own = _decode(self.usages[tally].limits if tally in self.usages else b"")
+    def effective_limits(self, usage_id: bytes, policy: bytes) -> dict[str, Any]:
+        """The user's own limits or else the tenant's defaults, never above the ceiling."""
+        own_limits = _decode(self.usages[usage_id].limits if usage_id in self.usages else b"")
         tenant = _decode(self.policies[policy].body if policy in self.policies else b"")
-        usual, ceiling = tenant.get("default", {}), tenant.get("ceiling", {})
+        defaults, ceiling = tenant.get("default", {}), tenant.get("ceiling", {})
         found: dict[str, Any] = {}
         for name in COUNT_LIMITS:
-            limits = [own.get(name, usual.get(name)), ceiling.get(name)]
+            limits = [own_limits.get(name, defaults.get(name)), ceiling.get(name)]
             limits = [limit for limit in limits if limit is not None]
             if limits:
                 found[name] = min(limits)
-        costs = [own.get("cost_limit") or usual.get("cost_limit"), ceiling.get("cost_limit")]
+        costs = [own_limits.get("cost_limit") or defaults.get("cost_limit"), ceiling.get("cost_limit")]
         if any(costs):
             found["costs"] = [cost for cost in costs if cost]
         return found
@@ -127,67 +125,67 @@ class UsageModel(ModelState):
         self,
         usage_id: bytes,
         policy_id: bytes,
-        need: QuotaRequest,
+        request: QuotaRequest,
         now: int,
         *,
         dry_run: bool = False,
         always_counted: bool = False,
     ) -> Any:
-        """A refusal, True when it is counted from now on, False when nobody counts."""
-        allowed = self.effective_limits(usage_id, policy_id)
-        if not usage_id or not (usage_id in self.usages or allowed or need.reservation or always_counted):
+        """A refusal; True if the request is counted now; False if the user has no quota."""
+        limits = self.effective_limits(usage_id, policy_id)
+        if not usage_id or not (usage_id in self.usages or limits or request.reservation or always_counted):
             return False
-        refused = self._refusal(usage_id, allowed, need, now)
+        refused = self._refusal(usage_id, limits, request, now)
         if refused is None and not dry_run:
-            self._record_charge(usage_id, need, now)
+            self._record_charge(usage_id, request, now)
         return refused or True
 
-    def _refusal(self, tally: bytes, allowed: dict[str, Any], need: QuotaRequest, now: int) -> Any:
-        purse = self.usages.get(tally) or UserUsage(now)
-        slot = purse.slot(need.reservation, now)
-        if slot is not None and slot.state == "consumed" and need.job and slot.job == need.job:
-            slot = None  # used up by an earlier attempt of the same job
+    def _refusal(self, usage_id: bytes, limits: dict[str, Any], request: QuotaRequest, now: int) -> Any:
+        usage = self.usages.get(usage_id) or UserUsage(now)
+        slot = usage.slot(request.reservation, now)
+        if slot is not None and slot.state == "consumed" and request.job and slot.job == request.job:
+            slot = None  # consumed by an earlier attempt of the same job
         if slot is not None and slot.state != "active":
             return ("refused", "SLOT_LOST")
-        if slot is not None and need.reclaims_own_slot:
+        if slot is not None and request.reclaims_own_slot:
             return None
-        limits = [most for most in (allowed.get("max_concurrent"), need.caller_limit) if most is not None]
-        if slot is None and limits and self.used(tally, now) + need.jobs > min(limits):
-            return ("refused", "SLOT_LOST" if need.had_slot else "QUOTA_EXCEEDED")
-        if need.counts_rate:
+        slot_limits = [limit for limit in (limits.get("max_concurrent"), request.caller_limit) if limit is not None]
+        if slot is None and slot_limits and self.used(usage_id, now) + request.jobs > min(slot_limits):
+            return ("refused", "SLOT_LOST" if request.had_slot else "QUOTA_EXCEEDED")
+        if request.counts_rate:
             for name, step, steps in (("jobs_per_hour", MINUTE, 61), ("jobs_per_day", HOUR, 25)):
-                refused = _rate_limit_refusal(purse, allowed.get(name), need.jobs, now, step, steps)
+                refused = _rate_limit_refusal(usage, limits.get(name), request.jobs, now, step, steps)
                 if refused is not None:
                     return refused
-        if need.counts_rate or need.job:
-            held = self.cost_held(tally, now) - (slot.cost if slot else 0) if tally in self.usages else 0
-            for cost in allowed.get("costs", ()):
-                before = purse.spent(now, cost["period"]) + held
-                over = before + need.cost > cost["amount"] or before >= cost["amount"]
+        if request.counts_rate or request.job:
+            held = self.cost_held(usage_id, now) - (slot.cost if slot else 0) if usage_id in self.usages else 0
+            for cost in limits.get("costs", ()):
+                before = usage.spent(now, cost["period"]) + held
+                over = before + request.cost > cost["amount"] or before >= cost["amount"]
                 if cost["action"] == "block" and over:
                     return ("refused", "COST_LIMIT_EXCEEDED")
         return None
 
-    def _record_charge(self, tally: bytes, need: QuotaRequest, now: int) -> None:
-        """Room for good is not noted here: it is counted from the jobs."""
-        purse = self.usages.setdefault(tally, UserUsage(now))
-        purse.changed_at = now
-        slot = purse.slot(need.reservation, now)
-        if need.reclaims_own_slot:
-            purse.slots.pop(need.reservation, None)
+    def _record_charge(self, usage_id: bytes, request: QuotaRequest, now: int) -> None:
+        """Slots of jobs are not recorded here: they are counted from the jobs."""
+        usage = self.usages.setdefault(usage_id, UserUsage(now))
+        usage.changed_at = now
+        slot = usage.slot(request.reservation, now)
+        if request.reclaims_own_slot:
+            usage.slots.pop(request.reservation, None)
         elif slot is not None:
-            slot.state, slot.cost, slot.job = "consumed", 0, need.job
-        if need.until:
-            purse.slots[need.slot_name] = ModelSlot(need.until, cost=need.cost, job=need.job)
-        if need.counts_rate:
-            purse.submitted.append((now, need.jobs))
+            slot.state, slot.cost, slot.job = "consumed", 0, request.job
+        if request.until:
+            usage.slots[request.slot_name] = ModelSlot(request.until, cost=request.cost, job=request.job)
+        if request.counts_rate:
+            usage.submitted.append((now, request.jobs))
 
     def reclaim_slot(self, job: ModelJob | None, policy: bytes, now: int, *, until: int, dry_run: bool = False) -> Any:
-        """The slot of a job that is being prepared, prolonged or for good, even if it was lost."""
+        """Extend or settle the slot of a job that is being prepared, even if the slot was lost."""
         if job is None or not job.slot or job.slot not in self.usages:
             return False
         name = job.id.hex()
-        need = QuotaRequest(
+        request = QuotaRequest(
             1,
             job.cost,
             name,
@@ -198,22 +196,22 @@ class UsageModel(ModelState):
             reclaims_own_slot=True,
             had_slot=True,
         )
-        return self.charge(job.slot, policy, need, now, dry_run=dry_run)
+        return self.charge(job.slot, policy, request, now, dry_run=dry_run)
 
     def drop_slot(self, job: ModelJob | None, now: int) -> None:
-        """Its preparation is over, and its slot with it."""
+        """Free the slot of a preparation."""
         if job is not None and job.slot in self.usages and job.state == "preparing":
             self.usages[job.slot].slots.pop(job.id.hex(), None)
             self.usages[job.slot].changed_at = now
 
     def end(self, job: ModelJob, state: str, now: int, *, cost: int | None = None) -> None:
         self.drop_slot(job, now)
-        purse = self.usages.get(job.slot)
-        if purse is not None:
-            purse.changed_at = now
+        usage = self.usages.get(job.slot)
+        if usage is not None:
+            usage.changed_at = now
             spent = job.cost if cost is None and job.attempts else cost or 0
             if spent and state != "lost" and job.state != "preparing":
-                purse.costs.append((now, spent))
+                usage.costs.append((now, spent))
         job.state, job.ended_at, job.changed_at = state, now, now
         if state != "lost" or not job.cost:
             job.slot = b""
@@ -232,12 +230,12 @@ def _period_of(now: int, period: str) -> Any:
     return {"day": day, "week": day.isocalendar()[:2], "month": (day.year, day.month)}[period]
 
 
-def _rate_limit_refusal(purse: UserUsage, most: int | None, jobs: int, now: int, step: int, steps: int) -> Any:
-    if most is None or purse.jobs_within(now, step, steps) + jobs <= most:
+def _rate_limit_refusal(usage: UserUsage, limit: int | None, jobs: int, now: int, step: int, steps: int) -> Any:
+    if limit is None or usage.jobs_within(now, step, steps) + jobs <= limit:
         return None
-    if jobs > most:
+    if jobs > limit:
         return ("refused", "QUOTA_EXCEEDED")
-    then = now
-    while purse.jobs_within(then, step, steps) + jobs > most:  # the first moment at which it would be let in
-        then = (then // step + 1) * step
-    return ("refused", "RATE_LIMITED", then - now)
+    retry_at = now
+    while usage.jobs_within(retry_at, step, steps) + jobs > limit:
+        retry_at = (retry_at // step + 1) * step
+    return ("refused", "RATE_LIMITED", retry_at - now)

@@ -1,4 +1,4 @@
-"""The rules of running jobs once more, plainly: who has a job, until when, and what it may still say."""
+"""The rules of running jobs, as part of the model: leases, tokens, attempts and their ends."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from .model_state import ModelJob
 from .quota_model import QuotaModel
 
 ModelReply = tuple[Any, ...]
-RELEASED = ("handed back",)
+RELEASED = ("released",)
 STALE = ("refused", "STALE")
 
 
@@ -35,13 +35,13 @@ class WorkModel(QuotaModel):
         return ("claimed", job.id, job.token, job.lease_until)
 
     def _start(self, c: Start, now: int, _: Any) -> ModelReply:
-        job, now, mine = self._job_and_ownership(c, now)
+        job, now, is_holder = self._job_and_ownership(c, now)
         if job is None:
             return ("missing",)
-        if job.state == "running" and mine:
+        if job.state == "running" and is_holder:
             return ("started", job.id, job.token, job.lease_until)
-        free = job.state == "pending" and job.token == c.token and now <= job.lease_until
-        if not free or (job.at_most_once and job.attempts):
+        is_startable = job.state == "pending" and job.token == c.token and now <= job.lease_until
+        if not is_startable or (job.at_most_once and job.attempts):
             return STALE
         job.state, job.holder, job.lease_until, job.attempts = (
             "running",
@@ -52,10 +52,10 @@ class WorkModel(QuotaModel):
         return ("started", job.id, job.token, job.lease_until)
 
     def _extend(self, c: Extend, now: int, _: Any) -> ModelReply:
-        job, now, mine = self._job_and_ownership(c, now)
+        job, now, is_holder = self._job_and_ownership(c, now)
         if job is None:
             return ("missing",)
-        if not mine or job.state not in ("pending", "running"):
+        if not is_holder or job.state not in ("pending", "running"):
             return STALE
         if c.offset > job.log_lines:
             return ("refused", "SEQUENCE_GAP")
@@ -63,12 +63,12 @@ class WorkModel(QuotaModel):
         return ("extended", job.id, job.lease_until, job.log_lines)
 
     def _release(self, c: Release, now: int, _: Any) -> ModelReply:
-        job, now, mine = self._job_and_ownership(c, now)
+        job, now, is_holder = self._job_and_ownership(c, now)
         if job is None:
             return ("missing",)
-        if not mine or job.state not in ("pending", "running"):
-            again = (job.token, job.holder, job.last_report) == (c.token, c.holder, RELEASED)
-            return ("released", job.id, job.state) if again else STALE
+        if not is_holder or job.state not in ("pending", "running"):
+            is_repeated = (job.token, job.holder, job.last_report) == (c.token, c.holder, RELEASED)
+            return ("released", job.id, job.state) if is_repeated else STALE
         if job.state == "running" and job.at_most_once:
             return ("refused", "NOT_ALLOWED")
         job.attempts -= job.state == "running"
@@ -77,13 +77,13 @@ class WorkModel(QuotaModel):
         return ("released", job.id, job.state)
 
     def _finish_attempt(self, c: Finish, now: int, _: Any) -> ModelReply:
-        """A lease that has lapsed unnoticed is no loss; one that was noticed is."""
+        """An expired lease loses the job only once maintenance has ended it."""
         job, now, _mine = self._job_and_ownership(c, now)
         if job is None:
             return ("missing",)
-        now = self.decision_time(now, tally=job.slot)
-        said = (c.outcome, c.final, c.cost, c.error, c.result)
-        if (job.token, job.holder) == (c.token, c.holder) and job.last_report == said:
+        now = self.decision_time(now, usage=job.slot)
+        report = (c.outcome, c.final, c.cost, c.error, c.result)
+        if (job.token, job.holder) == (c.token, c.holder) and job.last_report == report:
             return ("finished", job.id, job.state)
         if job.state != "running" or (job.token, job.holder) != (c.token, c.holder):
             return STALE
@@ -92,21 +92,21 @@ class WorkModel(QuotaModel):
         else:
             self.end(job, "success" if c.outcome is FinishOutcome.SUCCESS else "failed", now, cost=c.cost)
             self.counts["finished"] += 1
-        job.last_report = said
+        job.last_report = report
         return ("finished", job.id, job.state)
 
     def _resolve(self, c: Resolve, now: int, _: Any) -> ModelReply:
-        """Only as the end of a walk does it: a lost job has failed."""
+        """Only what the end of a simulation does: a lost job has failed."""
         job = self.jobs.get(c.job_id)
         if job is None:
             return ("missing",)
         if job.state != "lost":
             return ("refused", "NOT_ALLOWED")
-        self.end(job, "failed", self.decision_time(max(now, job.changed_at), tally=c.usage_id, policy=c.policy_id))
+        self.end(job, "failed", self.decision_time(max(now, job.changed_at), usage=c.usage_id, policy=c.policy_id))
         return ("resolved", job.id, "failed")
 
     def expire_lease(self, job: ModelJob, now: int) -> bool:
-        """Nobody has prolonged the lease; False where it lives."""
+        """End an expired lease; False if it has not expired."""
         if not job.lease_until or now <= job.lease_until:
             return False
         if job.state == "pending":
@@ -122,7 +122,7 @@ class WorkModel(QuotaModel):
         else:
             self._return_to_queue(job, now, 0)
             job.holder = b""
-            self.counts["lapsed"] += 1
+            self.counts["lease expired"] += 1
         return True
 
     def _return_to_queue(self, job: ModelJob, now: int, delay_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""A client that runs jobs: it claims, starts, prolongs, says how it ended; or sleeps too long, or goes away."""
+"""Operations of a worker: claim, start, extend and finish a job; or exceed the lease, or abandon the job."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -23,14 +23,14 @@ _RETRY_MS = 150
 
 class WorkerClient(ClientProtocol):
     async def run_one_job(self, op: Op) -> None:
-        """One job, if there is one."""
+        """Run one ready job, if there is one."""
         found: list[Job] = []
 
-        async def look(gate: Gate) -> CallResults:
+        async def list_ready(gate: Gate) -> CallResults:
             found.extend((await gate.scan(ListReadyJobs(types=("walk",), tenant=self.tenant))).items)
             return []
 
-        await self._send(look)
+        await self._send(list_ready)
         if not found:
             return
         job = found[op.key % len(found)]
@@ -43,7 +43,7 @@ class WorkerClient(ClientProtocol):
             await self._run_attempt(op, reply.job)
 
     async def _start(self, op: Op, job: Job) -> Any:
-        """Perhaps a broker delivers it twice: one of them starts it."""
+        """Start the job, perhaps twice, as a broker that delivers twice: one start succeeds."""
         if op.renewals == 1:
             await asyncio.sleep(op.think_ms / 1000)
         holders = [self.simulation.ids.holder() for _ in range(1 + op.is_repeated)]
@@ -52,15 +52,15 @@ class WorkerClient(ClientProtocol):
             for holder in holders
         ]
         replies = await asyncio.gather(*(self.ask_until_answered(start) for start in starts))
-        won = [reply for reply in replies if isinstance(reply, Started)]
-        if len(won) > 1:
+        started = [reply for reply in replies if isinstance(reply, Started)]
+        if len(started) > 1:
             self.simulation.commit_checker.report_violation(
-                "one start for each token", f"{job.id.hex()} token {job.token}"
+                "a token is started once", f"{job.id.hex()} token {job.token}"
             )
-        return won[0] if won else None
+        return started[0] if started else None
 
     async def _run_attempt(self, op: Op, job: Job) -> None:
-        held: dict[str, Any] = {
+        fence: dict[str, Any] = {
             "tenant": self.tenant,
             "job_id": job.id,
             "token": job.token,
@@ -69,24 +69,24 @@ class WorkerClient(ClientProtocol):
         for n in range(op.renewals):
             await asyncio.sleep(op.think_ms / 1000)
             line = (f"{job.token} {n}",)
-            await self.ask_until_answered(Extend(**held, lease_ms=op.lease_ms, logs=line, offset=job.logs + n))
+            await self.ask_until_answered(Extend(**fence, lease_ms=op.lease_ms, logs=line, offset=job.logs + n))
         await asyncio.sleep(op.think_ms / 1000)
-        word = self._final_command(op, held)
-        if word is not None:
-            await self.ask_until_answered(word)
+        report = self._final_command(op, fence)
+        if report is not None:
+            await self.ask_until_answered(report)
             if op.is_repeated:
-                await self.ask(word)
+                await self.ask(report)
 
-    def _final_command(self, op: Op, held: dict[str, Any]) -> Finish | Release | None:
-        more: dict[str, Any] = {"actor": self.actor, "retention_ms": self.simulation.plan.retention_ms}
+    def _final_command(self, op: Op, fence: dict[str, Any]) -> Finish | Release | None:
+        common: dict[str, Any] = {"actor": self.actor, "retention_ms": self.simulation.plan.retention_ms}
         match op.verdict:
             case Verdict.COMMIT:
                 cost = 1 if op.is_repeated else None
-                return Finish(**held, **more, outcome=FinishOutcome.SUCCESS, result=held["holder"], cost=cost)
+                return Finish(**fence, **common, outcome=FinishOutcome.SUCCESS, result=fence["holder"], cost=cost)
             case Verdict.REJECT:
-                return Finish(**held, **more, outcome=FinishOutcome.FAILED, error="no", final=True)
+                return Finish(**fence, **common, outcome=FinishOutcome.FAILED, error="no", final=True)
             case Verdict.FAIL if op.is_repeated:
-                return Release(**held, delay_ms=_RETRY_MS if op.renewals else 0)
+                return Release(**fence, delay_ms=_RETRY_MS if op.renewals else 0)
             case Verdict.FAIL:
-                return Finish(**held, **more, outcome=FinishOutcome.FAILED, error="later", retry_ms=_RETRY_MS)
+                return Finish(**fence, **common, outcome=FinishOutcome.FAILED, error="later", retry_ms=_RETRY_MS)
         return None
