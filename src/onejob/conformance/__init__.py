@@ -36,9 +36,9 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
         for module in (
-            "atomicity", "barrier", "closing", "failing_command", "echo", "fences", "following", "hints", "mixed", "order",
-            "queries", "quotas", "races", "sequences", "tenants", "time", "values",
-            "preconditions", "work", "world",
+            "atomicity", "barrier", "closing", "failing_commands", "fences", "footprints", "hints", "mixed_batches",
+            "ordering", "preconditions", "queries", "quotas", "races", "retries", "sequences", "tenants", "time",
+            "values", "work", "world",
         )
     )
 )  # fmt: skip
