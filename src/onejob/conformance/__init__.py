@@ -1,6 +1,6 @@
-"""The rules that every engine keeps, as a suite for pytest. There are no skips and no flags.
+"""The conformance suite: the rules that every engine must follow, as tests for pytest, without skips or flags.
 
-An engine's author subclasses the contract and gives it a world: a fresh store, engines on it, and time.
+To test an engine, subclass `EngineContract` and give it a `world`: a fresh store, engines on it, and control over time.
 
     import pytest_asyncio
 
@@ -13,25 +13,25 @@ An engine's author subclasses the contract and gives it a world: a fresh store, 
         async def world(self, tmp_path):
             clock = FakeClock()
 
-            async def opened():
+            async def open_engine():
                 return await MyEngine.open(tmp_path / "store", clock=clock)
 
-            async with World(opened, advance=lambda ms: clock.advance(ms / 1000)) as world:
+            async with World(open_engine, advance=lambda ms: clock.advance(ms / 1000)) as world:
                 yield world
 
-`opened` is called once for the engine under test and again whenever the suite wants a second engine on the same
-store, as another process would have it. `advance` lets the engine's time pass by some milliseconds; it may be a
-coroutine function. Time should stand still otherwise: only then is expiry tried at its exact millisecond. A gate
-is tried with `wait_for_pending=False`, since the suite wants to hear *in progress* and not to wait.
+The suite calls `open_engine` once for the engine under test, and again for each further engine on the same store, as in
+another process. `advance` advances the engine's clock by some milliseconds; it may be a coroutine function. Between calls the
+clock should stand still, so that expiry is tested at its exact millisecond. Test a gate with `wait_for_pending=False`: the
+suite expects the reply *in progress*, not a wait.
 
-The suite needs pytest and pytest-asyncio, which onejob itself does not. Some commands exist only here
-(`onejob.conformance.commands`), because the contract is about every fact and nothing shipped writes them all; an
-engine that sends commands elsewhere has to know these there too.
+The suite needs pytest and pytest-asyncio, which onejob itself does not need. Some commands exist only here
+(`onejob.conformance.commands`), because the contract covers every kind of fact and no shipped command writes them all. An
+engine that sends commands to another process must be able to send these too.
 """
 
 import pytest
 
-# Failing assertions should show their values, as they do in an author's own tests.
+# Failing assertions show their values, as in the engine author's own tests.
 pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
@@ -43,7 +43,7 @@ pytest.register_assert_rewrite(
     )
 )  # fmt: skip
 
-from .contract import EngineContract  # noqa: E402 - see above: it must not be imported before
+from .contract import EngineContract  # noqa: E402 - imported after the registration above
 from .world import World  # noqa: E402
 
 __all__ = ["EngineContract", "World"]

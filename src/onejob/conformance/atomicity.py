@@ -1,4 +1,4 @@
-"""All or nothing: a step is stored whole, and a put is insert-if-absent or update-if-version, never an upsert."""
+"""A step is stored completely or not at all; a put inserts if absent or updates one version, never upserts."""
 
 from typing import Any
 
@@ -31,27 +31,27 @@ class AtomicityRules:
             assert await read_attachments(engine, facts[1].id) == [b"input"]
 
     @each_kind
-    async def test_an_update_replaces_what_it_changes_and_leaves_the_rest(self, world: World, kind: Kind) -> None:
+    async def test_an_update_replaces_one_fact_and_keeps_the_others(self, world: World, kind: Kind) -> None:
         facts = one_of_each()
         await expect(world.engine, write_facts(*facts), FactsRead)
         for version in (2, 3):
             newer = replace(facts[kind], version=version, **_CHANGES[kind])
             await expect(world.engine, write_facts(newer), FactsRead)
-            kept = tuple(newer if fact is facts[kind] else fact for fact in facts)
-            assert (await expect(await world.open_another(), read_facts(*facts), FactsRead)).facts == kept
+            expected = tuple(newer if fact is facts[kind] else fact for fact in facts)
+            assert (await expect(await world.open_another(), read_facts(*facts), FactsRead)).facts == expected
 
     @each_kind
-    async def test_a_drop_removes_one_fact_and_leaves_the_rest(self, world: World, kind: Kind) -> None:
-        # Without the record's job, which a purged record would take along.
+    async def test_a_drop_removes_one_fact_and_keeps_the_others(self, world: World, kind: Kind) -> None:
+        # The record has no job, because a purge of the record would delete its job too.
         facts: list[Fact] = [a_record(), *one_of_each()[1:]]
         await expect(world.engine, write_facts(*facts), FactsRead)
-        gone = facts.pop(kind)
-        assert (await expect(world.engine, _purge(gone), Maintained)).changed
-        assert (await expect(world.engine, read_facts(gone, *facts), FactsRead)).facts == tuple(facts)
-        assert not (await expect(world.engine, _purge(gone), Maintained)).changed
+        dropped = facts.pop(kind)
+        assert (await expect(world.engine, _purge(dropped), Maintained)).changed
+        assert (await expect(world.engine, read_facts(dropped, *facts), FactsRead)).facts == tuple(facts)
+        assert not (await expect(world.engine, _purge(dropped), Maintained)).changed
 
     @each_kind
-    async def test_a_put_never_replaces_what_it_did_not_expect(self, world: World, kind: Kind) -> None:
+    async def test_a_put_never_replaces_another_version(self, world: World, kind: Kind) -> None:
         fact = one_of_each()[kind]
         for version in (2, 3):
             await expect(world.engine, write_facts(replace(fact, version=version)), Defect)
@@ -64,19 +64,19 @@ class AtomicityRules:
         assert await dump_store(world.engine) == [fact]
 
     @each_kind
-    async def test_what_was_dropped_can_be_created_again(self, world: World, kind: Kind) -> None:
+    async def test_a_dropped_fact_can_be_created_again(self, world: World, kind: Kind) -> None:
         fact = one_of_each()[kind]
         again = replace(fact, **_CHANGES[kind])
         for command in (write_facts(fact), _purge(fact), write_facts(again)):
             await world.engine.execute([command])
         assert await dump_store(await world.open_another()) == [again]
 
-    async def test_a_step_that_cannot_be_stored_whole_leaves_no_trace(self, world: World) -> None:
-        record, job, stream, tally, policy = one_of_each()
-        whole = write_facts(
-            record, job, stream, replace(tally, live=2**63), policy, attachments=(an_attachment(job.id),)
+    async def test_a_step_that_cannot_be_stored_completely_stores_nothing(self, world: World) -> None:
+        record, job, stream, usage, policy = one_of_each()
+        step_with_overflow = write_facts(
+            record, job, stream, replace(usage, live=2**63), policy, attachments=(an_attachment(job.id),)
         )
-        await expect(world.engine, whole, Defect)
+        await expect(world.engine, step_with_overflow, Defect)
         assert await dump_store(world.engine) == []
 
     async def test_a_submission_stores_record_job_and_input_together(self, world: World) -> None:
@@ -88,15 +88,15 @@ class AtomicityRules:
             assert await list_facts(engine, Kind.JOB) == [created.job]
             assert await read_attachments(engine, command.job_id) == [command.input]
 
-    async def test_an_end_frees_the_slot_in_the_same_step(self, world: World) -> None:
-        tally = a_usage(live=2, cost_held=10)
-        job = a_job(slot=tally.id, cost_held=4)
-        await expect(world.engine, write_facts(job, tally), FactsRead)
+    async def test_the_end_of_a_job_frees_its_slot_in_the_same_step(self, world: World) -> None:
+        usage = a_usage(live=2, cost_held=10)
+        job = a_job(slot=usage.id, cost_held=4)
+        await expect(world.engine, write_facts(job, usage), FactsRead)
         for _ in range(2):
             reply = await expect(world.engine, Cancel(tenant=TENANT, job_id=job.id, actor=ACTOR), Cancelled)
             assert reply.job.state is JobState.CANCELLED
-            (left,) = await list_facts(world.engine, Kind.USAGE)
-            assert (left.live, left.cost_held) == (1, 6)
+            (remaining,) = await list_facts(world.engine, Kind.USAGE)
+            assert (remaining.live, remaining.cost_held) == (1, 6)
 
     async def test_an_attachment_is_written_once(self, world: World) -> None:
         job, record = a_job(), a_record()
@@ -105,18 +105,18 @@ class AtomicityRules:
         await expect(world.engine, again, Defect)
         assert await dump_store(world.engine) == [job, an_attachment(job.id, b"first")]
 
-    async def test_attachments_go_with_their_job(self, world: World) -> None:
+    async def test_attachments_are_deleted_with_their_job(self, world: World) -> None:
         jobs = [a_job(), a_job()]
         for job in jobs:
-            adds = tuple(an_attachment(job.id, b"%d" % beside, kind=beside) for beside in AttachmentKind)
-            await expect(world.engine, write_facts(job, attachments=adds), FactsRead)
+            attachments = tuple(an_attachment(job.id, b"%d" % kind, kind=kind) for kind in AttachmentKind)
+            await expect(world.engine, write_facts(job, attachments=attachments), FactsRead)
         await expect(world.engine, Purge(tenant=TENANT, job_ids=(jobs[0].id,)), Maintained)
-        # A job of the same name starts with nothing beside it.
+        # A job that is created again under the same id starts without attachments.
         await expect(world.engine, write_facts(jobs[0], attachments=(an_attachment(jobs[0].id, b"new"),)), FactsRead)
-        stored = [await read_attachments(world.engine, jobs[0].id, beside) for beside in AttachmentKind]
+        stored = [await read_attachments(world.engine, jobs[0].id, kind) for kind in AttachmentKind]
         assert stored == [[b"new"], [], [], [], []]
-        kept = [await read_attachments(world.engine, jobs[1].id, beside) for beside in AttachmentKind]
-        assert kept == [[b"%d" % beside] for beside in AttachmentKind]
+        expected = [await read_attachments(world.engine, jobs[1].id, kind) for kind in AttachmentKind]
+        assert expected == [[b"%d" % kind] for kind in AttachmentKind]
 
     async def test_a_trim_removes_one_attachment(self, world: World) -> None:
         job = a_job()
@@ -126,29 +126,29 @@ class AtomicityRules:
             write_facts(job, attachments=(an_attachment(job.id, b"input"), *numbered)),
             FactsRead,
         )
-        cut = WriteFacts(
+        trim = WriteFacts(
             tenant=TENANT, trims=(Trim(job.id, AttachmentKind.LOG, 1), Trim(job.id, AttachmentKind.LOG, 7))
         )
-        await expect(world.engine, cut, FactsRead)
+        await expect(world.engine, trim, FactsRead)
         assert await read_attachments(world.engine, job.id, AttachmentKind.LOG) == [b"0", b"2"]
         assert await read_attachments(world.engine, job.id) == [b"input"]
 
-    async def test_what_one_batch_creates_and_drops_leaves_nothing_behind(self, world: World) -> None:
+    async def test_a_job_created_and_purged_in_one_batch_leaves_nothing_behind(self, world: World) -> None:
         job = a_job()
-        made = write_facts(job, attachments=(an_attachment(job.id, b"input"),))
+        create = write_facts(job, attachments=(an_attachment(job.id, b"input"),))
         dropped = Purge(tenant=TENANT, job_ids=(job.id,))
-        _, reply = await world.engine.execute([made, dropped])
+        _, reply = await world.engine.execute([create, dropped])
         assert isinstance(reply, Maintained)
-        # Either order of the two is right, half of one is not.
-        left = [] if reply.changed else [job, an_attachment(job.id, b"input")]
-        assert await dump_store(world.engine) == left
+        # Both orders are correct, half of a command is not.
+        remaining = [] if reply.changed else [job, an_attachment(job.id, b"input")]
+        assert await dump_store(world.engine) == remaining
 
     async def test_a_hundred_jobs_fit_one_step(self, world: World) -> None:
         jobs = tuple(a_job() for _ in range(100))
         record = a_record(job_ids=b"".join(job.id for job in jobs))
         await expect(world.engine, write_facts(record, *jobs), FactsRead)
-        followed = WriteFacts(tenant=TENANT, footprint_override=Footprint(TENANT, record.id, follow_jobs=True))
-        assert (await expect(await world.open_another(), followed, FactsRead)).facts == (record, *jobs)
+        follow_jobs = WriteFacts(tenant=TENANT, footprint_override=Footprint(TENANT, record.id, follow_jobs=True))
+        assert (await expect(await world.open_another(), follow_jobs, FactsRead)).facts == (record, *jobs)
 
 
 _CHANGES: dict[Kind, dict[str, Any]] = {
@@ -161,12 +161,12 @@ _CHANGES: dict[Kind, dict[str, Any]] = {
 
 
 def _purge(fact: Fact) -> Purge:
-    where = write_facts(fact).footprint
+    footprint = write_facts(fact).footprint
     return Purge(
         tenant=TENANT,
-        record_id=where.record,
-        job_ids=where.jobs,
-        stream_id=where.stream,
-        usage_id=where.usage,
-        policy_id=where.policy,
+        record_id=footprint.record,
+        job_ids=footprint.jobs,
+        stream_id=footprint.stream,
+        usage_id=footprint.usage,
+        policy_id=footprint.policy,
     )

@@ -1,4 +1,4 @@
-"""Barrier: a write that was decided before a limit was set is visible when the barrier returns."""
+"""After a limit was set, the barrier waits until every write that was decided before is visible."""
 
 import asyncio
 

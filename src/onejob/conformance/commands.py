@@ -1,4 +1,4 @@
-"""Commands of the suite's own: they write every kind of fact, look at it, count, and misbehave."""
+"""Commands of the suite itself: they write and read every kind of fact, count, or fail on purpose."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from onejob.core.replies import Reply
 
 
 class FactsRead(Reply, frozen=True):
-    """The facts that a command was given; of `Count`, what it made of them."""
+    """The facts that a command has read; for `IncrementCounter` the policy that it wrote."""
 
     record: Record | None
     jobs: tuple[Job, ...]
@@ -20,12 +20,12 @@ class FactsRead(Reply, frozen=True):
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        named = (self.record, *self.jobs, self.stream, self.usage, self.policy)
-        return tuple(fact for fact in named if fact is not None)
+        facts_or_none = (self.record, *self.jobs, self.stream, self.usage, self.policy)
+        return tuple(fact for fact in facts_or_none if fact is not None)
 
 
 class WriteFacts(CommandData, frozen=True, kw_only=True):
-    """Put facts just as they are, and say what was there before."""
+    """Write facts unchanged, and reply with the facts from before."""
 
     record: Record | None = None
     jobs: tuple[Job, ...] = ()
@@ -34,14 +34,14 @@ class WriteFacts(CommandData, frozen=True, kw_only=True):
     policy: Policy | None = None
     attachments: tuple[Attachment, ...] = ()
     trims: tuple[Trim, ...] = ()
-    footprint_override: Footprint | None = None  # None: what it puts, and no more
+    footprint_override: Footprint | None = None  # None: exactly the facts that it writes
 
     @property
     def footprint(self) -> Footprint:
         if self.footprint_override is not None:
             return self.footprint_override
         jobs = {job.id for job in self.jobs}
-        jobs |= {add.job_id for add in self.attachments} | {cut.job_id for cut in self.trims}
+        jobs |= {attachment.job_id for attachment in self.attachments} | {trim.job_id for trim in self.trims}
         return Footprint(
             self.tenant,
             _id(self.record),
@@ -52,13 +52,13 @@ class WriteFacts(CommandData, frozen=True, kw_only=True):
         )
 
     def decide(self, facts: Facts, now: int) -> Step[FactsRead]:
-        named = (self.record, *self.jobs, self.stream, self.usage, self.policy)
-        puts = tuple(fact for fact in named if fact is not None)
+        facts_or_none = (self.record, *self.jobs, self.stream, self.usage, self.policy)
+        puts = tuple(fact for fact in facts_or_none if fact is not None)
         return Step(_facts_read(facts, now), puts, attachments=self.attachments, trims=self.trims)
 
 
 class ReadFacts(CommandData, frozen=True, kw_only=True):
-    """Say what a footprint holds."""
+    """Reply with the facts of a footprint."""
 
     writes: ClassVar[bool] = False
 
@@ -69,7 +69,7 @@ class ReadFacts(CommandData, frozen=True, kw_only=True):
 
 
 class IncrementCounter(CommandData, frozen=True, kw_only=True):
-    """Add one to a policy's version: two that took the same step for theirs would show."""
+    """Increment the version of a policy, so that a lost update shows as a repeated number."""
 
     name: str = "counter"
 
@@ -87,7 +87,7 @@ class IncrementCounter(CommandData, frozen=True, kw_only=True):
 
 
 class FaultyWrite(CommandData, frozen=True, kw_only=True):
-    """Fails while it is decided."""
+    """Raises in `decide`."""
 
     def decide(self, facts: Facts, now: int) -> Step[FactsRead]:
         raise ZeroDivisionError("this command is faulty")
@@ -102,7 +102,7 @@ class FaultyRead(FaultyWrite, frozen=True, kw_only=True):
 
 
 class NoFootprintWrite(FaultyWrite, frozen=True, kw_only=True):
-    """Fails before it is decided."""
+    """Raises in `footprint`."""
 
     @property
     def footprint(self) -> Footprint:
@@ -114,13 +114,13 @@ class NoFootprintRead(NoFootprintWrite, frozen=True, kw_only=True):
 
 
 class WritingRead(IncrementCounter, frozen=True, kw_only=True):
-    """Says that it only reads, and writes."""
+    """Declares `writes = False`, and writes."""
 
     writes: ClassVar[bool] = False
 
 
 def write_facts(*facts: Fact, attachments: tuple[Attachment, ...] = ()) -> WriteFacts:
-    """The command that puts these facts of one tenant."""
+    """The command that writes these facts of one tenant."""
     return WriteFacts(
         tenant=facts[0].tenant,
         record=next((fact for fact in facts if isinstance(fact, Record)), None),

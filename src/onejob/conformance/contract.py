@@ -1,4 +1,4 @@
-"""All rules of an engine in one class."""
+"""The class `EngineContract`, which combines all rules."""
 
 import pytest
 
@@ -45,4 +45,4 @@ class EngineContract(
     PreconditionRules,
     WorkRules,
 ):
-    """Subclass it, and give it a fixture `world`."""
+    """All rules of an engine; a subclass provides the fixture `world`."""

@@ -1,4 +1,4 @@
-"""A command that cannot be decided or stored fails alone; whoever shares its batch is served."""
+"""A command that cannot be decided or stored fails alone; the other commands of its batch are executed."""
 
 import asyncio
 from collections.abc import Callable
@@ -34,17 +34,17 @@ _OTHER_JOB = a_job()
 
 def _unstorable_values() -> dict[str, WriteFacts]:
     """Values that no store of 64-bit integers and UTF-8 texts can hold."""
-    tally = a_usage()
+    usage = a_usage()
     return {
         "a record's integer is too large": write_facts(a_record("c", token=2**63)),
         "a job's integer is too small": write_facts(a_job(priority=-(2**63) - 1)),
-        "a tally's integer is too large": write_facts(replace(tally, live=2**80)),
+        "a usage's integer is too large": write_facts(replace(usage, live=2**80)),
         "an unsigned integer is too large": write_facts(a_stream(last=U64(2**64))),
         "an unsigned integer is negative": write_facts(a_record("c", sequence=U64(-1))),
         "a record's text has a lone surrogate": write_facts(a_record("c", actor=LONE_SURROGATE)),
         "a job's text has a lone surrogate": write_facts(a_job(error="a" + LONE_SURROGATE)),
-        "a name in a tally has a lone surrogate": write_facts(
-            replace(tally, reservations={LONE_SURROGATE: tally.reservations["r-1"]})
+        "a name in a usage has a lone surrogate": write_facts(
+            replace(usage, reservations={LONE_SURROGATE: usage.reservations["r-1"]})
         ),
         "a policy's name has a lone surrogate": write_facts(replace(a_policy(), name=LONE_SURROGATE)),
         "an index is too large": write_facts(_JOB, attachments=(an_attachment(_JOB.id, index=2**64),)),
@@ -53,15 +53,15 @@ def _unstorable_values() -> dict[str, WriteFacts]:
 
 
 def _footprint_violations() -> dict[str, WriteFacts]:
-    nothing = Footprint(TENANT)
+    empty = Footprint(TENANT)
     facts = one_of_each()
     outside = {
-        f"it puts a {type(fact).__name__} outside its footprint": replace(write_facts(fact), footprint_override=nothing)
+        f"it puts a {type(fact).__name__} outside its footprint": replace(write_facts(fact), footprint_override=empty)
         for fact in facts
     }
     return outside | {
         "it adds to a job outside its footprint": WriteFacts(
-            tenant=TENANT, attachments=(an_attachment(_OTHER_JOB.id),), footprint_override=nothing
+            tenant=TENANT, attachments=(an_attachment(_OTHER_JOB.id),), footprint_override=empty
         ),
         "it adds to a job that does not exist": WriteFacts(tenant=TENANT, attachments=(an_attachment(_OTHER_JOB.id),)),
         "it puts a fact of another tenant": WriteFacts(tenant=TENANT, policy=a_policy(tenant=OTHER)),
@@ -94,14 +94,14 @@ def each_command(commands: dict[str, Command[Any]]) -> Callable[[Any], Any]:
 class FailingCommandRules:
     @each_command(FAILING_WRITES)
     async def test_a_failing_command_fails_alone(self, world: World, failing: Command[Any]) -> None:
-        innocents = [submit(f"k{n}") for n in range(6)]
-        replies = await world.engine.execute([*innocents[:3], failing, *innocents[3:]])
+        others = [submit(f"k{n}") for n in range(6)]
+        replies = await world.engine.execute([*others[:3], failing, *others[3:]])
         assert isinstance(replies[3], Defect)
         assert not replies[3].retryable
         stored = await list_facts(await world.open_another(), Kind.JOB)
         assert [reply.job for reply in replies if isinstance(reply, Created)] == stored
-        assert [job.id for job in stored] == [innocent.job_id for innocent in innocents]
-        assert len(await dump_store(world.engine)) == 3 * len(innocents)
+        assert [job.id for job in stored] == [other.job_id for other in others]
+        assert len(await dump_store(world.engine)) == 3 * len(others)
 
     @each_command(FAILING_WRITES)
     async def test_a_failing_command_in_its_own_batch_gets_a_defect_and_does_nothing(
@@ -112,7 +112,7 @@ class FailingCommandRules:
         assert await dump_store(world.engine) == []
 
     @each_command(FAILING_WRITES)
-    async def test_a_failing_command_harms_no_other_caller(self, world: World, failing: Command[Any]) -> None:
+    async def test_a_failing_command_does_not_affect_other_callers(self, world: World, failing: Command[Any]) -> None:
         commands = [submit("a"), failing, submit("b"), failing, submit("c", tenant=OTHER)]
         replies = await asyncio.gather(*(world.engine.execute([command]) for command in commands))
         assert [type(reply) for (reply,) in replies] == [Created, Defect, Created, Defect, Created]
@@ -134,23 +134,23 @@ class FailingCommandRules:
     @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name.lower())
     async def test_a_footprint_of_another_command_gives_no_access(self, world: World, kind: Kind) -> None:
         fact = one_of_each()[kind]
-        neighbour = WriteFacts(tenant=TENANT, footprint_override=write_facts(fact).footprint)
-        culprit = replace(write_facts(fact), footprint_override=Footprint(TENANT))
-        replies = await world.engine.execute([neighbour, culprit, neighbour])
+        reader = WriteFacts(tenant=TENANT, footprint_override=write_facts(fact).footprint)
+        failing = replace(write_facts(fact), footprint_override=Footprint(TENANT))
+        replies = await world.engine.execute([reader, failing, reader])
         assert [type(reply) for reply in replies] == [FactsRead, Defect, FactsRead]
         assert await dump_store(world.engine) == []
 
-    async def test_what_a_newer_program_wrote_is_not_touched(self, world: World) -> None:
+    async def test_facts_of_a_newer_format_are_not_changed(self, world: World) -> None:
         facts = tuple(replace(fact, format=FORMAT + 1) for fact in one_of_each())
         await expect(world.engine, write_facts(*facts), FactsRead)
         stored = await dump_store(world.engine)
         for fact in facts:
             for command in (read_facts(fact), write_facts(replace(fact, version=2, format=FORMAT))):
                 defect = await expect(world.engine, command, Defect)
-                assert defect.retryable, "a newer program can do it, so another attempt may succeed"
+                assert defect.retryable, "a newer version can execute it, so a retry may succeed"
         assert await dump_store(world.engine) == stored
 
-    async def test_a_command_of_a_newer_program_is_not_guessed_at(self, world: World) -> None:
+    async def test_a_command_of_a_newer_format_is_refused(self, world: World) -> None:
         newer = submit(format=FORMAT + 1)
         (reply, created) = await world.engine.execute([newer, submit("other")])
         assert isinstance(reply, Defect)

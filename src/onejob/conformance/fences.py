@@ -1,4 +1,4 @@
-"""Fences: whoever lost a lease can finish nothing, and what is settled stays as it is."""
+"""A holder that lost its lease cannot settle the key, and a settled key does not change."""
 
 import pytest
 from msgspec.structs import replace
@@ -19,14 +19,14 @@ class FencingRules:
     @each_verdict
     async def test_a_stale_holder_settles_nothing(self, world: World, verdict: Verdict) -> None:
         engine, other = world.engine, await world.open_another()
-        late = await expect(engine, reserve(), KeyHeld)
+        stale = await expect(engine, reserve(), KeyHeld)
         await world.advance(LEASE_MS + 1)
         held = await expect(other, reserve(), KeyHeld)
-        assert (held.job_id, held.token, held.taken_over) == (late.job_id, late.token + 1, True)
+        assert (held.job_id, held.token, held.taken_over) == (stale.job_id, stale.token + 1, True)
 
-        await self.assert_refused_as_stale(world, late, verdict)
+        await self.assert_refused_as_stale(world, stale, verdict)
         settled = await expect(other, settle(held, receipt=b"won"), KeySettled)
-        await self.assert_refused_as_stale(world, late, verdict)
+        await self.assert_refused_as_stale(world, stale, verdict)
         replayed = await expect(engine, submit(), Replayed)
         assert (replayed.job, replayed.receipt) == (settled.job, b"won")
 
@@ -43,7 +43,7 @@ class FencingRules:
         await expect(world.engine, settle(held), KeySettled)
 
     @each_verdict
-    async def test_a_key_that_started_over_refuses_its_old_holder(self, world: World, verdict: Verdict) -> None:
+    async def test_a_key_that_was_created_again_refuses_its_old_holder(self, world: World, verdict: Verdict) -> None:
         old = await expect(world.engine, reserve(), KeyHeld)
         await world.advance(LEASE_MS + TTL_MS + 1)
         new = await expect(world.engine, reserve(), KeyHeld)
@@ -53,7 +53,7 @@ class FencingRules:
         await self.assert_refused_as_stale(world, replace(old, holder=new.holder), verdict)
 
     @each_verdict
-    async def test_a_settled_key_stays_as_it_is(self, world: World, verdict: Verdict) -> None:
+    async def test_a_settled_key_does_not_change(self, world: World, verdict: Verdict) -> None:
         for first in (Verdict.COMMIT, Verdict.REJECT):
             held = await expect(world.engine, reserve(first.value), KeyHeld)
             await expect(world.engine, settle(held, first, receipt=b"first"), KeySettled)
@@ -70,13 +70,13 @@ class FencingRules:
             assert (await expect(engine, reserve(), InProgress)).job_id == held.job_id
             assert (await expect(engine, submit(), InProgress)).job_id == held.job_id
             assert (await expect(engine, submit(input=b"{}"), Conflict)).job_id == held.job_id
-            take = TakeOver(tenant=TENANT, record_id=key_id(), holder=new_holder(), lease_ms=LEASE_MS)
-            assert (await expect(engine, take, InProgress)).job_id == held.job_id
+            take_over = TakeOver(tenant=TENANT, record_id=key_id(), holder=new_holder(), lease_ms=LEASE_MS)
+            assert (await expect(engine, take_over, InProgress)).job_id == held.job_id
         settled = await expect(world.engine, settle(held), KeySettled)
         assert settled.job is not None
         assert settled.job.state is JobState.PENDING
 
-    async def test_a_renewed_lease_holds_off_the_others(self, world: World) -> None:
+    async def test_a_renewed_lease_keeps_others_from_taking_the_key(self, world: World) -> None:
         held = await expect(world.engine, reserve(lease_ms=60_000), KeyHeld)
         for _ in range(3):
             await world.advance(LEASE_MS)
@@ -108,13 +108,13 @@ class FencingRules:
         (record,) = await list_facts(world.engine, Kind.RECORD)
         assert record.status is IdempotencyStatus.REJECTED
 
-    async def test_a_submission_finishes_what_a_holder_with_an_expired_lease_left(self, world: World) -> None:
-        late = await expect(world.engine, reserve(), KeyHeld)
+    async def test_a_submission_finishes_a_key_with_an_expired_lease(self, world: World) -> None:
+        stale = await expect(world.engine, reserve(), KeyHeld)
         await world.advance(LEASE_MS + 1)
         created = await expect(await world.open_another(), submit(), Created)
-        assert created.job.id == late.job_id
-        await self.assert_refused_as_stale(world, late, Verdict.FAIL)
-        assert [job.id for job in await list_facts(world.engine, Kind.JOB)] == [late.job_id]
+        assert created.job.id == stale.job_id
+        await self.assert_refused_as_stale(world, stale, Verdict.FAIL)
+        assert [job.id for job in await list_facts(world.engine, Kind.JOB)] == [stale.job_id]
 
     async def assert_refused_as_stale(self, world: World, held: KeyHeld, verdict: Verdict) -> None:
         stored = await list_facts(world.engine, Kind.RECORD)

@@ -1,4 +1,4 @@
-"""Footprints that follow record → job → tally, and batches of all kinds of fact."""
+"""A footprint follows a record to its jobs and a job to its usage; a batch holds all kinds of facts."""
 
 from msgspec.structs import replace
 
@@ -16,55 +16,55 @@ from .world import World, expect, list_facts
 
 class FootprintRules:
     async def test_a_record_leads_to_its_jobs_and_they_to_their_usage(self, world: World) -> None:
-        tally = a_usage()
-        jobs = (a_job(slot=tally.id), a_job(slot=tally.id))
+        usage = a_usage()
+        jobs = (a_job(slot=usage.id), a_job(slot=usage.id))
         record = a_record(job_ids=jobs[0].id + jobs[1].id)
-        await expect(world.engine, write_facts(record, *jobs, tally, a_policy()), FactsRead)
-        for follow_jobs, follow_tally, found in (
+        await expect(world.engine, write_facts(record, *jobs, usage, a_policy()), FactsRead)
+        for follow_jobs, follow_usage, found in (
             (False, False, (record,)),
             (True, False, (record, *jobs)),
-            (True, True, (record, *jobs, tally)),
+            (True, True, (record, *jobs, usage)),
         ):
-            where = Footprint(TENANT, record.id, follow_jobs=follow_jobs, follow_usage=follow_tally)
+            footprint = Footprint(TENANT, record.id, follow_jobs=follow_jobs, follow_usage=follow_usage)
             for engine in (world.engine, await world.open_another()):
-                assert (await expect(engine, ReadFacts(tenant=TENANT, footprint=where), FactsRead)).facts == found
+                assert (await expect(engine, ReadFacts(tenant=TENANT, footprint=footprint), FactsRead)).facts == found
 
     async def test_without_a_record_the_named_job_is_loaded(self, world: World) -> None:
-        tally = a_usage()
-        job, absent = a_job(slot=tally.id), new_job_id()
-        await expect(world.engine, write_facts(job, tally), FactsRead)
-        where = Footprint(TENANT, key_id("no"), (job.id, absent), follow_jobs=True, follow_usage=True)
-        assert (await expect(world.engine, ReadFacts(tenant=TENANT, footprint=where), FactsRead)).facts == (
+        usage = a_usage()
+        job, absent = a_job(slot=usage.id), new_job_id()
+        await expect(world.engine, write_facts(job, usage), FactsRead)
+        footprint = Footprint(TENANT, key_id("no"), (job.id, absent), follow_jobs=True, follow_usage=True)
+        assert (await expect(world.engine, ReadFacts(tenant=TENANT, footprint=footprint), FactsRead)).facts == (
             job,
-            tally,
+            usage,
         )
 
     async def test_a_job_without_a_slot_leads_to_no_usage(self, world: World) -> None:
         job = a_job()
         await expect(world.engine, write_facts(job, a_usage()), FactsRead)
-        where = Footprint(TENANT, jobs=(job.id,), follow_usage=True)
-        assert (await expect(world.engine, ReadFacts(tenant=TENANT, footprint=where), FactsRead)).facts == (job,)
+        footprint = Footprint(TENANT, jobs=(job.id,), follow_usage=True)
+        assert (await expect(world.engine, ReadFacts(tenant=TENANT, footprint=footprint), FactsRead)).facts == (job,)
 
-    async def test_following_stays_inside_the_tenant(self, world: World) -> None:
-        foreign_tally = a_usage(tenant=OTHER)
+    async def test_a_footprint_does_not_follow_into_another_tenant(self, world: World) -> None:
+        foreign_usage = a_usage(tenant=OTHER)
         foreign_job = a_job(OTHER)
-        await expect(world.engine, write_facts(foreign_job, foreign_tally), FactsRead)
-        own = a_job(slot=foreign_tally.id)
-        record = a_record(job_ids=foreign_job.id + own.id)
-        await expect(world.engine, write_facts(record, own), FactsRead)
-        where = Footprint(TENANT, record.id, follow_jobs=True, follow_usage=True)
-        assert (await expect(world.engine, ReadFacts(tenant=TENANT, footprint=where), FactsRead)).facts == (
+        await expect(world.engine, write_facts(foreign_job, foreign_usage), FactsRead)
+        own_job = a_job(slot=foreign_usage.id)
+        record = a_record(job_ids=foreign_job.id + own_job.id)
+        await expect(world.engine, write_facts(record, own_job), FactsRead)
+        footprint = Footprint(TENANT, record.id, follow_jobs=True, follow_usage=True)
+        assert (await expect(world.engine, ReadFacts(tenant=TENANT, footprint=footprint), FactsRead)).facts == (
             record,
-            own,
+            own_job,
         )
 
-    async def test_an_end_is_found_by_way_of_the_record(self, world: World) -> None:
-        """A rejection follows the record to its job, and the job to the tally that counts it."""
+    async def test_a_rejection_frees_the_slot_that_the_record_leads_to(self, world: World) -> None:
+        """A rejection follows the record to its job, and the job to the usage that counts it."""
         held = await expect(world.engine, reserve(), KeyHeld)
         (job,) = await list_facts(world.engine, Kind.JOB)
         slot = Reservation(1, held.lease_until, SlotState.ACTIVE)
-        tally = a_usage(reservations={job.id.hex(): slot})
-        await expect(world.engine, write_facts(replace(job, version=job.version + 1, slot=tally.id), tally), FactsRead)
+        usage = a_usage(reservations={job.id.hex(): slot})
+        await expect(world.engine, write_facts(replace(job, version=job.version + 1, slot=usage.id), usage), FactsRead)
         settled = await expect(world.engine, settle(held, Verdict.REJECT), KeySettled)
         assert settled.job is not None
         assert settled.job.slot == b""

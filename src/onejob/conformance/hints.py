@@ -1,4 +1,4 @@
-"""What engines may do to save time: `info`, `read_now`, `subscribe` and `on_timeout` change no answer."""
+"""`info`, `read_now`, `subscribe` and `on_timeout` may save time and must not change a reply."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from .world import World, expect
 
 
 class HintRules:
-    async def test_an_engine_says_what_it_is(self, world: World) -> None:
+    async def test_an_engine_describes_itself(self, world: World) -> None:
         info = world.engine.info
         assert info.name
         assert isinstance(info.durability, Durability)
@@ -21,14 +21,14 @@ class HintRules:
         assert info.batch_max >= 1
         assert world.engine.info == info
 
-    async def test_read_now_answers_as_execute_does_or_not_at_all(self, world: World) -> None:
+    async def test_read_now_returns_the_replies_of_execute_or_none(self, world: World) -> None:
         created = await expect(world.engine, submit(), Created)
         lookups: list[Command[Any]] = [
             LookUpKey(tenant=TENANT, record_id=key_id()),
             LookUpJob(tenant=TENANT, job_id=created.job.id),
             LookUpJob(tenant=TENANT, job_id=bytes(16)),
         ]
-        for _ in range(2):  # an engine may have to be read once before it can answer without waiting
+        for _ in range(2):  # some engines must read once before they can answer without waiting
             executed = list(await world.engine.execute(lookups))
             together = world.engine.read_now(lookups)
             assert together is None or list(together) == executed
@@ -38,16 +38,16 @@ class HintRules:
         await world.engine.aclose()
         assert world.engine.read_now(lookups) is None
 
-    async def test_a_subscriber_hears_of_records_and_changes_no_answer(self, world: World) -> None:
-        heard: list[bytes] = []
+    async def test_a_subscriber_gets_ids_of_settled_records_and_changes_no_reply(self, world: World) -> None:
+        received: list[bytes] = []
         other = await world.open_another()
-        world.engine.subscribe(heard.append)
+        world.engine.subscribe(received.append)
         held = await expect(other, reserve(), KeyHeld)
         await expect(other, settle(held), KeySettled)
         await expect(world.engine, submit(), Replayed)
-        assert set(heard) <= {key_id()}
+        assert set(received) <= {key_id()}
 
-    async def test_a_batch_in_time_is_answered_without_a_timeout(self, world: World) -> None:
+    async def test_a_batch_in_time_calls_no_timeout(self, world: World) -> None:
         timeouts: list[Exception] = []
         replies = await world.engine.execute([submit("a"), submit("b")], on_timeout=timeouts.append)
         assert [type(reply) for reply in replies] == [Created, Created]

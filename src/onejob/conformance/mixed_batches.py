@@ -1,4 +1,4 @@
-"""Batches in which every command meets every other."""
+"""Every command in one batch with every other gets the reply that it gets alone."""
 
 from typing import Any
 
@@ -53,22 +53,22 @@ Expected = list[tuple[Command[Any], type[Reply]]]
 
 
 class MixedBatchRules:
-    async def test_every_command_meets_every_other_in_one_batch(self, world: World) -> None:
+    async def test_all_commands_can_share_one_batch(self, world: World) -> None:
         expected = await _mixed_batch(world)
         replies = await world.engine.execute([command for command, _ in expected])
         for (command, kind), reply in zip(expected, replies, strict=True):
             assert isinstance(reply, kind), (command, reply)
 
-    async def test_a_batch_is_answered_as_its_commands_would_be_alone(self, world: World) -> None:
+    async def test_commands_get_the_same_replies_alone_as_in_a_batch(self, world: World) -> None:
         for command, kind in await _mixed_batch(world):
             await expect(world.engine, command, kind)
 
 
 async def _mixed_batch(world: World) -> Expected:
-    """Every command once or more, each on facts of its own, with the reply it must get."""
+    """Every command at least once, each on facts of its own, with the type of its reply."""
     engine = world.engine
     held = {name: await _hold_key(engine, name) for name in ("renew", "commit", "reject", "fail", "stale")}
-    await expect(engine, reserve("lapsed", lease_ms=1), KeyHeld)
+    await expect(engine, reserve("abandoned", lease_ms=1), KeyHeld)
     await expect(engine, submit("expired", ttl_ms=1), Created)
     await expect(engine, settle(await _hold_key(engine, "rejected"), Verdict.REJECT), KeySettled)
     due = a_job(due_at=1)
@@ -93,7 +93,7 @@ def _submissions() -> Expected:
         (reserve("reserve"), KeyHeld),
         (reserve("record", job_id=b""), KeyHeld),
         (reserve("old"), Replayed),
-        (TakeOver(tenant=TENANT, record_id=key_id("lapsed"), holder=new_holder(), lease_ms=1), KeyHeld),
+        (TakeOver(tenant=TENANT, record_id=key_id("abandoned"), holder=new_holder(), lease_ms=1), KeyHeld),
     ]
 
 

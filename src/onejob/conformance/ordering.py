@@ -1,26 +1,17 @@
-"""One order: replies equal some serial order that respects real time; reads take part in it and change nothing."""
+"""Replies are those of a serial order that respects real time; reads are part of it and change nothing."""
 
 import asyncio
-from typing import Any
 
-from onejob.core.facts import AttachmentKind, Kind
+from onejob.core.facts import Kind
 from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
 from onejob.core.replies import Created, DryRunReply, Found, Missing, Replayed
 from onejob.engine import (
     Engine,
-    ListAttachments,
-    ListBacklogs,
-    ListDueFacts,
-    ListFacts,
-    ListInputs,
     ListJobs,
-    ListLeasedJobs,
-    ListReadyJobs,
-    Query,
 )
 
 from .commands import FactsRead, IncrementCounter, read_facts, write_facts
-from .samples import OTHER, TENANT, TYPE, key_id, one_of_each, reserve, submit
+from .samples import OTHER, TENANT, every_query, key_id, one_of_each, reserve, submit
 from .world import World, dump_store, expect, list_facts, read_attachments
 
 COUNTS = 60
@@ -41,26 +32,26 @@ class OrderingRules:
         numbers = [reply.policy.version for reply in replies if isinstance(reply, FactsRead) and reply.policy]
         assert sorted(numbers) == list(range(1, 61))
 
-    async def test_what_begins_after_an_answer_comes_after_it(self, world: World) -> None:
+    async def test_a_command_sent_after_a_reply_is_ordered_after_it(self, world: World) -> None:
         engines = (world.engine, await world.open_another())
         moments = iter(range(COUNTS * 4))
-        seen: list[tuple[int, int, int]] = []
+        intervals: list[tuple[int, int, int]] = []
 
         async def client(n: int) -> None:
             for turn in range(10):
-                begun = next(moments)
+                sent = next(moments)
                 number = await increment_counter(engines[(n + turn) % 2])
-                seen.append((begun, next(moments), number))
+                intervals.append((sent, next(moments), number))
 
         await asyncio.gather(*(client(n) for n in range(COUNTS // 10)))
-        for _, ended, number in seen:
-            assert all(later > number for begun, _, later in seen if begun > ended)
+        for _, received, number in intervals:
+            assert all(later > number for sent, _, later in intervals if sent > received)
 
-    async def test_an_answer_is_visible_at_once_to_every_engine(self, world: World) -> None:
+    async def test_a_commit_is_visible_at_once_to_every_engine(self, world: World) -> None:
         engines = (world.engine, await world.open_another())
         for n in range(10):
-            mine, other = engines[n % 2], engines[1 - n % 2]
-            created = await expect(mine, submit(f"k{n}"), Created)
+            engine, other = engines[n % 2], engines[1 - n % 2]
+            created = await expect(engine, submit(f"k{n}"), Created)
             found = await expect(other, LookUpKey(tenant=TENANT, record_id=key_id(f"k{n}")), Found)
             assert found.job == created.job
             by_id = await expect(other, LookUpJob(tenant=TENANT, job_id=created.job.id), Found)
@@ -106,7 +97,7 @@ class OrderingRules:
             ]
         )
         assert [type(reply) for reply in replies] == [Found, Missing, Found, *[DryRunReply] * 4, FactsRead]
-        for query in _every_query(job.id):
+        for query in every_query(job.id):
             await world.engine.scan(query)
         await expect(world.engine, submit(), Replayed)
         assert await dump_store(world.engine) == stored
@@ -117,17 +108,3 @@ async def increment_counter(engine: Engine) -> int:
     reply = await expect(engine, IncrementCounter(tenant=TENANT), FactsRead)
     assert reply.policy is not None
     return reply.policy.version
-
-
-def _every_query(job_id: bytes) -> list[Query[Any]]:
-    return [
-        ListJobs(tenant=TENANT),
-        *(ListFacts(tenant=TENANT, kind=kind) for kind in Kind),
-        *(ListAttachments(tenant=TENANT, job_id=job_id, kind=beside) for beside in AttachmentKind),
-        *(ListDueFacts(kind=kind) for kind in (Kind.RECORD, Kind.JOB, Kind.STREAM)),
-        ListReadyJobs(types=(TYPE,)),
-        ListReadyJobs(types=(TYPE,), tenant=TENANT),
-        ListBacklogs(types=(TYPE,)),
-        ListInputs(job_ids=(job_id,)),
-        ListLeasedJobs(tenant=TENANT, holder=b"h"),
-    ]

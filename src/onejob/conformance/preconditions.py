@@ -1,4 +1,4 @@
-"""Warrants: a command that leans on a policy is decided only while that reads the same."""
+"""A command with a precondition on a policy is executed only while the policy is unchanged."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ class PreconditionRules:
         assert {type(reply) for reply in replies} == {Created}
         assert len(await list_facts(world.engine, Kind.JOB)) == 43
 
-    async def test_a_change_by_another_holds_for_the_very_next_command(self, world: World) -> None:
+    async def test_a_change_by_another_engine_applies_to_the_next_command(self, world: World) -> None:
         other = await world.open_another()
         await expect(world.engine, set_credential(), PolicyFound)
         await expect(other, submit_with_precondition("before"), Created)
@@ -84,8 +84,8 @@ class PreconditionRules:
         assert reply.reason is Reason.CREDENTIAL_CHANGED
         assert len(await list_facts(world.engine, Kind.JOB)) == 1
 
-    async def test_what_was_executed_is_answered_again_though_its_precondition_fails_now(self, world: World) -> None:
-        """Its answer may have been lost: whoever executes it again must hear what became of it."""
+    async def test_a_repeated_command_gets_its_reply_although_its_precondition_fails_now(self, world: World) -> None:
+        """The reply may have been lost, so a repeated command must get it."""
         other = await world.open_another()
         await expect(world.engine, set_credential(), PolicyFound)
         for command in (submit_with_precondition("keyed"), submit_with_precondition("")):

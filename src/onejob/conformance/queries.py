@@ -1,4 +1,4 @@
-"""The closed list of queries: right, in order, bounded, and honest about whether there is more."""
+"""Every query returns the right items, in order, within its limit, and tells whether there are more."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,9 +20,9 @@ from onejob.engine import (
     Query,
 )
 
-from .commands import FactsRead, read_facts, write_facts
+from .commands import FactsRead, write_facts
 from .samples import OTHER, TENANT, TYPE, a_job, a_policy, a_record, a_stream, a_usage, an_attachment
-from .world import World, expect
+from .world import World, expect, read_time
 
 FEW = 5
 
@@ -57,14 +57,14 @@ class QueryRules:
         assert len((await world.engine.scan(query)).items) == 1
 
     async def test_jobs_are_found_by_the_usage_that_counts_them(self, world: World) -> None:
-        tally, other = a_usage("x"), a_usage("y")
-        jobs = [a_job(slot=mark, user="x") for mark in (tally.id, b"", other.id, tally.id, tally.id)]
+        usage, other = a_usage("x"), a_usage("y")
+        jobs = [a_job(slot=slot, user="x") for slot in (usage.id, b"", other.id, usage.id, usage.id)]
         await store_facts(world.engine, jobs)
-        marked = [jobs[4], jobs[3], jobs[0]]
-        await self.assert_pages(world.engine, ListJobs(tenant=TENANT, usage_id=tally.id), marked)
-        page = await world.engine.scan(ListJobs(tenant=TENANT, usage_id=tally.id, before=jobs[3].id))
+        counted = [jobs[4], jobs[3], jobs[0]]
+        await self.assert_pages(world.engine, ListJobs(tenant=TENANT, usage_id=usage.id), counted)
+        page = await world.engine.scan(ListJobs(tenant=TENANT, usage_id=usage.id, before=jobs[3].id))
         assert page.items == [jobs[0]]
-        assert (await world.engine.scan(ListJobs(tenant=OTHER, usage_id=tally.id))).items == []
+        assert (await world.engine.scan(ListJobs(tenant=OTHER, usage_id=usage.id))).items == []
 
     @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name.lower())
     async def test_facts_are_listed_in_the_order_of_their_identities(self, world: World, kind: Kind) -> None:
@@ -83,8 +83,8 @@ class QueryRules:
         job, other = a_job(), a_job()
         indices = (0, 1, 7, 2**63 - 1, 2**63, 2**64 - 1)
         lines = [an_attachment(job.id, b"%d" % n, kind=AttachmentKind.LOG, index=n) for n in indices]
-        apart = (an_attachment(job.id), an_attachment(job.id, kind=AttachmentKind.PROGRESS, index=3))
-        await expect(world.engine, write_facts(job, attachments=(*lines[::-1], *apart)), FactsRead)
+        others = (an_attachment(job.id), an_attachment(job.id, kind=AttachmentKind.PROGRESS, index=3))
+        await expect(world.engine, write_facts(job, attachments=(*lines[::-1], *others)), FactsRead)
         await expect(
             world.engine,
             write_facts(other, attachments=(an_attachment(other.id, kind=AttachmentKind.LOG),)),
@@ -98,8 +98,8 @@ class QueryRules:
         assert (await world.engine.scan(replace(query, kind=AttachmentKind.RESULT))).items == []
         assert (await world.engine.scan(replace(query, job_id=a_job().id))).items == []
 
-    async def test_a_record_is_due_when_its_window_and_its_lease_are_over(self, world: World) -> None:
-        now = await self.read_time(world)
+    async def test_a_record_is_due_after_its_window_and_its_lease(self, world: World) -> None:
+        now = await read_time(world.engine)
         await store_facts(
             world.engine,
             [
@@ -110,35 +110,35 @@ class QueryRules:
         due = await store_facts(
             world.engine,
             [
-                a_record("lapsed", OTHER, expires_at=now - 2, lease_until=now - 3),
+                a_record("expired", OTHER, expires_at=now - 2, lease_until=now - 3),
                 a_record("a", expires_at=now - 1),
             ],
         )
-        await self.assert_due(world, Kind.RECORD, due, later=2)
+        await self.assert_due(world, Kind.RECORD, due, due_later=2)
 
-    async def test_a_job_is_due_after_its_moment_if_it_has_one(self, world: World) -> None:
-        now = await self.read_time(world)
+    async def test_a_job_is_due_after_its_due_time(self, world: World) -> None:
+        now = await read_time(world.engine)
         await store_facts(world.engine, [a_job(), a_job(due_at=now), a_job(due_at=now)])
         due = await store_facts(world.engine, [a_job(due_at=now - 2), a_job(OTHER, due_at=now - 1)])
-        await self.assert_due(world, Kind.JOB, due, later=2)
+        await self.assert_due(world, Kind.JOB, due, due_later=2)
 
-    async def test_a_stream_is_due_after_its_moment_if_it_has_one(self, world: World) -> None:
-        now = await self.read_time(world)
+    async def test_a_stream_is_due_after_its_expiry(self, world: World) -> None:
+        now = await read_time(world.engine)
         await store_facts(world.engine, [a_stream("never", expires_at=0), a_stream("soon", expires_at=now)])
         due = await store_facts(
             world.engine, [a_stream("a", expires_at=now - 2), a_stream("b", OTHER, expires_at=now - 1)]
         )
-        await self.assert_due(world, Kind.STREAM, due, later=1)
+        await self.assert_due(world, Kind.STREAM, due, due_later=1)
 
-    async def test_what_is_due_is_paged_by_its_place(self, world: World) -> None:
-        now = await self.read_time(world)
+    async def test_due_facts_are_paged_by_their_sort_key(self, world: World) -> None:
+        now = await read_time(world.engine)
         makers: dict[Kind, Any] = {
             Kind.RECORD: lambda n: a_record(f"k{n}", expires_at=now - FEW + n // 2),
             Kind.JOB: lambda n: a_job(due_at=now - FEW + n // 2),
             Kind.STREAM: lambda n: a_stream(f"c{n}", expires_at=now - FEW + n // 2),
         }
-        for kind, made in makers.items():
-            facts = sorted((made(n) for n in range(FEW)), key=due_sort_key)
+        for kind, make_fact in makers.items():
+            facts = sorted((make_fact(n) for n in range(FEW)), key=due_sort_key)
             await store_facts(world.engine, facts)
             for n, fact in enumerate(facts):
                 page = await world.engine.scan(ListDueFacts(kind=kind, after=due_sort_key(fact), limit=2))
@@ -161,8 +161,8 @@ class QueryRules:
         for types in ((), ("none",), ("MAIL",)):
             assert (await world.engine.scan(ListReadyJobs(types=types))).items == []
 
-    async def test_only_a_job_that_could_be_claimed_is_ready(self, world: World) -> None:
-        now = await self.read_time(world)
+    async def test_only_claimable_jobs_are_ready(self, world: World) -> None:
+        now = await read_time(world.engine)
         await store_facts(world.engine, [a_job(state=state) for state in sorted(set(JobState) - CLAIMABLE_STATES)])
         waiting = [
             a_job(run_at=now + 40),
@@ -174,46 +174,43 @@ class QueryRules:
         assert (await world.engine.scan(ListReadyJobs(types=(TYPE,)))).items == []
         await world.advance(40)
         ready = (await world.engine.scan(ListReadyJobs(types=(TYPE,)))).items
-        assert ready == [waiting[2], waiting[0]] or await self.read_time(world) > now + 40
+        assert ready == [waiting[2], waiting[0]] or await read_time(world.engine) > now + 40
 
-    async def test_several_types_are_ready_in_one_order(self, world: World) -> None:
+    async def test_ready_jobs_of_several_types_have_one_order(self, world: World) -> None:
         jobs = [a_job(type="ab"[n % 2], priority=-n) for n in range(6)]
         await store_facts(world.engine, jobs)
         await self.assert_pages(world.engine, ListReadyJobs(types=("a", "b")), jobs)
         await self.assert_pages(world.engine, ListReadyJobs(types=("b",)), jobs[1::2])
 
-    async def test_a_holder_finds_what_it_has_while_the_lease_lives(self, world: World) -> None:
-        now = await self.read_time(world)
+    async def test_a_holder_finds_its_jobs_until_the_lease_ends(self, world: World) -> None:
+        now = await read_time(world.engine)
         until = now + 1000
-        mine = [a_job(holder=b"me", lease_until=until + n, state=state) for n, state in enumerate(JobState)]
+        held = [a_job(holder=b"me", lease_until=until + n, state=state) for n, state in enumerate(JobState)]
         others = [
             a_job(holder=b"me", lease_until=0),
             a_job(holder=b"me", lease_until=now - 1),
             a_job(holder=b"other", lease_until=until),
             a_job(OTHER, holder=b"me", lease_until=until),
         ]
-        await store_facts(world.engine, [*mine, *others])
-        await self.assert_pages(world.engine, ListLeasedJobs(tenant=TENANT, holder=b"me"), mine)
+        await store_facts(world.engine, [*held, *others])
+        await self.assert_pages(world.engine, ListLeasedJobs(tenant=TENANT, holder=b"me"), held)
         assert (await world.engine.scan(ListLeasedJobs(tenant=TENANT, holder=b"none"))).items == []
-        await world.advance(until + 1 - await self.read_time(world))
-        assert mine[0] not in (await world.engine.scan(ListLeasedJobs(tenant=TENANT, holder=b"me"))).items
+        await world.advance(until + 1 - await read_time(world.engine))
+        assert held[0] not in (await world.engine.scan(ListLeasedJobs(tenant=TENANT, holder=b"me"))).items
 
     async def assert_pages(self, engine: Engine, query: Query[Any], expected: Sequence[Any]) -> None:
-        """Whatever the bound, a page is a beginning of the whole and says whether there is more."""
+        """For every limit, a page holds the first items, and `more` tells whether others follow."""
         for limit in range(1, len(expected) + 2):
             page = await engine.scan(replace(query, limit=limit))
             assert page.items == list(expected[:limit])
             assert page.more == (limit < len(expected))
 
-    async def assert_due(self, world: World, kind: Kind, expected: Sequence[Fact], *, later: int) -> None:
+    async def assert_due(self, world: World, kind: Kind, expected: Sequence[Fact], *, due_later: int) -> None:
         other = await world.open_another()
         await self.assert_pages(other, ListDueFacts(kind=kind), expected)
         await world.advance(1)
         page = await other.scan(ListDueFacts(kind=kind))
-        assert len(page.items) == len(expected) + later
-
-    async def read_time(self, world: World) -> int:
-        return (await expect(world.engine, read_facts(a_policy("none")), FactsRead)).at
+        assert len(page.items) == len(expected) + due_later
 
 
 async def store_facts(engine: Engine, facts: Sequence[Any]) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""Quotas: a tally and a policy in the footprint are part of the one step that creates a job."""
+"""Quotas are checked and charged in the step that creates a job: its footprint has the usage and the policy."""
 
 from typing import Any
 
@@ -37,7 +37,6 @@ from onejob.core.slots import (
 from onejob.core.work import Cancel
 from onejob.ids import new_job_id
 
-from .races import race
 from .samples import (
     ACTOR,
     LEASE_MS,
@@ -52,14 +51,14 @@ from .samples import (
     submit,
     submit_counted,
 )
-from .world import World, count_replies, dump_store, expect, list_facts
+from .world import World, count_replies, dump_store, expect, list_facts, race
 
 RACERS = 50
 SLOT_MS = 1000
 
 
 class QuotaRules:
-    async def test_a_race_for_the_last_slots_is_won_by_as_many_as_there_are(self, world: World) -> None:
+    async def test_a_race_for_the_last_slots_fills_exactly_these(self, world: World) -> None:
         other = await world.open_another()
         await expect(world.engine, set_limit(5), UsageFound)
         replies = await race([world.engine, other], [submit_counted(f"k{n}") for n in range(RACERS)])
@@ -70,29 +69,29 @@ class QuotaRules:
         await self.assert_usage(world, live=5)
         assert len(await list_facts(other, Kind.RECORD)) == 5
 
-    async def test_a_race_in_one_batch_is_won_by_as_many_as_there_are(self, world: World) -> None:
+    async def test_a_race_in_one_batch_fills_exactly_the_last_slot(self, world: World) -> None:
         await expect(world.engine, set_limit(1), UsageFound)
         replies = await world.engine.execute([submit_counted(f"k{n}") for n in range(RACERS)])
         assert (count_replies(replies, Created), count_replies(replies, Refused)) == (1, RACERS - 1)
         await self.assert_usage(world, live=1)
 
-    async def test_a_tenants_policy_holds_in_the_very_next_decision(self, world: World) -> None:
+    async def test_a_tenants_policy_applies_to_the_next_decision(self, world: World) -> None:
         other = await world.open_another()
-        for most, answer in ((1, Created), (1, Refused), (2, Created), (0, Refused)):
-            body = encode_limits(TenantLimits(default=Limits(max_concurrent=most)))
+        for limit, expected in ((1, Created), (1, Refused), (2, Created), (0, Refused)):
+            body = encode_limits(TenantLimits(default=Limits(max_concurrent=limit)))
             policy = SetPolicy(tenant=TENANT, policy_id=quota_ids()["policy_id"], name=QUOTA_POLICY_NAME, body=body)
             await expect(world.engine, policy, PolicyFound)
-            await expect(other, submit_counted(""), answer)
+            await expect(other, submit_counted(""), expected)
         await self.assert_usage(world, live=2)
 
-    async def test_a_hit_comes_through_when_the_quota_is_full_and_changes_nothing(self, world: World) -> None:
+    async def test_a_replay_succeeds_when_the_quota_is_full_and_changes_nothing(self, world: World) -> None:
         await expect(world.engine, set_limit(1), UsageFound)
         await expect(world.engine, submit_counted(), Created)
         stored = await dump_store(world.engine)
         await expect(await world.open_another(), submit_counted(), Replayed)
         assert await dump_store(world.engine) == stored
 
-    async def test_an_end_frees_the_slot_once(self, world: World) -> None:
+    async def test_the_end_of_a_job_frees_its_slot_once(self, world: World) -> None:
         await expect(world.engine, set_limit(1), UsageFound)
         created = await expect(world.engine, submit_counted("a", cost=7), Created)
         cancel = Cancel(tenant=TENANT, job_id=created.job.id, actor=ACTOR)
@@ -159,20 +158,20 @@ class QuotaRules:
         held = await expect(world.engine, reserve("a", **quota_ids()), KeyHeld)
         await world.advance(LEASE_MS + 1)
         await expect(await world.open_another(), submit_counted("b"), Created)
-        late = replace(settle(held), policy_id=quota_ids()["policy_id"])
-        assert fence(held)["job_id"] == late.job_id
-        assert (await expect(world.engine, late, Refused)).reason is Reason.SLOT_LOST
+        late_commit = replace(settle(held), policy_id=quota_ids()["policy_id"])
+        assert fence(held)["job_id"] == late_commit.job_id
+        assert (await expect(world.engine, late_commit, Refused)).reason is Reason.SLOT_LOST
 
     async def test_a_job_from_before_its_user_was_counted_is_backfilled_once(self, world: World) -> None:
         created = await expect(world.engine, submit(), Created)
         await expect(world.engine, set_limit(1), UsageFound)
-        adopt = Backfill(**quota_ids(), user=USER, job_id=created.job.id)
-        assert (await expect(world.engine, adopt, Maintained)).changed
-        assert not (await expect(await world.open_another(), adopt, Maintained)).changed
+        backfill = Backfill(**quota_ids(), user=USER, job_id=created.job.id)
+        assert (await expect(world.engine, backfill, Maintained)).changed
+        assert not (await expect(await world.open_another(), backfill, Maintained)).changed
         await self.assert_usage(world, live=1)
         await expect(world.engine, submit_counted("b"), Refused)
 
-    async def test_two_tenants_with_equal_users_and_slots_never_meet(self, world: World) -> None:
+    async def test_equal_users_and_slots_of_two_tenants_are_separate(self, world: World) -> None:
         other = await world.open_another()
         await expect(world.engine, set_limit(1), UsageFound)
         await expect(world.engine, set_limit(2, OTHER), UsageFound)
@@ -188,15 +187,15 @@ class QuotaRules:
         assert (await expect(other, theirs, UsageFound)).usage is None
 
     async def assert_usage(self, world: World, *, live: int, tenant: str = TENANT) -> None:
-        """The tally says so, its jobs say so, and counting again finds nothing to mend."""
+        """Usage, jobs and a reconciliation agree on the number of live jobs."""
         found = await expect(world.engine, LookUpUsage(**quota_ids(tenant)), UsageFound)
         assert found.usage is not None
         held = [slots_and_cost_held(job, found.usage.id) for job in await list_facts(world.engine, Kind.JOB, tenant)]
         jobs, money = sum(slots for slots, _ in held), sum(cost for _, cost in held)
         assert (found.usage.live, found.usage.cost_held) == (jobs, money)
         assert jobs == live
-        recount = Reconcile(**quota_ids(tenant), expected_version=found.usage.version, live=jobs, cost_held=money)
-        assert (await expect(world.engine, recount, Reconciled)).drift == 0
+        reconcile = Reconcile(**quota_ids(tenant), expected_version=found.usage.version, live=jobs, cost_held=money)
+        assert (await expect(world.engine, reconcile, Reconciled)).drift == 0
 
 
 def reserve_slot() -> ReserveSlot:

@@ -1,10 +1,8 @@
-"""Races: of however many, one wins, and all are answered with its job."""
+"""Races for one key: one submission wins, and all others get its job."""
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
-from onejob.core.command import Command
 from onejob.core.facts import Kind
 from onejob.core.replies import AnyReply, Conflict, Created, InProgress, KeyHeld, KeySettled, Replayed
 from onejob.core.reserve import TakeOver
@@ -12,7 +10,7 @@ from onejob.engine import Engine
 from onejob.ids import new_holder
 
 from .samples import LEASE_MS, OTHER, TENANT, reserve, settle, submit
-from .world import World, count_replies, expect, list_facts, read_attachments
+from .world import World, count_replies, expect, list_facts, race, read_attachments
 
 RACERS = 200
 
@@ -120,9 +118,3 @@ class RaceRules:
         for reply in replies:
             assert isinstance(reply, (Created, Replayed))
             assert reply.job == job
-
-
-async def race(engines: Sequence[Engine], commands: Sequence[Command[Any]]) -> list[AnyReply]:
-    """A call of its own for every command, all at once, the engines taking turns."""
-    calls = (engines[n % len(engines)].execute([command]) for n, command in enumerate(commands))
-    return [reply for (reply,) in await asyncio.gather(*calls)]

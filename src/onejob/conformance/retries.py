@@ -1,4 +1,4 @@
-"""Echo: a command that was done and whose answer was lost gets the same answer when it is executed again."""
+"""A command that is executed again, because its reply was lost, gets the same reply and changes nothing."""
 
 from onejob.core.facts import Kind
 from onejob.core.maintenance import Expire, Forget
@@ -28,9 +28,9 @@ class RetryRules:
         command = submit()
         first = await expect(engine, command, Created)
         stored = await dump_store(engine)
-        for place in (engine, other, engine):
-            assert (await expect(place, command, Created)).job == first.job
-            assert (await expect(place, submit(), Replayed)).job == first.job
+        for any_engine in (engine, other, engine):
+            assert (await expect(any_engine, command, Created)).job == first.job
+            assert (await expect(any_engine, submit(), Replayed)).job == first.job
         assert await dump_store(engine) == stored
 
     async def test_a_repeated_submission_in_one_batch_is_created_twice_and_stored_once(self, world: World) -> None:
@@ -46,7 +46,7 @@ class RetryRules:
             assert (await expect(engine, command, Created)).job.id == command.job_id
         assert len(await list_facts(world.engine, Kind.JOB)) == 1
 
-    async def test_a_repeated_submission_finds_its_job_when_its_record_has_gone(self, world: World) -> None:
+    async def test_a_repeated_submission_finds_its_job_after_its_record_was_deleted(self, world: World) -> None:
         command = submit()
         first = await expect(world.engine, command, Created)
         await world.advance(TTL_MS + 1)
@@ -55,8 +55,8 @@ class RetryRules:
         assert again.job == first.job
         assert len(await list_facts(world.engine, Kind.JOB)) == 1
 
-    async def test_a_repeated_finishing_submission_is_created_again(self, world: World) -> None:
-        """It took over a job that another candidate had begun, so the job's name is not its own."""
+    async def test_a_repeated_submission_that_finished_an_abandoned_key_is_created_again(self, world: World) -> None:
+        """The submission finished an abandoned key, so its job has the id of another candidate."""
         held = await expect(world.engine, reserve(), KeyHeld)
         await world.advance(LEASE_MS + 1)
         command = submit()
@@ -75,10 +75,10 @@ class RetryRules:
     async def test_a_repeated_take_over_raises_the_token_once(self, world: World) -> None:
         await expect(world.engine, reserve(), KeyHeld)
         await world.advance(LEASE_MS + 1)
-        take = TakeOver(tenant=TENANT, record_id=key_id(), holder=new_holder(), lease_ms=60_000)
-        first = await expect(world.engine, take, KeyHeld)
+        take_over = TakeOver(tenant=TENANT, record_id=key_id(), holder=new_holder(), lease_ms=60_000)
+        first = await expect(world.engine, take_over, KeyHeld)
         for engine in (world.engine, await world.open_another()):
-            again = await expect(engine, take, KeyHeld)
+            again = await expect(engine, take_over, KeyHeld)
             assert (again.token, again.lease_until) == (2, first.lease_until)
             other = TakeOver(tenant=TENANT, record_id=key_id(), holder=new_holder(), lease_ms=60_000)
             await expect(engine, other, InProgress)
@@ -94,11 +94,11 @@ class RetryRules:
                 assert (again.record, again.job) == (first.record, first.job)
             assert await dump_store(world.engine) == stored
 
-    async def test_a_repeated_write_of_a_policy_succeeds_and_an_overtaken_one_does_not(self, world: World) -> None:
+    async def test_a_repeated_write_of_a_policy_succeeds_and_an_outdated_one_does_not(self, world: World) -> None:
         first, second = set_policy(expected_version=0), set_policy(body=b"{}", expected_version=1)
-        made = await expect(world.engine, first, PolicyFound)
+        created = await expect(world.engine, first, PolicyFound)
         for engine in (world.engine, await world.open_another()):
-            assert (await expect(engine, first, PolicyFound)).policy == made.policy
+            assert (await expect(engine, first, PolicyFound)).policy == created.policy
         written = await expect(world.engine, second, PolicyFound)
         for engine in (world.engine, await world.open_another()):
             assert (await expect(engine, second, PolicyFound)).policy == written.policy
@@ -113,7 +113,7 @@ class RetryRules:
         assert (again.job, again.changed) == (first.job, False)
         assert await dump_store(world.engine) == stored
 
-    async def test_a_repeated_forgetting_does_not_prolong_the_window(self, world: World) -> None:
+    async def test_a_repeated_forget_does_not_extend_the_window(self, world: World) -> None:
         await expect(world.engine, submit(), Created)
         command = Forget(tenant=TENANT, record_id=key_id(), actor=ACTOR, grace_ms=TTL_MS // 2)
         first = await expect(world.engine, command, Forgotten)

@@ -1,4 +1,4 @@
-"""Facts and commands to try an engine with."""
+"""Sample facts, commands and queries for the tests of an engine."""
 
 from hashlib import sha256
 from typing import Any
@@ -10,6 +10,7 @@ from onejob.core.facts import (
     AttachmentKind,
     Fact,
     Job,
+    Kind,
     Policy,
     Record,
     Reservation,
@@ -24,6 +25,17 @@ from onejob.core.sequence import SubmitSequence
 from onejob.core.slots import SetLimits
 from onejob.core.states import IdempotencyStatus, JobState, SlotState
 from onejob.core.submit import JobSpec, Submit
+from onejob.engine import (
+    ListAttachments,
+    ListBacklogs,
+    ListDueFacts,
+    ListFacts,
+    ListInputs,
+    ListJobs,
+    ListLeasedJobs,
+    ListReadyJobs,
+    Query,
+)
 from onejob.ids import new_holder, new_job_id
 
 TENANT = "acme"
@@ -32,7 +44,7 @@ TYPE = "mail"
 USER = "ann"
 CLIENT = "till-7"
 ACTOR = "client:suite"
-FAR_FUTURE = 4_000_000_000_000  # no suite runs as late as that
+FAR_FUTURE = 4_000_000_000_000  # later than any test run
 LEASE_MS = 500
 TTL_MS = 2_000
 U64_MAX = 2**64 - 1
@@ -43,9 +55,9 @@ def key_id(key: str = "k", tenant: str = TENANT) -> bytes:
 
 
 def submit(key: str = "k", *, tenant: str = TENANT, input: bytes = b'{"n":1}', **options: Any) -> Submit:
-    """A submission; without a key it has no record."""
-    given: dict[str, Any] = _submission_fields(key, tenant, input) | options
-    return Submit(**given)
+    """A submission; with an empty key it has no record."""
+    fields: dict[str, Any] = _submission_fields(key, tenant, input) | options
+    return Submit(**fields)
 
 
 def reserve(
@@ -56,8 +68,8 @@ def reserve(
     lease_ms: int = LEASE_MS,
     **options: Any,
 ) -> Reserve:
-    given: dict[str, Any] = _submission_fields(key, tenant, input) | {"holder": new_holder()} | options
-    return Reserve(**given, lease_ms=lease_ms)
+    fields: dict[str, Any] = _submission_fields(key, tenant, input) | {"holder": new_holder()} | options
+    return Reserve(**fields, lease_ms=lease_ms)
 
 
 def settle(held: KeyHeld, verdict: Verdict = Verdict.COMMIT, *, tenant: str = TENANT, **options: Any) -> Settle:
@@ -65,7 +77,7 @@ def settle(held: KeyHeld, verdict: Verdict = Verdict.COMMIT, *, tenant: str = TE
 
 
 def quota_ids(tenant: str = TENANT, user: str = USER) -> dict[str, Any]:
-    """What a command names of a user who is counted."""
+    """The ids that a command with quotas has."""
     return {
         "tenant": tenant,
         "usage_id": usage_id(tenant, user),
@@ -74,7 +86,7 @@ def quota_ids(tenant: str = TENANT, user: str = USER) -> dict[str, Any]:
 
 
 def submit_counted(key: str = "k", *, tenant: str = TENANT, **options: Any) -> Submit:
-    """A submission of a user who is counted."""
+    """A submission of a user with quotas."""
     return submit(key, **quota_ids(tenant) | options)
 
 
@@ -115,7 +127,7 @@ def fence(held: KeyHeld, tenant: str = TENANT) -> dict[str, Any]:
 
 
 def a_record(key: str = "k", tenant: str = TENANT, **changes: Any) -> Record:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": key_id(key, tenant),
         "tenant": tenant,
         "scope": TYPE,
@@ -133,11 +145,11 @@ def a_record(key: str = "k", tenant: str = TENANT, **changes: Any) -> Record:
         "actor": ACTOR,
         "user": USER,
     }
-    return Record(**given | changes)
+    return Record(**fields | changes)
 
 
 def a_job(tenant: str = TENANT, **changes: Any) -> Job:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": new_job_id(),
         "tenant": tenant,
         "type": TYPE,
@@ -150,11 +162,11 @@ def a_job(tenant: str = TENANT, **changes: Any) -> Job:
         "changed_at": 1,
         "keep_until": FAR_FUTURE,
     }
-    return Job(**given | changes)
+    return Job(**fields | changes)
 
 
 def a_stream(client_id: str = "till-7", tenant: str = TENANT, **changes: Any) -> Stream:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": stream_id(tenant, TYPE, client_id),
         "tenant": tenant,
         "scope": TYPE,
@@ -165,11 +177,11 @@ def a_stream(client_id: str = "till-7", tenant: str = TENANT, **changes: Any) ->
         "changed_at": 1,
         "expires_at": FAR_FUTURE,
     }
-    return Stream(**given | changes)
+    return Stream(**fields | changes)
 
 
 def a_usage(user: str = USER, tenant: str = TENANT, **changes: Any) -> Usage:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": usage_id(tenant, user),
         "tenant": tenant,
         "user": user,
@@ -184,32 +196,32 @@ def a_usage(user: str = USER, tenant: str = TENANT, **changes: Any) -> Usage:
             "ünï/\"'": Reservation(1, 2, SlotState.CONSUMED),
         },
     }
-    return Usage(**given | changes)
+    return Usage(**fields | changes)
 
 
 def a_policy(name: str = "limits", tenant: str = TENANT, **changes: Any) -> Policy:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": policy_id(tenant, name),
         "tenant": tenant,
         "name": name,
         "body": b'{"maxConcurrent":5}',
         "changed_at": 1,
     }
-    return Policy(**given | changes)
+    return Policy(**fields | changes)
 
 
 def set_policy(name: str = "limits", tenant: str = TENANT, **options: Any) -> SetPolicy:
-    given: dict[str, Any] = {"body": b'{"maxConcurrent":5}'} | options
-    return SetPolicy(tenant=tenant, policy_id=policy_id(tenant, name), name=name, **given)
+    fields: dict[str, Any] = {"body": b'{"maxConcurrent":5}'} | options
+    return SetPolicy(tenant=tenant, policy_id=policy_id(tenant, name), name=name, **fields)
 
 
 def policy_ids(name: str = "limits", tenant: str = TENANT) -> dict[str, Any]:
-    """What a command that looks at a policy, or drops it, must name."""
+    """The ids of a command that reads or deletes a policy."""
     return {"tenant": tenant, "policy_id": policy_id(tenant, name)}
 
 
 def one_of_each(tenant: str = TENANT) -> tuple[Fact, ...]:
-    """A record, its job, a stream, a tally and a policy, with the largest values their fields may have."""
+    """A record, its job, a stream, a usage and a policy, with the largest values of their fields."""
     job = a_job(
         tenant,
         slot=usage_id(tenant, USER),
@@ -227,6 +239,21 @@ def an_attachment(
     job_id: bytes, data: bytes = b"x", *, kind: AttachmentKind = AttachmentKind.INPUT, index: int = 0
 ) -> Attachment:
     return Attachment(job_id, kind, U64(index), data)
+
+
+def every_query(job_id: bytes) -> list[Query[Any]]:
+    """Each query of the closed list, for the suite's tenant."""
+    return [
+        ListJobs(tenant=TENANT),
+        *(ListFacts(tenant=TENANT, kind=kind) for kind in Kind),
+        *(ListAttachments(tenant=TENANT, job_id=job_id, kind=kind) for kind in AttachmentKind),
+        *(ListDueFacts(kind=kind) for kind in (Kind.RECORD, Kind.JOB, Kind.STREAM)),
+        ListReadyJobs(types=(TYPE,)),
+        ListReadyJobs(types=(TYPE,), tenant=TENANT),
+        ListBacklogs(types=(TYPE,)),
+        ListInputs(job_ids=(job_id,)),
+        ListLeasedJobs(tenant=TENANT, holder=b"h"),
+    ]
 
 
 def _submission_fields(key: str, tenant: str, input: bytes) -> dict[str, Any]:

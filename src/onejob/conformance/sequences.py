@@ -1,4 +1,4 @@
-"""Sequences: a number of a client is executed once, in order, a batch as a whole; and keys of foreign jobs."""
+"""A sequence number is executed once and in order, its batch as a whole; keys of external jobs are stored once."""
 
 from onejob.core.facts import Kind
 from onejob.core.identity import stream_id
@@ -17,9 +17,8 @@ from onejob.core.replies import (
 from onejob.core.sequence import LookUpStream
 from onejob.core.submit import StoreKey
 
-from .races import race
 from .samples import ACTOR, CLIENT, OTHER, TENANT, TTL_MS, TYPE, USER, key_id, set_limit, submit, submit_sequence
-from .world import World, count_replies, dump_store, expect, list_facts, read_attachments
+from .world import World, count_replies, dump_store, expect, list_facts, race, read_attachments
 
 COPIES = 100
 
@@ -41,7 +40,7 @@ class SequenceRules:
         assert count_replies(replies, SequenceAlreadyCommitted) == COPIES - 1
         assert len(await list_facts(other, Kind.JOB)) == 1
 
-    async def test_numbers_in_one_batch_follow_each_other(self, world: World) -> None:
+    async def test_numbers_in_one_batch_are_executed_in_order(self, world: World) -> None:
         replies = await world.engine.execute([submit_sequence(n) for n in (1, 3, 2, 3)])
         assert [type(reply) for reply in replies] == [
             SequenceCommitted,
@@ -51,7 +50,7 @@ class SequenceRules:
         ]
         assert await last_sequence(world) == 3
 
-    async def test_a_repeated_number_is_committed_again_and_a_copy_already(self, world: World) -> None:
+    async def test_a_repeated_number_is_committed_again_and_a_copy_is_already_committed(self, world: World) -> None:
         command = submit_sequence(1, jobs=3)
         first = await expect(world.engine, command, SequenceCommitted)
         stored = await dump_store(world.engine)
@@ -66,22 +65,24 @@ class SequenceRules:
         assert refused.reason is Reason.QUOTA_EXCEEDED
         assert await list_facts(world.engine, Kind.JOB) == []
         assert await last_sequence(world) == 0
-        # Its number is free for another payload.
-        done = await expect(await world.open_another(), submit_sequence(1, jobs=2, input=b"[2]"), SequenceCommitted)
-        assert [await read_attachments(world.engine, job.id) for job in done.jobs] == [[b"[2]"]] * 2
+        # The number is still free for another payload.
+        committed = await expect(
+            await world.open_another(), submit_sequence(1, jobs=2, input=b"[2]"), SequenceCommitted
+        )
+        assert [await read_attachments(world.engine, job.id) for job in committed.jobs] == [[b"[2]"]] * 2
         assert await last_sequence(world) == 1
 
     async def test_a_batch_of_a_hundred_jobs_is_one_number(self, world: World) -> None:
-        done = await expect(world.engine, submit_sequence(1, jobs=100), SequenceCommitted)
-        assert len({job.id for job in done.jobs}) == 100
-        again = await expect(await world.open_another(), submit_sequence(1, jobs=100), SequenceAlreadyCommitted)
-        assert again.jobs == done.jobs
+        committed = await expect(world.engine, submit_sequence(1, jobs=100), SequenceCommitted)
+        assert len({job.id for job in committed.jobs}) == 100
+        repeated = await expect(await world.open_another(), submit_sequence(1, jobs=100), SequenceAlreadyCommitted)
+        assert repeated.jobs == committed.jobs
 
-    async def test_a_number_is_never_executed_again_even_when_its_record_has_gone(self, world: World) -> None:
+    async def test_a_number_is_never_executed_again_even_after_its_record_was_deleted(self, world: World) -> None:
         await expect(world.engine, submit_sequence(1), SequenceCommitted)
         await world.advance(TTL_MS + 1)
-        again = await expect(await world.open_another(), submit_sequence(1), SequenceAlreadyCommitted)
-        assert (again.jobs, again.sequence, again.last) == ((), 1, 1)
+        repeated = await expect(await world.open_another(), submit_sequence(1), SequenceAlreadyCommitted)
+        assert (repeated.jobs, repeated.sequence, repeated.last) == ((), 1, 1)
         assert len(await list_facts(world.engine, Kind.JOB)) == 1
 
     async def test_a_key_belongs_to_one_kind_of_submission(self, world: World) -> None:
@@ -93,7 +94,7 @@ class SequenceRules:
         assert refused.reason is Reason.IDEMPOTENCY_KEY_REUSED
         assert await last_sequence(world) == 1
 
-    async def test_two_tenants_with_equal_clients_never_meet(self, world: World) -> None:
+    async def test_equal_clients_of_two_tenants_are_separate(self, world: World) -> None:
         await expect(world.engine, submit_sequence(1), SequenceCommitted)
         await expect(world.engine, submit_sequence(2), SequenceCommitted)
         gap = await expect(world.engine, submit_sequence(3, tenant=OTHER), Refused)
@@ -103,7 +104,7 @@ class SequenceRules:
         guess = LookUpStream(tenant=OTHER, stream_id=stream_id(TENANT, TYPE, CLIENT))
         await expect(world.engine, guess, Missing)
 
-    async def test_a_repeated_key_of_an_external_job_is_remembered_once(self, world: World) -> None:
+    async def test_a_repeated_key_of_an_external_job_is_stored_once(self, world: World) -> None:
         command = store_external_key("ec2-77")
         await expect(world.engine, command, KeySettled)
         stored = await dump_store(world.engine)
@@ -128,6 +129,6 @@ def store_external_key(id: str) -> StoreKey:
 
 
 async def last_sequence(world: World, tenant: str = TENANT) -> int:
-    look = LookUpStream(tenant=tenant, stream_id=stream_id(tenant, TYPE, CLIENT))
-    (found,) = await world.engine.execute([look])
+    look_up = LookUpStream(tenant=tenant, stream_id=stream_id(tenant, TYPE, CLIENT))
+    (found,) = await world.engine.execute([look_up])
     return int(found.stream.last) if isinstance(found, StreamFound) else 0

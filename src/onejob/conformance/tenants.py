@@ -1,4 +1,4 @@
-"""Tenants never meet: what belongs to another does not exist, even for somebody who guesses its name."""
+"""Tenants are isolated: facts of another tenant do not exist, even for a command with a guessed id."""
 
 from typing import Any
 
@@ -38,18 +38,18 @@ class TenantRules:
         assert (await expect(world.engine, submit(), Replayed)).job == mine.job
         assert (await expect(world.engine, submit(tenant=OTHER, input=b"{}"), Replayed)).job == theirs.job
 
-    async def test_a_guessed_identity_finds_nothing(self, world: World) -> None:
+    async def test_a_guessed_id_finds_nothing(self, world: World) -> None:
         created = await expect(world.engine, submit(), Created)
         stored = await dump_store(world.engine)
         for command in _guesses(created.job.id):
             await expect(world.engine, command, Missing)
-        for upkeep in (
+        for command in (
             Expire(tenant=OTHER, record_id=key_id()),
             Maintain(tenant=OTHER, job_id=created.job.id),
             CountHits(tenant=OTHER, record_id=key_id(), hits=1, conflicts=0),
             Purge(tenant=OTHER, record_id=key_id(), job_ids=(created.job.id,)),
         ):
-            assert not (await expect(world.engine, upkeep, Maintained)).changed
+            assert not (await expect(world.engine, command, Maintained)).changed
         assert await dump_store(world.engine) == stored
 
     async def test_a_guessed_fence_settles_nothing(self, world: World) -> None:
@@ -59,7 +59,7 @@ class TenantRules:
             assert (await expect(world.engine, command, Refused)).reason is Reason.STALE
         assert await dump_store(world.engine) == stored
 
-    async def test_a_submission_under_a_guessed_identity_makes_and_learns_nothing(self, world: World) -> None:
+    async def test_a_submission_with_a_guessed_id_creates_and_reveals_nothing(self, world: World) -> None:
         created = await expect(world.engine, submit(), Created)
         guesses = (
             submit(tenant=OTHER, record_id=key_id()),
@@ -68,23 +68,23 @@ class TenantRules:
         )
         for guess in guesses:
             await expect(world.engine, guess, Defect)
-        # What can never change any more is what a memory in between might tell.
+        # A reply that can never change again is one that a cache in between might return.
         await expect(world.engine, Cancel(tenant=TENANT, job_id=created.job.id, actor=ACTOR), Cancelled)
         await expect(world.engine, submit(), Replayed)
         stored = await dump_store(world.engine)
         for guess in guesses:
             await expect(world.engine, guess, Defect)
-        foreseen = await expect(world.engine, DryRun(tenant=OTHER, command=guesses[0]), DryRunReply)
-        assert isinstance(foreseen.reply, Created)
+        dry_run = await expect(world.engine, DryRun(tenant=OTHER, command=guesses[0]), DryRunReply)
+        assert isinstance(dry_run.reply, Created)
         assert await dump_store(world.engine) == stored
 
     async def test_no_kind_of_fact_is_shared(self, world: World) -> None:
         facts = one_of_each()
         await expect(world.engine, write_facts(*facts), FactsRead)
-        where = replace(write_facts(*facts).footprint, tenant=OTHER, follow_jobs=True, follow_usage=True)
-        assert (await expect(world.engine, ReadFacts(tenant=OTHER, footprint=where), FactsRead)).facts == ()
+        footprint = replace(write_facts(*facts).footprint, tenant=OTHER, follow_jobs=True, follow_usage=True)
+        assert (await expect(world.engine, ReadFacts(tenant=OTHER, footprint=footprint), FactsRead)).facts == ()
 
-    async def test_pages_show_only_the_own_tenant(self, world: World) -> None:
+    async def test_pages_contain_one_tenant_only(self, world: World) -> None:
         facts = one_of_each()
         await expect(world.engine, write_facts(*facts), FactsRead)
         created = await expect(world.engine, submit("other"), Created)
@@ -93,9 +93,9 @@ class TenantRules:
             assert (await world.engine.scan(ListFacts(tenant=OTHER, kind=kind))).items == []
             listing = await world.engine.scan(ListFacts(tenant=TENANT, kind=kind))
             assert facts[kind] in listing.items
-        beside = ListAttachments(tenant=TENANT, job_id=created.job.id, kind=AttachmentKind.INPUT)
-        assert len((await world.engine.scan(beside)).items) == 1
-        assert (await world.engine.scan(replace(beside, tenant=OTHER))).items == []
+        query = ListAttachments(tenant=TENANT, job_id=created.job.id, kind=AttachmentKind.INPUT)
+        assert len((await world.engine.scan(query)).items) == 1
+        assert (await world.engine.scan(replace(query, tenant=OTHER))).items == []
 
 
 def _guesses(job_id: bytes) -> list[Command[Any]]:

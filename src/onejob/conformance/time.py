@@ -1,6 +1,6 @@
-"""Time is the engine's: windows end at their exact millisecond, and time never runs below a stamp.
+"""Windows and leases end at their exact millisecond by the engine's clock, which is never before a stored timestamp.
 
-Each answer is judged by its own `at`; where the world's time stands still, that is the very millisecond.
+Each reply is checked against its own `at`; where the clock stands still, that is the exact millisecond.
 """
 
 import pytest
@@ -55,7 +55,7 @@ class TimeRules:
         await self.assert_ends_at(world, created.expires_at, submit(), Replayed, Created)
         assert len(await list_facts(world.engine, Kind.JOB)) == 2
 
-    async def test_a_settled_job_does_not_prolong_its_key(self, world: World) -> None:
+    async def test_the_end_of_a_job_does_not_extend_its_key(self, world: World) -> None:
         created = await expect(world.engine, submit(), Created)
         await expect(world.engine, Cancel(tenant=TENANT, job_id=created.job.id, actor=ACTOR), Cancelled)
         await expect(world.engine, submit(), Replayed)
@@ -71,7 +71,7 @@ class TimeRules:
         assert held.lease_until == held.at + LEASE_MS
         await self.assert_ends_at(world, held.lease_until, reserve(), InProgress, KeyHeld)
 
-    async def test_a_lease_that_holds_keeps_its_record_alive(self, world: World) -> None:
+    async def test_a_lease_keeps_its_record_alive(self, world: World) -> None:
         now = (await expect(world.engine, read_facts(a_record()), FactsRead)).at
         pending = a_record(status=IdempotencyStatus.PENDING, lease_until=now + LEASE_MS, expires_at=now)
         await expect(world.engine, write_facts(pending), FactsRead)
@@ -94,7 +94,7 @@ class TimeRules:
         assert settled.record.expires_at == settled.at + TTL_MS
         await self.assert_ends_at(world, settled.record.expires_at, submit(), Replayed, Created)
 
-    async def test_a_forgotten_key_is_answered_until_every_gate_has_forgotten(self, world: World) -> None:
+    async def test_a_forgotten_key_is_answered_until_every_gate_cache_has_expired(self, world: World) -> None:
         await expect(world.engine, submit(), Created)
         forget = Forget(tenant=TENANT, record_id=key_id(), actor=ACTOR, grace_ms=LEASE_MS)
         forgotten = await expect(world.engine, forget, Forgotten)
@@ -107,8 +107,8 @@ class TimeRules:
         await expect(world.engine, write_facts(record, job), FactsRead)
         await world.advance(LEASE_MS)
         for command in (Expire(tenant=TENANT, record_id=record.id), Maintain(tenant=TENANT, job_id=job.id)):
-            tended = await expect(world.engine, command, Maintained)
-            assert tended.changed == (tended.at > now + LEASE_MS)
+            maintained = await expect(world.engine, command, Maintained)
+            assert maintained.changed == (maintained.at > now + LEASE_MS)
         await world.advance(1)
         for command in (Expire(tenant=TENANT, record_id=record.id), Maintain(tenant=TENANT, job_id=job.id)):
             await expect(world.engine, command, Maintained)
@@ -117,7 +117,7 @@ class TimeRules:
         assert released.lease_until == 0
 
     @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name.lower())
-    async def test_time_never_runs_below_the_stamp_of_a_fact(self, world: World, kind: Kind) -> None:
+    async def test_time_is_never_before_the_timestamp_of_a_fact(self, world: World, kind: Kind) -> None:
         fact = replace(one_of_each()[kind], changed_at=FAR_FUTURE)
         now = (await expect(world.engine, write_facts(fact), FactsRead)).at
         assert now < FAR_FUTURE
@@ -125,12 +125,12 @@ class TimeRules:
         newer = replace(fact, version=2, changed_at=FAR_FUTURE + 5)
         assert (await expect(await world.open_another(), write_facts(newer), FactsRead)).at == FAR_FUTURE
         assert (await expect(await world.open_another(), read_facts(newer), FactsRead)).at == FAR_FUTURE + 5
-        # It is the fact that holds time up, not the engine.
+        # Only decisions about that fact are delayed, not the engine's clock.
         (reply,) = await world.engine.execute([submit("other")])
         assert isinstance(reply, Created)
         assert now <= reply.at < FAR_FUTURE
 
-    async def test_a_change_is_stamped_no_earlier_than_the_one_before(self, world: World) -> None:
+    async def test_timestamps_of_changes_never_decrease(self, world: World) -> None:
         job = a_job(changed_at=FAR_FUTURE, created_at=FAR_FUTURE)
         await expect(world.engine, write_facts(job), FactsRead)
         reply = await expect(world.engine, Cancel(tenant=TENANT, job_id=job.id, actor=ACTOR), Cancelled)
@@ -154,7 +154,7 @@ class TimeRules:
         before: type[Reply],
         after: type[Reply],
     ) -> None:
-        """Asked in its last millisecond it is one thing, a millisecond later another, whichever engine is asked."""
+        """In the last millisecond every engine replies `before`, one millisecond later `after`."""
         other = await world.open_another()
         now = (await expect(world.engine, read_facts(a_record("now")), FactsRead)).at
         await world.advance(max(last_ms - now, 0))

@@ -1,4 +1,4 @@
-"""What is stored comes back as it was: bytes byte for byte, texts character for character, integers in full."""
+"""Stored values are read back unchanged: bytes, texts and integers of every size."""
 
 import pytest
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ PAYLOADS = {
     "not UTF-8": b"\xff\xfe\xed\xa0\x80",
     "a mebibyte": bytes(range(256)) * 4096,
 }
-# No two of these are the same key, although collations and normal forms of some stores would say so.
+# These keys are all different, although collations and normal forms of some stores make some of them equal.
 KEYS = (
     "key", "KEY", "Key", " key", "key ", "kéy", "ke\u0301y", "\u212aey", "key\u200b", "ｋｅｙ", "ключ", "キー", "🔑",
     "k'ey", 'k"ey', "k%ey", "k_ey", "k\\ey", "k/ey", "k;ey--", "0", "00", "1e0", "NULL",
@@ -33,30 +33,30 @@ each_u64 = pytest.mark.parametrize("number", [0, 1, 2**53 + 1, 2**63 - 1, 2**63,
 
 class ValueRules:
     @each_payload
-    async def test_an_input_comes_back_byte_for_byte(self, world: World, payload: bytes) -> None:
+    async def test_an_input_is_read_back_byte_for_byte(self, world: World, payload: bytes) -> None:
         created = await expect(world.engine, submit(input=payload), Created)
         for engine in (world.engine, await world.open_another()):
             assert await read_attachments(engine, created.job.id) == [payload]
 
     @each_payload
-    async def test_a_receipt_comes_back_byte_for_byte(self, world: World, payload: bytes) -> None:
+    async def test_a_receipt_is_read_back_byte_for_byte(self, world: World, payload: bytes) -> None:
         held = await expect(world.engine, reserve(), KeyHeld)
         await expect(world.engine, settle(held, receipt=payload), KeySettled)
         for engine in (world.engine, await world.open_another()):
             assert (await expect(engine, submit(), Replayed)).receipt == payload
 
     @each_payload
-    async def test_a_policy_comes_back_byte_for_byte(self, world: World, payload: bytes) -> None:
+    async def test_a_policy_is_read_back_byte_for_byte(self, world: World, payload: bytes) -> None:
         policy = a_policy(body=payload)
         await expect(world.engine, write_facts(policy), FactsRead)
         assert (await expect(await world.open_another(), read_facts(policy), FactsRead)).policy == policy
 
     @each_u64
-    async def test_unsigned_integers_come_back_in_full(self, world: World, number: int) -> None:
+    async def test_unsigned_64_bit_integers_are_read_back_exactly(self, world: World, number: int) -> None:
         job = a_job()
         stream, record = a_stream(last=U64(number)), a_record(sequence=U64(number))
-        beside = an_attachment(job.id, b"line", kind=AttachmentKind.LOG, index=number)
-        await expect(world.engine, write_facts(record, job, stream, attachments=(beside,)), FactsRead)
+        log_line = an_attachment(job.id, b"line", kind=AttachmentKind.LOG, index=number)
+        await expect(world.engine, write_facts(record, job, stream, attachments=(log_line,)), FactsRead)
         for engine in (world.engine, await world.open_another()):
             assert (await expect(engine, read_facts(record, job, stream), FactsRead)).facts == (
                 record,
@@ -81,7 +81,7 @@ class ValueRules:
             assert found.record.key == key
             assert found.job == job
 
-    async def test_every_option_of_a_submission_comes_back(self, world: World) -> None:
+    async def test_every_option_of_a_submission_is_read_back(self, world: World) -> None:
         command = submit(
             type="übung",
             priority=-7,

@@ -1,21 +1,23 @@
-"""What the suite is given to work in, and how it asks."""
+"""The environment of the tests (store, engines, time), and helpers to execute commands and read facts."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from onejob.core.command import Command
 from onejob.core.facts import Attachment, AttachmentKind, Fact, Kind
-from onejob.core.replies import Reply
+from onejob.core.replies import AnyReply, Reply
 from onejob.engine import PAGE_MAX, Engine, ListAttachments, ListFacts
 
-from .samples import OTHER, TENANT
+from .commands import FactsRead, read_facts
+from .samples import OTHER, TENANT, a_policy
 
 R = TypeVar("R", bound=Reply)
 
 
 class World:
-    """One fresh store, engines on it, and time in the suite's hands."""
+    """One fresh store, engines on it, and control over time."""
 
     def __init__(
         self,
@@ -32,15 +34,15 @@ class World:
         return self._engines[0]
 
     async def open_another(self) -> Engine:
-        """Another engine on the same store, as another process would have it."""
+        """Open another engine on the same store, as another process would."""
         engine = await self._open_engine()
         self._engines.append(engine)
         return engine
 
     async def advance(self, ms: int) -> None:
-        passing = self._advance(ms)
-        if passing is not None:
-            await passing
+        result = self._advance(ms)
+        if result is not None:
+            await result
 
     async def __aenter__(self) -> Self:
         await self.open_another()
@@ -54,7 +56,7 @@ class World:
 
 
 async def expect(engine: Engine, command: Command[Any], kind: type[R]) -> R:
-    """Execute one command and insist on the kind of its reply."""
+    """Execute one command and assert the type of its reply."""
     (reply,) = await engine.execute([command])
     assert isinstance(reply, kind), reply
     return reply
@@ -70,20 +72,31 @@ async def read_attachments(
     engine: Engine, job_id: bytes, kind: AttachmentKind = AttachmentKind.INPUT, tenant: str = TENANT
 ) -> list[bytes]:
     query = ListAttachments(tenant=tenant, job_id=job_id, kind=kind, limit=PAGE_MAX)
-    return [add.data for add in (await engine.scan(query)).items]
+    return [attachment.data for attachment in (await engine.scan(query)).items]
 
 
 async def dump_store(engine: Engine) -> list[Fact | Attachment]:
-    """All that is stored for the suite's tenants, in a fixed order."""
+    """All facts and attachments of the suite's tenants, in a fixed order."""
     found: list[Fact | Attachment] = []
     for tenant in (TENANT, OTHER):
         for kind in Kind:
             found += await list_facts(engine, kind, tenant)
         for job in await list_facts(engine, Kind.JOB, tenant):
-            for beside in AttachmentKind:
-                query = ListAttachments(tenant=tenant, job_id=job.id, kind=beside, limit=PAGE_MAX)
+            for attachment_kind in AttachmentKind:
+                query = ListAttachments(tenant=tenant, job_id=job.id, kind=attachment_kind, limit=PAGE_MAX)
                 found += (await engine.scan(query)).items
     return found
+
+
+async def read_time(engine: Engine) -> int:
+    """The engine's time in milliseconds."""
+    return (await expect(engine, read_facts(a_policy("none")), FactsRead)).at
+
+
+async def race(engines: Sequence[Engine], commands: Sequence[Command[Any]]) -> list[AnyReply]:
+    """Execute each command in a call of its own, all at once, spread over the engines."""
+    calls = (engines[n % len(engines)].execute([command]) for n, command in enumerate(commands))
+    return [reply for (reply,) in await asyncio.gather(*calls)]
 
 
 def count_replies(replies: Sequence[object], kind: type[Reply]) -> int:
