@@ -7,8 +7,8 @@ from pathlib import Path
 
 import onejob
 
-from .made import random_keys, submission
 from .measure import Report, Work, rates
+from .submissions import random_keys, submission
 
 
 async def callers(folder: Path, report: Report, rounds: int) -> None:

@@ -15,8 +15,8 @@ from onejob.engines.receipts import GateIdempotencyCache
 from onejob.engines.sqlite import SqliteEngine
 from onejob.settings import IdempotencyConfig
 
-from .made import commands, ordered_keys, random_keys
 from .measure import Report
+from .submissions import commands, ordered_keys, random_keys
 
 BATCH = 64
 FILL = 1000

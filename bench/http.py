@@ -40,7 +40,7 @@ async def http(folder: Path, report: Report, rounds: int) -> None:
         [sys.executable, "-m", "onejob.cli", "serve", "--config", "serve.toml"],
         folder,
     )
-    empty = await start_server([sys.executable, "-m", "bench.empty"], folder, str(Path(__file__).parents[1]))
+    empty = await start_server([sys.executable, "-m", "bench.empty_app"], folder, str(Path(__file__).parents[1]))
     try:
         for callers in (64, 1):
             await _compare(folder, report, rounds, callers, text, service=service, empty=empty)

@@ -13,7 +13,7 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from .made import random_keys, submission
+from .submissions import random_keys, submission
 
 Submit = Callable[[str], Awaitable[Any]]
 POOL = 16

@@ -20,8 +20,8 @@ from onejob.engines.sqlite.store import SqliteStore
 from onejob.engines.sqlite.threads import WorkerThread
 from onejob.settings import IdempotencyConfig
 
-from .made import commands, insert_raw, open_raw_connection, random_keys
 from .measure import Laps, Report, rates
+from .submissions import commands, insert_raw, open_raw_connection, random_keys
 
 BATCH = 64
 

@@ -23,8 +23,8 @@ from onejob.ledger.parse import Caller, build_submit
 from onejob.settings import IdempotencyConfig
 
 from .database import database_server
-from .made import random_keys, submission
 from .measure import Laps, Report, Work, rates
+from .submissions import random_keys, submission
 
 CALLERS = 64
 USERS = 1000
