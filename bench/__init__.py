@@ -1,1 +1,1 @@
-"""Measured, not claimed: ratios of one run, interleaved, medians. Absolute figures depend on the machine."""
+"""Benchmarks: interleaved rounds in one run, compared by medians and ratios, because absolute figures vary by machine."""

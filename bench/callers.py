@@ -1,4 +1,4 @@
-"""What group commit is worth: one caller, 64 callers, a thousand at once; new keys and duplicates."""
+"""The gain of group commit: one caller, 64 callers, batches of a thousand; new keys and duplicates."""
 
 import asyncio
 import random
@@ -17,17 +17,17 @@ async def callers(folder: Path, report: Report, rounds: int) -> None:
     async with onejob.open(f"sqlite:///{folder / 'callers.db'}", sweep=False) as queue:
 
         async def submit(key: str) -> None:
-            said = submission(key)
-            await queue.submit(said.type, said.input, idempotency_key=said.idempotency_key)
+            one = submission(key)
+            await queue.submit(one.type, one.input, idempotency_key=one.idempotency_key)
 
         async def worker(share: list[str]) -> None:
             for key in share:
                 await submit(key)
 
-        async def by(count: int, many: int) -> int:
-            shares = [list(islice(keys, many // count)) for _ in range(count)]
+        async def submit_with(count: int, total: int) -> int:
+            shares = [list(islice(keys, total // count)) for _ in range(count)]
             await asyncio.gather(*(worker(share) for share in shares))
-            return many
+            return total
 
         async def thousands() -> int:
             await queue.submit_many(submission(key) for key in islice(keys, 10_000))
@@ -39,14 +39,14 @@ async def callers(folder: Path, report: Report, rounds: int) -> None:
 
         await submit("known")
         sides: dict[str, Work] = {
-            "1 caller": lambda: by(1, 500),
-            "16 callers": lambda: by(16, 4_000),
-            "64 callers": lambda: by(64, 9_600),
+            "1 caller": lambda: submit_with(1, 500),
+            "16 callers": lambda: submit_with(16, 4_000),
+            "64 callers": lambda: submit_with(64, 9_600),
             "submit_many(1000)": thousands,
             "64 callers, duplicates (live state read)": duplicates,
         }
-        seen = await rates(sides, rounds)
-    for name, rate in seen.items():
+        measured = await rates(sides, rounds)
+    for name, rate in measured.items():
         report.row(name, f"{rate:,.0f}")
-    report.bar("64 callers / 1 caller", seen["64 callers"] / seen["1 caller"], least=5)
-    report.bar("submit_many(1000) / 1 caller", seen["submit_many(1000)"] / seen["1 caller"], least=8)
+    report.bar("64 callers / 1 caller", measured["64 callers"] / measured["1 caller"], least=5)
+    report.bar("submit_many(1000) / 1 caller", measured["submit_many(1000)"] / measured["1 caller"], least=8)

@@ -1,4 +1,4 @@
-"""The PostgreSQL of the benches: as it comes, but with room, so that no checkpoint falls into a round."""
+"""The PostgreSQL server of the benchmarks, with large buffers so that no checkpoint falls into a round."""
 
 from tests.support.postgres_server import Server
 

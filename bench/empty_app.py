@@ -1,4 +1,4 @@
-"""What HTTP alone costs: a bare ASGI application that reads the body and gives a constant answer of our size."""
+"""The baseline of HTTP: an ASGI application that reads the body and sends a constant response of our size."""
 
 import socket
 
@@ -15,7 +15,7 @@ HEADERS = [
 ]
 
 
-async def empty(scope, receive, send):  # type: ignore[no-untyped-def]  # the plainest there is
+async def empty(scope, receive, send):  # type: ignore[no-untyped-def]  # the baseline
     while (await receive()).get("more_body"):
         pass
     await send({"type": "http.response.start", "status": 202, "headers": HEADERS})

@@ -1,4 +1,4 @@
-"""Timing: rounds are interleaved, so that what disturbs one side disturbs the other; medians are compared."""
+"""Timing in interleaved rounds, so that disturbances affect all sides; medians are compared."""
 
 from collections.abc import Awaitable, Callable
 from statistics import median
@@ -8,21 +8,21 @@ Work = Callable[[], Awaitable[int]]
 
 
 async def rates(sides: dict[str, Work], rounds: int) -> dict[str, float]:
-    """Things done per second by each side, the median of the rounds."""
-    seen: dict[str, list[float]] = {name: [] for name in sides}
+    """Operations per second of each side, as the median of the rounds."""
+    measured: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, work in sides.items():
             begin = perf_counter()
-            done = await work()
-            seen[name].append(done / (perf_counter() - begin))
-    return {name: median(values) for name, values in seen.items()}
+            count = await work()
+            measured[name].append(count / (perf_counter() - begin))
+    return {name: median(values) for name, values in measured.items()}
 
 
 class Laps:
-    """Microseconds of each stage, per thing."""
+    """Microseconds of each stage per operation."""
 
-    def __init__(self, things: int) -> None:
-        self._things = things
+    def __init__(self, operations: int) -> None:
+        self._operations = operations
         self._laps: dict[str, list[float]] = {}
         self._last = perf_counter()
 
@@ -31,7 +31,7 @@ class Laps:
 
     def lap(self, name: str) -> None:
         now = perf_counter()
-        self._laps.setdefault(name, []).append((now - self._last) / self._things * 1e6)
+        self._laps.setdefault(name, []).append((now - self._last) / self._operations * 1e6)
         self._last = perf_counter()
 
     def medians(self) -> dict[str, float]:
@@ -39,7 +39,7 @@ class Laps:
 
 
 class Report:
-    """Prints figures and remembers whether every bar was held."""
+    """Prints figures and collects the bars that were missed."""
 
     def __init__(self) -> None:
         self.missed: list[str] = []
@@ -51,8 +51,8 @@ class Report:
         print(f"  {name:<58}{value:>18}")
 
     def bar(self, name: str, value: float, *, least: float = 0.0, most: float = float("inf")) -> None:
-        held = least <= value <= most
+        is_held = least <= value <= most
         bound = f">= {least:g}" if least else f"<= {most:g}"
-        print(f"  {name:<58}{value:>10.2f}  {bound:>8}  {'held' if held else 'MISSED'}")
-        if not held:
+        print(f"  {name:<58}{value:>10.2f}  {bound:>8}  {'held' if is_held else 'MISSED'}")
+        if not is_held:
             self.missed.append(name)

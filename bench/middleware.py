@@ -1,4 +1,4 @@
-"""A Starlette application behind our middleware and behind a peer's, on Redis; new keys and replays, in one run."""
+"""A Starlette application behind our middleware, and behind that of a peer on Redis; new keys and replays."""
 
 import shutil
 import sys
@@ -15,7 +15,7 @@ from .redis import redis_program, run_redis
 
 PEER = "asgi-idempotency-header, Redis"
 CALLERS = (64, 1)
-# On a bare Redis the peer keeps nothing through a crash: our answers are durable, with fewer round trips.
+# The peer's Redis is not durable; our responses are, with fewer round trips.
 BARS = {"new": 3.0, "replayed": 2.0}
 
 
@@ -38,7 +38,7 @@ async def middleware(folder: Path, report: Report, rounds: int) -> None:
         }
         redis = redis_program()
         if redis is None or find_spec("idempotency_header_middleware") is None:
-            report.row(f"without {PEER}: it is not installed", "-")
+            report.row(f"without {PEER}, which is not installed", "-")
         else:
             store = await stack.enter_async_context(run_redis(redis, folder))
             sides[PEER] = await stack.enter_async_context(_side(folder, "asgi-idempotency-header", store))
@@ -47,34 +47,34 @@ async def middleware(folder: Path, report: Report, rounds: int) -> None:
 
 
 async def _compare(folder: Path, report: Report, rounds: int, callers: int, sides: dict[str, Started]) -> None:
-    seen: dict[tuple[str, str], list[Run]] = {}
+    runs_by_case: dict[tuple[str, str], list[Run]] = {}
     for number in range(rounds):
         for name, side in sides.items():
-            for what, key in (("new", f'"n{callers}-{number}-" .. n'), ("replayed", f'"r{callers}"')):
+            for case, key in (("new", f'"n{callers}-{number}-" .. n'), ("replayed", f'"r{callers}"')):
                 run = await run_wrk(folder, side, callers, key, "none")
-                seen.setdefault((what, name), []).append(run)
-    for (what, name), runs in sorted(seen.items()):
-        middle = Run(*(median(values) for values in zip(*runs, strict=True)))
-        figures = f"{middle.rate:,.0f}/s  p99 {middle.p99_ms:.1f} ms  {middle.cpu_us:.0f} µs"
-        report.row(f"{callers} connections, {what}, {name}", figures)
-        # The peer refuses what is in flight with 409; of ours every answer is the answer.
+                runs_by_case.setdefault((case, name), []).append(run)
+    for (case, name), runs in sorted(runs_by_case.items()):
+        medians = Run(*(median(values) for values in zip(*runs, strict=True)))
+        figures = f"{medians.rate:,.0f}/s  p99 {medians.p99_ms:.1f} ms  {medians.cpu_us:.0f} µs"
+        report.row(f"{callers} connections, {case}, {name}", figures)
+        # The peer answers concurrent duplicates with 409, so only our failures count.
         if name != PEER and any(run.failed for run in runs):
-            report.missed.append(f"{what}, {name}: answers that were not 2xx")
-    for what, least in BARS.items():
-        theirs = seen.get((what, PEER))
-        for name in sides if theirs else ():
+            report.missed.append(f"{case}, {name}: responses that were not 2xx")
+    for case, ratio_min in BARS.items():
+        peer_runs = runs_by_case.get((case, PEER))
+        for name in sides if peer_runs else ():
             if name.startswith("onejob"):
-                pairs = zip(seen[what, name], theirs or (), strict=True)
-                ratio = median(mine.rate / their.rate for mine, their in pairs)
-                # With one caller each answer waits for the disk by itself; Redis waits for none.
-                bar = least if callers > 1 else 0.01
-                report.bar(f"{callers} connections, {what}, {name} / peer", ratio, least=bar)
+                pairs = zip(runs_by_case[case, name], peer_runs or (), strict=True)
+                ratio = median(ours.rate / peer.rate for ours, peer in pairs)
+                # With one caller each response waits for the disk; Redis does not write to disk.
+                bar_min = ratio_min if callers > 1 else 0.01
+                report.bar(f"{callers} connections, {case}, {name} / peer", ratio, least=bar_min)
 
 
 @asynccontextmanager
 async def _side(folder: Path, name: str, store: str) -> AsyncIterator[Started]:
-    words = [sys.executable, "-m", "bench.middleware_side", name, store]
-    process, url = await start_server(words, folder, str(Path(__file__).parents[1]))
+    command = [sys.executable, "-m", "bench.middleware_side", name, store]
+    process, url = await start_server(command, folder, str(Path(__file__).parents[1]))
     try:
         yield process, url
     finally:

@@ -1,4 +1,4 @@
-"""One Starlette application in a process of its own, behind our middleware, a peer's, or none: NAME STORE."""
+"""A Starlette application behind our middleware, a peer's or none: `python -m bench.middleware_side NAME STORE`."""
 
 import socket
 import sys

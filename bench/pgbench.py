@@ -1,4 +1,4 @@
-"""New keys over HTTP with two processes, against the plainest thing that the same database can do with a key."""
+"""New keys over HTTP with two processes, against single-row inserts by pgbench on the same database."""
 
 import asyncio
 import re
@@ -53,18 +53,18 @@ async def _service(folder: Path, url: str) -> Started:
 async def _compare(
     folder: Path, report: Report, rounds: int, server: Server, services: list[Started], secret: str
 ) -> None:
-    plain = server.database().rpartition("/")[2]
-    where = ("-h", "127.0.0.1", "-p", str(server.port), "-U", SUPERUSER)
-    server.run("psql", *where, "-d", plain, "-c", TABLE)
+    database = server.database().rpartition("/")[2]
+    connection_options = ("-h", "127.0.0.1", "-p", str(server.port), "-U", SUPERUSER)
+    server.run("psql", *connection_options, "-d", database, "-c", TABLE)
     script = server.folder / "insert.sql"
     script.write_text(INSERT)
     script.chmod(0o644)
     ours: list[float] = []
     theirs: list[float] = []
-    late: list[float] = []
-    cpu: list[float] = []
+    p99_ms: list[float] = []
+    cpu_us: list[float] = []
     for number in range(rounds + 1):
-        words = (
+        options = (
             "-n",
             "-M",
             "prepared",
@@ -77,8 +77,8 @@ async def _compare(
             "-f",
             str(script),
         )
-        told = await asyncio.to_thread(server.run, "pgbench", *where, *words, plain)
-        rate = re.search(r"tps = ([\d.]+)", told)
+        output = await asyncio.to_thread(server.run, "pgbench", *connection_options, *options, database)
+        rate = re.search(r"tps = ([\d.]+)", output)
         assert rate
         runs = await asyncio.gather(
             *(
@@ -87,13 +87,13 @@ async def _compare(
             )
         )
         if any(run.failed for run in runs):
-            report.missed.append("answers that were not 2xx")
-        if number:  # the first round makes files and prepares statements
+            report.missed.append("responses that were not 2xx")
+        if number:  # the first round creates files and prepares statements
             theirs.append(float(rate[1]))
             ours.append(sum(run.rate for run in runs))
-            late.append(max(run.p99_ms for run in runs))
-            cpu.append(sum(run.cpu_us for run in runs) / PROCESSES)
+            p99_ms.append(max(run.p99_ms for run in runs))
+            cpu_us.append(sum(run.cpu_us for run in runs) / PROCESSES)
     report.row("pgbench, single-row INSERT ... ON CONFLICT", f"{median(theirs):,.0f}/s")
-    figures = f"{median(ours):,.0f}/s  p99 {median(late):.1f} ms  {median(cpu):.0f} µs"
+    figures = f"{median(ours):,.0f}/s  p99 {median(p99_ms):.1f} ms  {median(cpu_us):.0f} µs"
     report.row("onejob over HTTP, authentication on", figures)
     report.bar("onejob / pgbench", median(a / b for a, b in zip(ours, theirs, strict=True)), least=LEAST)

@@ -1,4 +1,4 @@
-"""Ours against its peers on one PostgreSQL, in one run: the same submissions, each deduplicated by its key."""
+"""onejob and its peers on one PostgreSQL: the same submissions, each deduplicated by its key."""
 
 import asyncio
 import sys
@@ -9,7 +9,7 @@ from statistics import median
 from .database import database_server
 from .measure import Report
 
-# At each number of callers: how many submissions a round has, ours and theirs, and the bars of the two.
+# By number of callers: submissions of a round (onejob, peers), and the bars over procrastinate and DBOS.
 CALLERS = {1: (1_500, 500, 2.0, 3.0), 16: (8_000, 800, 6.0, 15.0), 64: (16_000, 960, 10.0, 25.0)}
 PACKAGES = {"onejob": "onejob", "procrastinate": "procrastinate", "DBOS": "dbos"}
 REPOSITORY = Path(__file__).parents[1]
@@ -50,23 +50,23 @@ async def _start_side(name: str, url: str) -> Side:
 
 
 async def _compare(report: Report, rounds: int, sides: dict[str, Side]) -> None:
-    for count, (mine, theirs, over_procrastinate, over_dbos) in CALLERS.items():
-        seen: dict[str, list[float]] = {name: [] for name in sides}
+    for count, (our_total, peer_total, over_procrastinate, over_dbos) in CALLERS.items():
+        measured: dict[str, list[float]] = {name: [] for name in sides}
         for number in range(rounds + 1):
             for name, side in sides.items():
-                rate = await _rate(side, count, mine if name == "onejob" else theirs)
+                rate = await _rate(side, count, our_total if name == "onejob" else peer_total)
                 if number:  # the first round fills pools and prepares statements
-                    seen[name].append(rate)
-        rates = {name: median(values) for name, values in seen.items()}
+                    measured[name].append(rate)
+        rates = {name: median(values) for name, values in measured.items()}
         for name, rate in rates.items():
             report.row(f"{name}, {count} caller{'s' * (count > 1)}", f"{rate:,.0f}")
-        for name, least in (("procrastinate", over_procrastinate), ("DBOS", over_dbos)):
+        for name, ratio_min in (("procrastinate", over_procrastinate), ("DBOS", over_dbos)):
             if name in rates:
-                report.bar(f"onejob / {name}, {count}", rates["onejob"] / rates[name], least=least)
+                report.bar(f"onejob / {name}, {count}", rates["onejob"] / rates[name], least=ratio_min)
 
 
-async def _rate(side: Side, count: int, many: int) -> float:
+async def _rate(side: Side, count: int, total: int) -> float:
     assert side.stdin is not None
     assert side.stdout is not None
-    side.stdin.write(b"%d %d\n" % (count, many))
+    side.stdin.write(b"%d %d\n" % (count, total))
     return float(await side.stdout.readline())

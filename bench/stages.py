@@ -1,4 +1,4 @@
-"""Where a submission's time goes, and what the seam costs against rows written by hand."""
+"""Time of each stage of a submission, and the cost of the engine against rows inserted by hand."""
 
 import asyncio
 import random
@@ -47,19 +47,19 @@ async def stages(folder: Path, report: Report, rounds: int) -> None:
         laps.lap("SQL: load")
         decide_batch(batch, footprints, working, clock.wall_ms())
         changes = working.changes()
-        laps.lap("fold, with decide")
+        laps.lap("decide_batch, with decide")
         store._save(changes)
         laps.lap("SQL: insert")
         db.execute("COMMIT")
         laps.lap("SQL: commit, with its sync")
     for name, value in laps.medians().items():
         report.row(name, f"{value:.1f}")
-    report.row("gate, combiner and futures", f"{await _gate_and_batcher_us():.1f}")
+    report.row("gate, batcher and futures", f"{await _gate_and_batcher_us():.1f}")
     db.close()
 
 
 async def _gate_and_batcher_us() -> float:
-    """What the gate and the combiner add in front of an engine that only decides."""
+    """The cost of the gate and the batcher in front of an engine that only decides."""
     keys = random_keys(random.Random(2))
     gate = Gate(Batcher(_DecidingEngine()), IdempotencyConfig(), SystemClock().monotonic)
     best = float("inf")
@@ -86,26 +86,26 @@ async def seam(folder: Path, report: Report, rounds: int) -> None:
     report.title(f"The engine through the seam against the same rows written by hand ({BATCH} in a transaction)")
     engine = await SqliteEngine.open(str(folder / "seam.db"))
     db = open_raw_connection(folder / "hand.db")
-    lane = WorkerThread("hand")
+    thread = WorkerThread("hand")
     keys = random_keys(random.Random(3))
-    made = {name: [commands(keys, BATCH) for _ in range(rounds * 20)] for name in ("seam", "hand")}
+    batches = {name: [commands(keys, BATCH) for _ in range(rounds * 20)] for name in ("seam", "hand")}
 
     async def through_the_seam() -> int:
         for _ in range(20):
-            replies: list[AnyReply] = list(await engine.execute(made["seam"].pop()))
+            replies: list[AnyReply] = list(await engine.execute(batches["seam"].pop()))
             assert len(replies) == BATCH
         return 20 * BATCH
 
     async def written_by_hand() -> int:
-        # Also off the loop: nobody's service can stand still while the disk works.
+        # Also in a thread, because a service must not block its event loop on the disk.
         for _ in range(20):
-            await lane.call(insert_raw, db, made["hand"].pop(), SystemClock().wall_ms())
+            await thread.call(insert_raw, db, batches["hand"].pop(), SystemClock().wall_ms())
         return 20 * BATCH
 
-    seen = await rates({"hand": written_by_hand, "seam": through_the_seam}, rounds)
-    for name, rate in seen.items():
+    measured = await rates({"hand": written_by_hand, "seam": through_the_seam}, rounds)
+    for name, rate in measured.items():
         report.row(f"{name}, rows of submissions per second", f"{rate:,.0f}")
-    report.bar("seam / hand", seen["seam"] / seen["hand"], least=0.7)
+    report.bar("seam / hand", measured["seam"] / measured["hand"], least=0.7)
     await engine.aclose()
-    await lane.aclose()
+    await thread.aclose()
     db.close()

@@ -1,4 +1,4 @@
-"""What the benchmarks submit, and the plainest way to write the same rows."""
+"""The submissions of the benchmarks, and a direct way to insert the same rows."""
 
 import random
 from collections.abc import Iterator
@@ -30,20 +30,20 @@ def submission(key: str) -> Submission:
     return Submission(type="charge_customer", input=body, idempotency_key=key)
 
 
-def random_keys(chance: random.Random) -> Iterator[str]:
-    return (f"{chance.getrandbits(128):032x}" for _ in count())
+def random_keys(rng: random.Random) -> Iterator[str]:
+    return (f"{rng.getrandbits(128):032x}" for _ in count())
 
 
 def ordered_keys(prefix: str) -> Iterator[str]:
     return (f"{prefix}:{next(_numbers):016d}:a1b2c3d4e5f60718" for _ in count())
 
 
-def commands(keys: Iterator[str], many: int) -> list[Submit]:
-    return [build_submit(submission(next(keys)), CALLER, new_job_id()) for _ in range(many)]
+def commands(keys: Iterator[str], total: int) -> list[Submit]:
+    return [build_submit(submission(next(keys)), CALLER, new_job_id()) for _ in range(total)]
 
 
 def open_raw_connection(path: Path) -> apsw.Connection:
-    """The same schema and the same settings, without the seam."""
+    """A connection with the same schema and settings, without an engine."""
     schema.prepare_file(str(path), create=True)
     db = schema.connect(str(path))
     schema.migrate(db, str(path))
@@ -58,15 +58,15 @@ _INPUT = "INSERT INTO attachment VALUES (?, ?, ?, ?)"
 
 
 def insert_raw(db: apsw.Connection, batch: list[Submit], now: int) -> None:
-    """One transaction with exactly the rows that the engine writes for these submissions."""
-    end = now + 86_400_000
+    """Insert the rows that the engine writes for these submissions, in one transaction."""
+    expires_at = now + 86_400_000
     records = [
         (c.record_id, c.tenant, c.scope, c.key, "committed", c.fingerprint, c.job_id, c.job_id, 1, 0, now, now,
-         end, c.ttl_ms, c.actor, c.user, 1, 1, b"", "", "", 0, 0, 0, 0)
+         expires_at, c.ttl_ms, c.actor, c.user, 1, 1, b"", "", "", 0, 0, 0, 0)
         for c in batch
     ]  # fmt: skip
     jobs = [
-        (c.job_id, c.tenant, c.type, "pending", c.scope, c.key, c.actor, c.user, now, now, end, 0, 0,
+        (c.job_id, c.tenant, c.type, "pending", c.scope, c.key, c.actor, c.user, now, now, expires_at, 0, 0,
          "at_least_once", c.attempts_max, 0, b"", 0, 1, 1, 0, b"", 0, 0, b"", 0, 1, 0, "")
         for c in batch
     ]  # fmt: skip

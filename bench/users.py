@@ -1,4 +1,4 @@
-"""What being counted costs: one user in a hurry, many users, and nobody counted, on the same engine."""
+"""The cost of quotas: one busy user, many users, and users without quotas, on the same engine."""
 
 import asyncio
 import random
@@ -29,12 +29,11 @@ from .submissions import random_keys, submission
 CALLERS = 64
 USERS = 1000
 EACH = 60
-# Everything is limited, and nothing is reached: only the counting is measured.
+# Every limit is set and none is reached, so that only the counting is measured.
 LIMITS = encode_limits(Limits(10**9, 10**9, 10**9, CostLimit(10**15, Period.MONTH)))
 
 
 async def users(folder: Path, report: Report, rounds: int) -> None:
-    """On each engine that many callers share."""
     await _compare("SQLite", await SqliteEngine.open(str(folder / "users.db")), report, rounds)
     server = database_server()
     try:
@@ -46,14 +45,14 @@ async def users(folder: Path, report: Report, rounds: int) -> None:
     _footprint(report, random_keys(random.Random(8)), rounds)
 
 
-async def _compare(on: str, engine: Engine, report: Report, rounds: int) -> None:
-    report.title(f"Submissions per second on {on} with quotas ({CALLERS} callers, every limit set)")
+async def _compare(engine_name: str, engine: Engine, report: Report, rounds: int) -> None:
+    report.title(f"Submissions per second on {engine_name} with quotas ({CALLERS} callers, every limit set)")
     keys = random_keys(random.Random(7))
     gate = Gate(Batcher(engine), IdempotencyConfig(), SystemClock().monotonic)
     names = {
         "hot user": ["hot"] * CALLERS,
         "many users": [f"user-{n}" for n in range(USERS)],
-        "nobody counted": [f"free-{n}" for n in range(USERS)],
+        "without quotas": [f"free-{n}" for n in range(USERS)],
     }
     for name in ("hot user", "many users"):
         for user in dict.fromkeys(names[name]):
@@ -65,7 +64,7 @@ async def _compare(on: str, engine: Engine, report: Report, rounds: int) -> None
             (reply,) = await gate.execute([build_submit(submission(key), caller, new_job_id())])
             assert isinstance(reply, Created), reply
 
-    def lane(name: str) -> Work:
+    def side(name: str) -> Work:
         callers = [Caller(user=user) for user in names[name]]
 
         async def work() -> int:
@@ -75,12 +74,14 @@ async def _compare(on: str, engine: Engine, report: Report, rounds: int) -> None
 
         return work
 
-    seen = await rates({name: lane(name) for name in names}, rounds)
+    measured = await rates({name: side(name) for name in names}, rounds)
     await gate.aclose()
-    for name, rate in seen.items():
+    for name, rate in measured.items():
         report.row(name, f"{rate:,.0f}")
-    report.bar(f"{on}: hot user / many users", seen["hot user"] / seen["many users"], least=0.5)
-    report.bar(f"{on}: many users / nobody counted", seen["many users"] / seen["nobody counted"], least=0.3)
+    report.bar(f"{engine_name}: hot user / many users", measured["hot user"] / measured["many users"], least=0.5)
+    report.bar(
+        f"{engine_name}: many users / without quotas", measured["many users"] / measured["without quotas"], least=0.3
+    )
 
 
 async def _limit(gate: Gate, user: str) -> None:
@@ -100,15 +101,15 @@ async def _limit(gate: Gate, user: str) -> None:
 
 
 def _footprint(report: Report, keys: Iterator[str], rounds: int) -> None:
-    """What it costs that every submission asks after a tally and a policy, where there are none."""
+    """The cost of a usage and a policy in every footprint, where neither exists."""
     laps = Laps(CALLERS)
     for _ in range(rounds * 20):
         batch = [build_submit(submission(key), Caller(), new_job_id()) for key in islice(keys, CALLERS)]
-        named = [command.footprint for command in batch]
-        bare = [Footprint(f.tenant, f.record, f.jobs, follow_jobs=True) for f in named]
-        for name, footprints in (("with tally and policy", named), ("without", bare)):
+        full = [command.footprint for command in batch]
+        bare = [Footprint(f.tenant, f.record, f.jobs, follow_jobs=True) for f in full]
+        for name, footprints in (("with usage and policy", full), ("without", bare)):
             laps.begin()
             decide_batch(batch, footprints, load_facts_sync(footprints, lambda _: ()), 1)
-            laps.lap(f"gather and fold {name}, µs")
+            laps.lap(f"load_facts and decide_batch {name}, µs")
     for name, value in laps.medians().items():
         report.row(name, f"{value:.2f}")

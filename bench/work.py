@@ -1,4 +1,4 @@
-"""Jobs through: submitted, claimed, started, run by an empty handler and finished, per second; ours and its peers'."""
+"""Throughput of jobs, from submission to finish with an empty handler; onejob and its peers."""
 
 import asyncio
 import sys
@@ -18,14 +18,14 @@ WORKERS = (1, 4)
 CONCURRENCY = 10
 SECONDS_MAX = 120
 REPOSITORY = Path(__file__).parents[1]
-# Of what a peer does at the same number of workers. Celery's Redis keeps nothing through a crash, and knows no keys.
+# Against the peer at the same number of workers. Celery's Redis is not durable, and Celery has no keys.
 RATIO_MIN = {"procrastinate": 2.0, "Celery": 1.0}
-# A peer is slower, so it gets fewer.
+# Peers are slower, so they get fewer jobs.
 PEER_SHARE = 5
 
 
 class Throughput(NamedTuple):
-    """Of one round: jobs per second."""
+    """Jobs per second in one round."""
 
     submitted: float
     run: float
@@ -33,7 +33,7 @@ class Throughput(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Who runs the jobs, and where."""
+    """A library and its store."""
 
     side: str
     url: str
@@ -47,109 +47,109 @@ class Target(NamedTuple):
 async def work(folder: Path, report: Report, rounds: int, jobs: int) -> None:
     report.title(f"Jobs through per second ({CONCURRENCY} at once in each worker, an empty handler)")
     async with AsyncExitStack() as stack:
-        places = [Target("onejob", f"sqlite:///{folder / 'work.db'}", jobs)]
+        targets = [Target("onejob", f"sqlite:///{folder / 'work.db'}", jobs)]
         server = database_server()
         stack.callback(server.remove)
         server.init()
         server.start()
-        places.append(Target("onejob", server.database(), jobs))
+        targets.append(Target("onejob", server.database(), jobs))
         if find_spec("procrastinate") is None:
             report.row("without procrastinate, which is not installed", "-")
         else:
-            places.append(Target("procrastinate", server.database(), jobs // PEER_SHARE))
+            targets.append(Target("procrastinate", server.database(), jobs // PEER_SHARE))
         program = redis_program()
         if program is None or find_spec("celery") is None:
             report.row("without Celery on Redis, which is not installed", "-")
         else:
             socket = await stack.enter_async_context(run_redis(program, folder))
-            places.append(Target("Celery", f"redis+socket://{socket}", jobs // PEER_SHARE))
+            targets.append(Target("Celery", f"redis+socket://{socket}", jobs // PEER_SHARE))
         for workers in WORKERS:
-            await _compare(report, rounds, workers, places)
+            await _compare(report, rounds, workers, targets)
 
 
-async def _compare(report: Report, rounds: int, workers: int, places: list[Target]) -> None:
-    seen: dict[str, list[Throughput]] = {place.name: [] for place in places}
+async def _compare(report: Report, rounds: int, workers: int, targets: list[Target]) -> None:
+    measured: dict[str, list[Throughput]] = {target.name: [] for target in targets}
     for number in range(rounds + 1):
-        for place in places:
-            through = await _measure(place, workers)
-            if number:  # the first one fills pools and caches
-                seen[place.name].append(through)
-    words = f"{workers} worker{'s' * (workers > 1)}"
-    middles = {name: Throughput(*map(median, zip(*runs, strict=True))) for name, runs in seen.items()}
-    for name, middle in middles.items():
+        for target in targets:
+            throughput = await _measure(target, workers)
+            if number:  # the first round fills pools and caches
+                measured[target.name].append(throughput)
+    workers_text = f"{workers} worker{'s' * (workers > 1)}"
+    middles = {name: Throughput(*map(median, zip(*runs, strict=True))) for name, runs in measured.items()}
+    for name, medians in middles.items():
         report.row(
-            f"{name}, {words}",
-            f"{middle.both:,.0f}  (submitted {middle.submitted:,.0f}, run {middle.run:,.0f})",
+            f"{name}, {workers_text}",
+            f"{medians.both:,.0f}  (submitted {medians.submitted:,.0f}, run {medians.run:,.0f})",
         )
     ours = middles["onejob, postgresql"]
-    for place in places:
-        if place.side in RATIO_MIN:
-            ratio = ours.both / middles[place.name].both
-            report.bar(f"onejob, postgresql / {place.name}, {words}", ratio, least=RATIO_MIN[place.side])
+    for target in targets:
+        if target.side in RATIO_MIN:
+            ratio = ours.both / middles[target.name].both
+            report.bar(f"onejob, postgresql / {target.name}, {workers_text}", ratio, least=RATIO_MIN[target.side])
 
 
-async def _measure(place: Target, workers: int) -> Throughput:
-    """Submit so many jobs, then have them run."""
-    children = [await _start_process(place) for _ in range(workers + 1)]
+async def _measure(target: Target, workers: int) -> Throughput:
+    """Submit the jobs, then run them."""
+    children = [await _start_process(target) for _ in range(workers + 1)]
     try:
         submitter, *others = children
-        submitting = float(await _ask(submitter, f"submit {place.jobs}"))
+        submitting = float(await _ask(submitter, f"submit {target.jobs}"))
         for child in others:
             _send_line(child, "work")
         async with asyncio.timeout(SECONDS_MAX):
-            first, begin = await _wait_for_jobs(others, place.jobs)
+            first, begin = await _wait_for_jobs(others, target.jobs)
         while int(await _ask(submitter, "left")):
             pass
-        # From the first word on, for some need a second to set out.
-        running = (perf_counter() - begin) * place.jobs / (place.jobs - first)
+        # Counted from the first report on, because some workers need a second to start.
+        running = (perf_counter() - begin) * target.jobs / (target.jobs - first)
     finally:
         for child in children:
             child.kill()
             await child.wait()
-    return Throughput(place.jobs / submitting, place.jobs / running, place.jobs / (submitting + running))
+    return Throughput(target.jobs / submitting, target.jobs / running, target.jobs / (submitting + running))
 
 
-async def _start_process(place: Target) -> Process:
+async def _start_process(target: Target) -> Process:
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.work_side", place.side, place.url, str(CONCURRENCY),
+        sys.executable, "-m", "bench.work_side", target.side, target.url, str(CONCURRENCY),
         cwd=REPOSITORY, stdin=PIPE, stdout=PIPE, stderr=DEVNULL,
     )  # fmt: skip
     assert child.stdout is not None
     while (line := await child.stdout.readline()) != b"ready\n":
-        assert line, f"{place.side} did not start"
+        assert line, f"{target.side} did not start"
     return child
 
 
-def _send_line(child: Process, word: str) -> None:
+def _send_line(child: Process, line: str) -> None:
     assert child.stdin is not None
-    child.stdin.write(f"{word}\n".encode())
+    child.stdin.write(f"{line}\n".encode())
 
 
-async def _ask(child: Process, word: str) -> bytes:
-    _send_line(child, word)
+async def _ask(child: Process, line: str) -> bytes:
+    _send_line(child, line)
     assert child.stdout is not None
     return await child.stdout.readline()
 
 
 async def _wait_for_jobs(children: list[Process], jobs: int) -> tuple[int, float]:
-    """Until so many were run; how many the first word told of, and when."""
-    done = 0
+    """Wait until all jobs were run; return the count and the time of the first report."""
+    count = 0
     first: tuple[int, float] | None = None
-    enough = asyncio.Event()
+    all_done = asyncio.Event()
 
-    async def listen(child: Process) -> None:
-        nonlocal done, first
+    async def read_counts(child: Process) -> None:
+        nonlocal count, first
         assert child.stdout is not None
         while line := await child.stdout.readline():
-            done += int(line)
-            first = first or (done, perf_counter())
-            if done >= jobs:
-                enough.set()
+            count += int(line)
+            first = first or (count, perf_counter())
+            if count >= jobs:
+                all_done.set()
                 return
 
-    listening = [asyncio.create_task(listen(child)) for child in children]
-    await enough.wait()
-    for task in listening:
+    readers = [asyncio.create_task(read_counts(child)) for child in children]
+    await all_done.wait()
+    for task in readers:
         task.cancel()
     assert first is not None
     return first

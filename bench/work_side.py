@@ -1,7 +1,7 @@
-"""One process of the lane `work`: `python -m bench.work_side NAME URL CONCURRENCY`.
+"""One process of the benchmark `work`: `python -m bench.work_side NAME URL CONCURRENCY`.
 
-Told `submit N` it submits and says how long that took; told `work` it becomes a worker that says how many it has run;
-told `left` it says how many are not stored as ended. It ends by being killed.
+It reads commands: `submit N` submits jobs and prints the seconds that took; `work` starts a worker that prints how many jobs it
+has run; `left` prints how many jobs are not stored as ended. The benchmark kills it at the end.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 CHUNK = 500
-EVERY = 0.01
+REPORT_SECONDS = 0.01
 
 
 class Side(Protocol):
@@ -45,11 +45,11 @@ class Onejob:
     async def submit(self, jobs: int) -> None:
         for start in range(0, jobs, CHUNK):
             keys = (f"{self._round}-{n}" for n in range(start, min(start + CHUNK, jobs)))
-            said = [self._submission(type="nothing", idempotency_key=key) for key in keys]
-            await self._queue.submit_many(said)
+            submissions = [self._submission(type="nothing", idempotency_key=key) for key in keys]
+            await self._queue.submit_many(submissions)
 
     async def remaining(self) -> int:
-        return 0  # what a worker counts is stored
+        return 0  # a worker counts stored ends only
 
     async def work(self, concurrency: int) -> None:
         self._worker = self._app.worker(self._queue, concurrency=concurrency)
@@ -95,7 +95,7 @@ class Procrastinate:
 
 
 class Celery:
-    """It has no async handlers: plain ones, in as many threads of one process."""
+    """Celery has no async handlers, so plain ones run in as many threads of one process."""
 
     def __init__(self, url: str) -> None:
         import celery
@@ -143,27 +143,27 @@ async def _no_op() -> None:
 async def main(name: str, url: str, concurrency: int) -> None:
     async with SIDES[name].opened(url) as side:
         print("ready", flush=True)
-        working: list[asyncio.Task[None]] = []
-        while word := (await asyncio.to_thread(sys.stdin.readline)).split():
-            match word:
-                case ["submit", many]:
+        tasks: list[asyncio.Task[None]] = []
+        while command := (await asyncio.to_thread(sys.stdin.readline)).split():
+            match command:
+                case ["submit", count]:
                     begin = perf_counter()
-                    await side.submit(int(many))
+                    await side.submit(int(count))
                     print(perf_counter() - begin, flush=True)
                 case ["left"]:
-                    print(await side.left(), flush=True)
+                    print(await side.remaining(), flush=True)
                 case ["work"]:
-                    working.append(asyncio.create_task(side.work(concurrency)))
-                    working.append(asyncio.create_task(_print_counts(side.done)))
+                    tasks.append(asyncio.create_task(side.work(concurrency)))
+                    tasks.append(asyncio.create_task(_print_counts(side.done)))
 
 
 async def _print_counts(done: Callable[[], int]) -> None:
-    told = 0
+    reported = 0
     while True:
-        await asyncio.sleep(EVERY)
-        if (now := done()) != told:
-            print(now - told, flush=True)
-            told = now
+        await asyncio.sleep(REPORT_SECONDS)
+        if (now := done()) != reported:
+            print(now - reported, flush=True)
+            reported = now
 
 
 if __name__ == "__main__":

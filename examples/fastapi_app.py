@@ -1,11 +1,11 @@
-"""A FastAPI app that takes orders and runs them in the background, in one process on one file.
+"""A FastAPI app that accepts orders and runs them in the background, in one process on one file.
 
     pip install fastapi uvicorn
     uvicorn examples.fastapi_app:api
     curl -X POST 'localhost:8000/orders/ORD-1?amount=42'
     curl localhost:8000/orders/ORD-1
 
-To run the jobs elsewhere, leave `app.background_worker` out and start `onejob worker examples.fastapi_app:app`.
+To run the jobs in another process, leave out `app.background_worker` and start `onejob worker examples.fastapi_app:app`.
 """
 
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ api = FastAPI(lifespan=lifespan)
 
 @api.post("/orders/{order}", status_code=202)
 async def place(order: str, amount: int) -> dict[str, Any]:
-    """However often it is sent, the order is charged once."""
+    """Submit an order; however often the request is repeated, the order is charged once."""
     try:
         receipt = await charge_customer.submit(api.state.queue, Order(order, amount), idempotency_key=f"charge-{order}")
     except onejob.IdempotencyConflict as conflict:
@@ -55,10 +55,10 @@ async def place(order: str, amount: int) -> dict[str, Any]:
 
 
 @api.get("/orders/{order}")
-async def look(order: str) -> dict[str, Any]:
+async def show(order: str) -> dict[str, Any]:
     try:
-        story = await api.state.queue.explain(f"charge-{order}", scope=SCOPE)
+        history = await api.state.queue.explain(f"charge-{order}", scope=SCOPE)
     except onejob.NotFound as missing:
         raise HTTPException(404, "no such order") from missing
-    job = await api.state.queue.wait(story.job.id, timedelta(seconds=5))
+    job = await api.state.queue.wait(history.job.id, timedelta(seconds=5))
     return {"state": job.state, "result": await api.state.queue.result(job.id)}

@@ -2,7 +2,7 @@
 
     python examples/plain_script.py
 
-Run it twice: the second run gets the jobs of the first, and nobody is charged again.
+Run it twice: the second run gets the jobs of the first run, and no customer is charged again.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ app = onejob.App()
 
 @app.job("charge_customer", timeout=30)
 def charge_customer(order: dict[str, int], ctx: onejob.Context) -> dict[str, str]:
-    # Hand ctx.job_id to the payment provider as its idempotency key: it is the same in every attempt.
+    # Pass ctx.job_id to the payment provider as its idempotency key: it is the same in every attempt.
     ctx.log(f"charging {order['amount']}")
     return {"payment": f"pay-{ctx.job_id[-6:]}"}
 
 
 @contextmanager
-def working() -> Iterator[None]:
-    """A worker in a thread of its own; in real life it is `onejob worker plain_script:app`, elsewhere."""
+def background_worker() -> Iterator[None]:
+    """Run a worker in a thread; in production run `onejob worker plain_script:app` in another process."""
     stop = threading.Event()
 
     async def work() -> None:
@@ -44,7 +44,7 @@ def working() -> Iterator[None]:
 
 
 def main() -> None:
-    with sync.open(STORE) as queue, working():
+    with sync.open(STORE) as queue, background_worker():
         for order, amount in (("ORD-1", 42), ("ORD-2", 7), ("ORD-1", 42)):
             receipt = queue.submit("charge_customer", {"amount": amount}, idempotency_key=f"charge-{order}")
             job = queue.wait(receipt.job_id, timedelta(seconds=30))
