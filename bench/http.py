@@ -10,8 +10,8 @@ from statistics import median
 from typing import NamedTuple
 
 from onejob.core.credentials import Role
+from onejob.ledger import open as open_ledger
 from onejob.ledger.api_keys import ApiKeys
-from onejob.ledger.opening import open as open_ledger
 
 from .measure import Report
 

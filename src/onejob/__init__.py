@@ -43,8 +43,7 @@ from .errors import (
     WorkRefused,
 )
 from .ids import KeyGenerator
-from .ledger import Ledger
-from .ledger.opening import open
+from .ledger import Ledger, open
 from .ledger.parse import Submission
 from .ledger.sequences import SequencedSubmission
 from .ledger.work import Attempt

@@ -21,7 +21,8 @@ from .engine import Durability
 from .engines.receipts import CacheStats
 from .errors import OnejobError, Unavailable
 from .ledger import Ledger as AsyncLedger
-from .ledger import api_keys, opening
+from .ledger import api_keys
+from .ledger import open as open_async
 from .ledger.api_keys import ApiKeyView, NewKey
 from .ledger.leases import FinalRejection, LeaseRenewal, run_under_lease
 from .ledger.runtime import Stats
@@ -180,14 +181,14 @@ class SyncApiKeys:
         return self._ledger.run(self._keys.revoke(key_id))
 
 
-@wraps(opening.open)
+@wraps(open_async)
 def open(*args: Any, **kwargs: Any) -> SyncLedger:
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever, name="onejob-loop", daemon=True)
     thread.start()
 
     async def open_ledger() -> AsyncLedger:
-        return await opening.open(*args, **kwargs)
+        return await open_async(*args, **kwargs)
 
     try:
         ledger = asyncio.run_coroutine_threadsafe(open_ledger(), loop).result()

@@ -1,3 +1,5 @@
+"""`python -m onejob.cli` is the command `onejob`."""
+
 import sys
 
 from . import main

@@ -75,7 +75,7 @@ from onejob.http.schemas.quotas import (
 from onejob.http.schemas.sequences import ClientStateOut, SequenceOut, client_state_out, sequence_out
 from onejob.http.schemas.work import LogsOut
 from onejob.ids import random_fraction
-from onejob.ledger.opening import URL_DEFAULT
+from onejob.ledger import URL_DEFAULT
 from onejob.ledger.parse import Submission
 from onejob.ledger.present import LogPage
 from onejob.ledger.reads import JobList, KeyPage

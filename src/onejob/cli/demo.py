@@ -14,7 +14,7 @@ from onejob.core.views import Receipt
 from onejob.errors import Invalid
 from onejob.ids import new_holder
 from onejob.ledger import Ledger
-from onejob.ledger.opening import open as open_ledger
+from onejob.ledger import open as open_ledger
 from onejob.worker import App, Context
 
 from .exit_codes import DONE, FAILED

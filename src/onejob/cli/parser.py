@@ -10,7 +10,7 @@ from onejob.core.limits import LIMIT_MAX, CostAction, Period
 from onejob.core.states import Delivery, JobState
 from onejob.core.work import Resolution
 from onejob.engine import PAGE_MAX
-from onejob.ledger.opening import URL_DEFAULT
+from onejob.ledger import URL_DEFAULT
 from onejob.worker.worker import CONCURRENCY_DEFAULT, DRAIN_DEFAULT
 
 from .demo import JOBS_DEFAULT, JOBS_MAX

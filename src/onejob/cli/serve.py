@@ -11,8 +11,8 @@ from typing import Any
 from onejob.errors import StoreRefused
 from onejob.http.problems import Problem, problem, to_problem
 from onejob.http.responses import error_out
-from onejob.ledger.opening import URL_DEFAULT
-from onejob.ledger.opening import open as open_ledger
+from onejob.ledger import URL_DEFAULT
+from onejob.ledger import open as open_ledger
 from onejob.settings import CliSettings, load_service_config
 from onejob.worker.app import load_app
 from onejob.worker.worker import Worker

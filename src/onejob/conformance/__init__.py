@@ -43,7 +43,51 @@ pytest.register_assert_rewrite(
     )
 )  # fmt: skip
 
-from .contract import EngineContract  # noqa: E402 - imported after the registration above
+# Imported after the registration above.
+from .atomicity import AtomicityRules  # noqa: E402
+from .barrier import BarrierRules  # noqa: E402
+from .closing import ClosingRules  # noqa: E402
+from .failing_commands import FailingCommandRules  # noqa: E402
+from .fences import FencingRules  # noqa: E402
+from .footprints import FootprintRules  # noqa: E402
+from .hints import HintRules  # noqa: E402
+from .mixed_batches import MixedBatchRules  # noqa: E402
+from .ordering import OrderingRules  # noqa: E402
+from .preconditions import PreconditionRules  # noqa: E402
+from .queries import QueryRules  # noqa: E402
+from .quotas import QuotaRules  # noqa: E402
+from .races import RaceRules  # noqa: E402
+from .retries import RetryRules  # noqa: E402
+from .sequences import SequenceRules  # noqa: E402
+from .tenants import TenantRules  # noqa: E402
+from .time import TimeRules  # noqa: E402
+from .values import ValueRules  # noqa: E402
+from .work import WorkRules  # noqa: E402
 from .world import World  # noqa: E402
 
 __all__ = ["EngineContract", "World"]
+
+
+@pytest.mark.asyncio
+class EngineContract(
+    AtomicityRules,
+    BarrierRules,
+    ClosingRules,
+    FailingCommandRules,
+    RetryRules,
+    FencingRules,
+    FootprintRules,
+    HintRules,
+    MixedBatchRules,
+    OrderingRules,
+    QueryRules,
+    QuotaRules,
+    RaceRules,
+    SequenceRules,
+    TenantRules,
+    TimeRules,
+    ValueRules,
+    PreconditionRules,
+    WorkRules,
+):
+    """All rules of an engine; a subclass provides the fixture `world`."""

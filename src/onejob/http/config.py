@@ -7,7 +7,7 @@ from msgspec import Struct
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.engines import is_multi_process
-from onejob.ledger.opening import URL_DEFAULT
+from onejob.ledger import URL_DEFAULT
 
 # What a body may have besides the input: every other member at its longest, escaped in any way.
 ENVELOPE_BYTES_MAX: Final = 8192

@@ -18,8 +18,8 @@ from onejob.engine import Durability
 from onejob.engines import is_multi_process, redact_password
 from onejob.errors import Invalid
 from onejob.ledger import Ledger
+from onejob.ledger import open as open_ledger
 from onejob.ledger.leases import orphaned_task_count
-from onejob.ledger.opening import open as open_ledger
 from onejob.worker import App as WorkApp
 from onejob.worker import Worker
 

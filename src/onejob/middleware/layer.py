@@ -14,8 +14,8 @@ from onejob.core.reserve import Verdict
 from onejob.core.timestamps import to_utc
 from onejob.errors import OnejobError
 from onejob.ledger import Ledger
+from onejob.ledger import open as open_ledger
 from onejob.ledger.leases import RenewalTimer
-from onejob.ledger.opening import open as open_ledger
 from onejob.ledger.parse import parse_lease_ms as checked_lease
 
 from .problems import LayerResponse, error_response, problem_response, replay_response

@@ -14,7 +14,6 @@ from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Q
 from onejob.errors import Outdated
 
 from . import queries, schema
-from .errors import to_engine_error
 from .store import SqliteStore
 from .threads import FairFileLock, WorkerThread
 
@@ -183,7 +182,7 @@ class SqliteEngine(EngineBase):
         except NewerFormat as error:
             raise Outdated(str(error)) from error
         except (apsw.Error, OSError) as error:
-            engine_error = to_engine_error(self._path, error)
+            engine_error = schema.to_engine_error(self._path, error)
             if work in (self._write, self._wait_for_writers):
                 self._close_writer()
             elif work != self._open_writer:

@@ -32,7 +32,7 @@ from onejob.http.serve import (
 )
 from onejob.http.stats import StatsSnapshot
 from onejob.ledger import Ledger
-from onejob.ledger.opening import open as open_ledger
+from onejob.ledger import open as open_ledger
 
 from .messages import (
     Channel,
