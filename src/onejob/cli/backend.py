@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from onejob import sync
 from onejob.client import requests
-from onejob.client.drivers import run_blocking
 from onejob.client.flow import ATTEMPTS_MAX as RETRIES_MAX
 from onejob.client.flow import (
     CallOutcome,
@@ -33,6 +32,7 @@ from onejob.client.flow import (
     is_definitive,
     parse_problem,
     retry_after,
+    run_blocking,
     send_with_retries,
 )
 from onejob.client.models import TenantQuotaModel

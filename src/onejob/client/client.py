@@ -14,8 +14,7 @@ from onejob.clock import Clock, SystemClock
 from onejob.codes import NextAction
 from onejob.ids import KeyGenerator, new_nonce
 
-from .drivers import run_async, run_blocking
-from .flow import NoResponse, Operation, RetryPolicy, Send, ServerResponse, classify
+from .flow import NoResponse, Operation, RetryPolicy, Send, ServerResponse, classify, run_async, run_blocking
 from .operations import ClientOperations
 from .outbox import Outbox
 from .requests import Call, checked_url

@@ -1,6 +1,6 @@
-"""When a client sends a request again: a generator without I/O that every client drives.
+"""When a client sends a request again: a generator without I/O, and the drivers that perform its steps.
 
-1. It never sends, sleeps or reads a clock: it yields the next step and is handed the time.
+1. `send_with_retries` never sends, sleeps or reads a clock: it yields the next step and is handed the time.
 2. A retry sends the same call. Nothing here can change a key or a byte.
 3. Nothing is sent after `window_end`: the server may have forgotten the key, and a retry would create a second job.
 4. "No answer" never means "not done". Only an attempt of which no byte was sent is certain to have done nothing.
@@ -8,7 +8,8 @@
 The `code` of a response decides what follows (`classify`), never its text.
 """
 
-from collections.abc import Callable, Generator
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct, field, json
 
+from onejob.clock import Clock, SystemClock
 from onejob.codes import CODES, NextAction
 from onejob.errors import Invalid
 
@@ -218,3 +220,45 @@ def _backoff_seconds(response: ServerResponse | NoResponse, attempt: int, retry:
     grown: float = min(retry.pause_max, retry.pause_first * 2.0 ** min(attempt - 1, 60))
     requested = retry_after(response) if isinstance(response, ServerResponse) else None
     return jitter * grown + (0.0 if requested is None else min(requested, retry.retry_after_max))
+
+
+def run_blocking(steps: Operation[T], send: Callable[[Send], ServerResponse | NoResponse], clock: Clock) -> T:
+    result: Any = None
+    try:
+        while True:
+            step = steps.send(result)
+            if isinstance(step, Send):
+                response = send(step)
+                result = StepResult(clock.monotonic(), response)
+            elif isinstance(step, Sleep):
+                SystemClock().sleep(step.seconds)
+                result = StepResult(clock.monotonic())
+            else:
+                result = step.work()
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    finally:
+        steps.close()
+
+
+async def run_async(
+    steps: Operation[T], send: Callable[[Send], Awaitable[ServerResponse | NoResponse]], clock: Clock
+) -> T:
+    result: Any = None
+    try:
+        while True:
+            step = steps.send(result)
+            if isinstance(step, Send):
+                response = await send(step)
+                result = StepResult(clock.monotonic(), response)
+            elif isinstance(step, Sleep):
+                await asyncio.sleep(step.seconds)
+                result = StepResult(clock.monotonic())
+            else:
+                result = await asyncio.to_thread(step.work)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    finally:
+        steps.close()

@@ -18,8 +18,17 @@ from onejob.errors import AmbiguousOutcome
 from onejob.ids import new_nonce, random_fraction
 
 from .client import UNSENT_ERRORS, add_retry_note, to_no_response
-from .drivers import run_async, run_blocking
-from .flow import CallOutcome, NoResponse, RetryFlow, RetryPolicy, Send, ServerResponse, send_with_retries
+from .flow import (
+    CallOutcome,
+    NoResponse,
+    RetryFlow,
+    RetryPolicy,
+    Send,
+    ServerResponse,
+    run_async,
+    run_blocking,
+    send_with_retries,
+)
 from .requests import quote_key
 
 HEADER: Final = "idempotency-key"
