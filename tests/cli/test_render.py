@@ -14,8 +14,8 @@ import pytest
 import onejob
 from onejob.cli import render
 from onejob.cli.exit_codes import EXIT_CODE_MEANINGS
+from onejob.cli.parser import parse_duration
 from onejob.cli.render import Screen, format_duration, sanitize
-from onejob.cli.values import parse_duration
 from onejob.http.schemas.jobs import EventOut, KeyOut
 from tests.support.command_line import ONEJOB, CommandRunner
 

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
+from onejob.core.fingerprint import INPUT_BYTES_MAX, canonical_json
 from onejob.core.identity import format_job_id, parse_job_id
 from onejob.core.key import KEY_CHARS_MAX
 from onejob.core.limits import to_micros, to_units
@@ -35,7 +37,6 @@ from . import admin, render
 from .backend import Backend, SubmitResult, engine_url, open_backend, open_engine_backend
 from .exit_codes import DONE, JOB_UNFINISHED, JOB_UNSUCCESSFUL
 from .render import Screen, format_duration, print_error, sanitize, to_json, write
-from .values import read_job_input
 
 REPAINT_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 1.0
@@ -102,7 +103,7 @@ def _wait_for_submitted(backend: Backend, submitted: SubmitResult, options: Name
 def submit(options: Namespace) -> Callable[[Backend], SubmitResult | SequenceOut]:
     submission = Submission(
         type=options.type,
-        input=read_job_input(options.input),
+        input=_read_job_input(options.input),
         idempotency_key=options.key,
         idempotency_ttl=options.ttl,
         scope=options.scope,
@@ -132,6 +133,29 @@ def _sequenced_submission(options: Namespace, submission: Submission) -> Sequenc
         jobs=(replace(submission, idempotency_key=None, idempotency_ttl=None, scope=None),),
         idempotency_ttl=options.ttl,
     )
+
+
+def _read_job_input(text: str) -> Raw:
+    """The JSON of an input: the text itself, a file (`@file`), or standard input (`-`)."""
+    if text in ("-", "@-"):
+        if sys.stdin is None:
+            raise Invalid("input", "standard input is closed; give the input as JSON or @file")
+        data = sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)
+    elif text.startswith("@"):
+        data = _read_file(Path(text[1:]))
+    else:
+        data = text.encode()
+    # Checked before it is put into a request body: text that is no JSON value could add members to that body.
+    canonical_json(data)
+    return Raw(data)
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(INPUT_BYTES_MAX + 1)
+    except OSError as error:
+        raise Invalid("input", f"{path} cannot be read ({error.strerror}); name a file of JSON") from error
 
 
 def job(options: Namespace) -> Callable[[Backend], SingleJobOut]:

@@ -1,6 +1,8 @@
 """The argument parser: every command and option, its help, and an example for each command."""
 
+import re
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from datetime import datetime, timedelta
 from enum import StrEnum
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -15,7 +17,6 @@ from onejob.worker.worker import CONCURRENCY_DEFAULT, DRAIN_DEFAULT
 
 from .demo import JOBS_DEFAULT, JOBS_MAX
 from .exit_codes import EXIT_CODE_MEANINGS
-from .values import parse_duration, parse_label, parse_time
 
 PAGE_DEFAULT = 20
 LEASE_DEFAULT = "60s"
@@ -24,6 +25,9 @@ _JOB_ID = "01a1e305-b1fa-7420-b68b-a05f87952eb0"
 _ENGINE_HELP = f"work on this engine; default: ONEJOB_ENGINE, else {URL_DEFAULT}"
 _TENANT_HELP = "the tenant, on an engine; default: default"
 _JSON_HELP = "print JSON"
+
+_DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d)")
+_DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 DESCRIPTION = "One logical submission creates one job, however often it is repeated."
 EPILOG = """\
@@ -457,3 +461,28 @@ def _parse_page_size(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= PAGE_MAX):
         raise ArgumentTypeError(f"{text!r} is no page size; write a number from 1 to {PAGE_MAX}")
     return int(text)
+
+
+def parse_duration(text: str) -> timedelta:
+    """Parse 90s, 30m, 24h or 7d."""
+    if match := _DURATION.fullmatch(text.strip()):
+        return timedelta(**{_DURATION_UNITS[match[2]]: int(match[1])})
+    raise ArgumentTypeError(f"{text!r} is no duration; write 90s, 30m, 24h or 7d")
+
+
+def parse_time(text: str) -> datetime:
+    """Parse an ISO 8601 time with its zone."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        moment = None
+    if moment is None or moment.utcoffset() is None:
+        raise ArgumentTypeError(f"{text!r} is no time with a zone; write 2030-01-31T12:00:00Z")
+    return moment
+
+
+def parse_label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ArgumentTypeError(f"{text!r} is no label; write name=value")
+    return name, value
