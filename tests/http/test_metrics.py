@@ -223,7 +223,7 @@ async def test_it_is_not_ready_after_a_failed_write_until_one_succeeds(
             answer = await client.get("/readyz")
             assert (answer.status, answer.code) == (503, "SERVICE_UNAVAILABLE")
             assert str(failure) in answer.body["detail"]
-            assert answer.body["error"]["details"] == {"durability": "process", "engine": "watched"}
+            assert answer.body["error"]["details"] == {"durability": "process", "engine": "recording"}
         assert not engine.commands_of_type(SetPolicy), "it was tried not long ago"
         engine.release_writes()
         await ledger.submit("t", idempotency_key="k")

@@ -26,7 +26,7 @@ from .logs import redacted_traceback
 from .metrics import Metrics
 from .openapi import with_openapi_route
 from .origins import loopback_authenticator
-from .problems import Unauthorized, problem, to_public_problem
+from .problems import INTERNAL_ERROR_MESSAGE, Unauthorized, problem, to_public_problem
 from .rate_limit import RateLimiter
 from .request import ANONYMOUS, BodyTooLarge, Credential, Receive, Request, Scope, Send
 from .responses import Header, Response, problem_response
@@ -183,8 +183,7 @@ class HttpApp:
             case OnejobError():
                 answer = to_public_problem(error, mismatch_status=self._config.mismatch_status)
             case _:
-                message = "something unforeseen happened; the log has it under the request id"
-                answer = problem("INTERNAL_ERROR", message)
+                answer = problem("INTERNAL_ERROR", INTERNAL_ERROR_MESSAGE)
         if answer.code == "INTERNAL_ERROR":
             log.error("request %s failed: %s", request_id, redacted_traceback(error))
         elif answer.code == "SERVICE_UNAVAILABLE":
