@@ -57,7 +57,7 @@ _COMMITTED = {"status": _C, "receipt": RECEIPT}
 _REJECTED = {"status": _R, "receipt": RECEIPT}
 _EXPIRED = {"expires_at": NOW - 1}
 _WITHOUT_JOB = {"job_ids": b""}
-_EXTERNAL = {"job_ids": b"", "holder": b"", "token": 0, "fingerprint": b"", "foreign_id": "ec2-77"}
+_EXTERNAL = {"job_ids": b"", "holder": b"", "token": 0, "fingerprint": b"", "external_id": "ec2-77"}
 _SEQUENCED = {"client_id": "a:b", "sequence": U64(2**64 - 1), "holder": BOB}
 _OTHER = {"fingerprint": OTHER_FINGERPRINT, **_THEIRS}
 
@@ -133,7 +133,7 @@ def job_named(shape: str, state: str) -> Job | None:
         return None
     record = record_named(shape)
     id = JOB if record is None else record.job_id
-    return a_job(JobState(state), id=id, slot=USAGE_ID if state in LIVE_JOBS else b"", due_at=NOW - SECOND)
+    return a_job(JobState(state), id=id, usage_id=USAGE_ID if state in LIVE_JOBS else b"", due_at=NOW - SECOND)
 
 
 def policy_named(shape: str) -> Policy | None:

@@ -194,7 +194,7 @@ def test_a_change_outside_the_own_footprint_is_a_defect_whatever_else_the_batch_
 
 
 def test_another_tenants_facts_do_not_exist() -> None:
-    world = World(a_record(), a_job(slot=USAGE_ID), a_usage(), a_stream(), a_policy())
+    world = World(a_record(), a_job(usage_id=USAGE_ID), a_usage(), a_stream(), a_policy())
     facts = dict(world.facts)
     seen: list[Facts] = []
     footprint = replace(FULL_FOOTPRINT, tenant="other", usage=USAGE_ID)
@@ -235,7 +235,7 @@ def test_time_never_runs_below_the_stamps_of_the_facts() -> None:
         world = World(a_record(expires_at=ahead), a_job(), a_usage())
         world.facts[Kind.RECORD if stamped.id == RECORD_ID else Kind.JOB, stamped.id] = stamped
         assert expect_type(world.execute(submit(JOB2), NOW), Replayed).at == ahead
-    world = World(a_job(slot=USAGE_ID), a_usage(changed_at=ahead))
+    world = World(a_job(usage_id=USAGE_ID), a_usage(changed_at=ahead))
     assert expect_type(world.execute(cancel(), NOW), Cancelled).job.ended_at == ahead
     world = World()
     reserved, other = world.execute_batch(reserve(), look_up_job(JOB3), at=NOW)

@@ -44,7 +44,7 @@ def callback_state(world: World) -> JobState:
 def test_a_callback_is_held_back_and_cannot_be_claimed() -> None:
     world = submitted_world()
     callback = world.facts[Kind.JOB, CALLBACK_JOB]
-    assert (callback.type, callback.state, callback.due_at, callback.slot) == (
+    assert (callback.type, callback.state, callback.due_at, callback.usage_id) == (
         CALLBACK_TYPE,
         JobState.PREPARING,
         0,

@@ -166,7 +166,7 @@ NUMBERED: dict[str, dict[str, Any] | None] = {
     "other_client": {**_NUMBERED, "client_id": "other"},
     "unsequenced": {**_NUMBERED, "client_id": "", "job_ids": JOB},
     "leased": {**_NUMBERED, "client_id": "", "job_ids": JOB, "lease_until": NOW + DAY},
-    "external": {**_NUMBERED, "client_id": "", "job_ids": b"", "foreign_id": "ec2-7"},
+    "external": {**_NUMBERED, "client_id": "", "job_ids": b"", "external_id": "ec2-7"},
 }
 
 _USAGE_FIELDS: dict[str, Any] = {"tenant": TENANT, "usage_id": USAGE_ID, "policy_id": POLICY_ID}
@@ -229,7 +229,7 @@ def test_every_state_of_a_job_has_its_answer_to_being_counted(state: str) -> Non
         world = World(a_usage(**slot()), *([] if state == ABSENT else [a_job(JobState(state))]))
         assert reply_name(world.execute(COMMANDS[command])) == JOB_ANSWER[state, command], f"{command}: {state}"
         for id in [*world.jobs()] if reply_name(world.execute(COMMANDS[command])) else []:
-            assert bool(world.job(id).slot) == (state in ("scheduled", "pending", "running"))
+            assert bool(world.job(id).usage_id) == (state in ("scheduled", "pending", "running"))
 
 
 @pytest.mark.parametrize("numbered", NUMBERED)

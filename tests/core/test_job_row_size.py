@@ -60,10 +60,10 @@ def largest_job(command: Submit) -> Job:
         end.job,
         holder=b"h" * HOLDER_BYTES_MAX,
         lease_until=LARGE_NUMBER,
-        slot=b"s" * 32,
+        usage_id=b"s" * 32,
         started_at=LARGE_NUMBER,
         logs=LARGE_NUMBER,
-        seal=b"s" * 8,
+        finish_digest=b"s" * 8,
         progress="p" * progress_bytes_max(end.job),
     )
 

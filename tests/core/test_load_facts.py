@@ -23,7 +23,7 @@ from tests.core.world import (
 
 def test_facts_are_loaded_in_the_order_record_job_stream_usage_policy_each_sorted() -> None:
     others = [Footprint(TENANT, b"r9", (JOB3, JOB), b"s9", b"t9", b"p9"), Footprint(TENANT, b"r1", (JOB,))]
-    world = World(a_record(), a_job(slot=USAGE_ID), a_usage())
+    world = World(a_record(), a_job(usage_id=USAGE_ID), a_usage())
     world.load_facts([*others, FULL_FOOTPRINT, *others])
     assert world.load_requests == [
         LoadRequest(Kind.RECORD, sorted([RECORD_ID, b"r1", b"r9"])),
@@ -35,7 +35,7 @@ def test_facts_are_loaded_in_the_order_record_job_stream_usage_policy_each_sorte
 
 
 def test_nothing_is_asked_for_that_nobody_named() -> None:
-    world = World(a_record(), a_job(slot=USAGE_ID), a_usage())
+    world = World(a_record(), a_job(usage_id=USAGE_ID), a_usage())
     world.load_facts([Footprint(TENANT, RECORD_ID)])
     assert world.load_requests == [LoadRequest(Kind.RECORD, [RECORD_ID])]
     world.load_facts([Footprint(TENANT)])
@@ -54,7 +54,7 @@ def test_an_empty_working_set_equals_one_loaded_from_an_empty_store() -> None:
 
 def test_following_goes_from_the_record_to_its_jobs_to_their_usage() -> None:
     record = a_record(job_ids=JOB3 + JOB)
-    jobs = a_job(), a_job(id=JOB2), a_job(id=JOB3, slot=USAGE_ID)
+    jobs = a_job(), a_job(id=JOB2), a_job(id=JOB3, usage_id=USAGE_ID)
     world = World(record, *jobs, a_usage(), a_stream(), a_policy())
     seen: list[Facts] = []
     world.execute(RecordFacts(tenant=TENANT, requested=FULL_FOOTPRINT, recorded=seen))
@@ -67,7 +67,7 @@ def test_following_goes_from_the_record_to_its_jobs_to_their_usage() -> None:
 
 def test_a_named_usage_is_not_replaced_by_following() -> None:
     other = usage_id(TENANT, "bob")
-    world = World(a_job(slot=USAGE_ID), a_usage(), a_usage(id=other, user="bob"))
+    world = World(a_job(usage_id=USAGE_ID), a_usage(), a_usage(id=other, user="bob"))
     seen: list[Facts] = []
     footprint = Footprint(TENANT, jobs=(JOB,), usage=other, follow_usage=True)
     world.execute(RecordFacts(tenant=TENANT, requested=footprint, recorded=seen))

@@ -97,8 +97,8 @@ def test_jobs_are_kept_seven_days_unless_said() -> None:
 
 @pytest.mark.parametrize("state", [state for state in LIVE if state is not JobState.PREPARING])
 def test_a_slot_is_freed_exactly_once_in_the_step_that_ends_the_job(state: JobState) -> None:
-    world = World(a_job(state, slot=USAGE_ID, cost_held=40), a_usage(live=3, cost_held=100))
-    assert expect_type(world.execute(cancel()), Cancelled).job.slot == b""
+    world = World(a_job(state, usage_id=USAGE_ID, cost_held=40), a_usage(live=3, cost_held=100))
+    assert expect_type(world.execute(cancel()), Cancelled).job.usage_id == b""
     assert (world.usage().live, world.usage().cost_held, world.usage().version) == (2, 60, 8)
     world.execute(cancel())
     world.execute(maintain(), NOW + 8 * DAY)
@@ -107,7 +107,7 @@ def test_a_slot_is_freed_exactly_once_in_the_step_that_ends_the_job(state: JobSt
 
 
 def test_two_jobs_of_a_user_ended_in_one_batch_free_two_slots() -> None:
-    world = World(a_job(slot=USAGE_ID), a_job(id=JOB2, slot=USAGE_ID), a_usage(live=2))
+    world = World(a_job(usage_id=USAGE_ID), a_job(id=JOB2, usage_id=USAGE_ID), a_usage(live=2))
     world.execute_batch(cancel(JOB), cancel(JOB2), cancel(JOB))
     assert (world.usage().live, world.usage().version) == (0, 9)
 
@@ -119,7 +119,7 @@ def test_a_job_without_a_slot_touches_no_usage() -> None:
 
 
 def test_a_lost_job_frees_its_slot_and_keeps_the_money() -> None:
-    lost = a_job(JobState.RUNNING, slot=USAGE_ID, cost_held=40, due_at=NOW, delivery=Delivery.AT_MOST_ONCE)
+    lost = a_job(JobState.RUNNING, usage_id=USAGE_ID, cost_held=40, due_at=NOW, delivery=Delivery.AT_MOST_ONCE)
     world = World(lost, a_usage(live=3, cost_held=100))
     world.execute(maintain(), NOW + 1)
     assert (world.job().state, world.usage().live, world.usage().cost_held) == (JobState.LOST, 2, 100)

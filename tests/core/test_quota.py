@@ -88,7 +88,7 @@ def test_a_refusal_is_not_remembered() -> None:
     world.execute_batch(nth_submit(1), nth_submit(2))
     assert not world.has(Kind.RECORD, nth_submit(2).record_id)
     world.execute(cancel(nth_submit(1).job_id))
-    assert expect_type(world.execute(nth_submit(2)), Created).job.slot == USAGE_ID
+    assert expect_type(world.execute(nth_submit(2)), Created).job.usage_id == USAGE_ID
 
 
 def test_a_hit_touches_no_quota_and_comes_through_when_it_is_full() -> None:
@@ -113,7 +113,7 @@ def test_an_end_frees_the_slot_once() -> None:
 
 def test_a_user_without_limits_has_no_usage() -> None:
     world = World()
-    assert expect_type(world.execute(nth_submit(1)), Created).job.slot == b""
+    assert expect_type(world.execute(nth_submit(1)), Created).job.usage_id == b""
     assert not world.has(Kind.USAGE, USAGE_ID)
 
 
@@ -270,7 +270,7 @@ def test_a_preparing_job_holds_its_slot_until_its_lease_ends() -> None:
     expect_type(world.execute(prepare()), KeyHeld)
     assert (used_slots(world), used_slots(world, NOW + LEASE), used_slots(world, NOW + LEASE + 1)) == (1, 1, 0)
     assert isinstance(world.execute(nth_submit(1)), Refused)
-    assert world.job().slot == USAGE_ID
+    assert world.job().usage_id == USAGE_ID
 
 
 def test_a_renewed_lease_keeps_the_slot_and_a_commit_makes_it_the_jobs() -> None:
@@ -281,7 +281,7 @@ def test_a_renewed_lease_keeps_the_slot_and_a_commit_makes_it_the_jobs() -> None
     done = expect_type(world.execute(settle(held, Verdict.COMMIT), NOW + 2 * LEASE), KeySettled)
     assert done.job is not None
     usage = world.usage()
-    assert (done.job.slot, usage.live, usage.cost_held, usage.reservations) == (USAGE_ID, 1, 5, {})
+    assert (done.job.usage_id, usage.live, usage.cost_held, usage.reservations) == (USAGE_ID, 1, 5, {})
 
 
 def test_a_lost_slot_is_reported_before_the_job_can_run() -> None:
@@ -315,7 +315,7 @@ def test_an_end_while_preparing_frees_the_slot(ending: str) -> None:
     world = World(usage_with_limits(max_concurrent=1))
     held = expect_type(world.execute(prepare()), KeyHeld)
     world.execute(cancel() if ending == "cancel" else settle(held, Verdict.REJECT))
-    assert (used_slots(world), world.usage().cost_held, world.job().slot) == (0, 0, b"")
+    assert (used_slots(world), world.usage().cost_held, world.job().usage_id) == (0, 0, b"")
 
 
 def test_a_submission_that_finishes_what_another_left_takes_the_slot() -> None:
@@ -325,4 +325,4 @@ def test_a_submission_that_finishes_what_another_left_takes_the_slot() -> None:
     finished = submit(JOB2, record_id=RECORD_ID, usage_id=USAGE_ID, policy_id=POLICY_ID)
     created = expect_type(world.execute(finished, late), Created)
     job: Job = created.job
-    assert (job.id, job.slot, world.usage().live, used_slots(world, late)) == (JOB, USAGE_ID, 1, 1)
+    assert (job.id, job.usage_id, world.usage().live, used_slots(world, late)) == (JOB, USAGE_ID, 1, 1)

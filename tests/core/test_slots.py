@@ -137,7 +137,7 @@ def test_two_jobs_cannot_consume_one_reservation() -> None:
     assert (type(first), type(again), expect_type(second, Refused).reason) == (
         SlotSettled, SlotSettled, Reason.SLOT_LOST,
     )  # fmt: skip
-    assert (used_slots(world), world.usage().live, world.job().slot) == (1, 1, USAGE_ID)
+    assert (used_slots(world), world.usage().live, world.job().usage_id) == (1, 1, USAGE_ID)
     assert expect_type(world.execute(release()), Refused).reason is Reason.ALREADY_SETTLED
 
 
@@ -146,7 +146,7 @@ def test_a_reservation_is_consumed_only_by_a_job_of_its_user() -> None:
     world = World(usage_with_limits(max_concurrent=1), a_job(user="eve"))
     world.execute(reserve())
     assert expect_type(world.execute(consume(job_id=JOB)), Refused).reason is Reason.NOT_THE_OWNER
-    assert (used_slots(world), world.job().slot) == (1, b"")
+    assert (used_slots(world), world.job().usage_id) == (1, b"")
     assert isinstance(world.execute(consume(job_id=b"no-such-job-0001")), Missing)
 
 
@@ -155,7 +155,7 @@ def test_a_job_that_has_ended_takes_no_slot(state: JobState) -> None:
     world = World(usage_with_limits(max_concurrent=1), a_job(state))
     world.execute(reserve())
     expect_type(world.execute(consume(job_id=JOB)), SlotSettled)
-    assert (used_slots(world), world.job().slot) == (0, b"")
+    assert (used_slots(world), world.job().usage_id) == (0, b"")
 
 
 def test_a_submission_turns_its_reservation_into_its_slot() -> None:
@@ -242,7 +242,7 @@ def test_a_job_is_backfilled_once_and_only_where_there_are_limits() -> None:
     ]
     job: Job = world.job()
     usage: Usage = world.usage()
-    assert (job.slot, usage.live, usage.cost_held) == (USAGE_ID, 1, 5)
+    assert (job.usage_id, usage.live, usage.cost_held) == (USAGE_ID, 1, 5)
 
 
 def test_a_preparing_job_is_backfilled_until_its_lease_ends() -> None:
@@ -258,7 +258,7 @@ def test_a_preparing_job_is_backfilled_until_its_lease_ends() -> None:
         True,
         False,
     ]
-    assert world.job().slot == USAGE_ID
+    assert world.job().usage_id == USAGE_ID
     assert current_counts(world.usage(), NOW)[:2] == (0, 1)
     assert current_counts(world.usage(), NOW).money_held == 5
     assert current_counts(world.usage(), NOW + TTL + 1).used == 0

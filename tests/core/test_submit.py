@@ -211,7 +211,7 @@ def test_what_is_not_in_the_fingerprint_makes_no_conflict() -> None:
 
 
 def test_an_external_job_is_replayed_by_its_id_whatever_the_fingerprint() -> None:
-    world = World(a_record(job_ids=b"", foreign_id="ec2-77", fingerprint=b"", holder=b"", token=0))
+    world = World(a_record(job_ids=b"", external_id="ec2-77", fingerprint=b"", holder=b"", token=0))
     replayed = expect_type(world.execute(submit(fingerprint=OTHER_FINGERPRINT)), Replayed)
     assert (replayed.job, replayed.external_id) == (None, "ec2-77")
     assert world.jobs() == []

@@ -234,11 +234,11 @@ def test_an_at_most_once_job_that_started_is_not_released() -> None:
 
 
 def test_success_keeps_the_result_and_frees_slot_and_money() -> None:
-    world = World(a_job(slot=USAGE_ID, cost_held=40), a_usage(live=3, cost_held=100))
+    world = World(a_job(usage_id=USAGE_ID, cost_held=40), a_usage(live=3, cost_held=100))
     world.execute(claim(start=True))
     done = finish(result=b'{"ok":1}', cost=30)
     job = expect_type(world.execute(done), Finished).job
-    assert (job.state, job.slot) == (JobState.SUCCESS, b"")
+    assert (job.state, job.usage_id) == (JobState.SUCCESS, b"")
     usage = world.usage()
     assert (usage.live, usage.cost_held, usage.spent) == (2, 60, (30, 30, 30))
     assert world.attachments[JOB, AttachmentKind.RESULT, 1] == b'{"ok":1}'

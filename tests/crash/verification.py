@@ -58,7 +58,7 @@ def check_integrity(path: Path) -> dict[str, str]:
             return {}
         records: list[Any] = db.execute("SELECT key, status, job_ids FROM record").fetchall()
         jobs = {id: (key, state) for id, key, state in db.execute("SELECT id, key, state FROM job")}
-        inputs = [id for (id,) in db.execute("SELECT job_id FROM attachment WHERE beside = 0")]
+        inputs = [id for (id,) in db.execute("SELECT job_id FROM attachment WHERE kind = 0")]
         orphans = db.execute("SELECT * FROM attachment WHERE job_id NOT IN (SELECT id FROM job)").fetchall()
     assert sorted(inputs) == sorted(jobs), "each job has one input"
     assert not orphans

@@ -137,7 +137,7 @@ class ModelComparison:
             expected_version=usage.version,
             live=sum(slots for slots, _ in held_by_jobs),
             cost_held=sum(cost for _, cost in held_by_jobs),
-            jobs_counted=sum(job.slot == usage.id for job in jobs),
+            jobs_counted=sum(job.usage_id == usage.id for job in jobs),
         )
 
     def _expected_worker_move(self, c: WorkerMove, now: int) -> tuple[Any, ...]:

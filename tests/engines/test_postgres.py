@@ -289,6 +289,28 @@ async def test_engines_that_open_an_empty_database_at_once_create_one_schema(pos
     assert await PostgresEngine.migrate(url) == (schema.known_schema_version(), schema.known_schema_version())
 
 
+async def test_a_schema_from_before_the_first_release_is_refused(postgres: Server) -> None:
+    url = postgres.database()
+    await PostgresEngine.migrate(url)
+    db = await asyncpg.connect(url)
+    await db.execute("ALTER TABLE usage RENAME TO tally; INSERT INTO onejob_schema (version) VALUES (5)")
+    await db.close()
+    with pytest.raises(StoreRefused, match=r"before the first release \(`tally`\).*choose another schema"):
+        await PostgresEngine.open(url)
+
+
+async def test_a_later_migration_is_applied_once(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = postgres.database()
+    assert await PostgresEngine.migrate(url) == (0, 1)
+    steps = [*schema.load_migrations(schema.__package__), "CREATE TABLE later (id integer)"]
+    monkeypatch.setattr(schema, "load_migrations", lambda _: steps)
+    assert await PostgresEngine.migrate(url) == (1, 2)
+    assert await PostgresEngine.migrate(url) == (2, 2)
+    monkeypatch.setattr(schema, "load_migrations", lambda _: steps[:1])
+    with pytest.raises(StoreRefused, match="schema 2"):
+        await PostgresEngine.open(url)
+
+
 async def test_a_newer_schema_is_refused(postgres: Server) -> None:
     url = postgres.database()
     assert await PostgresEngine.migrate(url) == (0, schema.known_schema_version())

@@ -66,7 +66,7 @@ async def test_only_active_keys_are_listed(engine: PostgresEngine, operator: Any
         a_record("expired", job_ids=bytes(16), expires_at=now - 1000),
         a_record("leased", job_ids=bytes(16), created_at=now - 3, expires_at=1, lease_until=now + 60_000),
         a_record("new", job_ids=bytes(16), created_at=now - 2, expires_at=now + 60_000, user="42"),
-        a_record("foreign", foreign_id="job-7", created_at=now - 1, expires_at=now + 60_000),
+        a_record("foreign", external_id="job-7", created_at=now - 1, expires_at=now + 60_000),
         a_record("wraps a response", created_at=now, expires_at=now + 60_000),
     ):
         await expect(engine, write_facts(record), FactsRead)

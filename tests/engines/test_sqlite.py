@@ -77,6 +77,17 @@ async def test_a_newer_schema_is_refused_and_not_changed(engine: SqliteEngine, p
     assert read_content(path) == before
 
 
+async def test_a_file_from_before_the_first_release_is_refused_and_not_changed(engine: SqliteEngine, path: str) -> None:
+    await engine.aclose()
+    with RawConnection(path) as db:
+        db.execute("ALTER TABLE usage RENAME TO tally")
+        db.pragma("user_version", 5)
+    before = read_content(path)
+    with pytest.raises(StoreRefused, match=r"before the first release \(`tally`\).*choose another file"):
+        await SqliteEngine.open(path)
+    assert read_content(path) == before
+
+
 @pytest.mark.parametrize("column", ["state", "delivery"])
 async def test_an_unknown_value_of_a_newer_program_fails_only_commands_that_need_it(
     engine: SqliteEngine, path: str, column: str

@@ -71,7 +71,7 @@ async def test_a_page_without_a_filter_is_never_short(engine: SqliteEngine) -> N
         (ListDueFacts(kind=Kind.JOB), "job_due ((due_at,id)>(?,?) AND due_at<?)"),
         (ListDueFacts(kind=Kind.STREAM), "stream_due ((expires_at,id)>(?,?) AND expires_at<?)"),
         (ListReadyJobs(types=("a",)), "job_ready (type=?)"),
-        (ListInputs(job_ids=(b"a",)), "PRIMARY KEY (job_id=? AND beside=? AND index=?)"),
+        (ListInputs(job_ids=(b"a",)), "PRIMARY KEY (job_id=? AND kind=? AND index=?)"),
         (ListLeasedJobs(tenant=TENANT, holder=b"h"), "job_held (holder=?)"),
     ],
     ids=str,

@@ -88,7 +88,7 @@ async def test_the_active_keys_are_listed_newest_first(engine: SqliteEngine, pat
         a_record("expired", job_ids=bytes(16), created_at=now - HOUR_MS, expires_at=now - 1),
         a_record("leased", job_ids=bytes(16), created_at=now - 3, expires_at=now - 1, lease_until=now + 60_000),
         a_record("new", job_ids=bytes(16), created_at=now - 2, expires_at=now + 60_000, user=str(USER_ID)),
-        a_record("foreign", foreign_id="job-7", created_at=now - 1, expires_at=now + 60_000),
+        a_record("foreign", external_id="job-7", created_at=now - 1, expires_at=now + 60_000),
         a_record("wraps a response", created_at=now, expires_at=now + 60_000),
     ]
     for record in records:

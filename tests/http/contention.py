@@ -183,7 +183,7 @@ async def _verify(crowd: LoadGenerator, url: str) -> None:
     try:
         jobs = await connection.fetch("SELECT key, state, slot FROM job")
         records = await connection.fetch("SELECT key, job_ids FROM record")
-        tallies = await connection.fetch("SELECT id, live FROM tally")
+        tallies = await connection.fetch("SELECT id, live FROM usage")
         deadlocks = await connection.fetchval(
             "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
         )
@@ -196,9 +196,9 @@ async def _verify(crowd: LoadGenerator, url: str) -> None:
     assert made == expected
     assert len(records) == len({row["key"] for row in records})
     # A job that was created before its user had a limit has no slot.
-    marked = Counter(row["slot"] for row in jobs if row["slot"])
+    marked = Counter(row["usage_id"] for row in jobs if row["usage_id"])
     assert {row["id"]: row["live"] for row in tallies} == {row["id"]: marked[row["id"]] for row in tallies}
-    assert not any(row["slot"] for row in jobs if row["state"] in ENDED_STATES)
+    assert not any(row["usage_id"] for row in jobs if row["state"] in ENDED_STATES)
     assert deadlocks == 0
 
 

@@ -264,8 +264,8 @@ async def test_a_repeated_submission_makes_no_second_callback(
 
 
 async def test_clients_can_neither_submit_nor_claim_callback_jobs(client: Client) -> None:
-    assert (await client.post("/api/jobs", {"type": "onejob.notice"})).status == 400
-    assert (await client.post("/api/work/claim", {"types": ["onejob.notice"]})).status == 400
+    assert (await client.post("/api/jobs", {"type": "onejob.callback"})).status == 400
+    assert (await client.post("/api/work/claim", {"types": ["onejob.callback"]})).status == 400
 
 
 def test_a_signature_is_checked_strictly() -> None:

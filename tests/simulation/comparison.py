@@ -131,10 +131,10 @@ def stored_fact(fact: Any, now: int) -> ModelReply | None:
         case Record():
             lease = (fact.status.value, fact.fingerprint, fact.job_ids, fact.holder, fact.token)
             rest = (fact.lease_until, fact.expires_at, fact.receipt, fact.hits, fact.conflicts)
-            return (*lease, *rest, fact.changed_at, fact.client_id, fact.sequence, fact.foreign_id)
+            return (*lease, *rest, fact.changed_at, fact.client_id, fact.sequence, fact.external_id)
         case Job():
             attempt = (fact.token, fact.lease_until, fact.attempts)
-            return (fact.state.value, fact.ended_at, fact.slot, fact.cost_held, *attempt)
+            return (fact.state.value, fact.ended_at, fact.usage_id, fact.cost_held, *attempt)
         case Stream():
             expiry = (fact.expires_at, fact.changed_at, bool(fact.evicted))
             return (fact.last, fact.last_seen, fact.owner, *expiry)

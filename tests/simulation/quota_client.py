@@ -87,7 +87,9 @@ class QuotaClient(ClientProtocol):
         async def work(gate: Gate) -> CallResults:
             page = await gate.scan(ListFacts(tenant=self.tenant, kind=Kind.JOB, limit=PAGE_MAX))
             jobs: Any = page.items
-            counted_jobs.extend((*slots_and_cost_held(job, self.usage_id), job.slot == self.usage_id) for job in jobs)
+            counted_jobs.extend(
+                (*slots_and_cost_held(job, self.usage_id), job.usage_id == self.usage_id) for job in jobs
+            )
             return [found]
 
         if await self._send(work) == [found]:

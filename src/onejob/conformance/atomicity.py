@@ -90,7 +90,7 @@ class AtomicityRules:
 
     async def test_the_end_of_a_job_frees_its_slot_in_the_same_step(self, world: World) -> None:
         usage = a_usage(live=2, cost_held=10)
-        job = a_job(slot=usage.id, cost_held=4)
+        job = a_job(usage_id=usage.id, cost_held=4)
         await expect(world.engine, write_facts(job, usage), FactsRead)
         for _ in range(2):
             reply = await expect(world.engine, Cancel(tenant=TENANT, job_id=job.id, actor=ACTOR), Cancelled)

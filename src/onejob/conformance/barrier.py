@@ -32,7 +32,7 @@ class BarrierRules:
             await asyncio.gather(*writes)
             jobs = await list_facts(world.engine, Kind.JOB)
             assert len(jobs) == (n + 1) * WRITERS
-            assert {job.id for job in jobs if job.user == user and not job.slot} <= visible
+            assert {job.id for job in jobs if job.user == user and not job.usage_id} <= visible
 
     async def test_the_barrier_of_an_idle_store_returns(self, world: World) -> None:
         await world.engine.barrier(TENANT)

@@ -17,7 +17,7 @@ from .world import World, expect, list_facts
 class FootprintRules:
     async def test_a_record_leads_to_its_jobs_and_they_to_their_usage(self, world: World) -> None:
         usage = a_usage()
-        jobs = (a_job(slot=usage.id), a_job(slot=usage.id))
+        jobs = (a_job(usage_id=usage.id), a_job(usage_id=usage.id))
         record = a_record(job_ids=jobs[0].id + jobs[1].id)
         await expect(world.engine, write_facts(record, *jobs, usage, a_policy()), FactsRead)
         for follow_jobs, follow_usage, found in (
@@ -31,7 +31,7 @@ class FootprintRules:
 
     async def test_without_a_record_the_named_job_is_loaded(self, world: World) -> None:
         usage = a_usage()
-        job, absent = a_job(slot=usage.id), new_job_id()
+        job, absent = a_job(usage_id=usage.id), new_job_id()
         await expect(world.engine, write_facts(job, usage), FactsRead)
         footprint = Footprint(TENANT, key_id("no"), (job.id, absent), follow_jobs=True, follow_usage=True)
         assert (await expect(world.engine, ReadFacts(tenant=TENANT, footprint=footprint), FactsRead)).facts == (
@@ -49,7 +49,7 @@ class FootprintRules:
         foreign_usage = a_usage(tenant=OTHER)
         foreign_job = a_job(OTHER)
         await expect(world.engine, write_facts(foreign_job, foreign_usage), FactsRead)
-        own_job = a_job(slot=foreign_usage.id)
+        own_job = a_job(usage_id=foreign_usage.id)
         record = a_record(job_ids=foreign_job.id + own_job.id)
         await expect(world.engine, write_facts(record, own_job), FactsRead)
         footprint = Footprint(TENANT, record.id, follow_jobs=True, follow_usage=True)
@@ -64,10 +64,12 @@ class FootprintRules:
         (job,) = await list_facts(world.engine, Kind.JOB)
         slot = Reservation(1, held.lease_until, SlotState.ACTIVE)
         usage = a_usage(reservations={job.id.hex(): slot})
-        await expect(world.engine, write_facts(replace(job, version=job.version + 1, slot=usage.id), usage), FactsRead)
+        await expect(
+            world.engine, write_facts(replace(job, version=job.version + 1, usage_id=usage.id), usage), FactsRead
+        )
         settled = await expect(world.engine, settle(held, Verdict.REJECT), KeySettled)
         assert settled.job is not None
-        assert settled.job.slot == b""
+        assert settled.job.usage_id == b""
         (freed,) = await list_facts(world.engine, Kind.USAGE)
         assert freed.reservations == {}
 

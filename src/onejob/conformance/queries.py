@@ -58,7 +58,7 @@ class QueryRules:
 
     async def test_jobs_are_found_by_the_usage_that_counts_them(self, world: World) -> None:
         usage, other = a_usage("x"), a_usage("y")
-        jobs = [a_job(slot=slot, user="x") for slot in (usage.id, b"", other.id, usage.id, usage.id)]
+        jobs = [a_job(usage_id=slot, user="x") for slot in (usage.id, b"", other.id, usage.id, usage.id)]
         await store_facts(world.engine, jobs)
         counted = [jobs[4], jobs[3], jobs[0]]
         await self.assert_pages(world.engine, ListJobs(tenant=TENANT, usage_id=usage.id), counted)

@@ -224,7 +224,7 @@ def one_of_each(tenant: str = TENANT) -> tuple[Fact, ...]:
     """A record, its job, a stream, a usage and a policy, with the largest values of their fields."""
     job = a_job(
         tenant,
-        slot=usage_id(tenant, USER),
+        usage_id=usage_id(tenant, USER),
         cost_held=2**63 - 1,
         priority=-(2**63),
         labels=b'{"a":"\xc3\xa4"}',

@@ -104,7 +104,7 @@ class WorkingSet:
     def _facts_of_all_kinds(self, footprint: Footprint, record: Record | None, jobs: dict[bytes, Job]) -> Facts:
         tenant, usage_id = footprint.tenant, footprint.usage
         if footprint.follow_usage and not usage_id:
-            usage_id = next((job.slot for job in jobs.values() if job.slot), b"")
+            usage_id = next((job.usage_id for job in jobs.values() if job.usage_id), b"")
         stream = _owned_fact(self._streams, footprint.stream, tenant) if footprint.stream else None
         usage = _owned_fact(self._usages, usage_id, tenant) if usage_id else None
         policy = _owned_fact(self._policies, footprint.policy, tenant) if footprint.policy else None
@@ -202,7 +202,9 @@ def load_facts(footprints: Sequence[Footprint]) -> Generator[LoadRequest, Sequen
         working_set.add_loaded(request, (yield request))
     usage_ids = {f.usage for f in footprints if f.usage}
     if any(f.follow_usage for f in footprints):
-        usage_ids.update(job.slot for job in working_set.tables[Kind.JOB].values() if job is not None and job.slot)
+        usage_ids.update(
+            job.usage_id for job in working_set.tables[Kind.JOB].values() if job is not None and job.usage_id
+        )
     policy_ids = {f.policy for f in footprints if f.policy}
     policy_ids.update(f.precondition.policy_id for f in footprints if f.precondition is not None)
     for kind, ids in (

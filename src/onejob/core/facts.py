@@ -59,7 +59,7 @@ class Record(Struct, frozen=True, gc=False):
     version: int = 1
     format: int = FORMAT
     receipt: bytes = b""  # the stored answer: a rejection, a wrapped response, the last failure
-    foreign_id: str = ""  # the id of an external job
+    external_id: str = ""  # the id of an external job
     client_id: str = ""
     sequence: U64 = U64(0)
     hits: int = 0
@@ -98,7 +98,7 @@ class Job(Struct, frozen=True, gc=False):
     holder: bytes = b""
     lease_until: int = 0
     attempts: int = 0
-    slot: bytes = b""  # the usage that counts it; cleared in the step that ends it
+    usage_id: bytes = b""  # the usage that counts it; cleared in the step that ends it
     cost_held: int = 0  # the estimated cost; the usage holds it while `slot` is set
     events: int = 1  # how many there were; the first is implied by created_at and actor
     ended_at: int = 0
@@ -106,7 +106,7 @@ class Job(Struct, frozen=True, gc=False):
     started_at: int = 0  # of the latest attempt
     logs: int = 0  # how many lines there were
     progress: str = ""  # the latest, as JSON
-    seal: bytes = b""  # digest of the latest finish, so that a repeated one is recognised
+    finish_digest: bytes = b""  # digest of the latest finish, so that a repeated one is recognised
 
 
 class Stream(Struct, frozen=True, gc=False):

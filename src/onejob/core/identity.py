@@ -28,7 +28,7 @@ VAULT_SEPARATOR = "/"
 GLOBAL_SCOPE = "queue"
 # The default scope of a job type called "queue", which must not fall into the global scope of that name.
 TYPE_QUEUE_SCOPE = "type:queue"
-CALLBACK_TYPE = "onejob.notice"  # see callback.py; only the service creates and runs these jobs
+CALLBACK_TYPE = "onejob.callback"  # see callback.py; only the service creates and runs these jobs
 RESERVED_NAMES = (TYPE_QUEUE_SCOPE, CALLBACK_TYPE)
 SLOT_NONCE_BYTES = 16
 
@@ -181,7 +181,7 @@ def stream_id(tenant: str, scope: str, client_id: str) -> bytes:
 
 @lru_cache(_DIGEST_CACHE_MAX)
 def usage_id(tenant: str, user: str) -> bytes:
-    return tenant_prefix(tenant) + _digest("tally", user)[:_DIGEST_BYTES]
+    return tenant_prefix(tenant) + _digest("usage", user)[:_DIGEST_BYTES]
 
 
 def encode_reservation_id(usage: bytes, nonce: bytes) -> str:

@@ -2,8 +2,8 @@
 
 1. A quota is checked and charged in the step that creates the job, and given back in the step that ends it. A refusal
    names the limit, how much of it is used and what would free it; it is not stored.
-2. A job that is ready or running has a slot without a deadline: it is counted in `Usage.live`, and `Job.slot` names the
-   usage. A job that is being prepared has a reservation under its own id, which ends with the lease of its key, so that
+2. A job that is ready or running has a slot without a deadline: it is counted in `Usage.live`, and `Job.usage_id`
+   names the usage. A job that is being prepared has a reservation under its own id, which ends with the lease of its key, so that
    a crash frees it.
 3. An expired reservation counts nowhere, deleted or not. Settled ones stay until they would have expired, so that a
    repeated command gets its answer.
@@ -133,7 +133,7 @@ def reservations_without_job(usage: Usage, job: Job, now: int) -> dict[str, obje
 
 def _is_counted_by(job: Job, usage: Usage | None) -> bool:
     # The usage may be gone: a purge of the tenant deletes it before the jobs.
-    return bool(job.slot) and usage is not None and usage.id == job.slot
+    return bool(job.usage_id) and usage is not None and usage.id == job.usage_id
 
 
 def charge_usage(usage: Usage, limits: EffectiveLimits, request: QuotaRequest, now: int) -> QuotaCharge | Refused:

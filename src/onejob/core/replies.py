@@ -33,7 +33,7 @@ class Reason(StrEnum):
     NOT_READY = "NOT_READY"
     TIMED_OUT = "TIMED_OUT"
     NOT_ALLOWED = "NOT_ALLOWED"
-    CREDENTIAL_CHANGED = "LAPSED"  # the precondition of a command is not met
+    CREDENTIAL_CHANGED = "CREDENTIAL_CHANGED"  # the precondition of a command is not met
 
 
 class LimitName(StrEnum):

@@ -55,8 +55,8 @@ class Reserve(SubmissionCommand, frozen=True, gc=False, kw_only=True):
         charged = self.charge(facts, request, now)
         if isinstance(charged, Refused):
             return Step(charged)
-        usages, slot, warnings = _unpack_charge(charged)
-        job = new_job(self, self, JobState.PREPARING, now, keep_until=expires_at, due_at=expires_at, slot=slot)
+        usages, usage_id, warnings = _unpack_charge(charged)
+        job = new_job(self, self, JobState.PREPARING, now, keep_until=expires_at, due_at=expires_at, usage_id=usage_id)
         reply = _held_reply(record, now, taken_over=False, warnings=warnings)
         return Step(reply, (record, job, *usages), attachments=(self.input_attachment(),))
 
@@ -70,8 +70,8 @@ class Reserve(SubmissionCommand, frozen=True, gc=False, kw_only=True):
         charged = self.charge(facts, request, now)
         if isinstance(charged, Refused):
             return Step(charged)
-        usages, slot, warnings = _unpack_charge(charged)
-        reassigned = replace(job, slot=slot, user=self.user)
+        usages, usage_id, warnings = _unpack_charge(charged)
+        reassigned = replace(job, usage_id=usage_id, user=self.user)
         step = _take_over_step(record, reassigned, usages, now, holder=self.holder, lease_ms=self.lease_ms)
         return replace(step, reply=replace(step.reply, warnings=warnings)) if warnings else step
 
@@ -173,7 +173,7 @@ class Settle(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
         usages = confirm_job_slot(job, facts, now)
         if isinstance(usages, Refused):
             return Step(usages)
-        ready = readied_job(job, now, keep_until=committed.expires_at, slot=usages[0].id if usages else b"")
+        ready = readied_job(job, now, keep_until=committed.expires_at, usage_id=usages[0].id if usages else b"")
         return Step(KeySettled(committed, ready, now), (committed, ready, *usages))
 
     def _reject(self, record: Record, facts: Facts, now: int) -> Step[KeySettled | Refused]:

@@ -118,9 +118,9 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
         if isinstance(charged, Refused):
             return Step(charged)
         expires_at = now + self.ttl_ms
-        slot = b"" if charged is None else charged.usage.id
+        usage_id = b"" if charged is None else charged.usage.id
         jobs = tuple(
-            new_job(item, self, ready_state(item.run_at, now), now, keep_until=expires_at, slot=slot)
+            new_job(item, self, ready_state(item.run_at, now), now, keep_until=expires_at, usage_id=usage_id)
             for item in self.items
         )
         puts: tuple[Fact, ...] = (

@@ -181,7 +181,7 @@ class ConsumeSlot(SlotCommand, frozen=True, gc=False, kw_only=True):
         self, usage: Usage, reservations: dict[str, Reservation], job: Job | None, now: int
     ) -> Step[SlotSettled | Refused | Missing]:
         # A job that has a slot, or no longer needs one, is not counted again.
-        if job is None or job.slot or job.state in ENDED_STATES or job.state is JobState.PREPARING:
+        if job is None or job.usage_id or job.state in ENDED_STATES or job.state is JobState.PREPARING:
             return Step(SlotSettled(_CONSUMED, now), (updated_usage(usage, now, reservations=reservations),))
         counted = updated_usage(
             usage,
@@ -190,7 +190,7 @@ class ConsumeSlot(SlotCommand, frozen=True, gc=False, kw_only=True):
             cost_held=usage.cost_held + job.cost_held,
             reservations=reservations,
         )
-        return Step(SlotSettled(_CONSUMED, now), (counted, next_version(job, now, slot=usage.id)))
+        return Step(SlotSettled(_CONSUMED, now), (counted, next_version(job, now, usage_id=usage.id)))
 
 
 def _slot_lost_refusal(reservation: Reservation | None, now: int) -> Refused:
@@ -243,7 +243,7 @@ class Backfill(UsageCommand, frozen=True, gc=False, kw_only=True):
 
     def decide(self, facts: Facts, now: int) -> Step[Maintained]:
         job = facts.jobs.get(self.job_id)
-        if job is None or job.slot or job.user != self.user:
+        if job is None or job.usage_id or job.user != self.user:
             return Step(Maintained(False, now))
         if facts.usage is None and not limits_from_facts(facts):
             return Step(Maintained(False, now))
@@ -251,7 +251,7 @@ class Backfill(UsageCommand, frozen=True, gc=False, kw_only=True):
         counted = self._usage_with_job(usage, job, facts.record, now)
         if counted is None:
             return Step(Maintained(False, now))
-        return Step(Maintained(True, now), (counted, next_version(job, now, slot=usage.id)))
+        return Step(Maintained(True, now), (counted, next_version(job, now, usage_id=usage.id)))
 
     def _usage_with_job(self, usage: Usage, job: Job, record: Record | None, now: int) -> Usage | None:
         if job.state in LIVE_STATES:
@@ -271,6 +271,6 @@ class Backfill(UsageCommand, frozen=True, gc=False, kw_only=True):
 
 def slots_and_cost_held(job: Job, usage_id: bytes) -> tuple[int, int]:
     """How many slots and how much money of a usage a job holds."""
-    if job.slot != usage_id or job.state not in COST_HOLDING_STATES:
+    if job.usage_id != usage_id or job.state not in COST_HOLDING_STATES:
         return 0, 0
     return int(job.state in LIVE_STATES), job.cost_held

@@ -61,7 +61,14 @@ class JobOwner(Protocol):
 
 
 def new_job(
-    spec: JobSpec, owner: JobOwner, state: JobState, now: int, *, keep_until: int, due_at: int = 0, slot: bytes = b""
+    spec: JobSpec,
+    owner: JobOwner,
+    state: JobState,
+    now: int,
+    *,
+    keep_until: int,
+    due_at: int = 0,
+    usage_id: bytes = b"",
 ) -> Job:
     # By position: keyword arguments make it ten times slower (1.7 µs instead of 0.2 µs), and every submission pays that.
     return Job(
@@ -83,7 +90,7 @@ def new_job(
         spec.timeout_ms,
         spec.labels,
         due_at,
-        slot=slot,
+        usage_id=usage_id,
         cost_held=spec.cost,
     )
 
@@ -160,13 +167,13 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
 
     def reply_for_existing_key(self, record: Record, facts: Facts, now: int) -> ExistingKeyReply | None:
         """The reply of a live record; None when it is pending and its lease has expired."""
-        if record.foreign_id:
-            return Replayed(None, record.expires_at, now, record.foreign_id)
+        if record.external_id:
+            return Replayed(None, record.expires_at, now, record.external_id)
         if record.client_id:
             return Refused(Reason.IDEMPOTENCY_KEY_REUSED, "the key belongs to a sequenced client; use a new key", now)
         # A mismatch comes before in-progress: waiting would not resolve it.
         if record.fingerprint != self.fingerprint or bool(record.job_ids) != bool(self.job_id):
-            return Conflict(record.job_id, record.foreign_id, now)
+            return Conflict(record.job_id, record.external_id, now)
         match record.status:
             case IdempotencyStatus.COMMITTED:
                 return replayed_reply(record, facts, now)
@@ -182,17 +189,19 @@ def replayed_reply(record: Record, facts: Facts, now: int) -> Replayed:
     job = facts.jobs.get(record.job_id)
     # A committed record and its job are stored and deleted together.
     assert (job is None) == (not record.job_ids)
-    return Replayed(job, record.expires_at, now, record.foreign_id, record.receipt)
+    return Replayed(job, record.expires_at, now, record.external_id, record.receipt)
 
 
 def ready_state(run_at: int, now: int) -> JobState:
     return _SCHEDULED if run_at > now else _PENDING
 
 
-def readied_job(job: Job, now: int, *, keep_until: int, slot: bytes) -> Job:
+def readied_job(job: Job, now: int, *, keep_until: int, usage_id: bytes) -> Job:
     """A prepared job that may run now."""
     move = Move.SCHEDULE if job.run_at > now else Move.COMMIT
-    return next_version(job, now, state=state_after(job.state, move), keep_until=keep_until, due_at=0, slot=slot)
+    return next_version(
+        job, now, state=state_after(job.state, move), keep_until=keep_until, due_at=0, usage_id=usage_id
+    )
 
 
 def committed_record(
@@ -264,7 +273,7 @@ class Submit(SubmissionCommand, frozen=True, gc=False, kw_only=True):
             job = new_job(self, self, state, now, keep_until=expires_at)
             reply, puts = Created(job, expires_at, now), (job,)
         else:
-            job = new_job(self, self, state, now, keep_until=expires_at, slot=charged.usage.id)
+            job = new_job(self, self, state, now, keep_until=expires_at, usage_id=charged.usage.id)
             reply, puts = Created(job, expires_at, now, charged.warnings), (job, charged.usage)
         if self.record_id:
             record = self.new_record(old, _COMMITTED, now, holder=self.job_id, lease_until=0, expires_at=expires_at)
@@ -286,9 +295,9 @@ class Submit(SubmissionCommand, frozen=True, gc=False, kw_only=True):
             return Step(charged)
         usages, warnings = ((), ()) if charged is None else ((charged.usage,), charged.warnings)
         committed = committed_record(record, now, holder=self.job_id, token=record.token + 1, ttl_ms=self.ttl_ms)
-        slot = usages[0].id if usages else b""
+        usage_id = usages[0].id if usages else b""
         # Slot, cost and job belong to the user who took the key over.
-        ready = readied_job(replace(job, user=self.user), now, keep_until=committed.expires_at, slot=slot)
+        ready = readied_job(replace(job, user=self.user), now, keep_until=committed.expires_at, usage_id=usage_id)
         return Step(Created(ready, committed.expires_at, now, warnings), (committed, ready, *usages))
 
     def _quota_request(self, job_id: bytes) -> QuotaRequest:
@@ -314,7 +323,7 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
     def decide(self, facts: Facts, now: int) -> Step[KeySettled | Refused]:
         record = facts.record
         if record is not None and is_live(record, now):
-            if self.external_id in (record.foreign_id, format_job_id(record.job_id) if record.job_ids else ""):
+            if self.external_id in (record.external_id, format_job_id(record.job_id) if record.job_ids else ""):
                 return Step(KeySettled(record, facts.job, now))
             message = "this key already names another job; use a new key"
             return Step(Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now))
@@ -336,6 +345,6 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
             actor=self.actor,
             user=self.user,
             version=1 if record is None else record.version + 1,
-            foreign_id=self.external_id,
+            external_id=self.external_id,
         )
         return Step(KeySettled(stored, None, now), (stored,))

@@ -77,11 +77,11 @@ class Claim(JobCommand, frozen=True, gc=False, kw_only=True):
         state, token = state_after(job.state, Move.CLAIM), job.token + 1
         if self.start and _may_start(job):
             changes = _start_changes(job, state, now, self.holder, self.lease_ms)
-            started = next_version(job, now, token=token, seal=b"", **changes)
+            started = next_version(job, now, token=token, finish_digest=b"", **changes)
             return Step(Started(started, now), (started,))
         until = now + self.lease_ms
         claimed = next_version(
-            job, now, state=state, token=token, holder=self.holder, lease_until=until, due_at=until, seal=b""
+            job, now, state=state, token=token, holder=self.holder, lease_until=until, due_at=until, finish_digest=b""
         )
         return Step(Claimed(claimed, now), (claimed,))
 
@@ -174,13 +174,13 @@ class Release(JobHolderCommand, frozen=True, gc=False, kw_only=True):
             return Step(Missing(now))
         running = job.state is JobState.RUNNING
         if not self.holds_lease(job, now) or not is_allowed(job.state, Move.RELEASE):
-            is_repeated = (job.token, job.holder, job.seal) == (self.token, self.holder, _RELEASE_DIGEST)
+            is_repeated = (job.token, job.holder, job.finish_digest) == (self.token, self.holder, _RELEASE_DIGEST)
             return Step(Released(job, now) if is_repeated else self.stale_refusal(job, now))
         if running and job.delivery is Delivery.AT_MOST_ONCE:
             message = "an at-most-once job that was started is not run again; finish it"
             return Step(Refused(Reason.NOT_ALLOWED, message, now))
         attempts = job.attempts - running
-        released = released_job(job, now, delay_ms=self.delay_ms, seal=_RELEASE_DIGEST, attempts=attempts)
+        released = released_job(job, now, delay_ms=self.delay_ms, finish_digest=_RELEASE_DIGEST, attempts=attempts)
         return Step(Released(released, now), (released,))
 
 
@@ -220,7 +220,7 @@ class Finish(JobHolderCommand, frozen=True, gc=False, kw_only=True):
         if job is None:
             return Step(Missing(now))
         digest = self.finish_digest
-        if (job.token, job.holder, job.seal) == (self.token, self.holder, digest):
+        if (job.token, job.holder, job.finish_digest) == (self.token, self.holder, digest):
             return Step(Finished(job, now))
         if job.state is not JobState.RUNNING or (job.token, job.holder) != (self.token, self.holder):
             return Step(self.stale_refusal(job, now))
@@ -253,7 +253,9 @@ class Finish(JobHolderCommand, frozen=True, gc=False, kw_only=True):
         delay_ms = self.retry_ms or backoff_ms(job)
         attachments, trims = record_event(job, Event(now, f"attempt {job.attempts} failed", self.actor, self.error))
         error = shortened_error(self.error)
-        retried = released_job(job, now, delay_ms=delay_ms, seal=finish_digest, error=error, events=job.events + 1)
+        retried = released_job(
+            job, now, delay_ms=delay_ms, finish_digest=finish_digest, error=error, events=job.events + 1
+        )
         return Step(Finished(retried, now), (retried,), attachments=attachments, trims=trims)
 
 
@@ -338,7 +340,7 @@ class Resolve(JobCommand, frozen=True, gc=False, kw_only=True):
 
     def _rerun(self, job: Job, facts: Facts, now: int) -> Step[Resolved | Refused | Missing]:
         """Take a slot again, or be refused. The money that a lost job held is spent, for it ran, and held once more."""
-        held_since_lost = job.cost_held if job.slot else 0
+        held_since_lost = job.cost_held if job.usage_id else 0
         request = QuotaRequest(cost=job.cost_held - held_since_lost, job_id=format_job_id(job.id), is_new=False)
         charged = charge(facts, request, now, tenant=self.tenant, user=self.user, usage_id=self.usage_id)
         if isinstance(charged, Refused):
@@ -357,8 +359,8 @@ class Resolve(JobCommand, frozen=True, gc=False, kw_only=True):
             ended_at=0,
             due_at=0,
             error="",
-            seal=b"",
-            slot=usages[0].id if usages else b"",
+            finish_digest=b"",
+            usage_id=usages[0].id if usages else b"",
             events=job.events + 1,
         )
         return Step(Resolved(rerun, now), (rerun, *usages), attachments=attachments, trims=trims)
@@ -453,10 +455,10 @@ def end_job(
         now,
         state=state,
         holder=job.holder if finish_digest else b"",  # a repeated finish is compared with it
-        seal=finish_digest,
+        finish_digest=finish_digest,
         lease_until=0,
         # What a lost job spent is not known yet: its money stays held by the usage that `slot` names.
-        slot=job.slot if lost and job.cost_held else b"",
+        usage_id=job.usage_id if lost and job.cost_held else b"",
         ended_at=now,
         # A lost job is kept until an operator resolves it.
         due_at=0 if lost else max(now + retention_ms, job.keep_until),
@@ -475,9 +477,9 @@ def shortened_error(error: str) -> str:
 
 
 def _usage_without_job(job: Job, usage: Usage | None, now: int, state: JobState, spent: int) -> tuple[Usage, ...]:
-    """The usage without this job's slot and money. The same step clears `job.slot`, so both are freed once."""
+    """The usage without this job's slot and money. The same step clears `job.usage_id`, so both are freed once."""
     # The usage may be gone: a purge of the tenant deletes it before the jobs.
-    if not job.slot or usage is None or usage.id != job.slot:
+    if not job.usage_id or usage is None or usage.id != job.usage_id:
         return ()
     if job.state is JobState.PREPARING:
         return (updated_usage(usage, now, reservations=reservations_without_job(usage, job, now)),)

@@ -15,7 +15,7 @@ _FIELDS: dict[Kind, tuple[type[Any], tuple[str, ...]]] = {
 }
 
 # The name of the table that holds each kind of fact.
-TABLES = {kind: kind.name.lower() for kind in Kind} | {Kind.USAGE: "tally"}
+TABLES = {kind: kind.name.lower() for kind in Kind}
 
 Convert = Callable[[Any], Any]
 

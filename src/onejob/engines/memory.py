@@ -198,7 +198,7 @@ def _matches_filters(job: Job, query: ListJobs) -> bool:
         and (query.state is None or job.state is query.state)
         and (query.type is None or job.type == query.type)
         and (query.user is None or job.user == query.user)
-        and (not query.usage_id or job.slot == query.usage_id)
+        and (not query.usage_id or job.usage_id == query.usage_id)
         and (not query.before or job.id < query.before)
     )
 

@@ -32,6 +32,11 @@ from onejob.engines.codec import TABLES, columns, fact_from_row, u64_from_signed
 EXAMINED_MAX = 10_000
 # Spelled as in the partial index job_ready, which serves this condition only.
 CLAIMABLE_CONDITION = f"state IN ({', '.join(repr(str(state)) for state in sorted(CLAIMABLE_STATES))})"
+# A store from before the first release has this table. There is no migration from it.
+PRERELEASE_TABLE = "tally"
+PRERELEASE_MESSAGE = (
+    f"has the tables of a version before the first release (`{PRERELEASE_TABLE}`), which cannot be migrated"
+)
 _ID_SUFFIX_MAX = b"\xff" * 200
 
 
@@ -73,8 +78,8 @@ def build_query(sql: SqlWriter, query: Query[Any], oldest_id: bytes) -> str:
             return _attachments_sql(sql, query)
         case ListInputs():
             return (
-                f'SELECT job_id, beside, "index", data FROM {sql.table("attachment")} '
-                f"WHERE job_id {sql.bind_one_of(query.job_ids)} AND beside = {sql.bind(int(AttachmentKind.INPUT))} "
+                f'SELECT job_id, kind, "index", data FROM {sql.table("attachment")} '
+                f"WHERE job_id {sql.bind_one_of(query.job_ids)} AND kind = {sql.bind(int(AttachmentKind.INPUT))} "
                 'AND "index" = 0 ORDER BY job_id'
             )
         case ListDueFacts():
@@ -97,8 +102,8 @@ def _jobs_sql(sql: SqlWriter, query: ListJobs, oldest_id: bytes) -> str:
     text = f"{select_from(sql, Kind.JOB)} WHERE tenant = {sql.bind(query.tenant)}"
     for column, value in _filters(query):
         text += f" AND job.{column} = {sql.bind(value)}"
-    if query.usage_id:  # spelled as in the partial index job_slot
-        text += f" AND slot = {sql.bind(query.usage_id)} AND slot <> {sql.empty_bytes}"
+    if query.usage_id:  # spelled as in the partial index job_usage
+        text += f" AND usage_id = {sql.bind(query.usage_id)} AND usage_id <> {sql.empty_bytes}"
     if query.before:
         text += f" AND id < {sql.bind(query.before)}"
     if oldest_id:
@@ -126,8 +131,8 @@ def _attachments_sql(sql: SqlWriter, query: ListAttachments) -> str:
     # The upper half of the unsigned numbers is stored as negative ones.
     start = u64_to_signed(query.start)
     return (
-        f'SELECT job_id, beside, "index", data FROM {sql.table("attachment")} '
-        f"WHERE job_id = {sql.bind(query.job_id)} AND beside = {sql.bind(int(query.kind))} "
+        f'SELECT job_id, kind, "index", data FROM {sql.table("attachment")} '
+        f"WHERE job_id = {sql.bind(query.job_id)} AND kind = {sql.bind(int(query.kind))} "
         f'AND ("index" < 0, "index") >= ({sql.bind(start < 0)}, {sql.bind(start)}) '
         f"AND EXISTS (SELECT 1 FROM {sql.table('job')} WHERE id = job_id AND tenant = {sql.bind(query.tenant)}) "
         'ORDER BY "index" < 0, "index"'

@@ -160,7 +160,7 @@ async def _backfill_state(engine: Engine, query: ListJobs) -> int:
     counted, before = 0, b""
     for _ in range(BACKFILL_PAGES_MAX):
         page = await engine.scan(replace(query, before=before))
-        commands = [command for job in page.items if not job.slot for command in _build_backfills(job)]
+        commands = [command for job in page.items if not job.usage_id for command in _build_backfills(job)]
         if commands:
             replies = await engine.execute(commands)
             counted += sum(isinstance(reply, Maintained) and reply.changed for reply in replies)

@@ -131,7 +131,7 @@ def build_settled_receipt(reply: KeySettled) -> Receipt:
         key=record.key,
         scope=record.scope,
         job_row=reply.job,
-        bare_job_id=record.foreign_id,
+        bare_job_id=record.external_id,
         expires_ms=record.expires_at,
         receipt=record.receipt,
     )

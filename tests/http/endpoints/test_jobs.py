@@ -177,7 +177,7 @@ async def test_a_batch_has_no_key_of_its_own_and_says_so(queue: onejob.Ledger, c
 
 async def test_an_external_job_is_named_in_the_body_and_has_no_location(clock: FakeClock) -> None:
     engine = MemoryEngine(clock)
-    record = a_record("k", "default", foreign_id="ec2-77", fingerprint=b"")
+    record = a_record("k", "default", external_id="ec2-77", fingerprint=b"")
     engine.facts[Kind.RECORD][record.id] = record
     runtime = Runtime(engine, onejob.IdempotencyConfig(), clock=clock, ids=SystemIds())
     ledger = onejob.Ledger(runtime, Caller())

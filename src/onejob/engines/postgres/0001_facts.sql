@@ -9,12 +9,12 @@ CREATE TABLE record (
     job_ids bytea NOT NULL, holder bytea NOT NULL, token bigint NOT NULL, lease_until bigint NOT NULL,
     created_at bigint NOT NULL, changed_at bigint NOT NULL, expires_at bigint NOT NULL, ttl_ms bigint NOT NULL,
     actor text COLLATE "C" NOT NULL, "user" text COLLATE "C" NOT NULL, version bigint NOT NULL,
-    format bigint NOT NULL, receipt bytea NOT NULL, foreign_id text COLLATE "C" NOT NULL,
+    format bigint NOT NULL, receipt bytea NOT NULL, external_id text COLLATE "C" NOT NULL,
     client_id text COLLATE "C" NOT NULL, sequence bigint NOT NULL, hits bigint NOT NULL,
     conflicts bigint NOT NULL, last_hit_at bigint NOT NULL,
     CONSTRAINT record_id PRIMARY KEY (id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
-CREATE INDEX record_due ON record (expires_at);
+CREATE INDEX record_due ON record (expires_at, id);
 
 CREATE TABLE job (
     id bytea NOT NULL, tenant text COLLATE "C" NOT NULL, type text COLLATE "C" NOT NULL,
@@ -24,17 +24,23 @@ CREATE TABLE job (
     delivery text COLLATE "C" NOT NULL, attempts_max bigint NOT NULL, timeout_ms bigint NOT NULL,
     labels bytea NOT NULL, due_at bigint NOT NULL, version bigint NOT NULL, format bigint NOT NULL,
     token bigint NOT NULL, holder bytea NOT NULL, lease_until bigint NOT NULL, attempts bigint NOT NULL,
-    slot bytea NOT NULL, cost_held bigint NOT NULL, events bigint NOT NULL, ended_at bigint NOT NULL,
-    error text COLLATE "C" NOT NULL,
+    usage_id bytea NOT NULL, cost_held bigint NOT NULL, events bigint NOT NULL, ended_at bigint NOT NULL,
+    error text COLLATE "C" NOT NULL, started_at bigint NOT NULL, logs bigint NOT NULL,
+    progress text COLLATE "C" NOT NULL, finish_digest bytea NOT NULL,
     CONSTRAINT job_id PRIMARY KEY (id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 CREATE INDEX job_tenant ON job (tenant, id);
-CREATE INDEX job_due ON job (due_at) WHERE due_at > 0;
-CREATE INDEX job_ready ON job (type, priority DESC, run_at, id) WHERE state IN ('pending', 'scheduled');
+CREATE INDEX job_due ON job (due_at, id) WHERE due_at > 0;
+-- Ready jobs are found tenant by tenant, so that a tenant with a million jobs keeps no other from its own.
+CREATE INDEX job_ready ON job (type, tenant, priority DESC, run_at, id) WHERE state IN ('pending', 'scheduled');
+-- The jobs that a usage counts, so that they can be counted again.
+CREATE INDEX job_usage ON job (usage_id, id) WHERE usage_id <> '';
+-- The jobs of a holder, so that a claim whose reply was lost finds them again.
+CREATE INDEX job_held ON job (holder) WHERE lease_until > 0;
 
 CREATE TABLE attachment (
-    job_id bytea NOT NULL, beside bigint NOT NULL, index bigint NOT NULL, data bytea NOT NULL,
-    CONSTRAINT attachment_place PRIMARY KEY (job_id, beside, index)
+    job_id bytea NOT NULL, kind bigint NOT NULL, index bigint NOT NULL, data bytea NOT NULL,
+    CONSTRAINT attachment_place PRIMARY KEY (job_id, kind, index)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
 CREATE TABLE stream (
@@ -44,17 +50,18 @@ CREATE TABLE stream (
     evicted bigint NOT NULL, version bigint NOT NULL, format bigint NOT NULL,
     CONSTRAINT stream_id PRIMARY KEY (id)
 );
-CREATE INDEX stream_due ON stream (expires_at) WHERE expires_at > 0;
+CREATE INDEX stream_due ON stream (expires_at, id) WHERE expires_at > 0;
 
--- One row per user, changed by every job of that user: room on the page, so that no index is touched.
-CREATE TABLE tally (
+-- One row per user, updated by every job of that user: free space on the page keeps the updates off the indexes.
+CREATE TABLE usage (
     id bytea NOT NULL, tenant text COLLATE "C" NOT NULL, "user" text COLLATE "C" NOT NULL, live bigint NOT NULL,
     changed_at bigint NOT NULL, cost_held bigint NOT NULL, spent text COLLATE "C" NOT NULL,
     spent_at bigint NOT NULL, minutes text COLLATE "C" NOT NULL, hours text COLLATE "C" NOT NULL,
     counted_at bigint NOT NULL, reservations text COLLATE "C" NOT NULL, version bigint NOT NULL,
-    format bigint NOT NULL,
-    CONSTRAINT tally_id PRIMARY KEY (id)
+    format bigint NOT NULL, limits bytea NOT NULL, due_at bigint NOT NULL,
+    CONSTRAINT usage_id PRIMARY KEY (id)
 ) WITH (fillfactor = 50);
+CREATE INDEX usage_due ON usage (due_at, id) WHERE due_at > 0;
 
 CREATE TABLE policy (
     id bytea NOT NULL, tenant text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, body bytea NOT NULL,
@@ -62,16 +69,21 @@ CREATE TABLE policy (
     CONSTRAINT policy_id PRIMARY KEY (id)
 ) WITH (fillfactor = 50);
 
--- The one clock of everybody who shares this store.
+-- The clock of every process that shares this store.
 CREATE FUNCTION onejob_now() RETURNS double precision LANGUAGE sql VOLATILE
     RETURN extract(epoch FROM clock_timestamp())::double precision * 1000;
 
--- The moment of a batch that was decided before it was sent. It lies behind the clock by no more than `late_ms`,
--- which is how long whoever deletes waits before it commits: so no batch is dated before a deletion that it
--- follows. And nobody hears of it before the clock has passed it.
-CREATE FUNCTION onejob_stamp(stamp bigint, late_ms bigint, inserted bigint, clock double precision)
-RETURNS double precision LANGUAGE plpgsql VOLATILE AS $$
+-- The timestamp of a batch that was decided before it was sent. It lies behind the clock by at most `late_ms`, which is
+-- how long a deletion waits before it commits: so no batch is dated before a deletion that it follows. No reply
+-- leaves before the clock has passed the timestamp. A batch that was decided on the absence of some facts fails if
+-- one of them is there.
+CREATE FUNCTION onejob_stamp(
+    stamp bigint, late_ms bigint, inserted bigint, there bigint, clock double precision
+) RETURNS double precision LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
+    IF there > 0 THEN
+        RAISE EXCEPTION 'a fact is there already' USING ERRCODE = 'OJ002';
+    END IF;
     IF clock - stamp > late_ms OR stamp - clock > late_ms THEN
         RAISE EXCEPTION 'the batch is dated % ms before the clock', clock - stamp USING ERRCODE = 'OJ001';
     END IF;
@@ -81,26 +93,41 @@ BEGIN
     RETURN clock;
 END $$;
 
--- For operators, with the seed's columns first. What has expired is not shown.
+-- Views for operators. Expired rows are not shown.
 CREATE VIEW idempotency_keys AS
 SELECT
     key AS idempotency_key,
-    CASE WHEN foreign_id <> '' THEN foreign_id
+    CASE WHEN external_id <> '' THEN external_id
         ELSE encode(substr(job_ids, 1, 16), 'hex')::uuid::text END AS job_id,
     "user" AS user_id,
     to_timestamp(created_at / 1000.0) AS created_at,
     to_timestamp(greatest(expires_at, lease_until) / 1000.0) AS expires_at,
     tenant, scope, status
 FROM record
-WHERE (job_ids <> '' OR foreign_id <> '') AND greatest(expires_at, lease_until) >= onejob_now();
+WHERE (job_ids <> '' OR external_id <> '') AND greatest(expires_at, lease_until) >= onejob_now();
 
 CREATE VIEW job_reservations AS
 SELECT
     held.key AS reservation_id,
-    tally."user" AS user_id,
+    usage."user" AS user_id,
     to_timestamp((held.value ->> 0)::bigint / 1000.0) AS created_at,
     to_timestamp((held.value ->> 1)::bigint / 1000.0) AS expires_at,
     ((held.value ->> 2) = 'consumed')::integer AS consumed,
-    tally.tenant
-FROM tally CROSS JOIN LATERAL jsonb_each(tally.reservations::jsonb) AS held
+    usage.tenant
+FROM usage CROSS JOIN LATERAL jsonb_each(usage.reservations::jsonb) AS held
 WHERE (held.value ->> 2) <> 'released' AND (held.value ->> 1)::bigint >= onejob_now();
+
+-- The statements have one plan whatever the tables hold, so a tenth of the usual sample is enough. Wide tables that
+-- grow fast are sampled often.
+DO $$
+DECLARE
+    place record;
+BEGIN
+    FOR place IN
+        SELECT attrelid::regclass AS owner, attname AS name FROM pg_attribute
+        WHERE attrelid IN ('record'::regclass, 'job'::regclass, 'attachment'::regclass)
+            AND attnum > 0 AND NOT attisdropped
+    LOOP
+        EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STATISTICS 10', place.owner, place.name);
+    END LOOP;
+END $$;

@@ -5,7 +5,7 @@ from typing import Any
 
 import asyncpg
 
-from onejob.engines.sql import load_migrations
+from onejob.engines.sql import PRERELEASE_MESSAGE, PRERELEASE_TABLE, load_migrations
 from onejob.errors import StoreRefused
 
 from .url import PostgresUrl
@@ -25,6 +25,8 @@ async def apply_migrations(connection: Any, url: PostgresUrl, *, migrate: bool) 
         return 0
     if migrate:
         await _lock_schema(connection, url)
+    if await connection.fetchval(_TABLE_EXISTS_QUERY, url.schema, PRERELEASE_TABLE):
+        raise StoreRefused(f"{url.display_url} {PRERELEASE_MESSAGE}; choose another schema with ?schema=")
     version = await read_schema_version(connection, url)  # another process may have migrated it meanwhile
     if version > len(steps):
         raise StoreRefused(

@@ -18,7 +18,7 @@ from onejob.core.facts import KINDS, U64, Attachment, Kind
 from onejob.engines.codec import TABLES, columns, fact_to_row, u64_to_signed
 
 # Columns in their order, with their types; what is neither bytes nor a number is stored as text.
-ATTACHMENT_TYPES = {"job_id": "bytea", "beside": "bigint", "index": "bigint", "data": "bytea"}
+ATTACHMENT_TYPES = {"job_id": "bytea", "kind": "bigint", "index": "bigint", "data": "bytea"}
 TRIM_TYPES = {name: kind for name, kind in ATTACHMENT_TYPES.items() if name != "data"}
 DELETE_TYPES = {"id": "bytea", "was": "bigint"}
 PRECONDITION_PARAMS = 3  # ids, tenants and bodies

@@ -6,7 +6,7 @@ CREATE TABLE record (
     fingerprint BLOB NOT NULL, job_ids BLOB NOT NULL, holder BLOB NOT NULL, token INTEGER NOT NULL,
     lease_until INTEGER NOT NULL, created_at INTEGER NOT NULL, changed_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL, ttl_ms INTEGER NOT NULL, actor TEXT NOT NULL, user TEXT NOT NULL,
-    version INTEGER NOT NULL, format INTEGER NOT NULL, receipt BLOB NOT NULL, foreign_id TEXT NOT NULL,
+    version INTEGER NOT NULL, format INTEGER NOT NULL, receipt BLOB NOT NULL, external_id TEXT NOT NULL,
     client_id TEXT NOT NULL, sequence INTEGER NOT NULL, hits INTEGER NOT NULL, conflicts INTEGER NOT NULL,
     last_hit_at INTEGER NOT NULL
 );
@@ -21,16 +21,21 @@ CREATE TABLE job (
     run_at INTEGER NOT NULL, priority INTEGER NOT NULL, delivery TEXT NOT NULL, attempts_max INTEGER NOT NULL,
     timeout_ms INTEGER NOT NULL, labels BLOB NOT NULL, due_at INTEGER NOT NULL, version INTEGER NOT NULL,
     format INTEGER NOT NULL, token INTEGER NOT NULL, holder BLOB NOT NULL, lease_until INTEGER NOT NULL,
-    attempts INTEGER NOT NULL, slot BLOB NOT NULL, cost_held INTEGER NOT NULL, events INTEGER NOT NULL,
-    ended_at INTEGER NOT NULL, error TEXT NOT NULL
+    attempts INTEGER NOT NULL, usage_id BLOB NOT NULL, cost_held INTEGER NOT NULL, events INTEGER NOT NULL,
+    ended_at INTEGER NOT NULL, error TEXT NOT NULL, started_at INTEGER NOT NULL, logs INTEGER NOT NULL,
+    progress TEXT NOT NULL, finish_digest BLOB NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX job_tenant ON job (tenant);
 CREATE INDEX job_due ON job (due_at) WHERE due_at > 0;
-CREATE INDEX job_ready ON job (type, priority DESC, run_at) WHERE state IN ('pending', 'scheduled');
+-- Ready jobs are found tenant by tenant, so that a tenant with a million jobs keeps no other from its own.
+CREATE INDEX job_ready ON job (type, tenant, priority DESC, run_at) WHERE state IN ('pending', 'scheduled');
+CREATE INDEX job_usage ON job (usage_id) WHERE usage_id <> x'';
+-- The jobs of a holder, so that a claim whose reply was lost finds them again.
+CREATE INDEX job_held ON job (holder) WHERE lease_until > 0;
 
 CREATE TABLE attachment (
-    job_id BLOB NOT NULL, beside INTEGER NOT NULL, "index" INTEGER NOT NULL, data BLOB NOT NULL,
-    PRIMARY KEY (job_id, beside, "index")
+    job_id BLOB NOT NULL, kind INTEGER NOT NULL, "index" INTEGER NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (job_id, kind, "index")
 ) WITHOUT ROWID;
 
 CREATE TABLE stream (
@@ -40,27 +45,28 @@ CREATE TABLE stream (
 ) WITHOUT ROWID;
 CREATE INDEX stream_due ON stream (expires_at);
 
-CREATE TABLE tally (
+CREATE TABLE usage (
     id BLOB NOT NULL PRIMARY KEY, tenant TEXT NOT NULL, user TEXT NOT NULL, live INTEGER NOT NULL,
     changed_at INTEGER NOT NULL, cost_held INTEGER NOT NULL, spent TEXT NOT NULL, spent_at INTEGER NOT NULL,
     minutes TEXT NOT NULL, hours TEXT NOT NULL, counted_at INTEGER NOT NULL, reservations TEXT NOT NULL,
-    version INTEGER NOT NULL, format INTEGER NOT NULL
+    version INTEGER NOT NULL, format INTEGER NOT NULL, limits BLOB NOT NULL, due_at INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX usage_due ON usage (due_at) WHERE due_at > 0;
 
 CREATE TABLE policy (
     id BLOB NOT NULL PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL, body BLOB NOT NULL,
     changed_at INTEGER NOT NULL, version INTEGER NOT NULL, format INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- One line of time for all processes of a boot: wall time was tied to the machine's clock by the first of them.
+-- One clock for all processes of a boot: the first of them ties wall time to the monotonic clock.
 CREATE TABLE clock (boot_id TEXT NOT NULL PRIMARY KEY, offset_ms INTEGER NOT NULL) WITHOUT ROWID;
 
--- For operators, with the seed's columns first. What has expired is not shown, so that a comparison of
--- expires_at with datetime('now') and one with an ISO text both answer right.
+-- Views for operators. Expired rows are not shown, so that comparing expires_at with datetime('now') and with an
+-- ISO text both give the right answer.
 CREATE VIEW idempotency_keys AS
 SELECT
     key AS idempotency_key,
-    CASE WHEN foreign_id <> '' THEN foreign_id ELSE
+    CASE WHEN external_id <> '' THEN external_id ELSE
         lower(substr(hex(job_ids), 1, 8) || '-' || substr(hex(job_ids), 9, 4) || '-'
             || substr(hex(job_ids), 13, 4) || '-' || substr(hex(job_ids), 17, 4) || '-'
             || substr(hex(job_ids), 21, 12)) END AS job_id,
@@ -69,17 +75,17 @@ SELECT
     strftime('%Y-%m-%dT%H:%M:%fZ', max(expires_at, lease_until) / 1000.0, 'unixepoch') AS expires_at,
     tenant, scope, status
 FROM record
-WHERE (job_ids <> x'' OR foreign_id <> '')
+WHERE (job_ids <> x'' OR external_id <> '')
     AND max(expires_at, lease_until) >= CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER);
 
 CREATE VIEW job_reservations AS
 SELECT
     held.key AS reservation_id,
-    tally.user AS user_id,
+    usage.user AS user_id,
     strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(held.value, '$[0]') / 1000.0, 'unixepoch') AS created_at,
     strftime('%Y-%m-%dT%H:%M:%fZ', json_extract(held.value, '$[1]') / 1000.0, 'unixepoch') AS expires_at,
     json_extract(held.value, '$[2]') = 'consumed' AS consumed,
-    tally.tenant
-FROM tally, json_each(tally.reservations) AS held
+    usage.tenant
+FROM usage, json_each(usage.reservations) AS held
 WHERE json_extract(held.value, '$[2]') <> 'released'
     AND json_extract(held.value, '$[1]') >= CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER);

@@ -11,7 +11,7 @@ import apsw.sqlite_extra
 from msgspec import Struct
 
 from onejob.clock import Clock, boot_id, make_engine_clock, wall_offset_ms
-from onejob.engines.sql import load_migrations
+from onejob.engines.sql import PRERELEASE_MESSAGE, PRERELEASE_TABLE, load_migrations
 from onejob.errors import StoreRefused, Unavailable
 
 APPLICATION_ID = 0x6F6E656A  # "onej"
@@ -104,6 +104,7 @@ def migrate(db: apsw.Connection, path: str) -> None:
     steps = load_migrations(__package__)
     with _write_transaction(db):
         _refuse_other_application(db, path)
+        _refuse_prerelease(db, path)
         refuse_newer(db)
         version = _fetch_value(db, "PRAGMA user_version")
         for number, step in enumerate(steps[version:], start=version + 1):
@@ -172,6 +173,11 @@ def _refuse_other_application(db: apsw.Connection, path: str) -> None:
         return
     if _fetch_value(db, "SELECT count(*) FROM sqlite_master"):
         raise StoreRefused(f"{path} is another program's database; choose another file")
+
+
+def _refuse_prerelease(db: apsw.Connection, path: str) -> None:
+    if _fetch_value(db, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?", PRERELEASE_TABLE):
+        raise StoreRefused(f"{path} {PRERELEASE_MESSAGE}; choose another file")
 
 
 class SqliteDiagnostics(Struct, frozen=True):

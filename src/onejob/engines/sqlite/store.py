@@ -31,8 +31,8 @@ _UPDATE = {
     for kind in Kind
 }
 _DELETE = {kind: f"DELETE FROM {TABLES[kind]} WHERE id = ? AND version = ?" for kind in Kind}
-_INSERT_ATTACHMENT = 'INSERT INTO attachment (job_id, beside, "index", data) VALUES '
-_DELETE_ATTACHMENT = 'DELETE FROM attachment WHERE job_id = ? AND beside = ? AND "index" = ?'
+_INSERT_ATTACHMENT = 'INSERT INTO attachment (job_id, kind, "index", data) VALUES '
+_DELETE_ATTACHMENT = 'DELETE FROM attachment WHERE job_id = ? AND kind = ? AND "index" = ?'
 _DELETE_ATTACHMENTS_OF_JOB = "DELETE FROM attachment WHERE job_id = ?"
 _IDS_MAX = 4096
 _ROWS_MAX = 64
