@@ -17,30 +17,6 @@ from .core.facts import Attachment, AttachmentKind, Fact, Job, Kind
 from .core.maintenance import MaintenanceItem
 from .core.replies import AnyReply
 from .core.states import JobState
-from .errors import StoreRefused, Unavailable, Unknown
-
-__all__ = [
-    "Backlog",
-    "Durability",
-    "Engine",
-    "EngineBase",
-    "EngineInfo",
-    "ListAttachments",
-    "ListBacklogs",
-    "ListDueFacts",
-    "ListFacts",
-    "ListInputs",
-    "ListJobs",
-    "ListLeasedJobs",
-    "ListReadyJobs",
-    "OnSettled",
-    "OnTimeout",
-    "Page",
-    "Query",
-    "StoreRefused",
-    "Unavailable",
-    "Unknown",
-]
 
 T = TypeVar("T")
 OnTimeout = Callable[[Exception], None]

@@ -15,9 +15,10 @@ from onejob.core.lookup import LookUpJob
 from onejob.core.maintenance import Forget
 from onejob.core.replies import AnyReply, Created, Missing, Replayed
 from onejob.core.submit import Submit
-from onejob.engine import ListJobs, Unavailable, Unknown
+from onejob.engine import ListJobs
 from onejob.engines import batcher
 from onejob.engines.batcher import UNKNOWN_ATTEMPTS_MAX, Batcher
+from onejob.errors import Unavailable, Unknown
 from onejob.ids import new_job_id
 from tests.support.recording_engine import RecordingEngine, run_ready_callbacks, start_call
 

@@ -11,8 +11,9 @@ from onejob.clock import FakeClock
 from onejob.conformance.samples import submit
 from onejob.core.command import Command
 from onejob.core.replies import AnyReply, Created, Replayed
-from onejob.engine import OnTimeout, Unavailable, Unknown
+from onejob.engine import OnTimeout
 from onejob.engines.batcher import Batcher
+from onejob.errors import Unavailable, Unknown
 from tests.support.recording_engine import RecordingEngine, run_ready_callbacks, start_call
 
 Call = asyncio.Task[Sequence[AnyReply]]

@@ -11,10 +11,10 @@ from onejob.core.identity import policy_id
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import AnyReply, Created, Found, PolicyFound, Replayed
 from onejob.core.states import JobState
-from onejob.engine import Unavailable
 from onejob.engines.batcher import Batcher
 from onejob.engines.gate import CoalescedReads
 from onejob.engines.sqlite import SqliteEngine
+from onejob.errors import Unavailable
 
 from .recording_gate import RecordingGate
 

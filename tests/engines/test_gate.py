@@ -27,7 +27,7 @@ from onejob.core.replies import (
 from onejob.core.reserve import Verdict
 from onejob.core.states import JobState
 from onejob.core.submit import Submit
-from onejob.engine import Unavailable, Unknown
+from onejob.errors import Unavailable, Unknown
 from tests.support.recording_engine import run_ready_callbacks
 
 from .recording_gate import RecordingGate

@@ -10,7 +10,7 @@ from onejob.core.credentials import LookUpPolicy
 from onejob.core.facts import Kind
 from onejob.core.replies import AnyReply, Created, PolicyFound, Reason, Refused, Replayed
 from onejob.core.submit import Submit
-from onejob.engine import Unavailable, Unknown
+from onejob.errors import Unavailable, Unknown
 from onejob.ids import new_job_id
 from tests.support.recording_engine import run_ready_callbacks
 

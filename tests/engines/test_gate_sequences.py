@@ -8,8 +8,8 @@ from onejob.core.identity import record_id, stream_id
 from onejob.core.replies import SequenceAlreadyCommitted, SequenceCommitted
 from onejob.core.sequence import SubmitSequence
 from onejob.core.submit import JobSpec
-from onejob.engine import Unavailable, Unknown
 from onejob.engines.batcher import UNKNOWN_ATTEMPTS_MAX
+from onejob.errors import Unavailable, Unknown
 
 from .recording_gate import RecordingGate
 from .virtual_time import in_virtual_time

@@ -14,7 +14,7 @@ from onejob.core.lookup import LookUpKey
 from onejob.core.replies import Conflict, Created, InProgress, KeyHeld, KeySettled, Rejected, Replayed
 from onejob.core.reserve import TakeOver, Verdict
 from onejob.core.submit import Submit
-from onejob.engine import Unavailable, Unknown
+from onejob.errors import Unavailable, Unknown
 from onejob.ids import new_holder
 from tests.support.recording_engine import run_ready_callbacks
 

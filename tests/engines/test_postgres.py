@@ -27,13 +27,14 @@ from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpJob, LookUpKey
 from onejob.core.maintenance import Expire, Purge
 from onejob.core.replies import Created, Defect, Found, KeyHeld, KeySettled, Maintained, Missing, Replayed
-from onejob.engine import StoreRefused, Unavailable
 from onejob.engines import open_engine
 from onejob.engines import postgres as module
 from onejob.engines.postgres import PostgresEngine, schema, store
 from onejob.engines.postgres.clock import ServerClock
 from onejob.engines.postgres.connection import Connector
 from onejob.engines.postgres.url import parse_postgres_url
+from onejob.engines.sql import load_migrations
+from onejob.errors import StoreRefused, Unavailable
 from onejob.ids import new_job_id
 from tests.support.postgres_server import Server, SharedDatabase, StoreClock
 
@@ -302,7 +303,7 @@ async def test_a_schema_from_before_the_first_release_is_refused(postgres: Serve
 async def test_a_later_migration_is_applied_once(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     url = postgres.database()
     assert await PostgresEngine.migrate(url) == (0, 1)
-    steps = [*schema.load_migrations(schema.__package__), "CREATE TABLE later (id integer)"]
+    steps = [*load_migrations(schema.__package__), "CREATE TABLE later (id integer)"]
     monkeypatch.setattr(schema, "load_migrations", lambda _: steps)
     assert await PostgresEngine.migrate(url) == (1, 2)
     assert await PostgresEngine.migrate(url) == (2, 2)

@@ -13,11 +13,12 @@ from onejob.conformance.world import expect, list_facts
 from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import Created, Found, KeyHeld, KeySettled, Replayed
-from onejob.engine import ListJobs, Unavailable, Unknown
+from onejob.engine import ListJobs
 from onejob.engines import batcher, postgres
 from onejob.engines.postgres import PostgresEngine
 from onejob.engines.postgres.connection import NonCancellingConnection
 from onejob.engines.postgres.store import PostgresStore
+from onejob.errors import Unavailable, Unknown
 
 from .postgres_proxy import CutRule, PostgresProxy, run_postgres_proxy
 

@@ -13,9 +13,10 @@ from onejob.conformance.samples import TENANT, key_id, submit
 from onejob.conformance.world import expect
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import Created, Found, Replayed
-from onejob.engine import Durability, StoreRefused, Unavailable, Unknown
+from onejob.engine import Durability
 from onejob.engines import postgres as module
 from onejob.engines.postgres import PostgresEngine
+from onejob.errors import StoreRefused, Unavailable, Unknown
 from tests.support.postgres_server import SUPERUSER, Server
 
 

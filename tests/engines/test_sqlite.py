@@ -19,10 +19,10 @@ from onejob.core.batch import Changes, FootprintViolation
 from onejob.core.facts import U64, Kind
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Created, Defect, Found, Missing, Replayed
-from onejob.engine import ListJobs, StoreRefused, Unavailable
+from onejob.engine import ListJobs
 from onejob.engines.sql import load_migrations
 from onejob.engines.sqlite import SqliteEngine, schema
-from onejob.errors import Outdated
+from onejob.errors import Outdated, StoreRefused, Unavailable
 from onejob.ids import new_job_id
 from tests.support.sqlite_files import RawConnection, pragma, read_content, tables, write_content
 

@@ -13,8 +13,8 @@ from onejob.conformance.world import expect, list_facts
 from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Created, Found, Missing, Replayed
-from onejob.engine import StoreRefused, Unavailable
 from onejob.engines.sqlite import SqliteEngine
+from onejob.errors import StoreRefused, Unavailable
 from tests.support.sqlite_files import RawConnection, exists, read_content, write_content
 
 

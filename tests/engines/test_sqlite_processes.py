@@ -14,9 +14,9 @@ import pytest
 from onejob.conformance.samples import submit
 from onejob.conformance.world import expect
 from onejob.core.replies import Created, Replayed
-from onejob.engine import Unavailable
 from onejob.engines.sqlite import SqliteEngine
 from onejob.engines.sqlite.threads import FairFileLock
+from onejob.errors import Unavailable
 
 PROCESSES = 4
 SECONDS = 2.0

@@ -14,8 +14,8 @@ from onejob.core.reserve import Renew, Reserve, Settle, TakeOver
 from onejob.core.states import Delivery
 from onejob.core.submit import SubmissionCommand, Submit
 from onejob.core.work import Cancel
-from onejob.engine import Unavailable, Unknown
 from onejob.engines.gate import Gate
+from onejob.errors import Unavailable, Unknown
 from onejob.ledger.maintenance import PurgeProgress, Sweeper, purge_tenant
 
 from .plan import Op, Verb

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from onejob.core import batch
 from onejob.core.facts import Kind
 from onejob.core.submit import Submit
-from onejob.engine import Unavailable, Unknown
 from onejob.engines.batcher import Batcher
+from onejob.errors import Unavailable, Unknown
 from onejob.ids import SeededIds
 
 from .mutant_registry import mutant, with_components

@@ -9,7 +9,7 @@ from onejob.core.command import Command
 from onejob.core.replies import AnyReply, Created, Defect, KeyHeld, Rejected, Replayed
 from onejob.core.states import IMMUTABLE_STATES, JobState
 from onejob.core.submit import SubmissionCommand, Submit
-from onejob.engine import Unavailable
+from onejob.errors import Unavailable
 
 from .commit_checks import CommitChecker, KeyWindow
 from .store import SimStore, command_identity

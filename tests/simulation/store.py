@@ -19,8 +19,9 @@ from onejob.core.command import Command, Footprint
 from onejob.core.facts import Attachment, AttachmentKind, Fact, Kind
 from onejob.core.replies import AnyReply
 from onejob.core.sequence import SubmitSequence
-from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Query, Unavailable, Unknown
+from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Query
 from onejob.engines.memory import MemoryEngine
+from onejob.errors import Unavailable, Unknown
 
 from .loop import Owner, VirtualLoop
 from .plan import Faults, Plan

@@ -6,7 +6,8 @@ import pytest
 
 from onejob.core.facts import Kind
 from onejob.core.replies import Created, UsageFound
-from onejob.engine import Engine, Unavailable
+from onejob.engine import Engine
+from onejob.errors import Unavailable
 
 from .samples import OTHER, TENANT, USER, quota_ids, set_limit, submit
 from .world import World, expect, list_facts

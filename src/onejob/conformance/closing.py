@@ -5,7 +5,7 @@ import pytest
 from onejob.core.lookup import LookUpJob, LookUpKey
 from onejob.core.replies import Cancelled, Created, Replayed
 from onejob.core.work import Cancel
-from onejob.engine import Unavailable
+from onejob.errors import Unavailable
 
 from .commands import FactsRead, IncrementCounter
 from .samples import ACTOR, TENANT, every_query, key_id, submit

@@ -28,8 +28,8 @@ from onejob.engine import (
     OnTimeout,
     Page,
     Query,
-    Unavailable,
 )
+from onejob.errors import Unavailable
 
 from .codec import check_storable, u64_to_signed
 

@@ -10,8 +10,8 @@ from onejob.clock import Clock, SystemClock, make_engine_clock
 from onejob.core.command import Command
 from onejob.core.facts import NewerFormat
 from onejob.core.replies import AnyReply
-from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Query, Unavailable, Unknown
-from onejob.errors import Outdated
+from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Query
+from onejob.errors import Outdated, Unavailable, Unknown
 
 from . import queries, schema
 from .store import SqliteStore
