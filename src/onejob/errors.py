@@ -79,8 +79,7 @@ class SubmissionInProgress(SubmissionError):
 
     def __init__(self, *, key: str, job_id: str, retry_after: float) -> None:
         super().__init__(
-            f"another caller is still submitting job {job_id}; repeat with the same key in {retry_after:.1f} s",
-            key=key,
+            f"another caller is still submitting job {job_id}; repeat with the same key in {retry_after:.1f} s", key=key
         )
         self.job_id = job_id
         self.retry_after = retry_after

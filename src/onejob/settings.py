@@ -72,9 +72,7 @@ class IdempotencyConfig(Struct, frozen=True, kw_only=True):
         """Read the IDEMPOTENCY_ variables; an invalid value raises Invalid with the variable's name."""
         source = os.environ if environ is None else environ
         _reject_misspelled(
-            source,
-            IDEMPOTENCY_PREFIX,
-            {IDEMPOTENCY_PREFIX + field.upper() for field in cls.__struct_fields__},
+            source, IDEMPOTENCY_PREFIX, {IDEMPOTENCY_PREFIX + field.upper() for field in cls.__struct_fields__}
         )
         values: dict[str, float | bool] = {}
         for field in cls.__struct_fields__:
@@ -117,10 +115,7 @@ class CiEnvironment(Struct, frozen=True, kw_only=True):
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
         """Read the variables of the first CI system that is present. Run numbers are left out: they change."""
         source = os.environ if environ is None else environ
-        github = {
-            "annotates": source.get("GITHUB_ACTIONS") == "true",
-            "output": source.get("GITHUB_OUTPUT") or None,
-        }
+        github = {"annotates": source.get("GITHUB_ACTIONS") == "true", "output": source.get("GITHUB_OUTPUT") or None}
         for system, (marker, names) in CI_SYSTEMS.items():
             if source.get(marker) not in (None, "", "false"):
                 missing = tuple(name for name in names if not source.get(name))
@@ -130,9 +125,7 @@ class CiEnvironment(Struct, frozen=True, kw_only=True):
 
 
 def load_service_config(
-    path: str | None = None,
-    environ: Mapping[str, str] | None = None,
-    overrides: Mapping[str, object] | None = None,
+    path: str | None = None, environ: Mapping[str, str] | None = None, overrides: Mapping[str, object] | None = None
 ) -> "ServiceConfig":
     """Load the settings of the service: a TOML file, then ONEJOB_ variables, then the command line; the last wins."""
     from onejob.http.config import ServiceConfig  # late: it imports the ledger, which imports this module

@@ -41,12 +41,7 @@ def sign(secrets: Sequence[str], body: bytes, at: int) -> str:
 
 
 def verify_webhook(
-    secret: str,
-    signature: str,
-    body: bytes,
-    *,
-    tolerance: float = TOLERANCE_SECONDS,
-    now: float | None = None,
+    secret: str, signature: str, body: bytes, *, tolerance: float = TOLERANCE_SECONDS, now: float | None = None
 ) -> bool:
     """True if the body was signed with the secret, at most `tolerance` seconds ago."""
     if len(signature) > _SIGNATURE_CHARS_MAX or not signature.isascii():
@@ -84,10 +79,7 @@ class WebhookSecret(LedgerBase):
         stored = StoredSecrets((secret, *previous)[:SECRETS_MAX])
         reply = await self._execute(
             SetPolicy(
-                tenant=tenant,
-                policy_id=policy_id(tenant, POLICY_NAME),
-                name=POLICY_NAME,
-                body=json.encode(stored),
+                tenant=tenant, policy_id=policy_id(tenant, POLICY_NAME), name=POLICY_NAME, body=json.encode(stored)
             )
         )
         if not isinstance(reply, PolicyFound):

@@ -104,11 +104,7 @@ def _parse_limits(options: Namespace) -> Limits:
 
 
 def _limit_rows(limits: LimitsOut | EffectiveLimitsOut) -> list[tuple[str, str]]:
-    counts = {
-        "at a time": limits.max_concurrent,
-        "per hour": limits.jobs_per_hour,
-        "per day": limits.jobs_per_day,
-    }
+    counts = {"at a time": limits.max_concurrent, "per hour": limits.jobs_per_hour, "per day": limits.jobs_per_day}
     rows = [(name, str(count)) for name, count in counts.items() if count is not None]
     rows += [("cost", _format_cost_limit(cost)) for cost in _cost_limits(limits)]
     return rows or [("limits", "none")]
@@ -174,13 +170,7 @@ def render_api_keys(screen: Screen, response: ApiKeyCommandOut) -> str:
     if not response.api_keys:
         return "no API keys"
     rows = [
-        (
-            one.id,
-            sanitize(one.name),
-            sanitize(one.user or ""),
-            ",".join(one.roles),
-            _api_key_status(screen, one),
-        )
+        (one.id, sanitize(one.name), sanitize(one.user or ""), ",".join(one.roles), _api_key_status(screen, one))
         for one in response.api_keys
     ]
     return "\n".join(table_lines(screen, ("ID", "NAME", "USER", "ROLES", "STATUS"), rows))

@@ -61,9 +61,7 @@ def _check_standbys(diagnostics: "PostgresDiagnostics") -> Iterator[Finding]:
     names = diagnostics.settings.standby_names
     if diagnostics.standbys is None:
         yield warn(
-            "standby",
-            f"a commit waits for {names}; this role may not see whether it is attached",
-            _GRANT_MONITOR,
+            "standby", f"a commit waits for {names}; this role may not see whether it is attached", _GRANT_MONITOR
         )
     elif not diagnostics.standbys:
         yield fail("standby", f"a commit waits for {names}, and none is attached: no commit returns", "attach one")

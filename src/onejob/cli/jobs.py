@@ -322,11 +322,7 @@ def _join_key_parts(system: str, parts: list[str]) -> str:
 def _git_commit() -> str:
     try:
         git = subprocess.run(
-            ["git", "rev-parse", "--verify", "HEAD"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=GIT_SECONDS,
+            ["git", "rev-parse", "--verify", "HEAD"], capture_output=True, text=True, check=True, timeout=GIT_SECONDS
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise Invalid("key", "there is neither a known CI system nor a git commit here; give --key") from error

@@ -64,10 +64,7 @@ def build_parser() -> ArgumentParser:
 
 def _add_serve(commands: Subparsers) -> None:
     command = _add_command(
-        commands,
-        "serve",
-        "Serve the HTTP API.",
-        "onejob serve --port 8001 --engine sqlite:///onejob.db",
+        commands, "serve", "Serve the HTTP API.", "onejob serve --port 8001 --engine sqlite:///onejob.db"
     )
     # Without defaults: an option that is not given may be set by a variable or the file.
     command.add_argument("--host", help="default: 127.0.0.1; another one needs authentication")
@@ -84,10 +81,7 @@ def _add_serve(commands: Subparsers) -> None:
 
 def _add_worker(commands: Subparsers) -> None:
     command = _add_command(
-        commands,
-        "worker",
-        "Run jobs with the handlers of an app.",
-        "onejob worker shop.jobs:app --concurrency 20",
+        commands, "worker", "Run jobs with the handlers of an app.", "onejob worker shop.jobs:app --concurrency 20"
     )
     command.add_argument("app", metavar="MODULE:APP", help="the onejob.App, as shop.jobs:app")
     _add_concurrency_argument(command)

@@ -22,15 +22,7 @@ from onejob.errors import (
     WindowPassed,
 )
 
-from .flow import (
-    CallOutcome,
-    NoResponse,
-    ProblemBody,
-    ServerResponse,
-    classify,
-    is_definitive,
-    parse_problem,
-)
+from .flow import CallOutcome, NoResponse, ProblemBody, ServerResponse, classify, is_definitive, parse_problem
 from .requests import Call
 
 T = TypeVar("T")

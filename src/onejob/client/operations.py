@@ -223,12 +223,7 @@ class ClientOperations:
         return self._send(requests.key_call(key, scope=scope, user=user))
 
     def keys(
-        self,
-        *,
-        scope: str | None = None,
-        user: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
+        self, *, scope: str | None = None, user: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> Operation[models.KeyPageModel]:
         """A page of keys; `cursor` is `next` of the previous page."""
         return self._send(requests.keys_call(scope=scope, user=user, cursor=cursor, limit=limit))

@@ -87,12 +87,7 @@ class Outbox:
     """A file of intents, shared by any number of threads and processes of one client."""
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        server: str,
-        client_id: str | None = None,
-        clock: Clock | None = None,
+        self, path: str | os.PathLike[str], *, server: str, client_id: str | None = None, clock: Clock | None = None
     ) -> None:
         self._path = Path(path)
         self._clock = clock or SystemClock()
@@ -183,15 +178,7 @@ class Outbox:
         self._db.execute(
             "INSERT INTO intent (scope, key, sequence, path, body, window_ms, mark, holder, held_until, sent_wall,"
             " sent_boot, sent_tick) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *content,
-                _row_digest(*content),
-                self._holder,
-                now + LEASE_MS,
-                now,
-                self._boot_id,
-                self._monotonic_ms(),
-            ),
+            (*content, _row_digest(*content), self._holder, now + LEASE_MS, now, self._boot_id, self._monotonic_ms()),
         )
         return Intent(self._db.last_insert_rowid(), *content, 0, True, False)
 

@@ -123,13 +123,7 @@ def batch_call(calls: Iterable[Call[models.SubmitResponseModel]]) -> Call[models
 
 
 def sequence_call(
-    client_id: str,
-    sequence: int,
-    key: str,
-    jobs: Iterable[SubmissionLike],
-    *,
-    scope: str,
-    ttl: timedelta | None,
+    client_id: str, sequence: int, key: str, jobs: Iterable[SubmissionLike], *, scope: str, ttl: timedelta | None
 ) -> Call[models.SequenceReceiptModel]:
     bodies = [_job_body(job) for job in jobs]
     data: dict[str, Any] = {"scope": scope, "sequence": sequence, "idempotencyKey": key}
@@ -156,12 +150,7 @@ def job_call(job_id: str, *, wait_seconds: float | None = None) -> Call[models.J
 
 
 def jobs_call(
-    *,
-    state: str | None = None,
-    type: str | None = None,
-    user: str | None = None,
-    before: str | None = None,
-    limit: int,
+    *, state: str | None = None, type: str | None = None, user: str | None = None, before: str | None = None, limit: int
 ) -> Call[models.JobPageModel]:
     return _get("/api/jobs", models.JobPageModel, state=state, type=type, user=user, cursor=before, limit=limit)
 

@@ -122,9 +122,7 @@ class AtomicityRules:
         job = a_job()
         numbered = tuple(an_attachment(job.id, b"%d" % n, kind=AttachmentKind.LOG, index=n) for n in range(3))
         await expect(
-            world.engine,
-            write_facts(job, attachments=(an_attachment(job.id, b"input"), *numbered)),
-            FactsRead,
+            world.engine, write_facts(job, attachments=(an_attachment(job.id, b"input"), *numbered)), FactsRead
         )
         trim = WriteFacts(
             tenant=TENANT, trims=(Trim(job.id, AttachmentKind.LOG, 1), Trim(job.id, AttachmentKind.LOG, 7))

@@ -43,12 +43,7 @@ class WriteFacts(CommandData, frozen=True, kw_only=True):
         jobs = {job.id for job in self.jobs}
         jobs |= {attachment.job_id for attachment in self.attachments} | {trim.job_id for trim in self.trims}
         return Footprint(
-            self.tenant,
-            _id(self.record),
-            tuple(sorted(jobs)),
-            _id(self.stream),
-            _id(self.usage),
-            _id(self.policy),
+            self.tenant, _id(self.record), tuple(sorted(jobs)), _id(self.stream), _id(self.usage), _id(self.policy)
         )
 
     def decide(self, facts: Facts, now: int) -> Step[FactsRead]:

@@ -5,10 +5,7 @@ import asyncio
 from onejob.core.facts import Kind
 from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
 from onejob.core.replies import Created, DryRunReply, Found, Missing, Replayed
-from onejob.engine import (
-    Engine,
-    ListJobs,
-)
+from onejob.engine import Engine, ListJobs
 
 from .commands import FactsRead, IncrementCounter, read_facts, write_facts
 from .samples import OTHER, TENANT, every_query, key_id, one_of_each, reserve, submit

@@ -64,10 +64,7 @@ class PreconditionRules:
         await expect(world.engine, set_credential(), PolicyFound)
         await expect(world.engine, DropPolicy(tenant=TENANT, policy_id=POLICY_ID), Maintained)
         await assert_refused(
-            world.engine,
-            submit_with_precondition(),
-            submit_with_precondition("b"),
-            submit_with_precondition(""),
+            world.engine, submit_with_precondition(), submit_with_precondition("b"), submit_with_precondition("")
         )
 
     async def test_a_precondition_on_a_policy_of_another_tenant_fails(self, world: World) -> None:

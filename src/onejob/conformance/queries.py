@@ -86,9 +86,7 @@ class QueryRules:
         others = (an_attachment(job.id), an_attachment(job.id, kind=AttachmentKind.PROGRESS, index=3))
         await expect(world.engine, write_facts(job, attachments=(*lines[::-1], *others)), FactsRead)
         await expect(
-            world.engine,
-            write_facts(other, attachments=(an_attachment(other.id, kind=AttachmentKind.LOG),)),
-            FactsRead,
+            world.engine, write_facts(other, attachments=(an_attachment(other.id, kind=AttachmentKind.LOG),)), FactsRead
         )
         query = ListAttachments(tenant=TENANT, job_id=job.id, kind=AttachmentKind.LOG)
         await self.assert_pages(world.engine, query, lines)
@@ -102,17 +100,11 @@ class QueryRules:
         now = await read_time(world.engine)
         await store_facts(
             world.engine,
-            [
-                a_record("leased", expires_at=now - 9, lease_until=now),
-                a_record("last millisecond", expires_at=now),
-            ],
+            [a_record("leased", expires_at=now - 9, lease_until=now), a_record("last millisecond", expires_at=now)],
         )
         due = await store_facts(
             world.engine,
-            [
-                a_record("expired", OTHER, expires_at=now - 2, lease_until=now - 3),
-                a_record("a", expires_at=now - 1),
-            ],
+            [a_record("expired", OTHER, expires_at=now - 2, lease_until=now - 3), a_record("a", expires_at=now - 1)],
         )
         await self.assert_due(world, Kind.RECORD, due, due_later=2)
 

@@ -33,8 +33,7 @@ class RaceRules:
         other = await world.open_another()
         half = RACERS // 2
         first, second = await asyncio.gather(
-            world.engine.execute([submit() for _ in range(half)]),
-            other.execute([submit() for _ in range(half)]),
+            world.engine.execute([submit() for _ in range(half)]), other.execute([submit() for _ in range(half)])
         )
         await self.assert_one_winner(other, [*first, *second])
 

@@ -61,12 +61,7 @@ def submit(key: str = "k", *, tenant: str = TENANT, input: bytes = b'{"n":1}', *
 
 
 def reserve(
-    key: str = "k",
-    *,
-    tenant: str = TENANT,
-    input: bytes = b'{"n":1}',
-    lease_ms: int = LEASE_MS,
-    **options: Any,
+    key: str = "k", *, tenant: str = TENANT, input: bytes = b'{"n":1}', lease_ms: int = LEASE_MS, **options: Any
 ) -> Reserve:
     fields: dict[str, Any] = _submission_fields(key, tenant, input) | {"holder": new_holder()} | options
     return Reserve(**fields, lease_ms=lease_ms)
@@ -78,11 +73,7 @@ def settle(held: KeyHeld, verdict: Verdict = Verdict.COMMIT, *, tenant: str = TE
 
 def quota_ids(tenant: str = TENANT, user: str = USER) -> dict[str, Any]:
     """The ids that a command with quotas has."""
-    return {
-        "tenant": tenant,
-        "usage_id": usage_id(tenant, user),
-        "policy_id": policy_id(tenant, QUOTA_POLICY_NAME),
-    }
+    return {"tenant": tenant, "usage_id": usage_id(tenant, user), "policy_id": policy_id(tenant, QUOTA_POLICY_NAME)}
 
 
 def submit_counted(key: str = "k", *, tenant: str = TENANT, **options: Any) -> Submit:
@@ -223,11 +214,7 @@ def policy_ids(name: str = "limits", tenant: str = TENANT) -> dict[str, Any]:
 def one_of_each(tenant: str = TENANT) -> tuple[Fact, ...]:
     """A record, its job, a stream, a usage and a policy, with the largest values of their fields."""
     job = a_job(
-        tenant,
-        usage_id=usage_id(tenant, USER),
-        cost_held=2**63 - 1,
-        priority=-(2**63),
-        labels=b'{"a":"\xc3\xa4"}',
+        tenant, usage_id=usage_id(tenant, USER), cost_held=2**63 - 1, priority=-(2**63), labels=b'{"a":"\xc3\xa4"}'
     )
     record = a_record(
         tenant=tenant, job_ids=job.id, client_id="till-7", sequence=U64(U64_MAX), receipt=bytes(range(256))

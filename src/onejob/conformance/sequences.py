@@ -42,12 +42,7 @@ class SequenceRules:
 
     async def test_numbers_in_one_batch_are_executed_in_order(self, world: World) -> None:
         replies = await world.engine.execute([submit_sequence(n) for n in (1, 3, 2, 3)])
-        assert [type(reply) for reply in replies] == [
-            SequenceCommitted,
-            Refused,
-            SequenceCommitted,
-            SequenceCommitted,
-        ]
+        assert [type(reply) for reply in replies] == [SequenceCommitted, Refused, SequenceCommitted, SequenceCommitted]
         assert await last_sequence(world) == 3
 
     async def test_a_repeated_number_is_committed_again_and_a_copy_is_already_committed(self, world: World) -> None:
@@ -117,14 +112,7 @@ class SequenceRules:
 
 def store_external_key(id: str) -> StoreKey:
     return StoreKey(
-        tenant=TENANT,
-        record_id=key_id(),
-        scope=TYPE,
-        key="k",
-        external_id=id,
-        actor=ACTOR,
-        user=USER,
-        ttl_ms=TTL_MS,
+        tenant=TENANT, record_id=key_id(), scope=TYPE, key="k", external_id=id, actor=ACTOR, user=USER, ttl_ms=TTL_MS
     )
 
 

@@ -147,12 +147,7 @@ class TimeRules:
             last += 7
 
     async def assert_ends_at(
-        self,
-        world: World,
-        last_ms: int,
-        command: Command[AnyReply],
-        before: type[Reply],
-        after: type[Reply],
+        self, world: World, last_ms: int, command: Command[AnyReply], before: type[Reply], after: type[Reply]
     ) -> None:
         """In the last millisecond every engine replies `before`, one millisecond later `after`."""
         other = await world.open_another()

@@ -58,11 +58,7 @@ class ValueRules:
         log_line = an_attachment(job.id, b"line", kind=AttachmentKind.LOG, index=number)
         await expect(world.engine, write_facts(record, job, stream, attachments=(log_line,)), FactsRead)
         for engine in (world.engine, await world.open_another()):
-            assert (await expect(engine, read_facts(record, job, stream), FactsRead)).facts == (
-                record,
-                job,
-                stream,
-            )
+            assert (await expect(engine, read_facts(record, job, stream), FactsRead)).facts == (record, job, stream)
             assert await list_facts(engine, Kind.STREAM) == [stream]
             assert await list_facts(engine, Kind.RECORD) == [record]
             assert await read_attachments(engine, job.id, AttachmentKind.LOG) == [b"line"]

@@ -20,10 +20,7 @@ class World:
     """One fresh store, engines on it, and control over time."""
 
     def __init__(
-        self,
-        open_engine: Callable[[], Awaitable[Engine]],
-        *,
-        advance: Callable[[int], Awaitable[None] | None],
+        self, open_engine: Callable[[], Awaitable[Engine]], *, advance: Callable[[int], Awaitable[None] | None]
     ) -> None:
         self._open_engine = open_engine
         self._advance = advance

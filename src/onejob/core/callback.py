@@ -36,8 +36,7 @@ def checked_callback_url(url: str) -> str:
         parts, is_http = urlsplit(""), None
     if not is_http or len(url) > CALLBACK_URL_CHARS_MAX or not url.isascii() or not url.isprintable() or " " in url:
         raise Invalid(
-            "callback",
-            f"a callback is an http or https URL of at most {CALLBACK_URL_CHARS_MAX} characters; correct it",
+            "callback", f"a callback is an http or https URL of at most {CALLBACK_URL_CHARS_MAX} characters; correct it"
         )
     if parts.username is not None or parts.fragment:
         raise Invalid("callback", "a callback has no password and no fragment; put a secret into its path")

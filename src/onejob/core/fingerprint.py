@@ -125,9 +125,7 @@ def batch_fingerprint(fingerprints: Sequence[bytes]) -> bytes:
 def differing_paths(before: bytes, after: bytes) -> tuple[str, ...]:
     """The first places where two inputs differ, as JSON Pointers (RFC 6901): paths, never values."""
     paths = _iter_differing_paths(
-        "/input",
-        _decode_within_limits(before, _COMPARISON_DECODER),
-        _decode_within_limits(after, _COMPARISON_DECODER),
+        "/input", _decode_within_limits(before, _COMPARISON_DECODER), _decode_within_limits(after, _COMPARISON_DECODER)
     )
     return tuple(islice(paths, PATHS_MAX))
 
@@ -240,10 +238,7 @@ def _check_every_literal(data: bytes) -> None:
     """Check each literal for what the fast decoder does not report: duplicate members, very long integers."""
     try:
         json.loads(
-            data.decode(),
-            object_pairs_hook=_check_unique_names,
-            parse_int=_check_integer_length,
-            parse_float=str,
+            data.decode(), object_pairs_hook=_check_unique_names, parse_int=_check_integer_length, parse_float=str
         )
     except RecursionError as error:
         raise Invalid("input", _TOO_DEEP) from error

@@ -125,8 +125,7 @@ def checked_limits(limits: Limits) -> Limits:
 def checked_tenant_limits(limits: TenantLimits) -> TenantLimits:
     if type(limits) is not TenantLimits:
         raise Invalid(
-            "limits",
-            "a tenant's limits are TenantLimits(default=..., ceiling=...); TenantLimits() clears them",
+            "limits", "a tenant's limits are TenantLimits(default=..., ceiling=...); TenantLimits() clears them"
         )
     return limits
 

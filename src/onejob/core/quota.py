@@ -343,11 +343,7 @@ def counter_changes(usage: Usage, now: int, jobs: int) -> dict[str, object]:
     """The changes that count more submissions."""
     minutes = _shifted_counters(usage.minutes, MINUTE_BUCKETS, _elapsed_buckets(usage, now, MINUTE_MS))
     hours = _shifted_counters(usage.hours, HOUR_BUCKETS, _elapsed_buckets(usage, now, HOUR_MS))
-    return {
-        "minutes": (*minutes[:-1], minutes[-1] + jobs),
-        "hours": (*hours[:-1], hours[-1] + jobs),
-        "counted_at": now,
-    }
+    return {"minutes": (*minutes[:-1], minutes[-1] + jobs), "hours": (*hours[:-1], hours[-1] + jobs), "counted_at": now}
 
 
 def hour_wait_ms(usage: Usage, now: int, excess: int) -> int:

@@ -199,6 +199,5 @@ class Evict(StreamCommand, frozen=True, gc=False, kw_only=True):
         if stream.evicted:
             return Step(Maintained(True, now), drops=(stream,))
         return Step(
-            Maintained(True, now),
-            (next_version(stream, now, evicted=1, expires_at=now + HIGH_WATER_MARK_TTL_MS),),
+            Maintained(True, now), (next_version(stream, now, evicted=1, expires_at=now + HIGH_WATER_MARK_TTL_MS),)
         )

@@ -184,11 +184,7 @@ class ConsumeSlot(SlotCommand, frozen=True, gc=False, kw_only=True):
         if job is None or job.usage_id or job.state in ENDED_STATES or job.state is JobState.PREPARING:
             return Step(SlotSettled(_CONSUMED, now), (updated_usage(usage, now, reservations=reservations),))
         counted = updated_usage(
-            usage,
-            now,
-            live=usage.live + 1,
-            cost_held=usage.cost_held + job.cost_held,
-            reservations=reservations,
+            usage, now, live=usage.live + 1, cost_held=usage.cost_held + job.cost_held, reservations=reservations
         )
         return Step(SlotSettled(_CONSUMED, now), (counted, next_version(job, now, usage_id=usage.id)))
 

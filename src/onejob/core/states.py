@@ -89,10 +89,7 @@ JOB_MOVES: dict[JobState, dict[Move, JobState]] = {
         Move.ABANDON: JobState.FAILED,
         Move.CANCEL: JobState.CANCELLED,
     },
-    JobState.SCHEDULED: {
-        Move.CLAIM: JobState.PENDING,
-        Move.CANCEL: JobState.CANCELLED,
-    },
+    JobState.SCHEDULED: {Move.CLAIM: JobState.PENDING, Move.CANCEL: JobState.CANCELLED},
     JobState.PENDING: {
         Move.CLAIM: JobState.PENDING,
         Move.START: JobState.RUNNING,
@@ -110,11 +107,7 @@ JOB_MOVES: dict[JobState, dict[Move, JobState]] = {
         Move.LOSE: JobState.LOST,
         Move.CANCEL: JobState.CANCELLED,
     },
-    JobState.LOST: {
-        Move.SUCCEED: JobState.SUCCESS,
-        Move.FAIL: JobState.FAILED,
-        Move.RERUN: JobState.PENDING,
-    },
+    JobState.LOST: {Move.SUCCEED: JobState.SUCCESS, Move.FAIL: JobState.FAILED, Move.RERUN: JobState.PENDING},
     JobState.FAILED: {Move.RERUN: JobState.PENDING},
     JobState.SUCCESS: {},
     JobState.CANCELLED: {},

@@ -366,11 +366,7 @@ class Resolve(JobCommand, frozen=True, gc=False, kw_only=True):
         return Step(Resolved(rerun, now), (rerun, *usages), attachments=attachments, trims=trims)
 
 
-_RESOLUTION_MOVES = {
-    Resolution.SUCCEEDED: Move.SUCCEED,
-    Resolution.FAILED: Move.FAIL,
-    Resolution.RERUN: Move.RERUN,
-}
+_RESOLUTION_MOVES = {Resolution.SUCCEEDED: Move.SUCCEED, Resolution.FAILED: Move.FAIL, Resolution.RERUN: Move.RERUN}
 
 
 def is_ready(job: Job, now: int) -> bool:

@@ -167,12 +167,7 @@ class Batcher:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        *,
-        queue_max: int = QUEUE_MAX,
-        coalesce: bool = False,
-        on_commit: OnCommit | None = None,
+        self, engine: Engine, *, queue_max: int = QUEUE_MAX, coalesce: bool = False, on_commit: OnCommit | None = None
     ) -> None:
         info = engine.info
         self._engine = engine

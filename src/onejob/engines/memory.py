@@ -123,9 +123,7 @@ class MemoryEngine(EngineBase):
         match query:
             case ListJobs():
                 return sorted(
-                    (job for job in self._jobs() if _matches_filters(job, query)),
-                    key=lambda job: job.id,
-                    reverse=True,
+                    (job for job in self._jobs() if _matches_filters(job, query)), key=lambda job: job.id, reverse=True
                 )
             case ListFacts():
                 return self._facts_of_tenant(query)
@@ -147,8 +145,7 @@ class MemoryEngine(EngineBase):
             case ListLeasedJobs():
                 now = self._now()
                 return sorted(
-                    (job for job in self._jobs() if _is_leased_by_holder(job, query, now)),
-                    key=lambda job: job.id,
+                    (job for job in self._jobs() if _is_leased_by_holder(job, query, now)), key=lambda job: job.id
                 )
         raise TypeError(f"{type(query).__name__} is not one of the queries")
 

@@ -25,7 +25,7 @@ JWT_MEANINGS: Final = {
     "roles_claim": "the claim that lists the roles",
 }
 PROVIDER_MEANINGS: Final = {
-    "prepare": "the function to call before a job of this provider may run, as `module:function`; none unless set",
+    "prepare": "the function to call before a job of this provider may run, as `module:function`; none unless set"
 }
 MEANINGS: Final = {
     "engine": "the URL of the store",

@@ -76,12 +76,7 @@ class Log:
     """Formats and writes all lines. Flush it before the process exits."""
 
     def __init__(
-        self,
-        log_format: LogFormat,
-        *,
-        write: Callable[[bytes], Any],
-        clock: Clock | None = None,
-        worker: int = 0,
+        self, log_format: LogFormat, *, write: Callable[[bytes], Any], clock: Clock | None = None, worker: int = 0
     ) -> None:
         self._worker = worker
         self._json = log_format == "json"
@@ -95,12 +90,7 @@ class Log:
         self, request_id: str, method: str, route: Route | None, response: Response, seconds: float
     ) -> None:
         self._write_request_line(
-            request_id,
-            method,
-            route.path if route else "-",
-            response.status,
-            seconds,
-            outcome_label(response),
+            request_id, method, route.path if route else "-", response.status, seconds, outcome_label(response)
         )
 
     def write_failed_request(

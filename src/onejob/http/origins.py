@@ -60,10 +60,7 @@ class CorsMiddleware:
         if b"*" in self._origins:
             return _ALLOW_ANY_ORIGIN_HEADERS
         if origin in self._origins:
-            return (
-                (b"access-control-allow-origin", origin),
-                (b"access-control-expose-headers", EXPOSED_HEADERS),
-            )
+            return ((b"access-control-allow-origin", origin), (b"access-control-expose-headers", EXPOSED_HEADERS))
         return ()
 
 
@@ -71,8 +68,7 @@ def checked_origins(origins: tuple[str, ...]) -> frozenset[bytes]:
     for origin in origins:
         if origin != "*" and not _ORIGIN.fullmatch(origin):
             raise Invalid(
-                "cors_origins",
-                "cors_origins are like https://app.example:8443, without a path, or *; write them so",
+                "cors_origins", "cors_origins are like https://app.example:8443, without a path, or *; write them so"
             )
     # Browsers send them in lower case.
     return frozenset(origin.lower().encode() for origin in origins)

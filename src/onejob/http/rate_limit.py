@@ -40,12 +40,7 @@ class RateLimiter:
     """One bucket per credential, full at first. Above `buckets_max` the least recently used is dropped."""
 
     def __init__(
-        self,
-        *,
-        per_second: float,
-        burst: int,
-        monotonic: Callable[[], float],
-        buckets_max: int = BUCKETS_MAX,
+        self, *, per_second: float, burst: int, monotonic: Callable[[], float], buckets_max: int = BUCKETS_MAX
     ) -> None:
         self._per_second = per_second
         self._burst = burst
@@ -133,12 +128,7 @@ class RateLimitedLedger(Ledger):
         return receipt
 
     async def reserve(
-        self,
-        submission: Submission,
-        *,
-        lease: timedelta | None = None,
-        job: bool = True,
-        wait: bool = True,
+        self, submission: Submission, *, lease: timedelta | None = None, job: bool = True, wait: bool = True
     ) -> HeldKey | Receipt:
         with self._take_tokens(1) as tokens:
             if not tokens.taken and (await self._new_record_ids((submission,)))[0] is not None:

@@ -140,12 +140,7 @@ def listener_url(listener: socket.socket) -> str:
 
 
 def announce_ready(
-    config: ServiceConfig,
-    address: str,
-    durability: Durability,
-    *,
-    workers: int = 1,
-    durability_warning: str = "",
+    config: ServiceConfig, address: str, durability: Durability, *, workers: int = 1, durability_warning: str = ""
 ) -> None:
     """Print the one line on stdout; log what the durability does not cover."""
     print(ready_line(config, address, durability, workers), flush=True)

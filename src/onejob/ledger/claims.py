@@ -106,11 +106,7 @@ class Claims:
         return claimed
 
     async def claim_or_wait(
-        self,
-        request: ClaimRequest,
-        seconds: float,
-        *,
-        before_retry: Callable[[], Awaitable[None]] = _do_nothing,
+        self, request: ClaimRequest, seconds: float, *, before_retry: Callable[[], Awaitable[None]] = _do_nothing
     ) -> list[ClaimedJob]:
         """Claim, and wait up to `seconds` for a job. `before_retry` runs after each wait and may raise."""
         loop = asyncio.get_running_loop()

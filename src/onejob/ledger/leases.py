@@ -188,11 +188,7 @@ class RenewalTimer:
 
 
 async def run_while_renewing(
-    work: Coroutine[Any, Any, T],
-    renew: Callable[[], Awaitable[object]],
-    *,
-    interval_seconds: float,
-    jitter_seed: bytes,
+    work: Coroutine[Any, Any, T], renew: Callable[[], Awaitable[object]], *, interval_seconds: float, jitter_seed: bytes
 ) -> T:
     """Run work while its lease is renewed. A refused renewal cancels the work and is raised."""
     work_task = asyncio.create_task(work)

@@ -187,13 +187,7 @@ _fingerprint_json_cached = lru_cache(FINGERPRINT_CACHE_MAX)(_fingerprint_json)
 
 
 def build_reserve(
-    submission: Submission,
-    caller: Caller,
-    job_id: bytes,
-    *,
-    holder: bytes,
-    lease_ms: int,
-    wait_if_held: bool = True,
+    submission: Submission, caller: Caller, job_id: bytes, *, holder: bytes, lease_ms: int, wait_if_held: bool = True
 ) -> Reserve:
     """The same checks and the same fingerprint as for `build_submit`."""
     fields = asdict(build_submit(submission, caller, job_id))

@@ -179,12 +179,7 @@ class QuotaOperations(LedgerBase):
         return limits
 
     async def store_idempotency_key(
-        self,
-        key: str,
-        job_id: str,
-        user_id: UserId | None = None,
-        ttl_hours: float = 24,
-        scope: str = GLOBAL_SCOPE,
+        self, key: str, job_id: str, user_id: UserId | None = None, ttl_hours: float = 24, scope: str = GLOBAL_SCOPE
     ) -> Receipt:
         """Store a key for a job that was made elsewhere: submissions of the key are answered with this job id."""
         caller = self._caller

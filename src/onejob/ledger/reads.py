@@ -81,12 +81,7 @@ class ReadOperations(LedgerBase):
         return await load_key_history(self._gate, found, key)
 
     async def keys(
-        self,
-        *,
-        scope: str | None = None,
-        user: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
+        self, *, scope: str | None = None, user: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> KeyPage:
         """The keys that the caller may see, of one scope or user; `cursor` is `next` of the previous page."""
         await self._runtime.flush_hits()

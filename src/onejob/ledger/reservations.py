@@ -50,12 +50,7 @@ class HeldKeyOperations(LedgerBase):
         return await self.reserve(submission, lease=lease, job=job)
 
     async def reserve(
-        self,
-        submission: Submission,
-        *,
-        lease: timedelta | None = None,
-        job: bool = True,
-        wait: bool = True,
+        self, submission: Submission, *, lease: timedelta | None = None, job: bool = True, wait: bool = True
     ) -> HeldKey | Receipt:
         """`check_or_reserve` for a Submission. With `wait=False` a key that is held elsewhere is refused at once."""
         if submission.idempotency_key is None:
@@ -149,8 +144,7 @@ class HeldKeyOperations(LedgerBase):
         assert submission.idempotency_key is not None
         scope = resolve_scope(checked_name("type", submission.type), submission.scope)
         lookup = LookUpKey(
-            tenant=self._caller.tenant,
-            record_id=lookup_record_id(self._caller, submission.idempotency_key, scope),
+            tenant=self._caller.tenant, record_id=lookup_record_id(self._caller, submission.idempotency_key, scope)
         )
         first = latest = await self._load_held_record(lookup)
         for _ in range(max(1, round(seconds / POLL_SECONDS))):

@@ -35,12 +35,7 @@ SUBMIT_CHUNK_SIZE = 1000
 class SubmissionOperations(LedgerBase):
     @list_options
     async def submit(
-        self,
-        type: str,
-        input: Any = None,
-        *,
-        idempotency_key: str | None = None,
-        **options: Unpack[SubmissionOptions],
+        self, type: str, input: Any = None, *, idempotency_key: str | None = None, **options: Unpack[SubmissionOptions]
     ) -> Receipt:
         """Create a job, or return the one that this key already created."""
         submission = Submission(type=type, input=input, idempotency_key=idempotency_key, **options)

@@ -141,12 +141,7 @@ class WorkOperations(LedgerBase):
         return replace(started, input=await load_input(self._gate, job.tenant, job.id))
 
     async def extend(
-        self,
-        attempt: Attempt | Fence,
-        *,
-        progress: object = _UNSET,
-        logs: Sequence[str] = (),
-        offset: int = -1,
+        self, attempt: Attempt | Fence, *, progress: object = _UNSET, logs: Sequence[str] = (), offset: int = -1
     ) -> Attempt:
         """Extend the lease. Log lines are appended; with `offset`, lines that are sent again are stored once."""
         job = attempt.job_row if isinstance(attempt, Attempt) else None

@@ -7,13 +7,4 @@ from .function import ResultNotRetained, idempotent
 from .layer import HEADERS
 from .rules import VERDICTS, Need, Rule
 
-__all__ = [
-    "HEADERS",
-    "VERDICTS",
-    "IdempotencyMiddleware",
-    "Need",
-    "ResultNotRetained",
-    "Rule",
-    "Verdict",
-    "idempotent",
-]
+__all__ = ["HEADERS", "VERDICTS", "IdempotencyMiddleware", "Need", "ResultNotRetained", "Rule", "Verdict", "idempotent"]

@@ -35,13 +35,7 @@ def problem_response(
     status = status or row.status
     error = {"code": code, "message": message, "retryable": retry_after is not None, "details": details}
     body = json.encode(
-        {
-            "type": f"urn:onejob:problem:{code}",
-            "title": row.title,
-            "status": status,
-            "detail": message,
-            "error": error,
-        }
+        {"type": f"urn:onejob:problem:{code}", "title": row.title, "status": status, "detail": message, "error": error}
     )
     wait = () if retry_after is None else ((b"retry-after", b"%d" % retry_after),)
     return _build_response(status, ((b"content-type", b"application/problem+json"), NO_STORE, *wait), body)

@@ -42,12 +42,7 @@ def compute_fingerprint(
 
 
 def _fingerprint_now(method: str, path: str, query: bytes, content_type: bytes, body: bytes) -> bytes:
-    parts = (
-        method.encode(),
-        path.encode("utf-8", "surrogatepass"),
-        query,
-        *_normalize_body(content_type, body),
-    )
+    parts = (method.encode(), path.encode("utf-8", "surrogatepass"), query, *_normalize_body(content_type, body))
     # Each part follows its length, so that no two requests hash the same bytes.
     digest = sha256(b"".join([b"%d:%b" % (len(part), part) for part in parts]))
     return fingerprint(RECORD_TYPE, b'"%b"' % digest.hexdigest().encode())

@@ -35,13 +35,7 @@ class AttemptReporter:
     """What the attempts of a worker share: the gate for their reports, the thread pool, the counts of outcomes."""
 
     def __init__(
-        self,
-        gate: Gate,
-        *,
-        actor: str,
-        retention_ms: int,
-        describe: Callable[[BaseException], str],
-        threads_max: int,
+        self, gate: Gate, *, actor: str, retention_ms: int, describe: Callable[[BaseException], str], threads_max: int
     ) -> None:
         self.gate = gate
         self.actor = actor

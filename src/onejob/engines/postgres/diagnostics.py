@@ -7,13 +7,7 @@ from msgspec import Struct
 
 from onejob.errors import OnejobError
 
-from .connection import (
-    CONNECT_SECONDS,
-    NonCancellingConnection,
-    ServerSettings,
-    find_violations,
-    read_server_settings,
-)
+from .connection import CONNECT_SECONDS, NonCancellingConnection, ServerSettings, find_violations, read_server_settings
 from .errors import to_engine_error
 from .schema import known_schema_version, read_schema_version
 from .url import PostgresUrl, parse_postgres_url

@@ -412,8 +412,4 @@ def _encode_bytes(value: bytes) -> str:
     return f'"\\\\x{value.hex()}"'
 
 
-_ENCODERS: dict[str, Callable[[Any], str]] = {
-    "bigint": _encode_int,
-    "text": _encode_text,
-    "bytea": _encode_bytes,
-}
+_ENCODERS: dict[str, Callable[[Any], str]] = {"bigint": _encode_int, "text": _encode_text, "bytea": _encode_bytes}

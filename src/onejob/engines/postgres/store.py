@@ -207,11 +207,7 @@ class PostgresStore:
         self._fast_path_pause = 0
 
     async def write(
-        self,
-        connection: Any,
-        commands: Sequence[Command[Any]],
-        footprints: Sequence[Footprint],
-        call: CallState,
+        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: CallState
     ) -> list[AnyReply]:
         replies = await self._insert_fast(connection, commands, footprints, call)
         if replies is not None:
@@ -228,11 +224,7 @@ class PostgresStore:
         raise Unavailable("other transactions keep changing the same facts: nothing was done; repeat")
 
     async def read(
-        self,
-        connection: Any,
-        commands: Sequence[Command[Any]],
-        footprints: Sequence[Footprint],
-        call: CallState,
+        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: CallState
     ) -> list[AnyReply]:
         """Decide commands that change nothing on one snapshot."""
         if self._is_one_statement(footprints):
@@ -273,11 +265,7 @@ class PostgresStore:
             await self._roll_back(connection)
 
     async def _insert_fast(
-        self,
-        connection: Any,
-        commands: Sequence[Command[Any]],
-        footprints: Sequence[Footprint],
-        call: CallState,
+        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: CallState
     ) -> list[AnyReply] | None:
         """Insert a batch in one statement that commits by itself; None if that does not apply or a fact exists.
 
@@ -357,12 +345,7 @@ class PostgresStore:
         await connection.execute(self.connector.begin_sql())
         try:
             loaded = await load_batch(
-                connection,
-                self.connector.clock,
-                self._statements,
-                footprints,
-                locking=True,
-                exclusive=exclusive,
+                connection, self.connector.clock, self._statements, footprints, locking=True, exclusive=exclusive
             )
             self._refuse_without_standby(loaded.standbys)
             replies = decide_batch(commands, footprints, loaded.working_set, loaded.locked_at)

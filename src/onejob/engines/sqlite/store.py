@@ -137,8 +137,7 @@ class SqliteStore:
             )
         if changes.trims:
             db.executemany(
-                _DELETE_ATTACHMENT,
-                [(trim.job_id, int(trim.kind), u64_to_signed(trim.index)) for trim in changes.trims],
+                _DELETE_ATTACHMENT, [(trim.job_id, int(trim.kind), u64_to_signed(trim.index)) for trim in changes.trims]
             )
 
     def _insert(self, prefix: str, rows: Sequence[Sequence[Any]]) -> None:

@@ -47,14 +47,5 @@ PAGES = (
     Route(
         "GET", "/", page_handler("home"), None, "Show the activity of this server", None, str, media_type="text/html"
     ),
-    Route(
-        "GET",
-        "/docs",
-        page_handler("docs"),
-        None,
-        "Show and try the API",
-        None,
-        str,
-        media_type="text/html",
-    ),
+    Route("GET", "/docs", page_handler("docs"), None, "Show and try the API", None, str, media_type="text/html"),
 )

@@ -197,14 +197,7 @@ class Preparations:
             self._starting -= 1
 
     async def prepare(
-        self,
-        ledger: Ledger,
-        hook: Hook,
-        provider: str,
-        submission: Submission,
-        held_key: HeldKey,
-        *,
-        seconds: float,
+        self, ledger: Ledger, hook: Hook, provider: str, submission: Submission, held_key: HeldKey, *, seconds: float
     ) -> Receipt | None:
         """Prepare the job of a held key; None if that takes longer than `seconds`, and then it continues."""
         if self._stopping.is_set():  # since the key was requested

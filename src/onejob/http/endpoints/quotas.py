@@ -115,8 +115,7 @@ async def renew(request: Request) -> Response:
     id = _checked_reservation_id(request)
     body = await request.decode_body(RenewBody)
     return json_response(
-        200,
-        ReservationRenewedOut(request.id, id, await request.ledger.renew_reservation(id, body.ttl_seconds)),
+        200, ReservationRenewedOut(request.id, id, await request.ledger.renew_reservation(id, body.ttl_seconds))
     )
 
 
@@ -153,15 +152,7 @@ ROUTES = (
         TenantQuotaOut,
         takes_key=True,
     ),
-    Route(
-        "GET",
-        "/api/quotas/{user}",
-        get_quota,
-        Permission.ADMINISTER,
-        "Get the limits of a user",
-        None,
-        QuotaOut,
-    ),
+    Route("GET", "/api/quotas/{user}", get_quota, Permission.ADMINISTER, "Get the limits of a user", None, QuotaOut),
     Route(
         "PUT",
         "/api/quotas/{user}",

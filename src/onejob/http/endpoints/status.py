@@ -58,11 +58,7 @@ class StatsSource(Protocol):
 
 class StatusEndpoints:
     def __init__(
-        self,
-        config: ServiceConfig,
-        stats_source: StatsSource,
-        monotonic: Callable[[], float],
-        started_at: float,
+        self, config: ServiceConfig, stats_source: StatsSource, monotonic: Callable[[], float], started_at: float
     ) -> None:
         self._config = config
         self._stats_source = stats_source
@@ -94,11 +90,7 @@ class StatusEndpoints:
         else:
             return json_response(200, ready)
         not_ready = problem(
-            "SERVICE_UNAVAILABLE",
-            reason,
-            STORE_RETRY_AFTER_SECONDS,
-            durability=ready.durability,
-            engine=ready.engine,
+            "SERVICE_UNAVAILABLE", reason, STORE_RETRY_AFTER_SECONDS, durability=ready.durability, engine=ready.engine
         )
         return problem_response(not_ready, request.id)
 
@@ -142,15 +134,7 @@ def status_routes(
             str,
             media_type="text/plain",
         ),
-        Route(
-            "GET",
-            "/api/stats",
-            status.stats,
-            Permission.READ,
-            "Get the counters of your tenant",
-            None,
-            StatsOut,
-        ),
+        Route("GET", "/api/stats", status.stats, Permission.READ, "Get the counters of your tenant", None, StatsOut),
         Route(
             "GET",
             "/api/idempotency-policy",

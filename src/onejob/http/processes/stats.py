@@ -56,8 +56,7 @@ def sum_snapshots(snapshots: Iterable[StatsSnapshot]) -> StatsSnapshot:
             _sum_structs(total.process, one.process),
             {
                 tenant: _sum_structs(
-                    total.tenants.get(tenant, TenantCounts({}, 0)),
-                    one.tenants.get(tenant, TenantCounts({}, 0)),
+                    total.tenants.get(tenant, TenantCounts({}, 0)), one.tenants.get(tenant, TenantCounts({}, 0))
                 )
                 for tenant in {**total.tenants, **one.tenants}
             },

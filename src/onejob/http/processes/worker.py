@@ -163,10 +163,7 @@ class ServerProcess:
         )
 
     async def run(self) -> None:
-        tasks = [
-            asyncio.create_task(self._read_messages()),
-            asyncio.create_task(self._report_periodically()),
-        ]
+        tasks = [asyncio.create_task(self._read_messages()), asyncio.create_task(self._report_periodically())]
         try:
             await self._server.serve(sockets=[self._own_listener])
         finally:

@@ -137,7 +137,6 @@ def _round_cost(cost: float | str | None) -> float | str | None:
 def _parse_ttl_hours(hours: float) -> timedelta:
     if not 0 < hours <= HOURS_MAX:
         raise Invalid(
-            "idempotency_ttl_hours",
-            f"idempotency_ttl_hours is above 0 up to {HOURS_MAX}; choose one in between",
+            "idempotency_ttl_hours", f"idempotency_ttl_hours is above 0 up to {HOURS_MAX}; choose one in between"
         )
     return timedelta(hours=hours)

@@ -35,12 +35,7 @@ NAME: Schema = {
     "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]+$",
     "not": {"enum": list(RESERVED_NAMES)},
 }
-CLIENT_ID: Schema = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": CLIENT_ID_CHARS_MAX,
-    "pattern": NAME["pattern"],
-}
+CLIENT_ID: Schema = {"type": "string", "minLength": 1, "maxLength": CLIENT_ID_CHARS_MAX, "pattern": NAME["pattern"]}
 # Reads also accept the reserved names: a client cannot choose such a scope, but it exists.
 SCOPE: Schema = {word: value for word, value in NAME.items() if word != "not"}
 _TIMESTAMP_PATTERN = (
@@ -52,8 +47,7 @@ Key = Annotated[str, Meta(extra_json_schema=KEY)]
 Name = Annotated[str, Meta(extra_json_schema=NAME)]
 # Integers are decoded as `int | float` and pass through `to_integer`.
 Priority = Annotated[
-    int | float,
-    Meta(extra_json_schema={"type": "integer", "minimum": -PRIORITY_MAX, "maximum": PRIORITY_MAX}),
+    int | float, Meta(extra_json_schema={"type": "integer", "minimum": -PRIORITY_MAX, "maximum": PRIORITY_MAX})
 ]
 SequenceNumber = Annotated[
     int | float, Meta(extra_json_schema={"type": "integer", "minimum": 1, "maximum": SEQUENCE_MAX})
