@@ -11,7 +11,7 @@ from time import perf_counter
 from onejob.clock import SystemClock
 from onejob.core.command import Facts
 from onejob.core.replies import Created, Replayed
-from onejob.engines.receipts import GateIdempotencyCache
+from onejob.engines.gate import GateIdempotencyCache
 from onejob.engines.sqlite import SqliteEngine
 from onejob.settings import IdempotencyConfig
 

@@ -15,9 +15,7 @@ from onejob.engine import OnTimeout
 from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
-from onejob.engines.sqlite import SqliteEngine
-from onejob.engines.sqlite.store import SqliteStore
-from onejob.engines.sqlite.threads import WorkerThread
+from onejob.engines.sqlite import SqliteEngine, SqliteStore, WorkerThread
 from onejob.settings import IdempotencyConfig
 
 from .measure import Laps, Report, rates

@@ -18,7 +18,7 @@ from .core.credentials import Role
 from .core.identity import Actor
 from .core.views import HeldKey, Receipt
 from .engine import Durability
-from .engines.receipts import CacheStats
+from .engines.gate import CacheStats
 from .errors import OnejobError, Unavailable
 from .ledger import Ledger as AsyncLedger
 from .ledger import api_keys

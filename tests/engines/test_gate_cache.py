@@ -13,8 +13,8 @@ from onejob.core.maintenance import Forget
 from onejob.core.replies import Created, Forgotten, KeyHeld, KeySettled, Rejected, Replayed
 from onejob.core.reserve import Verdict
 from onejob.core.submit import Submit
-from onejob.engines import counters as hits_module
-from onejob.engines.receipts import GateIdempotencyCache
+from onejob.engines import gate as hits_module
+from onejob.engines.gate import GateIdempotencyCache
 from onejob.settings import IdempotencyConfig
 
 from .recording_gate import RecordingGate

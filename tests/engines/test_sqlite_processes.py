@@ -14,8 +14,7 @@ import pytest
 from onejob.conformance.samples import submit
 from onejob.conformance.world import expect
 from onejob.core.replies import Created, Replayed
-from onejob.engines.sqlite import SqliteEngine
-from onejob.engines.sqlite.threads import FairFileLock
+from onejob.engines.sqlite import FairFileLock, SqliteEngine
 from onejob.errors import Unavailable
 
 PROCESSES = 4
@@ -52,7 +51,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2], float(sys.argv[3])))
 # Takes the lock and holds it.
 HOLDER = """
 import sys, time
-from onejob.engines.sqlite.threads import FairFileLock
+from onejob.engines.sqlite import FairFileLock
 with FairFileLock(sys.argv[1], timeout=30).acquire():
     print("locked", flush=True)
     time.sleep(60)

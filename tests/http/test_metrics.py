@@ -14,7 +14,7 @@ from onejob.core.credentials import DropPolicy, Role, SetPolicy
 from onejob.core.facts import Kind
 from onejob.core.key import KEY_CHARS_MAX
 from onejob.core.submit import TTL_MS_DEFAULT
-from onejob.engines import counters
+from onejob.engines import gate
 from onejob.errors import Unavailable, Unknown
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
@@ -165,8 +165,8 @@ async def test_a_tenant_sees_its_own_counts_and_administrators_see_all(queue: on
 
 
 def test_the_counts_of_tenants_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "TENANTS_MAX", 3)
-    counted = counters.OutcomeCounter()
+    monkeypatch.setattr(gate, "TENANTS_MAX", 3)
+    counted = gate.OutcomeCounter()
     for n in range(10):
         counted.count(f"tenant {n}", "created")
     assert (counted.total(), len(counted._tenants)) == ({"created": 10}, 3)

@@ -11,8 +11,7 @@ from onejob.core.reserve import TakeOver
 from onejob.core.submit import SubmissionCommand, Submit
 from onejob.engines import gate
 from onejob.engines.batcher import Pending, Result
-from onejob.engines.gate import CoalescedReads, Gate
-from onejob.engines.receipts import InFlightSubmission
+from onejob.engines.gate import CoalescedReads, Gate, InFlightSubmission
 
 from .mutant_registry import mutant, with_components
 from .process import Components, CountingCache

@@ -7,8 +7,7 @@ from random import Random
 from onejob.core.replies import AnyReply, Created, Rejected, Replayed
 from onejob.core.submit import SubmissionCommand
 from onejob.engines.batcher import Batcher
-from onejob.engines.gate import Gate
-from onejob.engines.receipts import GateIdempotencyCache
+from onejob.engines.gate import Gate, GateIdempotencyCache
 from onejob.settings import IdempotencyConfig
 
 from .loop import Owner

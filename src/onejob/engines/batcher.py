@@ -166,9 +166,7 @@ class Batcher:
     all of them: right for a process that serves connections, where the loop has other work while a batch commits.
     """
 
-    def __init__(
-        self, engine: Engine, *, queue_max: int = QUEUE_MAX, coalesce: bool = False, on_commit: OnCommit | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, *, queue_max: int = QUEUE_MAX, coalesce: bool = False) -> None:
         info = engine.info
         self._engine = engine
         self._batch_max = info.batch_max
@@ -176,7 +174,7 @@ class Batcher:
         self._updates = CommandQueue(queue_max, info.update_lanes) if info.update_lanes else self._writes
         self._reads = CommandQueue(queue_max)
         self._coalesce = coalesce
-        self._on_commit = on_commit  # called with the replies of every batch of writes
+        self._commit_listeners: list[OnCommit] = []
         self._detached_tasks: set[asyncio.Task[None]] = set()  # batches that go on although their callers were told
         self._closed = False
         self.last_error: Exception | None = None  # of the last batch of writes; None: it succeeded
@@ -222,6 +220,10 @@ class Batcher:
     def subscribe(self, on_settled: OnSettled, /) -> None:
         self._engine.subscribe(on_settled)
 
+    def add_commit_listener(self, listener: OnCommit) -> None:
+        """Call back with the replies of every batch of writes."""
+        self._commit_listeners.append(listener)
+
     def queue_stats(self) -> dict[str, QueueStats]:
         writes = self._writes.stats()
         if self._updates is not self._writes:
@@ -265,8 +267,9 @@ class Batcher:
             results = await self._execute(batch, [pending.command for pending in entries])
             if len(results) != len(entries):
                 raise ValueError(f"{len(results)} replies to {len(entries)} commands")
-            if self._on_commit is not None and not is_read:
-                self._on_commit(results)
+            if not is_read:
+                for listener in self._commit_listeners:
+                    listener(results)
         except Exception as error:  # noqa: BLE001 - every caller gets it
             results = error
         if batch.timed_out:

@@ -12,11 +12,12 @@ caller asks the engine for itself.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from onejob.core.command import Command, Precondition, is_precondition_failure, precondition_failed
@@ -24,8 +25,22 @@ from onejob.core.credentials import LookUpPolicy
 from onejob.core.facts import Job
 from onejob.core.identity import tenant_prefix
 from onejob.core.lookup import LookUpJob, LookUpKey
-from onejob.core.maintenance import Forget, Purge
-from onejob.core.replies import AnyReply, Created, Found, InProgress, Missing, PolicyFound, Refused, Rejected, Replayed
+from onejob.core.maintenance import CountHits, Forget, Purge
+from onejob.core.replies import (
+    AnyReply,
+    Conflict,
+    Created,
+    Found,
+    InProgress,
+    KeyHeld,
+    Missing,
+    PolicyFound,
+    Refused,
+    Rejected,
+    Replayed,
+    SequenceAlreadyCommitted,
+    SequenceCommitted,
+)
 from onejob.core.reserve import Reserve, Settle
 from onejob.core.sequence import SubmitSequence
 from onejob.core.states import IMMUTABLE_STATES, IdempotencyStatus
@@ -34,9 +49,240 @@ from onejob.engine import EngineInfo, OnSettled, OnTimeout, Page, Query
 from onejob.errors import Unavailable, Unknown
 from onejob.settings import IdempotencyConfig
 
-from .batcher import Batcher, Pending, QueueStats, ReplyFuture, Result, collect_results, replies_or_raise
-from .counters import OUTCOME_NAMES, HitCounter, OutcomeCounter
-from .receipts import CacheStats, GateIdempotencyCache, InFlightKey, InFlightSubmission
+from .batcher import Batcher, OnCommit, Pending, QueueStats, ReplyFuture, Result, collect_results, replies_or_raise
+
+# The gate's memory: submissions in flight, and settled receipts for a while. It may forget, never invent.
+
+
+class InFlightKey(NamedTuple):
+    """Submissions that agree in all of these may share a reply."""
+
+    tenant: str
+    record_id: bytes
+    fingerprint: bytes
+    user: str
+
+
+class InFlightSubmission(Pending):
+    """A submission on its way to the engine, with the duplicates that wait for its reply."""
+
+    __slots__ = ("followers", "key")
+    command: Submit
+
+    def __init__(
+        self,
+        key: InFlightKey,
+        submit: Submit,
+        future: ReplyFuture,
+        on_reply: "Callable[[InFlightSubmission, Result], None]",
+        sent_at: float,
+    ) -> None:
+        super().__init__(submit, future, on_reply, sent_at)
+        self.key = key
+        self.followers: list[Pending] = []
+
+
+class CacheStats(Struct, frozen=True):
+    total: int
+    pending: int
+    committed: int
+    rejected: int
+    waiters: int
+    limit: int
+
+
+class CachedReceipt(Struct, frozen=True):
+    tenant: str
+    fingerprint: bytes
+    user: str
+    valid_until: float  # on the monotonic clock
+    reply: Replayed | Rejected
+    holder: bytes  # the candidate that was answered "created", and is again; empty: not known
+
+    def reply_to(self, command: SubmissionCommand) -> Created | Replayed | Rejected:
+        reply = self.reply
+        if isinstance(reply, Replayed) and reply.job and command.job_id in (self.holder, reply.job.id):
+            return Created(reply.job, reply.expires_at, reply.at)
+        return reply
+
+
+class GateIdempotencyCache:
+    """Submissions in flight are kept apart from receipts and never evicted; receipts leave by age and by disuse."""
+
+    def __init__(self, config: IdempotencyConfig, monotonic: Callable[[], float]) -> None:
+        self._config = config
+        self._monotonic = monotonic
+        self._receipts: OrderedDict[bytes, CachedReceipt] = OrderedDict()
+        self._rejected = 0
+        self.in_flight: dict[InFlightKey, InFlightSubmission] = {}
+
+    def recall(self, command: SubmissionCommand) -> Created | Replayed | Rejected | None:
+        """The settled reply to this very submission. A mismatch is for the engine to decide."""
+        known = self._receipts.get(command.record_id)
+        if known is None:
+            return None
+        if self._monotonic() >= known.valid_until:
+            self.forget(command.record_id)
+            return None
+        if known.fingerprint != command.fingerprint or known.user != command.user:
+            return None
+        if known.tenant != command.tenant:
+            return None
+        self._receipts.move_to_end(command.record_id)
+        return known.reply_to(command)
+
+    def remember(self, command: SubmissionCommand, reply: Created | Replayed | Rejected, sent_at: float) -> None:
+        """Keep a settled receipt, for a life counted from before the command was sent.
+
+        It ends no later than the record's own, so that no gate answers for a key that has expired.
+        """
+        rejected = isinstance(reply, Rejected)
+        until = self.valid_until(reply, sent_at)
+        holder = command.job_id if isinstance(reply, Created) else b""
+        if isinstance(reply, Created):
+            reply = Replayed(reply.job, reply.expires_at, reply.at)
+        self.forget(command.record_id)
+        self._receipts[command.record_id] = CachedReceipt(
+            command.tenant, command.fingerprint, command.user, until, reply, holder
+        )
+        self._rejected += rejected
+        if len(self._receipts) > self._config.max_entries:
+            self.forget(next(iter(self._receipts)))
+
+    def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
+        """Until when a reply may be given to other callers, on the monotonic clock."""
+        config = self._config
+        life = config.rejected_ttl_seconds if isinstance(reply, Rejected) else config.committed_ttl_seconds
+        return sent_at + min(life, (reply.expires_at - reply.at) / 1000)
+
+    def refresh(self, command: SubmissionCommand, job: Job) -> None:
+        """Keep the newer state of a cached job, without extending the life of its receipt."""
+        known = self._receipts.get(command.record_id)
+        if known is None or not isinstance(known.reply, Replayed) or known.reply.job is None:
+            return
+        if known.reply.job is not job and known.reply.job.id == job.id:
+            reply = replace(known.reply, job=job)
+            self._receipts[command.record_id] = replace(known, reply=reply)
+
+    def forget(self, record_id: bytes) -> None:
+        known = self._receipts.pop(record_id, None)
+        if known is not None and isinstance(known.reply, Rejected):
+            self._rejected -= 1
+
+    def clear(self) -> None:
+        self._receipts.clear()
+        self._rejected = 0
+
+    def evict_expired(self) -> int:
+        """Drop expired receipts; returns how many."""
+        now = self._monotonic()
+        old = [record_id for record_id, known in self._receipts.items() if now >= known.valid_until]
+        for record_id in old:
+            self.forget(record_id)
+        return len(old)
+
+    def stats(self, *, waiters: int) -> CacheStats:
+        followers = sum(len(submission.followers) for submission in self.in_flight.values())
+        return CacheStats(
+            total=len(self._receipts) + len(self.in_flight),
+            pending=len(self.in_flight),
+            committed=len(self._receipts) - self._rejected,
+            rejected=self._rejected,
+            waiters=followers + waiters,
+            limit=self._config.max_entries,
+        )
+
+
+# Counters in memory: outcomes of submissions per tenant, and hits of records that are flushed lazily.
+#
+# Counting a hit durably would turn a read into a write, so hits are flushed now and then; a crash may lose some.
+
+
+TENANTS_MAX = 10_000
+
+OUTCOME_NAMES: Mapping[type[Any], str] = {
+    Created: "created",
+    SequenceCommitted: "created",
+    SequenceAlreadyCommitted: "replayed",
+    KeyHeld: "reserved",
+    Replayed: "replayed",
+    InProgress: "in_progress",
+    Conflict: "conflict",
+    Rejected: "rejected",
+    Refused: "refused",
+}
+
+
+class OutcomeCounter:
+    """Submissions by outcome since the start. Beyond TENANTS_MAX the oldest tenants are evicted and start from zero."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, dict[str, int]] = {}
+        self._evicted: Counter[str] = Counter()  # the sums of evicted tenants
+
+    def count(self, tenant: str, outcome: str) -> None:
+        own = self._tenants.get(tenant)
+        if own is None:
+            own = self._add_tenant(tenant)
+        own[outcome] = own.get(outcome, 0) + 1
+
+    def for_tenant(self, tenant: str) -> Mapping[str, int]:
+        return self._tenants.get(tenant, {})
+
+    def total(self) -> Mapping[str, int]:
+        """Summed on demand, so that counting costs one dictionary lookup."""
+        total = Counter(self._evicted)
+        for own in self._tenants.values():
+            total.update(own)
+        return total
+
+    def _add_tenant(self, tenant: str) -> dict[str, int]:
+        if len(self._tenants) >= TENANTS_MAX:
+            self._evicted.update(self._tenants.pop(next(iter(self._tenants))))
+        self._tenants[tenant] = {}
+        return self._tenants[tenant]
+
+
+HIT_RECORDS_MAX = 10_000
+
+
+class HitCounter:
+    """Hits and conflicts per record since the last flush, of at most HIT_RECORDS_MAX records."""
+
+    def __init__(self) -> None:
+        self._by_record: dict[bytes, _RecordHits] = {}
+
+    def count(self, tenant: str, record_id: bytes, *, conflict: bool) -> None:
+        known = self._by_record.get(record_id)
+        if known is None:
+            if len(self._by_record) >= HIT_RECORDS_MAX:
+                return
+            known = self._by_record[record_id] = _RecordHits(tenant)
+        if conflict:
+            known.conflicts += 1
+        else:
+            known.hits += 1
+
+    def take(self, *record_ids: bytes) -> list[CountHits]:
+        """The counts since the last call, of these records or of all."""
+        if record_ids:
+            taken = {id: self._by_record.pop(id) for id in record_ids if id in self._by_record}
+        else:
+            taken, self._by_record = self._by_record, {}
+        return [
+            CountHits(tenant=one.tenant, record_id=id, hits=one.hits, conflicts=one.conflicts)
+            for id, one in taken.items()
+        ]
+
+
+class _RecordHits:
+    __slots__ = ("conflicts", "hits", "tenant")
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.hits = 0
+        self.conflicts = 0
+
 
 T = TypeVar("T")
 
@@ -114,6 +360,9 @@ class Gate:
 
     def subscribe(self, on_settled: OnSettled, /) -> None:
         self._batcher.subscribe(on_settled)
+
+    def add_commit_listener(self, listener: OnCommit) -> None:
+        self._batcher.add_commit_listener(listener)
 
     def release_waiters(self) -> None:
         """From now on no caller waits for another caller's submission; those that do get in-progress."""

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from onejob.engines.receipts import CacheStats
+from onejob.engines.gate import CacheStats
 from onejob.ledger.runtime import Stats, TenantCounts
 
 from .metrics import MetricFamily, outcomes_with_zeros

@@ -10,7 +10,7 @@ from onejob.core.identity import Actor, checked_name
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Durability
 from onejob.engines import open_engine
-from onejob.engines.receipts import CacheStats
+from onejob.engines.gate import CacheStats
 from onejob.ids import Ids, SystemIds
 from onejob.settings import IdempotencyConfig
 

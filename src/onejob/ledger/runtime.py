@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
 
@@ -15,9 +15,8 @@ from onejob.core.identity import policy_id
 from onejob.core.lookup import LookUpJob
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Engine
-from onejob.engines.batcher import Batcher, QueueStats, Result
-from onejob.engines.gate import Gate
-from onejob.engines.receipts import CacheStats
+from onejob.engines.batcher import Batcher, QueueStats
+from onejob.engines.gate import CacheStats, Gate
 from onejob.errors import OnejobError, Unavailable
 from onejob.ids import Ids
 from onejob.settings import IdempotencyConfig
@@ -70,7 +69,7 @@ class Runtime:
         retention_ms: int = RETENTION_MS,
         coalesce: bool = False,
     ) -> None:
-        batcher = Batcher(engine, coalesce=coalesce, on_commit=self._on_commit)
+        batcher = Batcher(engine, coalesce=coalesce)
         self.gate = Gate(batcher, config, clock.monotonic)
         self.job_watcher = JobWatcher(self.gate)
         self.waiters = Waiters()
@@ -137,9 +136,6 @@ class Runtime:
         """End all long polls and waits for pending keys, because the process is shutting down."""
         self.gate.release_waiters()
         self.waiters.release()
-
-    def _on_commit(self, results: Sequence[Result]) -> None:
-        self.claims.wakeups.on_commit(results)
 
     async def aclose(self) -> None:
         self.waiters.release()

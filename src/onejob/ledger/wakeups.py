@@ -35,17 +35,21 @@ class WakeupHub:
         self._gate = gate
         self._ids = ids
         self._topics: OrderedDict[Topic, _TopicState] = OrderedDict()
+        self._listens_to_commits = False  # until the first subscriber: a process without workers has none
         self.closed = False
 
     def subscribe(self, types: tuple[str, ...], tenant: str | None) -> "Listener":
         """Listen for claimable jobs. A caller that subscribes before it tries to claim misses none."""
+        if not self._listens_to_commits:
+            self._listens_to_commits = True
+            self._gate.add_commit_listener(self._on_commit)
         return Listener(self, self._topic_state((types, tenant)))
 
     def on_claimed(self, types: tuple[str, ...], tenant: str | None) -> None:
         """Poll often again: after one job the next may come soon."""
         self._topic_state((types, tenant)).pause = PAUSE_FIRST
 
-    def on_commit(self, replies: Sequence[AnyReply | Exception]) -> None:
+    def _on_commit(self, replies: Sequence[AnyReply | Exception]) -> None:
         """Wake one listener for each job that has become claimable."""
         if not any(state.waiters for state in self._topics.values()):
             return

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onejob.engines.receipts import CacheStats
+from onejob.engines.gate import CacheStats
 from onejob.http.metrics import MetricFamily
 from onejob.http.stats import StatsSnapshot
 from onejob.ledger.runtime import TenantCounts
