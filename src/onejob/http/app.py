@@ -7,7 +7,7 @@ credential is read before the handler runs), or optimistic (`OptimisticAuth`, a 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 
 from onejob.clock import SystemClock
 from onejob.core.credentials import Permission
@@ -49,9 +49,10 @@ BASE_ROUTES = (
     *PAGES,
 )
 _LONG_POLL_ACTS = (Permission.READ, Permission.WORK)  # their responses may come long after the credential was checked
+CACHED_LEDGERS_MAX = 1024  # one per caller
 _AUTH_CHALLENGE = (b"www-authenticate", b"Bearer")
 
-# Called once for every response: request id, method, route (None: no such path), response, seconds.
+# Called for responses: request id, method, route (None: no such path), response, seconds.
 Observe = Callable[[str, str, Route | None, Response, float], None]
 
 
@@ -67,6 +68,7 @@ class HttpApp:
         config: ServiceConfig | None = None,
         authenticate: Authenticate | None = None,  # None: as the config says
         observe: Observe = ignore_request,
+        observe_failed_only: bool = False,  # a log line for every request costs a tenth of the response time
         extra_routes: tuple[Route, ...] = (),
         ids: Ids | None = None,
         prepare: Mapping[str, Hook] | None = None,  # by provider; besides those of the config
@@ -75,10 +77,12 @@ class HttpApp:
         started_at: float | None = None,  # on the monotonic clock: when the service started
     ) -> None:
         self._ledger = ledger
+        self._ledger_for = lru_cache(CACHED_LEDGERS_MAX)(ledger.for_caller)
         self._anonymous_ledger = ledger.for_caller(ANONYMOUS.caller)
         self._config = config or ServiceConfig()
         self._authenticate = authenticate or _build_authenticate(ledger, self._config)
         self._observe = observe
+        self._observe_failed_only = observe_failed_only
         self._monotonic = SystemClock().monotonic
         if rate_limiter is None:
             rate_limiter = _build_rate_limiter(self._config, self._monotonic)
@@ -112,7 +116,8 @@ class HttpApp:
         seconds = self._monotonic() - begin
         route = route_for_method(route_match[0], scope["method"]) if route_match else None
         self._metrics.observe(route, response.status, seconds)
-        self._observe(request_id, scope["method"], route, response, seconds)
+        if response.status >= 400 or not self._observe_failed_only:
+            self._observe(request_id, scope["method"], route, response, seconds)
 
     async def _respond(
         self, route_match: RouteMatch | None, scope: Scope, receive: Receive, send: Send, request_id: str
@@ -146,7 +151,7 @@ class HttpApp:
             message = f"your role does not allow to {act}; ask for a credential that does"
             return problem_response(problem("FORBIDDEN", message), request.id)
         request.credential = credential
-        request.ledger = self._ledger.for_caller(credential.caller)
+        request.ledger = self._ledger_for(credential.caller)
         if self._rate_limiter is not None and act is Permission.SUBMIT:
             request.ledger = self._rate_limiter.limited_ledger(request.ledger)
         request.path_params = decode_placeholders(placeholders)

@@ -9,7 +9,7 @@ for submissions.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,7 +115,7 @@ class OptimisticAuth:
 
     def __init__(self, authenticator: Authenticator, ledger: Ledger) -> None:
         self._authenticator = authenticator
-        self._ledger = ledger
+        self._ledger_for = lru_cache(CACHED_CREDENTIALS_MAX)(ledger.for_caller)
 
     async def respond_fast(self, route: Route, request: Request) -> Response | None:
         """The response, or None: then the request is to be answered in the plain way."""
@@ -126,7 +126,7 @@ class OptimisticAuth:
             return None
         request.buffered_body = partial(bytes, body)  # the plain way may need it again
         request.credential = cached.credential
-        request.ledger = self._ledger.for_caller(cached.credential.caller)
+        request.ledger = self._ledger_for(cached.credential.caller)
         request.precondition = cached.key.precondition
         try:
             return await route.handler(request)

@@ -93,13 +93,6 @@ class Log:
             request_id, method, route.path if route else "-", response.status, seconds, outcome_label(response)
         )
 
-    def write_failed_request(
-        self, request_id: str, method: str, route: Route | None, response: Response, seconds: float
-    ) -> None:
-        """A line only for a failed request: one for every request costs a tenth of the response time."""
-        if response.status >= 400:
-            self.write_request(request_id, method, route, response, seconds)
-
     def write_refusal(self, request_id: str, status: int) -> None:
         """A request that was refused before its path was read."""
         self._write_request_line(request_id, "-", "-", status, 0.0, "bad_request")

@@ -227,7 +227,7 @@ def _build_server(
             durability_warning=ledger.runtime_stats().durability_warning,
         )
 
-    app = HttpApp(ledger, config=config, observe=observer(config, log))
+    app = HttpApp(ledger, config=config, observe=observer(config, log), observe_failed_only=config.log_requests == "failed")
     return HttpServer(
         uvicorn_config(config, app, log),
         on_ready=on_ready,
@@ -242,7 +242,7 @@ def build_shutdown_callback(config: ServiceConfig, app: HttpApp) -> Callable[[],
 
 
 def observer(config: ServiceConfig, log: Log) -> Observe:
-    return {"all": log.write_request, "failed": log.write_failed_request, "none": ignore_request}[config.log_requests]
+    return ignore_request if config.log_requests == "none" else log.write_request
 
 
 def uvicorn_config(config: ServiceConfig, app: HttpApp, log: Log) -> uvicorn.Config:

@@ -26,7 +26,8 @@ from .parse import (
     lookup_record_id,
     parse_lease_ms,
 )
-from .present import build_held_key, build_settled_receipt, require_receipt, to_exception
+from .present import build_held_key, build_settled_receipt, to_exception
+from .submissions import require_receipt
 
 ERROR_BYTES_MAX = 1000
 POLL_SECONDS = 0.2

@@ -1,21 +1,45 @@
-"""The ledger's verbs for submissions: submit, dry run, cancel a job, forget a key."""
+"""The ledger's verbs for submissions: submit, dry run, cancel a job, forget a key; and how their receipts are built."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any, Unpack
 
 from onejob import audit
 from onejob.core.command import Precondition
+from onejob.core.fingerprint import differing_paths
 from onejob.core.identity import parse_job_id
-from onejob.core.lookup import DryRun
+from onejob.core.lookup import DryRun, LookUpJob
 from onejob.core.maintenance import Forget
-from onejob.core.replies import Cancelled, Forgotten
-from onejob.core.submit import Submit
+from onejob.core.replies import (
+    AnyReply,
+    Cancelled,
+    Conflict,
+    Created,
+    DryRunReply,
+    Forgotten,
+    Found,
+    InProgress,
+    KeyHeld,
+    LimitName,
+    LimitWarning,
+    Outcome,
+    Refused,
+    Rejected,
+    Replayed,
+)
+from onejob.core.submit import SubmissionCommand, Submit
 from onejob.core.timestamps import to_utc
 from onejob.core.views import JobView, Receipt
 from onejob.core.work import Cancel
-from onejob.errors import Invalid, OnejobError
+from onejob.engine import Engine
+from onejob.errors import (
+    IdempotencyConflict,
+    Invalid,
+    MayBeDone,
+    OnejobError,
+    Unknown,
+)
 
 from .base import LedgerBase, check_job_visible
 from .parse import (
@@ -27,9 +51,22 @@ from .parse import (
     list_options,
     lookup_record_id,
 )
-from .present import build_dry_run_receipt, build_receipt, collect_receipts, require_receipt, to_exception
+from .present import job_id_text, load_input, to_exception
 
 SUBMIT_CHUNK_SIZE = 1000
+_OUTCOMES: dict[type[Any], Outcome] = {
+    Created: Outcome.CREATED,
+    KeyHeld: Outcome.CREATED,
+    Replayed: Outcome.REPLAYED,
+    InProgress: Outcome.IN_PROGRESS,
+    Conflict: Outcome.CONFLICT,
+    Rejected: Outcome.REJECTED,
+    Refused: Outcome.REFUSED,
+}
+_CREATED, _REPLAYED = Outcome.CREATED, Outcome.REPLAYED  # looked up once: nearly every receipt has one of them
+# Bodies are compared on the event loop: beyond these limits a conflict is reported without its paths.
+COMPARED_BYTES_MAX = 64 << 10
+COMPARED_MAX = 20
 
 
 class SubmissionOperations(LedgerBase):
@@ -114,3 +151,114 @@ class SubmissionOperations(LedgerBase):
             return build_submit(checked_submission(submission), self._caller, self._runtime.ids.job_id())
         except Invalid as error:
             return error
+
+
+def build_receipt(command: SubmissionCommand, result: AnyReply | BaseException) -> Receipt | None:
+    """The receipt of a submission that was created or replayed; None for any other result."""
+    if isinstance(result, Created):
+        return Receipt(
+            outcome=_CREATED,
+            key=command.key or None,
+            scope=command.scope,
+            job_row=result.job,
+            expires_ms=result.expires_at,
+            warnings=result.warnings,
+            taken_over=result.job.id != command.job_id,
+        )
+    if isinstance(result, Replayed):
+        return Receipt(
+            outcome=_REPLAYED,
+            key=command.key,
+            scope=command.scope,
+            job_row=result.job,
+            bare_job_id=result.external_id,
+            expires_ms=result.expires_at,
+            receipt=result.receipt,
+        )
+    return None
+
+
+async def require_receipt(engine: Engine, command: SubmissionCommand, result: AnyReply | BaseException) -> Receipt:
+    """`build_receipt`, or the exception that the result stands for."""
+    receipt = build_receipt(command, result)
+    if receipt is None:
+        raise await build_submission_error(engine, command, result)
+    return receipt
+
+
+async def build_submission_error(
+    engine: Engine, command: SubmissionCommand, result: AnyReply | BaseException
+) -> OnejobError:
+    """The exception for a submission without a receipt; a conflict lists where the bodies differ."""
+    if isinstance(result, Unknown) and not command.key:
+        return MayBeDone("the job may exist, and without a key there is no way to tell; list the jobs before you retry")
+    paths = await find_differences(engine, command, result) if isinstance(result, Conflict) else ()
+    error = to_exception(result, command.key, paths)
+    if isinstance(error, OnejobError):
+        return error
+    raise error
+
+
+async def collect_receipts(
+    engine: Engine, commands: Sequence[Submit | Invalid], results: Iterable[AnyReply | BaseException]
+) -> list[Receipt | OnejobError]:
+    """A receipt or an error for each command; an invalid one was not executed and has no result."""
+    remaining = iter(results)
+    compared = 0
+    verdicts: list[Receipt | OnejobError] = []
+    for command in commands:
+        if isinstance(command, Invalid):
+            verdicts.append(command)
+        else:
+            result = next(remaining)
+            compared += isinstance(result, Conflict)
+            if isinstance(result, Conflict) and compared > COMPARED_MAX:
+                verdicts.append(IdempotencyConflict(key=command.key, job_id=job_id_text(result.job_id)))
+            else:
+                verdicts.append(build_receipt(command, result) or await build_submission_error(engine, command, result))
+    return verdicts
+
+
+async def build_dry_run_receipt(engine: Engine, command: SubmissionCommand, reply: AnyReply) -> Receipt:
+    """What would happen, as a receipt with any outcome."""
+    if not isinstance(reply, DryRunReply):
+        raise to_exception(reply, command.key)
+    result = reply.reply
+    if isinstance(result, Replayed):
+        return await require_receipt(engine, command, result)
+    job_id = ""  # a job that would be created has none: the real submission draws another candidate
+    paths: tuple[str, ...] = ()
+    if isinstance(result, Conflict):
+        job_id = result.external_id or job_id_text(result.job_id)
+        paths = await find_differences(engine, command, result)
+    elif isinstance(result, (InProgress, Rejected)):
+        job_id = job_id_text(result.job_id)
+    return Receipt(
+        outcome=_OUTCOMES[type(result)],
+        key=command.key or None,
+        scope=command.scope,
+        bare_job_id=job_id,
+        expires_ms=getattr(result, "expires_at", 0),
+        paths=paths,
+        warnings=_dry_run_warnings(result),
+    )
+
+
+def _dry_run_warnings(reply: AnyReply) -> tuple[LimitWarning, ...]:
+    if isinstance(reply, Refused) and reply.details.get("limit") in set(LimitName):
+        return (LimitWarning(LimitName(str(reply.details["limit"])), reply.message),)
+    return reply.warnings if isinstance(reply, (Created, KeyHeld)) else ()
+
+
+async def find_differences(engine: Engine, command: SubmissionCommand, conflict: Conflict) -> tuple[str, ...]:
+    """The JSON paths at which two bodies under one key differ; none if the first was deleted or one is large."""
+    if not conflict.job_id or len(command.input) > COMPARED_BYTES_MAX:
+        return ()
+    try:
+        (reply,) = await engine.execute([LookUpJob(tenant=command.tenant, job_id=conflict.job_id)])
+        first_input = await load_input(engine, command.tenant, conflict.job_id)
+    except OnejobError:
+        return ()  # the conflict is reported without its details
+    other_type = isinstance(reply, Found) and reply.job is not None and reply.job.type != command.type
+    paths = ("/type",) if other_type else ()
+    return paths if len(first_input) > COMPARED_BYTES_MAX else paths + differing_paths(first_input, command.input)

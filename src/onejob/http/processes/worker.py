@@ -147,6 +147,7 @@ class ServerProcess:
             ledger,
             config=config,
             observe=observer(config, log),
+            observe_failed_only=config.log_requests == "failed",
             stats_source=self._peer_stats,
             rate_limiter=_build_shared_rate_limiter(config, worker_config.rates_fd),
             started_at=worker_config.started_at,
