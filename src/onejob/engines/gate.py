@@ -51,8 +51,6 @@ from onejob.settings import IdempotencyConfig
 
 from .batcher import Batcher, OnCommit, Pending, QueueStats, ReplyFuture, Result, collect_results, replies_or_raise
 
-# The gate's memory: submissions in flight, and settled receipts for a while. It may forget, never invent.
-
 
 class InFlightKey(NamedTuple):
     """Submissions that agree in all of these may share a reply."""
@@ -107,7 +105,10 @@ class CachedReceipt(Struct, frozen=True):
 
 
 class GateIdempotencyCache:
-    """Submissions in flight are kept apart from receipts and never evicted; receipts leave by age and by disuse."""
+    """The gate's memory: submissions in flight, and settled receipts for a while. It may forget, never invent.
+
+    Submissions in flight are kept apart from receipts and never evicted; receipts leave by age and by disuse.
+    """
 
     def __init__(self, config: IdempotencyConfig, monotonic: Callable[[], float]) -> None:
         self._config = config
@@ -193,11 +194,6 @@ class GateIdempotencyCache:
         )
 
 
-# Counters in memory: outcomes of submissions per tenant, and hits of records that are flushed lazily.
-#
-# Counting a hit durably would turn a read into a write, so hits are flushed now and then; a crash may lose some.
-
-
 TENANTS_MAX = 10_000
 
 OUTCOME_NAMES: Mapping[type[Any], str] = {
@@ -247,7 +243,10 @@ HIT_RECORDS_MAX = 10_000
 
 
 class HitCounter:
-    """Hits and conflicts per record since the last flush, of at most HIT_RECORDS_MAX records."""
+    """Hits and conflicts per record since the last flush, of at most HIT_RECORDS_MAX records.
+
+    Counting a hit durably would turn a read into a write, so hits are flushed lazily; a crash may lose some.
+    """
 
     def __init__(self) -> None:
         self._by_record: dict[bytes, _RecordHits] = {}

@@ -227,7 +227,9 @@ def _build_server(
             durability_warning=ledger.runtime_stats().durability_warning,
         )
 
-    app = HttpApp(ledger, config=config, observe=observer(config, log), observe_failed_only=config.log_requests == "failed")
+    app = HttpApp(
+        ledger, config=config, observe=observer(config, log), observe_failed_only=config.log_requests == "failed"
+    )
     return HttpServer(
         uvicorn_config(config, app, log),
         on_ready=on_ready,

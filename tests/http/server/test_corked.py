@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from onejob.http.server.corked import CORKED_BYTES_MAX, CorkedTransport, CorkedWrites
+from onejob.http.server.connection import CORKED_BYTES_MAX, CorkedTransport, CorkedWrites
 
 
 class RecordingTransport(asyncio.Transport):
