@@ -29,13 +29,13 @@ serve: $(READY) ## Run the service on this machine
 test: $(READY) ## Run every test; ARGS="-k key" for some
 	$(BIN)/pytest -n $(WORKERS) --dist=worksteal $(ARGS)
 
-check: $(READY) ## Check format, lint, types and the layout of the house
+check: $(READY) ## Check format, lint, types and the repository layout
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_layout.py
 
-format: $(READY) ## Format the code and mend what lint can mend
+format: $(READY) ## Format the code and apply lint fixes
 	$(BIN)/ruff format --quiet .
 	$(BIN)/ruff check --quiet --fix .
 
@@ -49,7 +49,7 @@ bench: .venv/.bench ## Measure what a submission costs, and the bars it must hol
 docs: $(READY) ## Renew the generated pages
 	$(BIN)/python docs/generate.py
 
-prove: $(READY) ## Run the long campaigns: random walks, a spoiling proxy, a crowd, killed workers, failovers
+prove: $(READY) ## Run the long campaigns: simulations, a faulty proxy, contention, killed workers, failovers
 	$(BIN)/python -m tests.engines.model_based --steps 100000
 	$(BIN)/python -m tests.client
 	$(BIN)/python -m tests.http.contention

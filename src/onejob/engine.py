@@ -1,4 +1,4 @@
-"""The seam: the Engine protocol, what an engine says about itself, and the closed list of queries.
+"""The Engine protocol (the seam between the rules and the stores), its metadata, and the closed list of queries.
 
 An engine is a place where a decision happens atomically and durably; it knows no rules. Every engine has every
 method, nothing probes an engine for what it can do, and wrapping one changes no answer. What the methods promise is
@@ -35,7 +35,7 @@ class Durability(StrEnum):
 
 
 class EngineInfo(Struct, frozen=True, kw_only=True):
-    """What an engine says about itself: plain data. The last four fields are hints; without them answers are the same."""
+    """The metadata of an engine, as plain data. The last four fields are hints; without them answers are the same."""
 
     name: str
     durability: Durability
@@ -58,7 +58,7 @@ class Engine(Protocol):
         """All or nothing per command; replies are returned only once durable, in the order of the commands.
 
         A caller that gives `on_timeout` stays to the end and is not cancelled. If its own callers should stop waiting
-        earlier, the engine calls `on_timeout` once with what to tell them, and goes on.
+        earlier, the engine calls `on_timeout` once with the error for them, and goes on.
         """
 
     async def scan(self, query: "Query[T]", /) -> "Page[T]":
@@ -80,7 +80,7 @@ class Engine(Protocol):
 
 
 class EngineBase:
-    """The two methods that most engines leave at their trivial form."""
+    """Default implementations that do nothing, for the two methods that most engines do not need."""
 
     def read_now(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply] | None:
         return None
@@ -176,7 +176,7 @@ class ListInputs(Query[Attachment], frozen=True, kw_only=True):
 
 
 class ListLeasedJobs(Query[Job], frozen=True, kw_only=True):
-    """Jobs under a live lease of one holder: what a claim whose reply was lost had won."""
+    """Jobs under a live lease of one holder, so that a claim whose reply was lost finds what it took."""
 
     tenant: str
     holder: bytes

@@ -64,12 +64,9 @@ class IdempotencyConflict(SubmissionError):
     """The key was used with another body."""
 
     def __init__(self, *, key: str, job_id: str, paths: tuple[str, ...] = ()) -> None:
+        used = f"this key already made job {job_id} from another body" if job_id else "this key was used for another request"
         differ = f" (they differ at {', '.join(paths)})" if paths else ""
-        super().__init__(
-            f"this key already made job {job_id or 'of another kind'} from another body{differ}; "
-            "use a new key for a new job, or send the original body again",
-            key=key,
-        )
+        super().__init__(f"{used}{differ}; use a new key, or send the original body again", key=key)
         self.job_id = job_id
         self.paths = paths
 
@@ -78,9 +75,8 @@ class SubmissionInProgress(SubmissionError):
     retryable = True
 
     def __init__(self, *, key: str, job_id: str, retry_after: float) -> None:
-        super().__init__(
-            f"another caller is still submitting job {job_id}; repeat with the same key in {retry_after:.1f} s", key=key
-        )
+        held = f"another caller is still submitting job {job_id}" if job_id else "another caller holds this key"
+        super().__init__(f"{held}; repeat with the same key in {retry_after:.1f} s", key=key)
         self.job_id = job_id
         self.retry_after = retry_after
 

@@ -181,7 +181,7 @@ async def run_contention(folder: Path, url: str, seed: int, seconds: float) -> L
 async def _verify(crowd: LoadGenerator, url: str) -> None:
     connection = await asyncpg.connect(url)
     try:
-        jobs = await connection.fetch("SELECT key, state, slot FROM job")
+        jobs = await connection.fetch("SELECT key, state, usage_id FROM job")
         records = await connection.fetch("SELECT key, job_ids FROM record")
         tallies = await connection.fetch("SELECT id, live FROM usage")
         deadlocks = await connection.fetchval(

@@ -48,7 +48,7 @@ class Footprint(Struct, frozen=True, gc=False):
     """The facts a command touches: at most one of each kind, and up to a hundred jobs.
 
     Empty bytes mean none. `follow_jobs` adds the jobs that the record names, `follow_usage` the usage that
-    their `slot` names; following goes only forward, record → jobs → usage. What `jobs` names is loaded in any
+    their `usage_id` names; following goes only forward, record → jobs → usage. What `jobs` names is loaded in any
     case: another command of the same batch may drop the record before this one is decided.
     A command whose precondition is not met is not decided at all.
     """

@@ -99,7 +99,7 @@ class Job(Struct, frozen=True, gc=False):
     lease_until: int = 0
     attempts: int = 0
     usage_id: bytes = b""  # the usage that counts it; cleared in the step that ends it
-    cost_held: int = 0  # the estimated cost; the usage holds it while `slot` is set
+    cost_held: int = 0  # the estimated cost; the usage holds it while `usage_id` is set
     events: int = 1  # how many there were; the first is implied by created_at and actor
     ended_at: int = 0
     error: str = ""

@@ -45,7 +45,7 @@ class Reserve(SubmissionCommand, frozen=True, gc=False, kw_only=True):
 
     def _begin(self, old: Record | None, facts: Facts, now: int) -> Step[KeyHeld | ExistingKeyReply]:
         if self.job_id and self.job_id in facts.jobs:  # executed before, and its record has been deleted since
-            return Step(Refused(Reason.STALE, "this reservation has expired; begin a new one", now))
+            return Step(Refused(Reason.STALE, "the lease on this key has expired; reserve the key again", now))
         lease_until = now + self.lease_ms
         expires_at = lease_until + self.ttl_ms
         record = self.new_record(old, _PENDING, now, holder=self.holder, lease_until=lease_until, expires_at=expires_at)

@@ -201,7 +201,7 @@ class Reconcile(UsageCommand, frozen=True, gc=False, kw_only=True):
     expected_version: int  # the version under which the jobs were counted
     live: int
     cost_held: int
-    jobs_counted: int = 0  # jobs whose `slot` names it, preparing ones too; while there are some, it stays
+    jobs_counted: int = 0  # jobs whose `usage_id` names it, preparing ones too; while there are some, it stays
 
     def decide(self, facts: Facts, now: int) -> Step[Reconciled]:
         usage = facts.usage

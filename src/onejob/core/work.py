@@ -453,7 +453,7 @@ def end_job(
         holder=job.holder if finish_digest else b"",  # a repeated finish is compared with it
         finish_digest=finish_digest,
         lease_until=0,
-        # What a lost job spent is not known yet: its money stays held by the usage that `slot` names.
+        # What a lost job spent is not known yet: its money stays held by that usage.
         usage_id=job.usage_id if lost and job.cost_held else b"",
         ended_at=now,
         # A lost job is kept until an operator resolves it.

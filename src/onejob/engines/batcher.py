@@ -1,8 +1,8 @@
 """Group commit: commands that arrive while a batch is being made durable form the next batch.
 
 There is no timer: an idle engine adds no latency, a busy one commits hundreds of commands per sync or round trip.
-Tenants are taken in turn, the queues are bounded, and a caller that goes away harms nobody: its command is executed
-and its reply dropped. A batch whose outcome is unknown is executed again, because every command knows its own echo.
+Tenants are taken in turn, the queues are bounded, and a caller that is cancelled does not affect others: its command is
+executed and its reply dropped. A batch whose outcome is unknown is executed again, because commands are idempotent.
 
     enqueue(Pending) -> CommandQueue -> one task per batch: engine.execute -> Pending.complete(reply or failure)
 """
@@ -126,7 +126,7 @@ class CommandQueue:
         return True
 
     def take(self, limit: int) -> list[Pending]:
-        """Up to `limit` commands, one of each tenant in turn; a tenant that was cut short comes first next time."""
+        """Up to `limit` commands, one of each tenant in turn; tenants that were not reached come first in the next batch."""
         batch: list[Pending] = []
         room = BATCH_BYTES_MAX
         while self._tenants and len(batch) < limit and room > 0:
@@ -137,7 +137,7 @@ class CommandQueue:
             queue.payload_bytes -= payload_bytes
             room -= payload_bytes
             if queue.entries:
-                self._tenants[tenant] = queue  # at the end of the line
+                self._tenants[tenant] = queue  # at the back of the queue
         self.size -= len(batch)
         self._bytes -= BATCH_BYTES_MAX - room
         if batch:
@@ -160,7 +160,7 @@ class CommandQueue:
 
 
 class Batcher:
-    """An engine in front of an engine. Reads have a queue of their own, so they never wait for a commit.
+    """Wraps an engine and implements `Engine`. Reads have a queue of their own, so they never wait for a commit.
 
     With `coalesce`, a batch of writes waits a few loop iterations for requests that are still being parsed and takes
     all of them: right for a process that serves connections, where the loop has other work while a batch commits.
@@ -175,10 +175,10 @@ class Batcher:
         self._reads = CommandQueue(queue_max)
         self._coalesce = coalesce
         self._commit_listeners: list[OnCommit] = []
-        self._detached_tasks: set[asyncio.Task[None]] = set()  # batches that go on although their callers were told
+        self._detached_tasks: set[asyncio.Task[None]] = set()  # batches that go on although their callers got a timeout error
         self._closed = False
         self.last_error: Exception | None = None  # of the last batch of writes; None: it succeeded
-        self.read_batches = 0  # read batches that have left: equal reads may share a command only before that
+        self.read_batches = 0  # read batches that were sent: equal reads may share a command only before that
 
     @property
     def info(self) -> EngineInfo:
@@ -280,8 +280,8 @@ class Batcher:
     async def _execute(self, batch: "_Batch", commands: list[Command[Any]]) -> Sequence[Result]:
         """Execute, and execute again while the outcome is unknown.
 
-        A command that fails its precondition in a repeated attempt was not looked at, which says nothing about the
-        attempt before: its outcome stays unknown.
+        A command that fails its precondition in a repeated attempt was not executed then; the earlier attempt may still
+        have committed, so its outcome stays unknown.
         """
         on_timeout = partial(self._on_timeout, batch)
         for attempt in range(UNKNOWN_ATTEMPTS_MAX):
@@ -318,7 +318,7 @@ class Batcher:
         if error is not None and asyncio.get_running_loop().time() - batch.started_at >= STALL_SECONDS:
             for pending in queue.drain():
                 _complete_safely(pending, Unavailable(_not_accepted_message("cut off from its store")))
-        # The next batch leaves before the callers of this one go on.
+        # The next batch is sent before the callers of this one go on.
         queue.running.discard(batch.task)
         if queue.size and not queue.starting:
             self._start_batch(queue)
@@ -341,7 +341,7 @@ class _Batch:
         self.task = task
         self.started_at = started_at
         self.unknown_error: Unknown | None = None  # of an attempt that may have committed
-        self.timed_out = False  # its callers were told to stop waiting
+        self.timed_out = False  # its callers got a timeout error
 
 
 async def _wait_for_stable_size(queue: CommandQueue) -> None:
@@ -371,7 +371,7 @@ async def collect_results(futures: Sequence[ReplyFuture]) -> list[AnyReply | Bas
 
 
 def replies_or_raise(results: Sequence[AnyReply | BaseException]) -> list[AnyReply]:
-    """The replies; or, if one failed, the one failure that is true of all of them together."""
+    """The replies; or, if one failed, the strongest error: `Unknown` if any command may have been executed."""
     failures = [result for result in results if isinstance(result, BaseException)]
     if not failures:
         return list(results)  # type: ignore[arg-type]  # none of them is a failure
@@ -385,7 +385,7 @@ def _complete_safely(pending: Pending, result: Result) -> None:
     try:
         pending.complete(result)
     except Exception:
-        log.exception("a reply could not be delivered to its caller")
+        log.exception("the reply callback of %s failed", type(pending.command).__name__)
 
 
 def _not_accepted_message(state: str) -> str:
@@ -395,10 +395,10 @@ def _not_accepted_message(state: str) -> str:
 def _to_engine_error(error: Exception) -> Exception:
     """An engine has two failures; anything else is a defect in it, after which nothing is certain."""
     if isinstance(error, (Unavailable, Unknown)):
-        # A copy per caller, since raising an exception writes on it.
+        # A copy per caller, since raising an exception sets its traceback.
         copy = type(error)(*error.args)
         copy.__cause__ = error.__cause__
         return copy
-    failure = Unknown(f"the engine failed in an unforeseen way ({type(error).__name__}: {error})")
+    failure = Unknown(f"unexpected engine error ({type(error).__name__}: {error})")
     failure.__cause__ = error
     return failure

@@ -1,6 +1,6 @@
-"""The gate: duplicates in flight share one command, settled receipts are remembered, pending keys are waited for.
+"""The gate: single-flight for duplicates, a cache of settled receipts, and waiting for pending keys.
 
-It is an engine in front of an engine and never an authority: it may forget everything at any time. Only durable
+It wraps an engine and implements `Engine`, but is never authoritative: it may forget everything at any time. Only durable
 replies are shared, created and replayed. A refusal, a failure, a conflict or an in-progress is never passed on; each
 caller asks the engine for itself.
 
@@ -407,7 +407,7 @@ class Gate:
         known = self.cache.recall(submit)
         # What is remembered of a key without a job does not answer a submission that wants one: the engine decides.
         if known is not None and not is_replay_without_job(known):
-            # A submission may always hear its own "created" again.
+            # A submission may always get its own "created" again.
             precondition = None if type(known) is Created else submit.precondition
             if precondition is None:
                 self._replay(submit, known, future)
@@ -467,7 +467,7 @@ class Gate:
             case Exception():
                 pending.resolve(result)
             case _:
-                # The job is gone and so is its record: the cache was behind.
+                # The job is gone and so is its record: the cached receipt was stale.
                 self.cache.forget(submit.record_id)
                 self._ask_engine(Pending(submit, pending.future, self._on_submit_reply))
 
@@ -513,7 +513,7 @@ class Gate:
     async def _wait_while_pending(
         self, command: Command[Any], reply: AnyReply | BaseException
     ) -> AnyReply | BaseException:
-        """Wait until the key is settled, then ask again; when time is up, answer in-progress. Never proceed."""
+        """Wait until the key is settled, then submit again; when time is up, answer in-progress. A pending key is never free."""
         assert isinstance(reply, InProgress)
         assert isinstance(command, SubmissionCommand)
         if isinstance(command, Reserve) and not command.wait_if_held:
@@ -544,7 +544,7 @@ def shareable_reply(result: Result, leader: Pending, follower: Pending) -> Creat
         return None
     assert isinstance(leader.command, Submit)
     assert isinstance(follower.command, Submit)
-    # The same candidate id is the same submission: it hears "created", however it joined.
+    # The same candidate id is the same submission: it gets "created", however it joined.
     if result.job is not None and follower.command.job_id == result.job.id:
         return Created(result.job, result.expires_at, result.at)
     if isinstance(result, Replayed) or follower.command.job_id == leader.command.job_id:
@@ -558,7 +558,7 @@ def is_replay_without_job(result: Result) -> TypeGuard[Replayed]:
 
 
 class _SharedRead(Pending):
-    """A point read on its way, and all callers that asked for it before it left."""
+    """A point read in the queue, and all callers that asked for it before it was sent."""
 
     __slots__ = ("callers",)
 
@@ -570,7 +570,7 @@ class _SharedRead(Pending):
 class CoalescedReads:
     """Equal point reads that wait for the same batch are executed once.
 
-    A read leaves after the last of its callers asked, so that each hears what was true after it asked.
+    A read is sent after the last of its callers asked, so that each gets a value that was read after its call.
     """
 
     def __init__(self, batcher: Batcher) -> None:
@@ -584,7 +584,7 @@ class CoalescedReads:
         assert not command.writes
         if self._batches_seen != self._batcher.read_batches:
             self._batches_seen = self._batcher.read_batches
-            self._waiting.clear()  # those have left: nobody may join them any more
+            self._waiting.clear()  # those were sent: they cannot be joined any more
         shared = self._waiting.get(command)
         if shared is not None:
             shared.callers.append(pending)
@@ -613,7 +613,7 @@ class CoalescedReads:
 
     def _on_reply(self, shared: _SharedRead, result: Result) -> None:
         if self._waiting.get(shared.command) is shared:
-            del self._waiting[shared.command]  # it may have been refused, and never left
+            del self._waiting[shared.command]  # it may have been refused, and never sent
         first, *others = shared.callers
         first.complete(result)
         for pending in others:
@@ -696,7 +696,7 @@ class PendingKeyWaiters:
             try:
                 (reply,) = await self._batcher.execute([lookup])
             except (Unavailable, Unknown):
-                continue  # not known is not settled
+                continue  # a failed read does not mean that the key is settled
             if not (isinstance(reply, Found) and _is_held(reply)):
                 self._stop_poll(lookup.record_id, poll)
                 return

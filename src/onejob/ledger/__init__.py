@@ -17,7 +17,7 @@ from onejob.settings import IdempotencyConfig
 from .parse import Caller
 from .quotas import QuotaOperations
 from .reads import ReadOperations
-from .reservations import HeldKeyOperations
+from .held_keys import HeldKeyOperations
 from .runtime import Runtime, Stats
 from .sequences import SequenceOperations
 from .submissions import SubmissionOperations

@@ -45,7 +45,11 @@ async def load_visible_job(engine: Engine, caller: Caller, job_id: bytes) -> Job
 
 
 async def check_job_visible(engine: Engine, caller: Caller, job_id: bytes) -> bytes:
-    """Return the id if the caller may see the job. A job never changes its user, so checking before acting is safe."""
+    """Return the id if the caller may see the job.
+
+    Checking before acting is safe: a take-over changes the user of a job only within a key that both users share, and
+    a caller that sees only its own jobs has its user in the identity of its keys.
+    """
     if not caller.oversees:
         await load_visible_job(engine, caller, job_id)
     return job_id
