@@ -64,7 +64,11 @@ class IdempotencyConflict(SubmissionError):
     """The key was used with another body."""
 
     def __init__(self, *, key: str, job_id: str, paths: tuple[str, ...] = ()) -> None:
-        used = f"this key already made job {job_id} from another body" if job_id else "this key was used for another request"
+        used = (
+            f"this key already made job {job_id} from another body"
+            if job_id
+            else "this key was used for another request"
+        )
         differ = f" (they differ at {', '.join(paths)})" if paths else ""
         super().__init__(f"{used}{differ}; use a new key, or send the original body again", key=key)
         self.job_id = job_id

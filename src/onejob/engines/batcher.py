@@ -175,7 +175,7 @@ class Batcher:
         self._reads = CommandQueue(queue_max)
         self._coalesce = coalesce
         self._commit_listeners: list[OnCommit] = []
-        self._detached_tasks: set[asyncio.Task[None]] = set()  # batches that go on although their callers got a timeout error
+        self._detached_tasks: set[asyncio.Task[None]] = set()  # their callers got a timeout error, the batches go on
         self._closed = False
         self.last_error: Exception | None = None  # of the last batch of writes; None: it succeeded
         self.read_batches = 0  # read batches that were sent: equal reads may share a command only before that

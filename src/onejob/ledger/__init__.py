@@ -14,10 +14,10 @@ from onejob.engines.gate import CacheStats
 from onejob.ids import Ids, SystemIds
 from onejob.settings import IdempotencyConfig
 
+from .held_keys import HeldKeyOperations
 from .parse import Caller
 from .quotas import QuotaOperations
 from .reads import ReadOperations
-from .held_keys import HeldKeyOperations
 from .runtime import Runtime, Stats
 from .sequences import SequenceOperations
 from .submissions import SubmissionOperations
