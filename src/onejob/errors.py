@@ -14,23 +14,26 @@ OnejobError
 ├── NotAllowed              no valid credential, or one without the permission
 ├── ServerFailed            a response that no onejob server sends: check the URL
 ├── Unavailable             certainly not done: repeat
+│   ├── FactsLocked             another transaction holds what it needs: repeat, and see what hangs
 │   ├── Outdated                a newer program wrote the stored data: upgrade this one
 │   └── StoreRefused            the store does not meet the requirements: fix it first
 ├── Unknown                 may be done: repeat the same command with the same key
+│   ├── PartlyDone              some commands of a batch were executed; has `results`
 │   ├── MayBeDone               there was no key: check before you repeat
 │   └── AmbiguousOutcome        no answer in time; has the `key` to repeat with
 │       └── WindowPassed            and the key may have expired: check before you repeat
 └── DefectiveCommand        a bug in the program: report it
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from .core.errors import Invalid, NotTheOwner, OnejobError
-from .core.replies import Reason
+from .core.replies import AnyReply, Reason
 
 __all__ = [
     "AmbiguousOutcome",
     "DefectiveCommand",
+    "FactsLocked",
     "IdempotencyConflict",
     "Invalid",
     "LeaseLost",
@@ -40,6 +43,7 @@ __all__ = [
     "NotTheOwner",
     "OnejobError",
     "Outdated",
+    "PartlyDone",
     "Reason",
     "ServerFailed",
     "StoreRefused",
@@ -152,6 +156,14 @@ class Unknown(OnejobError):
     retryable = True
 
 
+class PartlyDone(Unknown):
+    """Each command of a batch has its own result: a reply, or the failure of one that was not executed."""
+
+    def __init__(self, message: str, results: Sequence[AnyReply | Exception] = ()) -> None:
+        super().__init__(message)
+        self.results = results
+
+
 class MayBeDone(Unknown):
     """The outcome of a submission without a key is unknown: repeating it could make a second job."""
 
@@ -171,6 +183,14 @@ class WindowPassed(AmbiguousOutcome):
     """The job may exist, and its key may have expired: repeating could make a second job."""
 
     retryable = False
+
+
+class FactsLocked(Unavailable):
+    """Another transaction has held locks on its facts for too long. The store works: other commands can be executed."""
+
+    def __init__(self, message: str, ids: Sequence[bytes] = ()) -> None:
+        super().__init__(message)
+        self.ids = ids  # one of them is locked; empty: not known which
 
 
 class Outdated(Unavailable):

@@ -12,8 +12,9 @@ from onejob.conformance.samples import submit
 from onejob.core.command import Command
 from onejob.core.replies import AnyReply, Created, Replayed
 from onejob.engine import OnTimeout
+from onejob.engines import batcher
 from onejob.engines.batcher import Batcher
-from onejob.errors import Unavailable, Unknown
+from onejob.errors import FactsLocked, PartlyDone, Unavailable, Unknown
 from tests.support.recording_engine import RecordingEngine, run_ready_callbacks, start_call
 
 Call = asyncio.Task[Sequence[AnyReply]]
@@ -135,3 +136,40 @@ async def test_closing_does_not_wait_for_timed_out_commands() -> None:
     await asyncio.wait_for(closing, 5)
     engine.release_writes()
     await run_ready_callbacks()
+
+
+async def test_a_batch_that_is_partly_done_gives_every_caller_its_own_result(engine: RecordingEngine) -> None:
+    combined = Batcher(engine)
+    calls = [start_call(combined, submit(f"k{n}")) for n in range(2)]
+    created, _ = await engine.store.execute([submit("k0"), submit("k1")])
+    engine.fail_before.append(PartlyDone("one is held", [created, FactsLocked("it is held")]))
+    replies = await asyncio.gather(*calls, return_exceptions=True)
+    assert replies[0] == [created]
+    assert isinstance(replies[1], FactsLocked)
+    assert len(engine.batches) == 1, "nothing is sent again"
+    assert combined.last_error is None
+    await combined.aclose()
+
+
+async def test_a_locked_fact_leaves_an_earlier_attempt_unknown(engine: RecordingEngine) -> None:
+    combined = Batcher(engine)
+    calls = [start_call(combined, submit(f"k{n}")) for n in range(2)]
+    created, _ = await engine.store.execute([submit("k0"), submit("k1")])
+    engine.fail_before.extend([Unknown("lost"), PartlyDone("one is held", [created, FactsLocked("it is held")])])
+    replies = await asyncio.gather(*calls, return_exceptions=True)
+    assert replies[0] == [created]
+    assert type(replies[1]) is Unknown
+    await combined.aclose()
+
+
+async def test_a_locked_fact_refuses_nothing_that_is_queued_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batcher, "STALL_SECONDS", 0.0)
+    engine, combined, call = await start_slow_call()
+    engine.fail_before.append(FactsLocked("it is held"))
+    queued = start_call(combined, submit("queued"))
+    await run_ready_callbacks()
+    engine.release_writes()
+    with pytest.raises(FactsLocked):
+        await call
+    assert isinstance((await queued)[0], Created)
+    await combined.aclose()

@@ -288,7 +288,7 @@ async def test_behind_a_batcher_a_timed_out_caller_is_answered_and_closing_ends(
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
     with pytest.raises(Unknown):
         await batching.execute([submit("sent")])
-    async with asyncio.timeout(4):  # the server's own lock_timeout is five seconds
+    async with asyncio.timeout(4):
         await batching.aclose()
     await blocker.execute("COMMIT")
     await blocker.close()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from onejob.core.command import Command, is_precondition_failure
 from onejob.core.replies import AnyReply
 from onejob.engine import Engine, EngineInfo, OnSettled, OnTimeout, Page, Query
-from onejob.errors import Unavailable, Unknown
+from onejob.errors import FactsLocked, PartlyDone, Unavailable, Unknown
 
 T = TypeVar("T")
 Result = AnyReply | Exception
@@ -289,15 +289,17 @@ class Batcher:
                 await asyncio.sleep(_RETRY_PAUSE_SECONDS * attempt)
             try:
                 replies = await self._engine.execute(commands, on_timeout=on_timeout)
-                unknown = batch.unknown_error
-                if unknown is None:
-                    return replies
-                return [_to_engine_error(unknown) if is_precondition_failure(reply) else reply for reply in replies]
+                return _keep_unknown(replies, batch.unknown_error)
+            except PartlyDone as error:
+                return _keep_unknown(error.results, batch.unknown_error)
             except Unknown as error:
                 batch.unknown_error = error
                 if batch.timed_out:
                     break
             except Unavailable as error:
+                if batch.unknown_error is None and isinstance(error, FactsLocked):
+                    # The store works: neither is it down, nor does it stall what is queued.
+                    return [_to_engine_error(error) for _ in commands]
                 if batch.unknown_error is None:
                     raise
                 raise batch.unknown_error from error  # this attempt did nothing, but an earlier one may have
@@ -379,6 +381,16 @@ def replies_or_raise(results: Sequence[AnyReply | BaseException]) -> list[AnyRep
         # One command that may be done makes the whole uncertain, whatever the first failure says.
         raise next((failure for failure in failures if not isinstance(failure, Unavailable)), failures[0])
     raise Unknown("part of the batch failed; repeat all of it with the same keys") from failures[0]
+
+
+def _keep_unknown(results: Sequence[Result], unknown: Unknown | None) -> Sequence[Result]:
+    """A command that was not executed in a repeated attempt is as unknown as it was after the attempt before."""
+    if unknown is None:
+        return results
+    return [
+        _to_engine_error(unknown) if isinstance(result, Unavailable) or is_precondition_failure(result) else result
+        for result in results
+    ]
 
 
 def _complete_safely(pending: Pending, result: Result) -> None:

@@ -5,10 +5,11 @@ has a CallState that records how far it got, so that a time-out tells the truth:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from itertools import groupby
+from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -17,7 +18,7 @@ from onejob.core.batch import to_defect
 from onejob.core.command import Command, Footprint
 from onejob.core.replies import AnyReply
 from onejob.engine import Durability, EngineBase, EngineInfo, OnSettled, OnTimeout, Page, Query
-from onejob.errors import Unavailable, Unknown
+from onejob.errors import FactsLocked, PartlyDone, Unavailable, Unknown
 
 from . import queries
 from .connection import Connector, NotificationListener, durability_warning
@@ -82,12 +83,13 @@ T = TypeVar("T")
 
 RECONNECT_SECONDS = 10.0
 
+Result = AnyReply | Exception
 BatchFunction = Callable[[Any, Sequence[Command[Any]], Sequence[Footprint], CallState], Awaitable[list[AnyReply]]]
 
 
 async def execute_isolating_failures(
     connector: Connector, execute: BatchFunction, commands: Sequence[Command[Any]], call: CallState
-) -> list[AnyReply]:
+) -> Sequence[Result]:
     """If a command breaks its batch, execute each alone, so that only that one fails."""
     try:
         footprints = [command.footprint for command in commands]
@@ -128,16 +130,142 @@ async def run_with_reconnect(connector: Connector, work: Callable[[Any], Awaitab
 
 async def _execute_one_by_one(
     connector: Connector, execute: BatchFunction, commands: Sequence[Command[Any]], call: CallState
-) -> list[AnyReply]:
-    replies: list[AnyReply] = []
+) -> list[Result]:
+    results: list[Result] = []
     for command in commands:
         try:
-            replies += await execute_isolating_failures(connector, execute, [command], call)
+            call.raise_if_timed_out()
+            results += await execute_isolating_failures(connector, execute, [command], call)
+        except FactsLocked as error:
+            results.append(error)
         except Unavailable as error:
             if not call.has_committed:
                 raise
-            raise Unknown(f"the store failed in the middle of a batch ({error}); repeat it") from error
-    return replies
+            raise _failed_midway(error) from error
+    return results
+
+
+def _failed_midway(error: Unavailable) -> Unknown:
+    return Unknown(f"the store failed in the middle of a batch ({error}); repeat it")
+
+
+PART_LOCK_TIMEOUT_MS = 50
+SINGLE_LOCK_TIMEOUT_MS = 200
+SPLIT_SECONDS_MAX = 3.0  # afterwards each part is tried once more, and not split any further
+LOCKED_FACT_SECONDS = 5.0
+LOCKED_FACTS_MAX = 1000
+
+
+class LockedFacts:
+    """The ids of facts that another transaction held a few seconds ago. Commands that name one are executed alone."""
+
+    def __init__(self) -> None:
+        self._until: dict[bytes, float] = {}
+
+    def remember(self, ids: Iterable[bytes]) -> None:
+        until = asyncio.get_running_loop().time() + LOCKED_FACT_SECONDS
+        self._until.update((id, until) for id in ids)
+        while len(self._until) > LOCKED_FACTS_MAX:
+            del self._until[next(iter(self._until))]
+
+    def forget(self, ids: Iterable[bytes]) -> None:
+        for id in ids:
+            self._until.pop(id, None)
+
+    def __bool__(self) -> bool:
+        return bool(self._until)
+
+    def are_named_by(self, command: Command[Any]) -> bool:
+        """Policies do not count: one statement that inserts needs no lock on them, and executing it alone would."""
+        return not self._until.keys().isdisjoint(_named_ids(command))
+
+    def drop_old(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self.forget([id for id, until in self._until.items() if until < now])
+
+
+def _named_ids(command: Command[Any], *, policies: bool = False) -> set[bytes]:
+    try:
+        f = command.footprint
+    except Exception:  # noqa: BLE001 - reported when the command is executed
+        return set()
+    ids = {f.record, *f.jobs, f.stream, f.usage}
+    if policies:
+        ids |= {f.policy, f.precondition.policy_id if f.precondition is not None else b""}
+    return ids - {b""}
+
+
+class SplitBatch:
+    """Executes a batch in parts, because another transaction holds locks on some of its facts.
+
+    The parts keep the order of the batch. A part that meets a lock is halved, until the command that needs it is alone:
+    only that one fails, and so do those that name the same fact, without waiting for it once more.
+    """
+
+    def __init__(self, store: PostgresStore, call: CallState, locked_before: LockedFacts) -> None:
+        self._store = store
+        self._call = call
+        self._locked_before = locked_before
+        self._locked_now: dict[bytes, str] = {}  # the messages by id
+        self._until = asyncio.get_running_loop().time() + SPLIT_SECONDS_MAX
+
+    @property
+    def is_out_of_time(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._until
+
+    async def execute(self, commands: Sequence[Command[Any]]) -> list[Result]:
+        results: list[Result] = []
+        for is_suspect, part in groupby(commands, self._is_suspect):
+            for commands_of_part in ([command] for command in part) if is_suspect else (list(part),):
+                results += await self._execute_part(commands_of_part)
+        return results
+
+    def _is_suspect(self, command: Command[Any]) -> bool:
+        if not self._locked_now.keys().isdisjoint(_named_ids(command, policies=True)):
+            return True
+        return self._locked_before.are_named_by(command)
+
+    async def _execute_part(self, commands: Sequence[Command[Any]]) -> Sequence[Result]:
+        if len(commands) == 1:
+            return [await self._execute_single(commands[0])]
+        try:
+            return await self._write(commands, PART_LOCK_TIMEOUT_MS)
+        except FactsLocked as error:
+            if self.is_out_of_time:
+                return [FactsLocked(str(error)) for _ in commands]
+        middle = len(commands) // 2
+        return [*await self.execute(commands[:middle]), *await self.execute(commands[middle:])]
+
+    async def _execute_single(self, command: Command[Any]) -> Result:
+        ids = _named_ids(command, policies=True)
+        for id in ids & self._locked_now.keys():
+            return FactsLocked(self._locked_now[id], (id,))
+        if self.is_out_of_time and self._locked_before.are_named_by(command):
+            return FactsLocked(
+                "other transactions hold many of these facts: nothing was done; see what hangs, then repeat"
+            )
+        try:
+            (result,) = await self._write([command], SINGLE_LOCK_TIMEOUT_MS)
+        except FactsLocked as error:
+            locked = find_locked_ids(error, command)
+            self._locked_now.update(dict.fromkeys(locked, str(error)))
+            self._locked_before.remember(locked)
+            return error
+        self._locked_before.forget(ids)
+        return result
+
+    async def _write(self, commands: Sequence[Command[Any]], lock_timeout_ms: int) -> Sequence[Result]:
+        self._call.raise_if_timed_out()
+        write = partial(self._store.write_locked, lock_timeout_ms=lock_timeout_ms)
+        return await execute_isolating_failures(self._store.connector, write, commands, self._call)
+
+
+def find_locked_ids(error: FactsLocked, command: Command[Any]) -> Sequence[bytes]:
+    """The id that is locked, as far as it is certain. An insert of a single command waits for another one of its key."""
+    if error.ids:
+        return error.ids if len(error.ids) == 1 else ()
+    record = command.footprint.record
+    return (record,) if record else ()
 
 
 OPEN_SECONDS = 5.0
@@ -165,6 +293,7 @@ class PostgresEngine(EngineBase):
             self._idle_writers.put_nowait(store)
         self._listener = NotificationListener(url, self._statements.channel)
         self._watchdog = TimeoutWatchdog(self._timeout_error)
+        self._locked_facts = LockedFacts()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -247,11 +376,34 @@ class PostgresEngine(EngineBase):
         store = await lanes.get() if lanes.empty() else lanes.get_nowait()
         try:
             call.raise_if_timed_out()
-            return await execute_isolating_failures(
-                store.connector, store.write if writes else store.read, commands, call
-            )
+            if writes:
+                return _replies_or_raise(await self._write(store, commands, call))
+            return _replies_or_raise(await execute_isolating_failures(store.connector, store.read, commands, call))
         finally:
             lanes.put_nowait(store)
+
+    async def _write(self, store: PostgresStore, commands: Sequence[Command[Any]], call: CallState) -> Sequence[Result]:
+        """As one batch; if another transaction holds some of its facts, in parts."""
+        locked = self._locked_facts
+        if locked:
+            locked.drop_old()
+        if not (locked and any(map(locked.are_named_by, commands))):
+            try:
+                return await execute_isolating_failures(store.connector, store.write, commands, call)
+            except FactsLocked as error:
+                if len(commands) == 1:
+                    locked.remember(find_locked_ids(error, commands[0]))
+                    raise
+        split = SplitBatch(store, call, locked)
+        try:
+            results = await split.execute(commands)
+        except Unavailable as error:
+            if not call.has_committed:
+                raise
+            raise _failed_midway(error) from error
+        if len(commands) > 1 and split.is_out_of_time and all(isinstance(result, FactsLocked) for result in results):
+            raise Unavailable(str(results[0]))  # all of the store seems to be locked
+        return results
 
     async def _scan(self, query: Query[Any], call: CallState) -> Page[Any]:
         oldest_id, rows = b"", []
@@ -312,6 +464,16 @@ class PostgresEngine(EngineBase):
     def _refuse_closed(self) -> None:
         if self._closed:
             raise Unavailable(f"the engine on {self._url.display_url} is closed; open another")
+
+
+def _replies_or_raise(results: Sequence[Result]) -> list[AnyReply]:
+    """The replies; if some commands failed alone, one exception that has the results of all."""
+    failures = [result for result in results if isinstance(result, Exception)]
+    if not failures:
+        return cast("list[AnyReply]", results)
+    if len(failures) == len(results):
+        raise failures[0]
+    raise PartlyDone(f"part of the batch was not executed ({failures[0]}); repeat all of it", results)
 
 
 async def _run_to_completion(work: Coroutine[Any, Any, T], future: "asyncio.Future[T]") -> None:

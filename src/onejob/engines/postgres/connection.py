@@ -34,7 +34,7 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER
 # kept, so they must not be the ones that were best while the tables were small.
 _SESSION_SETTINGS = {
     "application_name": "onejob",
-    "lock_timeout": "5s",
+    "lock_timeout": "2s",
     "statement_timeout": "10s",
     "idle_in_transaction_session_timeout": "10s",
     "jit": "off",
@@ -165,8 +165,10 @@ class Connector:
     def pooled(self) -> bool:
         return self._url.pooled
 
-    def begin_sql(self, mode: str = "") -> str:
-        return f"BEGIN {mode}" + (_SET_LOCAL if self.pooled else "")
+    def begin_sql(self, mode: str = "", *, lock_timeout_ms: int = 0) -> str:
+        """Begin a transaction, with another lock timeout than that of the session if one is given."""
+        local = f"; SET LOCAL lock_timeout = {lock_timeout_ms}" if lock_timeout_ms else ""
+        return f"BEGIN {mode}" + (_SET_LOCAL if self.pooled else "") + local
 
     @property
     def connection(self) -> Any:

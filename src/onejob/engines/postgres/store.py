@@ -137,7 +137,11 @@ async def load_batch(
             if locking:
                 lock = "FOR UPDATE" if exclusive or request.kind is not _SHARED_LOCK_KIND else "FOR SHARE"
             sent_at = clock.monotonic()
-            rows = await connection.fetch(statements.load_sql(request.kind, lock), request.ids)
+            try:
+                rows = await connection.fetch(statements.load_sql(request.kind, lock), request.ids)
+            except asyncpg.LockNotAvailableError as error:
+                error.locked_ids = request.ids
+                raise
             clock.observe(rows[-1][0], sent_at)
             request = loading.send(loaded.add_rows(request, rows))
     except StopIteration as done:
@@ -210,12 +214,24 @@ class PostgresStore:
         self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: CallState
     ) -> list[AnyReply]:
         replies = await self._insert_fast(connection, commands, footprints, call)
-        if replies is not None:
-            return replies
+        return await self.write_locked(connection, commands, footprints, call) if replies is None else replies
+
+    async def write_locked(
+        self,
+        connection: Any,
+        commands: Sequence[Command[Any]],
+        footprints: Sequence[Footprint],
+        call: CallState,
+        *,
+        lock_timeout_ms: int = 0,
+    ) -> list[AnyReply]:
+        """Load under locks, and again after a conflict; 0: the lock timeout of the session."""
         exclusive = False
         for retries_left in reversed(range(WRITE_CONFLICTS_MAX)):
             try:
-                return await self._execute_locked(connection, commands, footprints, call, exclusive=exclusive)
+                return await self._execute_locked(
+                    connection, commands, footprints, call, exclusive=exclusive, lock_timeout_ms=lock_timeout_ms
+                )
             except WriteConflict:
                 exclusive = True
             except asyncpg.PostgresError as error:
@@ -341,8 +357,9 @@ class PostgresStore:
         call: CallState,
         *,
         exclusive: bool,
+        lock_timeout_ms: int,
     ) -> list[AnyReply]:
-        await connection.execute(self.connector.begin_sql())
+        await connection.execute(self.connector.begin_sql(lock_timeout_ms=lock_timeout_ms))
         try:
             loaded = await load_batch(
                 connection, self.connector.clock, self._statements, footprints, locking=True, exclusive=exclusive
