@@ -359,6 +359,14 @@ async def test_an_ordinary_role_needs_no_more_than_its_tables(postgres: Server) 
     await expect(engine, settle(held), KeySettled)
     await expect(engine, submit(), Replayed)
     assert (await expect(engine, Purge(tenant=TENANT, record_id=key_id()), Maintained)).changed
+    # It sees the writers of other roles.
+    owner = await asyncpg.connect(url, server_settings={"application_name": "onejob"})
+    await owner.execute("BEGIN; LOCK TABLE job IN ROW EXCLUSIVE MODE")
+    barrier = asyncio.create_task(engine.barrier(TENANT))
+    done, _ = await asyncio.wait([barrier], timeout=0.2)
+    assert not done
+    await owner.close()
+    await asyncio.wait_for(barrier, 10)
     await db.execute("SELECT pg_logical_emit_message(true, 'onejob', '')")
     await engine.aclose()
     await db.execute("DROP OWNED BY service; DROP ROLE service")

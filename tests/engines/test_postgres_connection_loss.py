@@ -1,21 +1,24 @@
 """Connections are cut, sessions killed and callers cancelled: every reply tells the truth about the commit."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import asyncpg
 import pytest
 
 from onejob.conformance.commands import FactsRead, write_facts
-from onejob.conformance.samples import TENANT, a_policy, key_id, reserve, settle, submit
+from onejob.conformance.samples import OTHER, TENANT, USER, a_policy, key_id, quota_ids, reserve, settle, submit
 from onejob.conformance.world import expect, list_facts
+from onejob.core.command import Command
 from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import Created, Found, KeyHeld, KeySettled, Replayed
 from onejob.engine import ListJobs
 from onejob.engines import batcher, postgres
 from onejob.engines.postgres import PostgresEngine
+from onejob.engines.postgres.clock import ServerClock
 from onejob.engines.postgres.connection import NonCancellingConnection
 from onejob.engines.postgres.store import PostgresStore
 from onejob.errors import Unavailable, Unknown
@@ -295,8 +298,10 @@ async def test_behind_a_batcher_a_timed_out_caller_is_answered_and_closing_ends(
 
 
 async def test_the_barrier_returns_when_writers_have_ended(proxied: ProxiedEngine, postgres_url: str) -> None:
+    """Such a transaction is one statement of an engine, which does not announce whom it concerns."""
     await proxied.engine.barrier(TENANT)
-    before, after = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
+    ours = {"application_name": "onejob"}
+    before, after = [await asyncpg.connect(postgres_url, server_settings=ours) for _ in range(2)]
     write = "BEGIN; LOCK TABLE job IN ROW EXCLUSIVE MODE"
     await before.execute(write)
     barrier = asyncio.create_task(proxied.engine.barrier(TENANT))
@@ -307,6 +312,104 @@ async def test_the_barrier_returns_when_writers_have_ended(proxied: ProxiedEngin
     await asyncio.wait_for(barrier, 10)
     await before.close()
     await after.close()
+
+
+@asynccontextmanager
+async def hold_write_open(
+    engine: PostgresEngine, commands: Sequence[Command[Any]], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[None]:
+    """The commands are executed under locks, and wait in front of their commit."""
+    commit, waiting, release = PostgresStore._commit, asyncio.Event(), asyncio.Event()
+
+    async def held(self: PostgresStore, *arguments: Any) -> None:
+        waiting.set()
+        await release.wait()
+        await commit(self, *arguments)
+
+    async def never_applies(*_: Any) -> None:
+        return None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresStore, "_commit", held)
+        patch.setattr(PostgresStore, "_insert_fast", never_applies)
+        call = asyncio.create_task(engine.execute(commands))
+        await asyncio.wait_for(waiting.wait(), 10)
+    try:
+        yield
+    finally:
+        release.set()
+        await call
+
+
+async def is_waiting(barrier: Awaitable[None]) -> bool:
+    task = asyncio.ensure_future(barrier)
+    done, _ = await asyncio.wait([task], timeout=0.3)
+    if done:
+        task.result()
+    task.cancel()
+    return not done
+
+
+async def test_the_barrier_waits_only_for_the_tenant_and_the_user_that_it_names(
+    proxied: ProxiedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    barrier = proxied.engine.barrier
+    async with hold_write_open(proxied.other, [submit("new", **quota_ids(OTHER, USER), user=USER)], monkeypatch):
+        assert not await is_waiting(barrier(TENANT))
+        assert not await is_waiting(barrier(TENANT, USER))
+        assert not await is_waiting(barrier(OTHER, "somebody"))
+        assert await is_waiting(barrier(OTHER, USER))
+        assert await is_waiting(barrier(OTHER))
+    assert not await is_waiting(barrier(OTHER))
+    # A command that names no user may concern any of its tenant.
+    held = await expect(proxied.other, reserve("held", lease_ms=60_000), KeyHeld)
+    async with hold_write_open(proxied.other, [settle(held)], monkeypatch):
+        assert await is_waiting(barrier(TENANT, "somebody"))
+        assert not await is_waiting(barrier(OTHER, "somebody"))
+
+
+async def test_a_writer_that_has_loaded_its_limits_is_waited_for(
+    proxied: ProxiedEngine, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has seen that there are none, and has stored nothing yet."""
+    save, waiting, release = PostgresStore._save, asyncio.Event(), asyncio.Event()
+
+    async def held(self: PostgresStore, *arguments: Any) -> None:
+        waiting.set()
+        await release.wait()
+        await save(self, *arguments)
+
+    monkeypatch.setattr(PostgresStore, "_save", held)
+    monkeypatch.setattr(ServerClock, "latest_ms", lambda _: None)  # no fast path
+    call = asyncio.create_task(proxied.other.execute([submit("new", **quota_ids(), user=USER)]))
+    await asyncio.wait_for(waiting.wait(), 10)
+    assert await is_waiting(proxied.engine.barrier(TENANT))
+    assert await is_waiting(proxied.engine.barrier(TENANT, USER))
+    release.set()
+    await call
+    assert not await is_waiting(proxied.engine.barrier(TENANT, USER))
+
+
+async def test_the_barrier_waits_for_no_transaction_of_another_program(
+    proxied: ProxiedEngine, postgres_url: str
+) -> None:
+    another = await asyncpg.connect(postgres_url)
+    await another.execute("BEGIN; UPDATE job SET labels = labels")
+    assert not await is_waiting(proxied.engine.barrier(TENANT))
+    assert not await is_waiting(proxied.engine.barrier(TENANT, USER))
+    await another.close()
+
+
+async def test_behind_a_pooler_the_barrier_waits_for_whom_it_names(
+    proxied: ProxiedEngine, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pooled = await PostgresEngine.open(f"{postgres_url}?pooled=on")
+    async with hold_write_open(pooled, [submit("new", **quota_ids(), user=USER)], monkeypatch):
+        assert await is_waiting(proxied.engine.barrier(TENANT, USER))
+        assert not await is_waiting(proxied.engine.barrier(OTHER))
+        assert not await is_waiting(proxied.engine.barrier(TENANT, "somebody"))
+    await pooled.barrier(TENANT)
+    await pooled.aclose()
 
 
 async def wait_for_blocked_statement(connection: Any) -> None:

@@ -1,6 +1,7 @@
-"""After a limit was set, the barrier waits until every write that was decided before is visible."""
+"""After a limit was set, the barrier waits until every write that was decided before is visible, and for no other."""
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -15,6 +16,7 @@ from .world import World, expect, list_facts
 ROUNDS = 5
 WRITERS = 20
 NO_REAL_LIMIT = 10_000
+BARRIER_SECONDS_MAX = 10
 
 
 class BarrierRules:
@@ -34,6 +36,24 @@ class BarrierRules:
             jobs = await list_facts(world.engine, Kind.JOB)
             assert len(jobs) == (n + 1) * WRITERS
             assert {job.id for job in jobs if job.user == user and not job.usage_id} <= visible
+
+    async def test_a_barrier_returns_while_another_tenant_goes_on_writing(self, world: World) -> None:
+        other = await world.open_another()
+        writing, stop = asyncio.Event(), asyncio.Event()
+
+        async def keep_writing(engine: Engine, name: str) -> None:
+            for n in itertools.count():
+                if stop.is_set():
+                    return
+                await expect(engine, submit(f"{name}-{n}", tenant=OTHER), Created)
+                writing.set()
+
+        writers = [asyncio.create_task(keep_writing(engine, f"w{n}")) for n, engine in enumerate([world.engine, other])]
+        await writing.wait()
+        await asyncio.wait_for(world.engine.barrier(TENANT), BARRIER_SECONDS_MAX)
+        await asyncio.wait_for(world.engine.barrier(TENANT, USER), BARRIER_SECONDS_MAX)
+        stop.set()
+        await asyncio.gather(*writers)
 
     async def test_the_barrier_of_an_idle_store_returns(self, world: World) -> None:
         await world.engine.barrier(TENANT)

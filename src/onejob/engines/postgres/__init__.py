@@ -24,7 +24,7 @@ from . import queries
 from .connection import Connector, NotificationListener, durability_warning
 from .errors import is_command_error, is_connection_loss, is_outcome_unknown, is_unstorable_text, to_engine_error
 from .schema import known_schema_version
-from .statements import Statements
+from .statements import Statements, barrier_values
 from .store import CallState, PostgresStore
 from .url import PostgresUrl, parse_postgres_url
 
@@ -337,14 +337,18 @@ class PostgresEngine(EngineBase):
         return await self._run_in_own_task(partial(self._scan, query))
 
     async def barrier(self, tenant: str, user: str | None = None) -> None:
-        """A statement locks its tables before it reads: a writer without a lock will see all that is committed now."""
-        writers = await self._list_writers(None)
+        """A statement locks its tables before it reads: a writer without a lock will see all that is committed now.
+
+        A batch takes its first lock on the jobs before it reads limits, and announces whom it concerns before that.
+        """
+        concerned = barrier_values(tenant, user)
+        writers = await self._list_writers(None, concerned)
         until = asyncio.get_running_loop().time() + ANSWER_SECONDS
         while writers:
             if asyncio.get_running_loop().time() >= until:
                 raise Unavailable(f"others are still writing to {self._url.display_url}; repeat")
             await asyncio.sleep(_BARRIER_POLL_SECONDS)
-            writers = await self._list_writers(writers)
+            writers = await self._list_writers(writers, concerned)
 
     def subscribe(self, on_settled: OnSettled, /) -> None:
         if not self._closed:
@@ -419,13 +423,13 @@ class PostgresEngine(EngineBase):
                 # A text that cannot be stored was never stored, so nothing matches it.
         return queries.build_page(query, rows, oldest_id)
 
-    async def _list_writers(self, only: list[str] | None) -> list[str]:
-        """The transactions that write jobs, or those of `only` that still do."""
-        return await self._run_in_own_task(partial(self._fetch_writers, only))
+    async def _list_writers(self, only: list[str] | None, concerned: list[Any]) -> list[str]:
+        """The transactions that may write jobs of those concerned, or those of `only` that still do."""
+        return await self._run_in_own_task(partial(self._fetch_writers, only, concerned))
 
-    async def _fetch_writers(self, only: list[str] | None, call: CallState) -> list[str]:
+    async def _fetch_writers(self, only: list[str] | None, concerned: list[Any], call: CallState) -> list[str]:
         async with self._borrow_reader(call) as store:
-            rows = await self._fetch_rows(store, (self._statements.writers_sql, [only]), call)
+            rows = await self._fetch_rows(store, (self._statements.writers_sql, [only, *concerned]), call)
         return [row[0] for row in rows]
 
     @asynccontextmanager

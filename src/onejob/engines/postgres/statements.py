@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple, get_type_hints
+from zlib import crc32
 
 from msgspec.structs import fields
 
 from onejob.core.batch import Changes
+from onejob.core.command import Footprint
 from onejob.core.facts import KINDS, U64, Attachment, Kind
+from onejob.core.identity import tenant_prefix, usage_id
 from onejob.engines.codec import TABLES, columns, fact_to_row, u64_to_signed
 
 # Columns in their order, with their types; what is neither bytes nor a number is stored as text.
@@ -25,6 +28,64 @@ PRECONDITION_PARAMS = 3  # ids, tenants and bodies
 # Long values are sent as arrays of bytes, not as text.
 RAW_COLUMNS = ("data", "body", "receipt")
 _BY_ID = attrgetter("id")
+
+
+# A batch that is loaded under locks announces which tenants and users it concerns, by two shared advisory locks that
+# conflict with nothing and end with its transaction. The number of each is a Bloom filter of 32 bits.
+TENANTS_LOCK_CLASS = 0x6F6E6A74
+USERS_LOCK_CLASS = 0x6F6E6A75
+_FILTER_BITS = 32
+# The transactions of onejob that may write jobs, or those of $1 that still may, except for those that announce that
+# they concern nobody in question: $2 is the class of the announcement, $3 the filters of which none fits. Other
+# programs decide nothing, so nobody waits for their transactions. A batch that is one statement announces nothing.
+WRITERS_QUERY = """
+SELECT DISTINCT writer.virtualtransaction
+FROM pg_catalog.pg_locks AS writer JOIN pg_catalog.pg_stat_activity AS session ON session.pid = writer.pid
+WHERE writer.relation = '{job_table}'::regclass AND writer.mode IN ('RowShareLock', 'RowExclusiveLock')
+    AND writer.granted AND writer.pid <> pg_backend_pid() AND session.application_name = 'onejob'
+    AND ($1::text[] IS NULL OR writer.virtualtransaction = ANY ($1::text[]))
+    AND NOT EXISTS (
+        SELECT FROM pg_catalog.pg_locks AS announced
+        WHERE announced.virtualtransaction = writer.virtualtransaction AND announced.locktype = 'advisory'
+            AND announced.classid::bigint = $2::bigint AND announced.objsubid = 2
+            AND NOT EXISTS (
+                SELECT FROM unnest($3::bigint[]) AS wanted (bits) WHERE announced.objid::bigint & bits = bits
+            )
+    )
+"""
+
+
+def announcement_sql(footprints: Iterable[Footprint]) -> str:
+    """Announce whom a batch concerns. It is part of the message that begins its transaction."""
+    tenants = users = 0
+    for f in footprints:
+        tenant = tenant_prefix(f.tenant)
+        tenants |= _filter_of(tenant)
+        users |= _filter_of(f.usage or tenant)  # without a usage it may concern any user of its tenant
+    locks = (
+        f"pg_catalog.pg_advisory_xact_lock_shared({kind}, {_to_int4(bits)})"
+        for kind, bits in ((TENANTS_LOCK_CLASS, tenants), (USERS_LOCK_CLASS, users))
+    )
+    return f"; SELECT {', '.join(locks)}"
+
+
+def barrier_values(tenant: str, user: str | None) -> list[Any]:
+    """The class and the filters of the announcements that a barrier waits for."""
+    anybody = _filter_of(tenant_prefix(tenant))
+    if user is None:
+        return [TENANTS_LOCK_CLASS, [anybody]]
+    return [USERS_LOCK_CLASS, [anybody, _filter_of(usage_id(tenant, user))]]
+
+
+def _filter_of(id: bytes) -> int:
+    """Two of the bits."""
+    digest = crc32(id)
+    return 1 << digest % _FILTER_BITS | 1 << (digest >> 16) % _FILTER_BITS
+
+
+def _to_int4(bits: int) -> str:
+    """The signed integer of the same bits, as a literal."""
+    return f"'{bits - (1 << _FILTER_BITS) if bits >> (_FILTER_BITS - 1) else bits}'::integer"
 
 
 class StatementPart(NamedTuple):
@@ -51,11 +112,7 @@ class Statements:
         self.clock_sql = f"SELECT {self._clock_columns}"
         self._stamp = f'"{schema}".onejob_stamp'
         self.channel = f"onejob_{schema}"
-        self.writers_sql = (
-            "SELECT DISTINCT virtualtransaction FROM pg_catalog.pg_locks WHERE mode = 'RowExclusiveLock' AND granted "
-            f"AND relation = '{self.table('job')}'::regclass AND pid <> pg_backend_pid() "
-            "AND ($1::text[] IS NULL OR virtualtransaction = ANY ($1::text[]))"
-        )
+        self.writers_sql = WRITERS_QUERY.format(job_table=self.table("job"))
         self.changes_sql = cache(self._changes_sql)
         self.inserts_sql = cache(self._inserts_sql)
         self.single_row_inserts_sql = cache(self._single_row_inserts_sql)

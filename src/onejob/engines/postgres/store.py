@@ -39,6 +39,7 @@ from .errors import (
 from .statements import (
     BoundParts,
     Statements,
+    announcement_sql,
     attachment_deletions,
     deletions,
     inline_inserts_fast,
@@ -359,7 +360,8 @@ class PostgresStore:
         exclusive: bool,
         lock_timeout_ms: int,
     ) -> list[AnyReply]:
-        await connection.execute(self.connector.begin_sql(lock_timeout_ms=lock_timeout_ms))
+        begin = self.connector.begin_sql(lock_timeout_ms=lock_timeout_ms)
+        await connection.execute(begin + announcement_sql(footprints))
         try:
             loaded = await load_batch(
                 connection, self.connector.clock, self._statements, footprints, locking=True, exclusive=exclusive
