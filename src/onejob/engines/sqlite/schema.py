@@ -1,6 +1,7 @@
 """Opens a SQLite file: checks that it is onejob's, complete and durable, migrates it, and diagnoses it."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -22,7 +23,17 @@ _STATEMENTS_MAX = 512
 # In older versions a checkpoint that raced a commit could lose transactions (sqlite.org/wal.html, "WAL-reset").
 _SQLITE_MIN = (3, 51, 3)
 _CHECKSUM_BYTES = 8
+LOCK_FILE_SUFFIX = "-turn"
+_MARK = re.compile(rb"([0-9a-f]{32}) ([0-9]{20})\n")
+_MARK_BYTES = 54
 _SYNCHRONOUS_NAMES = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
+
+
+class LedgerState(Struct, frozen=True):
+    """The identity of a store, and how often it was written."""
+
+    id: str
+    generation: int
 
 
 def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
@@ -90,6 +101,11 @@ def prepare_file(path: str, *, create: bool) -> None:
         )
     if not size and not create:
         raise StoreRefused(f"{path} is empty or missing, but was not: the answers in it are lost; restore it")
+    if not size and os.path.exists(path) and (mark := read_mark(path)) is not None:
+        raise StoreRefused(
+            f"{path} is empty, but {mark.generation} commits were acknowledged there: the answers in it are lost. "
+            f"Restore it, or remove it and {path}{LOCK_FILE_SUFFIX} to start over"
+        )
     # An existing file is not opened here: closing any descriptor of it drops the locks SQLite holds in this process.
     if not os.path.exists(path):
         with suppress(FileExistsError):
@@ -119,6 +135,45 @@ def refuse_newer(db: apsw.Connection) -> None:
     version, known = _fetch_value(db, "PRAGMA user_version"), len(load_migrations(__package__))
     if version > known:
         raise StoreRefused(f"{db.filename} has schema {version}, this program knows {known}; upgrade the program")
+
+
+def read_ledger(db: apsw.Connection) -> LedgerState:
+    rows: list[Any] = db.execute("SELECT id, generation FROM ledger").fetchall()
+    if len(rows) != 1:
+        raise StoreRefused(f"{db.filename} is damaged (it has no ledger id); restore it from a backup")
+    return LedgerState(*rows[0])
+
+
+def refuse_other_ledger(path: str, found: LedgerState, known: LedgerState) -> None:
+    """Raise unless it is the ledger that this process has served, with everything that it has seen there."""
+    if found.id != known.id:
+        raise StoreRefused(
+            f"{path} holds another ledger ({found.id}) than this process has served ({known.id}), so that answered keys "
+            "would be new; put the right file back, or restart to serve this one"
+        )
+    if found.generation < known.generation:
+        raise StoreRefused(
+            f"{path} is an older copy: it has {found.generation} commits, this process has seen {known.generation}, so "
+            "that answered keys would be new; put the newest file back, or restart to serve this one"
+        )
+
+
+def encode_mark(ledger: LedgerState) -> bytes:
+    """The high-water mark of acknowledged commits, which is noted in the lock file after each of them."""
+    return f"{ledger.id} {ledger.generation:020d}\n".encode()
+
+
+def read_mark(path: str) -> LedgerState | None:
+    """The high-water mark; None if there is none. It is not synced: it may be too low, but never too high."""
+    try:
+        file = os.open(path + LOCK_FILE_SUFFIX, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = _MARK.fullmatch(os.pread(file, _MARK_BYTES, 0))
+    finally:
+        os.close(file)
+    return LedgerState(found[1].decode(), int(found[2])) if found else None
 
 
 def check_not_truncated(db: apsw.Connection, path: str) -> None:
@@ -177,7 +232,10 @@ def _refuse_other_application(db: apsw.Connection, path: str) -> None:
 
 def _refuse_prerelease(db: apsw.Connection, path: str) -> None:
     if _fetch_value(db, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?", PRERELEASE_TABLE):
-        raise StoreRefused(f"{path} {PRERELEASE_MESSAGE}; choose another file")
+        raise StoreRefused(f"{path} {PRERELEASE_MESSAGE.format(PRERELEASE_TABLE)}; choose another file")
+    has_ledger = _fetch_value(db, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'ledger'")
+    if _fetch_value(db, "PRAGMA user_version") and not has_ledger:
+        raise StoreRefused(f"{path} {PRERELEASE_MESSAGE.format('no ledger')}; choose another file")
 
 
 class SqliteDiagnostics(Struct, frozen=True):
