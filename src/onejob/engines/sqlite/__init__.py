@@ -164,6 +164,7 @@ class SqliteEngine(EngineBase):
         if self._read_now_store is None:
             db = schema.connect(self._path)
             db.set_busy_timeout(0)
+            schema.read_ledger(db)  # attached to the journal now, it does not recover it later
             self._read_now_store = SqliteStore(db, self._now, self._ledger)
         return replies
 
@@ -182,6 +183,7 @@ class SqliteEngine(EngineBase):
                 self._write_lock = FairFileLock(self._path, timeout=_WRITE_LOCK_TIMEOUT_SECONDS)
             with self._write_lock.acquire():
                 schema.migrate(db, self._path)
+                schema.rewrite_journal(db, self._path)
                 schema.check_not_truncated(db, self._path)
                 ledger = self._load_ledger(db, self._write_lock)
                 offset = schema.load_clock_offset_ms(db, self._clock)
@@ -211,6 +213,8 @@ class SqliteEngine(EngineBase):
             db = schema.connect(self._path)
             try:
                 schema.refuse_other_ledger(self._path, schema.read_ledger(db), known)
+                if self._write_store is None:  # after a failure, so that this connection may have recovered the journal
+                    self._rewrite_journal(db)
                 self._read_file = OpenedFile(self._path)
             except BaseException:
                 db.close()
@@ -219,6 +223,14 @@ class SqliteEngine(EngineBase):
         assert self._read_file is not None
         self._read_file.check()
         return self._read_store
+
+    def _rewrite_journal(self, db: apsw.Connection) -> None:
+        lock = FairFileLock(self._path, timeout=_WRITE_LOCK_TIMEOUT_SECONDS)
+        try:
+            with lock.acquire():
+                schema.rewrite_journal(db, self._path)
+        finally:
+            lock.close()
 
     def _close_writer(self) -> None:
         if self._write_store is not None:

@@ -23,6 +23,7 @@ _STATEMENTS_MAX = 512
 # In older versions a checkpoint that raced a commit could lose transactions (sqlite.org/wal.html, "WAL-reset").
 _SQLITE_MIN = (3, 51, 3)
 _CHECKSUM_BYTES = 8
+_REWRITE_BYTES = 1 << 20
 LOCK_FILE_SUFFIX = "-turn"
 _MARK = re.compile(rb"([0-9a-f]{32}) ([0-9]{20})\n")
 _MARK_BYTES = 54
@@ -61,7 +62,6 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
             "trusted_schema = OFF",
         ):
             db.execute(f"PRAGMA {pragma}")
-        _sync_journal(path)
     except (apsw.Error, OSError):
         db.close()
         raise
@@ -78,16 +78,29 @@ def load_checksum_vfs() -> str:
     return "cksmvfs"
 
 
-def _sync_journal(path: str) -> None:
-    """Sync what a killed process wrote but did not sync, before this connection makes it visible."""
+def rewrite_journal(db: apsw.Connection, path: str) -> None:
+    """Write the journal again and sync it, before anything that it holds is answered.
+
+    The first connection shows what a killed process wrote but did not sync, or what a sync failed to write. After a failed sync
+    Linux calls the pages clean: the next sync succeeds and proves nothing, unless they are written again.
+    """
+    db.execute("BEGIN IMMEDIATE")  # nobody appends to the journal, restarts or truncates it
     try:
-        journal = os.open(path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(journal)
+        with suppress(FileNotFoundError):
+            journal = os.open(path + "-wal", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                _rewrite_file(journal)
+            finally:
+                os.close(journal)
     finally:
-        os.close(journal)
+        db.execute("ROLLBACK")
+
+
+def _rewrite_file(file: int) -> None:
+    at = 0
+    while data := os.pread(file, _REWRITE_BYTES, at):
+        at += os.pwrite(file, data, at)
+    os.fsync(file)
 
 
 def prepare_file(path: str, *, create: bool) -> None:
