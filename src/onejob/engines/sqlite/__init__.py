@@ -6,6 +6,7 @@ COMMIT); `WorkerThread` runs blocking calls off the event loop; `FairFileLock` l
 
 import asyncio
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -36,6 +37,7 @@ from onejob.errors import Outdated, StoreRefused, Unavailable, Unknown
 from . import queries, schema
 
 T = TypeVar("T")
+log = logging.getLogger("onejob")
 
 _LOCK_POLL_SECONDS_FIRST = 0.0002
 _LOCK_POLL_SECONDS_MAX = 0.002
@@ -199,10 +201,15 @@ class SqliteEngine(EngineBase):
 
     def _load_ledger(self, db: apsw.Connection, lock: "FairFileLock") -> schema.LedgerState:
         """The ledger in the file, which must be the one that this process has served so far."""
-        ledger = schema.read_ledger(db)
+        mark, ledger = schema.read_mark(self._path), schema.read_ledger(db)
         if self._ledger.id:
             schema.refuse_other_ledger(self._path, ledger, self._ledger)
-        mark = schema.read_mark(self._path)
+        if missing := schema.count_missing_commits(mark, ledger):
+            log.error(
+                "%s lacks its last %d commits: its journal was cut off, or it is an older copy; keys of these commits "
+                "will make new jobs. Stop, and restore the newest file and journal if you have them",
+                self._path, missing,
+            )  # fmt: skip
         if mark is None or mark.id != ledger.id:
             lock.write_note(schema.encode_mark(ledger))
         return ledger

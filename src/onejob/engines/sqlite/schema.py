@@ -104,25 +104,31 @@ def _rewrite_file(file: int) -> None:
 
 
 def prepare_file(path: str, *, create: bool) -> None:
-    """Create a missing file with mode 0600; refuse a journal without its database."""
-    size = _file_bytes(path)
-    wal = path + "-wal"
-    if not size and _file_bytes(wal):
-        raise StoreRefused(
-            f"{path} is empty or missing, but its journal {wal} is not: the answers in it would be lost. "
-            "Restore the database file, or remove both to start over"
-        )
-    if not size and not create:
+    """Create a missing file with mode 0600; refuse one that was emptied."""
+    if not create and not _file_bytes(path) and not _file_bytes(path + "-wal"):
         raise StoreRefused(f"{path} is empty or missing, but was not: the answers in it are lost; restore it")
-    if not size and os.path.exists(path) and (mark := read_mark(path)) is not None:
-        raise StoreRefused(
-            f"{path} is empty, but {mark.generation} commits were acknowledged there: the answers in it are lost. "
-            f"Restore it, or remove it and {path}{LOCK_FILE_SUFFIX} to start over"
-        )
+    refuse_emptied(path)
     # An existing file is not opened here: closing any descriptor of it drops the locks SQLite holds in this process.
     if not os.path.exists(path):
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def refuse_emptied(path: str) -> None:
+    """Refuse a journal without its database, and an empty file that a high-water mark says was not."""
+    if _file_bytes(path):
+        return
+    wal = path + "-wal"
+    if _file_bytes(wal):
+        raise StoreRefused(
+            f"{path} is empty or missing, but its journal {wal} is not: the answers in it would be lost. "
+            "Restore the database file, or remove both to start over"
+        )
+    if os.path.exists(path) and (mark := read_mark(path)) is not None:
+        raise StoreRefused(
+            f"{path} is empty, but {mark.generation} commits were acknowledged there: the answers in it are lost. "
+            f"Restore it, or remove it and {path}{LOCK_FILE_SUFFIX} to start over"
+        )
 
 
 def migrate(db: apsw.Connection, path: str) -> None:
@@ -187,6 +193,14 @@ def read_mark(path: str) -> LedgerState | None:
     finally:
         os.close(file)
     return LedgerState(found[1].decode(), int(found[2])) if found else None
+
+
+def count_missing_commits(mark: LedgerState | None, ledger: LedgerState) -> int:
+    """How many commits were acknowledged that the store does not have: its journal was cut, or it is an older copy.
+
+    The mark is read before the ledger, since other processes may go on.
+    """
+    return max(0, mark.generation - ledger.generation) if mark is not None and mark.id == ledger.id else 0
 
 
 def check_not_truncated(db: apsw.Connection, path: str) -> None:
@@ -260,27 +274,52 @@ class SqliteDiagnostics(Struct, frozen=True):
     journal_mode: str
     synchronous: str
     journal_bytes: int
+    damage: str  # the first that reading every page found; empty: none
+    commits_missing: int  # acknowledged, but not there any more
 
 
 def diagnose(path: str) -> SqliteDiagnostics:
-    """Examine an existing file without migrating it; raises StoreRefused if it cannot be read."""
+    """Examine an existing file without changing it; raises StoreRefused if it cannot be read."""
+    refuse_emptied(path)
     try:
         db = connect(path)
+        is_healthy = False
         try:
-            return SqliteDiagnostics(
-                sqlite_version=apsw.sqlite_lib_version(),
-                is_onejob=db.pragma("application_id") == APPLICATION_ID,
-                is_empty=not db.execute("SELECT count(*) FROM sqlite_master").get,
-                schema_version=int(db.pragma("user_version")),
-                schema_version_known=len(load_migrations(__package__)),
-                journal_mode=str(db.pragma("journal_mode")),
-                synchronous=_SYNCHRONOUS_NAMES[int(db.pragma("synchronous"))],
-                journal_bytes=_file_bytes(path + "-wal"),
-            )
+            diagnostics = _examine(db, path)
+            is_healthy = not diagnostics.damage and not diagnostics.commits_missing
+            return diagnostics
         finally:
+            if not is_healthy:  # what is left of the journal is evidence
+                db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             db.close()
     except (apsw.Error, OSError) as error:
         raise StoreRefused(str(to_engine_error(path, error))) from error
+
+
+def _examine(db: apsw.Connection, path: str) -> SqliteDiagnostics:
+    is_onejob = db.pragma("application_id") == APPLICATION_ID
+    version, known = int(db.pragma("user_version")), len(load_migrations(__package__))
+    is_readable = is_onejob and 0 < version <= known
+    if is_onejob:
+        check_not_truncated(db, path)
+    return SqliteDiagnostics(
+        sqlite_version=apsw.sqlite_lib_version(),
+        is_onejob=is_onejob,
+        is_empty=not db.execute("SELECT count(*) FROM sqlite_master").get,
+        schema_version=version,
+        schema_version_known=known,
+        journal_mode=str(db.pragma("journal_mode")),
+        synchronous=_SYNCHRONOUS_NAMES[int(db.pragma("synchronous"))],
+        journal_bytes=_file_bytes(path + "-wal"),
+        damage=_find_damage(db) if is_onejob else "",
+        commits_missing=count_missing_commits(read_mark(path), read_ledger(db)) if is_readable else 0,
+    )
+
+
+def _find_damage(db: apsw.Connection) -> str:
+    """Read every page, which verifies its checksum, and compare every index with its table."""
+    found = str(_fetch_value(db, "PRAGMA integrity_check(1)"))
+    return "" if found == "ok" else found
 
 
 def read_schema_version(path: str) -> int:
