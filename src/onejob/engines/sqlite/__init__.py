@@ -41,6 +41,7 @@ log = logging.getLogger("onejob")
 
 _LOCK_POLL_SECONDS_FIRST = 0.0002
 _LOCK_POLL_SECONDS_MAX = 0.002
+_BUSY_SECONDS_MIN = 0.1
 _SELECT = {kind: f"SELECT {', '.join(columns(kind))} FROM {TABLES[kind]} WHERE id IN " for kind in Kind}
 _INSERT = {kind: f"INSERT INTO {TABLES[kind]} ({', '.join(columns(kind))}) VALUES " for kind in Kind}
 _UPDATE = {
@@ -56,7 +57,6 @@ _IDS_MAX = 4096
 _ROWS_MAX = 64
 _ROWS_STEP = 8
 _COMMAND_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
-_WRITE_LOCK_TIMEOUT_SECONDS = 30.0
 _READ_NOW_MAX = 256
 _NO_LEDGER = schema.LedgerState("", 0)
 
@@ -132,8 +132,9 @@ class SqliteEngine(EngineBase):
         store = self._write_store or self._open_writer()
         assert self._write_lock is not None
         assert self._write_file is not None
-        with self._write_lock.acquire():
+        with self._write_lock.acquire() as seconds_left:
             self._write_file.check()
+            store.db.set_busy_timeout(int(seconds_left * 1000))
             try:
                 return store.write(commands)
             finally:
@@ -182,8 +183,9 @@ class SqliteEngine(EngineBase):
         db = schema.connect(self._path, synchronous=self._synchronous)
         try:
             if self._write_lock is None:
-                self._write_lock = FairFileLock(self._path, timeout=_WRITE_LOCK_TIMEOUT_SECONDS)
-            with self._write_lock.acquire():
+                self._write_lock = FairFileLock(self._path, timeout=schema.LOCK_TIMEOUT_SECONDS)
+            with self._write_lock.acquire() as seconds_left:
+                db.set_busy_timeout(int(seconds_left * 1000))
                 schema.migrate(db, self._path)
                 schema.rewrite_journal(db, self._path)
                 schema.check_not_truncated(db, self._path)
@@ -232,7 +234,7 @@ class SqliteEngine(EngineBase):
         return self._read_store
 
     def _rewrite_journal(self, db: apsw.Connection) -> None:
-        lock = FairFileLock(self._path, timeout=_WRITE_LOCK_TIMEOUT_SECONDS)
+        lock = FairFileLock(self._path, timeout=schema.LOCK_TIMEOUT_SECONDS)
         try:
             with lock.acquire():
                 schema.rewrite_journal(db, self._path)
@@ -515,14 +517,17 @@ class FairFileLock:
         self._lock_fd = _open_lock_file(path + schema.LOCK_FILE_SUFFIX)
 
     @contextmanager
-    def acquire(self) -> Iterator[None]:
-        self._lock(self._queue_fd)
+    def acquire(self) -> Iterator[float]:
+        """Yields what is left of the timeout, for the lock of SQLite: the holder may have waited for it in vain."""
+        clock = SystemClock()
+        until = clock.monotonic() + self._timeout
+        self._lock(self._queue_fd, until)
         try:
-            self._lock(self._lock_fd)
+            self._lock(self._lock_fd, until)
         finally:
             fcntl.flock(self._queue_fd, fcntl.LOCK_UN)
         try:
-            yield
+            yield max(until - clock.monotonic(), _BUSY_SECONDS_MIN)
         finally:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
@@ -535,11 +540,10 @@ class FairFileLock:
         os.close(self._queue_fd)
         os.close(self._lock_fd)
 
-    def _lock(self, file: int) -> None:
+    def _lock(self, file: int, until: float) -> None:
         if _try_lock(file):
             return
         clock = SystemClock()
-        until = clock.monotonic() + self._timeout
         pause = _LOCK_POLL_SECONDS_FIRST
         while not _try_lock(file):
             if clock.monotonic() > until:

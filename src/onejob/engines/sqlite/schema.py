@@ -16,7 +16,7 @@ from onejob.engines.sql import PRERELEASE_MESSAGE, PRERELEASE_TABLE, load_migrat
 from onejob.errors import StoreRefused, Unavailable
 
 APPLICATION_ID = 0x6F6E656A  # "onej"
-_BUSY_TIMEOUT_MS = 30_000
+LOCK_TIMEOUT_SECONDS = 5.0  # how long a call waits for the locks of other processes and programs
 _CACHE_KIB = 64 * 1024
 _CHECKPOINT_PAGES = 1000
 _STATEMENTS_MAX = 512
@@ -53,7 +53,7 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
         if db.readonly("main"):
             # SQLite would map the shared memory read-only for the whole process, even after the file is fixed.
             raise PermissionError("it is read-only")
-        db.set_busy_timeout(_BUSY_TIMEOUT_MS)
+        db.set_busy_timeout(int(LOCK_TIMEOUT_SECONDS * 1000))
         for pragma in (
             f"synchronous = {synchronous}",
             f"cache_size = -{_CACHE_KIB}",
@@ -346,7 +346,9 @@ def to_engine_error(path: str, error: Exception) -> Unavailable | StoreRefused:
         case apsw.FullError():
             return Unavailable(f"the disk of {path} is full: nothing was done; free some space, then repeat")
         case apsw.BusyError() | apsw.LockedError():
-            return Unavailable(f"{path} is locked by another program: nothing was done; stop it, then repeat")
+            return Unavailable(
+                f"{path} is locked by another program: nothing was done; end its transaction, then repeat"
+            )
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | PermissionError():
             return Unavailable(
                 f"{path} cannot be written ({error}): nothing was done; fix its permissions, then repeat"
