@@ -16,6 +16,7 @@ from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.sqlite import SqliteEngine, SqliteStore, WorkerThread
+from onejob.engines.sqlite.schema import read_ledger
 from onejob.settings import IdempotencyConfig
 
 from .measure import Laps, Report, rates
@@ -29,7 +30,7 @@ async def stages(folder: Path, report: Report, rounds: int) -> None:
     keys = random_keys(random.Random(1))
     clock = SystemClock()
     db = open_raw_connection(folder / "stages.db")
-    store = SqliteStore(db, clock.wall_ms)
+    store = SqliteStore(db, clock.wall_ms, read_ledger(db))
     laps = Laps(BATCH)
     for _ in range(rounds):
         laps.begin()

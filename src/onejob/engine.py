@@ -38,6 +38,7 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     """The metadata of an engine, as plain data. The last four fields are hints; without them answers are the same."""
 
     name: str
+    ledger_id: str  # random, made with the store: engines on one store have the same, and another store has another
     durability: Durability
     durability_warning: str = ""  # one line: what the declared durability does not cover; empty: nothing
     write_lanes: int = 1  # batches of writes that may be in flight at once

@@ -1,4 +1,4 @@
-"""Random ids of jobs, holders, requests and keys, and secrets; no other file draws randomness."""
+"""Random ids of jobs, holders, requests, keys and ledgers, and secrets; no other file draws randomness."""
 
 import os
 import random
@@ -15,6 +15,7 @@ HOLDER_BYTES: Final = 16
 SECRET_BYTES: Final = 32
 REQUEST_IDS_PER_DRAW: Final = 256
 
+_LEDGER_ID_BYTES: Final = 16
 _TAIL_BITS: Final = 62
 # The counter starts in its lower half, so at least 2048 ids fit before it overflows into the next millisecond.
 _COUNTER_BITS: Final = 12
@@ -146,6 +147,10 @@ def new_request_id() -> str:
 
 def new_holder() -> bytes:
     return os.urandom(HOLDER_BYTES)
+
+
+def new_ledger_id() -> str:
+    return os.urandom(_LEDGER_ID_BYTES).hex()
 
 
 def new_secret() -> str:

@@ -1,5 +1,6 @@
 """The doctor: healthy stores and servers pass, each problem is named with what to do about it."""
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from onejob.cli import doctor, doctor_sqlite
 from onejob.cli.findings import CheckStatus
 from onejob.client.flow import ServerResponse
+from tests.crash.other_process import submit_in_other_process
 from tests.support.command_line import CommandRunner, ScriptedServer, http_response
 from tests.support.sqlite_files import RawConnection
 
@@ -44,8 +46,8 @@ def test_a_healthy_store_is_called_healthy(run: CommandRunner) -> None:
     code, found = findings(run)
     assert code == 0
     assert list(found) == [
-        "folder", "file system", "disk", "fsync", "permissions", "sqlite", "schema", "journal mode", "journal",
-        "engine", "durability", "clock",
+        "folder", "file system", "disk", "fsync", "permissions", "sqlite", "schema", "content", "commits",
+        "journal mode", "journal", "engine", "durability", "clock",
     ]  # fmt: skip
     assert {one["verdict"] for one in found.values()} <= {"ok", "warn"}
     assert found["journal mode"]["found"] == "WAL, synchronous=FULL"
@@ -90,6 +92,70 @@ def test_a_damaged_file_is_a_failure(run: CommandRunner, store: Path) -> None:
     assert code == 1
     assert "restore it from a backup" in found["store"]["found"]
     assert "engine" not in found
+
+
+def test_a_file_whose_submissions_would_be_refused_as_damaged_is_a_failure(run: CommandRunner, store: Path) -> None:
+    """Each page in turn: opening the store and looking up a job needs few of them."""
+    data = store.read_bytes()
+    page = 4096
+    for number in range(len(data) // page):
+        at = number * page + 200
+        store.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        code, found = findings(run)
+        assert code == 1, f"page {number + 1}"
+        assert "engine" not in found
+        assert any("restore" in str(one) for one in found.values() if one["verdict"] == "fail")
+    store.write_bytes(data)
+    assert findings(run)[0] == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"half"])
+def test_an_emptied_or_truncated_file_is_a_failure(run: CommandRunner, store: Path, content: bytes) -> None:
+    data = store.read_bytes()
+    store.write_bytes(content and data[: len(data) // 2])
+    code, found = findings(run)
+    assert code == 1
+    assert "estore it" in found["store"]["found"]
+
+
+def test_an_index_that_lacks_a_row_is_a_failure(run: CommandRunner, store: Path) -> None:
+    with RawConnection(str(store)) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        sql = db.execute("SELECT sql FROM sqlite_master WHERE name = 'job_tenant'").get
+        db.execute("UPDATE sqlite_master SET sql = ? || ' WHERE id IS NULL' WHERE name = 'job_tenant'", (sql,))
+    with RawConnection(str(store)) as db:
+        db.execute("REINDEX job_tenant")
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'job_tenant'", (sql,))
+    code, found = findings(run)
+    assert code == 1
+    assert "job_tenant" in found["content"]["found"]
+    assert "engine" not in found
+
+
+@pytest.mark.parametrize("cut", ["a byte", "a commit", "half", "all"])
+def test_a_journal_that_was_cut_off_is_a_failure(run: CommandRunner, store: Path, cut: str) -> None:
+    ends = [one.journal for one in submit_in_other_process(store, "a", "b", "c", "d", end="kill")]
+    journal = Path(f"{store}-wal")
+    data = journal.read_bytes()
+    assert findings_after_copy(run, store) == 0
+    size = {"a byte": ends[-1] - 1, "a commit": ends[-2], "half": len(data) // 2, "all": 0}[cut]
+    journal.write_bytes(data[:size])
+    for _ in range(2):  # an examination changes nothing
+        code, found = findings(run)
+        assert code == 1
+        assert "missing" in found["commits"]["found"]
+        assert "restore" in found["commits"]["act"]
+        assert journal.stat().st_size == size
+    journal.write_bytes(data)
+    assert findings(run)[0] == 0
+
+
+def findings_after_copy(run: CommandRunner, store: Path) -> int:
+    """The exit code for a copy of a store, since an examination that finds nothing ends the journal."""
+    for suffix in ("", "-wal", "-turn"):
+        shutil.copy(f"{store}{suffix}", f"{store}.copy{suffix}")
+    return findings(run, "--engine", f"sqlite:///{STORE}.copy")[0]
 
 
 def test_another_programs_database_is_a_failure_and_stays_untouched(run: CommandRunner, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ and written at the cut. Content is durable after an fsync of its file, a name af
 
 Commands come on standard input, one line each, and are answered with `ok`:
     cut MODE SEED   cut the power; MODE is drop, prefix or sectors. The program ends.
+    fail N          let the next N syncs fail; as on Linux, what they should have written can be read, but counts as clean
     room BYTES      limit the size of all files; -1: no limit
     frozen 0|1      refuse every change, like a disk that was remounted read-only
 """
@@ -44,6 +45,10 @@ class Inode:
             apply(self.disk, at, data)
         self.unsynced.clear()
 
+    def fail_to_sync(self) -> None:
+        """What was written stays visible, but no later sync writes it."""
+        self.unsynced = [(length, data) for length, data in self.unsynced if data is None]
+
     def content_after_cut(self, mode: str, rng: random.Random) -> bytes:
         if mode == "prefix" and self.unsynced:
             complete = rng.randint(0, len(self.unsynced))
@@ -75,6 +80,7 @@ class PowerFs(mfusepy.Operations):
         self.backing = backing
         self._guard = Lock()
         self.room = -1
+        self.failing_syncs = 0
         self.frozen = False
         self.dead = False
         self.names = {
@@ -91,6 +97,8 @@ class PowerFs(mfusepy.Operations):
             with self._guard:
                 if command == "cut":
                     self.cut_power(values[0], random.Random(int(values[1])))
+                elif command == "fail":
+                    self.failing_syncs = int(values[0])
                 elif command == "room":
                     self.room = int(values[0])
                 elif command == "frozen":
@@ -170,7 +178,12 @@ class PowerFs(mfusepy.Operations):
 
     def fsync(self, path: str, datasync: int, fh: int) -> int:
         with self._guard:
-            self._at(path).sync()
+            inode = self._at(path)
+            if self.failing_syncs:
+                self.failing_syncs -= 1
+                inode.fail_to_sync()
+                raise os_error(errno.EIO)
+            inode.sync()
             return 0
 
     def fsyncdir(self, path: str, datasync: int, fh: int) -> int:

@@ -5,17 +5,22 @@ import os
 import random
 import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import onejob
+
 from . import powerfs_mount, strace, verification
 from .load_process import run_load, sleep_randomly
-from .load_program import count_changed_answers, open_ledger
+from .load_program import count_changed_answers, open_ledger, submission_for
 
 CUTS = int(os.environ.get("CRASH_CYCLES", "7"))  # of each mode
 CONTROL_CUTS_MAX = 5
 MODES = ("drop", "prefix", "sectors")
+FAILED_SYNCS = range(1, 9)
+ATTEMPTS_MAX = 40
 SYNCS = range(5, 15)  # the first commits of a run
 
 
@@ -78,6 +83,42 @@ def test_what_a_killed_process_left_unsynced_is_synced_before_it_is_answered(tmp
         assert {key: stored.get(key) for key in answers} == answers
     print(f"{len(SYNCS)} kills before a sync, {early_answers} of them with an answer that only the restart gave")
     assert early_answers > 1, "nothing unsynced was answered: nothing was tested"
+
+
+@pytest.mark.parametrize("reads", [False, True])
+async def test_after_a_failed_sync_nothing_is_answered_that_a_power_cut_loses(reads: bool, tmp_path: Path) -> None:
+    powerfs_mount.skip_unless_mountable()
+    errors = 0
+    for failures in FAILED_SYNCS:
+        base = tmp_path / f"{failures}"
+        base.mkdir()
+        with powerfs_mount.mount_powerfs(base) as fs:
+            ledger = await open_ledger(str(fs.path / "j.db"))
+            answers = {key: (await submit_until_answered(ledger, key))[0] for key in ("a", "b")}
+            if reads:
+                await ledger.job(answers["a"])
+            fs.send_command("fail", failures)
+            for key in ("c", "d", "c", "a"):
+                answers[key], failed = await submit_until_answered(ledger, key)
+                errors += failed
+                if reads:
+                    await ledger.job(answers[key])
+            fs.cut_power("drop", 0)
+            with suppress(Exception):  # there is no disk any more
+                await ledger.aclose()
+        stored = verification.check_integrity(base / "disk" / "j.db")
+        assert {key: stored.get(key) for key in answers} == answers, f"{failures} failed syncs"
+    assert errors, "no caller noticed: nothing was tested"
+
+
+async def submit_until_answered(ledger: onejob.Ledger, key: str) -> tuple[str, int]:
+    """The job id, and how many attempts failed."""
+    submission = submission_for(key)
+    for attempt in range(ATTEMPTS_MAX):
+        with suppress(onejob.Unavailable, onejob.Unknown):
+            receipt = await ledger.submit(submission.type, submission.input, idempotency_key=key)
+            return receipt.job_id, attempt
+    pytest.fail("the store did not recover")
 
 
 def load_until_cut(

@@ -39,7 +39,7 @@ class PlainWrapper:
     @property
     def info(self) -> EngineInfo:
         info = self._engine.info
-        return EngineInfo(name=info.name, durability=info.durability)
+        return EngineInfo(name=info.name, ledger_id=info.ledger_id, durability=info.durability)
 
     async def execute(
         self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
@@ -90,7 +90,7 @@ class TestMemory(ExactContract):
         async def opened() -> Engine:
             # Another engine on the same dictionaries is what another process would be to a file.
             engine = MemoryEngine(clock)
-            engine.facts, engine.attachments = store.facts, store.attachments
+            engine.facts, engine.attachments, engine.info = store.facts, store.attachments, store.info
             return engine
 
         async with wrapped_world(request.param, opened, clock) as world:

@@ -322,6 +322,28 @@ async def test_a_newer_schema_is_refused(postgres: Server) -> None:
         await PostgresEngine.open(url)
 
 
+async def test_tables_that_are_gone_are_not_created_again_by_a_process_that_has_served_them(postgres: Server) -> None:
+    url = f"{postgres.database()}?schema=onejob"
+    engine = await PostgresEngine.open(url)
+    await expect(engine, submit(), Created)
+    db = await asyncpg.connect(url.partition("?")[0])
+    await db.execute("DROP SCHEMA onejob CASCADE")
+    for match in ("does not exist", *["has no tables any more.*restart"] * 3):
+        with pytest.raises(StoreRefused, match=match):
+            await engine.execute([submit()])
+    assert not await db.fetchval("SELECT count(*) FROM pg_namespace WHERE nspname = 'onejob'")
+
+    restarted = await PostgresEngine.open(url)
+    await expect(restarted, submit("other"), Created)
+    assert restarted.info.ledger_id != engine.info.ledger_id
+    for command in (submit(), LookUpKey(tenant=TENANT, record_id=key_id())) * 2:
+        with pytest.raises(StoreRefused, match=r"holds another ledger .* restart"):
+            await engine.execute([command])
+    await restarted.aclose()
+    await engine.aclose()
+    await db.close()
+
+
 async def test_tables_are_not_created_where_migrations_are_switched_off(postgres: Server) -> None:
     url = postgres.database()
     with pytest.raises(StoreRefused, match="onejob migrate"):

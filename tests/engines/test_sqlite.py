@@ -1,5 +1,6 @@
 """The SQLite engine: its file, schema, locks and clock."""
 
+import asyncio
 import os
 import stat
 import subprocess
@@ -11,7 +12,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from onejob.clock import FakeClock
+from onejob.clock import FakeClock, SystemClock
 from onejob.conformance.commands import FactsRead, IncrementCounter, read_facts, write_facts
 from onejob.conformance.samples import TENANT, a_policy, a_stream, submit
 from onejob.conformance.world import dump_store, expect, list_facts
@@ -212,6 +213,34 @@ async def test_another_programs_lock_delays_writes_and_no_reads(engine: SqliteEn
         assert isinstance(reply, Created)
     found = await expect(engine, LookUpJob(tenant=TENANT, job_id=created.job.id), Found)
     assert found.job == replace(created.job, priority=7)
+
+
+async def test_a_store_that_another_program_keeps_locked_is_unavailable_within_seconds(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many processes wait for it: the lock of the one that waits is part of the others' time."""
+    assert schema.LOCK_TIMEOUT_SECONDS <= 5
+    monkeypatch.setattr(schema, "LOCK_TIMEOUT_SECONDS", 0.5)
+    engines = [await SqliteEngine.open(path) for _ in range(4)]
+    await expect(engines[0], submit(), Created)
+    clock = SystemClock()
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCKER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as locker:
+        assert locker.stdout is not None
+        assert locker.stdout.readline() == b"locked\n"
+        for _ in range(2):  # the second time, the file must be opened again
+            begin = clock.monotonic()
+            results = await asyncio.gather(
+                *(engine.execute([submit("new")]) for engine in engines), return_exceptions=True
+            )
+            assert clock.monotonic() - begin < 2
+            assert {type(result) for result in results} == {Unavailable}
+            assert any("locked by another program" in str(result) for result in results)
+        locker.kill()
+    for engine in engines:
+        await expect(engine, submit(), Replayed)
+        await engine.aclose()
 
 
 async def test_the_store_itself_overwrites_nothing(engine: SqliteEngine) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from onejob.conformance.samples import TENANT, submit
 from onejob.conformance.world import expect, list_facts
 from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpJob
-from onejob.core.replies import Created, Found, Missing, Replayed
+from onejob.core.replies import Created, Found, Replayed
 from onejob.engines.sqlite import SqliteEngine
 from onejob.errors import StoreRefused, Unavailable
 from tests.support.sqlite_files import RawConnection, exists, read_content, write_content
@@ -76,12 +77,90 @@ async def test_an_empty_file_in_its_place_is_not_initialized_as_a_new_store(engi
     assert read_content(path) == b""
 
 
-async def test_a_restored_file_is_read_and_written_in_place_of_the_old(engine: SqliteEngine, path: str) -> None:
+@pytest.mark.parametrize("checkpoint", ["", "PASSIVE", "TRUNCATE"])
+async def test_a_store_emptied_under_the_engine_is_refused_by_everyone(
+    engine: SqliteEngine, path: str, checkpoint: str
+) -> None:
+    created = await expect(engine, submit(), Created)
+    if checkpoint:
+        with RawConnection(path) as db:
+            db.execute(f"PRAGMA wal_checkpoint({checkpoint})").fetchall()
+    os.truncate(path, 0)
+    for command in (submit("new"), submit(), LookUpJob(tenant=TENANT, job_id=created.job.id)) * 2:
+        with pytest.raises(Unavailable, match=r"onejob\.db"):
+            await engine.execute([command])
+    with pytest.raises(StoreRefused, match=r"onejob\.db is empty"):
+        await SqliteEngine.open(path)
+    await engine.aclose()
+    with pytest.raises(StoreRefused, match=r"onejob\.db is empty.*[Rr]e(store|move)"):
+        await SqliteEngine.open(path)
+    assert not os.stat(path).st_size
+
+
+async def test_an_emptied_store_is_usable_again_once_its_file_and_its_mark_are_removed(
+    engine: SqliteEngine, path: str
+) -> None:
+    await expect(engine, submit(), Created)
+    await engine.aclose()
+    os.truncate(path, 0)
+    with pytest.raises(StoreRefused, match=r"1 commits were acknowledged.*remove it and .*onejob\.db-turn"):
+        await SqliteEngine.open(path)
+    os.remove(path)
+    os.remove(path + "-turn")
+    other = await SqliteEngine.open(path)
+    await expect(other, submit(), Created)
+    await other.aclose()
+
+
+async def test_another_ledger_in_its_place_is_refused(engine: SqliteEngine, path: str, tmp_path: Path) -> None:
+    created = await expect(engine, submit(), Created)
+    other = await SqliteEngine.open(str(tmp_path / "other.db"), clock=FakeClock())
+    assert other.info.ledger_id != engine.info.ledger_id
+    for number in range(3):
+        await expect(other, submit(f"k{number}"), Created)
+    await other.aclose()
+    for suffix in ("-wal", "-shm"):
+        os.remove(path + suffix)
+    os.rename(path, path + ".moved")
+    os.rename(tmp_path / "other.db", path)
+    with pytest.raises(Unavailable, match="replaced"):
+        await engine.execute([submit()])
+    for command in (submit(), LookUpJob(tenant=TENANT, job_id=created.job.id)) * 2:
+        with pytest.raises(Unavailable, match=r"replaced|holds another ledger .* restart"):
+            await engine.execute([command])
+    with pytest.raises(StoreRefused, match="holds another ledger"):
+        await engine.execute([submit()])
+    again = await SqliteEngine.open(path, clock=FakeClock())
+    await expect(again, submit("k0"), Replayed)
+    assert again.info.ledger_id == other.info.ledger_id
+    await again.aclose()
+
+
+async def test_an_older_copy_in_its_place_is_refused_by_the_running_process_and_served_by_the_next(
+    engine: SqliteEngine, path: str
+) -> None:
     created = await expect(engine, submit(), Created)
     with RawConnection(path) as db:
         db.execute("VACUUM INTO ?", (path + ".backup",))
-    later = await expect(engine, submit("later"), Created)
-    assert len(await list_facts(engine, Kind.JOB)) == 2
+    await expect(engine, submit("later"), Created)
+    for suffix in ("-wal", "-shm"):
+        os.remove(path + suffix)
+    os.replace(path + ".backup", path)
+    for command in (submit("later"), LookUpJob(tenant=TENANT, job_id=created.job.id)) * 2:
+        with pytest.raises(Unavailable, match=r"replaced|is an older copy: it has 1 commits, .* seen 2.* restart"):
+            await engine.execute([command])
+    await engine.aclose()
+    restarted = await SqliteEngine.open(path, clock=FakeClock())
+    assert (await expect(restarted, submit(), Replayed)).job == created.job
+    await expect(restarted, submit("later"), Created)
+    await restarted.aclose()
+
+
+async def test_a_file_that_is_put_back_is_served_again(engine: SqliteEngine, path: str) -> None:
+    created = await expect(engine, submit(), Created)
+    assert await list_facts(engine, Kind.JOB) == [created.job]
+    with RawConnection(path) as db:
+        db.execute("VACUUM INTO ?", (path + ".backup",))
     for suffix in ("-wal", "-shm"):
         os.remove(path + suffix)
     os.replace(path + ".backup", path)
@@ -89,6 +168,22 @@ async def test_a_restored_file_is_read_and_written_in_place_of_the_old(engine: S
         with pytest.raises(Unavailable):
             await engine.execute([command])
     assert (await expect(engine, submit(), Replayed)).job == created.job
-    await expect(engine, LookUpJob(tenant=TENANT, job_id=later.job.id), Missing)
     assert await list_facts(engine, Kind.JOB) == [created.job]
     await expect(engine, submit("later"), Created)
+
+
+async def test_content_replaced_in_place_makes_no_job(engine: SqliteEngine, path: str, tmp_path: Path) -> None:
+    """Of another ledger, in the same file: SQLite itself does not notice."""
+    await expect(engine, submit(), Created)
+    with RawConnection(path) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    other = await SqliteEngine.open(str(tmp_path / "other.db"), clock=FakeClock())
+    for number in range(3):
+        await expect(other, submit(f"k{number}"), Created)
+    await other.aclose()
+    # In another process: closing the file in this one would drop the locks of the engine.
+    subprocess.run(["dd", f"if={tmp_path / 'other.db'}", f"of={path}", "conv=notrunc", "status=none"], check=True)
+    engine._writer.call(engine._close_writer)
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match="holds another ledger"):
+            await engine.execute([submit("new")])

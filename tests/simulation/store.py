@@ -147,7 +147,9 @@ class SimEngine(EngineBase):
     """The engine of one process; what it has sent arrives even if the process dies."""
 
     def __init__(self, store: SimStore, batch_max: int) -> None:
-        self.info = EngineInfo(name="simulated", durability=Durability.QUORUM, batch_max=batch_max)
+        self.info = EngineInfo(
+            name="simulated", ledger_id="simulated", durability=Durability.QUORUM, batch_max=batch_max
+        )
         self.store = store
         self.skew_ms = 0  # error of the process's wall clock, which must not matter
 

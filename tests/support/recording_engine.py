@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 class RecordingEngine(EngineBase):
     def __init__(self, clock: FakeClock) -> None:
-        self.info = EngineInfo(name="recording", durability=Durability.PROCESS)
+        self.info = EngineInfo(name="recording", ledger_id="recorded", durability=Durability.PROCESS)
         self.clock = clock
         self.store = MemoryEngine(clock)
         self.batches: list[list[Command[Any]]] = []

@@ -1,4 +1,4 @@
-"""Doctor checks of a SQLite store: folder, permissions, free space, sync latency, schema and journal."""
+"""Doctor checks of a SQLite store: folder, permissions, free space, sync latency, schema, damage and journal."""
 
 import os
 import shutil
@@ -48,6 +48,8 @@ def check_file(file: Path) -> Iterator[Finding]:
     yield ok("sqlite", f"library {diagnostics.sqlite_version}")
     yield _check_schema(diagnostics)
     if diagnostics.is_onejob:
+        yield _check_damage(diagnostics)
+        yield _check_commits(diagnostics)
         yield _check_journal_mode(diagnostics)
         yield _check_wal_size(diagnostics)
 
@@ -154,6 +156,23 @@ def _check_schema(diagnostics: SqliteDiagnostics) -> Finding:
             "it is upgraded when it is opened",
         )
     return ok("schema", f"{diagnostics.schema_version}, the newest")
+
+
+def _check_damage(diagnostics: SqliteDiagnostics) -> Finding:
+    if diagnostics.damage:
+        return fail("content", f"damaged: {diagnostics.damage}", "restore the file from a backup")
+    return ok("content", "every page has its checksum, every index its rows")
+
+
+def _check_commits(diagnostics: SqliteDiagnostics) -> Finding:
+    if diagnostics.commits_missing:
+        return fail(
+            "commits",
+            f"the last {diagnostics.commits_missing} acknowledged ones are missing: the journal was cut off, or this is "
+            "an older copy",
+            "restore the newest file and journal; starting without them makes new jobs for the keys they had",
+        )
+    return ok("commits", "all that were acknowledged are there")
 
 
 def _check_journal_mode(diagnostics: SqliteDiagnostics) -> Finding:

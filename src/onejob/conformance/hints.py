@@ -21,6 +21,20 @@ class HintRules:
         assert info.batch_max >= 1
         assert world.engine.info == info
 
+    async def test_the_ledger_id_is_not_empty_and_stays_the_same(self, world: World) -> None:
+        ledger_id = world.engine.info.ledger_id
+        assert ledger_id
+        await expect(world.engine, submit(), Created)
+        await expect(world.engine, submit(), Replayed)
+        assert world.engine.info.ledger_id == ledger_id
+
+    async def test_engines_on_one_store_have_the_same_ledger_id(self, world: World) -> None:
+        other = await world.open_another()
+        assert other.info.ledger_id == world.engine.info.ledger_id
+        await world.engine.aclose()
+        later = await world.open_another()
+        assert later.info.ledger_id == other.info.ledger_id
+
     async def test_read_now_returns_the_replies_of_execute_or_none(self, world: World) -> None:
         created = await expect(world.engine, submit(), Created)
         lookups: list[Command[Any]] = [

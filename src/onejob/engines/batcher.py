@@ -32,7 +32,7 @@ QUEUE_MAX = 32_768
 LANE_SHARE_MIN = 4
 COALESCE_ITERATIONS_MAX = 4
 UNKNOWN_ATTEMPTS_MAX = 3
-STALL_SECONDS = 5.0  # commands queued behind a batch that failed after this long are refused, not executed
+STALL_SECONDS = 4.5  # commands queued behind a batch that failed after this long are refused, not executed
 _RETRY_PAUSE_SECONDS = 0.02
 _CLOSE_POLL_SECONDS = 0.05
 

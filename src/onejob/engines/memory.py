@@ -30,6 +30,7 @@ from onejob.engine import (
     Query,
 )
 from onejob.errors import Unavailable
+from onejob.ids import new_ledger_id
 
 from .codec import check_storable, u64_to_signed
 
@@ -37,10 +38,9 @@ T = TypeVar("T")
 
 
 class MemoryEngine(EngineBase):
-    info = EngineInfo(name="memory", durability=Durability.PROCESS)
-
     def __init__(self, clock: Clock | None = None) -> None:
         clock = clock or SystemClock()
+        self.info = EngineInfo(name="memory", ledger_id=new_ledger_id(), durability=Durability.PROCESS)
         self._now: Callable[[], int] = make_engine_clock(clock, wall_offset_ms(clock))
         self._closed = False
         self.facts: list[dict[bytes, Any]] = [{} for _ in Kind]

@@ -34,9 +34,7 @@ EXAMINED_MAX = 10_000
 CLAIMABLE_CONDITION = f"state IN ({', '.join(repr(str(state)) for state in sorted(CLAIMABLE_STATES))})"
 # A store from before the first release has this table. There is no migration from it.
 PRERELEASE_TABLE = "tally"
-PRERELEASE_MESSAGE = (
-    f"has the tables of a version before the first release (`{PRERELEASE_TABLE}`), which cannot be migrated"
-)
+PRERELEASE_MESSAGE = "has the tables of a version before the first release (`{}`), which cannot be migrated"
 _ID_SUFFIX_MAX = b"\xff" * 200
 
 

@@ -69,6 +69,10 @@ CREATE TABLE policy (
     CONSTRAINT policy_id PRIMARY KEY (id)
 ) WITH (fillfactor = 50);
 
+-- The identity of this store. A process that finds another one refuses to serve: keys that it answered would be new.
+CREATE TABLE ledger (id text COLLATE "C" NOT NULL, CONSTRAINT ledger_id PRIMARY KEY (id));
+INSERT INTO ledger VALUES (replace(gen_random_uuid()::text, '-', ''));
+
 -- The clock of every process that shares this store.
 CREATE FUNCTION onejob_now() RETURNS double precision LANGUAGE sql VOLATILE
     RETURN extract(epoch FROM clock_timestamp())::double precision * 1000;

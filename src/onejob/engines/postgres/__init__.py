@@ -22,8 +22,15 @@ from onejob.errors import FactsLocked, PartlyDone, Unavailable, Unknown
 
 from . import queries
 from .connection import Connector, NotificationListener, durability_warning
-from .errors import is_command_error, is_connection_loss, is_outcome_unknown, is_unstorable_text, to_engine_error
-from .schema import known_schema_version
+from .errors import (
+    is_command_error,
+    is_connection_loss,
+    is_missing_table,
+    is_outcome_unknown,
+    is_unstorable_text,
+    to_engine_error,
+)
+from .schema import LedgerIdentity, known_schema_version
 from .statements import Statements, barrier_values
 from .store import CallState, PostgresStore
 from .url import PostgresUrl, parse_postgres_url
@@ -121,6 +128,8 @@ async def run_with_reconnect(connector: Connector, work: Callable[[Any], Awaitab
             if call.committing and is_outcome_unknown(error):
                 connector.terminate()
                 raise Unknown(f"{connector.display_url} was lost during a commit ({error}); repeat it") from error
+            if is_missing_table(error):
+                connector.doubt_ledger()
             if not is_connection_loss(error):
                 raise
             connector.terminate()
@@ -284,7 +293,9 @@ class PostgresEngine(EngineBase):
     def __init__(self, url: PostgresUrl, clock: Clock) -> None:
         self._url = url
         self._statements = Statements(url.schema)
-        self._connectors = [Connector(url, clock.monotonic) for _ in range(WRITE_LANES + UPDATE_LANES + 1)]
+        self._ledger = LedgerIdentity()
+        lanes = WRITE_LANES + UPDATE_LANES + 1
+        self._connectors = [Connector(url, clock.monotonic, self._ledger) for _ in range(lanes)]
         stores = [PostgresStore(connector, self._statements, url.durability) for connector in self._connectors]
         self._idle_readers: asyncio.LifoQueue[PostgresStore] = asyncio.LifoQueue()
         self._idle_writers: asyncio.LifoQueue[PostgresStore] = asyncio.LifoQueue()
@@ -307,7 +318,7 @@ class PostgresEngine(EngineBase):
     @classmethod
     async def migrate(cls, url: str) -> tuple[int, int]:
         """Migrate the schema, whatever the URL says about it; returns its version before and after."""
-        connector = Connector(replace(parse_postgres_url(url), migrate=True), SystemClock().monotonic)
+        connector = Connector(replace(parse_postgres_url(url), migrate=True), SystemClock().monotonic, LedgerIdentity())
         try:
             await connector.ensure_connected(asyncio.get_running_loop().time() + OPEN_SECONDS)
             return known_schema_version() - connector.migrations_applied, known_schema_version()
@@ -319,6 +330,7 @@ class PostgresEngine(EngineBase):
         settings = self._connectors[1].server_settings
         return EngineInfo(
             name="postgres",
+            ledger_id=self._ledger.id,
             durability=self._url.durability or Durability.DISK,
             durability_warning="" if settings is None else durability_warning(settings, self._url.durability),
             write_lanes=WRITE_LANES,

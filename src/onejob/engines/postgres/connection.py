@@ -17,7 +17,7 @@ from onejob.errors import StoreRefused, Unavailable
 
 from .clock import ServerClock
 from .errors import sqlstate_of, to_engine_error
-from .schema import apply_migrations
+from .schema import LedgerIdentity, apply_migrations
 from .url import PostgresUrl
 
 CONNECT_SECONDS = 5.0
@@ -149,8 +149,10 @@ class NonCancellingConnection(asyncpg.Connection):  # type: ignore[misc]  # the 
 class Connector:
     """Holds one connection, checks and migrates the server on every connect, and reconnects after a loss."""
 
-    def __init__(self, url: PostgresUrl, monotonic: Callable[[], float]) -> None:
+    def __init__(self, url: PostgresUrl, monotonic: Callable[[], float], ledger: LedgerIdentity) -> None:
         self._url = url
+        self._ledger = ledger
+        self._ledger_check = 0  # the number of the check that the connection has passed
         self._connection: Any = None
         self.clock = ServerClock(monotonic)
         self.server_settings: ServerSettings | None = None
@@ -172,9 +174,15 @@ class Connector:
 
     @property
     def connection(self) -> Any:
-        """The connection, or None if there is none or it is known to be lost."""
+        """The connection, or None if there is none, it is known to be lost, or its ledger must be checked again."""
         connection = self._connection
-        return None if connection is None or connection.is_closed() else connection
+        if connection is None or connection.is_closed() or self._ledger_check != self._ledger.checks_due:
+            return None
+        return connection
+
+    def doubt_ledger(self) -> None:
+        """After an error that says that tables are gone: every connection is opened and checked again."""
+        self._ledger.checks_due += 1
 
     async def ensure_connected(self, until: float) -> Any:
         """The connection; tries to connect until a time on the loop's clock."""
@@ -196,6 +204,8 @@ class Connector:
             pause = min(pause * 2, _RECONNECT_PAUSE_MAX)
 
     async def _connect(self, timeout: float) -> Any:
+        self.terminate()  # one whose ledger is in doubt
+        ledger_check = self._ledger.checks_due
         connection = await asyncpg.connect(
             self._url.dsn,
             timeout=timeout,
@@ -211,14 +221,16 @@ class Connector:
                 await connection.execute(self.begin_sql())
                 self.server_settings = await read_server_settings(connection)
             refuse_unsafe_settings(self.display_url, self.server_settings, self._url.durability)
+            await self._ledger.refuse_emptied(connection, self._url)
             self.migrations_applied += await apply_migrations(connection, self._url, migrate=self._url.migrate)
+            await self._ledger.verify(connection, self._url)
             await connection.execute("COMMIT")
             connection.add_log_listener(self._count_warning)
         except BaseException:
             connection.terminate()
             raise
         self.clock.forget()
-        self._connection = connection
+        self._connection, self._ledger_check = connection, ledger_check
         return connection
 
     def terminate(self) -> None:

@@ -40,6 +40,11 @@ def is_connection_loss(error: BaseException) -> bool:
     return isinstance(error, _DRIVER_ERRORS) and not isinstance(error, (ValueError, OnejobError))
 
 
+def is_missing_table(error: BaseException) -> bool:
+    """True if a table, a function or the schema is gone."""
+    return sqlstate_of(error) in ("42P01", "42883", "3F000")
+
+
 def is_write_conflict(error: BaseException) -> bool:
     """True for a race with another transaction: loading the facts again will show its result."""
     if isinstance(error, asyncpg.UniqueViolationError):

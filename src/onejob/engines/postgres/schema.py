@@ -26,7 +26,9 @@ async def apply_migrations(connection: Any, url: PostgresUrl, *, migrate: bool) 
     if migrate:
         await _lock_schema(connection, url)
     if await connection.fetchval(_TABLE_EXISTS_QUERY, url.schema, PRERELEASE_TABLE):
-        raise StoreRefused(f"{url.display_url} {PRERELEASE_MESSAGE}; choose another schema with ?schema=")
+        raise StoreRefused(
+            f"{url.display_url} {PRERELEASE_MESSAGE.format(PRERELEASE_TABLE)}; choose another schema with ?schema="
+        )
     version = await read_schema_version(connection, url)  # another process may have migrated it meanwhile
     if version > len(steps):
         raise StoreRefused(
@@ -47,6 +49,39 @@ async def apply_migrations(connection: Any, url: PostgresUrl, *, migrate: bool) 
             f"{url.display_url} does not let this role create tables ({error}); run `onejob migrate` as their owner"
         ) from error
     return len(steps) - version
+
+
+class LedgerIdentity:
+    """The ledger that the connections of one engine have found; all must find the same."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.checks_due = 0  # counted up when a connection has a reason to doubt it: all others check again
+
+    async def verify(self, connection: Any, url: PostgresUrl) -> None:
+        """Raise if another ledger is there than before: keys that were answered would be new."""
+        try:
+            found = await connection.fetchval(f'SELECT id FROM "{url.schema}".ledger')
+        except asyncpg.UndefinedTableError as error:
+            raise StoreRefused(
+                f"{url.display_url} {PRERELEASE_MESSAGE.format('no ledger')}; choose another schema with ?schema="
+            ) from error
+        if not found:
+            raise StoreRefused(f"{url.display_url} is damaged (it has no ledger id); restore it from a backup")
+        if self.id and found != self.id:
+            raise StoreRefused(
+                f"{url.display_url} holds another ledger ({found}) than this process has served ({self.id}), so that "
+                "answered keys would be new; restore the database, or restart to serve this one"
+            )
+        self.id = found
+
+    async def refuse_emptied(self, connection: Any, url: PostgresUrl) -> None:
+        """Raise if the tables are gone: creating new ones would make every known key new."""
+        if self.id and not await read_schema_version(connection, url):
+            raise StoreRefused(
+                f"{url.display_url} has no tables any more: the answers in them are lost; "
+                "restore the database, or restart to begin a new ledger"
+            )
 
 
 def known_schema_version() -> int:

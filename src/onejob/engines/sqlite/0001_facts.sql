@@ -58,6 +58,11 @@ CREATE TABLE policy (
     changed_at INTEGER NOT NULL, version INTEGER NOT NULL, format INTEGER NOT NULL
 ) WITHOUT ROWID;
 
+-- The identity of this store, and how often it was written. A process that finds another ledger, or an older
+-- generation than it has seen, refuses to serve: keys that it answered would be new there.
+CREATE TABLE ledger (id TEXT NOT NULL PRIMARY KEY, generation INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO ledger VALUES (lower(hex(randomblob(16))), 0);
+
 -- One clock for all processes of a boot: the first of them ties wall time to the monotonic clock.
 CREATE TABLE clock (boot_id TEXT NOT NULL PRIMARY KEY, offset_ms INTEGER NOT NULL) WITHOUT ROWID;
 

@@ -6,6 +6,7 @@ COMMIT); `WorkerThread` runs blocking calls off the event loop; `FairFileLock` l
 
 import asyncio
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,14 +32,16 @@ from onejob.core.facts import Kind, NewerFormat
 from onejob.core.replies import AnyReply
 from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Query
 from onejob.engines.codec import TABLES, columns, fact_from_row, fact_to_row, u64_to_signed
-from onejob.errors import Outdated, Unavailable, Unknown
+from onejob.errors import Outdated, StoreRefused, Unavailable, Unknown
 
 from . import queries, schema
 
 T = TypeVar("T")
+log = logging.getLogger("onejob")
 
 _LOCK_POLL_SECONDS_FIRST = 0.0002
 _LOCK_POLL_SECONDS_MAX = 0.002
+_BUSY_SECONDS_MIN = 0.1
 _SELECT = {kind: f"SELECT {', '.join(columns(kind))} FROM {TABLES[kind]} WHERE id IN " for kind in Kind}
 _INSERT = {kind: f"INSERT INTO {TABLES[kind]} ({', '.join(columns(kind))}) VALUES " for kind in Kind}
 _UPDATE = {
@@ -49,13 +52,13 @@ _DELETE = {kind: f"DELETE FROM {TABLES[kind]} WHERE id = ? AND version = ?" for 
 _INSERT_ATTACHMENT = 'INSERT INTO attachment (job_id, kind, "index", data) VALUES '
 _DELETE_ATTACHMENT = 'DELETE FROM attachment WHERE job_id = ? AND kind = ? AND "index" = ?'
 _DELETE_ATTACHMENTS_OF_JOB = "DELETE FROM attachment WHERE job_id = ?"
+_NEXT_GENERATION = "UPDATE ledger SET generation = generation + 1 WHERE id = ? AND generation >= ? RETURNING generation"
 _IDS_MAX = 4096
 _ROWS_MAX = 64
 _ROWS_STEP = 8
 _COMMAND_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
-_WRITE_LOCK_TIMEOUT_SECONDS = 30.0
 _READ_NOW_MAX = 256
-_NO_FILE_ID = (0, 0)
+_NO_LEDGER = schema.LedgerState("", 0)
 
 
 class SqliteEngine(EngineBase):
@@ -64,8 +67,6 @@ class SqliteEngine(EngineBase):
     Point reads wait for no lock and no sync, so they run on the event loop (`read_now`). Only when that fails, or a
     batch of reads is large, the reader thread takes over.
     """
-
-    info = EngineInfo(name="sqlite", durability=Durability.DISK, synchronous_reads=True)
 
     def __init__(self, path: str, clock: Clock, synchronous: str) -> None:
         self._path = os.path.abspath(path)  # the working directory may change
@@ -77,7 +78,10 @@ class SqliteEngine(EngineBase):
         self._write_store: SqliteStore | None = None
         self._read_store: SqliteStore | None = None
         self._read_now_store: SqliteStore | None = None  # opened by the reader, used on the loop
-        self._write_file_id = self._read_file_id = _NO_FILE_ID
+        self._write_file: OpenedFile | None = None  # kept after a failure, to compare it with what is there later
+        self._read_file: OpenedFile | None = None
+        self._ledger = _NO_LEDGER  # as this process has last seen it
+        self.info = _describe(self._ledger)
         self._now: Callable[[], int] = clock.wall_ms  # until the file is open
         self._closed = False
 
@@ -127,9 +131,16 @@ class SqliteEngine(EngineBase):
     def _write(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         store = self._write_store or self._open_writer()
         assert self._write_lock is not None
-        with self._write_lock.acquire():
-            _check_not_replaced(self._path, self._write_file_id)
-            return store.write(commands)
+        assert self._write_file is not None
+        with self._write_lock.acquire() as seconds_left:
+            self._write_file.check()
+            store.db.set_busy_timeout(int(seconds_left * 1000))
+            try:
+                return store.write(commands)
+            finally:
+                if store.ledger != self._ledger:
+                    self._ledger = store.ledger
+                    self._write_lock.write_note(schema.encode_mark(self._ledger))
 
     def _wait_for_writers(self) -> None:
         if self._write_store is None:
@@ -143,55 +154,96 @@ class SqliteEngine(EngineBase):
         store = self._read_now_store
         if store is None or self._closed or len(commands) > _READ_NOW_MAX:
             return None
+        assert self._read_file is not None
         try:
-            _check_not_replaced(self._path, self._read_file_id)
+            self._read_file.check()
             return store.read(commands)
         except (apsw.Error, OSError):
             self._close_read_now()  # the reader thread tries again and reports the error
             return None
 
     def _read(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
-        store = self._read_store or self._open_reader()
-        _check_not_replaced(self._path, self._read_file_id)
-        replies = store.read(commands)
+        replies = self._checked_reader().read(commands)
         if self._read_now_store is None:
             db = schema.connect(self._path)
             db.set_busy_timeout(0)
-            self._read_now_store = SqliteStore(db, self._now)
+            schema.read_ledger(db)  # attached to the journal now, it does not recover it later
+            self._read_now_store = SqliteStore(db, self._now, self._ledger)
         return replies
 
     def _scan(self, query: Query[T]) -> Page[T]:
-        store = self._read_store or self._open_reader()
-        _check_not_replaced(self._path, self._read_file_id)
+        store = self._checked_reader()
         return queries.run_query(store.db, query, store.now())
 
     def _open_writer(self) -> "SqliteStore":
         # A file that was there and is gone took acknowledged answers with it: only an operator may make a new one.
-        schema.prepare_file(self._path, create=self._write_file_id == _NO_FILE_ID)
+        schema.prepare_file(self._path, create=self._write_file is None)
+        if self._write_file is not None and self._write_file.is_truncated():
+            raise StoreRefused(f"{self._path} was truncated: answers in it are lost; restore it from a backup")
         db = schema.connect(self._path, synchronous=self._synchronous)
         try:
             if self._write_lock is None:
-                self._write_lock = FairFileLock(self._path, timeout=_WRITE_LOCK_TIMEOUT_SECONDS)
-            with self._write_lock.acquire():
+                self._write_lock = FairFileLock(self._path, timeout=schema.LOCK_TIMEOUT_SECONDS)
+            with self._write_lock.acquire() as seconds_left:
+                db.set_busy_timeout(int(seconds_left * 1000))
                 schema.migrate(db, self._path)
+                schema.rewrite_journal(db, self._path)
                 schema.check_not_truncated(db, self._path)
+                ledger = self._load_ledger(db, self._write_lock)
                 offset = schema.load_clock_offset_ms(db, self._clock)
         except BaseException:
             db.close()
             raise
-        self._write_file_id = _file_id(self._path)
+        self._write_file = OpenedFile(self._path)
         self._now = make_engine_clock(self._clock, offset)
-        self._write_store = SqliteStore(db, self._now)
+        self._ledger = ledger
+        self.info = _describe(ledger)
+        self._write_store = SqliteStore(db, self._now, ledger)
         return self._write_store
 
-    def _open_reader(self) -> "SqliteStore":
-        self._read_store = SqliteStore(schema.connect(self._path), self._now)
-        self._read_file_id = _file_id(self._path)
+    def _load_ledger(self, db: apsw.Connection, lock: "FairFileLock") -> schema.LedgerState:
+        """The ledger in the file, which must be the one that this process has served so far."""
+        mark, ledger = schema.read_mark(self._path), schema.read_ledger(db)
+        if self._ledger.id:
+            schema.refuse_other_ledger(self._path, ledger, self._ledger)
+        if missing := schema.count_missing_commits(mark, ledger):
+            log.error(
+                "%s lacks its last %d commits: its journal was cut off, or it is an older copy; keys of these commits "
+                "will make new jobs. Stop, and restore the newest file and journal if you have them",
+                self._path, missing,
+            )  # fmt: skip
+        if mark is None or mark.id != ledger.id:
+            lock.write_note(schema.encode_mark(ledger))
+        return ledger
+
+    def _checked_reader(self) -> "SqliteStore":
+        if self._read_store is None:
+            known = self._ledger  # before the file is read: the writer goes on
+            db = schema.connect(self._path)
+            try:
+                schema.refuse_other_ledger(self._path, schema.read_ledger(db), known)
+                if self._write_store is None:  # after a failure, so that this connection may have recovered the journal
+                    self._rewrite_journal(db)
+                self._read_file = OpenedFile(self._path)
+            except BaseException:
+                db.close()
+                raise
+            self._read_store = SqliteStore(db, self._now, known)
+        assert self._read_file is not None
+        self._read_file.check()
         return self._read_store
+
+    def _rewrite_journal(self, db: apsw.Connection) -> None:
+        lock = FairFileLock(self._path, timeout=schema.LOCK_TIMEOUT_SECONDS)
+        try:
+            with lock.acquire():
+                schema.rewrite_journal(db, self._path)
+        finally:
+            lock.close()
 
     def _close_writer(self) -> None:
         if self._write_store is not None:
-            self._write_store.db.close()
+            self._close_store(self._write_store, self._write_file)
             self._write_store = None
         if self._write_lock is not None:
             self._write_lock.close()
@@ -199,49 +251,80 @@ class SqliteEngine(EngineBase):
 
     def _close_reader(self) -> None:
         if self._read_store is not None:
-            self._read_store.db.close()
+            self._close_store(self._read_store, self._read_file)
             self._read_store = None
 
     def _close_read_now(self) -> None:
         if self._read_now_store is not None:
-            self._read_now_store.db.close()
+            self._close_store(self._read_now_store, self._read_file)
             self._read_now_store = None
+
+    def _close_store(self, store: "SqliteStore", file: "OpenedFile | None") -> None:
+        if file is not None and file.is_truncated():
+            # The last connection would write the pages of the journal between the missing ones, and remove the journal.
+            store.db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        store.db.close()
 
     def _translate_errors(self, work: Callable[..., T], *args: Any) -> T:
         """Turn the errors of the store into the two failures of the seam, and reconnect after one."""
         try:
             return work(*args)
-        except Unknown:
-            self._close_writer()
+        except (Unknown, StoreRefused):
+            self._close_connection_of(work)
             raise
         except NewerFormat as error:
             raise Outdated(str(error)) from error
         except (apsw.Error, OSError) as error:
             engine_error = schema.to_engine_error(self._path, error)
-            if work in (self._write, self._wait_for_writers):
-                self._close_writer()
-            elif work != self._open_writer:
-                self._close_reader()
+            self._close_connection_of(work)
             raise engine_error from error
 
+    def _close_connection_of(self, work: Callable[..., Any]) -> None:
+        if work in (self._write, self._wait_for_writers):
+            self._close_writer()
+        elif work != self._open_writer:
+            self._close_reader()
 
-def _check_not_replaced(path: str, file_id: tuple[int, int]) -> None:
-    # SQLite would go on with a file that was unlinked.
-    if _file_id(path) != file_id:
-        raise FileNotFoundError("it was moved, replaced or removed")
+
+def _describe(ledger: schema.LedgerState) -> EngineInfo:
+    return EngineInfo(name="sqlite", ledger_id=ledger.id, durability=Durability.DISK, synchronous_reads=True)
 
 
-def _file_id(path: str) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
+class OpenedFile:
+    """The file behind a connection: SQLite itself would go on with one that was unlinked, replaced or emptied."""
+
+    def __init__(self, path: str) -> None:
+        status = os.stat(path)
+        self._path = path
+        self._id = status.st_dev, status.st_ino
+        self._bytes = status.st_size
+
+    def check(self) -> None:
+        status = os.stat(self._path)
+        if (status.st_dev, status.st_ino) != self._id:
+            raise FileNotFoundError("it was moved, replaced or removed")
+        if status.st_size < self._bytes:
+            raise FileNotFoundError("it was emptied or truncated")
+        self._bytes = status.st_size
+
+    def is_truncated(self) -> bool:
+        """True if the same file is there, but shorter than it was: a store never shrinks."""
+        try:
+            self.check()
+        except FileNotFoundError:
+            with suppress(OSError):
+                status = os.stat(self._path)
+                return (status.st_dev, status.st_ino) == self._id
+        return False
 
 
 class SqliteStore:
     """Used from one thread only."""
 
-    def __init__(self, db: apsw.Connection, now: Callable[[], int]) -> None:
+    def __init__(self, db: apsw.Connection, now: Callable[[], int], ledger: schema.LedgerState) -> None:
         self.db = db
         self.now = now
+        self.ledger = ledger  # as of the last commit here
 
     def write(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         return execute_isolating_failures(self._write_batch, commands, self._raise_store_failure)
@@ -286,10 +369,18 @@ class SqliteStore:
             if not changes:
                 return replies
             self._save(changes)
+            ledger = self._advance_generation()
             self._commit()
+            self.ledger = ledger
             return replies
         finally:
             self._rollback()
+
+    def _advance_generation(self) -> schema.LedgerState:
+        rows: list[Any] = self.db.execute(_NEXT_GENERATION, (self.ledger.id, self.ledger.generation)).fetchall()
+        if not rows:
+            schema.refuse_other_ledger(self.db.filename, schema.read_ledger(self.db), self.ledger)
+        return schema.LedgerState(self.ledger.id, rows[0][0])
 
     def _commit(self) -> None:
         try:
@@ -417,35 +508,42 @@ class FairFileLock:
 
     SQLite's busy handler polls, so a busy process starves the others. Here a process locks the queue file, then the
     lock file, and unlocks the queue file only when it has both: a process that has just written must queue behind the one
-    that waits. The kernel releases both locks when a process dies.
+    that waits. The kernel releases both locks when a process dies. The holder may leave a note in the lock file.
     """
 
     def __init__(self, path: str, *, timeout: float) -> None:
         self._timeout = timeout
         self._queue_fd = _open_lock_file(path + "-next")
-        self._lock_fd = _open_lock_file(path + "-turn")
+        self._lock_fd = _open_lock_file(path + schema.LOCK_FILE_SUFFIX)
 
     @contextmanager
-    def acquire(self) -> Iterator[None]:
-        self._lock(self._queue_fd)
+    def acquire(self) -> Iterator[float]:
+        """Yields what is left of the timeout, for the lock of SQLite: the holder may have waited for it in vain."""
+        clock = SystemClock()
+        until = clock.monotonic() + self._timeout
+        self._lock(self._queue_fd, until)
         try:
-            self._lock(self._lock_fd)
+            self._lock(self._lock_fd, until)
         finally:
             fcntl.flock(self._queue_fd, fcntl.LOCK_UN)
         try:
-            yield
+            yield max(until - clock.monotonic(), _BUSY_SECONDS_MIN)
         finally:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+
+    def write_note(self, note: bytes) -> None:
+        """Called by the holder. A note that cannot be written is missing or old, which its readers allow for."""
+        with suppress(OSError):
+            os.pwrite(self._lock_fd, note, 0)
 
     def close(self) -> None:
         os.close(self._queue_fd)
         os.close(self._lock_fd)
 
-    def _lock(self, file: int) -> None:
+    def _lock(self, file: int, until: float) -> None:
         if _try_lock(file):
             return
         clock = SystemClock()
-        until = clock.monotonic() + self._timeout
         pause = _LOCK_POLL_SECONDS_FIRST
         while not _try_lock(file):
             if clock.monotonic() > until:

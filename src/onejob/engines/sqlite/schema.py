@@ -1,6 +1,7 @@
 """Opens a SQLite file: checks that it is onejob's, complete and durable, migrates it, and diagnoses it."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -15,14 +16,25 @@ from onejob.engines.sql import PRERELEASE_MESSAGE, PRERELEASE_TABLE, load_migrat
 from onejob.errors import StoreRefused, Unavailable
 
 APPLICATION_ID = 0x6F6E656A  # "onej"
-_BUSY_TIMEOUT_MS = 30_000
+LOCK_TIMEOUT_SECONDS = 5.0  # how long a call waits for the locks of other processes and programs
 _CACHE_KIB = 64 * 1024
 _CHECKPOINT_PAGES = 1000
 _STATEMENTS_MAX = 512
 # In older versions a checkpoint that raced a commit could lose transactions (sqlite.org/wal.html, "WAL-reset").
 _SQLITE_MIN = (3, 51, 3)
 _CHECKSUM_BYTES = 8
+_REWRITE_BYTES = 1 << 20
+LOCK_FILE_SUFFIX = "-turn"
+_MARK = re.compile(rb"([0-9a-f]{32}) ([0-9]{20})\n")
+_MARK_BYTES = 54
 _SYNCHRONOUS_NAMES = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
+
+
+class LedgerState(Struct, frozen=True):
+    """The identity of a store, and how often it was written."""
+
+    id: str
+    generation: int
 
 
 def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
@@ -41,7 +53,7 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
         if db.readonly("main"):
             # SQLite would map the shared memory read-only for the whole process, even after the file is fixed.
             raise PermissionError("it is read-only")
-        db.set_busy_timeout(_BUSY_TIMEOUT_MS)
+        db.set_busy_timeout(int(LOCK_TIMEOUT_SECONDS * 1000))
         for pragma in (
             f"synchronous = {synchronous}",
             f"cache_size = -{_CACHE_KIB}",
@@ -50,7 +62,6 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
             "trusted_schema = OFF",
         ):
             db.execute(f"PRAGMA {pragma}")
-        _sync_journal(path)
     except (apsw.Error, OSError):
         db.close()
         raise
@@ -67,33 +78,57 @@ def load_checksum_vfs() -> str:
     return "cksmvfs"
 
 
-def _sync_journal(path: str) -> None:
-    """Sync what a killed process wrote but did not sync, before this connection makes it visible."""
+def rewrite_journal(db: apsw.Connection, path: str) -> None:
+    """Write the journal again and sync it, before anything that it holds is answered.
+
+    The first connection shows what a killed process wrote but did not sync, or what a sync failed to write. After a failed sync
+    Linux calls the pages clean: the next sync succeeds and proves nothing, unless they are written again.
+    """
+    db.execute("BEGIN IMMEDIATE")  # nobody appends to the journal, restarts or truncates it
     try:
-        journal = os.open(path + "-wal", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(journal)
+        with suppress(FileNotFoundError):
+            journal = os.open(path + "-wal", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                _rewrite_file(journal)
+            finally:
+                os.close(journal)
     finally:
-        os.close(journal)
+        db.execute("ROLLBACK")
+
+
+def _rewrite_file(file: int) -> None:
+    at = 0
+    while data := os.pread(file, _REWRITE_BYTES, at):
+        at += os.pwrite(file, data, at)
+    os.fsync(file)
 
 
 def prepare_file(path: str, *, create: bool) -> None:
-    """Create a missing file with mode 0600; refuse a journal without its database."""
-    size = _file_bytes(path)
-    wal = path + "-wal"
-    if not size and _file_bytes(wal):
-        raise StoreRefused(
-            f"{path} is empty or missing, but its journal {wal} is not: the answers in it would be lost. "
-            "Restore the database file, or remove both to start over"
-        )
-    if not size and not create:
+    """Create a missing file with mode 0600; refuse one that was emptied."""
+    if not create and not _file_bytes(path) and not _file_bytes(path + "-wal"):
         raise StoreRefused(f"{path} is empty or missing, but was not: the answers in it are lost; restore it")
+    refuse_emptied(path)
     # An existing file is not opened here: closing any descriptor of it drops the locks SQLite holds in this process.
     if not os.path.exists(path):
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def refuse_emptied(path: str) -> None:
+    """Refuse a journal without its database, and an empty file that a high-water mark says was not."""
+    if _file_bytes(path):
+        return
+    wal = path + "-wal"
+    if _file_bytes(wal):
+        raise StoreRefused(
+            f"{path} is empty or missing, but its journal {wal} is not: the answers in it would be lost. "
+            "Restore the database file, or remove both to start over"
+        )
+    if os.path.exists(path) and (mark := read_mark(path)) is not None:
+        raise StoreRefused(
+            f"{path} is empty, but {mark.generation} commits were acknowledged there: the answers in it are lost. "
+            f"Restore it, or remove it and {path}{LOCK_FILE_SUFFIX} to start over"
+        )
 
 
 def migrate(db: apsw.Connection, path: str) -> None:
@@ -119,6 +154,53 @@ def refuse_newer(db: apsw.Connection) -> None:
     version, known = _fetch_value(db, "PRAGMA user_version"), len(load_migrations(__package__))
     if version > known:
         raise StoreRefused(f"{db.filename} has schema {version}, this program knows {known}; upgrade the program")
+
+
+def read_ledger(db: apsw.Connection) -> LedgerState:
+    rows: list[Any] = db.execute("SELECT id, generation FROM ledger").fetchall()
+    if len(rows) != 1:
+        raise StoreRefused(f"{db.filename} is damaged (it has no ledger id); restore it from a backup")
+    return LedgerState(*rows[0])
+
+
+def refuse_other_ledger(path: str, found: LedgerState, known: LedgerState) -> None:
+    """Raise unless it is the ledger that this process has served, with everything that it has seen there."""
+    if found.id != known.id:
+        raise StoreRefused(
+            f"{path} holds another ledger ({found.id}) than this process has served ({known.id}), so that answered keys "
+            "would be new; put the right file back, or restart to serve this one"
+        )
+    if found.generation < known.generation:
+        raise StoreRefused(
+            f"{path} is an older copy: it has {found.generation} commits, this process has seen {known.generation}, so "
+            "that answered keys would be new; put the newest file back, or restart to serve this one"
+        )
+
+
+def encode_mark(ledger: LedgerState) -> bytes:
+    """The high-water mark of acknowledged commits, which is noted in the lock file after each of them."""
+    return f"{ledger.id} {ledger.generation:020d}\n".encode()
+
+
+def read_mark(path: str) -> LedgerState | None:
+    """The high-water mark; None if there is none. It is not synced: it may be too low, but never too high."""
+    try:
+        file = os.open(path + LOCK_FILE_SUFFIX, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = _MARK.fullmatch(os.pread(file, _MARK_BYTES, 0))
+    finally:
+        os.close(file)
+    return LedgerState(found[1].decode(), int(found[2])) if found else None
+
+
+def count_missing_commits(mark: LedgerState | None, ledger: LedgerState) -> int:
+    """How many commits were acknowledged that the store does not have: its journal was cut, or it is an older copy.
+
+    The mark is read before the ledger, since other processes may go on.
+    """
+    return max(0, mark.generation - ledger.generation) if mark is not None and mark.id == ledger.id else 0
 
 
 def check_not_truncated(db: apsw.Connection, path: str) -> None:
@@ -177,7 +259,10 @@ def _refuse_other_application(db: apsw.Connection, path: str) -> None:
 
 def _refuse_prerelease(db: apsw.Connection, path: str) -> None:
     if _fetch_value(db, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?", PRERELEASE_TABLE):
-        raise StoreRefused(f"{path} {PRERELEASE_MESSAGE}; choose another file")
+        raise StoreRefused(f"{path} {PRERELEASE_MESSAGE.format(PRERELEASE_TABLE)}; choose another file")
+    has_ledger = _fetch_value(db, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'ledger'")
+    if _fetch_value(db, "PRAGMA user_version") and not has_ledger:
+        raise StoreRefused(f"{path} {PRERELEASE_MESSAGE.format('no ledger')}; choose another file")
 
 
 class SqliteDiagnostics(Struct, frozen=True):
@@ -189,27 +274,52 @@ class SqliteDiagnostics(Struct, frozen=True):
     journal_mode: str
     synchronous: str
     journal_bytes: int
+    damage: str  # the first that reading every page found; empty: none
+    commits_missing: int  # acknowledged, but not there any more
 
 
 def diagnose(path: str) -> SqliteDiagnostics:
-    """Examine an existing file without migrating it; raises StoreRefused if it cannot be read."""
+    """Examine an existing file without changing it; raises StoreRefused if it cannot be read."""
+    refuse_emptied(path)
     try:
         db = connect(path)
+        is_healthy = False
         try:
-            return SqliteDiagnostics(
-                sqlite_version=apsw.sqlite_lib_version(),
-                is_onejob=db.pragma("application_id") == APPLICATION_ID,
-                is_empty=not db.execute("SELECT count(*) FROM sqlite_master").get,
-                schema_version=int(db.pragma("user_version")),
-                schema_version_known=len(load_migrations(__package__)),
-                journal_mode=str(db.pragma("journal_mode")),
-                synchronous=_SYNCHRONOUS_NAMES[int(db.pragma("synchronous"))],
-                journal_bytes=_file_bytes(path + "-wal"),
-            )
+            diagnostics = _examine(db, path)
+            is_healthy = not diagnostics.damage and not diagnostics.commits_missing
+            return diagnostics
         finally:
+            if not is_healthy:  # what is left of the journal is evidence
+                db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             db.close()
     except (apsw.Error, OSError) as error:
         raise StoreRefused(str(to_engine_error(path, error))) from error
+
+
+def _examine(db: apsw.Connection, path: str) -> SqliteDiagnostics:
+    is_onejob = db.pragma("application_id") == APPLICATION_ID
+    version, known = int(db.pragma("user_version")), len(load_migrations(__package__))
+    is_readable = is_onejob and 0 < version <= known
+    if is_onejob:
+        check_not_truncated(db, path)
+    return SqliteDiagnostics(
+        sqlite_version=apsw.sqlite_lib_version(),
+        is_onejob=is_onejob,
+        is_empty=not db.execute("SELECT count(*) FROM sqlite_master").get,
+        schema_version=version,
+        schema_version_known=known,
+        journal_mode=str(db.pragma("journal_mode")),
+        synchronous=_SYNCHRONOUS_NAMES[int(db.pragma("synchronous"))],
+        journal_bytes=_file_bytes(path + "-wal"),
+        damage=_find_damage(db) if is_onejob else "",
+        commits_missing=count_missing_commits(read_mark(path), read_ledger(db)) if is_readable else 0,
+    )
+
+
+def _find_damage(db: apsw.Connection) -> str:
+    """Read every page, which verifies its checksum, and compare every index with its table."""
+    found = str(_fetch_value(db, "PRAGMA integrity_check(1)"))
+    return "" if found == "ok" else found
 
 
 def read_schema_version(path: str) -> int:
@@ -236,7 +346,9 @@ def to_engine_error(path: str, error: Exception) -> Unavailable | StoreRefused:
         case apsw.FullError():
             return Unavailable(f"the disk of {path} is full: nothing was done; free some space, then repeat")
         case apsw.BusyError() | apsw.LockedError():
-            return Unavailable(f"{path} is locked by another program: nothing was done; stop it, then repeat")
+            return Unavailable(
+                f"{path} is locked by another program: nothing was done; end its transaction, then repeat"
+            )
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | PermissionError():
             return Unavailable(
                 f"{path} cannot be written ({error}): nothing was done; fix its permissions, then repeat"
