@@ -24,6 +24,7 @@ from onejob.core.states import Delivery, JobState
 from onejob.core.work import (
     BACKOFF_MS_MAX,
     LOG_LINES_MAX,
+    VERB_KEYS_MAX,
     Claim,
     Extend,
     Finish,
@@ -33,6 +34,7 @@ from onejob.core.work import (
     Resolve,
     Start,
     backoff_ms,
+    verb_key_digest,
 )
 from tests.core.test_quota import POLICY_ID, nth_submit, usage_with_limits
 from tests.core.world import (
@@ -336,6 +338,62 @@ def test_a_job_that_runs_again_has_the_same_id_and_a_larger_token() -> None:
     job: Job = expect_type(world.execute(claim(BOB, start=True), LATE), Started).job
     assert (job.id, job.token, job.attempts) == (JOB, 2, 1)
     assert is_stale(world.execute(finish(token=1), LATE))
+
+
+K1, K2 = verb_key_digest("k1"), verb_key_digest("k2")
+
+
+@pytest.mark.parametrize("resolution", list(Resolution))
+def test_a_repeated_resolution_with_its_key_gets_the_same_answer_and_changes_nothing(resolution: Resolution) -> None:
+    world = lost_world()
+    first = expect_type(world.execute(resolve(resolution, verb_key=K1), LATE), Resolved).job
+    assert expect_type(world.execute(resolve(resolution, verb_key=K1), LATE + 1), Resolved).job == first
+    assert expect_type(world.execute(resolve(resolution, verb_key=K2), LATE), Refused).reason is Reason.NOT_ALLOWED
+    other = Resolution.FAILED if resolution is not Resolution.FAILED else Resolution.RERUN
+    reused = expect_type(world.execute(resolve(other, verb_key=K1), LATE), Refused)
+    assert reused.reason is Reason.IDEMPOTENCY_KEY_REUSED
+    assert expect_type(world.execute(cancel(verb_key=K1), LATE), Refused).reason is Reason.IDEMPOTENCY_KEY_REUSED
+
+
+def test_a_late_copy_of_a_rerun_does_not_run_the_job_a_third_time() -> None:
+    world = lost_world()
+    world.execute(resolve(Resolution.RERUN, verb_key=K1), LATE)
+    world.execute(claim(BOB, start=True), LATE)
+    failed = expect_type(world.execute(finish(2, BOB, FinishOutcome.FAILED, final=True), LATE), Finished).job
+    assert expect_type(world.execute(resolve(Resolution.RERUN, verb_key=K1), LATE), Resolved).job == failed
+    assert (
+        expect_type(world.execute(resolve(Resolution.RERUN, verb_key=K2), LATE), Resolved).job.state is JobState.PENDING
+    )
+
+
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.FAILED])
+def test_a_late_copy_of_a_cancel_does_not_cancel_a_job_that_runs_again(state: JobState) -> None:
+    world = World(a_job(state))
+    first = expect_type(world.execute(cancel(verb_key=K1)), Cancelled)
+    assert first.changed is (state is JobState.PENDING)
+    world.execute(resolve(Resolution.RERUN, verb_key=K2))
+    again = expect_type(world.execute(cancel(verb_key=K1)), Cancelled)
+    assert (again.changed, again.job.state) == (first.changed, world.job().state)
+    assert again.job.state is (JobState.CANCELLED if first.changed else JobState.PENDING)
+
+
+def test_a_refused_verb_does_not_use_up_its_key() -> None:
+    world = running_world(delivery=Delivery.AT_MOST_ONCE)
+    rerun = resolve(Resolution.RERUN, verb_key=K1)
+    assert expect_type(world.execute(rerun), Refused).reason is Reason.NOT_ALLOWED
+    world.execute(maintain(), LATE)
+    assert expect_type(world.execute(rerun, LATE), Resolved).job.state is JobState.PENDING
+
+
+def test_a_job_remembers_its_last_eight_verb_keys() -> None:
+    world = World(a_job(JobState.FAILED))
+    keys = [verb_key_digest(f"c{n}") for n in range(VERB_KEYS_MAX + 1)]
+    for key in keys:
+        world.execute(cancel(verb_key=key))
+    expect_type(world.execute(resolve(Resolution.RERUN)), Resolved)
+    for key in keys[1:]:
+        assert not expect_type(world.execute(cancel(verb_key=key)), Cancelled).changed
+    assert expect_type(world.execute(cancel(verb_key=keys[0])), Cancelled).changed
 
 
 @pytest.mark.parametrize("state", [JobState.PENDING, JobState.RUNNING, JobState.SUCCESS, JobState.CANCELLED])

@@ -215,8 +215,8 @@ class ClientOperations:
         """A page of jobs, newest first; `before` is `next` of the previous page."""
         return self._send(requests.jobs_call(state=state, type=type, user=user, before=before, limit=limit))
 
-    def cancel(self, job_id: str) -> Operation[models.JobModel]:
-        return (yield from self._send(requests.cancel_call(job_id))).job
+    def cancel(self, job_id: str, *, idempotency_key: str | None = None) -> Operation[models.JobModel]:
+        return (yield from self._send(requests.cancel_call(job_id, idempotency_key))).job
 
     def explain(self, key: str, *, scope: str, user: str | None = None) -> Operation[models.KeyHistoryModel]:
         return self._send(requests.key_call(key, scope=scope, user=user))
