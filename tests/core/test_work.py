@@ -193,7 +193,89 @@ def test_a_lease_is_extended_by_its_holder_alone() -> None:
     job = expect_type(world.execute(extend(), NOW + LEASE), Extended).job
     assert job.lease_until == NOW + 2 * LEASE
     assert is_stale(world.execute(extend(holder=BOB), NOW + LEASE))
-    assert is_stale(world.execute(extend(), NOW + 2 * LEASE + 1))
+
+
+MUCH_LATER = NOW + 10 * LEASE
+LATE_REPORTS: list[tuple[Any, JobState]] = [
+    (extend(), JobState.RUNNING),
+    (release(), JobState.PENDING),
+    (finish(), JobState.SUCCESS),
+    (finish(outcome=FinishOutcome.FAILED, final=True), JobState.FAILED),
+]
+
+
+@pytest.mark.parametrize("swept", [False, True])
+@pytest.mark.parametrize(("report", "state"), LATE_REPORTS)
+def test_a_late_holder_is_heard_while_nobody_else_has_the_job(report: Any, state: JobState, *, swept: bool) -> None:
+    world = running_world(attempts_max=3)
+    if swept:
+        assert expect_type(world.execute(maintain(), LATE), Maintained).changed
+    reply = world.execute(report, MUCH_LATER)
+    assert isinstance(reply, (Extended, Released, Finished)), reply
+    assert reply.job.state is state
+    if state is JobState.RUNNING:
+        job = world.job()
+        assert (job.lease_until, job.due_at, job.attempts) == (MUCH_LATER + LEASE, MUCH_LATER + LEASE, 1)
+        assert expect_type(world.execute(claim(BOB), MUCH_LATER), Refused).reason is Reason.NOT_READY
+        assert expect_type(world.execute(finish(), MUCH_LATER), Finished).job.state is JobState.SUCCESS
+
+
+@pytest.mark.parametrize("swept", [False, True])
+@pytest.mark.parametrize(("report", "_state"), LATE_REPORTS)
+def test_nobody_else_means_no_other_claim(report: Any, _state: JobState, *, swept: bool) -> None:
+    world = running_world(attempts_max=3)
+    world.execute(maintain(), LATE)
+    expect_type(world.execute(claim(BOB), LATE), Claimed)
+    if swept:
+        world.execute(maintain(), LATE + LEASE + 1)
+    before = world.job()
+    assert is_stale(world.execute(report, MUCH_LATER))
+    assert world.job() == before
+
+
+@pytest.mark.parametrize("end", ["lost", "failed", "cancelled", "run again"])
+@pytest.mark.parametrize(("report", "_state"), LATE_REPORTS)
+def test_a_job_that_ended_is_never_revived(report: Any, _state: JobState, end: str) -> None:
+    world = running_world(delivery=Delivery.AT_MOST_ONCE if end == "lost" else Delivery.AT_LEAST_ONCE, attempts_max=1)
+    world.execute(cancel() if end == "cancelled" else maintain(), LATE)
+    if end == "run again":
+        expect_type(world.execute(resolve(Resolution.RERUN), LATE), Resolved)
+    before = world.job()
+    assert is_stale(world.execute(report, MUCH_LATER))
+    assert world.job() == before
+
+
+def test_a_job_that_failed_and_runs_again_is_not_revived_by_who_reported_the_failure() -> None:
+    world = running_world()
+    world.execute(finish(outcome=FinishOutcome.FAILED, final=True))
+    world.execute(resolve(Resolution.RERUN))
+    for report, _ in LATE_REPORTS:
+        assert is_stale(world.execute(report))
+
+
+def test_a_claim_that_expired_before_its_start_is_revived_by_an_extension() -> None:
+    for swept in (False, True):
+        world = World(a_job())
+        world.execute(claim())
+        if swept:
+            world.execute(maintain(), LATE)
+        assert is_stale(world.execute(start(), LATE))
+        assert is_stale(world.execute(finish(), LATE))
+        assert expect_type(world.execute(extend(), LATE), Extended).job.state is JobState.PENDING
+        assert expect_type(world.execute(start(), LATE), Started).job.attempts == 1
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_after_its_deadline_an_attempt_neither_succeeds_nor_goes_on(*, swept: bool) -> None:
+    world = running_world(timeout_ms=LEASE, attempts_max=2)
+    assert expect_type(world.execute(finish(), NOW + LEASE), Finished).job.state is JobState.SUCCESS
+    world = running_world(timeout_ms=LEASE, attempts_max=2)
+    if swept:
+        world.execute(maintain(), LATE)
+    for report in (finish(result=b"1"), extend()):
+        assert expect_type(world.execute(report, LATE), Refused).reason is Reason.TIMED_OUT
+    failed = expect_type(world.execute(finish(outcome=FinishOutcome.FAILED, error="slow"), LATE), Finished).job
+    assert (failed.state, failed.error) == (JobState.SCHEDULED, "slow")
 
 
 def test_log_lines_are_appended_once() -> None:
@@ -252,7 +334,6 @@ def test_success_keeps_the_result_and_frees_slot_and_money() -> None:
 def test_a_zombie_finishes_nothing() -> None:
     world = running_world(attempts_max=3)
     world.execute(maintain(), LATE)
-    assert is_stale(world.execute(finish(), LATE))
     world.execute(claim(BOB, start=True), LATE)
     assert is_stale(world.execute(finish(), LATE))
     assert is_stale(world.execute(extend(), LATE))

@@ -9,11 +9,14 @@
    answer again; another holder with the same token is refused as stale.
 3. A claim that was never started is not an attempt. After the start, an expired lease is a failed attempt, or `lost`
    where the job may run at most once (maintenance.py).
-4. Every end of a job goes through `end_job`: it clears the lease, frees slot and money, sets the retention, makes the
+4. A late holder is heard: while nobody else has claimed the job, extend, release and finish work after the lease, whether or not
+   maintenance has returned the job to the queue, and extend revives the lease. A job that has ended or is lost is never
+   revived, and after the timeout of the attempt neither an extension nor a success is accepted.
+5. Every end of a job goes through `end_job`: it clears the lease, frees slot and money, sets the retention, makes the
    callback job ready and records the event.
-5. Cancel and resolve (which includes rerun) may carry a key. The job keeps the last 8 of them with what they did, so that a
+6. Cancel and resolve (which includes rerun) may carry a key. The job keeps the last 8 of them with what they did, so that a
    repetition changes nothing and gets the same answer. They are kept apart from the worker's holder. Refusals are not kept.
-6. Of the events the first 8 and the last 24 are stored; the others are only counted.
+7. Of the events the first 8 and the last 24 are stored; the others are only counted.
 """
 
 import re
@@ -53,6 +56,8 @@ _FINISH_DIGEST_BYTES = 8
 _VERB_KEY_DIGEST_BYTES = 6
 _VERB_KEY_BYTES = _VERB_KEY_DIGEST_BYTES + 1  # the digest, then verb and outcome in one byte
 _RELEASE_DIGEST = b"handed back"  # stored in place of a finish digest, so that a repeated release is recognised
+# The same for a lease that expired during an attempt: its holder may go on until the job is claimed again.
+LAPSE_DIGEST = b"lapsed"
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
@@ -101,6 +106,16 @@ class JobHolderCommand(JobCommand, frozen=True, gc=False, kw_only=True):
         """True if this holder claimed or started the job, and the lease has not expired."""
         return (job.token, job.holder) == (self.token, self.holder) and now <= job.lease_until
 
+    def held_job(self, job: Job) -> Job | None:
+        """The job as this holder has it, also after its lease; None if it was claimed again, reported or ended."""
+        if (job.token, job.holder) != (self.token, self.holder):
+            return None
+        if job.state is JobState.RUNNING or (job.state is JobState.PENDING and not job.finish_digest):
+            return job
+        if job.state is JobState.PENDING and job.finish_digest == LAPSE_DIGEST:
+            return replace(job, state=state_after(job.state, Move.REVIVE), finish_digest=b"")
+        return None
+
     def stale_refusal(self, job: Job, now: int) -> Refused:
         message = f"the lease on this job was lost (it is {job.state}, token {job.token}); stop, change nothing"
         return Refused(Reason.STALE, message, now, {"state": job.state, "token": job.token})
@@ -141,12 +156,13 @@ class Extend(JobHolderCommand, frozen=True, gc=False, kw_only=True):
         job = facts.jobs.get(self.job_id)
         if job is None:
             return Step(Missing(now))
-        if not is_allowed(job.state, Move.EXTEND) or not self.holds_lease(job, now):
+        held = self.held_job(job)
+        if held is None:
             return Step(self.stale_refusal(job, now))
+        job = held
         until = _lease_end(job, now, self.lease_ms)
         if until <= now:
-            message = "the attempt timed out; stop, and finish it as failed"
-            return Step(Refused(Reason.TIMED_OUT, message, now))
+            return Step(_timed_out_refusal(now))
         if self.offset > job.logs:
             message = f"{job.logs} log lines are stored; send the lines from that offset on"
             return Step(Refused(Reason.SEQUENCE_GAP, message, now, {"logs": job.logs}))
@@ -177,10 +193,12 @@ class Release(JobHolderCommand, frozen=True, gc=False, kw_only=True):
         job = facts.jobs.get(self.job_id)
         if job is None:
             return Step(Missing(now))
-        running = job.state is JobState.RUNNING
-        if not self.holds_lease(job, now) or not is_allowed(job.state, Move.RELEASE):
+        held = self.held_job(job)
+        if held is None:
             is_repeated = (job.token, job.holder, job.finish_digest) == (self.token, self.holder, _RELEASE_DIGEST)
             return Step(Released(job, now) if is_repeated else self.stale_refusal(job, now))
+        job = held
+        running = job.state is JobState.RUNNING
         if running and job.delivery is Delivery.AT_MOST_ONCE:
             message = "an at-most-once job that was started is not run again; finish it"
             return Step(Refused(Reason.NOT_ALLOWED, message, now))
@@ -227,9 +245,12 @@ class Finish(JobHolderCommand, frozen=True, gc=False, kw_only=True):
         digest = self.finish_digest
         if (job.token, job.holder, job.finish_digest) == (self.token, self.holder, digest):
             return Step(Finished(job, now))
-        if job.state is not JobState.RUNNING or (job.token, job.holder) != (self.token, self.holder):
+        held = self.held_job(job)
+        if held is None or held.state is not JobState.RUNNING:
             return Step(self.stale_refusal(job, now))
-        # An expired lease does not matter here: if another worker had the job, the token would have grown.
+        job = held
+        if self.outcome is FinishOutcome.SUCCESS and job.timeout_ms and now > job.started_at + job.timeout_ms:
+            return Step(_timed_out_refusal(now))
         if self.outcome is FinishOutcome.FAILED and self._may_retry(job):
             return self._schedule_retry(job, digest, now)
         move = Move.SUCCEED if self.outcome is FinishOutcome.SUCCESS else Move.FAIL
@@ -417,6 +438,7 @@ class Resolve(VerbCommand, frozen=True, gc=False, kw_only=True):
             ended_at=0,
             due_at=0,
             error="",
+            holder=b"",  # nothing of an earlier attempt is revived
             finish_digest=b"",
             usage_id=usages[0].id if usages else b"",
             events=job.events + 1,
@@ -449,6 +471,10 @@ def released_job(job: Job, now: int, *, delay_ms: int = 0, **changes: object) ->
     move = Move.SCHEDULE if delay_ms else Move.RELEASE
     run_at = now + delay_ms if delay_ms else job.run_at
     return next_version(job, now, state=state_after(job.state, move), lease_until=0, due_at=0, run_at=run_at, **changes)
+
+
+def _timed_out_refusal(now: int) -> Refused:
+    return Refused(Reason.TIMED_OUT, "the attempt timed out; stop, and finish it as failed", now)
 
 
 def _may_start(job: Job) -> bool:

@@ -259,7 +259,7 @@ ROUTES = (
         "Finish an attempt with a result or with an error",
         FinishBody,
         SingleJobOut,
-        errors=_LEASE_ERRORS,
+        errors=(*_LEASE_ERRORS, "TIMED_OUT"),
     ),
     Route(
         "POST",
