@@ -64,6 +64,8 @@ _ROWS: Final = (
     ErrorCode("CONFLICT", 409, "Conflict", _FIX, _EXIT.CONFLICT, settles=True),
     ErrorCode("IN_PROGRESS", 409, "Request in progress", _WAIT, _EXIT.REFUSED, settles=True, retryable=True),
     ErrorCode("SEQUENCE_GAP", 409, "Sequence gap", _FIX, _EXIT.REFUSED, settles=True),
+    # Not definite: a lost attempt may have executed the number, and its record has expired.
+    ErrorCode("ALREADY_COMMITTED", 409, "Sequence number already committed", _FIX, _EXIT.CONFLICT),
     ErrorCode("IDEMPOTENCY_KEY_REUSED", 409, "Idempotency key reused", _FIX, _EXIT.CONFLICT, settles=True),
     ErrorCode("ALREADY_SETTLED", 409, "Already settled", _GIVE_UP, _EXIT.CONFLICT),
     ErrorCode("STALE", 409, "Lease lost", _GIVE_UP, _EXIT.CONFLICT),

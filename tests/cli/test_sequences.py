@@ -42,6 +42,8 @@ def test_refusals_have_their_exit_codes(backend: CommandRunner) -> None:
     gap = backend(*NUMBER, "--sequence", "3", "--key", "k3", "--json")
     assert (gap.code, gap.json["error"]["code"]) == (6, "SEQUENCE_GAP")
     assert gap.json["error"]["details"] == {"lastCommittedSequence": 1}
+    used = backend(*NUMBER, "--sequence", "1", "--key", "other", "--json")
+    assert (used.code, used.json["error"]["code"]) == (3, "ALREADY_COMMITTED")
     reused = backend("submit", "write", "--client", CLIENT, "--scope", SCOPE, "--sequence", "2", "--key", "k1")
     assert reused.code == 3
 

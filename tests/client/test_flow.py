@@ -210,6 +210,7 @@ def test_after_a_lost_response_only_a_refusal_about_the_key_is_definite(code: st
         ("FORBIDDEN", onejob.NotAllowed),
         ("NOT_FOUND", onejob.NotFound),
         ("SEQUENCE_GAP", onejob.SubmissionRefused),
+        ("ALREADY_COMMITTED", onejob.SubmissionRefused),
         ("QUOTA_EXCEEDED", onejob.SubmissionRefused),
         ("A_NEWER_ONE", onejob.ServerFailed),
     ],

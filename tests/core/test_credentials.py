@@ -34,6 +34,14 @@ def a_key(**changes: Any) -> ApiKey:
     return replace(plain, **changes)
 
 
+def test_the_user_of_an_unbound_key_fits_into_a_name() -> None:
+    make = {"id": ID, "roles": frozenset({Role.SUBMITTER}), "secret": OLD, "by": "client:local", "now": NOW}
+    assert new_api_key(name="n" * 92, user="", **make).name == "n" * 92  # type: ignore[arg-type]  # of many types
+    assert new_api_key(name="n" * 100, user="ann", **make).user == "ann"  # type: ignore[arg-type]
+    with pytest.raises(Invalid, match="92"):
+        new_api_key(name="n" * 93, user="", **make)  # type: ignore[arg-type]
+
+
 tenants = st.text(min_size=1, max_size=100).filter(
     lambda text: not FORBIDDEN_CHARACTERS.search(text) and text != TYPE_QUEUE_SCOPE
 )

@@ -125,8 +125,8 @@ lost       SlotSettled  Maintained-
 # Number 5 is sent; the name of a stream tells its last number.
 NUMBERS = """
                    new        at_4       at_5       at_2       theirs  evicted    at_the_end
-absent             GAP        Committed  Already    GAP        OWNER   Committed  Already
-expired            GAP        Committed  Already    GAP        OWNER   Committed  Already
+absent             GAP        Committed  USED       GAP        OWNER   Committed  USED
+expired            GAP        Committed  USED       GAP        OWNER   Committed  USED
 same               Committed  Committed  Committed  Committed  OWNER   Committed  Committed
 copy               Already    Already    Already    Already    OWNER   Already    Already
 other_fingerprint  REUSED     REUSED     REUSED     REUSED     OWNER   REUSED     REUSED
@@ -139,6 +139,7 @@ SLOT_ANSWER, JOB_ANSWER, NUMBER_ANSWER = parse_table(SLOTS), parse_table(JOBS_TA
 ABBREVIATIONS = {
     "SLOT_LOST": "LOST", "QUOTA_EXCEEDED": "QUOTA", "ALREADY_SETTLED": "SETTLED", "SEQUENCE_GAP": "GAP",
     "IDEMPOTENCY_KEY_REUSED": "REUSED", "NOT_THE_OWNER": "OWNER", "SequenceAlreadyCommitted": "Already",
+    "ALREADY_COMMITTED": "USED",
     "SequenceCommitted": "Committed",
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from onejob.core.key import KEY_CHARS_MAX
 from onejob.core.replies import Extended, Reason, Refused
 from onejob.core.states import JobState, Move
 from onejob.core.submit import Submit, new_job
-from onejob.core.work import PROGRESS_BYTES_MAX, Extend, end_job, progress_bytes_max
+from onejob.core.work import PROGRESS_BYTES_MAX, VERB_KEYS_MAX, Extend, end_job, progress_bytes_max
 from onejob.ledger.parse import LABELS_BYTES_MAX, Caller, Submission, build_submit
 from onejob.ledger.work import HOLDER_BYTES_MAX
 
@@ -64,6 +64,7 @@ def largest_job(command: Submit) -> Job:
         started_at=LARGE_NUMBER,
         logs=LARGE_NUMBER,
         finish_digest=b"s" * 8,
+        verb_keys=b"k" * 7 * VERB_KEYS_MAX,
         progress="p" * progress_bytes_max(end.job),
     )
 

@@ -225,6 +225,7 @@ async def test_the_script_reaches_what_it_is_about() -> None:
                 seen[name] = seen.get(name, 0) + 1
     for expected in (
         "SubmitSequence SequenceCommitted", "SubmitSequence SequenceAlreadyCommitted", "SubmitSequence Refused SEQUENCE_GAP",
+        "SubmitSequence Refused ALREADY_COMMITTED",
         "SubmitSequence Refused IDEMPOTENCY_KEY_REUSED", "SubmitSequence Refused QUOTA_EXCEEDED",
         "SubmitSequence Refused NOT_THE_OWNER", "Evict Maintained True", "Cancel Cancelled True", "Submit Replayed",
         "Maintain Maintained True", "Expire Maintained True", "ConsumeSlot SlotSettled",

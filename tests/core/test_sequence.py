@@ -9,6 +9,7 @@ from onejob.core.errors import Invalid
 from onejob.core.facts import U64, Kind, Stream
 from onejob.core.identity import record_id, stream_id
 from onejob.core.replies import (
+    LimitName,
     Maintained,
     Missing,
     Reason,
@@ -119,17 +120,28 @@ def test_the_same_command_executed_again_gets_the_winning_answer() -> None:
     assert len(world.jobs()) == 1
 
 
-def test_a_past_number_under_another_key_never_runs_again() -> None:
+def test_a_used_number_under_another_key_is_refused_and_never_runs_again() -> None:
     world = world_after(2)
-    other = expect_type(world.execute(send(1, key="other", copy=1)), SequenceAlreadyCommitted)
-    assert (other.sequence, other.jobs, other.expires_at) == (1, (), 0)
+    other = expect_type(world.execute(send(1, key="other", copy=1)), Refused)
+    assert other.reason is Reason.ALREADY_COMMITTED
+    assert other.details == {"assigned_sequence": 1, "last_committed_sequence": 2}
+    assert "as 3" in other.message
     assert len(world.jobs()) == 2
 
 
-def test_a_past_number_whose_record_is_gone_never_runs_again() -> None:
+def test_a_used_number_whose_record_is_gone_is_refused_and_never_runs_again() -> None:
     world = world_after(1)
-    late = expect_type(world.execute(send(1, copy=1), NOW + TTL + 1), SequenceAlreadyCommitted)
-    assert (late.sequence, late.jobs, len(world.jobs())) == (1, (), 1)
+    late = expect_type(world.execute(send(1, copy=1), NOW + TTL + 1), Refused)
+    assert (late.reason, len(world.jobs())) == (Reason.ALREADY_COMMITTED, 1)
+
+
+def test_the_same_command_executed_again_after_its_window_is_not_refused() -> None:
+    world = World()
+    first = expect_type(world.execute(send(1, jobs=3)), SequenceCommitted)
+    late = NOW + TTL + 1
+    again = expect_type(world.execute(send(1, jobs=3), late), SequenceCommitted)
+    assert (again.jobs, again.sequence) == (first.jobs, 1)
+    assert again.expires_at < late
 
 
 def test_a_live_key_under_a_new_number_gets_its_original_answer_and_number() -> None:
@@ -197,7 +209,7 @@ def test_an_idle_client_goes_on_after_three_windows() -> None:
     assert not expect_type(world.execute(evict, NOW + STREAM_IDLE_MS), Maintained).changed
     assert expect_type(world.execute(evict, NOW + STREAM_IDLE_MS + 1), Maintained).changed
     assert last_sequence(world, NOW + 3 * DAY) == 2
-    assert expect_type(world.execute(send(2, copy=1), NOW + 3 * DAY), SequenceAlreadyCommitted).jobs == ()
+    assert expect_type(world.execute(send(2, copy=1), NOW + 3 * DAY), Refused).reason is Reason.ALREADY_COMMITTED
     assert expect_type(world.execute(send(4), NOW + 3 * DAY), Refused).reason is Reason.SEQUENCE_GAP
     assert expect_type(world.execute(send(3), NOW + 3 * DAY), SequenceCommitted).sequence == 3
     stream = world.facts[Kind.STREAM, STREAM_ID]
@@ -219,6 +231,17 @@ def test_the_last_number_of_all_is_stored_whole() -> None:
     world = World(Stream(STREAM_ID, TENANT, SCOPE, CLIENT, U64(2**64 - 2), NOW, ACTOR, NOW, NOW + DAY))
     assert expect_type(world.execute(send(2**64 - 1, key="last")), SequenceCommitted).sequence == 2**64 - 1
     assert last_sequence(world) == 2**64 - 1
+
+
+def test_the_last_number_of_all_says_to_rotate_the_client_id() -> None:
+    world = World(Stream(STREAM_ID, TENANT, SCOPE, CLIENT, U64(2**64 - 2), NOW, ACTOR, NOW, NOW + DAY))
+    (warning,) = expect_type(world.execute(send(2**64 - 1, key="last")), SequenceCommitted).warnings
+    assert warning.limit is LimitName.SEQUENCE
+    refused = expect_type(world.execute(send(2**64 - 1, key="one more", copy=1)), Refused)
+    with pytest.raises(Invalid) as beyond:
+        checked_sequence(2**64)
+    for message in (warning.message, refused.message, str(beyond.value)):
+        assert "rotate the client id" in message
 
 
 def test_jobs_of_a_batch_bear_the_user_and_the_key() -> None:

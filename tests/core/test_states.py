@@ -39,15 +39,15 @@ cancelled   .        .          .       .        .
 lost        .        .          .       .        .
 """
 WORK = """
-            claim    start    extend   release  succeed  fail    lose  rerun
-preparing   .        .        .        .        .        .       .     .
-scheduled   pending  .        .        .        .        .       .     .
-pending     pending  running  pending  pending  .        .       .     .
-running     .        .        running  pending  success  failed  lost  .
-success     .        .        .        .        .        .       .     .
-failed      .        .        .        .        .        .       .     pending
-cancelled   .        .        .        .        .        .       .     .
-lost        .        .        .        .        success  failed  .     pending
+            claim    start    extend   revive   release  succeed  fail    lose  rerun
+preparing   .        .        .        .        .        .        .       .     .
+scheduled   pending  .        .        .        .        .        .       .     .
+pending     pending  running  pending  running  pending  .        .       .     .
+running     .        .        running  .        pending  success  failed  lost  .
+success     .        .        .        .        .        .        .       .     .
+failed      .        .        .        .        .        .        .       .     pending
+cancelled   .        .        .        .        .        .        .       .     .
+lost        .        .        .        .        .        success  failed  .     pending
 """
 
 

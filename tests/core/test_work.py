@@ -24,6 +24,7 @@ from onejob.core.states import Delivery, JobState
 from onejob.core.work import (
     BACKOFF_MS_MAX,
     LOG_LINES_MAX,
+    VERB_KEYS_MAX,
     Claim,
     Extend,
     Finish,
@@ -33,6 +34,7 @@ from onejob.core.work import (
     Resolve,
     Start,
     backoff_ms,
+    verb_key_digest,
 )
 from tests.core.test_quota import POLICY_ID, nth_submit, usage_with_limits
 from tests.core.world import (
@@ -191,7 +193,89 @@ def test_a_lease_is_extended_by_its_holder_alone() -> None:
     job = expect_type(world.execute(extend(), NOW + LEASE), Extended).job
     assert job.lease_until == NOW + 2 * LEASE
     assert is_stale(world.execute(extend(holder=BOB), NOW + LEASE))
-    assert is_stale(world.execute(extend(), NOW + 2 * LEASE + 1))
+
+
+MUCH_LATER = NOW + 10 * LEASE
+LATE_REPORTS: list[tuple[Any, JobState]] = [
+    (extend(), JobState.RUNNING),
+    (release(), JobState.PENDING),
+    (finish(), JobState.SUCCESS),
+    (finish(outcome=FinishOutcome.FAILED, final=True), JobState.FAILED),
+]
+
+
+@pytest.mark.parametrize("swept", [False, True])
+@pytest.mark.parametrize(("report", "state"), LATE_REPORTS)
+def test_a_late_holder_is_heard_while_nobody_else_has_the_job(report: Any, state: JobState, *, swept: bool) -> None:
+    world = running_world(attempts_max=3)
+    if swept:
+        assert expect_type(world.execute(maintain(), LATE), Maintained).changed
+    reply = world.execute(report, MUCH_LATER)
+    assert isinstance(reply, (Extended, Released, Finished)), reply
+    assert reply.job.state is state
+    if state is JobState.RUNNING:
+        job = world.job()
+        assert (job.lease_until, job.due_at, job.attempts) == (MUCH_LATER + LEASE, MUCH_LATER + LEASE, 1)
+        assert expect_type(world.execute(claim(BOB), MUCH_LATER), Refused).reason is Reason.NOT_READY
+        assert expect_type(world.execute(finish(), MUCH_LATER), Finished).job.state is JobState.SUCCESS
+
+
+@pytest.mark.parametrize("swept", [False, True])
+@pytest.mark.parametrize(("report", "_state"), LATE_REPORTS)
+def test_nobody_else_means_no_other_claim(report: Any, _state: JobState, *, swept: bool) -> None:
+    world = running_world(attempts_max=3)
+    world.execute(maintain(), LATE)
+    expect_type(world.execute(claim(BOB), LATE), Claimed)
+    if swept:
+        world.execute(maintain(), LATE + LEASE + 1)
+    before = world.job()
+    assert is_stale(world.execute(report, MUCH_LATER))
+    assert world.job() == before
+
+
+@pytest.mark.parametrize("end", ["lost", "failed", "cancelled", "run again"])
+@pytest.mark.parametrize(("report", "_state"), LATE_REPORTS)
+def test_a_job_that_ended_is_never_revived(report: Any, _state: JobState, end: str) -> None:
+    world = running_world(delivery=Delivery.AT_MOST_ONCE if end == "lost" else Delivery.AT_LEAST_ONCE, attempts_max=1)
+    world.execute(cancel() if end == "cancelled" else maintain(), LATE)
+    if end == "run again":
+        expect_type(world.execute(resolve(Resolution.RERUN), LATE), Resolved)
+    before = world.job()
+    assert is_stale(world.execute(report, MUCH_LATER))
+    assert world.job() == before
+
+
+def test_a_job_that_failed_and_runs_again_is_not_revived_by_who_reported_the_failure() -> None:
+    world = running_world()
+    world.execute(finish(outcome=FinishOutcome.FAILED, final=True))
+    world.execute(resolve(Resolution.RERUN))
+    for report, _ in LATE_REPORTS:
+        assert is_stale(world.execute(report))
+
+
+def test_a_claim_that_expired_before_its_start_is_revived_by_an_extension() -> None:
+    for swept in (False, True):
+        world = World(a_job())
+        world.execute(claim())
+        if swept:
+            world.execute(maintain(), LATE)
+        assert is_stale(world.execute(start(), LATE))
+        assert is_stale(world.execute(finish(), LATE))
+        assert expect_type(world.execute(extend(), LATE), Extended).job.state is JobState.PENDING
+        assert expect_type(world.execute(start(), LATE), Started).job.attempts == 1
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_after_its_deadline_an_attempt_neither_succeeds_nor_goes_on(*, swept: bool) -> None:
+    world = running_world(timeout_ms=LEASE, attempts_max=2)
+    assert expect_type(world.execute(finish(), NOW + LEASE), Finished).job.state is JobState.SUCCESS
+    world = running_world(timeout_ms=LEASE, attempts_max=2)
+    if swept:
+        world.execute(maintain(), LATE)
+    for report in (finish(result=b"1"), extend()):
+        assert expect_type(world.execute(report, LATE), Refused).reason is Reason.TIMED_OUT
+    failed = expect_type(world.execute(finish(outcome=FinishOutcome.FAILED, error="slow"), LATE), Finished).job
+    assert (failed.state, failed.error) == (JobState.SCHEDULED, "slow")
 
 
 def test_log_lines_are_appended_once() -> None:
@@ -250,7 +334,6 @@ def test_success_keeps_the_result_and_frees_slot_and_money() -> None:
 def test_a_zombie_finishes_nothing() -> None:
     world = running_world(attempts_max=3)
     world.execute(maintain(), LATE)
-    assert is_stale(world.execute(finish(), LATE))
     world.execute(claim(BOB, start=True), LATE)
     assert is_stale(world.execute(finish(), LATE))
     assert is_stale(world.execute(extend(), LATE))
@@ -336,6 +419,62 @@ def test_a_job_that_runs_again_has_the_same_id_and_a_larger_token() -> None:
     job: Job = expect_type(world.execute(claim(BOB, start=True), LATE), Started).job
     assert (job.id, job.token, job.attempts) == (JOB, 2, 1)
     assert is_stale(world.execute(finish(token=1), LATE))
+
+
+K1, K2 = verb_key_digest("k1"), verb_key_digest("k2")
+
+
+@pytest.mark.parametrize("resolution", list(Resolution))
+def test_a_repeated_resolution_with_its_key_gets_the_same_answer_and_changes_nothing(resolution: Resolution) -> None:
+    world = lost_world()
+    first = expect_type(world.execute(resolve(resolution, verb_key=K1), LATE), Resolved).job
+    assert expect_type(world.execute(resolve(resolution, verb_key=K1), LATE + 1), Resolved).job == first
+    assert expect_type(world.execute(resolve(resolution, verb_key=K2), LATE), Refused).reason is Reason.NOT_ALLOWED
+    other = Resolution.FAILED if resolution is not Resolution.FAILED else Resolution.RERUN
+    reused = expect_type(world.execute(resolve(other, verb_key=K1), LATE), Refused)
+    assert reused.reason is Reason.IDEMPOTENCY_KEY_REUSED
+    assert expect_type(world.execute(cancel(verb_key=K1), LATE), Refused).reason is Reason.IDEMPOTENCY_KEY_REUSED
+
+
+def test_a_late_copy_of_a_rerun_does_not_run_the_job_a_third_time() -> None:
+    world = lost_world()
+    world.execute(resolve(Resolution.RERUN, verb_key=K1), LATE)
+    world.execute(claim(BOB, start=True), LATE)
+    failed = expect_type(world.execute(finish(2, BOB, FinishOutcome.FAILED, final=True), LATE), Finished).job
+    assert expect_type(world.execute(resolve(Resolution.RERUN, verb_key=K1), LATE), Resolved).job == failed
+    assert (
+        expect_type(world.execute(resolve(Resolution.RERUN, verb_key=K2), LATE), Resolved).job.state is JobState.PENDING
+    )
+
+
+@pytest.mark.parametrize("state", [JobState.PENDING, JobState.FAILED])
+def test_a_late_copy_of_a_cancel_does_not_cancel_a_job_that_runs_again(state: JobState) -> None:
+    world = World(a_job(state))
+    first = expect_type(world.execute(cancel(verb_key=K1)), Cancelled)
+    assert first.changed is (state is JobState.PENDING)
+    world.execute(resolve(Resolution.RERUN, verb_key=K2))
+    again = expect_type(world.execute(cancel(verb_key=K1)), Cancelled)
+    assert (again.changed, again.job.state) == (first.changed, world.job().state)
+    assert again.job.state is (JobState.CANCELLED if first.changed else JobState.PENDING)
+
+
+def test_a_refused_verb_does_not_use_up_its_key() -> None:
+    world = running_world(delivery=Delivery.AT_MOST_ONCE)
+    rerun = resolve(Resolution.RERUN, verb_key=K1)
+    assert expect_type(world.execute(rerun), Refused).reason is Reason.NOT_ALLOWED
+    world.execute(maintain(), LATE)
+    assert expect_type(world.execute(rerun, LATE), Resolved).job.state is JobState.PENDING
+
+
+def test_a_job_remembers_its_last_eight_verb_keys() -> None:
+    world = World(a_job(JobState.FAILED))
+    keys = [verb_key_digest(f"c{n}") for n in range(VERB_KEYS_MAX + 1)]
+    for key in keys:
+        world.execute(cancel(verb_key=key))
+    expect_type(world.execute(resolve(Resolution.RERUN)), Resolved)
+    for key in keys[1:]:
+        assert not expect_type(world.execute(cancel(verb_key=key)), Cancelled).changed
+    assert expect_type(world.execute(cancel(verb_key=keys[0])), Cancelled).changed
 
 
 @pytest.mark.parametrize("state", [JobState.PENDING, JobState.RUNNING, JobState.SUCCESS, JobState.CANCELLED])

@@ -46,7 +46,7 @@ def test_an_api_key_is_let_in_by_either_header_and_acts_under_its_name(auth_serv
     text = auth_server.create_key("ci")
     by_bearer = auth_server.service.submit(text, "either")
     assert (by_bearer.status, by_bearer.body["job"]["actor"]) == (202, "client:ci")
-    assert by_bearer.body["job"]["user"] == "ci"
+    assert by_bearer.body["job"]["user"] == "api_key:ci"
     headers = (("X-Api-Key", text), ("Idempotency-Key", "either"))
     by_header = auth_server.service.ask("POST", "/api/jobs", headers, BODY)
     assert by_header.body["job"]["id"] == by_bearer.body["job"]["id"]
@@ -243,6 +243,31 @@ def test_users_share_keys_unless_the_service_separates_them(auth_server: AuthSer
         assert len(ids(separate.service)) == 2
         assert separate.service.submit(separate.create_key("k", user="ann"), "of-all").body["job"]["user"] == "ann"
         assert len(ids(separate.service)) == 2
+
+
+def test_the_subject_of_a_token_and_the_name_of_an_api_key_never_meet(durable_url: str) -> None:
+    for server in run_auth_server(durable_url, key_owner="user"):
+        service = server.service
+        by_key = service.submit(server.create_key("alice"), "same").body["job"]
+        by_token = service.submit(token(sub="alice"), "same").body["job"]
+        assert by_key["id"] != by_token["id"]
+        assert (by_key["user"], by_token["user"]) == ("api_key:alice", "alice")
+        assert service.ask("GET", f"/api/jobs/{by_key['id']}", bearer(token(sub="alice"))).status == 404
+        listed = service.ask("GET", "/api/jobs?limit=1000", bearer(token(sub="alice"))).body["jobs"]
+        assert [job["id"] for job in listed] == [by_token["id"]]
+        for claimed in ("api_key:alice", "api_key:"):
+            assert service.submit(token(sub=claimed), "same").status == 401
+
+
+def test_limits_of_an_api_key_are_not_those_of_a_user_of_its_name(auth_server: AuthServer) -> None:
+    admin = bearer(token(sub="root", roles=["admin"]))
+    text = auth_server.create_key("limited")
+    for user, allowed in (("limited", 0), ("api_key:limited", 1)):
+        body = {"maxConcurrent": allowed}
+        assert auth_server.service.ask("PUT", f"/api/quotas/{user}", admin, body).status == 200
+    assert [auth_server.service.submit(text, f"limited-{n}").status for n in range(2)] == [202, 429]
+    assert auth_server.service.ask("GET", "/api/usage", bearer(text)).body["user"] == "api_key:limited"
+    assert auth_server.service.submit(token(sub="limited"), "limited-by-token").status == 429
 
 
 async def test_a_known_key_is_let_in_by_one_read_and_by_none_once_it_is_revoked(url: str) -> None:

@@ -98,18 +98,21 @@ async def test_a_gap_is_refused_and_the_client_recovers_from_its_state(queue: on
     assert (await send(queue, 3)).committed
 
 
-async def test_a_past_number_under_another_key_gets_its_number_and_no_jobs(queue: onejob.Ledger) -> None:
+async def test_a_used_number_under_another_key_is_refused(queue: onejob.Ledger) -> None:
     await send(queue, 1)
-    other = await send(queue, 1, idempotency_key="other", input="another")
-    assert (other.outcome, other.assigned_sequence, other.jobs, other.expires_at) == (ALREADY, 1, (), None)
+    other = await refusal_of(queue, 1, idempotency_key="other", input="another")
+    assert other.reason is Reason.ALREADY_COMMITTED
+    assert other.details == {"assigned_sequence": 1, "last_committed_sequence": 1}
+    assert not other.retryable
     assert len(await queue.jobs()) == 1
 
 
-async def test_a_past_number_whose_window_is_over_never_runs_again(queue: onejob.Ledger, clock: FakeClock) -> None:
+async def test_a_used_number_whose_window_is_over_is_refused_and_never_runs_again(
+    queue: onejob.Ledger, clock: FakeClock
+) -> None:
     await send(queue, 1, idempotency_ttl=timedelta(seconds=1))
     clock.advance(2)
-    late = await send(queue, 1)
-    assert (late.outcome, late.jobs) == (ALREADY, ())
+    assert (await refusal_of(queue, 1)).reason is Reason.ALREADY_COMMITTED
     assert len(await queue.jobs()) == 1
 
 
@@ -286,9 +289,12 @@ async def test_a_hundred_copies_of_one_number_are_executed_once(queue: onejob.Le
 async def test_copies_of_one_number_under_many_keys_and_payloads_are_executed_once(
     queue: onejob.Ledger,
 ) -> None:
-    receipts = await asyncio.gather(*(send(queue, 1, idempotency_key=f"k{n}", input=n) for n in range(100)))
-    assert sum(receipt.committed for receipt in receipts) == 1
-    assert {receipt.assigned_sequence for receipt in receipts} == {1}
+    copies = (send(queue, 1, idempotency_key=f"k{n}", input=n) for n in range(100))
+    results = await asyncio.gather(*copies, return_exceptions=True)
+    (receipt,) = [result for result in results if isinstance(result, onejob.SequenceReceipt)]
+    assert (receipt.committed, receipt.assigned_sequence) == (True, 1)
+    refusals = [result for result in results if isinstance(result, onejob.SubmissionRefused)]
+    assert [refusal.reason for refusal in refusals] == [Reason.ALREADY_COMMITTED] * 99
     assert len(await queue.jobs()) == 1
 
 
@@ -307,8 +313,7 @@ async def test_an_idle_client_goes_on_after_three_windows(queue: onejob.Ledger, 
         await evict(queue)
         await queue.sweep()
     assert await last_sequence(queue) == 2
-    late = await send(queue, 2)
-    assert (late.outcome, late.jobs) == (ALREADY, ())
+    assert (await refusal_of(queue, 2)).reason is Reason.ALREADY_COMMITTED
     assert (await refusal_of(queue, 4)).details == {"last_committed_sequence": 2}
     assert (await send(queue, 3)).committed
 

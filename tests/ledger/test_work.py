@@ -10,13 +10,18 @@ from msgspec.structs import replace
 
 import onejob
 from onejob.clock import FakeClock, SystemClock
-from onejob.conformance.samples import submit
+from onejob.conformance.queries import store_facts
+from onejob.conformance.samples import a_job, submit
+from onejob.core.facts import Kind
 from onejob.core.identity import Actor
-from onejob.engine import ListBacklogs, Page, Query
+from onejob.core.states import JobState
+from onejob.engine import ListBacklogs, ListDueFacts, Page, Query
 from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
+from onejob.ledger import maintenance
 from onejob.ledger.claims import ClaimedJob, ClaimRequest, Claims
+from onejob.ledger.maintenance import LeaseExpiry
 
 LEASE = timedelta(seconds=60)
 
@@ -156,6 +161,47 @@ async def test_a_scheduled_job_is_claimed_when_its_time_has_come() -> None:
         assert attempt.job.state is onejob.JobState.PENDING
 
 
+async def test_a_job_is_claimable_right_after_its_lease_without_a_sweep(queue: onejob.Ledger, clock: FakeClock) -> None:
+    job_id = (await queue.submit("t", max_attempts=2)).job_id
+    (first,) = await queue.claim("t", lease=timedelta(milliseconds=500), start=True)
+    assert await queue.claim("t", start=True) == []
+    clock.advance(0.6)
+    (second,) = await queue.claim("t", start=True)
+    assert (second.job_id, second.token) == (job_id, first.token + 1)
+
+
+async def test_an_at_most_once_job_is_lost_right_after_its_lease_without_a_sweep(
+    queue: onejob.Ledger, clock: FakeClock
+) -> None:
+    job_id = (await queue.submit("t", delivery=onejob.Delivery.AT_MOST_ONCE)).job_id
+    await queue.claim("t", lease=timedelta(milliseconds=500), start=True)
+    clock.advance(0.6)
+    assert await queue.claim("t") == []
+    assert (await queue.job(job_id)).state is onejob.JobState.LOST
+
+
+async def test_a_waiting_claim_gets_a_job_soon_after_its_lease() -> None:
+    clock = SystemClock()
+    async with onejob.open("memory://", sweep=False) as queue:
+        await queue.submit("t", max_attempts=2)
+        await queue.claim("t", lease=timedelta(milliseconds=300), start=True)
+        begin = clock.monotonic()
+        (again,) = await queue.claim("t", wait=timedelta(seconds=20))
+        assert again.token == 2
+        assert clock.monotonic() - begin < 2.5
+
+
+async def test_due_jobs_that_are_only_to_be_deleted_hide_no_expired_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "SWEEP_PAGE_SIZE", 3)
+    engine = MemoryEngine(FakeClock())
+    await store_facts(engine, [a_job(state=JobState.SUCCESS, due_at=n + 1) for n in range(3 * 4)])
+    running = a_job(state=JobState.RUNNING, due_at=1000, lease_until=1000, attempts_max=2)
+    await store_facts(engine, [running])
+    leases = LeaseExpiry(engine)
+    assert [await leases.end_expired() for _ in range(3)] == [0, 1, 0]
+    assert engine.facts[Kind.JOB][running.id].state is JobState.PENDING
+
+
 async def test_a_cancelled_claim_releases_its_jobs() -> None:
     engine = SlowEngine()
     async with onejob.open("memory://") as queue:
@@ -217,8 +263,8 @@ async def test_an_idle_claim_polls_about_once_a_second() -> None:
         scans = 0
 
         async def scan(self, query: Query[Any], /) -> Page[Any]:
-            self.scans += 1
-            assert isinstance(query, ListBacklogs)
+            assert isinstance(query, (ListBacklogs, ListDueFacts))
+            self.scans += isinstance(query, ListBacklogs)
             return await super().scan(query)
 
     engine = CountingEngine()

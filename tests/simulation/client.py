@@ -13,7 +13,7 @@ from onejob.core.replies import AnyReply, Created, InProgress, KeyHeld, Replayed
 from onejob.core.reserve import Renew, Reserve, Settle, TakeOver
 from onejob.core.states import Delivery
 from onejob.core.submit import SubmissionCommand, Submit
-from onejob.core.work import Cancel
+from onejob.core.work import Cancel, verb_key_digest
 from onejob.engines.gate import Gate
 from onejob.errors import Unavailable, Unknown
 from onejob.ledger.maintenance import PurgeProgress, Sweeper, purge_tenant
@@ -195,6 +195,7 @@ class Client(QuotaClient, SequenceClient, WorkerClient):
                     job_id=job_id,
                     actor=self.actor,
                     retention_ms=self.simulation.plan.retention_ms,
+                    verb_key=verb_key_digest(f"cancel-{op.think_ms % 12}") if op.body else b"",
                 )
             )
 

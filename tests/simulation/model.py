@@ -247,10 +247,16 @@ class Model(WorkModel):
         job = self.jobs.get(c.job_id)
         if job is None:
             return ("missing",)
-        if job.ended_at:
-            return ("cancelled", c.job_id, job.state, False)
-        self.end(job, "cancelled", self.decision_time(max(now, job.changed_at), usage=job.slot))
-        return ("cancelled", c.job_id, "cancelled", True)
+        if c.verb_key in job.cancels:
+            return ("cancelled", c.job_id, job.state, job.cancels[c.verb_key])
+        changed = not job.ended_at
+        if changed:
+            self.end(job, "cancelled", self.decision_time(max(now, job.changed_at), usage=job.slot))
+        if c.verb_key:
+            job.cancels[c.verb_key] = changed
+            if len(job.cancels) > 8:
+                del job.cancels[next(iter(job.cancels))]
+        return ("cancelled", c.job_id, job.state, changed)
 
     def _forget(self, c: Forget, now: int, _: Any) -> ModelReply:
         key, now = self.key_and_time(now, c.record_id)

@@ -1,7 +1,7 @@
 """The state of the model: keys, jobs and streams in dicts."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -47,6 +47,9 @@ class ModelJob:
     run_at: int = 0
     log_lines: int = 0
     last_report: tuple[Any, ...] | None = None  # of its holder
+    cancels: dict[bytes, bool] = field(
+        default_factory=dict
+    )  # the last keys of cancels, and whether each changed the job
 
 
 @dataclass(slots=True)

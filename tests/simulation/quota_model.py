@@ -129,7 +129,7 @@ class QuotaModel(UsageModel):
             usage.changed_at = now
         return ("reconciled", 0, True)
 
-    def _submit_sequence(self, c: SubmitSequence, now: int, _: Any) -> ModelReply:
+    def _submit_sequence(self, c: SubmitSequence, now: int, reply: Any) -> ModelReply:
         key, now = self.key_and_time(now, c.record_id, *(item.job_id for item in c.items))
         now = self.decision_time(now, usage=c.usage_id, policy=c.policy_id)
         stream = self.streams.get(c.stream_id)
@@ -142,8 +142,16 @@ class QuotaModel(UsageModel):
         if c.sequence > last + 1:
             return ("refused", "SEQUENCE_GAP", last)
         if c.sequence <= last:
-            return ("already", (), c.sequence, last, 0)
+            return self._refuse_used_number(c, last, now, reply)
         return self._execute_sequence(c, stream, now)
+
+    def _refuse_used_number(self, c: SubmitSequence, last: int, now: int, reply: Any) -> ModelReply:
+        jobs = tuple(item.job_id for item in c.items)
+        if all(
+            job in self.jobs for job in jobs
+        ):  # the same command again, after its window: the reply must not extend it
+            return ("committed", jobs, c.sequence, min(getattr(reply, "expires_at", 0), now - 1))
+        return ("refused", "ALREADY_COMMITTED", last)
 
     def _replay_sequence(self, c: SubmitSequence, key: ModelKey, last: int) -> ModelReply:
         if (key.client_id, key.fingerprint) != (c.client_id, c.fingerprint):

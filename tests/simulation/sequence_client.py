@@ -65,7 +65,7 @@ class SequenceClient(ClientProtocol):
     def _remember_sequence(self, stream: bytes, reply: AnyReply) -> None:
         if isinstance(reply, (SequenceCommitted, SequenceAlreadyCommitted)):
             self.last_sequences[stream] = max(self.last_sequences[stream], int(reply.sequence))
-        elif isinstance(reply, Refused) and reply.reason is Reason.SEQUENCE_GAP:
+        elif isinstance(reply, Refused) and reply.reason in (Reason.SEQUENCE_GAP, Reason.ALREADY_COMMITTED):
             self.last_sequences[stream] = int(reply.details["last_committed_sequence"])
 
     def _build_command(self, op: Op, stream: bytes, client_id: str, number: int) -> SubmitSequence:

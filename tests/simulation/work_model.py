@@ -10,6 +10,7 @@ from .quota_model import QuotaModel
 
 ModelReply = tuple[Any, ...]
 RELEASED = ("released",)
+LAPSED = ("lapsed",)
 STALE = ("refused", "STALE")
 
 
@@ -52,23 +53,25 @@ class WorkModel(QuotaModel):
         return ("started", job.id, job.token, job.lease_until)
 
     def _extend(self, c: Extend, now: int, _: Any) -> ModelReply:
-        job, now, is_holder = self._job_and_ownership(c, now)
+        job, now, _ = self._job_and_ownership(c, now)
         if job is None:
             return ("missing",)
-        if not is_holder or job.state not in ("pending", "running"):
+        if not self._may_report(job, c):
             return STALE
         if c.offset > job.log_lines:
             return ("refused", "SEQUENCE_GAP")
+        self._revive(job)
         job.lease_until, job.log_lines = now + c.lease_ms, max(job.log_lines, c.offset + len(c.logs))
         return ("extended", job.id, job.lease_until, job.log_lines)
 
     def _release(self, c: Release, now: int, _: Any) -> ModelReply:
-        job, now, is_holder = self._job_and_ownership(c, now)
+        job, now, _ = self._job_and_ownership(c, now)
         if job is None:
             return ("missing",)
-        if not is_holder or job.state not in ("pending", "running"):
+        if not self._may_report(job, c):
             is_repeated = (job.token, job.holder, job.last_report) == (c.token, c.holder, RELEASED)
             return ("released", job.id, job.state) if is_repeated else STALE
+        self._revive(job)
         if job.state == "running" and job.at_most_once:
             return ("refused", "NOT_ALLOWED")
         job.attempts -= job.state == "running"
@@ -77,7 +80,7 @@ class WorkModel(QuotaModel):
         return ("released", job.id, job.state)
 
     def _finish_attempt(self, c: Finish, now: int, _: Any) -> ModelReply:
-        """An expired lease loses the job only once maintenance has ended it."""
+        """An expired lease loses the job only once it has ended, or another holder has claimed it."""
         job, now, _mine = self._job_and_ownership(c, now)
         if job is None:
             return ("missing",)
@@ -85,8 +88,9 @@ class WorkModel(QuotaModel):
         report = (c.outcome, c.final, c.cost, c.error, c.result)
         if (job.token, job.holder) == (c.token, c.holder) and job.last_report == report:
             return ("finished", job.id, job.state)
-        if job.state != "running" or (job.token, job.holder) != (c.token, c.holder):
+        if not self._may_report(job, c) or (job.state == "pending" and job.last_report != LAPSED):
             return STALE
+        self._revive(job)
         if c.outcome is FinishOutcome.FAILED and not (c.final or job.at_most_once or job.attempts >= job.attempts_max):
             self._return_to_queue(job, now, c.retry_ms)
         else:
@@ -111,7 +115,6 @@ class WorkModel(QuotaModel):
             return False
         if job.state == "pending":
             self._return_to_queue(job, now, 0)
-            job.holder = b""
         elif job.state != "running":
             return False
         elif job.at_most_once:
@@ -121,9 +124,20 @@ class WorkModel(QuotaModel):
             self.end(job, "failed", now)
         else:
             self._return_to_queue(job, now, 0)
-            job.holder = b""
+            job.last_report = LAPSED
             self.counts["lease expired"] += 1
         return True
+
+    def _may_report(self, job: ModelJob, c: Any) -> bool:
+        """A holder is heard, however late, until it has reported, the job has ended, or another has claimed it."""
+        if (job.token, job.holder) != (c.token, c.holder):
+            return False
+        return job.state == "running" or (job.state == "pending" and job.last_report in (None, LAPSED))
+
+    def _revive(self, job: ModelJob) -> None:
+        if job.last_report == LAPSED:
+            job.state, job.last_report = "running", None
+            self.counts["revived"] += 1
 
     def _return_to_queue(self, job: ModelJob, now: int, delay_ms: int) -> None:
         job.state, job.lease_until = ("scheduled" if delay_ms else "pending"), 0

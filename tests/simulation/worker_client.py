@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from onejob.core.facts import Job
+from onejob.core.maintenance import Maintain
 from onejob.core.replies import Claimed, Started
 from onejob.core.reserve import Verdict
 from onejob.core.work import Claim, Extend, Finish, FinishOutcome, Release, Start
@@ -67,15 +68,22 @@ class WorkerClient(ClientProtocol):
             "holder": job.holder,
         }
         for n in range(op.renewals):
-            await asyncio.sleep(op.think_ms / 1000)
+            await self._work(op, job)
             line = (f"{job.token} {n}",)
             await self.ask_until_answered(Extend(**fence, lease_ms=op.lease_ms, logs=line, offset=job.logs + n))
-        await asyncio.sleep(op.think_ms / 1000)
+        await self._work(op, job)
         report = self._final_command(op, fence)
         if report is not None:
             await self.ask_until_answered(report)
             if op.is_repeated:
                 await self.ask(report)
+
+    async def _work(self, op: Op, job: Job) -> None:
+        """Work for a while; a sweep may come between the end of the lease and the next report."""
+        await asyncio.sleep(op.think_ms / 1000)
+        if op.think_ms > op.lease_ms:
+            retention_ms = self.simulation.plan.retention_ms
+            await self.ask(Maintain(tenant=self.tenant, job_id=job.id, retention_ms=retention_ms))
 
     def _final_command(self, op: Op, fence: dict[str, Any]) -> Finish | Release | None:
         common: dict[str, Any] = {"actor": self.actor, "retention_ms": self.simulation.plan.retention_ms}

@@ -318,7 +318,7 @@ def _add_api_key_commands(commands: Subparsers) -> None:
         "onejob apikey create ci --role submitter",
     )
     create.add_argument("name", metavar="NAME", help="the name of the key: its actor is client:NAME")
-    create.add_argument("--user", help="the user whose jobs and quotas it counts for; default: the name")
+    create.add_argument("--user", help="the user whose jobs and quotas it counts for; default: api_key:NAME")
     create.add_argument(
         "--role",
         action="append",

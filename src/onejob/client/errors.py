@@ -3,6 +3,7 @@
 from typing import Any, NoReturn, TypeVar
 
 from msgspec import json
+from msgspec.structs import replace
 
 from onejob.codes import NextAction
 from onejob.errors import (
@@ -40,6 +41,10 @@ def decode_or_raise(call: Call[T], outcome: CallOutcome) -> T:
     error = error_from_problem(problem, response, call.key or "")
     if call.key is None:
         raise error
+    if outcome.outcome_unknown and problem is not None and problem.code == Reason.ALREADY_COMMITTED:
+        # A lost attempt executed the number under this key, or another process did under its own: both look the same.
+        outcome = replace(outcome, window_passed=True)
+        raise_no_response(replace(call, sequenced=False), outcome, "its number was executed before", error)
     if action is NextAction.RETRY or (outcome.outcome_unknown and not is_definitive(problem)):
         raise_no_response(call, outcome, str(error), error)
     raise error

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import Any, Final, NoReturn, Protocol, TypeVar, Unpack
+from typing import Any, Final, Protocol, TypeVar, Unpack
 
 import msgspec
 from msgspec import Struct, json
@@ -20,6 +20,7 @@ from onejob.errors import (
     SubmissionInProgress,
     SubmissionRefused,
     Unavailable,
+    WindowPassed,
 )
 from onejob.ids import KeyGenerator, new_nonce, random_fraction
 
@@ -175,10 +176,8 @@ class ClientOperations:
                 yield Sleep(OUTBOX_POLL_SECONDS)
                 continue
             receipt = yield from self._resolve_sequence_intent(outbox, intent, new=new)
-            if new and receipt.jobs:
+            if new and receipt is not None:
                 return receipt
-            if new and receipt.attempts > 1:
-                _raise_sequence_ambiguous(intent, receipt.attempts)
             # The number belonged to an older intent or was used under another key: this submission gets the next.
             self._synced_scopes.discard(scope)
             last = yield from self._last_committed_sequence(outbox.client_id, scope)
@@ -216,8 +215,8 @@ class ClientOperations:
         """A page of jobs, newest first; `before` is `next` of the previous page."""
         return self._send(requests.jobs_call(state=state, type=type, user=user, before=before, limit=limit))
 
-    def cancel(self, job_id: str) -> Operation[models.JobModel]:
-        return (yield from self._send(requests.cancel_call(job_id))).job
+    def cancel(self, job_id: str, *, idempotency_key: str | None = None) -> Operation[models.JobModel]:
+        return (yield from self._send(requests.cancel_call(job_id, idempotency_key))).job
 
     def explain(self, key: str, *, scope: str, user: str | None = None) -> Operation[models.KeyHistoryModel]:
         return self._send(requests.key_call(key, scope=scope, user=user))
@@ -394,10 +393,13 @@ class ClientOperations:
 
     def _resolve_sequence_intent(
         self, outbox: Outbox, intent: Intent, *, new: bool
-    ) -> Operation[models.SequenceReceiptModel]:
+    ) -> Operation[models.SequenceReceiptModel | None]:
+        """The receipt; None if the number was used before, and this submission certainly was not executed under it."""
         try:
             receipt: models.SequenceReceiptModel = yield from self._resolve_intent(outbox, intent)
         except OnejobError as error:
+            if _is_used_number(error) and not (new and isinstance(error, WindowPassed)):
+                return None
             if new:
                 raise
             raise Unavailable(
@@ -422,8 +424,11 @@ class ClientOperations:
                 f"{error}; it is kept in the outbox: resume() sends it", key=intent.key, attempts=0
             ) from error
         except OnejobError as error:
+            used = bool(intent.sequence) and _is_used_number(error)  # sending it again never gives a receipt
             keep = isinstance(error, AmbiguousOutcome) or _is_transient(error, resumed=not intent.is_new)
-            yield DiskWork(lambda: outbox.release(intent) if keep else outbox.settle(intent, executed=False))
+            yield DiskWork(
+                lambda: outbox.release(intent) if keep and not used else outbox.settle(intent, executed=used)
+            )
             raise
         except BaseException:
             outbox.release(intent)  # interrupted: no driver performs another step
@@ -544,8 +549,8 @@ def _is_transient(error: OnejobError, *, resumed: bool) -> bool:
     return isinstance(error, SubmissionInProgress)
 
 
-def _raise_sequence_ambiguous(intent: Intent, attempts: int) -> NoReturn:
-    # A lost attempt executed the number under this key, or another process did under its own: both look the same.
-    outcome = CallOutcome(_EMPTY_RESPONSE, attempts, outcome_unknown=True, window_passed=True)
-    call = replace(_call_from_intent(intent), sequenced=False)
-    raise_no_response(call, outcome, "its number was executed without a receipt")
+def _is_used_number(error: OnejobError) -> bool:
+    """True if a sequence number was executed before, without a receipt for this key: by an attempt of it, perhaps."""
+    if isinstance(error, SubmissionRefused):
+        return error.reason is Reason.ALREADY_COMMITTED
+    return isinstance(error, WindowPassed)

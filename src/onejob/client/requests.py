@@ -155,8 +155,9 @@ def jobs_call(
     return _get("/api/jobs", models.JobPageModel, state=state, type=type, user=user, cursor=before, limit=limit)
 
 
-def cancel_call(job_id: str) -> Call[models.JobResponseModel]:
-    return _change("POST", f"{_job_path(job_id)}/cancel", models.JobResponseModel)
+def cancel_call(job_id: str, key: str | None = None) -> Call[models.JobResponseModel]:
+    call = _change("POST", f"{_job_path(job_id)}/cancel", models.JobResponseModel)
+    return call if key is None else msgspec.structs.replace(call, key_header=quote_key(key))
 
 
 def resolve_call(job_id: str, resolution: str, *, note: str) -> Call[models.JobResponseModel]:

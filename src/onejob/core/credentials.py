@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from .command import CommandData, Facts, Footprint, Step
 from .errors import Invalid
 from .facts import NewerFormat, Policy, next_version
-from .identity import NAME_CHARS_MAX, checked_name, decode_base64url, encode_base64url
+from .identity import NAME_CHARS_MAX, api_key_user, checked_name, decode_base64url, encode_base64url
 from .replies import Maintained, Missing, PolicyFound, Reason, Refused
 
 API_KEY_PREFIX = "oj_"
@@ -162,9 +162,14 @@ def secret_digest(secret: str) -> bytes:
 def new_api_key(*, id: str, name: str, user: str, roles: frozenset[Role], secret: str, by: str, now: int) -> ApiKey:
     if not roles:
         raise Invalid("roles", f"an API key has at least one role of {', '.join(Role)}; name one")
+    checked_name("name", name)
+    if not user and len(api_key_user(name)) > NAME_CHARS_MAX:
+        longest = NAME_CHARS_MAX - len(api_key_user(""))
+        message = f"the name of an API key without a user has at most {longest} characters; shorten it, or bind the key to a user"
+        raise Invalid("name", message)
     return ApiKey(
         id=id,
-        name=checked_name("name", name),
+        name=name,
         user=checked_name("user", user) if user else "",
         roles=tuple(sorted(roles)),
         secrets=(Secret(secret_digest(secret)),),

@@ -107,6 +107,7 @@ class Job(Struct, frozen=True, gc=False):
     logs: int = 0  # how many lines there were
     progress: str = ""  # the latest, as JSON
     finish_digest: bytes = b""  # digest of the latest finish, so that a repeated one is recognised
+    verb_keys: bytes = b""  # the last keys of cancel, resolve and rerun, with their outcomes (work.py)
 
 
 class Stream(Struct, frozen=True, gc=False):

@@ -28,6 +28,7 @@ VAULT_SEPARATOR = "/"
 GLOBAL_SCOPE = "queue"
 # The default scope of a job type called "queue", which must not fall into the global scope of that name.
 TYPE_QUEUE_SCOPE = "type:queue"
+API_KEY_USER_PREFIX = "api_key:"  # the namespace of the users that are API keys; no token may claim a user in it
 CALLBACK_TYPE = "onejob.callback"  # see callback.py; only the service creates and runs these jobs
 RESERVED_NAMES = (TYPE_QUEUE_SCOPE, CALLBACK_TYPE)
 SLOT_NONCE_BYTES = 16
@@ -113,6 +114,18 @@ def checked_name(what: str, text: str) -> str:
         raise Invalid(what, f"a {what} is 1 to {NAME_CHARS_MAX} printable characters; shorten or clean it")
     if text in RESERVED_NAMES:
         raise Invalid(what, f"{text!r} is reserved; choose another {what}")
+    return text
+
+
+def api_key_user(name: str) -> str:
+    """The user that the jobs of an API key count for if it is bound to none: never the `sub` of a token."""
+    return API_KEY_USER_PREFIX + name
+
+
+def checked_token_user(text: str) -> str:
+    """The `sub` of a token, if it names a user outside the namespace of API keys."""
+    if checked_name("user", text).startswith(API_KEY_USER_PREFIX):
+        raise Invalid("user", f"users whose names begin with {API_KEY_USER_PREFIX!r} are API keys; choose another name")
     return text
 
 

@@ -11,7 +11,7 @@ from .command import CommandData, Facts, Footprint, Step
 from .facts import KINDS, Fact, Job, Kind, Record, Stream, Usage, is_live, next_version
 from .replies import Forgotten, Maintained, Missing, Reason, Refused
 from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, Move
-from .work import RETENTION_MS, Event, end_job, record_event, released_job
+from .work import LAPSE_DIGEST, RETENTION_MS, Event, end_job, record_event, released_job
 
 SWEEPER = "system:sweep"
 
@@ -71,7 +71,7 @@ class Maintain(CommandData, frozen=True, gc=False, kw_only=True):
         if job.state is JobState.RUNNING:
             return self._end_expired_lease(job, facts, now)
         if job.state is JobState.PENDING:  # claimed but never started: nothing ran
-            return Step(Maintained(True, now), (released_job(job, now, holder=b""),))
+            return Step(Maintained(True, now), (released_job(job, now),))
         return Step(Maintained(False, now))
 
     def _end_expired_lease(self, job: Job, facts: Facts, now: int) -> Step[Maintained]:
@@ -84,7 +84,7 @@ class Maintain(CommandData, frozen=True, gc=False, kw_only=True):
                 job, facts, now, Move.FAIL, "the lease expired, and no attempt is left: the worker stopped responding"
             )
         attachments, trims = record_event(job, Event(now, "lease lapsed", SWEEPER))
-        released = released_job(job, now, holder=b"", events=job.events + 1)
+        released = released_job(job, now, finish_digest=LAPSE_DIGEST, events=job.events + 1)
         return Step(Maintained(True, now), (released,), attachments=attachments, trims=trims)
 
     def _end_job(self, job: Job, facts: Facts, now: int, move: Move, error: str) -> Step[Maintained]:

@@ -25,6 +25,7 @@ class Reason(StrEnum):
     IN_PROGRESS = "IN_PROGRESS"
     IDEMPOTENCY_KEY_REUSED = "IDEMPOTENCY_KEY_REUSED"
     SEQUENCE_GAP = "SEQUENCE_GAP"
+    ALREADY_COMMITTED = "ALREADY_COMMITTED"  # a used sequence number under another key, or without its record
     QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
     COST_LIMIT_EXCEEDED = "COST_LIMIT_EXCEEDED"
     RATE_LIMITED = "RATE_LIMITED"
@@ -43,6 +44,7 @@ class LimitName(StrEnum):
     JOBS_PER_HOUR = "jobsPerHour"
     JOBS_PER_DAY = "jobsPerDay"
     COST = "costLimit"
+    SEQUENCE = "sequence"
 
 
 class LimitWarning(Struct, frozen=True, gc=False):
@@ -172,12 +174,12 @@ class SequenceCommitted(Reply, frozen=True, gc=False):
 
 
 class SequenceAlreadyCommitted(Reply, frozen=True, gc=False):
-    """The sequence number was executed before; its jobs are given until its record expires."""
+    """The key was executed before, under this number; given until its record expires."""
 
     jobs: tuple[Job, ...]
     sequence: U64
     last: U64
-    expires_at: int  # 0: the record has expired
+    expires_at: int
     at: int
 
 

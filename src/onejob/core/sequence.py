@@ -1,6 +1,7 @@
 """Sequenced clients: each number of a stream is executed once, whatever its key, and no number is skipped.
 
-The record is checked first, so that a duplicate never advances the stream; then the number, against the last one.
+The record is checked first, so that a duplicate never advances the stream; then the number, against the last one. A used
+number without its own record is a refusal: a caller whose submission was not executed must not read a success.
 """
 
 from enum import StrEnum
@@ -10,7 +11,17 @@ from .command import CommandData, Facts, Footprint, Step
 from .errors import Invalid
 from .facts import U64, Attachment, AttachmentKind, Fact, Record, Stream, is_live, next_version, split_job_ids
 from .quota import QuotaRequest, charge
-from .replies import Maintained, Missing, Reason, Refused, SequenceAlreadyCommitted, SequenceCommitted, StreamFound
+from .replies import (
+    LimitName,
+    LimitWarning,
+    Maintained,
+    Missing,
+    Reason,
+    Refused,
+    SequenceAlreadyCommitted,
+    SequenceCommitted,
+    StreamFound,
+)
 from .states import IdempotencyStatus
 from .submit import JobSpec, new_job, ready_state
 
@@ -19,6 +30,7 @@ HIGH_WATER_MARK_TTL_MS = 400 * 24 * 3600 * 1000
 SEQUENCE_MAX = 2**64 - 1
 
 _NOT_THE_OWNER = "this client id belongs to another credential; choose another"
+_ROTATE_CLIENT_ID = "was the last number of this client id; rotate the client id: go on under another one, with 1"
 
 
 class SequencePosition(StrEnum):
@@ -29,7 +41,11 @@ class SequencePosition(StrEnum):
 
 def checked_sequence(value: object) -> U64:
     if type(value) is not int or not 1 <= value <= SEQUENCE_MAX:
-        raise Invalid("sequence", f"a sequence is a whole number from 1 to {SEQUENCE_MAX}; the first is 1")
+        message = (
+            f"a sequence is a whole number from 1 to {SEQUENCE_MAX}, in plain digits; the first is 1, "
+            "and after the last one rotate the client id"
+        )
+        raise Invalid("sequence", message)
     return U64(value)
 
 
@@ -91,7 +107,7 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
             case SequencePosition.NEXT:
                 return self._advance(facts, now)
             case SequencePosition.PAST:
-                return Step(SequenceAlreadyCommitted((), self.sequence, last, 0, now))
+                return Step(self._reply_for_used_number(facts, last, now))
             case SequencePosition.GAP:
                 message = f"the last committed sequence is {last}; go on with {last + 1}"
                 details: dict[str, int | str] = {"last_committed_sequence": last}
@@ -112,6 +128,20 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
             return SequenceCommitted(jobs, record.sequence, record.expires_at, now)
         return SequenceAlreadyCommitted(jobs, record.sequence, last, record.expires_at, now)
 
+    def _reply_for_used_number(self, facts: Facts, last: U64, now: int) -> SequenceCommitted | Refused:
+        """The number was used, and its record is not this key's, or is gone."""
+        jobs = tuple(facts.jobs[item.job_id] for item in self.items if item.job_id in facts.jobs)
+        if len(jobs) == len(self.items):
+            # This command was executed before, and its record has been deleted since (as in Submit).
+            return SequenceCommitted(jobs, self.sequence, min(jobs[0].keep_until, now - 1), now)
+        next_act = f"{last} {_ROTATE_CLIENT_ID}" if last == SEQUENCE_MAX else f"send a new submission as {last + 1}"
+        message = (
+            f"number {self.sequence} was executed before, under another key or under one whose window is over, "
+            f"and nothing was executed now; {next_act}"
+        )
+        details: dict[str, int | str] = {"assigned_sequence": self.sequence, "last_committed_sequence": last}
+        return Refused(Reason.ALREADY_COMMITTED, message, now, details)
+
     def _advance(self, facts: Facts, now: int) -> Step[SequenceCommitted | SequenceAlreadyCommitted | Refused]:
         request = QuotaRequest(jobs=len(self.items), cost=sum(item.cost for item in self.items))
         charged = charge(facts, request, now, tenant=self.tenant, user=self.user, usage_id=self.usage_id)
@@ -131,6 +161,8 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
         if charged is not None:
             puts = (*puts, charged.usage)
         warnings = () if charged is None else charged.warnings
+        if self.sequence == SEQUENCE_MAX:
+            warnings = (*warnings, LimitWarning(LimitName.SEQUENCE, f"{self.sequence} {_ROTATE_CLIENT_ID}"))
         inputs = tuple(Attachment(item.job_id, AttachmentKind.INPUT, U64(0), item.input) for item in self.items)
         return Step(SequenceCommitted(jobs, self.sequence, expires_at, now, warnings), puts, attachments=inputs)
 

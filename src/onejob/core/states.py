@@ -42,6 +42,7 @@ class Move(StrEnum):
     CLAIM = "claim"
     START = "start"
     EXTEND = "extend"
+    REVIVE = "revive"  # the holder of an expired lease reports before anybody else has claimed the job
     RELEASE = "release"  # given back, or the lease expired with attempts left
     SUCCEED = "succeed"
     FAIL = "fail"
@@ -94,6 +95,7 @@ JOB_MOVES: dict[JobState, dict[Move, JobState]] = {
         Move.CLAIM: JobState.PENDING,
         Move.START: JobState.RUNNING,
         Move.EXTEND: JobState.PENDING,
+        Move.REVIVE: JobState.RUNNING,
         Move.RELEASE: JobState.PENDING,
         Move.SCHEDULE: JobState.SCHEDULED,
         Move.CANCEL: JobState.CANCELLED,

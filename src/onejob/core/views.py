@@ -224,7 +224,7 @@ class SequenceReceipt(Struct, frozen=True, kw_only=True):
 
     @property
     def jobs(self) -> tuple[JobView, ...]:
-        """Its jobs in order; none once its record has expired."""
+        """Its jobs in order."""
         return tuple(map(JobView, self.job_rows))
 
     @property

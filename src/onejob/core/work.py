@@ -9,13 +9,18 @@
    answer again; another holder with the same token is refused as stale.
 3. A claim that was never started is not an attempt. After the start, an expired lease is a failed attempt, or `lost`
    where the job may run at most once (maintenance.py).
-4. Every end of a job goes through `end_job`: it clears the lease, frees slot and money, sets the retention, makes the
+4. A late holder is heard: while nobody else has claimed the job, extend, release and finish work after the lease, whether or not
+   maintenance has returned the job to the queue, and extend revives the lease. A job that has ended or is lost is never
+   revived, and after the timeout of the attempt neither an extension nor a success is accepted.
+5. Every end of a job goes through `end_job`: it clears the lease, frees slot and money, sets the retention, makes the
    callback job ready and records the event.
-5. Of the events the first 8 and the last 24 are stored; the others are only counted.
+6. Cancel and resolve (which includes rerun) may carry a key. The job keeps the last 8 of them with what they did, so that a
+   repetition changes nothing and gets the same answer. They are kept apart from the worker's holder. Refusals are not kept.
+7. Of the events the first 8 and the last 24 are stored; the others are only counted.
 """
 
 import re
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -43,11 +48,16 @@ LOG_CHARS_MAX = 2000
 PROGRESS_BYTES_MAX = 500
 FIRST_EVENTS_MAX = 8
 LAST_EVENTS_MAX = 24
+VERB_KEYS_MAX = 8
 
 _DETAIL_CHARS_MAX = 500
-_ERROR_BYTES_MAX = 300  # of the 2 KiB of a job row
+_ERROR_BYTES_MAX = 260  # of the 2 KiB of a job row
 _FINISH_DIGEST_BYTES = 8
+_VERB_KEY_DIGEST_BYTES = 6
+_VERB_KEY_BYTES = _VERB_KEY_DIGEST_BYTES + 1  # the digest, then verb and outcome in one byte
 _RELEASE_DIGEST = b"handed back"  # stored in place of a finish digest, so that a repeated release is recognised
+# The same for a lease that expired during an attempt: its holder may go on until the job is claimed again.
+LAPSE_DIGEST = b"lapsed"
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
@@ -96,6 +106,16 @@ class JobHolderCommand(JobCommand, frozen=True, gc=False, kw_only=True):
         """True if this holder claimed or started the job, and the lease has not expired."""
         return (job.token, job.holder) == (self.token, self.holder) and now <= job.lease_until
 
+    def held_job(self, job: Job) -> Job | None:
+        """The job as this holder has it, also after its lease; None if it was claimed again, reported or ended."""
+        if (job.token, job.holder) != (self.token, self.holder):
+            return None
+        if job.state is JobState.RUNNING or (job.state is JobState.PENDING and not job.finish_digest):
+            return job
+        if job.state is JobState.PENDING and job.finish_digest == LAPSE_DIGEST:
+            return replace(job, state=state_after(job.state, Move.REVIVE), finish_digest=b"")
+        return None
+
     def stale_refusal(self, job: Job, now: int) -> Refused:
         message = f"the lease on this job was lost (it is {job.state}, token {job.token}); stop, change nothing"
         return Refused(Reason.STALE, message, now, {"state": job.state, "token": job.token})
@@ -136,12 +156,13 @@ class Extend(JobHolderCommand, frozen=True, gc=False, kw_only=True):
         job = facts.jobs.get(self.job_id)
         if job is None:
             return Step(Missing(now))
-        if not is_allowed(job.state, Move.EXTEND) or not self.holds_lease(job, now):
+        held = self.held_job(job)
+        if held is None:
             return Step(self.stale_refusal(job, now))
+        job = held
         until = _lease_end(job, now, self.lease_ms)
         if until <= now:
-            message = "the attempt timed out; stop, and finish it as failed"
-            return Step(Refused(Reason.TIMED_OUT, message, now))
+            return Step(_timed_out_refusal(now))
         if self.offset > job.logs:
             message = f"{job.logs} log lines are stored; send the lines from that offset on"
             return Step(Refused(Reason.SEQUENCE_GAP, message, now, {"logs": job.logs}))
@@ -172,10 +193,12 @@ class Release(JobHolderCommand, frozen=True, gc=False, kw_only=True):
         job = facts.jobs.get(self.job_id)
         if job is None:
             return Step(Missing(now))
-        running = job.state is JobState.RUNNING
-        if not self.holds_lease(job, now) or not is_allowed(job.state, Move.RELEASE):
+        held = self.held_job(job)
+        if held is None:
             is_repeated = (job.token, job.holder, job.finish_digest) == (self.token, self.holder, _RELEASE_DIGEST)
             return Step(Released(job, now) if is_repeated else self.stale_refusal(job, now))
+        job = held
+        running = job.state is JobState.RUNNING
         if running and job.delivery is Delivery.AT_MOST_ONCE:
             message = "an at-most-once job that was started is not run again; finish it"
             return Step(Refused(Reason.NOT_ALLOWED, message, now))
@@ -222,9 +245,12 @@ class Finish(JobHolderCommand, frozen=True, gc=False, kw_only=True):
         digest = self.finish_digest
         if (job.token, job.holder, job.finish_digest) == (self.token, self.holder, digest):
             return Step(Finished(job, now))
-        if job.state is not JobState.RUNNING or (job.token, job.holder) != (self.token, self.holder):
+        held = self.held_job(job)
+        if held is None or held.state is not JobState.RUNNING:
             return Step(self.stale_refusal(job, now))
-        # An expired lease does not matter here: if another worker had the job, the token would have grown.
+        job = held
+        if self.outcome is FinishOutcome.SUCCESS and job.timeout_ms and now > job.started_at + job.timeout_ms:
+            return Step(_timed_out_refusal(now))
         if self.outcome is FinishOutcome.FAILED and self._may_retry(job):
             return self._schedule_retry(job, digest, now)
         move = Move.SUCCEED if self.outcome is FinishOutcome.SUCCESS else Move.FAIL
@@ -259,24 +285,75 @@ class Finish(JobHolderCommand, frozen=True, gc=False, kw_only=True):
         return Step(Finished(retried, now), (retried,), attachments=attachments, trims=trims)
 
 
-class Cancel(JobCommand, frozen=True, gc=False, kw_only=True):
-    """End a job. One that has already ended stays as it is."""
+class Verb(IntEnum):
+    """What a verb key was used for; the numbers are stored."""
+
+    CANCEL = 0
+    SUCCEEDED = 1
+    FAILED = 2
+    RERUN = 3
+
+
+class VerbOutcome(NamedTuple):
+    verb: Verb
+    changed: bool  # False: the job had ended before, and stayed as it was
+
+
+def verb_key_digest(key: str, owner: str = "") -> bytes:
+    """The form in which a job keeps the key of a verb; `owner` is the user where users do not share keys."""
+    return sha256(f"{len(owner)}:{owner}{key}".encode()).digest()[:_VERB_KEY_DIGEST_BYTES]
+
+
+class VerbCommand(JobCommand, frozen=True, gc=False, kw_only=True):
+    """A verb that is not a worker's. With a key, its repetition gets the same answer."""
 
     actor: str
     retention_ms: int = RETENTION_MS
+    verb_key: bytes = b""  # a digest; empty: no key
+
+    def earlier_outcome(self, job: Job) -> VerbOutcome | None:
+        """What the key of this command did before; None if the job does not know it."""
+        kept = job.verb_keys
+        for at in range(0, len(kept), _VERB_KEY_BYTES) if self.verb_key else ():
+            if kept[at : at + _VERB_KEY_DIGEST_BYTES] == self.verb_key:
+                number, changed = divmod(kept[at + _VERB_KEY_DIGEST_BYTES], 2)
+                return VerbOutcome(Verb(number), bool(changed))
+        return None
+
+    def keys_with(self, job: Job, verb: Verb, *, changed: bool) -> bytes:
+        """`Job.verb_keys` with the key of this command; the oldest makes room for it."""
+        if not self.verb_key:
+            return job.verb_keys
+        newest = self.verb_key + bytes([verb * 2 + changed])
+        return (job.verb_keys + newest)[-VERB_KEYS_MAX * _VERB_KEY_BYTES :]
+
+    def key_reused_refusal(self, now: int) -> Refused:
+        message = "this key was used for another verb on this job; use a new key for a new act"
+        return Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now)
+
+
+class Cancel(VerbCommand, frozen=True, gc=False, kw_only=True):
+    """End a job. One that has already ended stays as it is."""
 
     @property
     def footprint(self) -> Footprint:
         return Footprint(self.tenant, jobs=(self.job_id, callback_job_id(self.job_id)), follow_usage=True)
 
-    def decide(self, facts: Facts, now: int) -> Step[Cancelled | Missing]:
+    def decide(self, facts: Facts, now: int) -> Step[Cancelled | Refused | Missing]:
         job = facts.jobs.get(self.job_id)
         if job is None:
             return Step(Missing(now))
+        if (earlier := self.earlier_outcome(job)) is not None:
+            is_same_verb = earlier.verb is Verb.CANCEL
+            return Step(Cancelled(job, earlier.changed, now) if is_same_verb else self.key_reused_refusal(now))
         if not is_allowed(job.state, Move.CANCEL):
-            return Step(Cancelled(job, False, now))
+            if not self.verb_key:
+                return Step(Cancelled(job, False, now))
+            # Stored, so that a late copy does not cancel a job that was run again meanwhile. Nothing else changes.
+            kept = replace(job, version=job.version + 1, verb_keys=self.keys_with(job, Verb.CANCEL, changed=False))
+            return Step(Cancelled(kept, False, now), (kept,))
         end = end_job(
-            job,
+            replace(job, verb_keys=self.keys_with(job, Verb.CANCEL, changed=True)),
             facts.usage,
             now,
             move=Move.CANCEL,
@@ -293,16 +370,14 @@ class Resolution(StrEnum):
     RERUN = "rerun"
 
 
-class Resolve(JobCommand, frozen=True, gc=False, kw_only=True):
+class Resolve(VerbCommand, frozen=True, gc=False, kw_only=True):
     """An operator's decision: how a lost job ended, or that a lost or failed one runs again with the same id."""
 
     resolution: Resolution
-    actor: str
     note: str = ""
     user: str = ""  # the job's user, whose usage is named
     usage_id: bytes = b""
     policy_id: bytes = b""
-    retention_ms: int = RETENTION_MS
 
     @property
     def footprint(self) -> Footprint:
@@ -318,12 +393,16 @@ class Resolve(JobCommand, frozen=True, gc=False, kw_only=True):
         job = facts.jobs.get(self.job_id)
         if job is None:
             return Step(Missing(now))
+        verb = _RESOLUTION_VERBS[self.resolution]
+        if (earlier := self.earlier_outcome(job)) is not None:
+            return Step(Resolved(job, now) if earlier.verb is verb else self.key_reused_refusal(now))
         move = _RESOLUTION_MOVES[self.resolution]
         if not is_allowed(job.state, move) or job.state is JobState.RUNNING:
             message = (
                 f"a {job.state} job cannot be resolved like this; only a lost one can, and a failed one can run again"
             )
             return Step(Refused(Reason.NOT_ALLOWED, message, now, {"state": job.state}))
+        job = replace(job, verb_keys=self.keys_with(job, verb, changed=True))
         if move is Move.RERUN:
             return self._rerun(job, facts, now)
         end = end_job(
@@ -359,6 +438,7 @@ class Resolve(JobCommand, frozen=True, gc=False, kw_only=True):
             ended_at=0,
             due_at=0,
             error="",
+            holder=b"",  # nothing of an earlier attempt is revived
             finish_digest=b"",
             usage_id=usages[0].id if usages else b"",
             events=job.events + 1,
@@ -367,6 +447,11 @@ class Resolve(JobCommand, frozen=True, gc=False, kw_only=True):
 
 
 _RESOLUTION_MOVES = {Resolution.SUCCEEDED: Move.SUCCEED, Resolution.FAILED: Move.FAIL, Resolution.RERUN: Move.RERUN}
+_RESOLUTION_VERBS = {
+    Resolution.SUCCEEDED: Verb.SUCCEEDED,
+    Resolution.FAILED: Verb.FAILED,
+    Resolution.RERUN: Verb.RERUN,
+}
 
 
 def is_ready(job: Job, now: int) -> bool:
@@ -386,6 +471,10 @@ def released_job(job: Job, now: int, *, delay_ms: int = 0, **changes: object) ->
     move = Move.SCHEDULE if delay_ms else Move.RELEASE
     run_at = now + delay_ms if delay_ms else job.run_at
     return next_version(job, now, state=state_after(job.state, move), lease_until=0, due_at=0, run_at=run_at, **changes)
+
+
+def _timed_out_refusal(now: int) -> Refused:
+    return Refused(Reason.TIMED_OUT, "the attempt timed out; stop, and finish it as failed", now)
 
 
 def _may_start(job: Job) -> bool:

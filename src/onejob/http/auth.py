@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from onejob.core.credentials import API_KEY_PREFIX, Permission, Role, has_permission
 from onejob.core.errors import Invalid
-from onejob.core.identity import Actor, checked_name
+from onejob.core.identity import Actor, api_key_user, checked_name, checked_token_user
 from onejob.errors import Reason, SubmissionRefused, Unavailable, Unknown
 from onejob.ledger import Ledger
 from onejob.ledger.api_keys import ApiKeys, VerifiedKey
@@ -93,7 +93,7 @@ class Authenticator:
         key = verified.key
         credential = build_credential(
             verified.tenant,
-            key.user or key.name,
+            key.user or api_key_user(key.name),
             Actor.client(key.name),
             frozenset(key.roles),
             name=key.name,
@@ -168,7 +168,7 @@ class JwtVerifier:
         claims = self._decode_claims(token)
         try:
             tenant = checked_name("tenant", claims[self._config.tenant_claim])
-            user = checked_name("user", claims["sub"])
+            user = checked_token_user(claims["sub"])
         except (KeyError, Invalid):
             raise unauthorized_error() from None
         roles = _parse_roles(claims.get(self._config.roles_claim))

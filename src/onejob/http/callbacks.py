@@ -24,7 +24,7 @@ from onejob.core.identity import CALLBACK_TYPE, format_job_id
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Found
 from onejob.core.views import JobView
-from onejob.core.work import Finish, FinishOutcome
+from onejob.core.work import RETENTION_MS, Finish, FinishOutcome
 from onejob.engines.gate import Gate
 from onejob.errors import OnejobError
 from onejob.ids import Ids
@@ -70,7 +70,12 @@ async def callback_delivery(ledger: Ledger, config: ServiceConfig) -> AsyncItera
     if config.callbacks == "none":
         yield
         return
-    sender = CallbackSender(ledger.runtime.gate, ledger.runtime.ids, allow_private=config.callbacks == "any")
+    sender = CallbackSender(
+        ledger.runtime.gate,
+        ledger.runtime.ids,
+        allow_private=config.callbacks == "any",
+        retention_ms=ledger.runtime.retention_ms,
+    )
     task = asyncio.create_task(sender.run())
     try:
         yield
@@ -81,9 +86,9 @@ async def callback_delivery(ledger: Ledger, config: ServiceConfig) -> AsyncItera
 
 
 class CallbackSender:
-    def __init__(self, gate: Gate, ids: Ids, *, allow_private: bool) -> None:
+    def __init__(self, gate: Gate, ids: Ids, *, allow_private: bool, retention_ms: int = RETENTION_MS) -> None:
         self._gate = gate
-        self._claims = Claims(gate, ids)  # its own, because it takes turns between tenants
+        self._claims = Claims(gate, ids, retention_ms=retention_ms)  # its own, because it takes turns between tenants
         self._ids = ids
         self._allow_private = allow_private
 

@@ -65,7 +65,7 @@ class ApiKeys:
         self._actor = ledger.caller.actor
 
     async def create(self, name: str, *, roles: Iterable[Role | str], user: str = "") -> NewKey:
-        """Create a key. Its jobs count for the user that it is bound to, otherwise for the key's own name."""
+        """Create a key. Its jobs count for the user that it is bound to, otherwise for the user `api_key:NAME`."""
         parsed_roles = frozenset(_parse_role(role) for role in roles)
         for _ in range(ATTEMPTS_MAX):
             key_id, secret = self._ids.nonce()[: credentials.KEY_ID_CHARS], self._ids.secret()

@@ -1,5 +1,8 @@
 """Claims ready jobs: queries propose candidates, and one compare-and-set for each job decides.
 
+A running job whose lease has expired becomes ready when jobs are claimed: whenever a claim finds fewer jobs than it asked
+for, and otherwise once a second, expired leases are ended first.
+
 Tenants with ready jobs are served in turn, so that a tenant with a million jobs does not starve the others. Inputs are
 read before the claim, because a claim whose input then cannot be read would block its job for the whole lease.
 
@@ -17,12 +20,13 @@ from msgspec import Struct
 from onejob.core.facts import Job
 from onejob.core.replies import AnyReply, Claimed, Refused, Started
 from onejob.core.states import JobState
-from onejob.core.work import Claim, Release
+from onejob.core.work import RETENTION_MS, Claim, Release
 from onejob.engine import PAGE_MAX, ListBacklogs, ListInputs, ListLeasedJobs, ListReadyJobs
 from onejob.engines.gate import Gate
 from onejob.errors import Unknown
 from onejob.ids import Ids
 
+from .maintenance import LeaseExpiry
 from .wakeups import WakeupHub
 
 CLAIM_MAX = 100  # jobs in one claim
@@ -31,6 +35,7 @@ ROUNDS_MAX = 3
 CONTENTION_SPREAD = 6  # under contention so many times as many candidates are fetched
 INPUTS_BYTES_MAX = 8 << 20  # in one claim; it then returns fewer jobs than its limit
 UNKNOWN_ATTEMPTS_MAX = 5
+LEASE_CHECK_SECONDS = 1.0  # how often expired leases are looked for while there are enough jobs without them
 _UNKNOWN_PAUSE = 0.1
 
 
@@ -61,14 +66,16 @@ class ClaimedJob(Struct, frozen=True):
 class Claims:
     """Claims for all workers of a process."""
 
-    def __init__(self, gate: Gate, ids: Ids) -> None:
+    def __init__(self, gate: Gate, ids: Ids, *, retention_ms: int = RETENTION_MS) -> None:
         self._gate = gate
         self._ids = ids
+        self._leases = LeaseExpiry(gate, retention_ms=retention_ms)
+        self._next_lease_check = 0.0
         self._last_tenant = ""  # the tenant that was served last
         self._has_more_tenants = False  # more tenants have ready jobs than fit in a page
         self._is_contended = False  # another process won a job that the last claim tried
         self._release_tasks: set[asyncio.Task[None]] = set()
-        self.wakeups = WakeupHub(gate, ids)
+        self.wakeups = WakeupHub(gate, ids, self._leases)
 
     async def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
         """Claim up to `limit` jobs. If the caller is cancelled, the jobs that it won are released.
@@ -192,6 +199,15 @@ class Claims:
         return won, any(isinstance(reply, Refused) for reply in replies)
 
     async def _scan_candidates(self, request: ClaimRequest, room: int) -> list[Job]:
+        """Jobs that are ready, those included whose lease has just expired."""
+        candidates = await self._scan_ready_jobs(request, room)
+        now = asyncio.get_running_loop().time()
+        if len(candidates) >= room and now < self._next_lease_check:
+            return candidates
+        self._next_lease_check = now + LEASE_CHECK_SECONDS
+        return await self._scan_ready_jobs(request, room) if await self._leases.end_expired() else candidates
+
+    async def _scan_ready_jobs(self, request: ClaimRequest, room: int) -> list[Job]:
         """The most urgent jobs of the next tenants, one of each in turn."""
         tenants = [request.tenant] if request.tenant is not None else await self._next_tenants(request.types)
         if not tenants:

@@ -30,6 +30,7 @@ from onejob.errors import Unavailable
 
 SWEEP_PAGE_SIZE = 500
 SWEEP_ROUNDS_MAX = 200
+LEASE_PAGES_MAX = 4
 _START_CURSOR = (0, b"")
 
 
@@ -44,22 +45,58 @@ class SweepResult(Struct, frozen=True):
         return SweepResult(*(own + added for own, added in zip(astuple(self), astuple(other), strict=True)))
 
 
+class LeaseExpiry:
+    """Ends the expired leases of running jobs without deleting anything: when jobs are claimed, not only in a sweep.
+
+    Due jobs are listed by the time they became due. The cursor moves past those that are only to be deleted, which the
+    sweep does; whatever becomes due later has a later time, so each call examines only what is new.
+    """
+
+    def __init__(self, engine: Engine, *, retention_ms: int = RETENTION_MS) -> None:
+        self._engine = engine
+        self._retention_ms = retention_ms
+        self._cursor = _START_CURSOR
+
+    async def end_expired(self) -> int:
+        """End expired leases; returns how many jobs changed."""
+        total = 0
+        for _ in range(LEASE_PAGES_MAX):
+            page = await self._engine.scan(ListDueFacts(kind=Kind.JOB, after=self._cursor, limit=SWEEP_PAGE_SIZE))
+            proposals = [
+                Maintain(tenant=job.tenant, job_id=job.id, retention_ms=self._retention_ms)
+                for job in page.items
+                if isinstance(job, Job) and job.state is JobState.RUNNING
+            ]
+            if proposals:
+                replies = await self._engine.execute(proposals)
+                total += sum(isinstance(reply, Maintained) and reply.changed for reply in replies)
+            if page.items:
+                self._cursor = due_sort_key(page.items[-1])
+            if not page.more:
+                break
+        return total
+
+
 class Sweeper:
     def __init__(self, engine: Engine, *, retention_ms: int = RETENTION_MS) -> None:
         self._engine = engine
         self._retention_ms = retention_ms
+        self._leases = LeaseExpiry(engine, retention_ms=retention_ms)
         self._cursors: dict[Kind, tuple[int, bytes]] = {}
+        self._expired_leases = 0
 
     async def sweep(self) -> SweepResult:
-        """Sweep records, jobs and streams that are due, and reconcile usages."""
-        records, jobs = await self._sweep_kind(Kind.RECORD), await self._sweep_kind(Kind.JOB)
+        """Sweep jobs, records and streams that are due, and reconcile usages. Expired leases never wait for the rest."""
+        self._expired_leases = 0
+        jobs, records = await self._sweep_kind(Kind.JOB), await self._sweep_kind(Kind.RECORD)
         streams = await self._sweep_kind(Kind.STREAM)
-        return SweepResult(records, jobs, streams, *await reconcile_usage(self._engine))
+        return SweepResult(records, jobs + self._expired_leases, streams, *await reconcile_usage(self._engine))
 
     async def _sweep_kind(self, kind: Kind) -> int:
         """Continue after the last proposed fact, changed or not, so that a fact that must stay blocks no other."""
         total = 0
         for _ in range(SWEEP_ROUNDS_MAX):
+            self._expired_leases += await self._leases.end_expired()
             page = await self._engine.scan(
                 ListDueFacts(kind=kind, after=self._cursors.get(kind, _START_CURSOR), limit=SWEEP_PAGE_SIZE)
             )

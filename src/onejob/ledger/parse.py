@@ -30,6 +30,7 @@ from onejob.core.states import Delivery
 from onejob.core.submit import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN, Submit
 from onejob.core.timestamps import to_ms, to_utc
 from onejob.core.views import HeldKey
+from onejob.core.work import verb_key_digest
 from onejob.errors import Invalid, NotFound, NotTheOwner
 
 LABELS_BYTES_MAX = 512
@@ -211,6 +212,11 @@ def fence_fields(held_key: HeldKey, caller: Caller) -> dict[str, Any]:
 
 def key_record_id(caller: Caller, scope: str, key: str) -> bytes:
     return record_id(caller.tenant, scope, key, caller.user if caller.owns_keys else "")
+
+
+def build_verb_key(caller: Caller, key: str | None) -> bytes:
+    """The digest of the key of a verb on a job; empty without a key."""
+    return b"" if key is None else verb_key_digest(checked_key(key), caller.user if caller.owns_keys else "")
 
 
 def caller_for_user(caller: Caller, user: str | None) -> Caller:

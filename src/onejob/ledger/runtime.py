@@ -75,7 +75,7 @@ class Runtime:
         self.waiters = Waiters()
         self.readiness = Readiness(self.gate, clock.monotonic)
         self.ids = ids
-        self.claims = Claims(self.gate, ids)
+        self.claims = Claims(self.gate, ids, retention_ms=retention_ms)
         self.retention_ms = retention_ms
         self.lease_ms = round(config.pending_ttl_seconds * 1000)
         self.rejected_ttl_ms = round(config.rejected_ttl_seconds * 1000)

@@ -46,6 +46,7 @@ from .parse import (
     Submission,
     SubmissionOptions,
     build_submit,
+    build_verb_key,
     caller_for_user,
     checked_submission,
     list_options,
@@ -113,8 +114,8 @@ class SubmissionOperations(LedgerBase):
         reply = await self._execute(DryRun(tenant=command.tenant, command=command))
         return await build_dry_run_receipt(self._gate, command, reply)
 
-    async def cancel(self, job_id: str) -> JobView:
-        """End a job that has not ended; one that has is returned as it is."""
+    async def cancel(self, job_id: str, *, idempotency_key: str | None = None) -> JobView:
+        """End a job that has not ended; one that has is returned as it is. With a key, a repetition changes nothing."""
         caller = self._caller
         reply = await self._execute(
             Cancel(
@@ -122,11 +123,12 @@ class SubmissionOperations(LedgerBase):
                 job_id=await check_job_visible(self._gate, caller, parse_job_id(job_id)),
                 actor=caller.actor,
                 retention_ms=self._runtime.retention_ms,
+                verb_key=build_verb_key(caller, idempotency_key),
             )
         )
         if isinstance(reply, Cancelled):
             return JobView(reply.job)
-        raise to_exception(reply, "")
+        raise to_exception(reply, idempotency_key or "")
 
     async def forget(self, key: str, *, scope: str, user: str | None = None) -> datetime:
         """Let a key expire early. Returns the time after which it may be used again; its job stays."""

@@ -2,7 +2,7 @@
 
 A job that this process commits wakes a waiting caller at once. Jobs that other processes commit are found by polling:
 all callers that wait for the same types (and tenant) share one poll, from every 20 ms doubling to every second, earlier
-when a scheduled job becomes due. No caller waiting means no poll.
+when a scheduled job becomes due. The poll also ends expired leases, which makes jobs ready. No caller waiting means no poll.
 """
 
 import asyncio
@@ -19,6 +19,8 @@ from onejob.engines.gate import Gate
 from onejob.errors import OnejobError
 from onejob.ids import Ids
 
+from .maintenance import LeaseExpiry
+
 PAUSE_FIRST = 0.02
 PAUSE_MAX = 1.0
 JITTER = 0.25
@@ -31,9 +33,10 @@ Topic = tuple[tuple[str, ...], str | None]  # types, and the tenant; None: of an
 
 
 class WakeupHub:
-    def __init__(self, gate: Gate, ids: Ids) -> None:
+    def __init__(self, gate: Gate, ids: Ids, leases: LeaseExpiry) -> None:
         self._gate = gate
         self._ids = ids
+        self._leases = leases
         self._topics: OrderedDict[Topic, _TopicState] = OrderedDict()
         self._listens_to_commits = False  # until the first subscriber: a process without workers has none
         self.closed = False
@@ -68,7 +71,7 @@ class WakeupHub:
     def _topic_state(self, topic: Topic) -> "_TopicState":
         state = self._topics.get(topic)
         if state is None:
-            state = self._topics[topic] = _TopicState(topic, self._gate, self._ids)
+            state = self._topics[topic] = _TopicState(topic, self._gate, self._ids, self._leases)
             idle = [key for key, known in self._topics.items() if known is not state and not known.waiters]
             for key in idle[: max(len(self._topics) - TOPICS_MAX, 0)]:
                 del self._topics[key]
@@ -113,10 +116,11 @@ class Listener:
 class _TopicState:
     """The listeners of one topic, and the poll that they share."""
 
-    def __init__(self, topic: Topic, gate: Gate, ids: Ids) -> None:
+    def __init__(self, topic: Topic, gate: Gate, ids: Ids, leases: LeaseExpiry) -> None:
         self._topic = topic
         self._gate = gate
         self._ids = ids
+        self._leases = leases
         self.waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self.waiting_count = 0  # those in `wait`; the other listeners are claiming
         self.poll_task: asyncio.Task[None] | None = None
@@ -137,6 +141,7 @@ class _TopicState:
             await asyncio.sleep(min(self.pause * (1 - early), due))
             self.pause = min(self.pause * 2, PAUSE_MAX)
             try:
+                await self._leases.end_expired()
                 page = await self._gate.scan(ListBacklogs(types=types, tenant=tenant))
                 due = min((backlog.wait_ms / 1000 for backlog in page.items), default=PAUSE_MAX)
                 failing = False

@@ -38,6 +38,7 @@ from onejob.ids import Ids
 
 from .base import LedgerBase, load_visible_job
 from .claims import CLAIM_MAX, ClaimedJob, ClaimRequest
+from .parse import build_verb_key
 from .present import load_input, load_result, to_exception
 
 HOLDER_BYTES_MAX = 64
@@ -188,8 +189,13 @@ class WorkOperations(LedgerBase):
         command = Release(**self._fence_fields(attempt), delay_ms=checked_delay(max(delay // _MS, 0)))
         return await self._execute_expecting(command, Released)
 
-    async def resolve(self, job_id: str, resolution: Resolution | str, *, note: str = "") -> JobView:
-        """Decide as an operator about a lost job: it succeeded, it failed, or it runs again."""
+    async def resolve(
+        self, job_id: str, resolution: Resolution | str, *, note: str = "", idempotency_key: str | None = None
+    ) -> JobView:
+        """Decide as an operator about a lost job: it succeeded, it failed, or it runs again.
+
+        With a key, a repetition changes nothing and returns the job as it is.
+        """
         job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
         command = Resolve(
             tenant=job.tenant,
@@ -201,12 +207,13 @@ class WorkOperations(LedgerBase):
             usage_id=usage_id(job.tenant, job.user),
             policy_id=policy_id(job.tenant, QUOTA_POLICY_NAME),
             retention_ms=self._runtime.retention_ms,
+            verb_key=build_verb_key(self._caller, idempotency_key),
         )
         return await self._execute_expecting(command, Resolved)
 
-    async def rerun(self, job_id: str, *, note: str = "") -> JobView:
+    async def rerun(self, job_id: str, *, note: str = "", idempotency_key: str | None = None) -> JobView:
         """Run a failed or lost job again: the same id, a new token, and its attempts counted from the first."""
-        return await self.resolve(job_id, Resolution.RERUN, note=note)
+        return await self.resolve(job_id, Resolution.RERUN, note=note, idempotency_key=idempotency_key)
 
     async def result(self, job_id: str) -> Any:
         """The result of a job, decoded; None if it has none."""

@@ -91,11 +91,21 @@ async def test_a_gap_names_the_last_number(client: Client) -> None:
     assert outcome_and_sequences(await send(client, 2)) == (202, "COMMITTED", 2, 2)
 
 
-async def test_past_numbers_and_moved_keys_get_different_answers(client: Client) -> None:
+async def test_a_used_number_with_another_key_is_a_refusal_that_is_not_retryable(client: Client) -> None:
+    await send(client, 1)
+    for sequence, last in ((1, 1), (2, 2), (1, 2)):
+        if sequence == last == 2:
+            await send(client, 2)
+        other = await send(client, sequence, idempotencyKey="other")
+        assert (other.status, other.code) == (409, "ALREADY_COMMITTED")
+        assert other.body["error"]["details"] == {"assignedSequence": sequence, "lastCommittedSequence": last}
+        assert not other.body["error"]["retryable"]
+        assert "retry-after" not in other.headers
+        assert "jobs" not in other.body
+
+
+async def test_moved_and_reused_keys_get_different_answers(client: Client) -> None:
     first = await send(client, 1)
-    other = await send(client, 1, idempotencyKey="other")
-    assert outcome_and_sequences(other) == (200, "ALREADY_COMMITTED", 1, 1)
-    assert (other.body["job"], other.body["jobs"], other.body["expiresAt"]) == (None, [], None)
     moved = await send(client, 2, idempotencyKey="key-1", input={"n": 1})
     assert outcome_and_sequences(moved) == (200, "ALREADY_COMMITTED", 1, 1)
     assert moved.body["job"]["id"] == first.body["job"]["id"]
@@ -118,9 +128,26 @@ async def test_an_invalid_number_is_refused(queue: onejob.Ledger, client: Client
     assert await queue.jobs() == []
 
 
-async def test_a_whole_number_may_have_a_point(client: Client) -> None:
-    body = json.dumps(sequence_body(1)).replace('"sequence": 1', '"sequence": 1.0').encode()
-    assert (await client.ask("POST", f"{PATH}/jobs", body)).status == 202
+async def test_a_number_with_a_point_or_an_exponent_is_refused(queue: onejob.Ledger, client: Client) -> None:
+    for text in ("1.0", "1e0", "2e0", "1E+0", "10e-1"):
+        body = json.dumps(sequence_body(1)).replace('"sequence": 1', f'"sequence": {text}').encode()
+        answer = await client.ask("POST", f"{PATH}/jobs", body)
+        assert (answer.status, answer.code) == (400, "VALIDATION_ERROR"), text
+    assert await queue.jobs() == []
+
+
+async def test_the_last_number_says_to_rotate_the_client_id(queue: onejob.Ledger, client: Client) -> None:
+    await send(client, 1)
+    await queue._execute(SetLastSequence(tenant="default", stream_id=stream_id("default", SCOPE, CLIENT)))
+    await send(client, 2**64 - 2)
+    last = await send(client, 2**64 - 1)
+    assert (last.status, [warning["limit"] for warning in last.body["warnings"]]) == (202, ["sequence"])
+    refused = await send(client, 2**64 - 1, idempotencyKey="other")
+    beyond = await send(client, 2**64)
+    assert [answer.status for answer in (refused, beyond)] == [409, 400]
+    messages = (answer.body["error"]["message"] for answer in (refused, beyond))
+    for message in (last.body["warnings"][0]["message"], *messages):
+        assert "rotate the client id" in message
 
 
 async def test_numbers_beyond_a_double_travel_in_full_digits(queue: onejob.Ledger, client: Client) -> None:
@@ -130,7 +157,8 @@ async def test_numbers_beyond_a_double_travel_in_full_digits(queue: onejob.Ledge
         answer = await client.ask("POST", f"{PATH}/jobs", json.dumps(sequence_body(sequence)).encode())
         assert outcome_and_sequences(answer) == (202, "COMMITTED", sequence, sequence)
     assert (await state(client)).body["lastCommittedSequence"] == 2**64 - 1
-    assert outcome_and_sequences(await send(client, 2**53 + 1)) == (200, "ALREADY_COMMITTED", 2**53 + 1, 2**64 - 1)
+    used = (await send(client, 2**53 + 1)).body["error"]["details"]
+    assert used == {"assignedSequence": 2**53 + 1, "lastCommittedSequence": 2**64 - 1}
 
 
 WRONG: list[dict[str, Any]] = [
@@ -258,5 +286,5 @@ def test_every_answer_is_the_same_after_a_restart(tmp_path: Path, settings: str)
         gap = sent(5)
         assert (gap.code, gap.body["error"]["details"]) == ("SEQUENCE_GAP", {"lastCommittedSequence": 3})
         assert sent(1, input="another").code == "IDEMPOTENCY_KEY_REUSED"
-        assert sent(2, idempotencyKey="other").body["jobs"] == []
+        assert sent(2, idempotencyKey="other").code == "ALREADY_COMMITTED"
         assert sent(4).status == 202

@@ -197,6 +197,25 @@ async def test_an_at_most_once_job_that_was_started_is_not_released(
     assert (again["job"]["id"], again["token"], again["attempt"]) == (job_id, 2, 1)
 
 
+async def test_a_repeated_rerun_with_its_key_gets_the_same_answer(queue: onejob.Ledger, client: Client) -> None:
+    job_id = (await queue.submit("t", max_attempts=1)).job_id
+    claimed = await claim_and_start(client)
+    await post_verb(client, claimed, "finish", error="broken")
+    path, key = f"/api/jobs/{job_id}", b'idempotency-key: "again-1"'
+    first, second = [await client.post(f"{path}/rerun", {}, key) for _ in range(2)]
+    assert (first.status, first.body["job"]["state"]) == (200, "pending")
+    assert (second.status, second.body["job"]) == (200, first.body["job"])
+    by_resolve = await client.post(f"{path}/resolve", {"resolution": "rerun"}, key)
+    assert (by_resolve.status, by_resolve.body["job"]) == (200, first.body["job"])
+    assert (await client.post(f"{path}/rerun", {}, b"idempotency-key: again-2")).code == "NOT_ALLOWED"
+    for other in (
+        await client.post(f"{path}/cancel", {}, key),
+        await client.post(f"{path}/resolve", {"resolution": "failed"}, key),
+    ):
+        assert (other.status, other.code) == (409, "IDEMPOTENCY_KEY_REUSED")
+    assert (await client.post(f"{path}/rerun", {}, b"idempotency-key: ")).status == 400
+
+
 @pytest.mark.parametrize(
     ("resolution", "state"), [("succeeded", "success"), ("failed", "failed"), ("rerun", "pending")]
 )

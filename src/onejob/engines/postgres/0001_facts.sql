@@ -26,7 +26,7 @@ CREATE TABLE job (
     token bigint NOT NULL, holder bytea NOT NULL, lease_until bigint NOT NULL, attempts bigint NOT NULL,
     usage_id bytea NOT NULL, cost_held bigint NOT NULL, events bigint NOT NULL, ended_at bigint NOT NULL,
     error text COLLATE "C" NOT NULL, started_at bigint NOT NULL, logs bigint NOT NULL,
-    progress text COLLATE "C" NOT NULL, finish_digest bytea NOT NULL,
+    progress text COLLATE "C" NOT NULL, finish_digest bytea NOT NULL, verb_keys bytea NOT NULL,
     CONSTRAINT job_id PRIMARY KEY (id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 CREATE INDEX job_tenant ON job (tenant, id);

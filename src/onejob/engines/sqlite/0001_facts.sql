@@ -23,7 +23,7 @@ CREATE TABLE job (
     format INTEGER NOT NULL, token INTEGER NOT NULL, holder BLOB NOT NULL, lease_until INTEGER NOT NULL,
     attempts INTEGER NOT NULL, usage_id BLOB NOT NULL, cost_held INTEGER NOT NULL, events INTEGER NOT NULL,
     ended_at INTEGER NOT NULL, error TEXT NOT NULL, started_at INTEGER NOT NULL, logs INTEGER NOT NULL,
-    progress TEXT NOT NULL, finish_digest BLOB NOT NULL
+    progress TEXT NOT NULL, finish_digest BLOB NOT NULL, verb_keys BLOB NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX job_tenant ON job (tenant);
 CREATE INDEX job_due ON job (due_at) WHERE due_at > 0;

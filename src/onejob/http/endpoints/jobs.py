@@ -99,11 +99,11 @@ async def get_job(request: Request) -> Response:
 
 
 async def cancel(request: Request) -> Response:
-    """Cancelling is idempotent: a key in the header is accepted and ignored."""
-    request.key()
+    key = request.key()
     request.query()
     await request.require_no_body()
-    return json_response(200, SingleJobOut(request.id, job_out(await request.ledger.cancel(request.path_params[0]))))
+    job = await request.ledger.cancel(request.path_params[0], idempotency_key=key)
+    return json_response(200, SingleJobOut(request.id, job_out(job)))
 
 
 async def get_result(request: Request) -> Response:
@@ -278,7 +278,7 @@ ROUTES = (
         None,
         SingleJobOut,
         takes_key=True,
-        errors=("NOT_FOUND",),
+        errors=("NOT_FOUND", "IDEMPOTENCY_KEY_REUSED"),
     ),
 )
 

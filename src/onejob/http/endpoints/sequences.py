@@ -8,6 +8,7 @@ from msgspec.structs import fields
 from onejob.core.credentials import Permission
 from onejob.core.errors import Invalid
 from onejob.core.key import checked_key
+from onejob.core.sequence import checked_sequence
 from onejob.core.views import SequenceReceipt
 from onejob.http.request import Request
 from onejob.http.responses import Header, Response, json_response
@@ -21,7 +22,7 @@ from onejob.http.schemas.sequences import (
     client_state_out,
     sequence_out,
 )
-from onejob.http.schemas.types import SCOPE, to_integer
+from onejob.http.schemas.types import SCOPE
 from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission
 
@@ -60,7 +61,7 @@ def build_sequenced_submission(client_id: str, body: SequenceBody, header: str |
     ttl = body.idempotency_ttl_seconds
     return SequencedSubmission(
         client_id=client_id,
-        sequence=to_integer("sequence", body.sequence),
+        sequence=checked_sequence(body.sequence),
         idempotency_key=key,
         scope=body.scope,
         jobs=_build_jobs(body),
@@ -111,7 +112,7 @@ ROUTES = (
         SequenceOut,
         202,
         takes_key=True,
-        errors=("SEQUENCE_GAP", *QUOTA_ERRORS),
+        errors=("SEQUENCE_GAP", "ALREADY_COMMITTED", *QUOTA_ERRORS),
         repeat_status=200,
     ),
     Route(

@@ -128,15 +128,22 @@ async def release(request: Request) -> Response:
 
 
 async def resolve(request: Request) -> Response:
+    key = request.key()
     request.query()
     body = await request.decode_body(ResolveBody)
-    return _job_response(request, await request.ledger.resolve(request.path_params[0], body.resolution, note=body.note))
+    job_id = request.path_params[0]
+    return _job_response(
+        request, await request.ledger.resolve(job_id, body.resolution, note=body.note, idempotency_key=key)
+    )
 
 
 async def rerun(request: Request) -> Response:
+    key = request.key()
     request.query()
     body = await request.decode_body(RerunBody)
-    return _job_response(request, await request.ledger.rerun(request.path_params[0], note=body.note))
+    return _job_response(
+        request, await request.ledger.rerun(request.path_params[0], note=body.note, idempotency_key=key)
+    )
 
 
 async def _claim_within(request: Request, claim_request: ClaimRequest, wait: float) -> list[ClaimedJob]:
@@ -204,6 +211,14 @@ def _parse_duration(name: str, seconds: float, min_ms: int, max_ms: int) -> time
 
 
 _LEASE_ERRORS = ("NOT_FOUND", "STALE")
+_RESOLVE_ERRORS = (
+    "NOT_FOUND",
+    "NOT_ALLOWED",
+    "IDEMPOTENCY_KEY_REUSED",
+    "QUOTA_EXCEEDED",
+    "COST_LIMIT_EXCEEDED",
+    "RATE_LIMITED",
+)
 
 ROUTES = (
     Route(
@@ -244,7 +259,7 @@ ROUTES = (
         "Finish an attempt with a result or with an error",
         FinishBody,
         SingleJobOut,
-        errors=_LEASE_ERRORS,
+        errors=(*_LEASE_ERRORS, "TIMED_OUT"),
     ),
     Route(
         "POST",
@@ -264,7 +279,8 @@ ROUTES = (
         "Resolve a lost job",
         ResolveBody,
         SingleJobOut,
-        errors=("NOT_FOUND", "NOT_ALLOWED", "QUOTA_EXCEEDED", "COST_LIMIT_EXCEEDED", "RATE_LIMITED"),
+        takes_key=True,
+        errors=_RESOLVE_ERRORS,
     ),
     Route(
         "POST",
@@ -274,6 +290,7 @@ ROUTES = (
         "Run a failed or lost job again, with the same id and a new token",
         RerunBody,
         SingleJobOut,
-        errors=("NOT_FOUND", "NOT_ALLOWED", "QUOTA_EXCEEDED", "COST_LIMIT_EXCEEDED", "RATE_LIMITED"),
+        takes_key=True,
+        errors=_RESOLVE_ERRORS,
     ),
 )

@@ -49,8 +49,13 @@ Name = Annotated[str, Meta(extra_json_schema=NAME)]
 Priority = Annotated[
     int | float, Meta(extra_json_schema={"type": "integer", "minimum": -PRIORITY_MAX, "maximum": PRIORITY_MAX})
 ]
+# Not `to_integer`: 1.0 and 2e0 are refused, because a client that counts in doubles skips numbers above 2^53.
 SequenceNumber = Annotated[
-    int | float, Meta(extra_json_schema={"type": "integer", "minimum": 1, "maximum": SEQUENCE_MAX})
+    int | float,
+    Meta(
+        description="In plain digits, without a point or an exponent.",
+        extra_json_schema={"type": "integer", "minimum": 1, "maximum": SEQUENCE_MAX},
+    ),
 ]
 MaxAttempts = Annotated[int | float, Meta(extra_json_schema={"type": "integer", "minimum": 1, "maximum": ATTEMPTS_MAX})]
 LimitCount = Annotated[int | float, Meta(extra_json_schema={"type": "integer", "minimum": 0, "maximum": LIMIT_MAX})]
