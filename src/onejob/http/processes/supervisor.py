@@ -35,6 +35,8 @@ from onejob.ledger.runtime import TenantCounts
 
 from .messages import (
     Channel,
+    ListenersRequest,
+    ListenersSent,
     Shutdown,
     StatsReport,
     StatsRequest,
@@ -45,6 +47,7 @@ from .messages import (
     WorkerConfig,
     WorkerDraining,
     WorkerReady,
+    send_listeners,
 )
 from .shared_rates import open_buckets_file
 from .stats import StatsTotals
@@ -67,9 +70,16 @@ _monotonic = SystemClock().monotonic
 class ChildProcess:
     """A worker process. Made by `start`; it has exited when `wait_for_exit` returns."""
 
-    def __init__(self, number: int, process: asyncio.subprocess.Process, channel: Channel[ToSupervisor]) -> None:
+    def __init__(
+        self,
+        number: int,
+        process: asyncio.subprocess.Process,
+        channel: Channel[ToSupervisor],
+        listeners_socket: socket.socket,
+    ) -> None:
         self.number = number
         self.channel = channel
+        self._listeners_socket = listeners_socket
         self.ready = False
         self._process = process
         self._draining = False
@@ -79,27 +89,25 @@ class ChildProcess:
     @classmethod
     async def start(cls, command: Sequence[str], worker_config: WorkerConfig) -> "ChildProcess":
         ours, theirs = socket.socketpair()
+        listeners_ours, listeners_theirs = socket.socketpair()
         channel: Channel[ToSupervisor] = await Channel.from_socket(ours, ToSupervisor)
         try:
-            with theirs:
-                inherited = [
-                    theirs.fileno(),
-                    *worker_config.listener_fds,
-                    *([] if worker_config.rates_fd is None else [worker_config.rates_fd]),
-                ]
+            with theirs, listeners_theirs:
+                inherited = [theirs.fileno(), listeners_theirs.fileno()]
                 process = await asyncio.create_subprocess_exec(
                     *command,
-                    str(theirs.fileno()),
+                    *map(str, inherited),
                     f"worker={worker_config.number}",  # ignored; shown by ps
-                    pass_fds=inherited,
+                    pass_fds=[*inherited, *([] if worker_config.rates_fd is None else [worker_config.rates_fd])],
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,
                 )
         except OSError:
+            listeners_ours.close()
             await channel.close()
             raise
         channel.send(worker_config)
-        return cls(worker_config.number, process, channel)
+        return cls(worker_config.number, process, channel, listeners_ours)
 
     @property
     def pid(self) -> int:
@@ -129,9 +137,17 @@ class ChildProcess:
         await asyncio.wait((reading, exiting), timeout=EXIT_SECONDS_MAX, return_when=asyncio.FIRST_EXCEPTION)
         self.kill()
         await exiting
+        self._listeners_socket.close()
         await self.channel.close()
         if not reading.cancel():
             reading.result()
+
+    def hand_over_listeners(self, listeners: Sequence[socket.socket]) -> None:
+        try:
+            send_listeners(self._listeners_socket, listeners)
+        except OSError:
+            return  # it has exited, which is noticed elsewhere
+        self.channel.send(ListenersSent())
 
     def take_over_listeners(self, listener_indexes: tuple[int, ...]) -> None:
         if listener_indexes != self._taken_over:
@@ -414,7 +430,7 @@ class Supervisor:
             number,
             self._workers,
             self._started_at,
-            tuple(listener.fileno() for listener in self._listeners),
+            len(self._listeners),
             self._rates_fd,
         )
 
@@ -424,6 +440,8 @@ class Supervisor:
                 self._stats_aggregator.add_report(child, message)
             case TotalsRequest():
                 self._stats_aggregator.add_request(child, message)
+            case ListenersRequest() if not self._stopping.is_set():
+                child.hand_over_listeners(self._listeners)
             case WorkerReady():
                 self._restart_backoff.reset_failed_starts()
                 self._announce_if_all_ready()
