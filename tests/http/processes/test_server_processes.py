@@ -339,6 +339,18 @@ def test_a_hanging_process_is_replaced(server: Server) -> None:
     wait_until(lambda: scrape(server)["onejob_workers",] == WORKERS)
 
 
+def test_a_process_that_hangs_for_ten_seconds_is_killed(tmp_path: Path) -> None:
+    with run_server(tmp_path, "workers = 2") as server:
+        hung = worker_pids(server)[0]
+        os.kill(hung, signal.SIGSTOP)
+        begin = time.monotonic()
+        wait_until(lambda: not is_alive(hung), seconds=20)
+        assert time.monotonic() - begin >= 9
+        assert server.submit("after").status == 202
+        wait_until(lambda: scrape(server)["onejob_workers",] == 2)
+        assert f"(process {hung}) has been silent" in server.log.read_text()
+
+
 def test_a_second_signal_means_at_once(tmp_path: Path, settings: str) -> None:
     with run_server(tmp_path, settings + "drain_seconds_max = 600") as server, start_partial_submission(server):
         workers = worker_pids(server)

@@ -55,6 +55,10 @@ class TakeOverListeners(Struct, frozen=True, tag=True):
     listener_indexes: tuple[int, ...]
 
 
+class Ping(Struct, frozen=True, tag=True):
+    """Asks a worker for any message; it answers with a Pong."""
+
+
 class Shutdown(Struct, frozen=True, tag=True):
     at_once: bool
 
@@ -71,6 +75,10 @@ class WorkerDraining(Struct, frozen=True, tag=True):
     """The worker accepts no more connections."""
 
 
+class Pong(Struct, frozen=True, tag=True):
+    pass
+
+
 class StatsReport(Struct, frozen=True, tag=True):
     round: int  # of the StatsRequest; 0: a periodic report
     stats: StatsSnapshot
@@ -82,8 +90,8 @@ class TotalsRequest(Struct, frozen=True, tag=True):
     tenants: tuple[str, ...]
 
 
-ToWorker = WorkerConfig | ListenersSent | StatsRequest | TotalsReply | TakeOverListeners | Shutdown
-ToSupervisor = ListenersRequest | WorkerReady | WorkerDraining | StatsReport | TotalsRequest
+ToWorker = WorkerConfig | ListenersSent | StatsRequest | TotalsReply | TakeOverListeners | Ping | Shutdown
+ToSupervisor = ListenersRequest | WorkerReady | WorkerDraining | Pong | StatsReport | TotalsRequest
 
 R = TypeVar("R")
 _encode = msgpack.Encoder().encode

@@ -39,6 +39,8 @@ from .messages import (
     Channel,
     ListenersRequest,
     ListenersSent,
+    Ping,
+    Pong,
     Shutdown,
     StatsReport,
     StatsRequest,
@@ -198,6 +200,8 @@ class ServerProcess:
                     self._peer_stats.on_totals(message)
                 case TakeOverListeners(listeners):
                     await self._server.take_over_listeners(listeners)
+                case Ping():
+                    self._channel.send(Pong())
                 case Shutdown(at_once):
                     self._shut_down(at_once)
         self._shut_down(at_once=False)
