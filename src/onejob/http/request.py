@@ -14,7 +14,7 @@ from onejob.core.credentials import Permission, Role, has_permission
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import DEPTH_MAX, explain_decode_error
 from onejob.core.fingerprint import check_strict_json as check_strict_input
-from onejob.idempotency_key_header import parse_key_header
+from onejob.idempotency_key_header import HEADER_NAME, parse_key_header
 from onejob.ledger import Ledger
 from onejob.ledger.parse import Caller
 
@@ -191,6 +191,11 @@ class Request:
         if message["type"] == "http.disconnect":
             raise Invalid("body", "the connection closed before the body was complete; send it again")
         return message.get("body", b""), message.get("more_body", False)
+
+
+def is_repeatable(scope: Scope) -> bool:
+    """True if the same request can be sent again whether or not it was done."""
+    return scope["method"] in ("GET", "HEAD") or any(name == HEADER_NAME for name, _ in scope["headers"])
 
 
 async def run_in_thread_if_large(size: int, work: Callable[..., T], *args: Any) -> T:
