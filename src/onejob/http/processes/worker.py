@@ -124,7 +124,7 @@ class WorkerServer(HttpServer):
         for index in listener_indexes - self._taken_over.keys():
             listener = self._listeners[index].dup()  # closing the server closes only the duplicate
             self._taken_over[index] = await asyncio.get_running_loop().create_server(
-                self._build_connection, sock=listener, backlog=BACKLOG
+                self.build_connection, sock=listener, backlog=BACKLOG
             )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -135,12 +135,6 @@ class WorkerServer(HttpServer):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A terminal or an init signals all processes of a group; the supervisor ends the drain, not a second signal."""
         self.should_exit = True
-
-    def _build_connection(self) -> asyncio.Protocol:
-        connection: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        return connection
 
 
 class ServerProcess:
