@@ -35,7 +35,7 @@ from .problems import (
     unavailable_problem,
 )
 from .rate_limit import RateLimiter
-from .request import ANONYMOUS, BodyTooLarge, Credential, Receive, Request, Scope, Send, is_repeatable
+from .request import ANONYMOUS, BodyTooLarge, BodyTooSlow, Credential, Receive, Request, Scope, Send, is_repeatable
 from .responses import Header, Response, problem_response
 from .routing import Route, RouteMatch, Routes, allowed_methods, decode_placeholders, raw_path, route_for_method
 from .server.exchange import HttpExchange
@@ -192,6 +192,8 @@ class HttpApp:
         match error:
             case BodyTooLarge():
                 answer = problem("PAYLOAD_TOO_LARGE", str(error))
+            case BodyTooSlow():
+                answer = problem("BAD_REQUEST", str(error))._replace(status=408)  # as a slow head
             case OnejobError():
                 answer = to_public_problem(error, mismatch_status=self._config.mismatch_status)
             case _ if is_out_of_memory(error):

@@ -14,6 +14,7 @@ from onejob.core.credentials import Permission, Role, has_permission
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import DEPTH_MAX, explain_decode_error
 from onejob.core.fingerprint import check_strict_json as check_strict_input
+from onejob.errors import OnejobError
 from onejob.idempotency_key_header import HEADER_NAME, parse_key_header
 from onejob.ledger import Ledger
 from onejob.ledger.parse import Caller
@@ -47,6 +48,10 @@ def _no_buffered_body() -> None:
 
 class BodyTooLarge(Exception):
     """The body, or the input in it, exceeds its limit."""
+
+
+class BodyTooSlow(OnejobError):
+    """The body did not arrive in time."""
 
 
 class Credential(Struct, frozen=True):
@@ -177,7 +182,7 @@ class Request:
                 return await self._receive_rest(bytearray(body))
         except TimeoutError as error:
             seconds = self.limits.body_seconds_max
-            raise Invalid("body", f"the body took longer than {seconds:g} s; send it faster") from error
+            raise BodyTooSlow(f"the body did not arrive within {seconds:g} s; send it faster") from error
 
     async def _receive_rest(self, body: bytearray) -> bytes:
         more = True
