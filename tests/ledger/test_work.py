@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,10 @@ from msgspec.structs import replace
 import onejob
 from onejob.clock import FakeClock, SystemClock
 from onejob.conformance.samples import submit
+from onejob.core.command import Command
 from onejob.core.identity import Actor
+from onejob.core.replies import AnyReply
+from onejob.core.work import Claim
 from onejob.engine import ListBacklogs, Page, Query
 from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
@@ -131,6 +135,25 @@ async def test_a_waiter_for_a_job_is_woken_at_its_end(queue: onejob.Ledger) -> N
     assert (await waiting).state is onejob.JobState.SUCCESS
     other = await queue.submit("t")
     assert (await queue.wait(other.job_id, timedelta(milliseconds=10))).state is onejob.JobState.PENDING
+
+
+async def test_claims_of_one_process_do_not_compete_for_the_same_jobs(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(24):
+        await queue.submit("t")
+    gate, tried = queue._runtime.gate, 0
+    execute_each = gate.execute_each
+
+    async def count_claims(commands: Sequence[Command[Any]]) -> list[AnyReply | BaseException]:
+        nonlocal tried
+        tried += sum(isinstance(command, Claim) for command in commands)
+        return await execute_each(commands)
+
+    monkeypatch.setattr(gate, "execute_each", count_claims)
+    claimed = await asyncio.gather(*(queue.claim("t") for _ in range(24)))
+    assert len({attempt.job_id for (attempt,) in claimed}) == 24
+    assert tried == 24, "no claim tried a job that another one won"
 
 
 async def test_a_waiting_claim_is_woken_by_a_submission_at_once(queue: onejob.Ledger) -> None:
