@@ -14,10 +14,11 @@ from msgspec import Struct, json
 
 from . import audit
 from .clock import SystemClock
-from .core.credentials import LookUpPolicy, SetPolicy
+from .core.credentials import ABSENT, LookUpPolicy, SetPolicy
 from .core.identity import policy_id
 from .core.replies import Missing, PolicyFound
 from .engine import Engine
+from .ids import Ids
 from .ledger.base import LedgerBase
 from .ledger.present import to_exception
 
@@ -69,6 +70,28 @@ async def load_secrets(engine: Engine, tenant: str) -> tuple[str, ...]:
     raise to_exception(reply, "")
 
 
+async def load_or_create_secrets(engine: Engine, tenant: str, ids: Ids, *, actor: str) -> tuple[str, ...]:
+    """The secrets of a tenant; if it has none, a new one, which `onejob webhook-secret rotate` replaces by a known one."""
+    if secrets := await load_secrets(engine, tenant):
+        return secrets
+    created = (ids.secret(),)
+    (reply,) = await engine.execute([_set_secrets(tenant, created, expected_version=ABSENT)])
+    if isinstance(reply, PolicyFound):
+        audit.write_audit_record("webhook-secret", tenant=tenant, actor=actor)
+        return created
+    return await load_secrets(engine, tenant)  # another process was faster
+
+
+def _set_secrets(tenant: str, secrets: tuple[str, ...], *, expected_version: int | None = None) -> SetPolicy:
+    return SetPolicy(
+        tenant=tenant,
+        policy_id=policy_id(tenant, POLICY_NAME),
+        name=POLICY_NAME,
+        body=json.encode(StoredSecrets(secrets)),
+        expected_version=expected_version,
+    )
+
+
 class WebhookSecret(LedgerBase):
     """The webhook secret of the caller's tenant."""
 
@@ -76,12 +99,7 @@ class WebhookSecret(LedgerBase):
         """Create a new secret; the previous one signs as well until the next rotation."""
         tenant, secret = self._caller.tenant, self._runtime.ids.secret()
         previous = await load_secrets(self._gate, tenant)
-        stored = StoredSecrets((secret, *previous)[:SECRETS_MAX])
-        reply = await self._execute(
-            SetPolicy(
-                tenant=tenant, policy_id=policy_id(tenant, POLICY_NAME), name=POLICY_NAME, body=json.encode(stored)
-            )
-        )
+        reply = await self._execute(_set_secrets(tenant, (secret, *previous)[:SECRETS_MAX]))
         if not isinstance(reply, PolicyFound):
             raise to_exception(reply, "")
         audit.write_audit_record("webhook-secret", tenant=tenant, actor=self._caller.actor)

@@ -302,6 +302,14 @@ def test_a_failure_of_the_store_is_no_failure_of_a_command() -> None:
     assert (store.calls, store.world.jobs()) == ([2], [])
 
 
+def test_too_little_memory_is_no_failure_of_a_command() -> None:
+    def execute(commands: Sequence[Command[Any]]) -> list[AnyReply]:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        execute_isolating_failures(execute, [submit(), submit(JOB2)], lambda error, executed: None)
+
+
 def test_a_failure_of_the_store_in_the_middle_counts_the_commands_before_it() -> None:
     store = FailingStore(poison=JOB, fails_at=3)
     with pytest.raises(StoreFailed, match="disk full after 2"):

@@ -260,3 +260,22 @@ def refused(act: Callable[[], object], why: str) -> None:
     with pytest.raises(Invalid, match=why) as caught:
         act()
     assert caught.value.what == "input"
+
+
+def test_a_large_input_without_memory_for_it_is_an_error_and_no_crash() -> None:
+    code = """
+import resource
+from onejob.core.fingerprint import canonical_json
+data = b'"' + b"x" * 1_000_000 + b'"'
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 20_000_000,) * 2)
+held, failed = [], 0
+for _ in range(100):
+    try:
+        held.append(canonical_json(data))
+    except MemoryError:
+        failed += 1
+print(failed > 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

@@ -15,6 +15,7 @@ from onejob.core.lookup import LookUpJob
 from onejob.core.maintenance import Forget
 from onejob.core.replies import AnyReply, Created, Missing, Replayed
 from onejob.core.submit import Submit
+from onejob.core.work import Extend, Finish, FinishOutcome
 from onejob.engine import ListJobs
 from onejob.engines import batcher
 from onejob.engines.batcher import UNKNOWN_ATTEMPTS_MAX, Batcher
@@ -130,6 +131,45 @@ async def test_a_batch_is_bounded(engine: RecordingEngine, monkeypatch: pytest.M
     combined = Batcher(engine)
     await asyncio.gather(*(combined.execute([submit(f"b{n}", input=b"x" * 10)]) for n in range(7)))
     assert [len(batch) for batch in engine.batches] == [3, 3, 1]
+
+
+async def test_a_heap_of_large_commands_does_not_delay_a_small_one(engine: RecordingEngine) -> None:
+    combined = Batcher(engine)
+    first = await start_held_batch(engine, combined)
+    large = [start_call(combined, submit(f"large{n}", input=b"x" * (1 << 20))) for n in range(64)]
+    await run_ready_callbacks()
+    small = start_call(combined, submit("small"))
+    await run_ready_callbacks()
+    engine.release_writes()
+    await asyncio.gather(first, *large, small)
+    batches = [[command.payload_bytes for command in batch] for batch in engine.batches[1:]]
+    assert [sorted(batch) for batch in batches[:2]] == [[len(submit("small").input), 1 << 20], [1 << 20]]
+    assert len(batches) == 64, "no two of the large ones share a commit"
+
+
+async def test_large_commands_are_not_starved_by_small_ones(engine: RecordingEngine) -> None:
+    engine.info = replace(engine.info, batch_max=4)
+    combined = Batcher(engine)
+    first = await start_held_batch(engine, combined)
+    small = [start_call(combined, submit(f"small{n}")) for n in range(30)]
+    large = [start_call(combined, submit(f"large{n}", input=b"x" * 100_000)) for n in range(2)]
+    await run_ready_callbacks()
+    engine.release_writes()
+    await asyncio.gather(first, *small, *large)
+    assert sorted(command.payload_bytes for command in engine.batches[1])[-2:] == [100_000, 100_000]
+
+
+async def test_the_report_of_an_attempt_keeps_its_order_whatever_its_size(engine: RecordingEngine) -> None:
+    combined = Batcher(engine)
+    first = await start_held_batch(engine, combined)
+    job_id, holder = new_job_id(), b"h" * 16
+    logs = Extend(tenant=TENANT, job_id=job_id, token=1, holder=holder, logs=("x" * 100_000,))
+    finish = Finish(tenant=TENANT, job_id=job_id, token=1, holder=holder, outcome=FinishOutcome.SUCCESS, actor="test")
+    report = asyncio.create_task(combined.execute([logs, finish]))
+    await run_ready_callbacks()
+    engine.release_writes()
+    await asyncio.gather(first, report)
+    assert [type(command).__name__ for command in engine.commands[1:]] == ["Extend", "Finish"]
 
 
 async def test_tenants_are_served_round_robin(engine: RecordingEngine) -> None:

@@ -4,21 +4,27 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from msgspec import json
+from msgspec.structs import replace
 
 import onejob
 from onejob.clock import FakeClock
 from onejob.core.callback import callback_job_id
 from onejob.core.identity import format_job_id, parse_job_id
+from onejob.http import callbacks
 from onejob.http.app import HttpApp
-from onejob.http.callbacks import CallbackSender, is_public
+from onejob.http.callbacks import CALLBACKS_PER_TENANT_MAX, CallbackSender, is_public
 from onejob.http.config import ServiceConfig
-from onejob.webhooks import WebhookSecret, sign
+from onejob.http.request import LOCAL, Credential, Scope
+from onejob.ledger.parse import Caller
+from onejob.webhooks import WebhookSecret, load_secrets, sign
 from tests.support.app_server import Client, serve_app
 from tests.support.command_line import CommandRunner
 
@@ -228,12 +234,82 @@ def test_what_a_public_address_is(address: str, public: bool) -> None:
     assert is_public(address) is public
 
 
-async def test_without_a_secret_nothing_is_sent(queue: onejob.Ledger, client: Client) -> None:
+async def test_a_tenant_without_a_secret_gets_one(queue: onejob.Ledger, client: Client) -> None:
     async with run_receiver(200) as receiver:
-        await queue.cancel(job_id := await submit_with_callback(client, receiver.url))
-        await make_sender(queue).deliver_ready()
-    assert receiver.received == []
-    assert "webhook-secret create" in ((await queue.job(callback_job_of(job_id))).error or "")
+        for _ in range(3):
+            await queue.cancel(await submit_with_callback(client, receiver.url))
+        assert await make_sender(queue).deliver_ready() == 3
+        (secret,) = await load_secrets(queue._runtime.gate, "default")
+        known = await WebhookSecret(queue._runtime, queue._caller).rotate()
+        await queue.cancel(await submit_with_callback(client, receiver.url))
+        assert await make_sender(queue).deliver_ready() == 1
+    for headers, body in receiver.received:
+        assert onejob.verify_webhook(secret, headers["onejob-signature"], body)
+    headers, body = receiver.received[-1]
+    assert onejob.verify_webhook(known, headers["onejob-signature"], body)
+
+
+async def test_callbacks_of_one_tenant_that_hang_do_not_delay_those_of_another(
+    queue: onejob.Ledger, client: Client
+) -> None:
+    accepted: list[asyncio.StreamWriter] = []
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.append(writer)
+
+    async def authenticate(scope: Scope) -> Credential:
+        return replace(LOCAL, caller=Caller(tenant="other"))
+
+    other = queue.for_caller(Caller(tenant="other"))
+    async with (
+        await asyncio.start_server(hang, "127.0.0.1", 0) as hanging,
+        run_receiver(200) as receiver,
+        serve_app(HttpApp(queue, config=CALLBACKS_ALLOWED, authenticate=authenticate)) as other_client,
+    ):
+        url = f"http://127.0.0.1:{hanging.sockets[0].getsockname()[1]}/"
+        for _ in range(CALLBACKS_PER_TENANT_MAX * 3):
+            await queue.cancel(await submit_with_callback(client, url))
+        running = asyncio.create_task(make_sender(queue).run())
+        async with asyncio.timeout(10):
+            while len(accepted) < CALLBACKS_PER_TENANT_MAX:
+                await asyncio.sleep(0.01)
+            await other.cancel(await submit_with_callback(other_client, receiver.url))
+            while not receiver.received:
+                await asyncio.sleep(0.01)
+        assert len(accepted) == CALLBACKS_PER_TENANT_MAX
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        for writer in accepted:
+            writer.close()
+
+
+async def test_names_that_never_resolve_occupy_only_the_threads_of_their_tenant(
+    queue: onejob.Ledger, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    looked_up: list[str] = []
+    resolve = socket.getaddrinfo
+
+    def hang(host: str, *args: Any, **options: Any) -> Any:
+        if host.endswith(".example"):
+            looked_up.append(host)
+            released.wait(30)
+            raise OSError("no answer")
+        return resolve(host, *args, **options)
+
+    monkeypatch.setattr(callbacks, "POST_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    try:
+        for n in range(CALLBACKS_PER_TENANT_MAX * 3):
+            await queue.cancel(await submit_with_callback(client, f"http://h{n}.example/"))
+        sender = make_sender(queue)
+        assert await sender.deliver_ready() == CALLBACKS_PER_TENANT_MAX, "the rest waits for its threads"
+        assert len(looked_up) == CALLBACKS_PER_TENANT_MAX
+    finally:
+        released.set()
+    async with asyncio.timeout(10):
+        while await sender.deliver_ready() == 0:
+            await asyncio.sleep(0.01)
 
 
 async def test_callbacks_are_refused_unless_the_service_allows_them(queue: onejob.Ledger, client: Client) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,9 +13,12 @@ import onejob
 from onejob.clock import FakeClock, SystemClock
 from onejob.conformance.queries import store_facts
 from onejob.conformance.samples import a_job, submit
+from onejob.core.command import Command
 from onejob.core.facts import Kind
 from onejob.core.identity import Actor
+from onejob.core.replies import AnyReply
 from onejob.core.states import JobState
+from onejob.core.work import Claim
 from onejob.engine import ListBacklogs, ListDueFacts, Page, Query
 from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
@@ -136,6 +140,25 @@ async def test_a_waiter_for_a_job_is_woken_at_its_end(queue: onejob.Ledger) -> N
     assert (await waiting).state is onejob.JobState.SUCCESS
     other = await queue.submit("t")
     assert (await queue.wait(other.job_id, timedelta(milliseconds=10))).state is onejob.JobState.PENDING
+
+
+async def test_claims_of_one_process_do_not_compete_for_the_same_jobs(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(24):
+        await queue.submit("t")
+    gate, tried = queue._runtime.gate, 0
+    execute_each = gate.execute_each
+
+    async def count_claims(commands: Sequence[Command[Any]]) -> list[AnyReply | BaseException]:
+        nonlocal tried
+        tried += sum(isinstance(command, Claim) for command in commands)
+        return await execute_each(commands)
+
+    monkeypatch.setattr(gate, "execute_each", count_claims)
+    claimed = await asyncio.gather(*(queue.claim("t") for _ in range(24)))
+    assert len({attempt.job_id for (attempt,) in claimed}) == 24
+    assert tried == 24, "no claim tried a job that another one won"
 
 
 async def test_a_waiting_claim_is_woken_by_a_submission_at_once(queue: onejob.Ledger) -> None:

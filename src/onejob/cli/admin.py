@@ -206,7 +206,8 @@ def run_webhook_secret(ledger: SyncLedger, options: Namespace) -> WebhookSecretO
     runtime, caller = ledger.async_ledger.runtime, ledger.async_ledger.caller
     has_one = bool(ledger.run(load_secrets(runtime.gate, caller.tenant)))
     if has_one is (options.subcommand == "create"):
-        other = "there is one already; rotate it" if has_one else "there is none yet; create one"
+        made = "there is one already (the first callback makes one); rotate it"
+        other = made if has_one else "there is none yet; create one"
         raise Invalid("webhook-secret", other)
     return WebhookSecretOut(ledger.run(WebhookSecret(runtime, caller).rotate()))
 

@@ -306,6 +306,8 @@ def execute_isolating_failures(
 def to_defect(command: Command[Any], error: Exception) -> Defect:
     if isinstance(error, NewerFormat):
         return Defect(str(error), retryable=True)
+    if isinstance(error, MemoryError):
+        raise error  # the process, not the command, is at fault
     return Defect(f"{type(command).__name__}: {type(error).__name__}: {error}")
 
 

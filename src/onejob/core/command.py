@@ -124,6 +124,10 @@ class Command(Protocol[R_co]):
         """The size of its payload, so that queues can be bounded."""
 
     @property
+    def may_be_overtaken(self) -> bool:
+        """True if what its caller sends after it does not depend on it, so that smaller commands may go first."""
+
+    @property
     def footprint(self) -> Footprint: ...
 
     def decide(self, facts: Facts, now: int, /) -> Step[R_co]: ...
@@ -136,6 +140,7 @@ class CommandBase(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_fie
 
     writes: ClassVar[bool] = True
     creates: ClassVar[bool] = False
+    may_be_overtaken: ClassVar[bool] = False
 
     @property
     def payload_bytes(self) -> int:

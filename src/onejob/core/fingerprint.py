@@ -29,6 +29,7 @@ LONE_SURROGATE: Final = "it has a lone surrogate; send only whole characters"
 VERSION: Final = b"\x01"
 
 _INTEGRAL_MAX: Final = 2**53
+_ENCODE_INTO_ABOVE_BYTES: Final = 64 << 10
 # Below this size the canonical form fits, even if every number grows, as 1e20 does.
 _PLAIN_BYTES_MAX: Final = INPUT_BYTES_MAX // 8
 # ECMAScript prints whole numbers below this without an exponent.
@@ -45,7 +46,7 @@ _LEADS_E000_TO_FFFF = re.compile(rb"[\xee\xef]")
 def canonical_json(data: bytes) -> bytes:
     """The canonical form of a JSON text: RFC 8785, with integer literals in full digits."""
     value = _decode_within_limits(data, _CANONICAL_DECODER)
-    text = _SORTED_ENCODER.encode(value)
+    text = _encode_sized(_SORTED_ENCODER, value, len(data))
     _refuse_duplicate_members(data, text)
     # UTF-8 sorts like UTF-16 except for astral characters, which UTF-16 puts before U+E000.
     if not text.isascii() and _LEADS_ASTRAL.search(text) and _LEADS_E000_TO_FFFF.search(text):
@@ -60,7 +61,7 @@ def check_strict_json(data: bytes) -> None:
     """Refuse a JSON text of which a parser would drop or change something; its size and depth are not checked."""
     _refuse_long_integers(data)
     try:
-        text = _PLAIN_ENCODER.encode(_PLAIN_DECODER.decode(data))
+        text = _encode_sized(_PLAIN_ENCODER, _PLAIN_DECODER.decode(data), len(data))
     except RecursionError as error:
         raise Invalid("input", _TOO_DEEP) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -168,6 +169,18 @@ def _decode_within_limits(data: bytes, decoder: msgspec.json.Decoder[Any]) -> An
     if size > 2 * DEPTH_MAX and data.count(b"[") + data.count(b"{") > DEPTH_MAX and _is_too_deep(value):
         raise Invalid("input", _TOO_DEEP)
     return value
+
+
+def _encode_sized(encoder: msgspec.json.Encoder, value: object, size: int) -> bytes:
+    """Encode a value of about this size.
+
+    msgspec 0.22 crashes the process if `encode` cannot grow its buffer; `encode_into` raises MemoryError.
+    """
+    if size <= _ENCODE_INTO_ABOVE_BYTES:
+        return encoder.encode(value)
+    buffer = bytearray()
+    encoder.encode_into(value, buffer)
+    return bytes(buffer)
 
 
 def _not_json(reason: object) -> Invalid:

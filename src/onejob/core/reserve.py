@@ -1,6 +1,7 @@
 """Reserve, Renew, Settle, TakeOver: hold a key under a lease while its work is done, then settle it."""
 
 from enum import StrEnum
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -133,6 +134,8 @@ class Verdict(StrEnum):
 
 class Settle(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
     """Settle a held key: commit it, reject it, or release it for another try."""
+
+    may_be_overtaken: ClassVar[bool] = True
 
     verdict: Verdict
     receipt: bytes = b""

@@ -99,6 +99,7 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
     """What Submit and Reserve share: one logical submission, and the reply of a live record to it."""
 
     creates: ClassVar[bool] = True
+    may_be_overtaken: ClassVar[bool] = True
 
     tenant: str
     format: int = FORMAT

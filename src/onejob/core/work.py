@@ -22,7 +22,7 @@
 import re
 from enum import IntEnum, StrEnum
 from hashlib import sha256
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from msgspec import Struct, json
 from msgspec.structs import replace
@@ -214,6 +214,8 @@ class FinishOutcome(StrEnum):
 
 class Finish(JobHolderCommand, frozen=True, gc=False, kw_only=True):
     """Report how an attempt ended. A failure is retried while attempts are left, unless it is final."""
+
+    may_be_overtaken: ClassVar[bool] = True
 
     outcome: FinishOutcome
     result: bytes = b""  # JSON

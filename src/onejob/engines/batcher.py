@@ -2,7 +2,9 @@
 
 There is no timer: an idle engine adds no latency, a busy one commits hundreds of commands per sync or round trip.
 Tenants are taken in turn, the queues are bounded, and a caller that is cancelled does not affect others: its command is
-executed and its reply dropped. A batch whose outcome is unknown is executed again, because commands are idempotent.
+executed and its reply dropped. The bytes that share a commit are bounded too, and large commands wait in a line of their
+own, so that a small one does not wait until many large ones are on the disk. A batch whose outcome is unknown is executed
+again, because commands are idempotent.
 
     enqueue(Pending) -> CommandQueue -> one task per batch: engine.execute -> Pending.complete(reply or failure)
 """
@@ -26,7 +28,8 @@ OnCommit = Callable[[Sequence[Result]], None]
 
 log = logging.getLogger("onejob")
 
-BATCH_BYTES_MAX = 16 << 20
+BATCH_BYTES_MAX = 1 << 20  # of the small commands of a batch, and of its large ones
+LARGE_COMMAND_BYTES = 64 << 10
 QUEUE_BYTES_MAX = 256 << 20
 QUEUE_MAX = 32_768
 LANE_SHARE_MIN = 4
@@ -86,16 +89,51 @@ class QueueStats(NamedTuple):
         return QueueStats(self.waiting + other.waiting, self.commands + other.commands, batches)
 
 
-class _TenantQueue:
-    __slots__ = ("entries", "payload_bytes")
+class _TenantLoad:
+    __slots__ = ("commands", "payload_bytes")
 
     def __init__(self) -> None:
-        self.entries: deque[Pending] = deque()
+        self.commands = 0
         self.payload_bytes = 0
 
 
+class _Line:
+    """First in, first out per tenant, and tenants in turn."""
+
+    def __init__(self) -> None:
+        self._tenants: OrderedDict[str, deque[Pending]] = OrderedDict()
+
+    def put(self, pending: Pending) -> None:
+        entries = self._tenants.get(pending.command.tenant)
+        if entries is None:
+            entries = self._tenants[pending.command.tenant] = deque()
+        entries.append(pending)
+
+    def take(self, limit: int) -> list[Pending]:
+        """Up to `limit` commands, one of each tenant in turn; tenants that were not reached come first in the next batch."""
+        batch: list[Pending] = []
+        room = BATCH_BYTES_MAX
+        while self._tenants and len(batch) < limit and room > 0:
+            tenant, entries = next(iter(self._tenants.items()))
+            payload_bytes = entries[0].command.payload_bytes
+            if payload_bytes > max(room, LARGE_COMMAND_BYTES) and batch:
+                break
+            room -= payload_bytes
+            batch.append(entries.popleft())
+            if entries:
+                self._tenants.move_to_end(tenant)
+            else:
+                del self._tenants[tenant]
+        return batch
+
+    def drain(self) -> list[Pending]:
+        waiting = [pending for entries in self._tenants.values() for pending in entries]
+        self._tenants.clear()
+        return waiting
+
+
 class CommandQueue:
-    """Commands that wait to be executed: first in, first out per tenant, tenants in turn, within bounds."""
+    """Commands that wait to be executed, the large ones apart, within bounds."""
 
     def __init__(self, commands_max: int, lanes: int = 1) -> None:
         self.lanes = lanes  # how many batches may be in flight at once
@@ -103,7 +141,9 @@ class CommandQueue:
         self.starting = False  # a batch task exists that has not taken its commands yet
         self.running: set[asyncio.Task[None]] = set()
         self._commands_max = commands_max
-        self._tenants: OrderedDict[str, _TenantQueue] = OrderedDict()
+        self._line = _Line()
+        self._large_line = _Line()
+        self._loads: dict[str, _TenantLoad] = {}
         self._bytes = 0
         self._commands_total = 0
         self._batch_sizes = [0] * (commands_max.bit_length() + 1)
@@ -111,43 +151,43 @@ class CommandQueue:
     def put(self, pending: Pending) -> bool:
         """False when the queue is full. One tenant gets at most half of it."""
         command = pending.command
-        queue = self._tenants.get(command.tenant)
+        load = self._loads.get(command.tenant)
         if self.size >= self._commands_max or self._bytes >= QUEUE_BYTES_MAX:
             return False
-        if queue is None:
-            queue = self._tenants[command.tenant] = _TenantQueue()
-        elif len(queue.entries) * 2 >= self._commands_max or queue.payload_bytes * 2 >= QUEUE_BYTES_MAX:
+        if load is None:
+            load = self._loads[command.tenant] = _TenantLoad()
+        elif load.commands * 2 >= self._commands_max or load.payload_bytes * 2 >= QUEUE_BYTES_MAX:
             return False
         payload_bytes = command.payload_bytes
-        queue.entries.append(pending)
-        queue.payload_bytes += payload_bytes
+        is_large = payload_bytes > LARGE_COMMAND_BYTES and command.may_be_overtaken
+        (self._large_line if is_large else self._line).put(pending)
+        load.commands += 1
+        load.payload_bytes += payload_bytes
         self.size += 1
         self._bytes += payload_bytes
         return True
 
     def take(self, limit: int) -> list[Pending]:
-        """Up to `limit` commands, one of each tenant in turn; tenants that were not reached come first in the next batch."""
-        batch: list[Pending] = []
-        room = BATCH_BYTES_MAX
-        while self._tenants and len(batch) < limit and room > 0:
-            tenant, queue = self._tenants.popitem(last=False)
-            pending = queue.entries.popleft()
-            batch.append(pending)
+        """Up to `limit` commands. Large ones have at most half of the places, and one is always taken."""
+        batch = self._large_line.take(max(1, limit // 2))
+        batch += self._line.take(limit - len(batch))
+        for pending in batch:
             payload_bytes = pending.command.payload_bytes
-            queue.payload_bytes -= payload_bytes
-            room -= payload_bytes
-            if queue.entries:
-                self._tenants[tenant] = queue  # at the back of the queue
+            load = self._loads[pending.command.tenant]
+            load.commands -= 1
+            load.payload_bytes -= payload_bytes
+            if not load.commands:
+                del self._loads[pending.command.tenant]
+            self._bytes -= payload_bytes
         self.size -= len(batch)
-        self._bytes -= BATCH_BYTES_MAX - room
         if batch:
             self.count_batch(len(batch))
         return batch
 
     def drain(self) -> list[Pending]:
         """Remove and return everything that waits."""
-        waiting = [pending for queue in self._tenants.values() for pending in queue.entries]
-        self._tenants.clear()
+        waiting = self._line.drain() + self._large_line.drain()
+        self._loads.clear()
         self.size = self._bytes = 0
         return waiting
 

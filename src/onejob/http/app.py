@@ -26,9 +26,16 @@ from .logs import redacted_traceback
 from .metrics import Metrics
 from .openapi import with_openapi_route
 from .origins import loopback_authenticator
-from .problems import INTERNAL_ERROR_MESSAGE, Unauthorized, problem, to_public_problem
+from .problems import (
+    INTERNAL_ERROR_MESSAGE,
+    Unauthorized,
+    is_out_of_memory,
+    problem,
+    to_public_problem,
+    unavailable_problem,
+)
 from .rate_limit import RateLimiter
-from .request import ANONYMOUS, BodyTooLarge, Credential, Receive, Request, Scope, Send
+from .request import ANONYMOUS, BodyTooLarge, BodyTooSlow, Credential, Receive, Request, Scope, Send, is_repeatable
 from .responses import Header, Response, problem_response
 from .routing import Route, RouteMatch, Routes, allowed_methods, decode_placeholders, raw_path, route_for_method
 from .server.exchange import HttpExchange
@@ -108,7 +115,7 @@ class HttpApp:
         except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - it is logged, and the client gets a problem
-            response = self._error_response(error, request_id)
+            response = self._error_response(error, request_id, scope)
         if response.stream is None and isinstance(send, HttpExchange):
             await send.send_response_fast(response, request_id)
         else:
@@ -181,18 +188,23 @@ class HttpApp:
         """Count a request that its connection refused before a path was read."""
         self._metrics.count_refusal(status)
 
-    def _error_response(self, error: BaseException, request_id: str) -> Response:
+    def _error_response(self, error: BaseException, request_id: str, scope: Scope) -> Response:
         match error:
             case BodyTooLarge():
                 answer = problem("PAYLOAD_TOO_LARGE", str(error))
+            case BodyTooSlow():
+                answer = problem("BAD_REQUEST", str(error))._replace(status=408)  # as a slow head
             case OnejobError():
                 answer = to_public_problem(error, mismatch_status=self._config.mismatch_status)
+            case _ if is_out_of_memory(error):
+                answer = unavailable_problem("the server is out of memory", repeatable=is_repeatable(scope))
             case _:
                 answer = problem("INTERNAL_ERROR", INTERNAL_ERROR_MESSAGE)
         if answer.code == "INTERNAL_ERROR":
             log.error("request %s failed: %s", request_id, redacted_traceback(error))
         elif answer.code == "SERVICE_UNAVAILABLE":
-            log.warning("request %s got 503: %s", request_id, error)
+            cause = error if isinstance(error, OnejobError) else type(error).__name__
+            log.warning("request %s got 503: %s", request_id, cause)
         response = problem_response(answer, request_id)
         if isinstance(error, Unauthorized):
             return response._replace(headers=(*response.headers, _AUTH_CHALLENGE))

@@ -2,6 +2,9 @@
 
 A callback is itself a job, which this process claims, runs and finishes as a worker would. The URL comes from a
 client: its host is resolved once, private addresses are refused, and redirects are not followed.
+
+A receiver may hang, and so may the look-up of its name. Each tenant therefore has a few callbacks at a time and no more, and a
+look-up, which cannot be interrupted, counts for its tenant until it returns.
 """
 
 import asyncio
@@ -10,9 +13,12 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import cache
+from functools import cache, partial
+from threading import Thread
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import json
@@ -25,12 +31,13 @@ from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Found
 from onejob.core.views import JobView
 from onejob.core.work import RETENTION_MS, Finish, FinishOutcome
+from onejob.engine import ListBacklogs
 from onejob.engines.gate import Gate
 from onejob.errors import OnejobError
 from onejob.ids import Ids
 from onejob.ledger import Ledger
 from onejob.ledger.claims import ClaimedJob, ClaimRequest, Claims
-from onejob.webhooks import DELIVERY_HEADER, SIGNATURE_HEADER, load_secrets, sign
+from onejob.webhooks import DELIVERY_HEADER, SIGNATURE_HEADER, load_or_create_secrets, sign
 
 from .config import ServiceConfig
 from .metrics import VERSION
@@ -38,7 +45,8 @@ from .schemas.jobs import JobOut, job_out
 from .schemas.types import ResponseBody
 
 POST_SECONDS_MAX = 15.0
-CALLBACKS_AT_ONCE_MAX = 20
+CALLBACKS_AT_ONCE_MAX = 100
+CALLBACKS_PER_TENANT_MAX = 5
 LEASE_MS = 60_000
 PAUSE_FIRST = 0.2
 PAUSE_MAX = 2.0
@@ -49,6 +57,9 @@ _LINE_BYTES_MAX = 4096
 # The only block of IPv6 that is routed globally; `is_global` alone accepts more.
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+AddressInfos = list[Any]  # what getaddrinfo returns
+Resolve = Callable[[str, int], Awaitable[AddressInfos]]
 
 log = logging.getLogger("onejob.http")
 
@@ -85,38 +96,138 @@ async def callback_delivery(ledger: Ledger, config: ServiceConfig) -> AsyncItera
             await task
 
 
+class Resolver:
+    """Looks up host names in threads of its own, which do not delay the exit of the process.
+
+    A look-up that nobody waits for any more still counts for its tenant, until the system gives up on it.
+    """
+
+    def __init__(self) -> None:
+        self.busy: Counter[str] = Counter()  # threads by tenant
+
+    async def resolve(self, tenant: str, host: str, port: int) -> AddressInfos:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[AddressInfos] = loop.create_future()
+
+        def look_up() -> None:
+            result: AddressInfos | Exception
+            try:
+                result = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            except Exception as error:  # noqa: BLE001 - the caller gets it
+                result = error
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._finish, tenant, future, result)
+
+        Thread(target=look_up, name="onejob-resolver", daemon=True).start()
+        self.busy[tenant] += 1
+        return await future
+
+    def _finish(self, tenant: str, future: "asyncio.Future[AddressInfos]", result: AddressInfos | Exception) -> None:
+        self.busy[tenant] -= 1
+        if not self.busy[tenant]:
+            del self.busy[tenant]
+        if future.done():  # the caller has gone
+            return
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+
 class CallbackSender:
     def __init__(self, gate: Gate, ids: Ids, *, allow_private: bool, retention_ms: int = RETENTION_MS) -> None:
         self._gate = gate
         self._claims = Claims(gate, ids, retention_ms=retention_ms)  # its own, because it takes turns between tenants
         self._ids = ids
         self._allow_private = allow_private
+        self._resolver = Resolver()
+        self._running: Counter[str] = Counter()  # callbacks by tenant
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._last_tenant = ""  # the tenant that was served last
+        self._task_ended = asyncio.Event()
 
     async def run(self) -> None:
         pause = PAUSE_FIRST
-        while True:
-            try:
-                pause = PAUSE_FIRST if await self.deliver_ready() else min(pause * 2, PAUSE_MAX)
-            except OnejobError as error:
-                log.warning("callback delivery failed, will retry: %s", error)
-                pause = PAUSE_MAX
-            except Exception:
-                log.exception("callback delivery failed, will retry")
-                pause = PAUSE_MAX
-            await asyncio.sleep(pause)
+        try:
+            while True:
+                self._task_ended.clear()
+                try:
+                    pause = PAUSE_FIRST if await self.start_ready() else min(pause * 2, PAUSE_MAX)
+                except OnejobError as error:
+                    log.warning("callback delivery failed, will retry: %s", error)
+                    pause = PAUSE_MAX
+                except Exception:
+                    log.exception("callback delivery failed, will retry")
+                    pause = PAUSE_MAX
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._task_ended.wait()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def deliver_ready(self) -> int:
-        """Deliver the callbacks that are ready; returns how many there were."""
-        request = ClaimRequest(
-            types=(CALLBACK_TYPE,),
-            holder=self._ids.holder(),
-            limit=CALLBACKS_AT_ONCE_MAX,
-            lease_ms=LEASE_MS,
-            start=True,
-        )
-        claimed = await self._claims.claim(request)
-        await asyncio.gather(*map(self._run_callback, claimed))
-        return len(claimed)
+        """Deliver all callbacks that are ready; returns how many there were."""
+        count = 0
+        while started := await self.start_ready():
+            count += started
+            await asyncio.gather(*self._tasks)
+        return count
+
+    async def start_ready(self) -> int:
+        """Start the callbacks that are ready, a few of each tenant; returns how many were started."""
+        count = 0
+        for tenant in await self._ready_tenants():
+            room = self._room(tenant)
+            if room <= 0:
+                continue
+            request = ClaimRequest(
+                types=(CALLBACK_TYPE,),
+                holder=self._ids.holder(),
+                limit=room,
+                lease_ms=LEASE_MS,
+                start=True,
+                tenant=tenant,
+            )
+            claimed = await self._claims.claim(request)
+            for one in claimed:
+                self._start(one)
+            if claimed:
+                self._last_tenant = tenant
+            count += len(claimed)
+        return count
+
+    async def _ready_tenants(self) -> list[str]:
+        """A page of tenants with callbacks to send, from the one after the last on."""
+        types = (CALLBACK_TYPE,)
+        page = await self._gate.scan(ListBacklogs(types=types, after=self._last_tenant))
+        ready = [backlog.tenant for backlog in page.items if not backlog.wait_ms]
+        if not page.more and self._last_tenant:
+            first_page = await self._gate.scan(ListBacklogs(types=types))
+            ready += [backlog.tenant for backlog in first_page.items if not backlog.wait_ms]
+        return list(dict.fromkeys(ready))
+
+    def _room(self, tenant: str) -> int:
+        busy = self._resolver.busy
+        own = CALLBACKS_PER_TENANT_MAX - max(self._running[tenant], busy[tenant])
+        return min(own, CALLBACKS_AT_ONCE_MAX - max(len(self._tasks), busy.total()))
+
+    def _start(self, claimed: ClaimedJob) -> None:
+        self._running[claimed.job.tenant] += 1
+        task = asyncio.get_running_loop().create_task(self._run_callback(claimed))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._on_task_end, claimed.job.tenant))
+
+    def _on_task_end(self, tenant: str, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._running[tenant] -= 1
+        if not self._running[tenant]:
+            del self._running[tenant]
+        self._task_ended.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Its lease expires, and it is delivered again.
+            log.warning("callback delivery failed, will retry: %s", type(error).__name__)
 
     async def _run_callback(self, claimed: ClaimedJob) -> None:
         job = claimed.job
@@ -148,26 +259,25 @@ class CallbackSender:
         (reply,) = await self._gate.execute([LookUpJob(tenant=tenant, job_id=callback.job_id)])
         if not isinstance(reply, Found) or reply.job is None:
             raise OnejobError("the job is gone")
-        secrets = await load_secrets(self._gate, tenant)
-        if not secrets:
-            raise PostFailed("the tenant has no webhook secret; make one with `onejob webhook-secret create`")
+        secrets = await load_or_create_secrets(self._gate, tenant, self._ids, actor=ACTOR)
         body = json.encode(CallbackOut(format_job_id(callback_job.id), job_out(JobView(reply.job))))
         headers = {
             "User-Agent": f"onejob/{VERSION}",
             DELIVERY_HEADER: format_job_id(callback_job.id),
             SIGNATURE_HEADER: sign(secrets, body, SystemClock().wall_ms() // 1000),
         }
-        status = await post(callback.url, body, headers, allow_private=self._allow_private)
+        resolve = partial(self._resolver.resolve, tenant)
+        status = await post(callback.url, body, headers, resolve=resolve, allow_private=self._allow_private)
         if not 200 <= status < 300:
             raise PostFailed(f"answered {status}")
 
 
-async def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_private: bool) -> int:
+async def post(url: str, body: bytes, headers: Mapping[str, str], *, resolve: Resolve, allow_private: bool) -> int:
     """The status of the response; its body is not read."""
     parts = urlsplit(url)
     try:
         async with asyncio.timeout(POST_SECONDS_MAX):
-            address = await _resolve_address(parts, allow_private=allow_private)
+            address = await _resolve_address(parts, resolve, allow_private=allow_private)
             return await _send_request(parts, address, body, headers)
     except TimeoutError:
         raise PostFailed(f"no response within {POST_SECONDS_MAX:g} s") from None
@@ -177,10 +287,10 @@ async def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_priva
         raise PostFailed("connection failed") from None
 
 
-async def _resolve_address(parts: SplitResult, *, allow_private: bool) -> str:
+async def _resolve_address(parts: SplitResult, resolve: Resolve, *, allow_private: bool) -> str:
     """The address to connect to. It is checked and used, so a second look-up cannot lead elsewhere."""
     try:
-        resolved = await asyncio.get_running_loop().getaddrinfo(parts.hostname, _port(parts), type=socket.SOCK_STREAM)
+        resolved = await resolve(parts.hostname or "", _port(parts))
     except (OSError, UnicodeError):
         raise PostFailed("the host name cannot be resolved") from None
     for *_, sockaddr in resolved:

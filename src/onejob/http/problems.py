@@ -1,5 +1,6 @@
 """From an exception to its problem: code, status, message and details, as the service and the command line report it."""
 
+import errno
 from collections.abc import Mapping
 from math import ceil
 from typing import Any, NamedTuple
@@ -81,6 +82,25 @@ _AMOUNT_DETAILS = ("allowed", "spent", "held")
 def problem(code: str, message: str, retry_after: int | None = None, **details: Any) -> Problem:
     row = CODES[code]
     return Problem(code, row.status, row.title, message, details, retry_after)
+
+
+def unavailable_problem(cause: str, *, repeatable: bool) -> Problem:
+    """A 503 that comes from the server itself, after which the request may be done."""
+    if repeatable:
+        return problem("SERVICE_UNAVAILABLE", f"{cause}; repeat with the same key", STORE_RETRY_AFTER_SECONDS)
+    return problem("SERVICE_UNAVAILABLE", f"{cause}; it may be done, so look before you repeat")
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """True if the process could not get memory: the request is not at fault, and may succeed later."""
+    match error:
+        case MemoryError():
+            return True
+        case OSError():
+            return error.errno == errno.ENOMEM
+        case RuntimeError():
+            return str(error) == "can't start new thread"  # CPython has no other name for it
+    return False
 
 
 def to_problem(error: OnejobError) -> Problem:

@@ -14,7 +14,8 @@ from onejob.core.credentials import Permission, Role, has_permission
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import DEPTH_MAX, explain_decode_error
 from onejob.core.fingerprint import check_strict_json as check_strict_input
-from onejob.idempotency_key_header import parse_key_header
+from onejob.errors import OnejobError
+from onejob.idempotency_key_header import HEADER_NAME, parse_key_header
 from onejob.ledger import Ledger
 from onejob.ledger.parse import Caller
 
@@ -47,6 +48,10 @@ def _no_buffered_body() -> None:
 
 class BodyTooLarge(Exception):
     """The body, or the input in it, exceeds its limit."""
+
+
+class BodyTooSlow(OnejobError):
+    """The body did not arrive in time."""
 
 
 class Credential(Struct, frozen=True):
@@ -178,7 +183,7 @@ class Request:
                 return await self._receive_rest(bytearray(body))
         except TimeoutError as error:
             seconds = self.limits.body_seconds_max
-            raise Invalid("body", f"the body took longer than {seconds:g} s; send it faster") from error
+            raise BodyTooSlow(f"the body did not arrive within {seconds:g} s; send it faster") from error
 
     async def _receive_rest(self, body: bytearray) -> bytes:
         more = True
@@ -192,6 +197,11 @@ class Request:
         if message["type"] == "http.disconnect":
             raise Invalid("body", "the connection closed before the body was complete; send it again")
         return message.get("body", b""), message.get("more_body", False)
+
+
+def is_repeatable(scope: Scope) -> bool:
+    """True if the same request can be sent again whether or not it was done."""
+    return scope["method"] in ("GET", "HEAD") or any(name == HEADER_NAME for name, _ in scope["headers"])
 
 
 async def run_in_thread_if_large(size: int, work: Callable[..., T], *args: Any) -> T:

@@ -61,11 +61,30 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._release_waiters()
         self._shutdown_task = asyncio.create_task(self._on_shutdown())
+        await self._accept_queued_connections(sockets or [])
         await super().shutdown(sockets)
         if self.server_state.tasks:  # cancelled by uvicorn; each of them sends a 503
             await asyncio.wait(self.server_state.tasks, timeout=CANCEL_GRACE_SECONDS)
         if not self.force_exit:
             await asyncio.wait((self._shutdown_task,))
+
+    async def _accept_queued_connections(self, listeners: list[socket.socket]) -> None:
+        """Close the listeners. The kernel would reset the connections that wait in their queues: accept them before."""
+        queued = [connection for listener in listeners for connection in accept_all(listener)]
+        for server in self.servers:
+            server.close()
+        for listener in listeners:
+            listener.close()
+        connect = asyncio.get_running_loop().connect_accepted_socket
+        connecting = (connect(self.build_connection, connection, ssl=self.config.ssl) for connection in queued)
+        # A client may be gone already.
+        await asyncio.gather(*connecting, return_exceptions=True)
+
+    def build_connection(self) -> asyncio.Protocol:
+        connection: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return connection
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Unlike that of uvicorn it does not raise the signal again: the exit code is 0. A second one ends the drain."""
@@ -132,6 +151,18 @@ def bind_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.soc
         listener.close()
         raise OSError(error.errno, f"cannot bind to {host}:{port} ({error.strerror or error})") from error
     return listener
+
+
+def accept_all(listener: socket.socket) -> list[socket.socket]:
+    """The connections that wait to be accepted."""
+    connections: list[socket.socket] = []
+    with suppress(OSError):  # there are no more, or it is closed
+        listener.setblocking(False)
+        while len(connections) < BACKLOG:
+            connections.append(listener.accept()[0])
+    for connection in connections:
+        connection.setblocking(False)
+    return connections
 
 
 def listener_url(listener: socket.socket) -> str:

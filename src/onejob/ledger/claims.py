@@ -11,6 +11,7 @@ A claim that is repeated with its holder gets the jobs that it won before and st
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any
 from zlib import crc32
@@ -74,6 +75,8 @@ class Claims:
         self._last_tenant = ""  # the tenant that was served last
         self._has_more_tenants = False  # more tenants have ready jobs than fit in a page
         self._is_contended = False  # another process won a job that the last claim tried
+        self._trying: dict[bytes, bytes] = {}  # jobs that claims of this process are trying, and their holders
+        self._scans: list[dict[bytes, bytes]] = []  # for each scan that runs: what claims have tried since it began
         self._release_tasks: set[asyncio.Task[None]] = set()
         self.wakeups = WakeupHub(gate, ids, self._leases)
 
@@ -142,18 +145,50 @@ class Claims:
             return reclaimed
         claimed: list[ClaimedJob] = []
         tried: set[bytes] = set()
-        for _ in range(ROUNDS_MAX):
+        for round in range(ROUNDS_MAX):
             room = request.limit - len(claimed)
-            candidates = [job for job in await self._scan_candidates(request, room) if job.id not in tried][:room]
-            if not candidates:
+            found, others = await self._scan_untried(request, room)
+            ready = [job for job in found if job.id not in tried]
+            # In the last round it competes for what others try.
+            candidates = [job for job in ready if job.id not in others or round == ROUNDS_MAX - 1][:room]
+            if not ready:
                 break
+            if not candidates:
+                continue
             tried.update(job.id for job in candidates)
-            won, self._is_contended, is_full = await self._load_and_claim(request, candidates)
+            with self._mark_tried(request, candidates):
+                won, self._is_contended, is_full = await self._load_and_claim(request, candidates)
             claimed += won
             # Under contention the next round fetches more candidates, in an order of this process alone.
             if not self._is_contended or is_full:
                 break
         return claimed
+
+    async def _scan_untried(self, request: ClaimRequest, room: int) -> tuple[list[Job], set[bytes]]:
+        """Candidates, and which of them other claims of this process try: they would only compete, and scan again.
+
+        A claim that is repeated with its holder tries the same jobs.
+        """
+        tried = dict(self._trying)
+        wanted = room + len(tried) + len(self._scans) * room  # others that scan now want as many, more or less
+        self._scans.append(tried)
+        try:
+            candidates = await self._scan_candidates(request, min(wanted, PAGE_MAX))
+        finally:
+            self._scans = [scan for scan in self._scans if scan is not tried]
+        return candidates, {job_id for job_id, holder in tried.items() if holder != request.holder}
+
+    @contextmanager
+    def _mark_tried(self, request: ClaimRequest, candidates: Sequence[Job]) -> Iterator[None]:
+        tried = {job.id: request.holder for job in candidates}
+        self._trying |= tried
+        for scan in self._scans:
+            scan |= tried
+        try:
+            yield
+        finally:
+            for job_id in tried:
+                self._trying.pop(job_id, None)
 
     async def _reclaim_held(self, request: ClaimRequest, tenant: str) -> list[ClaimedJob]:
         page = await self._gate.scan(ListLeasedJobs(tenant=tenant, holder=request.holder, limit=request.limit))

@@ -26,6 +26,7 @@ from onejob.http.processes.stats import StatsTotals, counters_only, sum_snapshot
 from onejob.http.processes.supervisor import (
     BACKOFF_SECONDS_MAX,
     STABLE_UPTIME_SECONDS,
+    HangDetector,
     RestartBackoff,
     Supervisor,
     open_listeners,
@@ -74,6 +75,66 @@ async def test_when_no_worker_can_be_started_it_gives_up(
         with pytest.raises(Unavailable, match="no worker could be started"):
             await asyncio.wait_for(supervisor.run(), 60)
     assert caplog.text.count("exited with code 3") == 2 * restarts.FAILED_STARTS_MAX
+
+
+class WatchedWorker:
+    def __init__(self, *, ready: bool = True) -> None:
+        self.ready = ready
+        self.last_message_at = 0.0
+        self.pings = 0
+
+    def ping(self) -> None:
+        self.pings += 1
+
+
+def test_a_worker_that_is_silent_for_ten_seconds_and_does_not_answer_a_ping_is_killed() -> None:
+    hung, healthy = WatchedWorker(), WatchedWorker()
+    detector = HangDetector[WatchedWorker](0.0)
+    for second in range(1, 10):
+        healthy.last_message_at = second
+        assert detector.tick([hung, healthy], second) is None
+    assert (hung.pings, healthy.pings) == (1, 0)
+    assert detector.tick([hung, healthy], 10) is hung
+
+
+def test_a_worker_that_answers_the_ping_lives() -> None:
+    slow = WatchedWorker()
+    detector = HangDetector[WatchedWorker](0.0)
+    for second in range(1, 100):
+        assert detector.tick([slow], second) is None
+        if slow.pings and second % 9 == 0:
+            slow.last_message_at = second
+    assert slow.pings > 5
+
+
+def test_a_worker_that_is_starting_is_not_killed() -> None:
+    starting = WatchedWorker(ready=False)
+    detector = HangDetector[WatchedWorker](0.0)
+    assert not any(detector.tick([starting], second) for second in range(1, 100))
+    assert starting.pings == 0
+
+
+def test_a_pause_of_the_supervisor_does_not_count() -> None:
+    worker = WatchedWorker()
+    detector = HangDetector[WatchedWorker](0.0)
+    for second in range(1, 10):
+        detector.tick([worker], second)
+    assert worker.pings == 1
+    # It was stopped for a minute, and has not read the messages of that minute yet.
+    assert detector.tick([worker], 70) is None
+    assert not any(detector.tick([worker], second) for second in range(71, 78))
+
+
+def test_hung_workers_are_killed_one_at_a_time() -> None:
+    workers = [WatchedWorker(), WatchedWorker()]
+    detector = HangDetector[WatchedWorker](0.0)
+    killed: list[int] = []
+    for second in range(1, 40):
+        hung = detector.tick(workers, second)
+        if hung is not None:
+            workers.remove(hung)
+            killed.append(second)
+    assert killed == [10, 20], "the second had its time again: what the first held may have been the reason"
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Responses without ASGI messages are the same as with them."""
 
 import asyncio
+import errno
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -11,6 +12,7 @@ from uvicorn.server import ServerState
 
 import onejob
 from onejob.core.credentials import Permission
+from onejob.core.submit import Submit
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.http.request import Request
@@ -33,6 +35,9 @@ class Transport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.closed
+
+    def can_write_eof(self) -> bool:
+        return False
 
     def close(self) -> None:
         self.closed = True
@@ -184,6 +189,55 @@ async def test_whatever_a_handler_raises_is_answered(queue: onejob.Ledger, end: 
     route = Route("GET", "/odd", handler, Permission.READ, "Raises", None, None)
     (given,) = await SocketlessClient(HttpApp(queue, extra_routes=(route,))).ask(request("GET", "/odd"))
     assert given.startswith(b"HTTP/1.1 500 ")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), OSError(errno.ENOMEM, "no memory"), RuntimeError("can't start new thread")],
+    ids=repr,
+)
+async def test_out_of_memory_is_a_503_that_can_be_repeated(queue: onejob.Ledger, error: Exception) -> None:
+    async def handler(request: Request) -> Response:
+        raise error
+
+    route = Route("POST", "/large", handler, Permission.READ, "Raises", None, None)
+    app = HttpApp(queue, extra_routes=(route,))
+    (given,) = await SocketlessClient(app).ask(request("POST", "/large", b"{}", b"idempotency-key: k"))
+    assert given.startswith(b"HTTP/1.1 503 ")
+    assert b'"retryable":true' in given
+    assert b"retry-after: 1\r\n" in given
+    (given,) = await SocketlessClient(app).ask(request("POST", "/large", b"{}"))
+    assert given.startswith(b"HTTP/1.1 503 ")
+    assert b"look before you repeat" in given, "without a key it may be done twice"
+
+
+@pytest.mark.parametrize("callback", ["on_header", "on_body", "on_message_complete"])
+async def test_out_of_memory_while_a_request_is_read_is_a_503_that_can_be_repeated(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch, callback: str
+) -> None:
+    def fail(connection: Connection, *args: bytes) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Connection, callback, fail)
+    (given,) = await SocketlessClient(HttpApp(queue)).ask(submission("k"))
+    assert given.startswith(b"HTTP/1.1 503 ")
+    assert b'"retryable":true' in given
+    assert b"retry-after: 1\r\n" in given
+
+
+async def test_out_of_memory_in_a_decision_is_a_503_that_can_be_repeated(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(command: Submit, facts: object, now: int) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Submit, "decide", fail)
+        (given,) = await SocketlessClient(HttpApp(queue)).ask(submission("k"))
+    assert given.startswith(b"HTTP/1.1 503 ")
+    assert b'"retryable":true' in given
+    (given,) = await SocketlessClient(HttpApp(queue)).ask(submission("k"))
+    assert given.startswith(b"HTTP/1.1 202 ")
 
 
 async def test_whatever_an_application_raises_closes_the_connection() -> None:

@@ -107,7 +107,7 @@ def test_one_host_for_each_request_of_a_connection_is_fine(server: Server) -> No
 
 def test_what_a_connection_refuses_is_counted(server: Server) -> None:
     before = refusal_counts(server)
-    assert before.keys() == {"400", "408", "431"}
+    assert before.keys() == {"400", "408", "431", "503"}
     server.send_raw(b"what is this\r\n\r\n")
     server.send_raw(b"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
     server.send_raw(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 40_000 + b"\r\n\r\n")
@@ -115,4 +115,4 @@ def test_what_a_connection_refuses_is_counted(server: Server) -> None:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n")
         assert receive_all(connection).startswith(b"HTTP/1.1 408 ")
     after = refusal_counts(server)
-    assert {status: after[status] - before[status] for status in after} == {"400": 2, "408": 1, "431": 1}
+    assert {status: after[status] - before[status] for status in after} == {"400": 2, "408": 1, "431": 1, "503": 0}

@@ -72,11 +72,11 @@ def test_an_idle_connection_is_closed_after_its_time_and_not_before(server: Serv
 
 
 @pytest.mark.parametrize("first", [b"", b'{"type"'])
-def test_a_body_that_stalls_is_400_and_burns_no_key(server: Server, first: bytes) -> None:
+def test_a_body_that_stalls_is_408_and_burns_no_key(server: Server, first: bytes) -> None:
     key = f"stalls-{len(first)}"
     begin = time.monotonic()
     (reply,) = server.send_raw(submission(key)[: -len(DATA)] + first)
-    assert (reply.status, reply.code) == (400, "VALIDATION_ERROR")
+    assert (reply.status, reply.code) == (408, "BAD_REQUEST")
     assert time.monotonic() - begin < BODY_SECONDS + SLACK_SECONDS
     assert is_key_unused(server, key)
 
@@ -93,7 +93,7 @@ def test_a_slow_body_is_cut_off_however_steady(server: Server) -> None:
                 received = connection.recv(65_536)
             except TimeoutError:
                 continue
-    assert [reply.status for reply in parse_responses(received)] == [400]
+    assert [reply.status for reply in parse_responses(received)] == [408]
     assert is_key_unused(server, "drips")
 
 

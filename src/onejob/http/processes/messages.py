@@ -1,10 +1,14 @@
 """The messages between the supervisor and its workers, and the socket pair that carries them.
 
 When one side exits, in whatever way, the other side reads EOF.
+
+The listeners travel on a second socket pair, and only when the worker asks for them: a worker that is starting, or whose
+supervisor was killed meanwhile, must not keep the port.
 """
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct, msgpack
@@ -14,6 +18,7 @@ from onejob.http.stats import StatsSnapshot
 
 MESSAGE_BYTES_MAX: Final = 1 << 26
 _LENGTH_BYTES: Final = 4
+_FDS_AT_ONCE_MAX: Final = 100  # Linux takes 253
 
 
 class WorkerConfig(Struct, frozen=True, tag=True):
@@ -23,8 +28,12 @@ class WorkerConfig(Struct, frozen=True, tag=True):
     number: int  # from 1
     workers: int
     started_at: float  # on the monotonic clock: when the service started
-    listener_fds: tuple[int, ...]
+    listener_count: int
     rates_fd: int | None
+
+
+class ListenersSent(Struct, frozen=True, tag=True):
+    """The answer to a ListenersRequest: the listeners are in the other socket."""
 
 
 class StatsRequest(Struct, frozen=True, tag=True):
@@ -46,8 +55,16 @@ class TakeOverListeners(Struct, frozen=True, tag=True):
     listener_indexes: tuple[int, ...]
 
 
+class Ping(Struct, frozen=True, tag=True):
+    """Asks a worker for any message; it answers with a Pong."""
+
+
 class Shutdown(Struct, frozen=True, tag=True):
     at_once: bool
+
+
+class ListenersRequest(Struct, frozen=True, tag=True):
+    """The worker has opened its store and is about to accept."""
 
 
 class WorkerReady(Struct, frozen=True, tag=True):
@@ -56,6 +73,10 @@ class WorkerReady(Struct, frozen=True, tag=True):
 
 class WorkerDraining(Struct, frozen=True, tag=True):
     """The worker accepts no more connections."""
+
+
+class Pong(Struct, frozen=True, tag=True):
+    pass
 
 
 class StatsReport(Struct, frozen=True, tag=True):
@@ -69,8 +90,8 @@ class TotalsRequest(Struct, frozen=True, tag=True):
     tenants: tuple[str, ...]
 
 
-ToWorker = WorkerConfig | StatsRequest | TotalsReply | TakeOverListeners | Shutdown
-ToSupervisor = WorkerReady | WorkerDraining | StatsReport | TotalsRequest
+ToWorker = WorkerConfig | ListenersSent | StatsRequest | TotalsReply | TakeOverListeners | Ping | Shutdown
+ToSupervisor = ListenersRequest | WorkerReady | WorkerDraining | Pong | StatsReport | TotalsRequest
 
 R = TypeVar("R")
 _encode = msgpack.Encoder().encode
@@ -94,6 +115,9 @@ class Channel(Generic[R]):
         return not self._writer.transport.get_write_buffer_size()
 
     def send(self, message: ToWorker | ToSupervisor) -> None:
+        """After the other side has closed this does nothing: the reader hears of it."""
+        if self._writer.is_closing():
+            return
         data = _encode(message)
         assert len(data) <= MESSAGE_BYTES_MAX
         self._writer.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
@@ -115,3 +139,20 @@ class Channel(Generic[R]):
             await self._writer.wait_closed()
         except OSError:
             return
+
+
+def send_listeners(sock: socket.socket, listeners: Sequence[socket.socket]) -> None:
+    fds = [listener.fileno() for listener in listeners]
+    for start in range(0, len(fds), _FDS_AT_ONCE_MAX):
+        socket.send_fds(sock, [b"."], fds[start : start + _FDS_AT_ONCE_MAX])
+
+
+def receive_listeners(sock: socket.socket, count: int) -> list[socket.socket]:
+    """All that were sent; fewer than `count` if the other side has closed."""
+    fds: list[int] = []
+    while len(fds) < count:
+        data, received, _, _ = socket.recv_fds(sock, 1, _FDS_AT_ONCE_MAX)
+        if not data:
+            break
+        fds += received
+    return [socket.socket(fileno=fd) for fd in fds]

@@ -4,6 +4,7 @@ It serves no requests. It opens the store once before the workers do, so that an
 
 - `open_listeners`: one listening socket per worker, all of them kept open by the supervisor.
 - `ChildProcess`: a worker process and the messages to and from it.
+- `HangDetector`: which worker has hung and must be killed.
 - `RestartBackoff`: when an exited worker is restarted, and when to give up.
 - `StatsAggregator`: collects and adds up the statistics of all workers.
 - `Supervisor`: starts and stops the workers, and lets them take over the listeners of those that do not run.
@@ -18,7 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -35,6 +36,9 @@ from onejob.ledger.runtime import TenantCounts
 
 from .messages import (
     Channel,
+    ListenersRequest,
+    ListenersSent,
+    Ping,
     Shutdown,
     StatsReport,
     StatsRequest,
@@ -45,6 +49,7 @@ from .messages import (
     WorkerConfig,
     WorkerDraining,
     WorkerReady,
+    send_listeners,
 )
 from .shared_rates import open_buckets_file
 from .stats import StatsTotals
@@ -52,6 +57,9 @@ from .worker import EXIT_GRACE_SECONDS
 
 TICK_SECONDS = 1.0
 UNRESPONSIVE_SECONDS = 4.0  # without a message, although there is a report every second: others take over
+PING_AFTER_SECONDS = 8.0  # without a message
+PONG_SECONDS_MAX = 2.0  # then it is killed: it may hold the lock of the store, for which all others wait
+PAUSE_SECONDS_MIN = 1.0  # a tick that comes so late: the supervisor itself was stopped
 EXIT_SECONDS_MAX = 5.0  # between the last message of a worker and its exit
 KILL_GRACE_SECONDS = 1.0  # after the time that a worker has for its shutdown
 STATS_ROUND_SECONDS_MAX: Final = 1.0  # then the last report of a silent worker counts
@@ -67,39 +75,44 @@ _monotonic = SystemClock().monotonic
 class ChildProcess:
     """A worker process. Made by `start`; it has exited when `wait_for_exit` returns."""
 
-    def __init__(self, number: int, process: asyncio.subprocess.Process, channel: Channel[ToSupervisor]) -> None:
+    def __init__(
+        self,
+        number: int,
+        process: asyncio.subprocess.Process,
+        channel: Channel[ToSupervisor],
+        listeners_socket: socket.socket,
+    ) -> None:
         self.number = number
         self.channel = channel
+        self._listeners_socket = listeners_socket
         self.ready = False
         self._process = process
         self._draining = False
         self._taken_over: tuple[int, ...] = ()
-        self._started_at = self._last_message_at = _monotonic()
+        self._started_at = self.last_message_at = _monotonic()
 
     @classmethod
     async def start(cls, command: Sequence[str], worker_config: WorkerConfig) -> "ChildProcess":
         ours, theirs = socket.socketpair()
+        listeners_ours, listeners_theirs = socket.socketpair()
         channel: Channel[ToSupervisor] = await Channel.from_socket(ours, ToSupervisor)
         try:
-            with theirs:
-                inherited = [
-                    theirs.fileno(),
-                    *worker_config.listener_fds,
-                    *([] if worker_config.rates_fd is None else [worker_config.rates_fd]),
-                ]
+            with theirs, listeners_theirs:
+                inherited = [theirs.fileno(), listeners_theirs.fileno()]
                 process = await asyncio.create_subprocess_exec(
                     *command,
-                    str(theirs.fileno()),
+                    *map(str, inherited),
                     f"worker={worker_config.number}",  # ignored; shown by ps
-                    pass_fds=inherited,
+                    pass_fds=[*inherited, *([] if worker_config.rates_fd is None else [worker_config.rates_fd])],
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,
                 )
         except OSError:
+            listeners_ours.close()
             await channel.close()
             raise
         channel.send(worker_config)
-        return cls(worker_config.number, process, channel)
+        return cls(worker_config.number, process, channel, listeners_ours)
 
     @property
     def pid(self) -> int:
@@ -107,7 +120,7 @@ class ChildProcess:
 
     @property
     def is_accepting(self) -> bool:
-        return self.ready and not self._draining and _monotonic() - self._last_message_at < UNRESPONSIVE_SECONDS
+        return self.ready and not self._draining and _monotonic() - self.last_message_at < UNRESPONSIVE_SECONDS
 
     @property
     def uptime_seconds(self) -> float:
@@ -129,9 +142,17 @@ class ChildProcess:
         await asyncio.wait((reading, exiting), timeout=EXIT_SECONDS_MAX, return_when=asyncio.FIRST_EXCEPTION)
         self.kill()
         await exiting
+        self._listeners_socket.close()
         await self.channel.close()
         if not reading.cancel():
             reading.result()
+
+    def hand_over_listeners(self, listeners: Sequence[socket.socket]) -> None:
+        try:
+            send_listeners(self._listeners_socket, listeners)
+        except OSError:
+            return  # it has exited, which is noticed elsewhere
+        self.channel.send(ListenersSent())
 
     def take_over_listeners(self, listener_indexes: tuple[int, ...]) -> None:
         if listener_indexes != self._taken_over:
@@ -144,16 +165,74 @@ class ChildProcess:
         else:  # it has no requests yet
             self.kill()
 
+    def ping(self) -> None:
+        self.channel.send(Ping())
+
     def kill(self) -> None:
         if self._process.returncode is None:
             self._process.kill()
 
     async def _read_messages(self, on_message: Callable[["ChildProcess", ToSupervisor], None]) -> None:
         while (message := await self.channel.receive()) is not None:
-            self._last_message_at = _monotonic()
+            self.last_message_at = _monotonic()
             self.ready |= isinstance(message, WorkerReady)
             self._draining |= isinstance(message, WorkerDraining)
             on_message(self, message)
+
+
+class Watched(Protocol):
+    """What the hang detector needs of a worker process."""
+
+    @property
+    def ready(self) -> bool: ...
+
+    @property
+    def last_message_at(self) -> float: ...
+
+    def ping(self) -> None: ...
+
+
+W = TypeVar("W", bound=Watched)
+
+
+class HangDetector(Generic[W]):
+    """Finds the worker that has hung: it was silent for 10 seconds and did not answer a ping at the end of them.
+
+    One at a time: what one worker holds may be the reason why others are silent, so when it is killed they get their time
+    again. They also do when the supervisor itself was stopped: their messages may be waiting to be read. A worker that is
+    starting is never found.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._last_tick_at = now
+        self._counted_from = now  # silence before this does not count
+        self._pinged: W | None = None
+        self._pinged_at = now
+
+    def tick(self, workers: Iterable[W], now: float) -> W | None:
+        """The worker to kill. To be called every TICK_SECONDS."""
+        late_seconds = now - self._last_tick_at - TICK_SECONDS
+        self._last_tick_at = now
+        if late_seconds >= PAUSE_SECONDS_MIN:
+            self._start_over(now)
+        silent = [worker for worker in workers if worker.ready]
+        if self._pinged is not None:
+            pinged = self._pinged
+            if pinged not in silent or pinged.last_message_at >= self._pinged_at:
+                self._pinged = None
+            elif now - self._pinged_at >= PONG_SECONDS_MAX:
+                self._start_over(now)
+                return pinged
+        elif silent:
+            quietest = min(silent, key=lambda worker: worker.last_message_at)
+            if now - max(quietest.last_message_at, self._counted_from) >= PING_AFTER_SECONDS:
+                self._pinged, self._pinged_at = quietest, now
+                quietest.ping()
+        return None
+
+    def _start_over(self, now: float) -> None:
+        self._counted_from = now
+        self._pinged = None
 
 
 def worker_command() -> list[str]:
@@ -344,7 +423,7 @@ class Supervisor:
             loop.add_signal_handler(number, self.stop)
         try:
             async with asyncio.TaskGroup() as group:
-                watching = group.create_task(self._reassign_periodically())
+                watching = group.create_task(self._watch_workers())
                 tending = [
                     group.create_task(self._keep_worker_running(number)) for number in range(1, self._workers + 1)
                 ]
@@ -414,7 +493,7 @@ class Supervisor:
             number,
             self._workers,
             self._started_at,
-            tuple(listener.fileno() for listener in self._listeners),
+            len(self._listeners),
             self._rates_fd,
         )
 
@@ -424,6 +503,8 @@ class Supervisor:
                 self._stats_aggregator.add_report(child, message)
             case TotalsRequest():
                 self._stats_aggregator.add_request(child, message)
+            case ListenersRequest() if not self._stopping.is_set():
+                child.hand_over_listeners(self._listeners)
             case WorkerReady():
                 self._restart_backoff.reset_failed_starts()
                 self._announce_if_all_ready()
@@ -442,9 +523,17 @@ class Supervisor:
                 durability_warning=self._durability_warning,
             )
 
-    async def _reassign_periodically(self) -> None:
+    async def _watch_workers(self) -> None:
+        hang_detector = HangDetector[ChildProcess](_monotonic())
         while True:
             await asyncio.sleep(TICK_SECONDS)
+            hung = hang_detector.tick(self._children.values(), _monotonic())
+            if hung is not None:
+                seconds = _monotonic() - hung.last_message_at
+                log.error(
+                    "worker %d (process %d) has been silent for %.0f s; killing it", hung.number, hung.pid, seconds
+                )
+                hung.kill()
             self._reassign_listeners()
 
     def _reassign_listeners(self) -> None:

@@ -1,7 +1,8 @@
 """One of several server processes that share a port, started by the supervisor.
 
 It is run as `python -m onejob.http.processes.worker`. It shuts down when the supervisor says so, on a signal, and when
-the supervisor has exited: then nothing would restart it, and the port must become free.
+the supervisor has exited: then nothing would restart it, and the port must become free. Therefore it gets the listeners
+only when it is about to accept, and from then on it notices at once that the supervisor has exited.
 """
 
 import asyncio
@@ -36,6 +37,10 @@ from onejob.ledger import open as open_ledger
 
 from .messages import (
     Channel,
+    ListenersRequest,
+    ListenersSent,
+    Ping,
+    Pong,
     Shutdown,
     StatsReport,
     StatsRequest,
@@ -46,6 +51,7 @@ from .messages import (
     WorkerConfig,
     WorkerDraining,
     WorkerReady,
+    receive_listeners,
 )
 from .shared_rates import SharedRateLimiter
 
@@ -118,7 +124,7 @@ class WorkerServer(HttpServer):
         for index in listener_indexes - self._taken_over.keys():
             listener = self._listeners[index].dup()  # closing the server closes only the duplicate
             self._taken_over[index] = await asyncio.get_running_loop().create_server(
-                self._build_connection, sock=listener, backlog=BACKLOG
+                self.build_connection, sock=listener, backlog=BACKLOG
             )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -130,15 +136,16 @@ class WorkerServer(HttpServer):
         """A terminal or an init signals all processes of a group; the supervisor ends the drain, not a second signal."""
         self.should_exit = True
 
-    def _build_connection(self) -> asyncio.Protocol:
-        connection: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        return connection
-
 
 class ServerProcess:
-    def __init__(self, worker_config: WorkerConfig, channel: Channel[ToWorker], ledger: Ledger, log: Log) -> None:
+    def __init__(
+        self,
+        worker_config: WorkerConfig,
+        channel: Channel[ToWorker],
+        listeners: list[socket.socket],
+        ledger: Ledger,
+        log: Log,
+    ) -> None:
         config = worker_config.config
         self._channel = channel
         self._drain_seconds = config.drain_seconds_max
@@ -152,11 +159,10 @@ class ServerProcess:
             rate_limiter=_build_shared_rate_limiter(config, worker_config.rates_fd),
             started_at=worker_config.started_at,
         )
-        self._listeners = [socket.socket(fileno=fd) for fd in worker_config.listener_fds]
-        self._own_listener = self._listeners[(worker_config.number - 1) % len(self._listeners)]
+        self._own_listener = listeners[(worker_config.number - 1) % len(listeners)]
         self._server = WorkerServer(
             uvicorn_config(config, self._app, log),
-            self._listeners,
+            listeners,
             on_ready=self._on_ready,
             release_waiters=ledger.runtime.release_waiters,
             on_shutdown=build_shutdown_callback(config, self._app),
@@ -188,6 +194,8 @@ class ServerProcess:
                     self._peer_stats.on_totals(message)
                 case TakeOverListeners(listeners):
                     await self._server.take_over_listeners(listeners)
+                case Ping():
+                    self._channel.send(Pong())
                 case Shutdown(at_once):
                     self._shut_down(at_once)
         self._shut_down(at_once=False)
@@ -206,7 +214,18 @@ class ServerProcess:
         self._server.should_exit = True
 
 
-async def run_server_process(channel_socket: socket.socket) -> None:
+async def request_listeners(
+    channel: Channel[ToWorker], listeners_socket: socket.socket, count: int
+) -> list[socket.socket]:
+    """The sockets to accept from; none if the supervisor has exited."""
+    channel.send(ListenersRequest())
+    if not isinstance(await channel.receive(), ListenersSent):
+        return []
+    listeners = receive_listeners(listeners_socket, count)  # they are there: this does not block
+    return listeners if len(listeners) == count else []
+
+
+async def run_server_process(channel_socket: socket.socket, listeners_socket: socket.socket) -> None:
     """Serve until the supervisor says otherwise."""
     channel: Channel[ToWorker] = await Channel.from_socket(channel_socket, ToWorker)
     worker_config = await channel.receive()
@@ -219,7 +238,8 @@ async def run_server_process(channel_socket: socket.socket) -> None:
         async with open_ledger(config.engine, sweep=False, coalesce=True) as ledger:
             ledger.runtime.start_maintenance(process_index=number - 1, process_count=worker_config.workers)
             async with callback_delivery(ledger, config):
-                await ServerProcess(worker_config, channel, ledger, stderr_log).run()
+                if listeners := await request_listeners(channel, listeners_socket, worker_config.listener_count):
+                    await ServerProcess(worker_config, channel, listeners, ledger, stderr_log).run()
         await channel.close()
     except OnejobError as error:
         log.error("server process failed: %s", error)
@@ -240,4 +260,4 @@ def _build_shared_rate_limiter(config: ServiceConfig, fd: int | None) -> SharedR
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the server handles it
-    run_loop(run_server_process(socket.socket(fileno=int(sys.argv[1]))))
+    run_loop(run_server_process(*(socket.socket(fileno=int(fd)) for fd in sys.argv[1:3])))

@@ -37,7 +37,7 @@ from uvicorn.server import ServerState
 
 from onejob.http.config import ServiceConfig
 from onejob.http.logs import redacted_traceback
-from onejob.http.problems import problem
+from onejob.http.problems import STORE_RETRY_AFTER_SECONDS, Problem, is_out_of_memory, problem
 from onejob.http.request import Scope
 from onejob.http.responses import Header, problem_response
 from onejob.ids import SystemIds
@@ -401,8 +401,13 @@ class Connection(HeadReader, asyncio.Protocol):
             cause = error.__context__
             if isinstance(cause, UnreadableRequest):
                 self._refuse(cause.status, str(cause))
+            elif is_out_of_memory(cause):
+                self._refuse_out_of_memory()
             else:
                 self._refuse(400, "the request is not well-formed HTTP/1.1; fix the client")
+            return
+        except MemoryError:
+            self._refuse_out_of_memory()
             return
         newest = self._newest
         if newest is None or newest.more_body or newest.response_complete or self._queue or self.in_head:
@@ -549,13 +554,20 @@ class Connection(HeadReader, asyncio.Protocol):
     # Refusing and closing.
 
     def _refuse(self, status: int, message: str) -> None:
+        self._refuse_with(problem("BAD_REQUEST", message)._replace(status=status))
+
+    def _refuse_out_of_memory(self) -> None:
+        message = "the server is out of memory: nothing was done; send the request again"
+        self._refuse_with(problem("SERVICE_UNAVAILABLE", message, STORE_RETRY_AFTER_SECONDS))
+
+    def _refuse_with(self, answer: Problem) -> None:
         """Answer the newest request, or the bytes that were to become one, with a problem, and read no more."""
         if self._discards_input:
             return
         self._stop_reading()
         request_id = SystemIds().request_id()
-        self.on_refused(request_id, status)
-        response = problem_response(problem("BAD_REQUEST", message)._replace(status=status), request_id)
+        self.on_refused(request_id, answer.status)
+        response = problem_response(answer, request_id)
         self._pending_refusal = encode_final_response(response, request_id)
         if not self.in_head and self._newest is not None and self._is_body_incomplete():
             self._abandon_exchange(self._newest)

@@ -9,10 +9,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from onejob.http.logs import redacted_traceback
-from onejob.http.problems import STORE_RETRY_AFTER_SECONDS, problem
-from onejob.http.request import Scope
+from onejob.http.problems import unavailable_problem
+from onejob.http.request import Scope, is_repeatable
 from onejob.http.responses import Header, Response, encode_headers, problem_response
-from onejob.idempotency_key_header import HEADER_NAME as KEY_HEADER
 from onejob.ids import SystemIds
 
 log = logging.getLogger("onejob.http")
@@ -241,8 +240,7 @@ class HttpExchange:
         self.keep_alive = False
         if not self.response_started:
             self.response_started = True
-            has_key = any(name == KEY_HEADER for name, _ in self._scope["headers"])
-            self._head = _encode_shutting_down_response(repeatable=has_key or self._scope["method"] in ("GET", "HEAD"))
+            self._head = _encode_shutting_down_response(repeatable=is_repeatable(self._scope))
             self._write(b"")
             self._complete()
         elif self._body_bytes_left is None:
@@ -266,11 +264,7 @@ def _encode_default_headers(headers: Iterable[Header]) -> bytes:
 
 def _encode_shutting_down_response(*, repeatable: bool) -> bytes:
     request_id = SystemIds().request_id()
-    if repeatable:
-        message, retry_after = "this server is shutting down; repeat with the same key", STORE_RETRY_AFTER_SECONDS
-    else:
-        message, retry_after = "this server is shutting down; it may be done, so look before you repeat", None
-    unavailable = problem("SERVICE_UNAVAILABLE", message, retry_after)
+    unavailable = unavailable_problem("this server is shutting down", repeatable=repeatable)
     return encode_final_response(problem_response(unavailable, request_id), request_id)
 
 
