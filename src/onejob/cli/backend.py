@@ -36,7 +36,7 @@ from onejob.client.flow import (
     send_with_retries,
 )
 from onejob.client.models import TenantQuotaModel
-from onejob.client.requests import Call, checked_url
+from onejob.client.requests import Call, checked_api_key, checked_url
 from onejob.clock import SystemClock
 from onejob.codes import NextAction
 from onejob.core.errors import Invalid
@@ -217,12 +217,12 @@ class EngineBackend:
 class ServerBackend:
     def __init__(self, url: str, api_key: str | None = None, retry_for: timedelta | None = None) -> None:
         if not url.isascii():
-            raise Invalid("url", f"{url!r} is not ASCII; write its host as xn--… and its path in percent-encoding")
+            raise Invalid("url", "the URL is not ASCII; write its host as xn--… and its path in percent-encoding")
         self.url = checked_url(url)
         self.parts = urlsplit(self.url)
         self._headers = {"Accept": "application/json"}
         if api_key is not None:
-            self._headers["Authorization"] = f"Bearer {_checked_api_key(api_key)}"
+            self._headers["Authorization"] = f"Bearer {checked_api_key(api_key)}"
         self._clock = SystemClock()
         self._retry = _retry_policy(retry_for)
 
@@ -405,12 +405,6 @@ def _read_response(response: HTTPResponse) -> ServerResponse:
     if not response.chunked and len(body) != expected:
         raise IncompleteRead(body)
     return ServerResponse(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
-
-
-def _checked_api_key(api_key: str) -> str:
-    if not (api_key.isascii() and api_key.isprintable() and api_key.strip() == api_key and api_key):
-        raise Invalid("api key", "the API key has characters that no key has; give it as it was printed")
-    return api_key
 
 
 def _reason(error: Exception) -> str:
