@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from onejob.core.errors import Invalid
+from onejob.errors import OnejobError
 from onejob.idempotency_key_header import parse_key_header
 from onejob.ledger import Ledger
 
@@ -92,13 +93,21 @@ class IdempotencyMiddleware:
         async def receive_and_open() -> Any:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                await self._layer.ensure_open()
+                await self._open_or_fail_startup(send)
             return message
 
         try:
             await self._app(scope, receive_and_open, send)
         finally:
             await self._layer.aclose()
+
+    async def _open_or_fail_startup(self, send: Send) -> None:
+        """Open the store. A server takes an exception for a missing lifespan protocol and serves, so it is told."""
+        try:
+            await self._layer.ensure_open()
+        except OnejobError as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            raise
 
 
 def read_key(scope: Scope, *, required: bool) -> str | LayerResponse | None:
