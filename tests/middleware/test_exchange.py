@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -164,6 +165,40 @@ async def test_a_cancellation_during_the_commit_does_not_release_the_key(
     assert verdicts == [Verdict.COMMIT]
     assert (await ask(app))[1]["body"] == b"done"
     assert handler.runs == 1
+
+
+async def test_hits_are_stored_before_the_server_hears_that_the_shutdown_is_complete(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'keys.db'}"
+    handler = Handler()
+    handler.go.set()
+    hits: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Send) -> None:
+        if scope["type"] == "http":
+            await handler(scope, receive, send)
+            return
+        for kind in ("startup", "shutdown"):
+            assert (await receive())["type"] == f"lifespan.{kind}"
+            await send({"type": f"lifespan.{kind}.complete"})
+
+    layered = IdempotencyMiddleware(app, store, scope=lambda _: "ann")
+    events: asyncio.Queue[Any] = asyncio.Queue()
+    started = asyncio.Event()
+
+    async def send(message: Any) -> None:
+        started.set()
+        if message["type"] == "lifespan.shutdown.complete":
+            async with onejob.open(store, sweep=False) as other:
+                hits.extend(history.hits for history in (await other.keys()).histories)
+
+    lifespan = asyncio.create_task(layered({"type": "lifespan"}, events.get, send))
+    events.put_nowait({"type": "lifespan.startup"})
+    await started.wait()
+    for _ in range(3):
+        await ask(layered)
+    events.put_nowait({"type": "lifespan.shutdown"})
+    await lifespan
+    assert hits == [2]
 
 
 async def test_response_extensions_are_hidden_from_the_application(queue: onejob.Ledger) -> None:

@@ -23,6 +23,8 @@ from .problems import LayerResponse, problem_response
 from .request_fingerprint import compute_fingerprint
 from .rules import DEFAULT_RULES, SAFE_METHODS, Need, Rule
 
+_LIFESPAN_ENDS = ("lifespan.startup.failed", "lifespan.shutdown.complete", "lifespan.shutdown.failed")
+
 
 class IdempotencyMiddleware:
     """Runs the application once for each `Idempotency-Key` and replays the first response to duplicates."""
@@ -88,7 +90,10 @@ class IdempotencyMiddleware:
         return None
 
     async def _run_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Open the store before the application starts, and close it after the application has shut down."""
+        """Open the store before the application starts, and close it after the application has shut down.
+
+        It is closed before the server hears of the end, because the server may then exit at once.
+        """
 
         async def receive_and_open() -> Any:
             message = await receive()
@@ -96,8 +101,13 @@ class IdempotencyMiddleware:
                 await self._open_or_fail_startup(send)
             return message
 
+        async def close_and_send(message: Any) -> None:
+            if message["type"] in _LIFESPAN_ENDS:
+                await self._layer.aclose()
+            await send(message)
+
         try:
-            await self._app(scope, receive_and_open, send)
+            await self._app(scope, receive_and_open, close_and_send)
         finally:
             await self._layer.aclose()
 
