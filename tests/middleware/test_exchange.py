@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 import onejob
+from onejob.clock import SystemClock
+from onejob.engines.memory import MemoryEngine
 from onejob.middleware import IdempotencyMiddleware, Rule, Verdict
 from onejob.middleware.stored_response import StoredResponse, pack_response, unpack_response
+from onejob.testing import FaultyEngine, open_ledger
 
 Send = Callable[[Any], Any]
 
@@ -212,6 +215,52 @@ async def test_response_extensions_are_hidden_from_the_application(queue: onejob
     handler.go.set()
     await ask(wrap(app, queue), extensions={"http.response.pathsend": {}, "tls": {}})
     assert seen == [{"tls"}]
+
+
+async def test_headers_from_a_generator_are_sent_and_replayed(queue: onejob.Ledger) -> None:
+    async def app(scope: Any, receive: Any, send: Send) -> None:
+        headers = [(b"content-type", b"text/plain"), (b"content-length", b"4")]
+        await send({"type": "http.response.start", "status": 200, "headers": (header for header in headers)})
+        await send({"type": "http.response.body", "body": b"do", "more_body": True})
+        await send({"type": "http.response.body", "body": b"ne"})
+
+    layered = wrap(app, queue)
+    for _ in range(2):
+        start, body = await ask(layered)
+        assert (b"content-type", b"text/plain") in start["headers"]
+        assert body["body"] == b"done"
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+async def test_a_claim_whose_answers_were_lost_is_given_back_to_its_holder(lost: int) -> None:
+    engine = FaultyEngine(MemoryEngine())
+    queue = open_ledger(engine, clock=SystemClock())
+    handler = Handler()
+    handler.go.set()
+    app = wrap(handler, queue)
+    for _ in range(lost):
+        engine.fail_after(100)
+        assert (await ask(app))[0]["status"] == 503
+        engine.clear_faults()
+    first, other = await asyncio.gather(ask(app), ask(app))
+    assert sorted((first[0]["status"], other[0]["status"])) in ([200, 200], [200, 409])
+    assert (await ask(app))[0]["status"] == 200
+    assert handler.runs == 1
+    await queue.aclose()
+
+
+async def test_a_claim_that_was_cancelled_is_given_back_to_its_holder(queue: onejob.Ledger) -> None:
+    handler = Handler()
+    handler.go.set()
+    app = wrap(handler, queue)
+    left = asyncio.create_task(ask(app))
+    await asyncio.sleep(0)
+    left.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    assert handler.runs == 0
+    assert (await ask(app))[0]["status"] == 200
+    assert handler.runs == 1
 
 
 async def test_an_incomplete_response_releases_the_key(
