@@ -192,7 +192,7 @@ async def test_hits_are_stored_before_the_server_hears_that_the_shutdown_is_comp
         started.set()
         if message["type"] == "lifespan.shutdown.complete":
             async with onejob.open(store, sweep=False) as other:
-                hits.extend(history.hits for history in (await other.keys()).histories)
+                hits.extend(history.hits for history in await other.keys())
 
     lifespan = asyncio.create_task(layered({"type": "lifespan"}, events.get, send))
     events.put_nowait({"type": "lifespan.startup"})

@@ -78,7 +78,7 @@ from onejob.ids import random_fraction
 from onejob.ledger import URL_DEFAULT
 from onejob.ledger.parse import Submission
 from onejob.ledger.present import LogPage
-from onejob.ledger.reads import JobList, KeyPage
+from onejob.ledger.reads import JobPage, KeyPage
 from onejob.ledger.sequences import SequencedSubmission
 from onejob.settings import CliSettings
 from onejob.sync import SyncLedger
@@ -150,12 +150,12 @@ def _single_job_out(job: JobView, request_id: str) -> SingleJobOut:
     return SingleJobOut(request_id, job_out(job))
 
 
-def _jobs_out(jobs: JobList, request_id: str) -> JobsOut:
+def _jobs_out(jobs: JobPage, request_id: str) -> JobsOut:
     return JobsOut(request_id, [job_out(job) for job in jobs], jobs.next)
 
 
 def _keys_out(page: KeyPage, request_id: str) -> KeysOut:
-    return KeysOut(request_id, [key_summary_out(history) for history in page.histories], page.next)
+    return KeysOut(request_id, [key_summary_out(history) for history in page], page.next)
 
 
 def _logs_out(page: LogPage, request_id: str) -> LogsOut:
@@ -174,7 +174,7 @@ class EngineBackend:
     submit = _ledger_method(SyncLedger.submit_prepared, _submit_result)
     submit_sequence = _ledger_method(SyncLedger.submit_sequence_prepared, sequence_out)
     job = _ledger_method(SyncLedger.job, _single_job_out)
-    wait = _ledger_method(SyncLedger.wait, _single_job_out)
+    wait = _ledger_method(SyncLedger.wait_at_most, _single_job_out)
     jobs = _ledger_method(SyncLedger.jobs, _jobs_out)
     cancel = _ledger_method(SyncLedger.cancel, _single_job_out)
     resolve = _ledger_method(SyncLedger.resolve, _single_job_out)
