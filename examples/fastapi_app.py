@@ -60,5 +60,8 @@ async def show(order: str) -> dict[str, Any]:
         history = await api.state.queue.explain(f"charge-{order}", scope=SCOPE)
     except onejob.NotFound as missing:
         raise HTTPException(404, "no such order") from missing
-    job = await api.state.queue.wait(history.job.id, timedelta(seconds=5))
-    return {"state": job.state, "result": await api.state.queue.result(job.id)}
+    try:
+        job = await api.state.queue.wait(history.job.id, timedelta(seconds=5))
+    except TimeoutError:
+        return {"state": "pending"}
+    return {"state": job.state, "result": await api.state.queue.result(job.id) if job.state == "success" else None}

@@ -2,13 +2,15 @@
 
 import inspect
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import sleep
 
 import pytest
 
 import onejob
-import onejob.sync
 
 
 def test_every_method_of_the_ledger_is_there() -> None:
@@ -68,3 +70,51 @@ def test_a_forked_child_must_open_its_own_ledger(durable_url: str) -> None:
                 os._exit(7)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_the_module_is_there_without_an_import_of_its_own() -> None:
+    program = "import onejob; print(onejob.sync.open('memory://').submit('t').outcome)"
+    assert (
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+        == "created\n"
+    )
+
+
+def test_a_closed_ledger_says_so() -> None:
+    queue = onejob.sync.open("memory://")
+    other = queue.acting_as(tenant="t", user="u", actor=onejob.Actor.client("c"))
+    held = queue.check_or_reserve("t", idempotency_key="held")
+    assert isinstance(held, onejob.HeldKey)
+    queue.close()
+    queue.close()
+    for call in (
+        queue.jobs,
+        other.jobs,
+        lambda: queue.submit("t"),
+        lambda: queue.run_under_lease(held, lambda: b""),
+        onejob.sync.SyncApiKeys(queue).list,
+    ):
+        with pytest.raises(onejob.Unavailable, match="this ledger is closed: nothing was done"):
+            call()
+
+
+def test_a_call_in_progress_ends_when_the_ledger_is_closed() -> None:
+    queue = onejob.sync.open("memory://")
+    job_id = queue.submit("t").job_id
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(queue.wait, job_id)
+        while not queue.async_ledger.job_watcher.watcher_count:
+            sleep(0.01)
+        queue.close()
+        with pytest.raises((onejob.Unavailable, onejob.Unknown), match="closed"):
+            waiting.result(10)
+
+
+def test_pages_can_be_iterated() -> None:
+    with onejob.sync.open("memory://") as queue:
+        made = [queue.submit("t", n, idempotency_key=str(n)).job_id for n in range(3)]
+        jobs, keys = queue.jobs(limit=2), queue.keys(limit=2)
+        assert [job.id for job in jobs] == made[:0:-1]
+        assert (len(jobs), len(keys), jobs[0].has_ended) == (2, 2, False)
+        assert {history.key for page in (keys, queue.keys(cursor=keys.next)) for history in page} == {"0", "1", "2"}
+        assert (queue.jobs(before=jobs.next).next, queue.keys(cursor=keys.next).next) == (None, None)

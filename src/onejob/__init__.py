@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from . import sync
 from .core.errors import Invalid, NotTheOwner
 from .core.fingerprint import fingerprint
 from .core.identity import Actor
@@ -114,6 +115,7 @@ __all__ = [
     "Worker",
     "fingerprint",
     "open",
+    "sync",
     "verify_webhook",
 ]
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Mapping, Set
 from difflib import get_close_matches
 from pathlib import Path
@@ -154,6 +155,18 @@ def load_service_config(
         return ServiceConfig(**values)
     except Invalid as error:
         raise Invalid(error.what, f"{names.get(error.what, error.what)}: {error}") from None
+
+
+def exposed_secrets(path: str) -> list[str]:
+    """The settings of a configuration file that are secret, if other users of this machine may read the file."""
+    from onejob.engines import has_password  # late: an engine's gate imports this module
+
+    if not Path(path).stat().st_mode & stat.S_IROTH:
+        return []
+    table = _read_toml(path)
+    jwt, engine = table.get("jwt"), str(table.get("engine", ""))
+    secrets = ["jwt.secret"] if isinstance(jwt, dict) and jwt.get("secret") else []
+    return secrets + (["engine with a password"] if engine and has_password(engine) else [])
 
 
 def _service_fields() -> dict[str, Any]:

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from datetime import timedelta
 from functools import wraps
-from threading import Thread
+from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -19,7 +19,7 @@ from .core.identity import Actor
 from .core.views import HeldKey, Receipt
 from .engine import Durability
 from .engines.gate import CacheStats
-from .errors import OnejobError, Unavailable
+from .errors import OnejobError, Unavailable, Unknown
 from .ledger import Ledger as AsyncLedger
 from .ledger import api_keys
 from .ledger import open as open_async
@@ -29,6 +29,8 @@ from .ledger.runtime import Stats
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+CANCEL_SECONDS_MAX = 5.0
 
 
 def _blocking(
@@ -41,14 +43,70 @@ def _blocking(
     return call
 
 
+class LoopThread:
+    """An event loop in a thread of its own, for coroutines of all other threads."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="onejob-loop", daemon=True)
+        self._pid = os.getpid()
+        self._lock = Lock()
+        self._is_closed = False
+        self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, R]) -> "Future[R]":
+        if os.getpid() != self._pid:  # where another thread may have held the lock
+            work.close()
+            raise Unavailable("this ledger was opened before a fork: nothing was done; open one in this process")
+        with self._lock:
+            if not self._is_closed:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise Unavailable("this ledger is closed: nothing was done; open another one")
+
+    def result(self, future: "Future[R]") -> R:
+        try:
+            return future.result()
+        except CancelledError:
+            if not self._is_closed:
+                raise
+            raise Unknown(
+                "the ledger was closed during this call: it may be done; repeat it with another one"
+            ) from None
+
+    @property
+    def is_open(self) -> bool:
+        return not self._is_closed and os.getpid() == self._pid
+
+    def close(self, last_work: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Do the last work, cancel what still runs, and end the thread. From now on everything else is refused."""
+        with self._lock:
+            self._is_closed = True
+        try:
+            if last_work is not None:
+                asyncio.run_coroutine_threadsafe(last_work(), self._loop).result()
+        finally:
+            asyncio.run_coroutine_threadsafe(_cancel_other_tasks(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+async def _cancel_other_tasks() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=CANCEL_SECONDS_MAX)
+
+
 class SyncLedger:
     """The ledger whose methods block until they have their result. Safe to use from any number of threads."""
 
-    def __init__(self, ledger: AsyncLedger, loop: asyncio.AbstractEventLoop, thread: Thread | None) -> None:
+    def __init__(self, ledger: AsyncLedger, loop: LoopThread, *, owns_loop: bool) -> None:
         self._ledger = ledger
         self._loop = loop
-        self._pid = os.getpid()
-        self._thread = thread  # None: a view for another caller; the ledger that was opened stops the loop
+        self._owns_loop = owns_loop  # False: a view for another caller; the ledger that was opened stops the loop
 
     submit = _blocking(AsyncLedger.submit)
     submit_many = _blocking(AsyncLedger.submit_many)
@@ -98,6 +156,7 @@ class SyncLedger:
     result = _blocking(AsyncLedger.result)
     result_json = _blocking(AsyncLedger.result_json)
     wait = _blocking(AsyncLedger.wait)
+    wait_at_most = _blocking(AsyncLedger.wait_at_most)
     log_lines = _blocking(AsyncLedger.log_lines)
 
     def run_under_lease(self, held_key: HeldKey, work: Callable[[], bytes]) -> Receipt:
@@ -107,7 +166,7 @@ class SyncLedger:
         async def wait_for_result(_: LeaseRenewal) -> bytes:
             return await asyncio.wrap_future(result)
 
-        settled = asyncio.run_coroutine_threadsafe(run_under_lease(self._ledger, held_key, wait_for_result), self._loop)
+        settled = self._loop.start(run_under_lease(self._ledger, held_key, wait_for_result))
         try:
             result.set_result(work())
         except FinalRejection as rejection:
@@ -117,7 +176,7 @@ class SyncLedger:
             with suppress(CancelledError, OnejobError):
                 settled.result()
             raise
-        return settled.result()
+        return self._loop.result(settled)
 
     def cache_stats(self) -> CacheStats:
         return self._ledger.cache_stats()
@@ -135,22 +194,15 @@ class SyncLedger:
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine of the asynchronous ledger on its loop, and block until it has ended."""
-        if os.getpid() != self._pid:
-            work.close()
-            raise Unavailable("this ledger was opened before a fork: nothing was done; open one in this process")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return self._loop.result(self._loop.start(work))
 
     def acting_as(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "SyncLedger":
         other = self._ledger.acting_as(tenant=tenant, user=user, actor=actor, owns_keys=owns_keys)
-        return SyncLedger(other, self._loop, None)
+        return SyncLedger(other, self._loop, owns_loop=False)
 
     def close(self) -> None:
-        if self._thread is None or self._loop.is_closed():
-            return
-        self.run(self._ledger.aclose())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if self._owns_loop and self._loop.is_open:
+            self._loop.close(self._ledger.aclose)
 
     def __enter__(self) -> Self:
         return self
@@ -183,18 +235,14 @@ class SyncApiKeys:
 
 @wraps(open_async)
 def open(*args: Any, **kwargs: Any) -> SyncLedger:
-    loop = asyncio.new_event_loop()
-    thread = Thread(target=loop.run_forever, name="onejob-loop", daemon=True)
-    thread.start()
+    loop = LoopThread()
 
     async def open_ledger() -> AsyncLedger:
         return await open_async(*args, **kwargs)
 
     try:
-        ledger = asyncio.run_coroutine_threadsafe(open_ledger(), loop).result()
+        ledger = loop.result(loop.start(open_ledger()))
     except BaseException:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
         loop.close()
         raise
-    return SyncLedger(ledger, loop, thread)
+    return SyncLedger(ledger, loop, owns_loop=True)

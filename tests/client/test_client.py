@@ -48,7 +48,10 @@ async def test_the_async_client_returns_the_same_results(server: ServeProcess, q
         many = await client.submit_many([onejob.Submission(type="t", input=1)])
         assert not isinstance(many[0], onejob.OnejobError)
         assert (await client.get_client_state("c", scope="s")).last_committed_sequence == 0
-        assert (await client.jobs(limit=1)).jobs
+        page = await client.jobs(limit=1)
+        assert (len(page), [job.id for job in page]) == (1, [page[0].id])
+        keys = await client.keys(limit=1)
+        assert (len(keys), [history.key for history in keys]) == (1, [keys[0].key])
         assert (await client.keys(limit=1)).keys
 
 

@@ -1,6 +1,7 @@
 """The outbox: written before anything is sent, shared by processes, refused if it is damaged or belongs to others."""
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -49,6 +50,19 @@ def outbox_client(server: ServeProcess, quick_retry: RetryPolicy, path: Path) ->
 def pending(client: onejob.Client) -> list[str]:
     assert client.outbox is not None
     return client.outbox.pending()
+
+
+def test_the_outbox_is_readable_by_its_owner_only(path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        outbox = Outbox(path, server=URL)
+        outbox.write(submit_call(ClientSubmission(type="t", input={"card": "4111"}), "k"), "t")
+    finally:
+        os.umask(before)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+    assert {"outbox.db", "outbox.db-wal"} <= set(modes)
+    assert set(modes.values()) == {0o600}
+    outbox.close()
 
 
 def test_the_intent_is_on_the_disk_before_the_first_byte_is_sent(

@@ -4,6 +4,9 @@ import asyncio
 import io
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from time import monotonic
 from typing import Any, Protocol
 
 import httpx
@@ -131,6 +134,73 @@ def test_no_response_is_ambiguous_and_carries_the_key(make_scripted_server: Make
         http.post(server.url, headers={"Idempotency-Key": '"given"'})
     assert ambiguous.value.key == "given"
     assert ambiguous.value.attempts == 3
+
+
+def expiring(seconds: float, *more: str) -> bytes:
+    """A response whose key expires so many seconds after its Date."""
+    date = datetime(2026, 1, 1, tzinfo=UTC)
+    until = (date + timedelta(seconds=seconds)).isoformat()
+    return http_response(
+        200, {"ok": True}, f"Date: {format_datetime(date, usegmt=True)}", f"Idempotency-Expires: {until}", *more
+    )
+
+
+SLOW = onejob.RetryPolicy(deadline=30.0, attempt_timeout=5.0, pause_first=0.05, pause_max=0.05)
+
+
+def test_nothing_is_sent_again_after_the_window_that_an_earlier_response_told(
+    make_scripted_server: MakeScriptedServer,
+) -> None:
+    server = make_scripted_server(expiring(1.3), *[LOST] * 100)
+    with httpx.Client(transport=IdempotentTransport(retry=SLOW)) as http:
+        http.post(server.url)
+        begin = monotonic()
+        with pytest.raises(onejob.WindowPassed, match="look for its effect"):
+            http.post(f"{server.url}/other")
+    assert monotonic() - begin < 1.3
+    assert len(server.requests) > 2
+
+
+def test_nothing_is_sent_again_after_the_window_that_the_caller_stated(
+    make_scripted_server: MakeScriptedServer,
+) -> None:
+    server = make_scripted_server(*[LOST] * 100)
+    begin = monotonic()
+    transport = IdempotentTransport(retry=SLOW, window=timedelta(seconds=0.3))
+    with httpx.Client(transport=transport) as http, pytest.raises(onejob.WindowPassed):
+        http.post(server.url)
+    assert monotonic() - begin < 1.3
+    with pytest.raises(onejob.Invalid, match="window"):
+        IdempotentTransport(window=timedelta(0))
+
+
+async def test_a_window_is_learned_from_a_response_whose_body_is_lost(make_scripted_server: MakeScriptedServer) -> None:
+    server = make_scripted_server(*[expiring(1.3)[:-3]] * 100)
+    begin = monotonic()
+    async with httpx.AsyncClient(transport=AsyncIdempotentTransport(retry=SLOW)) as http:
+        with pytest.raises(onejob.WindowPassed):
+            await http.post(server.url)
+    assert monotonic() - begin < 1.3
+
+
+def test_a_replay_does_not_tell_the_window(make_scripted_server: MakeScriptedServer) -> None:
+    server = make_scripted_server(expiring(1.0, "Idempotent-Replayed: true"), LOST, OK)
+    with client() as http:
+        assert http.post(server.url).status_code == 200
+        assert http.post(server.url).status_code == 200
+
+
+def test_the_first_attempt_may_take_longer_than_the_window(make_scripted_server: MakeScriptedServer) -> None:
+    seen: list[Any] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request.extensions["timeout"])
+        return httpx.Response(200)
+
+    transport = IdempotentTransport(httpx.MockTransport(handle), retry=SLOW, window=timedelta(seconds=0.2))
+    with httpx.Client(transport=transport, timeout=None) as http:
+        http.post("http://x")
+    assert seen[0]["read"] == SLOW.attempt_timeout
 
 
 def test_an_unreachable_server_raises_the_error_of_httpx(make_scripted_server: MakeScriptedServer) -> None:

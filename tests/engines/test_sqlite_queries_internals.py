@@ -14,7 +14,7 @@ from onejob.core.states import JobState
 from onejob.engine import Engine, ListDueFacts, ListInputs, ListJobs, ListLeasedJobs, ListReadyJobs, Query
 from onejob.engines import sql
 from onejob.engines.sqlite import SqliteEngine, queries
-from onejob.ledger.reads import to_job_list
+from onejob.ledger.reads import to_job_page
 from tests.support.sqlite_files import RawConnection
 
 EXAMINED = 4
@@ -110,7 +110,7 @@ async def all_pages(engine: Engine, query: ListJobs) -> list[Job]:
     for _ in range(100):
         page = await engine.scan(query)
         found += page.items
-        following = to_job_list(page).next
+        following = to_job_page(page).next
         if following is None:
             return found
         query = replace(query, before=bytes.fromhex(following.replace("-", "")))

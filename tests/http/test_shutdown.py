@@ -253,3 +253,4 @@ def test_what_is_configured_holds(tmp_path: Path, settings: str) -> None:
 def test_the_password_of_a_store_is_not_shown() -> None:
     assert redact_password("sqlite:///onejob.db") == "sqlite:///onejob.db"
     assert redact_password("postgresql://me:secret@host/db") == "postgresql://me:…@host/db"
+    assert redact_password("postgresql://me@a:1,[::1]:2/db?password=secret") == "postgresql://me@a:1,[::1]:2/db"

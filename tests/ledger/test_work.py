@@ -50,7 +50,8 @@ async def test_a_claim_can_start_at_once(queue: onejob.Ledger) -> None:
     await queue.submit("charge")
     (attempt,) = await queue.claim(["charge", "refund"], start=True)
     assert attempt.job.state is onejob.JobState.RUNNING
-    assert await queue.result(attempt.job_id) is None
+    with pytest.raises(onejob.NotFound, match="running"):
+        await queue.result(attempt.job_id)
     done = await queue.finish(attempt)
     assert done.state is onejob.JobState.SUCCESS
     assert await queue.result(attempt.job_id) is None
@@ -138,8 +139,23 @@ async def test_a_waiter_for_a_job_is_woken_at_its_end(queue: onejob.Ledger) -> N
     (attempt,) = await queue.claim("t", start=True)
     await queue.finish(attempt, 7)
     assert (await waiting).state is onejob.JobState.SUCCESS
-    other = await queue.submit("t")
-    assert (await queue.wait(other.job_id, timedelta(milliseconds=10))).state is onejob.JobState.PENDING
+
+
+@pytest.mark.parametrize("timeout", [timedelta(milliseconds=10), 0.01, 0, timedelta(0)])
+async def test_wait_raises_after_its_timeout(queue: onejob.Ledger, timeout: timedelta | float) -> None:
+    made = await queue.submit("t")
+    with pytest.raises(TimeoutError, match="is pending after"):
+        await queue.wait(made.job_id, timeout)
+    assert (await queue.wait_at_most(made.job_id, timedelta(0))).state is onejob.JobState.PENDING
+
+
+async def test_a_ledger_that_is_closed_ends_its_waits(queue: onejob.Ledger) -> None:
+    made = await queue.submit("t")
+    waiting = asyncio.create_task(queue.wait(made.job_id))
+    await asyncio.sleep(0.05)
+    await queue.aclose()
+    with pytest.raises(onejob.Unavailable, match="closed"):
+        await waiting
 
 
 async def test_claims_of_one_process_do_not_compete_for_the_same_jobs(

@@ -44,6 +44,10 @@ class Server:
         file = self._folder / "runs"
         return file.read_text().split().count(name) if file.exists() else 0
 
+    @property
+    def log(self) -> str:
+        return (self._folder / "log").read_text()
+
     def kill(self) -> None:
         self._process.kill()
         self._process.wait(10)
@@ -74,8 +78,8 @@ class Server:
 
 
 @contextmanager
-def run_server(folder: Path, store: str, app: str = "app", **environment: str) -> Iterator[Server]:
-    with socket.socket() as listener:
+def run_server(folder: Path, store: str, app: str = "app", *arguments: str, **environment: str) -> Iterator[Server]:
+    with socket.socket() as listener, (folder / "log").open("ab") as log:
         listener.bind(("127.0.0.1", 0))
         listener.listen(512)
         port = listener.getsockname()[1]
@@ -88,10 +92,11 @@ def run_server(folder: Path, store: str, app: str = "app", **environment: str) -
             str(listener.fileno()),
         ]
         process = subprocess.Popen(
-            [*command, "--log-level", "critical"],
+            [*command, "--log-level", "critical", *arguments],
             cwd=REPOSITORY,
             env=os.environ | {"COUNTED_FOLDER": str(folder), "COUNTED_STORE": store} | environment,
             pass_fds=(listener.fileno(),),
+            stderr=log,
         )
     try:
         yield Server(folder, port, process)

@@ -224,3 +224,27 @@ async def test_different_keys_do_not_wait_for_each_other(server: Server) -> None
     before = loop.time()
     await asyncio.gather(*(server.ask("/slow", f"apart-{n}") for n in range(30)))
     assert loop.time() - before < 6
+
+
+@pytest.mark.parametrize("app", ["app", "fastapi_app"])
+async def test_of_several_processes_on_a_store_in_memory_only_one_runs_requests(tmp_path: Path, app: str) -> None:
+    path, body = ("/plain", b"{}") if app == "app" else ("/api/orders", b'{"item": "x"}')
+    name = path.rpartition("/")[2]
+    with run_server(tmp_path, "memory://", app, "--workers", "2") as server:
+        async with asyncio.timeout(20):
+            while "keeps its keys in memory" not in server.log and app == "app":  # the second worker has ended
+                await asyncio.sleep(0.1)
+        answers = [await server.ask(path, "k", body, authorization="ann") for _ in range(30)]
+        assert server.runs(name) == 1
+        assert "runs again; use sqlite:///keys.db" in server.log
+        if app == "fastapi_app":  # its second worker refuses requests instead
+            assert {answer.status for answer in answers} <= {201, 503}
+        else:
+            assert {answer.status for answer in answers} == {201}
+
+
+async def test_a_single_process_on_a_store_in_memory_is_warned(tmp_path: Path) -> None:
+    with run_server(tmp_path, "memory://") as server:
+        assert [(await server.ask("/plain", "k")).status for _ in range(2)] == [201, 201]
+        assert server.runs("plain") == 1
+        assert "runs again; use sqlite:///keys.db" in server.log

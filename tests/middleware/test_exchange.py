@@ -3,13 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import onejob
+from onejob.clock import SystemClock
+from onejob.engines.memory import MemoryEngine
 from onejob.middleware import IdempotencyMiddleware, Rule, Verdict
 from onejob.middleware.stored_response import StoredResponse, pack_response, unpack_response
+from onejob.testing import FaultyEngine, open_ledger
 
 Send = Callable[[Any], Any]
 
@@ -166,6 +170,40 @@ async def test_a_cancellation_during_the_commit_does_not_release_the_key(
     assert handler.runs == 1
 
 
+async def test_hits_are_stored_before_the_server_hears_that_the_shutdown_is_complete(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'keys.db'}"
+    handler = Handler()
+    handler.go.set()
+    hits: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Send) -> None:
+        if scope["type"] == "http":
+            await handler(scope, receive, send)
+            return
+        for kind in ("startup", "shutdown"):
+            assert (await receive())["type"] == f"lifespan.{kind}"
+            await send({"type": f"lifespan.{kind}.complete"})
+
+    layered = IdempotencyMiddleware(app, store, scope=lambda _: "ann")
+    events: asyncio.Queue[Any] = asyncio.Queue()
+    started = asyncio.Event()
+
+    async def send(message: Any) -> None:
+        started.set()
+        if message["type"] == "lifespan.shutdown.complete":
+            async with onejob.open(store, sweep=False) as other:
+                hits.extend(history.hits for history in await other.keys())
+
+    lifespan = asyncio.create_task(layered({"type": "lifespan"}, events.get, send))
+    events.put_nowait({"type": "lifespan.startup"})
+    await started.wait()
+    for _ in range(3):
+        await ask(layered)
+    events.put_nowait({"type": "lifespan.shutdown"})
+    await lifespan
+    assert hits == [2]
+
+
 async def test_response_extensions_are_hidden_from_the_application(queue: onejob.Ledger) -> None:
     seen = []
 
@@ -177,6 +215,52 @@ async def test_response_extensions_are_hidden_from_the_application(queue: onejob
     handler.go.set()
     await ask(wrap(app, queue), extensions={"http.response.pathsend": {}, "tls": {}})
     assert seen == [{"tls"}]
+
+
+async def test_headers_from_a_generator_are_sent_and_replayed(queue: onejob.Ledger) -> None:
+    async def app(scope: Any, receive: Any, send: Send) -> None:
+        headers = [(b"content-type", b"text/plain"), (b"content-length", b"4")]
+        await send({"type": "http.response.start", "status": 200, "headers": (header for header in headers)})
+        await send({"type": "http.response.body", "body": b"do", "more_body": True})
+        await send({"type": "http.response.body", "body": b"ne"})
+
+    layered = wrap(app, queue)
+    for _ in range(2):
+        start, body = await ask(layered)
+        assert (b"content-type", b"text/plain") in start["headers"]
+        assert body["body"] == b"done"
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+async def test_a_claim_whose_answers_were_lost_is_given_back_to_its_holder(lost: int) -> None:
+    engine = FaultyEngine(MemoryEngine())
+    queue = open_ledger(engine, clock=SystemClock())
+    handler = Handler()
+    handler.go.set()
+    app = wrap(handler, queue)
+    for _ in range(lost):
+        engine.fail_after(100)
+        assert (await ask(app))[0]["status"] == 503
+        engine.clear_faults()
+    first, other = await asyncio.gather(ask(app), ask(app))
+    assert sorted((first[0]["status"], other[0]["status"])) in ([200, 200], [200, 409])
+    assert (await ask(app))[0]["status"] == 200
+    assert handler.runs == 1
+    await queue.aclose()
+
+
+async def test_a_claim_that_was_cancelled_is_given_back_to_its_holder(queue: onejob.Ledger) -> None:
+    handler = Handler()
+    handler.go.set()
+    app = wrap(handler, queue)
+    left = asyncio.create_task(ask(app))
+    await asyncio.sleep(0)
+    left.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    assert handler.runs == 0
+    assert (await ask(app))[0]["status"] == 200
+    assert handler.runs == 1
 
 
 async def test_an_incomplete_response_releases_the_key(

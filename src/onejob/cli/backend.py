@@ -36,7 +36,7 @@ from onejob.client.flow import (
     send_with_retries,
 )
 from onejob.client.models import TenantQuotaModel
-from onejob.client.requests import Call, checked_url
+from onejob.client.requests import Call, checked_api_key, checked_url
 from onejob.clock import SystemClock
 from onejob.codes import NextAction
 from onejob.core.errors import Invalid
@@ -78,7 +78,7 @@ from onejob.ids import random_fraction
 from onejob.ledger import URL_DEFAULT
 from onejob.ledger.parse import Submission
 from onejob.ledger.present import LogPage
-from onejob.ledger.reads import JobList, KeyPage
+from onejob.ledger.reads import JobPage, KeyPage
 from onejob.ledger.sequences import SequencedSubmission
 from onejob.settings import CliSettings
 from onejob.sync import SyncLedger
@@ -150,12 +150,12 @@ def _single_job_out(job: JobView, request_id: str) -> SingleJobOut:
     return SingleJobOut(request_id, job_out(job))
 
 
-def _jobs_out(jobs: JobList, request_id: str) -> JobsOut:
+def _jobs_out(jobs: JobPage, request_id: str) -> JobsOut:
     return JobsOut(request_id, [job_out(job) for job in jobs], jobs.next)
 
 
 def _keys_out(page: KeyPage, request_id: str) -> KeysOut:
-    return KeysOut(request_id, [key_summary_out(history) for history in page.histories], page.next)
+    return KeysOut(request_id, [key_summary_out(history) for history in page], page.next)
 
 
 def _logs_out(page: LogPage, request_id: str) -> LogsOut:
@@ -174,7 +174,7 @@ class EngineBackend:
     submit = _ledger_method(SyncLedger.submit_prepared, _submit_result)
     submit_sequence = _ledger_method(SyncLedger.submit_sequence_prepared, sequence_out)
     job = _ledger_method(SyncLedger.job, _single_job_out)
-    wait = _ledger_method(SyncLedger.wait, _single_job_out)
+    wait = _ledger_method(SyncLedger.wait_at_most, _single_job_out)
     jobs = _ledger_method(SyncLedger.jobs, _jobs_out)
     cancel = _ledger_method(SyncLedger.cancel, _single_job_out)
     resolve = _ledger_method(SyncLedger.resolve, _single_job_out)
@@ -217,12 +217,12 @@ class EngineBackend:
 class ServerBackend:
     def __init__(self, url: str, api_key: str | None = None, retry_for: timedelta | None = None) -> None:
         if not url.isascii():
-            raise Invalid("url", f"{url!r} is not ASCII; write its host as xn--… and its path in percent-encoding")
+            raise Invalid("url", "the URL is not ASCII; write its host as xn--… and its path in percent-encoding")
         self.url = checked_url(url)
         self.parts = urlsplit(self.url)
         self._headers = {"Accept": "application/json"}
         if api_key is not None:
-            self._headers["Authorization"] = f"Bearer {_checked_api_key(api_key)}"
+            self._headers["Authorization"] = f"Bearer {checked_api_key(api_key)}"
         self._clock = SystemClock()
         self._retry = _retry_policy(retry_for)
 
@@ -405,12 +405,6 @@ def _read_response(response: HTTPResponse) -> ServerResponse:
     if not response.chunked and len(body) != expected:
         raise IncompleteRead(body)
     return ServerResponse(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
-
-
-def _checked_api_key(api_key: str) -> str:
-    if not (api_key.isascii() and api_key.isprintable() and api_key.strip() == api_key and api_key):
-        raise Invalid("api key", "the API key has characters that no key has; give it as it was printed")
-    return api_key
 
 
 def _reason(error: Exception) -> str:

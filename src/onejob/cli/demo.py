@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onejob.core.views import Receipt
-from onejob.errors import Invalid
+from onejob.errors import Invalid, NotFound
 from onejob.ids import new_holder
 from onejob.ledger import Ledger
 from onejob.ledger import open as open_ledger
@@ -102,8 +102,11 @@ class Demo:
                 self.counts["retries"] += 1
 
     async def _result(self, queue: Ledger, job_id: str) -> Any:
-        await queue.wait(job_id, _WAIT)
-        return await queue.result(job_id)
+        try:
+            await queue.wait(job_id, _WAIT)
+            return await queue.result(job_id)
+        except (TimeoutError, NotFound):  # counted as missing
+            return None
 
     async def _charge(self, order: dict[str, str], ctx: Context) -> dict[str, str]:
         self.charged[order["order"]] += 1

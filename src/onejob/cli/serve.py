@@ -9,11 +9,12 @@ from argparse import Namespace
 from typing import Any
 
 from onejob.errors import StoreRefused
+from onejob.http.logs import LogFormat, open_stderr_log
 from onejob.http.problems import Problem, problem, to_problem
 from onejob.http.responses import error_out
 from onejob.ledger import URL_DEFAULT
 from onejob.ledger import open as open_ledger
-from onejob.settings import CliSettings, load_service_config
+from onejob.settings import CliSettings, exposed_secrets, load_service_config
 from onejob.worker.app import load_app
 from onejob.worker.worker import Worker
 
@@ -28,13 +29,22 @@ def serve(options: Namespace) -> int:
     overrides["log_format"] = "json" if options.json else None
     try:
         app = None if options.app is None else load_app(options.app)
-        run(load_service_config(options.config, overrides=overrides), app=app, concurrency=options.concurrency)
+        config = load_service_config(options.config, overrides=overrides)
+        if options.config is not None:
+            _warn_of_exposed_secrets(options.config, config.log_format)
+        run(config, app=app, concurrency=options.concurrency)
     except StoreRefused as error:
         return _report_failure(options, to_problem(error), USAGE_ERROR)
     except OSError as error:
         message = f"{error.strerror or error}; choose another address, or stop the process that uses it"
         return _report_failure(options, problem("SERVICE_UNAVAILABLE", message), UNAVAILABLE)
     return DONE
+
+
+def _warn_of_exposed_secrets(path: str, log_format: LogFormat) -> None:
+    if names := exposed_secrets(path):
+        message = f"every user of this machine may read {path}, which has {' and '.join(names)}; run chmod 600 on it"
+        open_stderr_log(log_format).write_message("warning", message)
 
 
 def run_worker(options: Namespace) -> int:

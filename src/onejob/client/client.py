@@ -17,7 +17,7 @@ from onejob.ids import KeyGenerator, new_nonce
 from .flow import NoResponse, Operation, RetryPolicy, Send, ServerResponse, classify, run_async, run_blocking
 from .operations import ClientOperations
 from .outbox import Outbox
-from .requests import Call, checked_url
+from .requests import Call, checked_api_key, checked_url
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class ClientBase:
         self.url = checked_url(url)
         self._headers = {"accept": "application/json"}
         if api_key is not None:
-            self._headers["authorization"] = f"Bearer {api_key}"
+            self._headers["authorization"] = f"Bearer {checked_api_key(api_key)}"
         self._clock = clock or SystemClock()
         self._operations = ClientOperations(
             retry=retry or RetryPolicy(),

@@ -2,14 +2,15 @@
 
 1. `send_with_retries` never sends, sleeps or reads a clock: it yields the next step and is handed the time.
 2. A retry sends the same call. Nothing here can change a key or a byte.
-3. Nothing is sent after `window_end`: the server may have forgotten the key, and a retry would create a second job.
+3. Nothing is sent again after the end of the key's window: the server may have forgotten the key, and a retry would
+   create a second job. What is known of that end may change with every response.
 4. "No answer" never means "not done". Only an attempt of which no byte was sent is certain to have done nothing.
 
 The `code` of a response decides what follows (`classify`), never its text.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
@@ -22,6 +23,7 @@ from onejob.codes import CODES, NextAction
 from onejob.errors import Invalid
 
 SECONDS_DIGITS_MAX: Final = 9
+DATE_RESOLUTION_SECONDS: Final = 1.0
 
 
 class ServerResponse(Struct, frozen=True):
@@ -102,6 +104,22 @@ def retry_after(response: ServerResponse) -> float | None:
     return max(0.0, (until - since).total_seconds())
 
 
+def remaining_window(headers: Mapping[str, str], *, wall_ms: int) -> float | None:
+    """How many seconds the server certainly still remembers the key of this response, by its Idempotency-Expires.
+
+    It is compared with the Date of the same response, which has whole seconds; without one, with the local clock.
+    """
+    try:
+        until = datetime.fromisoformat(headers.get("idempotency-expires", ""))
+    except ValueError:
+        return None
+    if until.tzinfo is None:
+        return None
+    since = _parse_http_date(headers.get("date", ""))
+    seconds = until.timestamp() - (wall_ms / 1000 if since is None else since.timestamp())
+    return max(0.0, seconds - DATE_RESOLUTION_SECONDS)
+
+
 def _parse_http_date(text: str) -> datetime | None:
     try:
         moment = parsedate_to_datetime(text)
@@ -180,6 +198,7 @@ def send_with_retries(
     jitter: Callable[[], float],
     repeat: bool = True,
     window_end: float = float("inf"),
+    learned_window_end: Callable[[], float] = lambda: float("inf"),
     outcome_unknown: bool = False,
     accepts: Callable[[ServerResponse], bool] = lambda response: True,
 ) -> RetryFlow:
@@ -187,10 +206,11 @@ def send_with_retries(
 
     A successful response that `accepts` refuses, because it is cut or belongs to another call, counts as none.
     """
-    now, stop = begin, min(begin + retry.deadline, window_end)
-    attempt = 0
+    now, deadline, attempt = begin, begin + retry.deadline, 0
     while True:
         attempt += 1
+        # The first attempt may take longer than the window: until it is executed there is nothing to forget.
+        stop = min(deadline, window_end) if attempt > 1 or outcome_unknown else deadline
         result = yield Send(call, max(0.001, min(retry.attempt_timeout, stop - now)))
         now, response = result.at, result.response
         assert response is not None
@@ -203,8 +223,9 @@ def send_with_retries(
         again = action is NextAction.RETRY or (action is NextAction.WAIT and retry.waits)
         if not again or attempt == retry.attempts_max or not (repeat or _was_not_sent(response)):
             return CallOutcome(response, attempt, outcome_unknown)
+        window_end = min(window_end, learned_window_end())
         pause = _backoff_seconds(response, attempt, retry, jitter())
-        if now + pause >= stop:
+        if now + pause >= min(deadline, window_end):
             return CallOutcome(response, attempt, outcome_unknown, window_passed=now + pause >= window_end)
         now = (yield Sleep(pause)).at
         if now >= window_end:

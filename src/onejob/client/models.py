@@ -1,5 +1,6 @@
 """The response bodies of the server as Structs. Unknown members of a newer server are ignored."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -128,6 +129,15 @@ class JobPageModel(ResponseModel, frozen=True, rename="camel"):
     jobs: list[JobModel]
     next: str | None = None
 
+    def __iter__(self) -> Iterator[JobModel]:
+        return iter(self.jobs)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def __getitem__(self, index: int) -> JobModel:
+        return self.jobs[index]
+
 
 class EventModel(ResponseModel, frozen=True, rename="camel"):
     at: datetime
@@ -155,8 +165,19 @@ class KeyHistoryModel(ResponseModel, frozen=True, kw_only=True, rename="camel"):
 
 
 class KeyPageModel(ResponseModel, frozen=True, rename="camel"):
+    """Keys without their events. A page may be short, even empty: continue while there is a next."""
+
     keys: list[KeyHistoryModel]
     next: str | None = None
+
+    def __iter__(self) -> Iterator[KeyHistoryModel]:
+        return iter(self.keys)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, index: int) -> KeyHistoryModel:
+        return self.keys[index]
 
 
 class ForgetResponseModel(ResponseModel, frozen=True, rename="camel"):

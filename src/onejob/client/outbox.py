@@ -262,6 +262,8 @@ def create_outbox_file(path: Path, *, server: str, client_id: str) -> None:
     """Create the file under another name and link it to its path: of several processes at once, one wins."""
     temporary = path.with_name(f".{path.name}.{new_nonce()}")
     try:
+        # For its owner only, since it holds inputs. SQLite gives the journal the permissions of the file.
+        os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         db = apsw.Connection(str(temporary))
         try:
             db.execute("PRAGMA synchronous = EXTRA")

@@ -244,7 +244,17 @@ def checked_url(url: str) -> str:
             return url.rstrip("/")
     except ValueError:
         pass  # a port that is no number, brackets that do not close
+    if "@" in url or "?" in url or "#" in url:  # it may hold a secret, so it is not quoted
+        raise Invalid(
+            "url", "the URL has credentials or parameters; write it as http://127.0.0.1:8001 and use an API key"
+        )
     raise Invalid("url", f"{url!r} names no server; write it as http://127.0.0.1:8001")
+
+
+def checked_api_key(api_key: str) -> str:
+    if not (api_key.isascii() and api_key.isprintable() and api_key.strip() == api_key and api_key):
+        raise Invalid("api key", "the API key has characters that no key has; give it as it was printed")
+    return api_key
 
 
 def quote_key(key: str) -> str:

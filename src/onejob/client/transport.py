@@ -5,16 +5,22 @@
 Every POST and PATCH has a key: the one of the caller (the header, or `extensions={"idempotency_key": …}`), otherwise a
 generated one. The body is read once, before the first attempt, and responses are read completely. A request without a
 key is sent once.
+
+Nothing is sent again after the server may have forgotten the key. When that is, is learned from the `Idempotency-Expires`
+of its responses, also of those whose body was lost; `window=` states it for a server that does not send the header, or
+before its first response.
 """
 
 import re
 from collections.abc import Callable, Iterable
+from datetime import timedelta
+from threading import Lock
 from typing import Final
 
 import httpx
 
 from onejob.clock import Clock, SystemClock
-from onejob.errors import AmbiguousOutcome
+from onejob.errors import AmbiguousOutcome, Invalid, WindowPassed
 from onejob.ids import new_nonce, random_fraction
 
 from .client import UNSENT_ERRORS, add_retry_note, to_no_response
@@ -25,16 +31,43 @@ from .flow import (
     RetryPolicy,
     Send,
     ServerResponse,
+    remaining_window,
     run_async,
     run_blocking,
     send_with_retries,
 )
-from .requests import quote_key
+from .requests import WINDOW_DEFAULT, quote_key
 
 HEADER: Final = "idempotency-key"
 METHODS: Final = ("POST", "PATCH")
 _KEY_EXTENSION: Final = "idempotency_key"
 _ORIGIN_EXTENSION: Final = "onejob.origin"  # httpx copies extensions to the request that follows a redirect
+_PLACES_MAX: Final = 1000
+
+
+class LearnedWindows:
+    """The shortest window that each path has shown, and each origin for the paths that have not been seen."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[tuple[str, str], float] = {}
+        self._lock = Lock()
+
+    def seconds_for(self, url: httpx.URL) -> float:
+        origin, path = _place(url)
+        return self._seconds.get((origin, path), self._seconds.get((origin, ""), float("inf")))
+
+    def learn(self, url: httpx.URL, seconds: float) -> None:
+        origin, path = _place(url)
+        with self._lock:
+            for place in ((origin, ""), (origin, path)):
+                known = self._seconds.pop(place, float("inf"))
+                self._seconds[place] = min(known, seconds)
+            while len(self._seconds) > _PLACES_MAX:
+                del self._seconds[next(iter(self._seconds))]
+
+
+def _place(url: httpx.URL) -> tuple[str, str]:
+    return f"{url.scheme}://{url.netloc.decode()}", url.path
 
 
 class _IdempotentTransportBase:
@@ -45,18 +78,23 @@ class _IdempotentTransportBase:
         retry: RetryPolicy | None,
         methods: Iterable[str],
         key_factory: Callable[[], str] | None,
+        window: timedelta | None,
         clock: Clock | None,
     ) -> None:
+        if window is not None and window <= timedelta(0):
+            raise Invalid("window", "a window is longer than 0; say how long the server remembers a key")
         self._retry = retry or RetryPolicy()
         self._methods = frozenset(method.upper() for method in methods)
         self._key_factory = key_factory
+        self._window_seconds = (window or WINDOW_DEFAULT).total_seconds()
+        self._learned = LearnedWindows()
         self._clock = clock or SystemClock()
 
     def _assign_key(self, request: httpx.Request) -> bool:
         """Give the request its key; False if it has none and is sent once."""
         if request.method not in self._methods:
             return False
-        origin = f"{request.url.scheme}://{request.url.netloc.decode()}"
+        origin, _ = _place(request.url)
         if request.extensions.get(_ORIGIN_EXTENSION, origin) != origin:
             # A redirect to another origin: the key is a secret between the caller and the first one.
             request.headers.pop(HEADER, None)
@@ -71,7 +109,15 @@ class _IdempotentTransportBase:
         return True
 
     def _retry_flow(self, attempts: "_Attempts") -> RetryFlow:
-        return send_with_retries(attempts, self._retry, begin=self._clock.monotonic(), jitter=random_fraction)
+        begin = self._clock.monotonic()
+        return send_with_retries(
+            attempts,
+            self._retry,
+            begin=begin,
+            jitter=random_fraction,
+            window_end=begin + min(self._window_seconds, self._learned.seconds_for(attempts.url)),
+            learned_window_end=lambda: attempts.window_end,
+        )
 
 
 class IdempotentTransport(_IdempotentTransportBase, httpx.BaseTransport):
@@ -82,16 +128,17 @@ class IdempotentTransport(_IdempotentTransportBase, httpx.BaseTransport):
         retry: RetryPolicy | None = None,
         methods: Iterable[str] = METHODS,
         key_factory: Callable[[], str] | None = new_nonce,
+        window: timedelta | None = None,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(retry, methods, key_factory, clock)
+        super().__init__(retry, methods, key_factory, window, clock)
         self._inner = transport or httpx.HTTPTransport()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         if not self._assign_key(request):
             return self._inner.handle_request(request)
         request.read()  # a file or an iterator can be read only once
-        attempts = _Attempts(request)
+        attempts = _Attempts(request, self._learned, self._clock)
         return attempts.response(run_blocking(self._retry_flow(attempts), self._send, self._clock))
 
     def close(self) -> None:
@@ -101,6 +148,7 @@ class IdempotentTransport(_IdempotentTransportBase, httpx.BaseTransport):
         attempts: _Attempts = send.call
         try:
             response = self._inner.handle_request(attempts.next_request(send.timeout))
+            attempts.learn_window(response)
             try:
                 response.read()
             finally:
@@ -121,16 +169,17 @@ class AsyncIdempotentTransport(_IdempotentTransportBase, httpx.AsyncBaseTranspor
         retry: RetryPolicy | None = None,
         methods: Iterable[str] = METHODS,
         key_factory: Callable[[], str] | None = new_nonce,
+        window: timedelta | None = None,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(retry, methods, key_factory, clock)
+        super().__init__(retry, methods, key_factory, window, clock)
         self._inner = transport or httpx.AsyncHTTPTransport()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if not self._assign_key(request):
             return await self._inner.handle_async_request(request)
         await request.aread()
-        attempts = _Attempts(request)
+        attempts = _Attempts(request, self._learned, self._clock)
         return attempts.response(await run_async(self._retry_flow(attempts), self._send, self._clock))
 
     async def aclose(self) -> None:
@@ -140,6 +189,7 @@ class AsyncIdempotentTransport(_IdempotentTransportBase, httpx.AsyncBaseTranspor
         attempts: _Attempts = send.call
         try:
             response = await self._inner.handle_async_request(attempts.next_request(send.timeout))
+            attempts.learn_window(response)
             try:
                 await response.aread()
             finally:
@@ -155,8 +205,13 @@ class AsyncIdempotentTransport(_IdempotentTransportBase, httpx.AsyncBaseTranspor
 class _Attempts:
     """The attempts of one request, and what the last of them ended with."""
 
-    def __init__(self, request: httpx.Request) -> None:
+    def __init__(self, request: httpx.Request, learned: LearnedWindows, clock: Clock) -> None:
         self._request = request
+        self._learned = learned
+        self._clock = clock
+        self._sent_at = 0.0
+        self.url = request.url
+        self.window_end = float("inf")  # as far as the responses to these attempts have told
         self._timeouts = request.extensions.get("timeout") or {}
         self._last: httpx.Response | httpx.HTTPError | None = None
 
@@ -165,7 +220,17 @@ class _Attempts:
         steps = ("connect", "read", "write", "pool")
         limits = {step: min(self._timeouts.get(step) or timeout, timeout) for step in steps}
         self._request.extensions = {**self._request.extensions, "timeout": limits}
+        self._sent_at = self._clock.monotonic()
         return self._request
+
+    def learn_window(self, response: httpx.Response) -> None:
+        """Read Idempotency-Expires from the head of a response, before its body, which may never come."""
+        seconds = remaining_window(response.headers, wall_ms=self._clock.wall_ms())
+        if seconds is None:
+            return
+        self.window_end = min(self.window_end, self._sent_at + seconds)
+        if "idempotent-replayed" not in response.headers:  # otherwise a part of the window was over
+            self._learned.learn(self.url, seconds)
 
     def received(self, response: httpx.Response) -> ServerResponse:
         self._last = response
@@ -184,6 +249,13 @@ class _Attempts:
         assert last is not None
         if not outcome.outcome_unknown and isinstance(last, UNSENT_ERRORS):
             raise last
+        if outcome.window_passed:
+            raise WindowPassed(
+                f"no answer after {outcome.attempts} attempts ({last}), and the window of the key may be over: it may be "
+                "done, and a repetition could do it a second time; look for its effect first",
+                key=self.key,
+                attempts=outcome.attempts,
+            ) from last
         raise AmbiguousOutcome(
             f"no answer after {outcome.attempts} attempts ({last}): it may be done; repeat with the same key and body",
             key=self.key,

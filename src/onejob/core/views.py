@@ -14,7 +14,7 @@ from .identity import format_job_id
 from .limits import EffectiveLimits, Limits, Period, TenantLimits, decode_limits, decode_tenant_limits, to_units
 from .quota import current_counts, limits_from_facts, new_usage, unexpired_reservations
 from .replies import LimitWarning, Outcome, UsageFound
-from .states import Delivery, IdempotencyStatus, JobState, SlotState
+from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, SlotState
 from .timestamps import to_utc
 from .work import Event
 
@@ -47,6 +47,10 @@ class JobView:
     @property
     def state(self) -> JobState:
         return self.row.state
+
+    @property
+    def has_ended(self) -> bool:
+        return self.row.state in ENDED_STATES
 
     @property
     def key(self) -> str | None:

@@ -1,12 +1,16 @@
 """Engines by URL; the module of an engine is imported only when it is opened."""
 
-from urllib.parse import urlsplit
+import re
 
 from onejob.clock import Clock
 from onejob.core.errors import Invalid
 from onejob.engine import Engine
 
 _POSTGRES_SCHEMES = ("postgresql://", "postgres://")
+_LOCAL_SCHEMES = ("sqlite://", "memory://")
+_SCHEME = re.compile(r"[a-z0-9+.-]{1,20}", re.IGNORECASE)
+_HOST = r"(?:[\w.%-]*|\[[0-9A-Za-z:.%]*\])(?::[0-9]{0,5})?"
+_HOSTS_AND_DATABASE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^/:#]*)?")
 
 
 def is_multi_process(url: str) -> bool:
@@ -29,9 +33,10 @@ async def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
         from .postgres import PostgresEngine
 
         return await PostgresEngine.open(url, clock=clock)
+    shown = f"{scheme}://…" if found and _SCHEME.fullmatch(scheme) else "the URL"  # what it is otherwise may be secret
     raise Invalid(
         "engine",
-        f"{scheme}://… names no engine; use memory://, sqlite:///file.db, sqlite:////absolute/file.db "
+        f"{shown} names no engine; use memory://, sqlite:///file.db, sqlite:////absolute/file.db "
         "or postgresql://host/database",
     )
 
@@ -43,6 +48,7 @@ async def migrate(url: str) -> tuple[int, int]:
 
         return await PostgresEngine.migrate(url)
     if not url.startswith("sqlite:///"):
+        await (await open_engine(url)).aclose()  # refuses a URL that names no engine
         return 0, 0
     from .sqlite.schema import read_schema_version
 
@@ -56,6 +62,22 @@ def is_postgres(url: str) -> bool:
 
 
 def redact_password(url: str) -> str:
-    """An engine's URL without its password."""
-    password = urlsplit(url).password
-    return url.replace(f":{password}@", ":…@", 1) if password else url
+    """An engine's URL as it may be shown: of a server the user, the hosts and the database, and no parameters.
+
+    Nothing is shown of a URL that can be read in two ways, such as one with an unquoted password: any part may be it.
+    """
+    if url.startswith(_LOCAL_SCHEMES):
+        return url
+    scheme, _, rest = url.partition("://")
+    place, _, query = rest.partition("?")
+    login, at, place = place.rpartition("@")
+    if not is_postgres(url) or "@" in query or not _HOSTS_AND_DATABASE.fullmatch(place):
+        return f"{scheme}://…" if is_postgres(url) else "…"
+    user, colon, _ = login.partition(":")
+    return f"{scheme}://{user}{colon and ':…'}{at}{place}"
+
+
+def has_password(url: str) -> bool:
+    """True if an engine's URL has a password, or may have one."""
+    shown = redact_password(url)
+    return shown.endswith("…") or ":…@" in shown or (is_postgres(url) and "password" in url.partition("?")[2].lower())

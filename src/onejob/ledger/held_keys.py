@@ -4,11 +4,13 @@ import asyncio
 from datetime import timedelta
 from typing import Any, Unpack
 
+from msgspec.structs import replace
+
 from onejob.core.facts import Record
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.identity import checked_name, resolve_scope
 from onejob.core.lookup import LookUpKey
-from onejob.core.replies import Found, KeyHeld, KeySettled, Replayed
+from onejob.core.replies import AnyReply, Found, KeyHeld, KeySettled, Replayed
 from onejob.core.reserve import Renew, Reserve, Settle, Verdict
 from onejob.core.states import IdempotencyStatus
 from onejob.core.views import HeldKey, Receipt
@@ -31,6 +33,7 @@ from .submissions import require_receipt
 
 ERROR_BYTES_MAX = 1000
 POLL_SECONDS = 0.2
+LOST_HOLDERS_MAX = 10_000
 
 
 class HeldKeyOperations(LedgerBase):
@@ -65,7 +68,7 @@ class HeldKeyOperations(LedgerBase):
             lease_ms=self._runtime.lease_ms if lease is None else parse_lease_ms(lease),
             wait_if_held=wait,
         )
-        (result,) = await self._gate.execute_each((command,))
+        result = await self._reserve(command)
         if isinstance(result, KeyHeld):
             return build_held_key(result, key=command.key, scope=command.scope, lease_ms=command.lease_ms)
         return await require_receipt(self._gate, command, result)
@@ -89,10 +92,27 @@ class HeldKeyOperations(LedgerBase):
             holder=self._runtime.ids.holder(),
             lease_ms=lease_ms,
         )
-        result = await self._gate.execute_one(command)
+        result = await self._reserve(command)
         if isinstance(result, (KeyHeld, Replayed)):
             return result
         raise to_exception(result, key)
+
+    async def _reserve(self, command: Reserve) -> AnyReply | BaseException:
+        """Reserve as the holder whose answer was lost, if there is one: it may have the key already."""
+        lost, claim = self._runtime.lost_holders, (command.record_id, command.fingerprint, command.user)
+        holder = lost.pop(claim, None)
+        if holder is not None:
+            command = replace(command, holder=holder)
+        is_answered = False
+        try:
+            result = await self._gate.execute_one(command)
+            is_answered = not isinstance(result, BaseException)
+            return result
+        finally:
+            if not is_answered:
+                lost[claim] = command.holder
+                if len(lost) > LOST_HOLDERS_MAX:
+                    del lost[next(iter(lost))]
 
     async def renew(self, held_key: HeldKey) -> HeldKey:
         """Extend the lease by its length; raises LeaseLost when another holder has the key."""

@@ -1,9 +1,7 @@
 """Read operations of the ledger: jobs, inputs, logs, keys and their histories."""
 
 import re
-from collections.abc import Iterable, Sequence
-
-from msgspec import Struct
+from collections.abc import Iterable
 
 from onejob.core import identity
 from onejob.core.facts import Job, Kind, Record
@@ -23,7 +21,7 @@ _NO_USER = ""  # no user has this name
 _CURSOR = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
-class JobList(list[JobView]):
+class JobPage(list[JobView]):
     """A page of jobs, newest first. A filtered page may be short or empty: continue while `next` is set."""
 
     def __init__(self, jobs: Iterable[JobView], next: str | None) -> None:
@@ -31,11 +29,12 @@ class JobList(list[JobView]):
         self.next = next  # `before` of the following page
 
 
-class KeyPage(Struct, frozen=True):
-    """A page of keys with their records, in the order of record ids. It may be short: continue while `next` is set."""
+class KeyPage(list[KeyHistory]):
+    """A page of keys, without their events, in the order of record ids. It may be short: continue while `next` is set."""
 
-    histories: Sequence[KeyHistory]  # without their events
-    next: str | None
+    def __init__(self, histories: Iterable[KeyHistory], next: str | None) -> None:
+        super().__init__(histories)
+        self.next = next  # `cursor` of the following page
 
 
 class ReadOperations(LedgerBase):
@@ -50,7 +49,7 @@ class ReadOperations(LedgerBase):
         user: str | None = None,
         before: str | None = None,
         limit: int = 100,
-    ) -> JobList:
+    ) -> JobPage:
         """The jobs that the caller may see, newest first; `before` is `next` of the previous page, or a job's id."""
         caller = self._caller
         if not caller.oversees:
@@ -63,7 +62,7 @@ class ReadOperations(LedgerBase):
             before=b"" if before is None else parse_job_id(before),
             limit=max(1, min(limit, PAGE_MAX)),
         )
-        return to_job_list(await self._gate.scan(query))
+        return to_job_page(await self._gate.scan(query))
 
     async def input(self, job_id: str) -> bytes:
         """The job's input as JSON."""
@@ -108,9 +107,9 @@ class ReadOperations(LedgerBase):
         return await check_job_visible(self._gate, self._caller, parse_job_id(job_id))
 
 
-def to_job_list(page: Page[Job]) -> JobList:
+def to_job_page(page: Page[Job]) -> JobPage:
     last = page.scanned_to or (page.items[-1].id if page.items else b"")
-    return JobList(map(JobView, page.items), format_job_id(last) if page.more else None)
+    return JobPage(map(JobView, page.items), format_job_id(last) if page.more else None)
 
 
 def _parse_state(state: JobState | str) -> JobState:

@@ -108,6 +108,10 @@ class JobWatcher:
     def watcher_count(self) -> int:
         return self._tenants.total()
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
     @asynccontextmanager
     async def watch(self, tenant: str, job_id: bytes) -> AsyncIterator[WatchedJob]:
         """Keep a job up to date while the caller is inside; NotFound if there is no such job."""

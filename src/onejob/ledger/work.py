@@ -33,7 +33,7 @@ from onejob.core.work import (
     Start,
     progress_bytes_max,
 )
-from onejob.errors import Invalid, NotFound, WorkRefused
+from onejob.errors import Invalid, NotFound, Unavailable, WorkRefused
 from onejob.ids import Ids
 
 from .base import LedgerBase, load_visible_job
@@ -46,7 +46,7 @@ NOTE_CHARS_MAX = 500
 DELAY_MS_MAX = 365 * 24 * 3600 * 1000
 TOKEN_MAX = 2**63 - 1
 LEASE_DEFAULT = timedelta(milliseconds=LEASE_MS_DEFAULT)
-WAIT_DEFAULT = timedelta(seconds=30)
+WAIT_MAX = timedelta(days=36_500)  # of a wait without a timeout
 TYPES_MAX = 100
 _ELLIPSIS = "…"
 _MS = timedelta(milliseconds=1)
@@ -216,9 +216,8 @@ class WorkOperations(LedgerBase):
         return await self.resolve(job_id, Resolution.RERUN, note=note, idempotency_key=idempotency_key)
 
     async def result(self, job_id: str) -> Any:
-        """The result of a job, decoded; None if it has none."""
-        data = await load_result(self._gate, await load_visible_job(self._gate, self._caller, parse_job_id(job_id)))
-        return json.decode(data) if data else None
+        """The result of a job, decoded; NotFound while it has none."""
+        return json.decode(await self.result_json(job_id))
 
     async def result_json(self, job_id: str) -> bytes:
         """The result of a job as JSON; NotFound while it has none."""
@@ -228,7 +227,17 @@ class WorkOperations(LedgerBase):
             return data or b"null"
         raise NotFound(f"the job is {job.state} and has no result; ask again when it has succeeded")
 
-    async def wait(self, job_id: str, timeout: timedelta = WAIT_DEFAULT) -> JobView:
+    async def wait(self, job_id: str, timeout: timedelta | float | None = None) -> JobView:
+        """The job when it has ended; TimeoutError if that takes longer than `timeout`, a timedelta or seconds."""
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        job = await self.wait_at_most(job_id, WAIT_MAX if seconds is None else timedelta(seconds=max(0, seconds)))
+        if job.has_ended:
+            return job
+        if self._runtime.job_watcher.is_closed:
+            raise Unavailable(f"the ledger was closed while job {job_id} was {job.state}; wait for it with another one")
+        raise TimeoutError(f"job {job_id} is {job.state} after {seconds or 0:g} s; look again later")
+
+    async def wait_at_most(self, job_id: str, timeout: timedelta) -> JobView:
         """Return the job when it has ended, or as it is when the time is up."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout.total_seconds()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from onejob.core.errors import Invalid
+from onejob.errors import OnejobError
 from onejob.idempotency_key_header import parse_key_header
 from onejob.ledger import Ledger
 
@@ -21,6 +22,8 @@ from .layer import IdempotencyLayer
 from .problems import LayerResponse, problem_response
 from .request_fingerprint import compute_fingerprint
 from .rules import DEFAULT_RULES, SAFE_METHODS, Need, Rule
+
+_LIFESPAN_ENDS = ("lifespan.startup.failed", "lifespan.shutdown.complete", "lifespan.shutdown.failed")
 
 
 class IdempotencyMiddleware:
@@ -87,18 +90,34 @@ class IdempotencyMiddleware:
         return None
 
     async def _run_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Open the store before the application starts, and close it after the application has shut down."""
+        """Open the store before the application starts, and close it after the application has shut down.
+
+        It is closed before the server hears of the end, because the server may then exit at once.
+        """
 
         async def receive_and_open() -> Any:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                await self._layer.ensure_open()
+                await self._open_or_fail_startup(send)
             return message
 
+        async def close_and_send(message: Any) -> None:
+            if message["type"] in _LIFESPAN_ENDS:
+                await self._layer.aclose()
+            await send(message)
+
         try:
-            await self._app(scope, receive_and_open, send)
+            await self._app(scope, receive_and_open, close_and_send)
         finally:
             await self._layer.aclose()
+
+    async def _open_or_fail_startup(self, send: Send) -> None:
+        """Open the store. A server takes an exception for a missing lifespan protocol and serves, so it is told."""
+        try:
+            await self._layer.ensure_open()
+        except OnejobError as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            raise
 
 
 def read_key(scope: Scope, *, required: bool) -> str | LayerResponse | None:

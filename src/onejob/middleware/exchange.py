@@ -111,7 +111,8 @@ class MiddlewareExchange:
         if self._held_key is None:
             await self._send(message)
         elif kind == "http.response.start":
-            self._start_message = message
+            # Read more than once, and some applications send a generator.
+            self._start_message = {**message, "headers": tuple(message.get("headers", ()))}
         elif kind == "http.response.body":
             await self._on_body_part(message.get("body", b""), more=message.get("more_body", False))
         else:
@@ -152,7 +153,7 @@ class MiddlewareExchange:
             part = b"".join(self._parts)
             self._parts = []
         start = self._start_message
-        status, headers = start["status"], tuple(start.get("headers", ()))
+        status, headers = start["status"], start["headers"]
         expires: Headers = ()
         if verdict_of(self._layer.verdicts, status) is _FAIL:
             await self._fail()
@@ -169,7 +170,7 @@ class MiddlewareExchange:
 
     def _has_small_length(self) -> bool:
         """True if Content-Length says that the whole response is small enough to store."""
-        for name, value in self._start_message.get("headers", ()):
+        for name, value in self._start_message["headers"]:
             if name.lower() == b"content-length" and value.isdigit():
                 return int(value) <= self._layer.answer_bytes_max
         return False

@@ -1,7 +1,15 @@
-"""What the middleware and the FastAPI routes share: acquiring keys, replaying responses, running tasks."""
+"""What the middleware and the FastAPI routes share: acquiring keys, replaying responses, running tasks.
+
+A store in memory is known to one process only. Of the processes that one server has started, the first may use such a
+store, and the others are refused: they would run a request that the first has done.
+"""
 
 import asyncio
 import logging
+import multiprocessing
+import os
+import socket
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from functools import lru_cache
@@ -12,7 +20,8 @@ from onejob.core.key import checked_key
 from onejob.core.replies import KeyHeld
 from onejob.core.reserve import Verdict
 from onejob.core.timestamps import to_utc
-from onejob.errors import OnejobError
+from onejob.engine import Durability
+from onejob.errors import OnejobError, StoreRefused
 from onejob.ledger import Ledger
 from onejob.ledger import open as open_ledger
 from onejob.ledger.leases import RenewalTimer
@@ -42,6 +51,10 @@ HEADERS = (
 )
 
 _NOT_DONE = "internal error: the request was not done; the server log has the reason"
+_SECOND_PROCESS = (
+    "another process of this server keeps its keys in memory, and this one cannot see them: a request could run twice; "
+    "use sqlite:///keys.db or postgresql://…, or one process"
+)
 
 log = logging.getLogger("onejob.middleware")
 
@@ -69,6 +82,7 @@ class IdempotencyLayer:
         self._renewal_timer: RenewalTimer | None = None
         self._url = "" if isinstance(ledger, Ledger) else ledger
         self._open_lock = asyncio.Lock()
+        self._is_checked = False  # that this process may use the store
         self._scope_of = scope
         self._lease_ms = 0 if lease is None else checked_lease(lease)  # 0: the ledger's default
         self._replayable_headers = frozenset(name.lower().encode() for name in headers)
@@ -85,6 +99,10 @@ class IdempotencyLayer:
             async with self._open_lock:
                 if self._ledger is None:
                     self._ledger = await open_ledger(self._url)
+        if not self._is_checked:
+            if self._ledger.durability is Durability.PROCESS:
+                refuse_second_process()
+            self._is_checked = True
         return self._ledger
 
     async def aclose(self) -> None:
@@ -142,7 +160,7 @@ class IdempotencyLayer:
     ) -> KeyHeld | LayerResponse:
         """The held key, or the response for a duplicate or a failure."""
         try:
-            ledger = self._ledger or await self.ensure_open()
+            ledger = self._ledger if self._ledger is not None and self._is_checked else await self.ensure_open()
             reserved = await ledger.reserve_prepared(
                 type=RECORD_TYPE,
                 scope=scope_name(scope),
@@ -161,6 +179,41 @@ class IdempotencyLayer:
     def replayable_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
         replayable = self._replayable_headers
         return tuple([(lower, value) for name, value in headers if (lower := name.lower()) in replayable])
+
+
+def refuse_second_process() -> None:
+    """Warn that keys are kept in memory; refuse if another process of the same server keeps its own."""
+    if os.getpid() in _checked_processes:
+        return
+    _checked_processes[os.getpid()] = _mark_process() if _is_started_by_a_server() else None
+    log.warning(
+        "idempotency keys are kept in the memory of this process: a retry that reaches another process, or comes after a "
+        "restart, runs again; use sqlite:///keys.db or postgresql://… unless this is a test"
+    )
+
+
+# This process, if it has passed the check, and the socket that shows it to the others; a fork inherits that of its parent.
+_checked_processes: dict[int, socket.socket | None] = {}
+
+
+def _is_started_by_a_server() -> bool:
+    """True in the processes of `uvicorn --workers` and `--reload`, of hypercorn and of gunicorn."""
+    return multiprocessing.parent_process() is not None or "gunicorn.arbiter" in sys.modules
+
+
+def _mark_process() -> socket.socket | None:
+    """Bind a name that only one of the processes with the same parent can have. The system frees it with the process."""
+    if sys.platform != "linux":  # no abstract socket names; the warning has to do
+        return None
+    namespace = os.stat("/proc/self/ns/pid").st_ino
+    mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        mark.bind(f"\0onejob-memory-{os.getuid()}-{namespace}-{os.getppid()}")
+    except OSError:
+        mark.close()
+        log.error("refused: %s", _SECOND_PROCESS)  # a server may not show why its worker did not start
+        raise StoreRefused(_SECOND_PROCESS) from None
+    return mark
 
 
 @lru_cache(CACHED_TIMESTAMPS_MAX)

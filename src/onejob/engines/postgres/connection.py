@@ -16,7 +16,7 @@ from onejob.engine import Durability, OnSettled
 from onejob.errors import StoreRefused, Unavailable
 
 from .clock import ServerClock
-from .errors import sqlstate_of, to_engine_error
+from .errors import sqlstate_of, to_engine_error, to_url_error
 from .schema import LedgerIdentity, apply_migrations
 from .url import PostgresUrl
 
@@ -46,7 +46,8 @@ _SESSION_SETTINGS = {
 # Behind a pooler every transaction may run in another session.
 _SET_LOCAL = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in _SESSION_SETTINGS.items())
 _FATAL_SQLSTATES = ("28", "3D", "42501")
-_CONNECT_ERRORS = (asyncpg.PostgresError, asyncpg.InternalClientError, asyncpg.InterfaceError, OSError)
+# ValueError: a part of the URL that the driver cannot parse, which its message quotes.
+_CONNECT_ERRORS = (asyncpg.PostgresError, asyncpg.InternalClientError, asyncpg.InterfaceError, OSError, ValueError)
 _SERVER_SETTINGS_QUERY = """
 SELECT current_setting('server_version'), current_setting('synchronous_commit'),
     current_setting('synchronous_standby_names'), current_setting('fsync'),
@@ -196,7 +197,9 @@ class Connector:
             except StoreRefused:
                 raise
             except _CONNECT_ERRORS as error:
-                if isinstance(error, ValueError) or sqlstate_of(error).startswith(_FATAL_SQLSTATES):
+                if isinstance(error, ValueError):
+                    raise to_url_error(self.display_url, error) from None
+                if sqlstate_of(error).startswith(_FATAL_SQLSTATES):
                     raise StoreRefused(str(to_engine_error(self.display_url, error))) from error
                 if loop.time() + pause >= until:
                     raise Unavailable(str(to_engine_error(self.display_url, error))) from error

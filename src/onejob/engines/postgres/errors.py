@@ -81,5 +81,16 @@ def to_engine_error(display_url: str, error: BaseException) -> Unavailable:
     return StoreRefused(text) if state[:2] in ("28", "3D", "3F", "42") else Unavailable(text)
 
 
+def to_url_error(display_url: str, error: ValueError) -> StoreRefused:
+    """The error for a URL with a parameter that the driver refuses."""
+    return StoreRefused(
+        f"{display_url} cannot be used: a parameter of its URL is invalid ({_describe(error)}); correct it"
+    )
+
+
 def _describe(error: BaseException) -> str:
+    """The type and the message of an error; without a message that may quote the password of a URL."""
+    is_quoting = isinstance(error, ValueError) and not isinstance(error, asyncpg.InterfaceError)
+    if is_quoting or "password=" in str(error).lower():
+        return type(error).__name__
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -11,6 +11,7 @@ from onejob.engine import Durability
 SCHEMES = ("postgresql", "postgres")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,49}")
 _HOSTS = re.compile(r"[A-Za-z0-9.:,_\[\]-]{1,1000}")
+_PORTS = re.compile(r"(?:[^:,\[\]]*|\[[^\[\]]*\])(?::[0-9]{0,5})?(?:,(?:[^:,\[\]]*|\[[^\[\]]*\])(?::[0-9]{0,5})?)*")
 _SWITCH = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 _DURABILITIES = {"disk": Durability.DISK, "quorum": Durability.QUORUM}
 
@@ -27,14 +28,14 @@ class PostgresUrl(Struct, frozen=True, kw_only=True):
 
 def parse_postgres_url(url: str) -> PostgresUrl:
     """Parse `postgresql://…?schema=&durability=&migrate=&pooled=&direct=`; other parameters go to the driver."""
-    parts = urlsplit(url)
+    parts = _split_url(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     schema = options.pop("schema", "public")
     if not _SCHEMA.fullmatch(schema):
-        raise Invalid("schema", f"{schema!r} is not a plain schema name; use lower-case letters, digits and _")
+        raise Invalid("schema", "schema is not a plain name; use lower-case letters, digits and _")
     declared = options.pop("durability", "")
     if declared and declared not in _DURABILITIES:
-        raise Invalid("durability", f"{declared!r} is not a durability of PostgreSQL; declare disk or quorum")
+        raise Invalid("durability", "durability is not one of PostgreSQL's; declare disk or quorum")
     migrate, pooled = (_parse_switch(options, name, default=name == "migrate") for name in ("migrate", "pooled"))
     direct = _parse_direct_hosts(options, pooled=pooled)
     # After a failover the old address may lead to a standby. The driver checks that outside of a transaction, which is
@@ -45,7 +46,7 @@ def parse_postgres_url(url: str) -> PostgresUrl:
     return PostgresUrl(
         dsn=dsn,
         listen_dsn=_direct_dsn(parts, options, direct) if pooled else dsn,
-        display_url=_display_url(parts.netloc, parts.path),
+        display_url=_display_url(parts),
         schema=schema,
         durability=_DURABILITIES.get(declared),
         migrate=migrate,
@@ -53,10 +54,25 @@ def parse_postgres_url(url: str) -> PostgresUrl:
     )
 
 
+def _split_url(url: str) -> SplitResult:
+    """The parts of a URL. One that cannot be read, or only with its password in a wrong place, is refused unquoted."""
+    try:
+        parts = urlsplit(url)
+        if _PORTS.fullmatch(parts.netloc.rpartition("@")[2]) and "@" not in parts.path and not parts.fragment:
+            return parts
+    except ValueError:
+        pass  # its message quotes the URL
+    raise Invalid(
+        "engine",
+        "the URL of the PostgreSQL server cannot be parsed; write it as postgresql://user:password@host:5432/database, "
+        "with special characters of the password percent-encoded (@ as %40, / as %2F)",
+    )
+
+
 def _parse_switch(options: dict[str, str], name: str, *, default: bool) -> bool:
     word = options.pop(name, "on" if default else "off").lower()
     if word not in _SWITCH:
-        raise Invalid(name, f"{name} is {word!r}; set it to on or off")
+        raise Invalid(name, f"{name} is neither on nor off; set it to one of them")
     return _SWITCH[word]
 
 
@@ -78,5 +94,7 @@ def _direct_dsn(parts: SplitResult, options: dict[str, str], hosts: str) -> str:
     return urlunsplit(parts._replace(netloc=f"{login}{at}{hosts}", query=query))
 
 
-def _display_url(netloc: str, path: str) -> str:
-    return f"postgresql://{netloc.rpartition('@')[2]}{path}"
+def _display_url(parts: SplitResult) -> str:
+    if "@" in parts.query:  # the question mark may be part of a password
+        return "postgresql://…"
+    return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -184,7 +184,9 @@ def _verdict_out(verdict: Receipt | OnejobError, mismatch_status: int) -> Verdic
 async def _wait_for_end(request: Request, wait: float) -> None:
     """Return when the job has ended, at the timeout, when the client disconnects or the server shuts down."""
     try:
-        await wait_unless_disconnected(request, request.ledger.wait(request.path_params[0], timedelta(seconds=wait)))
+        await wait_unless_disconnected(
+            request, request.ledger.wait_at_most(request.path_params[0], timedelta(seconds=wait))
+        )
     except TooManyWatchers as error:
         raise RateLimited(str(error), RETRY_AFTER_SECONDS) from error
     if not await request.still_authorized():

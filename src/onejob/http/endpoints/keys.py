@@ -26,7 +26,7 @@ async def list_keys(request: Request) -> Response:
         cursor=query.get("cursor"),
         limit=parse_limit(query.get("limit", "100")),
     )
-    return json_response(200, KeysOut(request.id, [key_summary_out(history) for history in page.histories], page.next))
+    return json_response(200, KeysOut(request.id, [key_summary_out(history) for history in page], page.next))
 
 
 async def forget(request: Request) -> Response:
