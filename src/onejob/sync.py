@@ -21,7 +21,7 @@ from .engine import Durability
 from .engines.gate import CacheStats
 from .errors import OnejobError, Unavailable
 from .ledger import Ledger as AsyncLedger
-from .ledger import api_keys
+from .ledger import LedgerOpener, api_keys
 from .ledger import open as open_async
 from .ledger.api_keys import ApiKeyView, NewKey
 from .ledger.leases import FinalRejection, LeaseRenewal, run_under_lease
@@ -181,20 +181,26 @@ class SyncApiKeys:
         return self._ledger.run(self._keys.revoke(key_id))
 
 
-@wraps(open_async)
-def open(*args: Any, **kwargs: Any) -> SyncLedger:
-    loop = asyncio.new_event_loop()
-    thread = Thread(target=loop.run_forever, name="onejob-loop", daemon=True)
-    thread.start()
+def _blocking_open(opener: Callable[P, LedgerOpener], /) -> Callable[P, SyncLedger]:
+    @wraps(opener)
+    def open(*args: P.args, **kwargs: P.kwargs) -> SyncLedger:
+        loop = asyncio.new_event_loop()
+        thread = Thread(target=loop.run_forever, name="onejob-loop", daemon=True)
+        thread.start()
 
-    async def open_ledger() -> AsyncLedger:
-        return await open_async(*args, **kwargs)
+        async def open_ledger() -> AsyncLedger:
+            return await opener(*args, **kwargs)
 
-    try:
-        ledger = asyncio.run_coroutine_threadsafe(open_ledger(), loop).result()
-    except BaseException:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-        raise
-    return SyncLedger(ledger, loop, thread)
+        try:
+            ledger = asyncio.run_coroutine_threadsafe(open_ledger(), loop).result()
+        except BaseException:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+            raise
+        return SyncLedger(ledger, loop, thread)
+
+    return open
+
+
+open = _blocking_open(open_async)

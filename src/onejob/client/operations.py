@@ -11,7 +11,7 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from onejob.codes import NextAction
-from onejob.core.key import IdempotencyKey, checked_key
+from onejob.core.key import IdempotencyKey, KeyLike, checked_key
 from onejob.errors import (
     AmbiguousOutcome,
     Invalid,
@@ -60,7 +60,7 @@ class ClientSubmission(Struct, frozen=True, kw_only=True):
 
     type: str
     input: Any = None
-    idempotency_key: str | None = None
+    idempotency_key: KeyLike | None = None
     key_from: tuple[str, ...] = ()
     options: dict[str, Any] = {}
 
@@ -103,7 +103,7 @@ class ClientOperations:
         type: str,
         input: Any = None,
         *,
-        idempotency_key: str | None = None,
+        idempotency_key: KeyLike | None = None,
         key_from: Iterable[str] = (),
         **options: Unpack[SubmitOptions],
     ) -> Operation[models.ReceiptModel]:
@@ -133,7 +133,7 @@ class ClientOperations:
         self,
         client_id: str,
         sequence: int,
-        idempotency_key: str,
+        idempotency_key: KeyLike,
         type: str | None = None,
         input: Any = None,
         *,
@@ -219,7 +219,7 @@ class ClientOperations:
     def cancel(self, job_id: str) -> Operation[models.JobModel]:
         return (yield from self._send(requests.cancel_call(job_id))).job
 
-    def explain(self, key: str, *, scope: str, user: str | None = None) -> Operation[models.KeyHistoryModel]:
+    def explain(self, key: KeyLike, *, scope: str, user: str | None = None) -> Operation[models.KeyHistoryModel]:
         return self._send(requests.key_call(key, scope=scope, user=user))
 
     def keys(
@@ -228,7 +228,7 @@ class ClientOperations:
         """A page of keys; `cursor` is `next` of the previous page."""
         return self._send(requests.keys_call(scope=scope, user=user, cursor=cursor, limit=limit))
 
-    def forget(self, key: str, *, scope: str, user: str | None = None) -> Operation[datetime]:
+    def forget(self, key: KeyLike, *, scope: str, user: str | None = None) -> Operation[datetime]:
         return (yield from self._send(requests.forget_call(key, scope=scope, user=user))).usable_after
 
     def wait(self, job_id: str, timeout: timedelta | float | None = None) -> Operation[models.JobModel]:
@@ -264,7 +264,7 @@ class ClientOperations:
         max_concurrent: int | None = None,
         ttl_seconds: float = SLOT_TTL_SECONDS,
         *,
-        idempotency_key: str | None = None,
+        idempotency_key: KeyLike | None = None,
     ) -> Operation[str | None]:
         """Reserve a slot; None when the quota is used up. Without a user it is the caller's own."""
         try:
@@ -283,7 +283,7 @@ class ClientOperations:
         max_concurrent: int | None = None,
         ttl_seconds: float = SLOT_TTL_SECONDS,
         *,
-        idempotency_key: str | None = None,
+        idempotency_key: KeyLike | None = None,
     ) -> Operation[models.HeldSlotModel]:
         """`reserve_job_slot` with its deadline and warnings; a refusal is raised."""
         # Always under a key: without one, a lost response would leave a slot whose id is unknown.

@@ -18,7 +18,7 @@ from onejob.core.identity import (
     usage_id,
     usage_id_of_reservation,
 )
-from onejob.core.key import checked_key
+from onejob.core.key import KeyLike, checked_key
 from onejob.core.limits import (
     LIMIT_MAX,
     QUOTA_POLICY_NAME,
@@ -71,7 +71,7 @@ class QuotaOperations(LedgerBase):
         max_concurrent: int | None = None,
         ttl_seconds: float = 300,
         *,
-        idempotency_key: str | None = None,
+        idempotency_key: KeyLike | None = None,
     ) -> str | None:
         """Reserve a slot until its TTL ends; None if the user has none left. With a key, a retry gets the same slot."""
         reply = await self._reserve_slot(user_id, max_concurrent, ttl_seconds, idempotency_key)
@@ -85,7 +85,7 @@ class QuotaOperations(LedgerBase):
         max_concurrent: int | None = None,
         ttl_seconds: float = 300,
         *,
-        idempotency_key: str | None = None,
+        idempotency_key: KeyLike | None = None,
     ) -> SlotHeld:
         """`reserve_job_slot` with deadline and warnings in its result, and with every refusal raised."""
         return _expect_slot_held(await self._reserve_slot(user_id, max_concurrent, ttl_seconds, idempotency_key))
@@ -179,7 +179,7 @@ class QuotaOperations(LedgerBase):
         return limits
 
     async def store_idempotency_key(
-        self, key: str, job_id: str, user_id: UserId | None = None, ttl_hours: float = 24, scope: str = GLOBAL_SCOPE
+        self, key: KeyLike, job_id: str, user_id: UserId | None = None, ttl_hours: float = 24, scope: str = GLOBAL_SCOPE
     ) -> Receipt:
         """Store a key for a job that was made elsewhere: submissions of the key are answered with this job id."""
         caller = self._caller
@@ -200,7 +200,7 @@ class QuotaOperations(LedgerBase):
         raise to_exception(reply, key)
 
     async def _reserve_slot(
-        self, user_id: UserId, max_concurrent: int | None, ttl_seconds: float, key: str | None
+        self, user_id: UserId, max_concurrent: int | None, ttl_seconds: float, key: KeyLike | None
     ) -> AnyReply:
         user, tenant = user_name(user_id), self._caller.tenant
         Limits(max_concurrent=max_concurrent)  # raises if it is invalid

@@ -10,6 +10,7 @@ from msgspec import Struct, json
 
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import encode_input
+from onejob.core.key import KeyLike
 from onejob.core.views import HeldKey
 from onejob.errors import SubmissionError
 from onejob.ledger import Ledger
@@ -35,7 +36,7 @@ class ResultNotRetained(SubmissionError):
 class _CallSpec(Struct, frozen=True, kw_only=True):
     name: str
     signature: inspect.Signature
-    key: Callable[..., str]
+    key: Callable[..., KeyLike]
     scope: Callable[..., str]
     fingerprint_input: Callable[..., Any] | None
     window: timedelta | None
@@ -76,7 +77,7 @@ class _CallSpec(Struct, frozen=True, kw_only=True):
 def idempotent(
     ledger: Ledger | SyncLedger,
     *,
-    key: Callable[..., str],
+    key: Callable[..., KeyLike],
     scope: str | Callable[..., str],
     name: str = "",
     fingerprint_input: Callable[..., Any] | None = None,
@@ -122,7 +123,7 @@ def _wrap_async(
         submission = spec.submission(args, kwargs)
         reserved = await ledger.reserve(submission, lease=lease, job=False)
         if not isinstance(reserved, HeldKey):
-            return spec.decode_result(submission.idempotency_key or "", reserved.receipt)
+            return spec.decode_result(str(submission.idempotency_key or ""), reserved.receipt)
         result: Any = None
 
         async def work(_: LeaseRenewal) -> bytes:
@@ -150,7 +151,7 @@ def _wrap_sync(
         submission = spec.submission(args, kwargs)
         reserved = ledger.reserve(submission, lease=lease, job=False)
         if not isinstance(reserved, HeldKey):
-            return spec.decode_result(submission.idempotency_key or "", reserved.receipt)
+            return spec.decode_result(str(submission.idempotency_key or ""), reserved.receipt)
         result: Any = None
 
         def work() -> bytes:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict
 
 from onejob.core.errors import Invalid
 from onejob.core.key import checked_key
@@ -44,6 +44,17 @@ HEADERS = (
 _NOT_DONE = "internal error: the request was not done; the server log has the reason"
 
 log = logging.getLogger("onejob.middleware")
+
+
+class LayerOptions(TypedDict, total=False):
+    """The options that the middleware and the FastAPI routes share, as keyword arguments."""
+
+    lease: timedelta | None
+    headers: Iterable[str]
+    body_bytes_max: int
+    answer_bytes_max: int
+    mismatch_status: int
+    verdicts: Mapping[int, Verdict] | None
 
 
 class IdempotencyLayer:

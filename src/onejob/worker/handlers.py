@@ -6,17 +6,18 @@ import traceback
 import typing
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 from msgspec import Struct
 
 from onejob.core.identity import checked_name
+from onejob.core.key import KeyLike
 from onejob.core.states import Delivery
 from onejob.core.views import Receipt
 from onejob.errors import Invalid
 from onejob.ledger import Ledger
-from onejob.ledger.parse import ATTEMPTS_DEFAULT
+from onejob.ledger.parse import ATTEMPTS_DEFAULT, SubmissionOptions
 
 from .context import Context, Fatal
 
@@ -45,14 +46,22 @@ class Handler(Struct, frozen=True, kw_only=True):
         """Call the function directly, as in a unit test."""
         return self.function(*args, **kwargs)
 
-    async def submit(self, queue: Ledger, input: Any = None, **options: Any) -> Receipt:
-        """Submit a job for this handler."""
-        defaults: dict[str, Any] = {
+    async def submit(
+        self,
+        queue: Ledger,
+        input: Any = None,
+        *,
+        idempotency_key: KeyLike | None = None,
+        **options: Unpack[SubmissionOptions],
+    ) -> Receipt:
+        """Submit a job for this handler; what is not given is as the handler was registered."""
+        merged: SubmissionOptions = {
             "delivery": self.delivery,
             "max_attempts": self.max_attempts,
             "timeout": self.timeout,
+            **options,
         }
-        return await queue.submit(self.type, msgspec.to_builtins(input), **defaults | options)
+        return await queue.submit(self.type, msgspec.to_builtins(input), idempotency_key=idempotency_key, **merged)
 
     def arguments(self, input: bytes, context: Context) -> dict[str, Any]:
         """The keyword arguments for the function."""

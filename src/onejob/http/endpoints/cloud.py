@@ -152,7 +152,7 @@ class CloudEndpoints:
             return found
         key = submission.idempotency_key
         if found.outcome is Outcome.IN_PROGRESS and key is not None and found.job_id in self._preparations:
-            raise SubmissionInProgress(key=key, job_id=found.job_id, retry_after=1)
+            raise SubmissionInProgress(key=str(key), job_id=found.job_id, retry_after=1)
         raise NotPrepared(reason)
 
     def _with_key(self, submission: Submission) -> Submission:
