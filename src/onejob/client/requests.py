@@ -261,7 +261,7 @@ def derived_key(type: str, input: Any, names: Iterable[str]) -> str:
 
     A name is that of a member, or a JSON pointer to one: `order_id`, `/order/id`. All must be present.
     """
-    value = json.decode(bytes(input)) if isinstance(input, Raw) else msgspec.to_builtins(input)
+    value = json.decode(bytes(input) if isinstance(input, Raw) else encode_input(input))
     chosen = {name: _member_at(value, name) for name in ([names] if isinstance(names, str) else names)}
     if not chosen:
         raise Invalid("key_from", "key_from names no member; name those that tell one submission from another")
