@@ -202,8 +202,8 @@ class EngineBackend:
         return tenant_quota_out(self.ledger.set_tenant_quota(halves), _NO_REQUEST)
 
     def release(self, reservation_id: str) -> ReservationSettledOut:
-        self.ledger.release_reservation(reservation_id)
-        return ReservationSettledOut(_NO_REQUEST, reservation_id, SlotState.RELEASED)
+        was_known = self.ledger.release_reservation_or_raise(reservation_id)
+        return ReservationSettledOut(_NO_REQUEST, reservation_id, SlotState.RELEASED, was_known)
 
     def __enter__(self) -> Self:
         return self

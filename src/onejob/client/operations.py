@@ -292,12 +292,24 @@ class ClientOperations:
             requests.reserve_slot_call(key, user=user_id, max_concurrent=max_concurrent, ttl_seconds=ttl_seconds)
         )
 
-    def consume_reservation(self, reservation_id: str, job_id: str | None = None) -> Operation[None]:
-        """Turn a slot into that of a job; without a job id the slot ends, because the job is counted elsewhere."""
-        yield from self._send(requests.consume_slot_call(reservation_id, job_id))
+    def consume_reservation(self, reservation_id: str, job_id: str | None = None) -> Operation[bool]:
+        """Turn a slot into that of a job; without a job id the slot ends, because the job is counted elsewhere.
 
-    def release_reservation(self, reservation_id: str) -> Operation[None]:
-        yield from self._send(requests.release_slot_call(reservation_id))
+        False if there is no such slot any more: it expired, was released, or was used for another job.
+        """
+        return (yield from self._settle_slot(requests.consume_slot_call(reservation_id, job_id)))
+
+    def release_reservation(self, reservation_id: str) -> Operation[bool]:
+        """Free a slot; False if there is none to free: it is unknown, expired or consumed."""
+        return (yield from self._settle_slot(requests.release_slot_call(reservation_id)))
+
+    def _settle_slot(self, call: Call[models.SettledSlotModel]) -> Operation[bool]:
+        try:
+            return (yield from self._send(call)).was_known
+        except SubmissionRefused as error:
+            if error.reason is not Reason.ALREADY_SETTLED and not error.details.get("slotLost"):
+                raise
+            return False
 
     def renew_reservation(self, reservation_id: str, ttl_seconds: float = SLOT_TTL_SECONDS) -> Operation[datetime]:
         """Prolong a slot that has not expired; returns its new deadline."""
