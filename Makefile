@@ -4,7 +4,11 @@ ARGS ?=
 WORKERS ?= 3
 
 BIN := .venv/bin
+SERVABLE := .venv/.servable
 READY := .venv/.ready
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# The pip that comes with Python 3.11 cannot read dependency groups, so they are printed for it.
+GROUP := $(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][sys.argv[1]], sep="\n")'
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test check format bench docs prove clean
@@ -15,15 +19,20 @@ help: ## List the targets
 
 setup: $(READY) ## Make .venv with onejob and everything to work on it
 
-$(READY): pyproject.toml constraints.txt
+$(SERVABLE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("onejob needs Python 3.11 or later: make PYTHON=python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@# The build backend is installed first, so that it is pinned like the rest.
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt hatchling
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@$(PIP) hatchling
+	@$(PIP) --no-build-isolation -e '.[postgres,service]'
 	@touch $@
 
-serve: $(READY) ## Run the service on this machine
+$(READY): $(SERVABLE)
+	@$(GROUP) dev > .venv/dev.txt
+	@$(PIP) --no-build-isolation -e '.[client,postgres,service]' -r .venv/dev.txt
+	@touch $@
+
+serve: $(SERVABLE) ## Run the service on this machine
 	$(BIN)/onejob serve $(ARGS)
 
 test: $(READY) ## Run every test; ARGS="-k key" for some
@@ -43,7 +52,8 @@ bench: .venv/.bench ## Measure what a submission costs, and the bars it must hol
 	$(BIN)/python -m bench $(ARGS)
 
 .venv/.bench: $(READY)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[bench]'
+	@$(GROUP) bench > .venv/bench.txt
+	@$(PIP) -r .venv/bench.txt
 	@touch $@
 
 docs: $(READY) ## Renew the generated pages

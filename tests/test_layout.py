@@ -22,7 +22,7 @@ ALLOWED_IMPORTS = {
         "onejob.errors", "onejob.clock", "onejob.ids", "onejob.settings",
     },
     "onejob.client": {
-        "onejob.core.key", "onejob.core.fingerprint", "onejob.client", "onejob.codes",
+        "onejob.core.key", "onejob.core.fingerprint", "onejob.core.timestamps", "onejob.client", "onejob.codes",
         "onejob.errors", "onejob.clock", "onejob.ids", "onejob.settings",
     },
 }  # fmt: skip

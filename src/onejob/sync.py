@@ -21,7 +21,7 @@ from .engine import Durability
 from .engines.gate import CacheStats
 from .errors import OnejobError, Unavailable, Unknown
 from .ledger import Ledger as AsyncLedger
-from .ledger import api_keys
+from .ledger import LedgerOpener, api_keys
 from .ledger import open as open_async
 from .ledger.api_keys import ApiKeyView, NewKey
 from .ledger.leases import FinalRejection, LeaseRenewal, run_under_lease
@@ -137,7 +137,10 @@ class SyncLedger:
     reserve_job_slot = _blocking(AsyncLedger.reserve_job_slot)
     reserve_job_slot_or_raise = _blocking(AsyncLedger.reserve_job_slot_or_raise)
     consume_reservation = _blocking(AsyncLedger.consume_reservation)
+    consume_reservation_or_raise = _blocking(AsyncLedger.consume_reservation_or_raise)
     release_reservation = _blocking(AsyncLedger.release_reservation)
+    release_reservation_or_raise = _blocking(AsyncLedger.release_reservation_or_raise)
+    find_stored_key = _blocking(AsyncLedger.find_stored_key)
     renew_reservation = _blocking(AsyncLedger.renew_reservation)
     reservations = _blocking(AsyncLedger.reservations)
     usage = _blocking(AsyncLedger.usage)
@@ -233,16 +236,22 @@ class SyncApiKeys:
         return self._ledger.run(self._keys.revoke(key_id))
 
 
-@wraps(open_async)
-def open(*args: Any, **kwargs: Any) -> SyncLedger:
-    loop = LoopThread()
+def _blocking_open(opener: Callable[P, LedgerOpener], /) -> Callable[P, SyncLedger]:
+    @wraps(opener)
+    def open(*args: P.args, **kwargs: P.kwargs) -> SyncLedger:
+        loop = LoopThread()
 
-    async def open_ledger() -> AsyncLedger:
-        return await open_async(*args, **kwargs)
+        async def open_ledger() -> AsyncLedger:
+            return await opener(*args, **kwargs)
 
-    try:
-        ledger = loop.result(loop.start(open_ledger()))
-    except BaseException:
-        loop.close()
-        raise
-    return SyncLedger(ledger, loop, owns_loop=True)
+        try:
+            ledger = loop.result(loop.start(open_ledger()))
+        except BaseException:
+            loop.close()
+            raise
+        return SyncLedger(ledger, loop, owns_loop=True)
+
+    return open
+
+
+open = _blocking_open(open_async)

@@ -36,12 +36,13 @@ def test_a_slot_is_reserved_used_and_released(client: onejob.Client) -> None:
     (reserved,) = client.reservations("cleo")
     assert (reserved.id, reserved.state) == (slot, "active")
     assert client.renew_reservation(slot, 120) > reserved.expires_at
-    client.release_reservation(slot)
-    client.release_reservation(slot)
+    assert [client.release_reservation(slot) for _ in range(2)] == [True, True]
+    assert client.consume_reservation(slot) is False
     assert client.usage("cleo").used == 0
     again = client.reserve_job_slot("cleo", 5)
     assert again not in (None, slot)
-    client.consume_reservation(again or "")
+    assert client.consume_reservation(again or "") is True
+    assert client.release_reservation(again or "") is False
 
 
 def test_a_submission_uses_the_slot_that_was_reserved_for_it(client: onejob.Client) -> None:

@@ -101,10 +101,10 @@ active_to_the_millisecond  SlotHeld  SlotHeld  SlotSettled  SlotSettled  SlotSet
 active_and_full            SlotHeld  SlotHeld  SlotSettled  SlotSettled  SlotSettled
 expired                    SlotHeld  LOST      SlotSettled  LOST         LOST
 expired_and_consumed       SlotHeld  LOST      SlotSettled  LOST         LOST
-consumed                   LOST      LOST      SETTLED      SlotSettled  LOST
-consumed_by_the_job        LOST      LOST      SETTLED      LOST         SlotSettled
-consumed_by_another        LOST      LOST      SETTLED      LOST         LOST
-released                   LOST      LOST      SlotSettled  LOST         LOST
+consumed                   SETTLED   SETTLED   SETTLED      SlotSettled  SETTLED
+consumed_by_the_job        SETTLED   SETTLED   SETTLED      SETTLED      SlotSettled
+consumed_by_another        SETTLED   SETTLED   SETTLED      SETTLED      SETTLED
+released                   SETTLED   SETTLED   SlotSettled  SETTLED      SETTLED
 often                      SlotHeld  LOST      SlotSettled  LOST         LOST
 dear                       SlotHeld  LOST      SlotSettled  LOST         LOST
 preparing                  SlotHeld  LOST      SlotSettled  LOST         LOST

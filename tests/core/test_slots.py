@@ -125,7 +125,7 @@ def test_a_released_slot_is_free_at_once_and_stays_so() -> None:
     for _ in range(2):
         expect_type(world.execute(release()), SlotSettled)
         assert used_slots(world) == 0
-    assert expect_type(world.execute(consume()), Refused).reason is Reason.SLOT_LOST
+    assert expect_type(world.execute(consume()), Refused).reason is Reason.ALREADY_SETTLED
 
 
 def test_two_jobs_cannot_consume_one_reservation() -> None:
@@ -135,7 +135,7 @@ def test_two_jobs_cannot_consume_one_reservation() -> None:
         consume(job_id=JOB), consume(job_id=JOB), consume(job_id=b"another-job-0001")
     )
     assert (type(first), type(again), expect_type(second, Refused).reason) == (
-        SlotSettled, SlotSettled, Reason.SLOT_LOST,
+        SlotSettled, SlotSettled, Reason.ALREADY_SETTLED,
     )  # fmt: skip
     assert (used_slots(world), world.usage().live, world.job().usage_id) == (1, 1, USAGE_ID)
     assert expect_type(world.execute(release()), Refused).reason is Reason.ALREADY_SETTLED

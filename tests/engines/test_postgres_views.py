@@ -1,6 +1,7 @@
-"""The queries printed in the seed, run on PostgreSQL's views, with now() for datetime('now')."""
+"""The queries printed in the seed, run as they are on PostgreSQL's views."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
@@ -8,7 +9,7 @@ import pytest
 
 from onejob.clock import SystemClock
 from onejob.conformance.commands import FactsRead, write_facts
-from onejob.conformance.samples import OTHER, TENANT, TYPE, a_record, a_usage, reserve, settle, submit
+from onejob.conformance.samples import OTHER, TENANT, TYPE, USER, a_record, a_usage, reserve, settle, submit
 from onejob.conformance.world import expect
 from onejob.core.facts import Reservation
 from onejob.core.identity import format_job_id
@@ -27,13 +28,13 @@ WHERE idempotency_key = 'your-key-here';
 """
 ACTIVE_KEYS = """
 SELECT * FROM idempotency_keys
-WHERE expires_at > now()
+WHERE expires_at > datetime('now')
 ORDER BY created_at DESC;
 """
 SLOTS_PER_USER = """
 SELECT user_id, COUNT(*) as active_reservations
 FROM job_reservations
-WHERE consumed = 0 AND expires_at > now()
+WHERE consumed = 0 AND expires_at > datetime('now')
 GROUP BY user_id ORDER BY user_id;
 """
 
@@ -73,7 +74,8 @@ async def test_only_active_keys_are_listed(engine: PostgresEngine, operator: Any
     rows = await operator.fetch(ACTIVE_KEYS)
     assert [row["idempotency_key"] for row in rows] == ["foreign", "new", "leased"]
     assert [row["job_id"] for row in rows] == ["job-7", *["00000000-0000-0000-0000-000000000000"] * 2]
-    assert rows[1]["user_id"] == "42"
+    assert (rows[1]["user_id"], rows[1]["user"]) == (42, "42")
+    assert (rows[0]["user_id"], rows[0]["user"]) == (None, USER)
 
 
 async def test_pending_and_rejected_keys_show_their_status(engine: PostgresEngine, operator: Any) -> None:
@@ -100,7 +102,9 @@ async def test_only_active_reservations_are_counted(engine: PostgresEngine, oper
     await expect(engine, write_facts(a_usage("42", reservations=reservations)), FactsRead)
     await expect(engine, write_facts(a_usage("ann", OTHER, reservations={"r-3": active})), FactsRead)
     await expect(engine, write_facts(a_usage("nobody", reservations={})), FactsRead)
-    assert [tuple(row) for row in await operator.fetch(SLOTS_PER_USER)] == [("42", 2), ("ann", 1)]
+    assert [tuple(row) for row in await operator.fetch(SLOTS_PER_USER)] == [(42, 2), (None, 1)]
+    count = "SELECT COUNT(*) FROM job_reservations WHERE user_id = $1 AND expires_at > $2 AND consumed = 0"
+    assert await operator.fetchval(count, 42, to_utc(now)) == 2
 
 
 async def test_the_views_begin_with_the_seeds_columns(engine: PostgresEngine, operator: Any) -> None:
@@ -112,3 +116,10 @@ async def test_the_views_begin_with_the_seeds_columns(engine: PostgresEngine, op
         names = [row[0] for row in await operator.fetch(columns, view)]
         assert names[: len(first)] == first
         assert "tenant" in names
+
+
+async def test_datetime_is_a_moment_in_utc(engine: PostgresEngine, operator: Any) -> None:
+    await operator.execute("SET TIME ZONE 'Asia/Tokyo'")
+    row = await operator.fetchrow("SELECT datetime('now') = now() AS now, datetime('2026-01-02 03:04:05') AS then")
+    assert row["now"]
+    assert row["then"] == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -59,7 +59,8 @@ async def test_a_rejection_is_remembered_for_its_time(queue: onejob.Ledger, cloc
 
 async def test_a_failure_keeps_the_body_and_the_job_id(queue: onejob.Ledger) -> None:
     held = await hold_key(queue)
-    await queue.fail(held, "upload broke")
+    released = await queue.fail(held, "upload broke")
+    assert (released.outcome, released.created, released.expires_at) == (onejob.Outcome.REFUSED, False, None)
     with pytest.raises(onejob.IdempotencyConflict):
         await queue.submit("train", {"n": 2}, idempotency_key="k")
     again = await hold_key(queue)
@@ -164,3 +165,24 @@ async def test_a_hundred_take_overs_have_one_winner(queue: onejob.Ledger, clock:
     )
     assert sum(isinstance(result, onejob.HeldKey) for result in results) == 1
     assert sum(isinstance(result, onejob.SubmissionInProgress) for result in results) == 99
+
+
+@pytest.mark.parametrize("job", [True, False])
+async def test_stats_count_a_held_key_as_pending_until_it_is_settled(queue: onejob.Ledger, job: bool) -> None:
+    held = await hold_key(queue, job=job)
+    assert queue.cache_stats().pending == 1
+    held = await queue.renew(held)
+    assert queue.cache_stats().pending == 1
+    await queue.commit(held)
+    assert queue.cache_stats().pending == 0
+
+
+async def test_stats_do_not_count_a_key_whose_lease_is_over(queue: onejob.Ledger, clock: FakeClock) -> None:
+    await hold_key(queue)
+    clock.advance(10)
+    assert queue.cache_stats().pending == 0
+
+
+async def test_stats_do_not_count_a_key_that_was_released(queue: onejob.Ledger) -> None:
+    await queue.fail(await hold_key(queue))
+    assert queue.cache_stats().pending == 0

@@ -14,7 +14,7 @@ from onejob.core.credentials import Role
 from onejob.core.facts import next_version
 from onejob.core.identity import Actor, usage_id
 from onejob.core.quota import RECONCILE_DELAY_MS
-from onejob.core.replies import UsageFound
+from onejob.core.replies import Reason, UsageFound
 from onejob.core.slots import LookUpUsage
 from onejob.errors import SubmissionRefused
 
@@ -26,16 +26,53 @@ async def test_the_seeds_flow_runs_as_printed(queue: onejob.Ledger) -> None:
     reservation_id = await queue.reserve_job_slot(user_id=42, max_concurrent=1, ttl_seconds=300)
     assert reservation_id is not None
     assert await queue.reserve_job_slot(user_id="42", max_concurrent=1) is None
-    await queue.consume_reservation(reservation_id)
+    assert await queue.consume_reservation(reservation_id) is True
     assert (await queue.usage(42)).used == 0
     second = await queue.reserve_job_slot(42, max_concurrent=1)
     assert second is not None
-    await queue.release_reservation(second)
+    assert await queue.release_reservation(second) is True
     with pytest.raises(SubmissionRefused, match="slot lost"):
         await queue.renew_reservation(second)
     for absurd in (True, None, 1.5, "", "x" * 101):
         with pytest.raises(onejob.Invalid):
             await queue.reserve_job_slot(absurd or "")  # type: ignore[arg-type]  # that is the point
+
+
+async def test_settling_a_slot_says_whether_there_was_one(queue: onejob.Ledger, clock: FakeClock) -> None:
+    used, released, expired = [await queue.reserve_job_slot(42) or "" for _ in range(3)]
+    job = (await queue.acting_as(tenant="default", user="42", actor=onejob.Actor.client("c")).submit("t")).job_id
+    assert [await queue.consume_reservation(used) for _ in range(2)] == [True, True]
+    assert [await queue.consume_reservation(used, job), await queue.release_reservation(used)] == [False, False]
+    assert [await queue.release_reservation(released) for _ in range(2)] == [True, True]
+    assert await queue.consume_reservation(released) is False
+    clock.advance(301)
+    assert [await queue.consume_reservation(expired), await queue.release_reservation(expired)] == [False, False]
+    slot = await queue.reserve_job_slot(42)
+    with pytest.raises(onejob.NotFound):
+        await queue.consume_reservation(slot or "", "00000000-0000-0000-0000-000000000000")
+
+
+async def test_a_used_reservation_says_nothing_about_the_quota(queue: onejob.Ledger) -> None:
+    slot = await queue.reserve_job_slot(42) or ""
+    await queue.release_reservation(slot)
+    for again in (queue.consume_reservation_or_raise(slot), queue.renew_reservation(slot)):
+        with pytest.raises(SubmissionRefused, match="was released") as caught:
+            await again
+        assert caught.value.reason is Reason.ALREADY_SETTLED
+
+
+async def test_a_stored_key_is_found_by_submissions_whose_own_scope_does_not_know_it(queue: onejob.Ledger) -> None:
+    await queue.store_idempotency_key("k", "job-xyz789", user_id=42, ttl_hours=24)
+    await queue.submit("known", idempotency_key="k")
+    found = await queue.find_stored_key(onejob.Submission(type="new", idempotency_key="k"))
+    assert found is not None
+    assert (found.job_id, found.outcome) == ("job-xyz789", onejob.Outcome.REPLAYED)
+    for other in (
+        onejob.Submission(type="known", idempotency_key="k"),
+        onejob.Submission(type="new", idempotency_key="other"),
+        onejob.Submission(type="new"),
+    ):
+        assert await queue.find_stored_key(other) is None
 
 
 NOT_LIMITS: list[Any] = [None, 5, {"max_concurrent": 5}, onejob.TenantLimits(), "5"]

@@ -24,6 +24,7 @@ from .usage_model import HOLDING_MONEY, LIVE, ModelPolicy, QuotaRequest, UsageMo
 ModelReply = tuple[Any, ...]
 DAY = 86_400_000
 SLOT_LOST = ("refused", "SLOT_LOST")
+SLOT_USED = ("refused", "ALREADY_SETTLED")
 
 
 class QuotaModel(UsageModel):
@@ -53,7 +54,7 @@ class QuotaModel(UsageModel):
         now = self.decision_time(now, usage=c.usage_id, policy=c.policy_id)
         slot = self._find_slot(c, now)
         if slot is not None:
-            return ("slot", c.reservation, slot.expires_at) if slot.state == "active" else SLOT_LOST
+            return ("slot", c.reservation, slot.expires_at) if slot.state == "active" else SLOT_USED
         until = now + c.ttl_ms
         request = QuotaRequest(until=until, slot_name=c.reservation, counts_rate=False, caller_limit=c.max_concurrent)
         charged = self.charge(c.usage_id, c.policy_id, request, now, always_counted=True)
@@ -67,7 +68,7 @@ class QuotaModel(UsageModel):
         now = self.decision_time(now, usage=c.usage_id, policy=c.policy_id)
         slot = self._find_slot(c, now)
         if slot is None or slot.state != "active":
-            return SLOT_LOST
+            return SLOT_LOST if slot is None else SLOT_USED
         slot.expires_at = self.usages[c.usage_id].changed_at = now
         slot.expires_at += c.ttl_ms
         return ("slot", c.reservation, slot.expires_at)
@@ -76,7 +77,7 @@ class QuotaModel(UsageModel):
         now = self.decision_time(now, usage=c.usage_id, policy=c.policy_id)
         slot = self._find_slot(c, now)
         if slot is not None and slot.state == "consumed":
-            return ("refused", "ALREADY_SETTLED")
+            return SLOT_USED
         if slot is not None and slot.state == "active":
             slot.state, self.usages[c.usage_id].changed_at = "released", now
         return ("slot settled", "released")
@@ -88,7 +89,7 @@ class QuotaModel(UsageModel):
         if slot is not None and (slot.state, slot.job) == ("consumed", job_id_text(c.job_id)):
             return ("slot settled", "consumed")
         if slot is None or slot.state != "active":
-            return SLOT_LOST
+            return SLOT_LOST if slot is None else SLOT_USED
         if c.job_id and job is None:
             return ("missing",)
         if job is not None and usage_id(c.tenant, job.user) != c.usage_id:

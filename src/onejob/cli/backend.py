@@ -202,8 +202,8 @@ class EngineBackend:
         return tenant_quota_out(self.ledger.set_tenant_quota(halves), _NO_REQUEST)
 
     def release(self, reservation_id: str) -> ReservationSettledOut:
-        self.ledger.release_reservation(reservation_id)
-        return ReservationSettledOut(_NO_REQUEST, reservation_id, SlotState.RELEASED)
+        was_known = self.ledger.release_reservation_or_raise(reservation_id)
+        return ReservationSettledOut(_NO_REQUEST, reservation_id, SlotState.RELEASED, was_known)
 
     def __enter__(self) -> Self:
         return self
@@ -243,7 +243,7 @@ class ServerBackend:
     release = _request_method(requests.release_slot_call, ReservationSettledOut)
 
     def submit(self, submission: Submission) -> SubmitResult:
-        call = requests.submit_call(submission, submission.idempotency_key)
+        call = requests.submit_call(submission, submission.idempotency_key and str(submission.idempotency_key))
         # Without a key, a repetition could create a second job.
         response = self.send(call, SubmitOut, repeat=call.key is not None)
         job_id = response.job.id if response.job else response.job_id or ""
@@ -253,7 +253,7 @@ class ServerBackend:
         call = requests.sequence_call(
             submission.client_id,
             submission.sequence,
-            submission.idempotency_key,
+            str(submission.idempotency_key),
             submission.jobs,
             scope=stream_scope(submission.scope),
             ttl=submission.idempotency_ttl,

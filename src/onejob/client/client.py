@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from threading import Lock
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, get_args
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypedDict, TypeVar, Unpack, get_args
 
 import httpx
 
@@ -28,6 +28,16 @@ RESPONSE_IDS_MAX: Final = 4096
 UNSENT_ERRORS: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 _STALE: Final = NoResponse("the response was to another call", sent=True)
 _TOO_LARGE_OR_SLOW: Final = NoResponse("the response was too large or too slow", sent=True)
+
+
+class ClientOptions(TypedDict, total=False):
+    """The options of both clients as keyword arguments."""
+
+    api_key: str | None
+    retry: RetryPolicy | None
+    client_id: str | None
+    outbox: str | os.PathLike[str] | None
+    clock: Clock | None
 
 
 class ClientBase:
@@ -105,7 +115,7 @@ def _documented(call: F, operation: Callable[..., Operation[Any]]) -> F:
 class Client(ClientBase):
     """The client whose methods block until they have their result. Safe to use from any number of threads."""
 
-    def __init__(self, url: str, *, http: httpx.Client | None = None, **options: Any) -> None:
+    def __init__(self, url: str, *, http: httpx.Client | None = None, **options: Unpack[ClientOptions]) -> None:
         super().__init__(url, **options)
         self._http = http or httpx.Client()
 
@@ -182,7 +192,7 @@ class Client(ClientBase):
 class AsyncClient(ClientBase):
     """The client whose methods are awaited. The disk work of an outbox runs in a thread."""
 
-    def __init__(self, url: str, *, http: httpx.AsyncClient | None = None, **options: Any) -> None:
+    def __init__(self, url: str, *, http: httpx.AsyncClient | None = None, **options: Unpack[ClientOptions]) -> None:
         super().__init__(url, **options)
         self._http = http or httpx.AsyncClient()
 

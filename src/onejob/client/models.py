@@ -255,6 +255,7 @@ class HeldSlotModel(ResponseModel, frozen=True, rename="camel"):
 class SettledSlotModel(ResponseModel, frozen=True, rename="camel"):
     id: str
     state: str
+    was_known: bool = True
 
 
 class SlotReservationModel(ResponseModel, frozen=True, rename="camel"):

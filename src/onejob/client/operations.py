@@ -11,7 +11,7 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from onejob.codes import NextAction
-from onejob.core.key import IdempotencyKey, checked_key
+from onejob.core.key import IdempotencyKey, KeyLike, checked_key
 from onejob.errors import (
     AmbiguousOutcome,
     Invalid,
@@ -61,7 +61,7 @@ class ClientSubmission(Struct, frozen=True, kw_only=True):
 
     type: str
     input: Any = None
-    idempotency_key: str | None = None
+    idempotency_key: KeyLike | None = None
     key_from: tuple[str, ...] = ()
     options: dict[str, Any] = {}
 
@@ -104,7 +104,7 @@ class ClientOperations:
         type: str,
         input: Any = None,
         *,
-        idempotency_key: str | None = None,
+        idempotency_key: KeyLike | None = None,
         key_from: Iterable[str] = (),
         **options: Unpack[SubmitOptions],
     ) -> Operation[models.ReceiptModel]:
@@ -134,7 +134,7 @@ class ClientOperations:
         self,
         client_id: str,
         sequence: int,
-        idempotency_key: str,
+        idempotency_key: KeyLike,
         type: str | None = None,
         input: Any = None,
         *,
@@ -218,7 +218,7 @@ class ClientOperations:
     def cancel(self, job_id: str, *, idempotency_key: str | None = None) -> Operation[models.JobModel]:
         return (yield from self._send(requests.cancel_call(job_id, idempotency_key))).job
 
-    def explain(self, key: str, *, scope: str, user: str | None = None) -> Operation[models.KeyHistoryModel]:
+    def explain(self, key: KeyLike, *, scope: str, user: str | None = None) -> Operation[models.KeyHistoryModel]:
         return self._send(requests.key_call(key, scope=scope, user=user))
 
     def keys(
@@ -227,7 +227,7 @@ class ClientOperations:
         """A page of keys; `cursor` is `next` of the previous page."""
         return self._send(requests.keys_call(scope=scope, user=user, cursor=cursor, limit=limit))
 
-    def forget(self, key: str, *, scope: str, user: str | None = None) -> Operation[datetime]:
+    def forget(self, key: KeyLike, *, scope: str, user: str | None = None) -> Operation[datetime]:
         return (yield from self._send(requests.forget_call(key, scope=scope, user=user))).usable_after
 
     def wait(self, job_id: str, timeout: timedelta | float | None = None) -> Operation[models.JobModel]:
@@ -263,7 +263,7 @@ class ClientOperations:
         max_concurrent: int | None = None,
         ttl_seconds: float = SLOT_TTL_SECONDS,
         *,
-        idempotency_key: str | None = None,
+        idempotency_key: KeyLike | None = None,
     ) -> Operation[str | None]:
         """Reserve a slot; None when the quota is used up. Without a user it is the caller's own."""
         try:
@@ -282,7 +282,7 @@ class ClientOperations:
         max_concurrent: int | None = None,
         ttl_seconds: float = SLOT_TTL_SECONDS,
         *,
-        idempotency_key: str | None = None,
+        idempotency_key: KeyLike | None = None,
     ) -> Operation[models.HeldSlotModel]:
         """`reserve_job_slot` with its deadline and warnings; a refusal is raised."""
         # Always under a key: without one, a lost response would leave a slot whose id is unknown.
@@ -291,12 +291,24 @@ class ClientOperations:
             requests.reserve_slot_call(key, user=user_id, max_concurrent=max_concurrent, ttl_seconds=ttl_seconds)
         )
 
-    def consume_reservation(self, reservation_id: str, job_id: str | None = None) -> Operation[None]:
-        """Turn a slot into that of a job; without a job id the slot ends, because the job is counted elsewhere."""
-        yield from self._send(requests.consume_slot_call(reservation_id, job_id))
+    def consume_reservation(self, reservation_id: str, job_id: str | None = None) -> Operation[bool]:
+        """Turn a slot into that of a job; without a job id the slot ends, because the job is counted elsewhere.
 
-    def release_reservation(self, reservation_id: str) -> Operation[None]:
-        yield from self._send(requests.release_slot_call(reservation_id))
+        False if there is no such slot any more: it expired, was released, or was used for another job.
+        """
+        return (yield from self._settle_slot(requests.consume_slot_call(reservation_id, job_id)))
+
+    def release_reservation(self, reservation_id: str) -> Operation[bool]:
+        """Free a slot; False if there is none to free: it is unknown, expired or consumed."""
+        return (yield from self._settle_slot(requests.release_slot_call(reservation_id)))
+
+    def _settle_slot(self, call: Call[models.SettledSlotModel]) -> Operation[bool]:
+        try:
+            return (yield from self._send(call)).was_known
+        except SubmissionRefused as error:
+            if error.reason is not Reason.ALREADY_SETTLED and not error.details.get("slotLost"):
+                raise
+            return False
 
     def renew_reservation(self, reservation_id: str, ttl_seconds: float = SLOT_TTL_SECONDS) -> Operation[datetime]:
         """Prolong a slot that has not expired; returns its new deadline."""

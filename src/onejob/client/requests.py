@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Raw, Struct, json
 
 from onejob.core.fingerprint import canonical_json, encode_input, fingerprint
-from onejob.core.key import checked_key
+from onejob.core.key import KeyLike, checked_key
+from onejob.core.timestamps import checked_timedelta
 from onejob.errors import Invalid
 
 from . import models
@@ -49,7 +50,7 @@ class SubmissionLike(Protocol):
     @property
     def input(self) -> Any: ...
     @property
-    def idempotency_key(self) -> str | None: ...
+    def idempotency_key(self) -> KeyLike | None: ...
 
 
 class CostLimitLike(Protocol):
@@ -128,7 +129,7 @@ def sequence_call(
     bodies = [_job_body(job) for job in jobs]
     data: dict[str, Any] = {"scope": scope, "sequence": sequence, "idempotencyKey": key}
     if ttl is not None:
-        data["idempotencyTtlSeconds"] = ttl.total_seconds()
+        data["idempotencyTtlSeconds"] = checked_timedelta("idempotency_ttl", ttl).total_seconds()
     data |= bodies[0] if len(bodies) == 1 else {"jobs": bodies}
     return Call(
         method="POST",
@@ -175,7 +176,7 @@ def logs_call(job_id: str, *, offset: int, limit: int) -> Call[models.LogPageMod
     return _get(f"{_job_path(job_id)}/logs", models.LogPageModel, offset=offset, limit=limit)
 
 
-def key_call(key: str, *, scope: str, user: str | None) -> Call[models.KeyHistoryModel]:
+def key_call(key: KeyLike, *, scope: str, user: str | None) -> Call[models.KeyHistoryModel]:
     return _get(_key_path(key), models.KeyHistoryModel, scope=scope, user=user)
 
 
@@ -183,13 +184,13 @@ def keys_call(*, scope: str | None, user: str | None, cursor: str | None, limit:
     return _get("/api/keys", models.KeyPageModel, scope=scope, user=user, cursor=cursor, limit=limit)
 
 
-def forget_call(key: str, *, scope: str, user: str | None) -> Call[models.ForgetResponseModel]:
+def forget_call(key: KeyLike, *, scope: str, user: str | None) -> Call[models.ForgetResponseModel]:
     path = _with_query(_key_path(key), scope=scope, user=user)
     return _change("DELETE", path, models.ForgetResponseModel)
 
 
 def reserve_slot_call(
-    key: str, *, user: UserId | None, max_concurrent: int | None, ttl_seconds: float
+    key: KeyLike, *, user: UserId | None, max_concurrent: int | None, ttl_seconds: float
 ) -> Call[models.HeldSlotModel]:
     fields = {"user": _user_name(user), "maxConcurrent": max_concurrent, "ttlSeconds": ttl_seconds}
     call = _change("POST", "/api/reservations", models.HeldSlotModel, fields)
@@ -257,11 +258,12 @@ def checked_api_key(api_key: str) -> str:
     return api_key
 
 
-def quote_key(key: str) -> str:
+def quote_key(key: KeyLike) -> str:
     """A key as the Idempotency-Key header has it: a structured-field string."""
-    if not (checked_key(key).isascii() and key.isprintable()):
+    text = str(key)
+    if not (checked_key(key).isascii() and text.isprintable()):
         raise Invalid("key", "a header carries only ASCII; choose another key")
-    escaped = key.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
@@ -270,7 +272,7 @@ def derived_key(type: str, input: Any, names: Iterable[str]) -> str:
 
     A name is that of a member, or a JSON pointer to one: `order_id`, `/order/id`. All must be present.
     """
-    value = json.decode(bytes(input)) if isinstance(input, Raw) else msgspec.to_builtins(input)
+    value = json.decode(bytes(input) if isinstance(input, Raw) else encode_input(input))
     chosen = {name: _member_at(value, name) for name in ([names] if isinstance(names, str) else names)}
     if not chosen:
         raise Invalid("key_from", "key_from names no member; name those that tell one submission from another")
@@ -303,7 +305,7 @@ def _job_path(job_id: str) -> str:
     return f"/api/jobs/{_segment(job_id).lower()}"
 
 
-def _key_path(key: str) -> str:
+def _key_path(key: KeyLike) -> str:
     return f"/api/keys/{_segment(checked_key(key))}"
 
 
@@ -340,7 +342,8 @@ def _job_body(submission: SubmissionLike) -> dict[str, Any]:
     raw = submission.input
     data = bytes(raw) if isinstance(raw, Raw) else encode_input(raw)
     canonical_json(data)
-    timeout, run_at = getattr(submission, "timeout", None), getattr(submission, "run_at", None)
+    timeout: timedelta | None = getattr(submission, "timeout", None)
+    run_at = getattr(submission, "run_at", None)
     labels, ttl = getattr(submission, "labels", None), _ttl(submission)
     callback = getattr(submission, "callback", None)
     body = {
@@ -352,7 +355,7 @@ def _job_body(submission: SubmissionLike) -> dict[str, Any]:
         "priority": getattr(submission, "priority", None),
         "runAt": run_at,
         "maxAttempts": getattr(submission, "max_attempts", None),
-        "timeoutSeconds": None if timeout is None else timeout.total_seconds(),
+        "timeoutSeconds": None if timeout is None else checked_timedelta("timeout", timeout).total_seconds(),
         "labels": dict(labels) if labels else None,
         "estimatedCost": getattr(submission, "estimated_cost", None),
         "reservation": getattr(submission, "reservation", None),
@@ -366,7 +369,9 @@ def _ttl(submission: SubmissionLike) -> timedelta | None:
     days: float | None = getattr(submission, "idempotency_ttl_days", None)
     if ttl is not None and days is not None:
         raise Invalid("idempotency_ttl", "give idempotency_ttl or idempotency_ttl_days, not both")
-    return ttl if days is None else timedelta(days=days)
+    if days is not None:
+        return timedelta(days=days)
+    return None if ttl is None else checked_timedelta("idempotency_ttl", ttl)
 
 
 def _member_at(value: Any, name: str) -> Any:

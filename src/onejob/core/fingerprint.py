@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from .errors import Invalid
+from .typed_json import to_encodable
 
 INPUT_BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 128
@@ -78,7 +79,7 @@ def encode_input(value: object) -> bytes:
             return text
         canonical_json(text)
         # A set has no order of its own, but a retry from another process must encode it in the same order.
-        plain = msgspec.to_builtins(value, str_keys=True, order="deterministic")
+        plain = msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=to_encodable)
     except RecursionError as error:
         raise Invalid("input", _TOO_DEEP) from error
     except UnicodeEncodeError as error:
@@ -226,7 +227,7 @@ _CANONICAL_DECODER: Final = msgspec.json.Decoder(float_hook=_canonical_number)
 _COMPARISON_DECODER: Final = msgspec.json.Decoder(float_hook=_parse_number)
 _PLAIN_DECODER: Final = msgspec.json.Decoder()
 _SORTED_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
-_PLAIN_ENCODER: Final = msgspec.json.Encoder()
+_PLAIN_ENCODER: Final = msgspec.json.Encoder(enc_hook=to_encodable)
 
 
 def _refuse_duplicate_members(data: bytes, text: bytes) -> None:

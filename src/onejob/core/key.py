@@ -20,8 +20,9 @@ _SEQUENCE = re.compile(r"[1-9][0-9]{0,19}")
 _NONCE = re.compile(rf"[0-9a-fA-F]{{{NONCE_CHARS}}}")
 
 
-def checked_key(text: str) -> str:
+def checked_key(key: "KeyLike") -> str:
     """The key as it is compared: byte for byte, but a UUID in lower case."""
+    text = str(key) if isinstance(key, IdempotencyKey) else key
     if not isinstance(text, str) or not 0 < len(text) <= KEY_CHARS_MAX:
         raise Invalid("key", f"a key is a string of 1 to {KEY_CHARS_MAX} characters; send one of that length")
     # Nearly every key is printable ASCII: two C calls spare it the regular expression.
@@ -65,3 +66,6 @@ class IdempotencyKey(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.client_id}:{self.sequence}:{self.nonce}"
+
+
+KeyLike = str | IdempotencyKey  # wherever a caller names a key

@@ -161,6 +161,7 @@ class SlotHeld(Reply, frozen=True, gc=False):
 class SlotSettled(Reply, frozen=True, gc=False):
     state: SlotState
     at: int
+    was_known: bool = True  # False: there was no such slot, or it had expired
 
 
 class SequenceCommitted(Reply, frozen=True, gc=False):

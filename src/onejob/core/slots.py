@@ -141,7 +141,7 @@ class ReleaseSlot(SlotCommand, frozen=True, gc=False, kw_only=True):
     def decide(self, facts: Facts, now: int) -> Step[SlotSettled | Refused]:
         found = self.find_reservation(facts, now)
         if found is None or found[1].state is _RELEASED:
-            return Step(SlotSettled(_RELEASED, now))
+            return Step(SlotSettled(_RELEASED, now, was_known=found is not None))
         usage, reservation = found
         if reservation.state is _CONSUMED:
             message = "the reservation was consumed; end its job to free the slot"
@@ -192,7 +192,9 @@ class ConsumeSlot(SlotCommand, frozen=True, gc=False, kw_only=True):
 def _slot_lost_refusal(reservation: Reservation | None, now: int) -> Refused:
     state = None if reservation is None else reservation.state
     what = "is unknown, or it expired" if state in (None, _ACTIVE) else f"was {state}"
-    return Refused(Reason.SLOT_LOST, f"slot lost: the reservation {what}; reserve another slot", now)
+    # A reservation that was used says nothing about the quota.
+    reason = Reason.SLOT_LOST if state in (None, _ACTIVE) else Reason.ALREADY_SETTLED
+    return Refused(reason, f"slot lost: the reservation {what}; reserve another slot", now)
 
 
 class Reconcile(UsageCommand, frozen=True, gc=False, kw_only=True):

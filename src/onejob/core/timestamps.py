@@ -1,4 +1,4 @@
-"""Timestamps: integer milliseconds inside, UTC datetimes outside."""
+"""Times and durations: integer milliseconds inside, UTC datetimes and timedeltas outside."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -25,3 +25,18 @@ def to_ms(moment: datetime) -> int:
     if moment.utcoffset() is None:
         raise Invalid("moment", "the datetime has no time zone; make it aware, as in datetime.now(UTC)")
     return (moment - _EPOCH) // _MILLISECOND
+
+
+def checked_timedelta(what: str, length: timedelta) -> timedelta:
+    """A bare number is refused: its unit would be a guess."""
+    if isinstance(length, timedelta):
+        return length
+    is_number = isinstance(length, (int, float)) and not isinstance(length, bool)
+    example = f"{length:g}" if is_number else "300"
+    kind = "a bare number" if is_number else type(length).__name__
+    raise Invalid(what, f"{what} is a timedelta, not {kind}; write {what}=timedelta(seconds={example})")
+
+
+def to_duration_ms(what: str, length: timedelta) -> int:
+    """The milliseconds of a timedelta, rounded down."""
+    return checked_timedelta(what, length) // _MILLISECOND

@@ -33,6 +33,7 @@ from onejob.core.replies import (
     Found,
     InProgress,
     KeyHeld,
+    KeySettled,
     Missing,
     PolicyFound,
     Refused,
@@ -41,7 +42,7 @@ from onejob.core.replies import (
     SequenceAlreadyCommitted,
     SequenceCommitted,
 )
-from onejob.core.reserve import Reserve, Settle
+from onejob.core.reserve import Renew, Reserve, Settle
 from onejob.core.sequence import SubmitSequence
 from onejob.core.states import IMMUTABLE_STATES, IdempotencyStatus
 from onejob.core.submit import SubmissionCommand, Submit
@@ -115,6 +116,7 @@ class GateIdempotencyCache:
         self._monotonic = monotonic
         self._receipts: OrderedDict[bytes, CachedReceipt] = OrderedDict()
         self._rejected = 0
+        self._held_until: OrderedDict[bytes, float] = OrderedDict()  # leases by record id, on the monotonic clock
         self.in_flight: dict[InFlightKey, InFlightSubmission] = {}
 
     def recall(self, command: SubmissionCommand) -> Created | Replayed | Rejected | None:
@@ -170,8 +172,19 @@ class GateIdempotencyCache:
         if known is not None and isinstance(known.reply, Rejected):
             self._rejected -= 1
 
+    def note_held(self, record_id: bytes, until: float) -> None:
+        """Count a key that a caller of this process holds under a lease; only the count is taken from this."""
+        self._held_until[record_id] = until
+        self._held_until.move_to_end(record_id)
+        if len(self._held_until) > self._config.max_entries:
+            self._held_until.popitem(last=False)
+
+    def note_settled(self, record_id: bytes) -> None:
+        self._held_until.pop(record_id, None)
+
     def clear(self) -> None:
         self._receipts.clear()
+        self._held_until.clear()
         self._rejected = 0
 
     def evict_expired(self) -> int:
@@ -180,13 +193,20 @@ class GateIdempotencyCache:
         old = [record_id for record_id, known in self._receipts.items() if now >= known.valid_until]
         for record_id in old:
             self.forget(record_id)
+        self._drop_lapsed_leases(now)
         return len(old)
+
+    def _drop_lapsed_leases(self, now: float) -> None:
+        for record_id in [record_id for record_id, until in self._held_until.items() if now >= until]:
+            del self._held_until[record_id]
 
     def stats(self, *, waiters: int) -> CacheStats:
         followers = sum(len(submission.followers) for submission in self.in_flight.values())
+        self._drop_lapsed_leases(self._monotonic())
+        pending = len(self.in_flight) + len(self._held_until)
         return CacheStats(
-            total=len(self._receipts) + len(self.in_flight),
-            pending=len(self.in_flight),
+            total=len(self._receipts) + pending,
+            pending=pending,
             committed=len(self._receipts) - self._rejected,
             rejected=self._rejected,
             waiters=followers + waiters,
@@ -394,8 +414,10 @@ class Gate:
         future: ReplyFuture = asyncio.get_running_loop().create_future()
         if type(command) is Submit and command.record_id:
             self._submit(command, future)
-        elif type(command) is Reserve and not command.job_id:
+        elif type(command) is Reserve:
             self._reserve(command, future)
+        elif type(command) is Renew:
+            self._batcher.enqueue(Pending(command, future, self._on_lease_reply, self._monotonic()))
         elif type(command) in (LookUpPolicy, LookUpJob):
             self._reads.enqueue(Pending(command, future))
         elif isinstance(command, (Settle, Forget, Purge)):
@@ -486,15 +508,22 @@ class Gate:
             pending.resolve(result)
 
     def _reserve(self, reserve: Reserve, future: ReplyFuture) -> None:
-        """A key without a job: what it was settled with cannot change, and is remembered unless it is large."""
-        known = self.cache.recall(reserve)
+        """Of a key without a job, what it was settled with cannot change, and is remembered unless it is large."""
+        known = None if reserve.job_id else self.cache.recall(reserve)
         if known is not None and is_replay_without_job(known):
             future.set_result(known)
             return
-        self._batcher.enqueue(Pending(reserve, future, self._on_reserve_reply, self._monotonic()))
+        self._batcher.enqueue(Pending(reserve, future, self._on_lease_reply, self._monotonic()))
 
-    def _on_reserve_reply(self, pending: Pending, result: Result) -> None:
-        if is_replay_without_job(result) and len(result.receipt) <= CACHED_RECEIPT_BYTES_MAX:
+    def _on_lease_reply(self, pending: Pending, result: Result) -> None:
+        command = pending.command
+        assert isinstance(command, (Reserve, Renew))
+        if isinstance(result, KeyHeld):
+            self.cache.note_held(command.record_id, pending.sent_at + command.lease_ms / 1000)
+        elif isinstance(command, Renew):
+            if isinstance(result, Refused):
+                self.cache.note_settled(command.record_id)
+        elif not command.job_id and is_replay_without_job(result) and len(result.receipt) <= CACHED_RECEIPT_BYTES_MAX:
             self._remember_settled(pending, result)
         pending.resolve(result)
 
@@ -508,6 +537,8 @@ class Gate:
         assert isinstance(command, (Settle, Forget, Purge))
         # Once more, since another reply for this key may have been remembered in between.
         self.cache.forget(command.record_id)
+        if isinstance(result, KeySettled):
+            self.cache.note_settled(command.record_id)
         self._pending_waiters.wake(command.record_id)
         pending.resolve(result)
 

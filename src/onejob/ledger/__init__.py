@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from onejob.clock import Clock, SystemClock
 from onejob.core.identity import Actor, checked_name
+from onejob.core.timestamps import to_duration_ms
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Durability
 from onejob.engines import open_engine
@@ -123,7 +124,7 @@ def open(
     """
     config = config or IdempotencyConfig.from_env()
     caller = Caller(checked_name("tenant", tenant), checked_name("user", user), str(actor or Actor.client("local")))
-    retention_ms = retention // timedelta(milliseconds=1)
+    retention_ms = to_duration_ms("retention", retention)
     clock, ids = clock or SystemClock(), ids or SystemIds()
 
     async def open_ledger() -> Ledger:

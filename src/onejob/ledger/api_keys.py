@@ -13,7 +13,7 @@ from onejob.core.credentials import ABSENT, ApiKey, LookUpPolicy, ParsedApiKey, 
 from onejob.core.facts import Kind, NewerFormat, Policy
 from onejob.core.identity import policy_id
 from onejob.core.replies import Missing, PolicyFound, Reason, Refused
-from onejob.core.timestamps import to_utc
+from onejob.core.timestamps import to_duration_ms, to_utc
 from onejob.engine import PAGE_MAX, ListFacts
 from onejob.errors import Invalid, NotFound, Outdated, Unavailable
 
@@ -96,7 +96,7 @@ class ApiKeys:
     async def rotate(self, key_id: str, *, overlap: timedelta = OVERLAP_DEFAULT) -> NewKey:
         """Give a key a new secret. The old one stays valid for the overlap; the key's identity does not change."""
         secret = self._ids.secret()
-        overlap_ms = overlap // timedelta(milliseconds=1)
+        overlap_ms = to_duration_ms("overlap", overlap)
         key = await self._change(
             key_id, lambda key, now: credentials.rotated_api_key(key, secret, overlap_ms=overlap_ms, now=now)
         )

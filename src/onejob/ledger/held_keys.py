@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from onejob.core.facts import Record
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.identity import checked_name, resolve_scope
+from onejob.core.key import KeyLike
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import AnyReply, Found, KeyHeld, KeySettled, Replayed
 from onejob.core.reserve import Renew, Reserve, Settle, Verdict
@@ -44,7 +45,7 @@ class HeldKeyOperations(LedgerBase):
         type: str,
         input: Any = None,
         *,
-        idempotency_key: str,
+        idempotency_key: KeyLike,
         lease: timedelta | None = None,
         job: bool = True,
         **options: Unpack[SubmissionOptions],
@@ -130,7 +131,7 @@ class HeldKeyOperations(LedgerBase):
         return await self._settle(held_key, Verdict.REJECT, receipt, ttl_ms=self._runtime.rejected_ttl_ms)
 
     async def fail(self, held_key: HeldKey, error: str = "") -> Receipt:
-        """Release the key unsettled: the same submission may try again, and keeps its job id."""
+        """Release the key unsettled: the receipt is `refused`; the same submission may try again, and keeps its job id."""
         return await self._settle(held_key, Verdict.FAIL, to_storable_text(error).encode()[:ERROR_BYTES_MAX])
 
     async def settle_prepared(self, held: KeyHeld, verdict: Verdict, receipt: bytes = b"") -> KeySettled:

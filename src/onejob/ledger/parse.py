@@ -23,12 +23,12 @@ from onejob.core.identity import (
     usage_id,
     usage_id_of_reservation,
 )
-from onejob.core.key import checked_key
+from onejob.core.key import KeyLike, checked_key
 from onejob.core.limits import QUOTA_POLICY_NAME, Amount, to_micros
 from onejob.core.reserve import Reserve
 from onejob.core.states import Delivery
 from onejob.core.submit import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN, Submit
-from onejob.core.timestamps import to_ms, to_utc
+from onejob.core.timestamps import to_duration_ms, to_ms, to_utc
 from onejob.core.views import HeldKey
 from onejob.core.work import verb_key_digest
 from onejob.errors import Invalid, NotFound, NotTheOwner
@@ -62,7 +62,7 @@ class Submission(Struct, frozen=True, kw_only=True):
 
     type: str
     input: Any = None
-    idempotency_key: str | None = None
+    idempotency_key: KeyLike | None = None
     idempotency_ttl: timedelta | None = None
     idempotency_ttl_days: float | None = None
     scope: str | None = None
@@ -228,7 +228,7 @@ def caller_for_user(caller: Caller, user: str | None) -> Caller:
     return replace(caller, user=user)
 
 
-def lookup_record_id(caller: Caller, key: str, scope: str) -> bytes:
+def lookup_record_id(caller: Caller, key: KeyLike, scope: str) -> bytes:
     """The record id of a key; its scope must be named, since a lookup has no job type to derive it from."""
     return key_record_id(caller, checked_lookup_scope(scope), checked_key(key))
 
@@ -244,14 +244,14 @@ def parse_ttl_ms(submission: Submission) -> int:
         return TTL_MS_DEFAULT
     if ttl is not None and days is not None:
         raise Invalid("ttl", "give idempotency_ttl or idempotency_ttl_days, not both")
-    ms = _to_ms("idempotency_ttl", ttl if ttl is not None else days)
+    ms = to_duration_ms("idempotency_ttl", ttl) if ttl is not None else _days_to_ms(days)
     if not TTL_MS_MIN <= ms <= TTL_MS_MAX:
         raise Invalid("ttl", "a key's window is 1 second to 365 days; choose one in between")
     return ms
 
 
 def parse_lease_ms(lease: timedelta) -> int:
-    ms = _to_ms("lease", lease)
+    ms = to_duration_ms("lease", lease)
     if not 1 <= ms <= TTL_MS_MAX:
         raise Invalid("lease", "a lease is 1 millisecond to 365 days; choose one in between")
     return ms
@@ -289,7 +289,7 @@ def _parse_delivery(value: Delivery) -> Delivery:
 
 
 def _parse_timeout_ms(timeout: timedelta) -> int:
-    ms = _to_ms("timeout", timeout)
+    ms = to_duration_ms("timeout", timeout)
     if not 1 <= ms <= TIMEOUT_MS_MAX:
         raise Invalid("timeout", "a timeout is 1 millisecond to 30 days; choose one in between")
     return ms
@@ -304,12 +304,13 @@ def _encode_labels(labels: Mapping[str, str]) -> bytes:
     return data
 
 
-def _to_ms(what: str, length: timedelta | float | None) -> int:
-    if isinstance(length, timedelta):
-        return length // timedelta(milliseconds=1)
-    if isinstance(length, bool) or not isinstance(length, (int, float)) or not 0 <= length <= 366:
-        raise Invalid(what, f"{what} is a timedelta, or a number of days up to 365")
-    return round(length * 86_400_000)
+def _days_to_ms(days: float | None) -> int:
+    if isinstance(days, bool) or not isinstance(days, (int, float)) or not 0 <= days <= 366:
+        raise Invalid(
+            "idempotency_ttl_days",
+            "idempotency_ttl_days is a number of days up to 365; a timedelta is given as idempotency_ttl",
+        )
+    return round(days * 86_400_000)
 
 
 def _checked_int(what: str, value: int, least: int, most: int) -> int:

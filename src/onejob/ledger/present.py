@@ -56,6 +56,14 @@ def job_id_text(job_id: bytes) -> str:
     return format_job_id(job_id) if job_id else ""
 
 
+# A key that was released unsettled is pending: its submission was refused this time and may succeed later.
+_OUTCOME_BY_STATUS = {
+    IdempotencyStatus.COMMITTED: Outcome.CREATED,
+    IdempotencyStatus.REJECTED: Outcome.REJECTED,
+    IdempotencyStatus.PENDING: Outcome.REFUSED,
+}
+
+
 def build_held_key(held: KeyHeld, *, key: str, scope: str, lease_ms: int) -> HeldKey:
     return HeldKey(
         key,
@@ -73,14 +81,13 @@ def build_held_key(held: KeyHeld, *, key: str, scope: str, lease_ms: int) -> Hel
 
 def build_settled_receipt(reply: KeySettled) -> Receipt:
     record = reply.record
-    rejected = record.status is IdempotencyStatus.REJECTED
     return Receipt(
-        outcome=Outcome.REJECTED if rejected else Outcome.CREATED,
+        outcome=_OUTCOME_BY_STATUS[record.status],
         key=record.key,
         scope=record.scope,
         job_row=reply.job,
         bare_job_id=record.external_id,
-        expires_ms=record.expires_at,
+        expires_ms=0 if record.status is IdempotencyStatus.PENDING else record.expires_at,
         receipt=record.receipt,
     )
 

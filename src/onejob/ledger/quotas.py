@@ -18,7 +18,7 @@ from onejob.core.identity import (
     usage_id,
     usage_id_of_reservation,
 )
-from onejob.core.key import checked_key
+from onejob.core.key import KeyLike, checked_key
 from onejob.core.limits import (
     LIMIT_MAX,
     QUOTA_POLICY_NAME,
@@ -29,11 +29,14 @@ from onejob.core.limits import (
     decode_tenant_limits,
     encode_limits,
 )
+from onejob.core.lookup import LookUpKey
 from onejob.core.replies import (
     AnyReply,
+    Found,
     KeySettled,
     Maintained,
     Missing,
+    Outcome,
     PolicyFound,
     Reason,
     Refused,
@@ -58,10 +61,12 @@ from onejob.errors import Invalid, NotFound, Outdated, SubmissionRefused
 
 from .base import LedgerBase, check_job_visible
 from .maintenance import backfill_usage
-from .parse import key_record_id
+from .parse import Submission, key_record_id
 from .present import build_settled_receipt, to_exception
 
 UserId = str | int
+
+_SLOT_GONE_REASONS = (Reason.SLOT_LOST, Reason.ALREADY_SETTLED)
 
 
 class QuotaOperations(LedgerBase):
@@ -71,7 +76,7 @@ class QuotaOperations(LedgerBase):
         max_concurrent: int | None = None,
         ttl_seconds: float = 300,
         *,
-        idempotency_key: str | None = None,
+        idempotency_key: KeyLike | None = None,
     ) -> str | None:
         """Reserve a slot until its TTL ends; None if the user has none left. With a key, a retry gets the same slot."""
         reply = await self._reserve_slot(user_id, max_concurrent, ttl_seconds, idempotency_key)
@@ -85,13 +90,26 @@ class QuotaOperations(LedgerBase):
         max_concurrent: int | None = None,
         ttl_seconds: float = 300,
         *,
-        idempotency_key: str | None = None,
+        idempotency_key: KeyLike | None = None,
     ) -> SlotHeld:
         """`reserve_job_slot` with deadline and warnings in its result, and with every refusal raised."""
         return _expect_slot_held(await self._reserve_slot(user_id, max_concurrent, ttl_seconds, idempotency_key))
 
-    async def consume_reservation(self, reservation_id: str, job_id: str | None = None) -> None:
-        """Turn a reserved slot into the slot of a job. Without a job it ends: the job is counted elsewhere."""
+    async def consume_reservation(self, reservation_id: str, job_id: str | None = None) -> bool:
+        """Turn a reserved slot into the slot of a job. Without a job it ends: the job is counted elsewhere.
+
+        False if there is no such slot any more: it expired, was released, or was used for another job.
+        """
+        try:
+            await self.consume_reservation_or_raise(reservation_id, job_id)
+        except SubmissionRefused as error:
+            if error.reason not in _SLOT_GONE_REASONS:
+                raise
+            return False
+        return True
+
+    async def consume_reservation_or_raise(self, reservation_id: str, job_id: str | None = None) -> None:
+        """`consume_reservation` with every refusal raised."""
         tenant, usage = self._parse_reservation_id(reservation_id)
         job = b"" if job_id is None else await check_job_visible(self._gate, self._caller, parse_job_id(job_id))
         command = ConsumeSlot(tenant=tenant, usage_id=usage, reservation=reservation_id, job_id=job)
@@ -100,12 +118,20 @@ class QuotaOperations(LedgerBase):
             raise NotFound("no such job here; consume the reservation with one that was submitted")
         _expect_slot_settled(reply)
 
-    async def release_reservation(self, reservation_id: str) -> None:
-        """Free a slot. Releasing a free or expired slot succeeds."""
+    async def release_reservation(self, reservation_id: str) -> bool:
+        """Free a slot, also once more. False if there is none to free: it is unknown, expired or consumed."""
+        try:
+            return await self.release_reservation_or_raise(reservation_id)
+        except SubmissionRefused as error:
+            if error.reason not in _SLOT_GONE_REASONS:
+                raise
+            return False
+
+    async def release_reservation_or_raise(self, reservation_id: str) -> bool:
+        """`release_reservation` with every refusal raised; an unknown or expired slot is free all the same."""
         tenant, usage = self._parse_reservation_id(reservation_id)
-        _expect_slot_settled(
-            await self._execute(ReleaseSlot(tenant=tenant, usage_id=usage, reservation=reservation_id))
-        )
+        command = ReleaseSlot(tenant=tenant, usage_id=usage, reservation=reservation_id)
+        return _expect_slot_settled(await self._execute(command)).was_known
 
     async def renew_reservation(self, reservation_id: str, ttl_seconds: float = 300) -> datetime:
         """Extend a slot that has not expired; returns its new deadline."""
@@ -179,7 +205,7 @@ class QuotaOperations(LedgerBase):
         return limits
 
     async def store_idempotency_key(
-        self, key: str, job_id: str, user_id: UserId | None = None, ttl_hours: float = 24, scope: str = GLOBAL_SCOPE
+        self, key: KeyLike, job_id: str, user_id: UserId | None = None, ttl_hours: float = 24, scope: str = GLOBAL_SCOPE
     ) -> Receipt:
         """Store a key for a job that was made elsewhere: submissions of the key are answered with this job id."""
         caller = self._caller
@@ -199,8 +225,36 @@ class QuotaOperations(LedgerBase):
             return build_settled_receipt(reply)
         raise to_exception(reply, key)
 
+    async def find_stored_key(self, submission: Submission) -> Receipt | None:
+        """The receipt of a key that `store_idempotency_key` stored for all types, for a submission of a type.
+
+        A key that the submission's own scope knows is answered by it, so that no key ever changes its job.
+        """
+        caller, scope = self._caller, resolve_scope(checked_name("type", submission.type), submission.scope)
+        if submission.idempotency_key is None or scope == GLOBAL_SCOPE:
+            return None
+        key = checked_key(submission.idempotency_key)
+        own, stored = await self._gate.execute(
+            [
+                LookUpKey(tenant=caller.tenant, record_id=key_record_id(caller, one, key))
+                for one in (scope, GLOBAL_SCOPE)
+            ]
+        )
+        if isinstance(own, Found) or not isinstance(stored, Found):
+            return None
+        record = stored.record
+        if record is None or not record.external_id:
+            return None
+        return Receipt(
+            outcome=Outcome.REPLAYED,
+            key=key,
+            scope=GLOBAL_SCOPE,
+            bare_job_id=record.external_id,
+            expires_ms=record.expires_at,
+        )
+
     async def _reserve_slot(
-        self, user_id: UserId, max_concurrent: int | None, ttl_seconds: float, key: str | None
+        self, user_id: UserId, max_concurrent: int | None, ttl_seconds: float, key: KeyLike | None
     ) -> AnyReply:
         user, tenant = user_name(user_id), self._caller.tenant
         Limits(max_concurrent=max_concurrent)  # raises if it is invalid
@@ -253,9 +307,10 @@ def _expect_slot_held(reply: AnyReply) -> SlotHeld:
     raise _to_slot_exception(reply)
 
 
-def _expect_slot_settled(reply: AnyReply) -> None:
-    if not isinstance(reply, SlotSettled):
-        raise _to_slot_exception(reply)
+def _expect_slot_settled(reply: AnyReply) -> SlotSettled:
+    if isinstance(reply, SlotSettled):
+        return reply
+    raise _to_slot_exception(reply)
 
 
 def _to_slot_exception(reply: AnyReply) -> BaseException:

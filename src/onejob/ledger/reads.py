@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from onejob.core import identity
 from onejob.core.facts import Job, Kind, Record
 from onejob.core.identity import format_job_id, parse_job_id
+from onejob.core.key import KeyLike
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import Found
 from onejob.core.states import JobState
@@ -72,12 +73,12 @@ class ReadOperations(LedgerBase):
         job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
         return await load_log_page(self._gate, job, offset=offset, limit=limit)
 
-    async def explain(self, key: str, *, scope: str, user: str | None = None) -> KeyHistory:
+    async def explain(self, key: KeyLike, *, scope: str, user: str | None = None) -> KeyHistory:
         """The record of a key, and its events. The scope is the job type, unless the submission named another."""
         record_id = lookup_record_id(caller_for_user(self._caller, user), key, scope)
         await self._runtime.flush_hits(record_id)
         found = await self._execute(LookUpKey(tenant=self._caller.tenant, record_id=record_id))
-        return await load_key_history(self._gate, found, key)
+        return await load_key_history(self._gate, found, str(key))
 
     async def keys(
         self, *, scope: str | None = None, user: str | None = None, cursor: str | None = None, limit: int = 100

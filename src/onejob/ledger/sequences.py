@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from onejob.core.command import JOBS_MAX
 from onejob.core.fingerprint import INPUT_BYTES_MAX, batch_fingerprint
 from onejob.core.identity import checked_client_id, stream_id, stream_scope
-from onejob.core.key import checked_key
+from onejob.core.key import KeyLike, checked_key
 from onejob.core.replies import AnyReply, Missing, SequenceAlreadyCommitted, SequenceCommitted, StreamFound
 from onejob.core.sequence import LookUpStream, SubmitSequence, checked_sequence
 from onejob.core.submit import JobSpec, Submit
@@ -34,7 +34,7 @@ class SequencedSubmission(Struct, frozen=True, kw_only=True):
 
     client_id: str
     sequence: int
-    idempotency_key: str
+    idempotency_key: KeyLike
     scope: Scope
     jobs: Sequence[Submission]
     idempotency_ttl: timedelta | None = None
@@ -48,7 +48,7 @@ class SequenceOperations(LedgerBase):
         /,
         client_id: str,
         sequence: int,
-        idempotency_key: str,
+        idempotency_key: KeyLike,
         type: str | None = None,
         input: Any = None,
         *,

@@ -9,6 +9,7 @@ from onejob import audit
 from onejob.core.command import Precondition
 from onejob.core.fingerprint import differing_paths
 from onejob.core.identity import parse_job_id
+from onejob.core.key import KeyLike, checked_key
 from onejob.core.lookup import DryRun, LookUpJob
 from onejob.core.maintenance import Forget
 from onejob.core.replies import (
@@ -73,7 +74,12 @@ COMPARED_MAX = 20
 class SubmissionOperations(LedgerBase):
     @list_options
     async def submit(
-        self, type: str, input: Any = None, *, idempotency_key: str | None = None, **options: Unpack[SubmissionOptions]
+        self,
+        type: str,
+        input: Any = None,
+        *,
+        idempotency_key: KeyLike | None = None,
+        **options: Unpack[SubmissionOptions],
     ) -> Receipt:
         """Create a job, or return the one that this key already created."""
         submission = Submission(type=type, input=input, idempotency_key=idempotency_key, **options)
@@ -102,7 +108,7 @@ class SubmissionOperations(LedgerBase):
         type: str,
         input: Any = None,
         *,
-        idempotency_key: str | None = None,
+        idempotency_key: KeyLike | None = None,
         **options: Unpack[SubmissionOptions],
     ) -> Receipt:
         """What `submit` with these arguments would return. Changes nothing; a refusal is a receipt too."""
@@ -130,9 +136,9 @@ class SubmissionOperations(LedgerBase):
             return JobView(reply.job)
         raise to_exception(reply, idempotency_key or "")
 
-    async def forget(self, key: str, *, scope: str, user: str | None = None) -> datetime:
+    async def forget(self, key: KeyLike, *, scope: str, user: str | None = None) -> datetime:
         """Let a key expire early. Returns the time after which it may be used again; its job stays."""
-        caller = self._caller
+        caller, key = self._caller, checked_key(key)
         reply = await self._execute(
             Forget(
                 tenant=caller.tenant,

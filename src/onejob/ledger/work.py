@@ -14,7 +14,8 @@ from onejob.core.identity import checked_name, parse_job_id, policy_id, usage_id
 from onejob.core.limits import QUOTA_POLICY_NAME, Amount, to_micros
 from onejob.core.replies import AnyReply, Extended, Finished, Reason, Refused, Released, Resolved, Started
 from onejob.core.states import ENDED_STATES, JobState
-from onejob.core.timestamps import to_utc
+from onejob.core.timestamps import checked_timedelta, to_duration_ms, to_utc
+from onejob.core.typed_json import to_encodable
 from onejob.core.views import JobView
 from onejob.core.work import (
     LEASE_MS_DEFAULT,
@@ -49,7 +50,6 @@ LEASE_DEFAULT = timedelta(milliseconds=LEASE_MS_DEFAULT)
 WAIT_MAX = timedelta(days=36_500)  # of a wait without a timeout
 TYPES_MAX = 100
 _ELLIPSIS = "…"
-_MS = timedelta(milliseconds=1)
 _UNSET: Any = object()
 _WORK_REFUSALS = (Reason.TIMED_OUT, Reason.NOT_ALLOWED, Reason.NOT_READY, Reason.SEQUENCE_GAP)
 
@@ -129,7 +129,8 @@ class WorkOperations(LedgerBase):
         request = build_claim_request(
             self._runtime.ids, types, tenant=self._caller.tenant, limit=limit, lease=lease, start=start, holder=holder
         )
-        claimed = await self._runtime.claims.claim_or_wait(request, wait.total_seconds())
+        seconds = checked_timedelta("wait", wait).total_seconds()
+        claimed = await self._runtime.claims.claim_or_wait(request, seconds)
         return [build_attempt(one, request.lease_ms) for one in claimed]
 
     async def start(self, attempt: Attempt | Fence) -> Attempt:
@@ -177,7 +178,7 @@ class WorkOperations(LedgerBase):
             result=encode_result(result),
             error=error or "",
             final=final,
-            retry_ms=0 if retry_after is None else checked_delay(max(retry_after // _MS, 1)),
+            retry_ms=0 if retry_after is None else checked_delay(max(to_duration_ms("retry_after", retry_after), 1)),
             cost=None if cost is None else to_micros("cost", cost),
             actor=self._caller.actor,
             retention_ms=self._runtime.retention_ms,
@@ -186,7 +187,7 @@ class WorkOperations(LedgerBase):
 
     async def release(self, attempt: Attempt | Fence, *, delay: timedelta = timedelta(0)) -> JobView:
         """Give the job back, ready at once or after a delay. The attempt is not counted."""
-        command = Release(**self._fence_fields(attempt), delay_ms=checked_delay(max(delay // _MS, 0)))
+        command = Release(**self._fence_fields(attempt), delay_ms=checked_delay(max(to_duration_ms("delay", delay), 0)))
         return await self._execute_expecting(command, Released)
 
     async def resolve(
@@ -282,7 +283,7 @@ def build_claim_request(
         types=checked_types(types),
         holder=draw_holder(ids, worker) if holder is None else checked_holder(holder),
         limit=checked_limit(limit),
-        lease_ms=checked_lease(lease // _MS),
+        lease_ms=checked_lease(to_duration_ms("lease", lease)),
         start=start,
         tenant=tenant,
         has_named_holder=holder is not None,
@@ -315,7 +316,7 @@ def encode_result(result: Any) -> bytes:
     if result is None:
         return b""
     try:
-        data = json.encode(result)
+        data = json.encode(result, enc_hook=to_encodable)
     except (TypeError, ValueError, OverflowError) as error:
         raise Invalid("result", f"a result is JSON, and this is not ({type(error).__name__}); convert it") from None
     if len(data) > RESULT_BYTES_MAX:
@@ -357,7 +358,7 @@ def checked_note(note: str) -> str:
 
 def checked_progress(progress: object, job: Job | None = None) -> str:
     """Progress as JSON, if it fits into the job row."""
-    data = json.encode(progress)
+    data = json.encode(progress, enc_hook=to_encodable)
     room = PROGRESS_BYTES_MAX if job is None else progress_bytes_max(job)
     if len(data) > room:
         raise Invalid("progress", f"progress of this job has at most {room} bytes as JSON; shorten it")

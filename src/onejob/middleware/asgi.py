@@ -1,7 +1,7 @@
 """The ASGI middleware: requests whose path a rule covers take an Idempotency-Key."""
 
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from typing import Any, Unpack
 
 from onejob.core.errors import Invalid
 from onejob.errors import OnejobError
@@ -18,7 +18,7 @@ from .exchange import (
     send_response,
     without_response_extensions,
 )
-from .layer import IdempotencyLayer
+from .layer import IdempotencyLayer, LayerOptions
 from .problems import LayerResponse, problem_response
 from .request_fingerprint import compute_fingerprint
 from .rules import DEFAULT_RULES, SAFE_METHODS, Need, Rule
@@ -36,7 +36,7 @@ class IdempotencyMiddleware:
         *,
         scope: Callable[[Scope], str | None],
         rules: Iterable[Rule] = DEFAULT_RULES,
-        **options: Any,
+        **options: Unpack[LayerOptions],
     ) -> None:
         self._app = app
         self._rules = tuple(rules)

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
+from datetime import timedelta
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Unpack
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -16,7 +17,7 @@ from onejob.ledger import Ledger
 
 from .asgi import read_key, request_fingerprint
 from .exchange import MiddlewareExchange, read_body, send_response, without_response_extensions
-from .layer import IdempotencyLayer
+from .layer import IdempotencyLayer, LayerOptions
 from .problems import LayerResponse
 from .rules import SAFE_METHODS, Need, Rule
 
@@ -43,8 +44,8 @@ class IdempotentRoute(APIRoute):
         *,
         scope: Callable[[Request], str | None],
         key: Need = Need.OPTIONAL,
-        window: Any = None,
-        **options: Any,
+        window: timedelta | None = None,
+        **options: Unpack[LayerOptions],
     ) -> type["IdempotentRoute"]:
         """A route class whose routes share a ledger and a rule."""
         members = {

@@ -6,10 +6,12 @@ from datetime import timedelta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
-from msgspec import Struct, json
+from msgspec import Struct
 
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import encode_input
+from onejob.core.key import KeyLike
+from onejob.core.typed_json import build_json_decoder
 from onejob.core.views import HeldKey
 from onejob.errors import SubmissionError
 from onejob.ledger import Ledger
@@ -35,12 +37,12 @@ class ResultNotRetained(SubmissionError):
 class _CallSpec(Struct, frozen=True, kw_only=True):
     name: str
     signature: inspect.Signature
-    key: Callable[..., str]
+    key: Callable[..., KeyLike]
     scope: Callable[..., str]
     fingerprint_input: Callable[..., Any] | None
     window: timedelta | None
     final: tuple[type[Exception], ...]
-    returns: Any
+    decode_returned: Callable[[bytes], Any]
 
     def submission(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Submission:
         scope = self.scope(*args, **kwargs)
@@ -67,7 +69,7 @@ class _CallSpec(Struct, frozen=True, kw_only=True):
         stored = unpack_response(receipt)
         if stored.body is None:
             raise ResultNotRetained("this call has completed, but its result was not stored; do not repeat it", key=key)
-        return json.decode(stored.body, type=self.returns)
+        return self.decode_returned(stored.body)
 
     def rejection(self, error: Exception) -> FinalRejection:
         return FinalRejection(pack_response(StoredResponse(0, body=encode_input(f"{type(error).__name__}: {error}"))))
@@ -76,7 +78,7 @@ class _CallSpec(Struct, frozen=True, kw_only=True):
 def idempotent(
     ledger: Ledger | SyncLedger,
     *,
-    key: Callable[..., str],
+    key: Callable[..., KeyLike],
     scope: str | Callable[..., str],
     name: str = "",
     fingerprint_input: Callable[..., Any] | None = None,
@@ -99,7 +101,7 @@ def idempotent(
             fingerprint_input=fingerprint_input,
             window=window,
             final=final,
-            returns=returns,
+            decode_returned=build_json_decoder(returns),
         )
         if inspect.iscoroutinefunction(function):
             if not isinstance(ledger, Ledger):
@@ -122,7 +124,7 @@ def _wrap_async(
         submission = spec.submission(args, kwargs)
         reserved = await ledger.reserve(submission, lease=lease, job=False)
         if not isinstance(reserved, HeldKey):
-            return spec.decode_result(submission.idempotency_key or "", reserved.receipt)
+            return spec.decode_result(str(submission.idempotency_key or ""), reserved.receipt)
         result: Any = None
 
         async def work(_: LeaseRenewal) -> bytes:
@@ -150,7 +152,7 @@ def _wrap_sync(
         submission = spec.submission(args, kwargs)
         reserved = ledger.reserve(submission, lease=lease, job=False)
         if not isinstance(reserved, HeldKey):
-            return spec.decode_result(submission.idempotency_key or "", reserved.receipt)
+            return spec.decode_result(str(submission.idempotency_key or ""), reserved.receipt)
         result: Any = None
 
         def work() -> bytes:

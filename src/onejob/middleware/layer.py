@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypedDict
 
 from onejob.core.errors import Invalid
 from onejob.core.key import checked_key
@@ -57,6 +57,17 @@ _SECOND_PROCESS = (
 )
 
 log = logging.getLogger("onejob.middleware")
+
+
+class LayerOptions(TypedDict, total=False):
+    """The options that the middleware and the FastAPI routes share, as keyword arguments."""
+
+    lease: timedelta | None
+    headers: Iterable[str]
+    body_bytes_max: int
+    answer_bytes_max: int
+    mismatch_status: int
+    verdicts: Mapping[int, Verdict] | None
 
 
 class IdempotencyLayer:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from onejob.core.errors import Invalid
 from onejob.core.reserve import Verdict
+from onejob.core.timestamps import checked_timedelta
 from onejob.ledger.parse import Submission, parse_ttl_ms
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -68,6 +69,8 @@ def checked_verdicts(verdicts: Mapping[int, Verdict]) -> Mapping[int, Verdict]:
 
 @lru_cache(PATTERNS_MAX)
 def window_ms(window: timedelta | None) -> int:
+    if window is not None:
+        checked_timedelta("window", window)
     return parse_ttl_ms(Submission(type="", idempotency_ttl=window))
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from onejob.core.states import Delivery
 from onejob.errors import Invalid
@@ -13,7 +13,7 @@ from onejob.ledger import Ledger
 from onejob.ledger.parse import ATTEMPTS_DEFAULT
 
 from .handlers import Handler, build_handler, describe_exception
-from .worker import Worker
+from .worker import Worker, WorkerOptions
 
 
 class App:
@@ -49,12 +49,12 @@ class App:
             raise Invalid("types", f"no handler for {', '.join(unknown) or 'any type'}; register one with @app.job")
         return {type: self.handlers[type] for type in types or self.handlers}
 
-    def worker(self, queue: Ledger, **options: Any) -> Worker:
+    def worker(self, queue: Ledger, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker on this ledger: await its `run`. The options are those of `Worker`."""
         return Worker(self, queue, **options)
 
     @asynccontextmanager
-    async def background_worker(self, queue: Ledger, **options: Any) -> AsyncIterator[Worker]:
+    async def background_worker(self, queue: Ledger, **options: Unpack[WorkerOptions]) -> AsyncIterator[Worker]:
         """Run a worker during the `async with` block, and shut it down gracefully at its end."""
         worker = self.worker(queue, **options)
         running = asyncio.create_task(worker.run())

@@ -6,22 +6,24 @@ import traceback
 import typing
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
-import msgspec
 from msgspec import Struct
 
 from onejob.core.identity import checked_name
+from onejob.core.key import KeyLike
 from onejob.core.states import Delivery
+from onejob.core.typed_json import JsonMismatch, build_json_decoder, check_encodable
 from onejob.core.views import Receipt
 from onejob.errors import Invalid
 from onejob.ledger import Ledger
-from onejob.ledger.parse import ATTEMPTS_DEFAULT
+from onejob.ledger.parse import ATTEMPTS_DEFAULT, SubmissionOptions
 
 from .context import Context, Fatal
 
 _CONTEXT_NAME = "ctx"
 _ERROR_CHARS_MAX = 300
+_USE_INSTEAD = "use a Struct, a dataclass, a TypedDict, a Pydantic model or plain JSON values"
 
 
 class WrongInput(Fatal):
@@ -34,7 +36,7 @@ class Handler(Struct, frozen=True, kw_only=True):
     type: str
     function: Callable[..., Any]
     input_name: str | None  # None: the function takes no input
-    input_type: Any
+    decode_input: Callable[[bytes], Any]  # raises JsonMismatch
     context_name: str | None
     is_async: bool
     delivery: Delivery
@@ -45,14 +47,22 @@ class Handler(Struct, frozen=True, kw_only=True):
         """Call the function directly, as in a unit test."""
         return self.function(*args, **kwargs)
 
-    async def submit(self, queue: Ledger, input: Any = None, **options: Any) -> Receipt:
-        """Submit a job for this handler."""
-        defaults: dict[str, Any] = {
+    async def submit(
+        self,
+        queue: Ledger,
+        input: Any = None,
+        *,
+        idempotency_key: KeyLike | None = None,
+        **options: Unpack[SubmissionOptions],
+    ) -> Receipt:
+        """Submit a job for this handler; what is not given is as the handler was registered."""
+        merged: SubmissionOptions = {
             "delivery": self.delivery,
             "max_attempts": self.max_attempts,
             "timeout": self.timeout,
+            **options,
         }
-        return await queue.submit(self.type, msgspec.to_builtins(input), **defaults | options)
+        return await queue.submit(self.type, input, idempotency_key=idempotency_key, **merged)
 
     def arguments(self, input: bytes, context: Context) -> dict[str, Any]:
         """The keyword arguments for the function."""
@@ -65,11 +75,9 @@ class Handler(Struct, frozen=True, kw_only=True):
 
     def _decode_input(self, input: bytes) -> Any:
         try:
-            return msgspec.json.decode(input, type=self.input_type)
-        except msgspec.ValidationError as error:
-            # Only the place: the value may be confidential.
-            place = str(error).rpartition(" - at ")[2] if " - at " in str(error) else "`$`"
-            raise WrongInput(f"the input does not match the type that {self.type} expects, at {place}") from None
+            return self.decode_input(input)
+        except JsonMismatch as error:
+            raise WrongInput(f"the input does not match the type that {self.type} expects, {error}") from None
 
 
 def build_handler(
@@ -81,7 +89,7 @@ def build_handler(
     timeout: timedelta | float | None = None,
 ) -> Handler:
     """Read the signature: at most one input, and a context by its annotation or by the name `ctx`."""
-    hints = typing.get_type_hints(function, include_extras=True)
+    hints = _type_hints(type, function)
     context_name = input_name = None
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
@@ -92,17 +100,43 @@ def build_handler(
             input_name = name
         elif parameter.default is parameter.empty:
             raise Invalid("job", f"{type}: a handler takes one input; put {input_name} and {name} into a Struct")
+    _check_result_type(type, hints.get("return", Any))
     return Handler(
         type=checked_name("type", type),
         function=function,
         input_name=input_name,
-        input_type=hints.get(input_name, Any) if input_name else Any,
+        decode_input=_build_input_decoder(type, hints.get(input_name, Any) if input_name else Any),
         context_name=context_name,
         is_async=inspect.iscoroutinefunction(function),
         delivery=Delivery(delivery),
         max_attempts=max_attempts,
         timeout=timedelta(seconds=timeout) if isinstance(timeout, (int, float)) else timeout,
     )
+
+
+def _type_hints(type: str, function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise Invalid("job", f"{type}: an annotation of its handler is unknown ({error}); define it first") from error
+
+
+def _build_input_decoder(type: str, expected: Any) -> Callable[[bytes], Any]:
+    try:
+        return build_json_decoder(expected)
+    except Invalid as error:
+        raise Invalid(
+            "job", f"{type}: the input of its handler cannot be read from JSON ({error}); {_USE_INSTEAD}"
+        ) from error
+
+
+def _check_result_type(type: str, declared: Any) -> None:
+    try:
+        check_encodable(declared)
+    except Invalid as error:
+        raise Invalid(
+            "job", f"{type}: the result of its handler cannot be written as JSON ({error}); {_USE_INSTEAD}"
+        ) from error
 
 
 def describe_exception(error: BaseException) -> str:

@@ -5,9 +5,10 @@ import logging
 from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from onejob.core.identity import Actor
+from onejob.core.timestamps import checked_timedelta, to_duration_ms
 from onejob.errors import Invalid, OnejobError
 from onejob.ledger import Ledger
 from onejob.ledger.claims import CLAIM_MAX, ClaimedJob, ClaimRequest
@@ -29,6 +30,17 @@ _PAUSE_FIRST = 0.1
 _PAUSE_MAX = 5.0
 
 log = logging.getLogger("onejob.worker")
+
+
+class WorkerOptions(TypedDict, total=False):
+    """The options of `Worker` as keyword arguments."""
+
+    concurrency: int
+    types: tuple[str, ...] | None
+    tenant: str | None
+    lease: timedelta
+    drain: timedelta
+    name: str
 
 
 class Worker:
@@ -54,8 +66,8 @@ class Worker:
         self._types = checked_types(tuple(self._handlers))
         self._tenant = tenant
         self._concurrency = concurrency
-        self._lease_ms = checked_lease(lease // timedelta(milliseconds=1))
-        self._drain_seconds = drain.total_seconds()
+        self._lease_ms = checked_lease(to_duration_ms("lease", lease))
+        self._drain_seconds = checked_timedelta("drain", drain).total_seconds()
         self._runtime = queue.runtime
         self._runs: dict[bytes, RunningAttempt] = {}  # by job id and holder
         self._busy = 0  # handlers that are still running

@@ -64,6 +64,49 @@ async def test_another_configuration_with_the_same_key_is_no_success(durable_url
         assert "Quota exceeded" not in reply.error
 
 
+async def test_a_key_that_was_stored_for_an_external_job_is_a_hit(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
+        await service.ledger.store_idempotency_key(
+            key="ci-build-abc123",
+            job_id="job-xyz789",
+            user_id=42,
+            ttl_hours=24,  # Default
+        )
+        for _ in range(2):
+            reply = await service.submit("ci-build-abc123")
+            assert (reply.success, reply.job_id, reply.idempotent_hit) == (True, "job-xyz789", True)
+        assert not await service.ledger.jobs()
+
+
+async def test_a_key_keeps_its_job_when_it_is_stored_for_another_one_later(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
+        first = await service.submit("k")
+        await service.ledger.store_idempotency_key("k", "job-xyz789")
+        assert (await service.submit("k")).job_id == first.job_id
+
+
+async def test_a_dataloader_configuration_of_any_size_is_part_of_the_configuration(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
+        data = [{"id": f"set-{n}", "path": "x" * 50} for n in range(100)]
+        first = await service.submit("k", dataloader_config=data)
+        assert first.success, first.error
+        job = await service.job(first)
+        assert json.loads(await service.ledger.input(job.id)) == {**CONFIG, "dataloader_config": data}
+        assert (await service.submit("k", dataloader_config=data)).idempotent_hit
+        assert not (await service.submit("k", dataloader_config=data[:1])).success
+        alone = json.dumps({"dataloader_config": data}).encode()
+        assert "no configuration" in str((await service.submit_raw(alone)).error)
+
+
+async def test_a_rate_limit_stops_the_clients_of_the_seed(durable_url: str) -> None:
+    async with run_cloud_service(durable_url) as service:
+        await service.set_limits(jobs_per_hour=1)
+        assert (await service.submit()).success
+        reply = await service.submit()
+        assert "Quota exceeded" in str(reply.error)
+        assert "Rate limit" in str(reply.error)
+
+
 async def test_two_providers_are_two_namespaces(durable_url: str) -> None:
     async with run_cloud_service(durable_url) as service:
         first = await service.submit("k", provider="replicate")
@@ -148,7 +191,18 @@ async def test_an_invalid_body_is_reported_and_creates_no_job(durable_url: str, 
 
 
 @pytest.mark.parametrize(
-    "query", ["", "?provider=", "?provider=" + "p" * 81, "?provider=a%0Ab", "?p=a", "?provider=a&b=c"]
+    "query",
+    [
+        "",
+        "?provider=",
+        "?provider=" + "p" * 81,
+        "?provider=a%0Ab",
+        "?provider=../x",
+        "?provider=a%5Cb",
+        "?provider=.x",
+        "?p=a",
+        "?provider=a&b=c",
+    ],
 )
 async def test_a_provider_is_named_in_the_query(durable_url: str, query: str) -> None:
     async with run_cloud_service(durable_url) as service:
@@ -269,13 +323,7 @@ async def test_an_estimate_from_float_arithmetic_is_rounded(durable_url: str) ->
         assert (await service.usage_counts()).money_held == 3_300_000 + 666_667
 
 
-async def test_a_rate_limit_message_does_not_forbid_a_retry(durable_url: str) -> None:
-    async with run_cloud_service(durable_url) as service:
-        await service.set_limits(jobs_per_hour=1)
-        assert (await service.submit("a")).success
-        reply = await service.submit("b")
-        assert not reply.success
-        assert "Quota exceeded" not in str(reply.error)
+async def test_a_rate_of_requests_does_not_forbid_a_retry(durable_url: str) -> None:
     async with run_cloud_service(durable_url, config=ServiceConfig(rate_per_second=0.001, rate_burst=1)) as service:
         await service.set_limits()
         first = await service.submit("c")

@@ -284,7 +284,7 @@ async def test_a_reservation_is_consumed_by_one_job(client: Client) -> None:
     jobs = [(await submit(client)).body["job"]["id"] for _ in range(2)]
     slot = (await reserve(client)).body["id"]
     first, again, second = [await post_slot_verb(client, slot, "consume", {"jobId": id}) for id in (jobs[0], *jobs)]
-    assert (first.status, again.status, second.code) == (200, 200, "QUOTA_EXCEEDED")
+    assert (first.status, again.status, second.code) == (200, 200, "ALREADY_SETTLED")
     assert (await usage(client))["live"] == 1
 
 

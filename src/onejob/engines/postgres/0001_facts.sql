@@ -97,27 +97,31 @@ BEGIN
     RETURN clock;
 END $$;
 
--- Views for operators. Expired rows are not shown.
+-- Queries that were written for SQLite say datetime('now'): a moment in UTC.
+CREATE FUNCTION datetime(moment text) RETURNS timestamptz LANGUAGE sql STABLE
+    RETURN CASE WHEN moment = 'now' THEN now() ELSE moment::timestamp AT TIME ZONE 'UTC' END;
+
+-- Views for operators. Expired rows are not shown. A user whose name is a number has it as `user_id`.
 CREATE VIEW idempotency_keys AS
 SELECT
     key AS idempotency_key,
     CASE WHEN external_id <> '' THEN external_id
         ELSE encode(substr(job_ids, 1, 16), 'hex')::uuid::text END AS job_id,
-    "user" AS user_id,
+    CASE WHEN "user" ~ '^[0-9]{1,18}$' THEN "user"::bigint END AS user_id,
     to_timestamp(created_at / 1000.0) AS created_at,
     to_timestamp(greatest(expires_at, lease_until) / 1000.0) AS expires_at,
-    tenant, scope, status
+    tenant, scope, status, "user"
 FROM record
 WHERE (job_ids <> '' OR external_id <> '') AND greatest(expires_at, lease_until) >= onejob_now();
 
 CREATE VIEW job_reservations AS
 SELECT
     held.key AS reservation_id,
-    usage."user" AS user_id,
+    CASE WHEN usage."user" ~ '^[0-9]{1,18}$' THEN usage."user"::bigint END AS user_id,
     to_timestamp((held.value ->> 0)::bigint / 1000.0) AS created_at,
     to_timestamp((held.value ->> 1)::bigint / 1000.0) AS expires_at,
     ((held.value ->> 2) = 'consumed')::integer AS consumed,
-    usage.tenant
+    usage.tenant, usage."user"
 FROM usage CROSS JOIN LATERAL jsonb_each(usage.reservations::jsonb) AS held
 WHERE (held.value ->> 2) <> 'released' AND (held.value ->> 1)::bigint >= onejob_now();
 

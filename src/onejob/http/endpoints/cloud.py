@@ -96,6 +96,8 @@ class CloudEndpoints:
         submission = build_cloud_submission(provider, await request.decode_body(RawMembers), request.key())
         ledger = request.ledger
         try:
+            if stored := await ledger.find_stored_key(submission):
+                return _receipt_out(stored)
             if hook := self._hooks.get(provider):
                 return await self._submit_with_hook(ledger, hook, provider, submission)
             receipt = await ledger.submit_prepared(submission)
@@ -152,7 +154,7 @@ class CloudEndpoints:
             return found
         key = submission.idempotency_key
         if found.outcome is Outcome.IN_PROGRESS and key is not None and found.job_id in self._preparations:
-            raise SubmissionInProgress(key=key, job_id=found.job_id, retry_after=1)
+            raise SubmissionInProgress(key=str(key), job_id=found.job_id, retry_after=1)
         raise NotPrepared(reason)
 
     def _with_key(self, submission: Submission) -> Submission:

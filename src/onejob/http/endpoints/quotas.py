@@ -100,15 +100,15 @@ async def list_reservations(request: Request) -> Response:
 async def consume(request: Request) -> Response:
     id = _checked_reservation_id(request)
     body = await request.decode_body(ConsumeBody)
-    await request.ledger.consume_reservation(id, body.job_id)
+    await request.ledger.consume_reservation_or_raise(id, body.job_id)
     return json_response(200, ReservationSettledOut(request.id, id, SlotState.CONSUMED))
 
 
 async def release(request: Request) -> Response:
     id = _checked_reservation_id(request)
     await request.require_no_body()
-    await request.ledger.release_reservation(id)
-    return json_response(200, ReservationSettledOut(request.id, id, SlotState.RELEASED))
+    was_known = await request.ledger.release_reservation_or_raise(id)
+    return json_response(200, ReservationSettledOut(request.id, id, SlotState.RELEASED, was_known))
 
 
 async def renew(request: Request) -> Response:
@@ -186,7 +186,7 @@ ROUTES = (
     ),
 )
 
-_SLOT_ERRORS = ("FORBIDDEN", "QUOTA_EXCEEDED")
+_SLOT_ERRORS = ("FORBIDDEN", "QUOTA_EXCEEDED", "ALREADY_SETTLED")
 
 RESERVATION_ROUTES = (
     Route(

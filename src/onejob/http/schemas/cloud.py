@@ -51,6 +51,7 @@ class CloudBody(Struct, frozen=True):
 
     config: Annotated[Any, Meta(description="The configuration itself.")] = None
     config_name_to_load: str | None = None
+    dataloader_config: Annotated[Any, Meta(description="The part of the configuration that names the data.")] = None
     tracker_run_name: str | None = None
     idempotency_key: Key | None = None
     idempotency_ttl_hours: (
@@ -71,7 +72,11 @@ class CloudOut(Struct, frozen=True):
 
 
 _MEMBER_TYPES = {field.name: field.type for field in msgspec.structs.fields(CloudBody)}
-_INPUT_MEMBERS = ("config", "config_name_to_load")  # the input of the job: the fingerprint covers it
+_INPUT_MEMBERS = (
+    "config",
+    "config_name_to_load",
+    "dataloader_config",
+)  # the input of the job: the fingerprint covers it
 _LABEL_MEMBERS = ("tracker_run_name",)
 _IGNORED_MEMBERS = ("actor",)  # the server takes the actor from the credential
 
@@ -79,6 +84,9 @@ _IGNORED_MEMBERS = ("actor",)  # the server takes the actor from the credential
 def checked_provider(name: str | None) -> str:
     if name is None or not 1 <= len(name) <= PROVIDER_CHARS_MAX or FORBIDDEN_CHARACTERS.search(name):
         raise Invalid("provider", f"?provider= is 1 to {PROVIDER_CHARS_MAX} printable characters; name one")
+    # Prepare steps use the name in paths.
+    if name.startswith(".") or ".." in name or "/" in name or "\\" in name:
+        raise Invalid("provider", "?provider= is a name and no path; send it without dots in front, `..` and slashes")
     return name
 
 
@@ -87,7 +95,7 @@ def build_cloud_submission(provider: str, members: RawMembers, key: str | None) 
     members = {name: raw for name, raw in members.items() if bytes(raw) != b"null"}
     body = CloudBody(**{name: _decode_member(name, raw) for name, raw in members.items() if name in _MEMBER_TYPES})
     input_members = {name: members[name] for name in _INPUT_MEMBERS if name in members}
-    if not input_members:
+    if not input_members.keys() & {"config", "config_name_to_load"}:
         raise Invalid("config", "there is no configuration; send config or config_name_to_load")
     hours = body.idempotency_ttl_hours
     return Submission(
@@ -101,7 +109,7 @@ def build_cloud_submission(provider: str, members: RawMembers, key: str | None) 
 
 
 def _decode_member(name: str, raw: Raw) -> Any:
-    if name == "config":
+    if name in ("config", "dataloader_config"):
         return None  # it stays as it was sent
     try:
         return json.decode(raw, type=_MEMBER_TYPES[name])

@@ -158,6 +158,7 @@ class ReservationSettledOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     id: str
     state: SlotState
+    was_known: bool = True  # False: there was no such slot to release, or it had expired
 
 
 def limits_from(body: LimitsBody) -> Limits:
