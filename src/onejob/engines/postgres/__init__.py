@@ -351,7 +351,8 @@ class PostgresEngine(EngineBase):
     async def barrier(self, tenant: str, user: str | None = None) -> None:
         """A statement locks its tables before it reads: a writer without a lock will see all that is committed now.
 
-        A batch takes its first lock on the jobs before it reads limits, and announces whom it concerns before that.
+        A batch takes its first lock on the jobs before it reads limits. It announces whom it concerns with the first
+        facts that it loads.
         """
         concerned = barrier_values(tenant, user)
         writers = await self._list_writers(None, concerned)

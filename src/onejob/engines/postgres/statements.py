@@ -35,6 +35,10 @@ _BY_ID = attrgetter("id")
 TENANTS_LOCK_CLASS = 0x6F6E6A74
 USERS_LOCK_CLASS = 0x6F6E6A75
 _FILTER_BITS = 32
+_TAKE_ANNOUNCEMENT = (
+    f"SELECT pg_catalog.pg_advisory_xact_lock_shared({TENANTS_LOCK_CLASS}, $2::integer), "
+    f"pg_catalog.pg_advisory_xact_lock_shared({USERS_LOCK_CLASS}, $3::integer)"
+)
 # The transactions of onejob that may write jobs, or those of $1 that still may, except for those that announce that
 # they concern nobody in question: $2 is the class of the announcement, $3 the filters of which none fits. Other
 # programs decide nothing, so nobody waits for their transactions. A batch that is one statement announces nothing.
@@ -55,18 +59,14 @@ WHERE writer.relation = '{job_table}'::regclass AND writer.mode IN ('RowShareLoc
 """
 
 
-def announcement_sql(footprints: Iterable[Footprint]) -> str:
-    """Announce whom a batch concerns. It is part of the message that begins its transaction."""
+def announcement(footprints: Iterable[Footprint]) -> tuple[int, int]:
+    """Whom a batch concerns, as the numbers of its advisory locks; the first statement that loads takes them."""
     tenants = users = 0
     for f in footprints:
         tenant = tenant_prefix(f.tenant)
         tenants |= _filter_of(tenant)
         users |= _filter_of(f.usage or tenant)  # without a usage it may concern any user of its tenant
-    locks = (
-        f"pg_catalog.pg_advisory_xact_lock_shared({kind}, {_to_int4(bits)})"
-        for kind, bits in ((TENANTS_LOCK_CLASS, tenants), (USERS_LOCK_CLASS, users))
-    )
-    return f"; SELECT {', '.join(locks)}"
+    return _to_int4(tenants), _to_int4(users)
 
 
 def barrier_values(tenant: str, user: str | None) -> list[Any]:
@@ -83,9 +83,9 @@ def _filter_of(id: bytes) -> int:
     return 1 << digest % _FILTER_BITS | 1 << (digest >> 16) % _FILTER_BITS
 
 
-def _to_int4(bits: int) -> str:
-    """The signed integer of the same bits, as a literal."""
-    return f"'{bits - (1 << _FILTER_BITS) if bits >> (_FILTER_BITS - 1) else bits}'::integer"
+def _to_int4(bits: int) -> int:
+    """The signed integer of the same bits."""
+    return bits - (1 << _FILTER_BITS) if bits >> (_FILTER_BITS - 1) else bits
 
 
 class StatementPart(NamedTuple):
@@ -124,10 +124,14 @@ class Statements:
     def columns(self, kind: Kind) -> str:
         return _quoted(columns(kind))
 
-    def _load_sql(self, kind: Kind, lock: str) -> str:
-        """Lock and load facts in the order of ids. The clock is read for each row when its lock is held."""
+    def _load_sql(self, kind: Kind, lock: str, *, announces: bool = False) -> str:
+        """Lock and load facts in the order of ids. The clock is read for each row when its lock is held.
+
+        An announcement is made before the first row is locked.
+        """
+        one = _TAKE_ANNOUNCEMENT if announces else "VALUES (1)"
         return (
-            f"SELECT {self._clock_columns}, fact.* FROM (VALUES (1)) AS one LEFT JOIN (SELECT {self.columns(kind)} "
+            f"SELECT {self._clock_columns}, fact.* FROM ({one}) AS one LEFT JOIN (SELECT {self.columns(kind)} "
             f"FROM {self.table(TABLES[kind])} WHERE id = ANY ($1::bytea[]) ORDER BY id {lock}) AS fact ON true"
         )
 

@@ -39,7 +39,7 @@ from .errors import (
 from .statements import (
     BoundParts,
     Statements,
-    announcement_sql,
+    announcement,
     attachment_deletions,
     deletions,
     inline_inserts_fast,
@@ -131,6 +131,7 @@ async def load_batch(
     """Load kind by kind, so that each statement sees what was committed while the one before waited for locks."""
     loaded = LoadedBatch()
     loading = load_facts(footprints)
+    announced = announcement(footprints) if locking else ()
     try:
         request = next(loading)
         while True:
@@ -139,11 +140,13 @@ async def load_batch(
                 lock = "FOR UPDATE" if exclusive or request.kind is not _SHARED_LOCK_KIND else "FOR SHARE"
             sent_at = clock.monotonic()
             try:
-                rows = await connection.fetch(statements.load_sql(request.kind, lock), request.ids)
+                sql = statements.load_sql(request.kind, lock, announces=bool(announced))
+                rows = await connection.fetch(sql, request.ids, *announced)
             except asyncpg.LockNotAvailableError as error:
                 error.locked_ids = request.ids
                 raise
             clock.observe(rows[-1][0], sent_at)
+            announced = ()
             request = loading.send(loaded.add_rows(request, rows))
     except StopIteration as done:
         loaded.working_set = done.value
@@ -360,8 +363,7 @@ class PostgresStore:
         exclusive: bool,
         lock_timeout_ms: int,
     ) -> list[AnyReply]:
-        begin = self.connector.begin_sql(lock_timeout_ms=lock_timeout_ms)
-        await connection.execute(begin + announcement_sql(footprints))
+        await connection.execute(self.connector.begin_sql(lock_timeout_ms=lock_timeout_ms))
         try:
             loaded = await load_batch(
                 connection, self.connector.clock, self._statements, footprints, locking=True, exclusive=exclusive
