@@ -61,6 +61,21 @@ def test_a_journal_cut_anywhere_keeps_every_answer_whose_frames_are_complete(tmp
     print(f"seed {seed}: {len(cuts)} cuts, {confirmed} answers confirmed")
 
 
+async def test_a_journal_that_lost_acknowledged_commits_is_reported_when_it_is_opened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, journal = tmp_path / "j.db", tmp_path / "j.db-wal"
+    ends = [one.journal for one in submit_in_other_process(path, "a", "b", "c", end="kill")]
+    whole = journal.read_bytes()
+    for end, reported in ((ends[0], True), (ends[-1], False)):
+        caplog.clear()
+        journal.write_bytes(whole[:end])
+        backup = path.read_bytes()
+        await (await open_ledger(str(path))).aclose()
+        assert ("lacks its last 2 commits" in caplog.text) == reported
+        path.write_bytes(backup)
+
+
 def test_a_bit_flipped_in_the_journal_costs_no_answer_from_before_it(tmp_path: Path) -> None:
     data, journal, answers = killed_store()
     seed = random.randrange(2**32)
