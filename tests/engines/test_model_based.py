@@ -17,9 +17,10 @@ SEEDS = 24  # of 500 steps each
 # Minimum of each outcome over all seeds.
 COUNTS_MIN = {
     "created": 800, "replayed": 100, "held": 300, "settled": 100, "slot": 200, "slot settled": 100,
-    "committed": 150, "already": 100, "cancelled": 300, "reconciled": 400, "in_progress": 20, "conflict": 20,
+    "committed": 150, "already": 3, "cancelled": 300, "reconciled": 400, "in_progress": 20, "conflict": 20,
     "QUOTA_EXCEEDED": 300, "SLOT_LOST": 100, "RATE_LIMITED": 30, "COST_LIMIT_EXCEEDED": 30,
     "SEQUENCE_GAP": 50, "IDEMPOTENCY_KEY_REUSED": 20, "NOT_THE_OWNER": 20, "STALE": 100,
+    "ALREADY_COMMITTED": 100,
 }  # fmt: skip
 
 
