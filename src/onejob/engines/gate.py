@@ -308,7 +308,6 @@ T = TypeVar("T")
 CACHED_RECEIPT_BYTES_MAX = 1024
 POLL_SECONDS_FIRST = 0.02
 POLL_SECONDS_MAX = 0.5
-SHUTDOWN_RETRY_AFTER_MS = 1000
 _HIT_OUTCOMES = ("replayed", "rejected", "conflict")
 
 
@@ -557,19 +556,7 @@ class Gate:
             if left <= 0 or not await self._pending_waiters.wait_until_settled(command, left):
                 break
             (reply,) = await collect_results([self._dispatch(command)])
-        return await self._refreshed_in_progress(command, reply) if isinstance(reply, InProgress) else reply
-
-    async def _refreshed_in_progress(self, command: SubmissionCommand, reply: InProgress) -> InProgress:
-        """The reply after a wait: what is left of the lease now, or little if another process will wait instead."""
-        if self._pending_waiters.closed:
-            return replace(reply, retry_after_ms=min(reply.retry_after_ms, SHUTDOWN_RETRY_AFTER_MS))
-        future: ReplyFuture = asyncio.get_running_loop().create_future()
-        self._reads.enqueue(Pending(LookUpKey(tenant=command.tenant, record_id=command.record_id), future))
-        (found,) = await collect_results([future])
-        if not isinstance(found, Found):
-            return reply
-        left_ms = found.record.lease_until - found.at if found.record is not None and _is_held(found) else 0
-        return replace(reply, retry_after_ms=left_ms + 1)
+        return reply
 
     def _count_outcome(self, command: SubmissionCommand | SubmitSequence, result: AnyReply | BaseException) -> None:
         outcome = OUTCOME_NAMES.get(type(result), "failed")
@@ -683,7 +670,7 @@ class PendingKeyWaiters:
     def __init__(self, batcher: Batcher) -> None:
         self._batcher = batcher
         self._polls: dict[bytes, _Poll] = {}
-        self.closed = False
+        self._closed = False
 
     @property
     def waiters(self) -> int:
@@ -695,7 +682,7 @@ class PendingKeyWaiters:
 
     async def wait_until_settled(self, command: SubmissionCommand, timeout: float) -> bool:
         """Wait until the key is no longer held; False when time is up."""
-        if self.closed:
+        if self._closed:
             return False
         poll = self._polls.get(command.record_id)
         if poll is None:
@@ -720,7 +707,7 @@ class PendingKeyWaiters:
             self._stop_poll(record_id, poll)
 
     def close(self) -> None:
-        self.closed = True
+        self._closed = True
         for record_id, poll in list(self._polls.items()):
             self._stop_poll(record_id, poll)
 
