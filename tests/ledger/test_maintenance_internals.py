@@ -1,7 +1,5 @@
 """The sweeper skips facts that it cannot change, and continues where it stopped."""
 
-from typing import Any
-
 import pytest
 
 from onejob.clock import FakeClock
@@ -9,7 +7,7 @@ from onejob.conformance.queries import store_facts
 from onejob.conformance.samples import TENANT, a_job, a_record
 from onejob.core.facts import FORMAT, Kind
 from onejob.core.states import JobState
-from onejob.engine import ListDueFacts, ListFacts, Page, Query
+from onejob.engine import ListFacts
 from onejob.engines.memory import MemoryEngine
 from onejob.ledger import maintenance
 from onejob.ledger.maintenance import Sweeper, SweepResult
@@ -47,42 +45,6 @@ async def test_a_sweep_that_ended_early_continues_the_next_time(
     await store_facts(engine, [a_record("behind", expires_at=1000)])
     sweeper = Sweeper(engine)
     assert [(await sweeper.sweep()).records for _ in range(4)] == [0, 0, 1, 0]
-
-
-class ScanningEngine(MemoryEngine):
-    """Runs `between` before each page of expired records."""
-
-    records_left: list[int]
-
-    async def between(self) -> None: ...
-
-    async def scan(self, query: Query[Any], /) -> Page[Any]:
-        if isinstance(query, ListDueFacts) and query.kind is Kind.RECORD:
-            self.records_left.append(len(self.facts[Kind.RECORD]))
-            await self.between()
-        return await super().scan(query)
-
-
-async def test_expired_leases_are_ended_before_expired_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that expire while a hundred thousand records are being deleted."""
-    monkeypatch.setattr(maintenance, "SWEEP_PAGE_SIZE", PAGE)
-    engine = ScanningEngine(FakeClock())
-    engine.records_left = []
-    await store_facts(engine, [a_record(f"k{n}", expires_at=1000 + n) for n in range(3 * PAGE)])
-    jobs = [a_job(state=JobState.RUNNING, due_at=due_at, lease_until=due_at, attempts_max=2) for due_at in (2000, 3000)]
-    await store_facts(engine, jobs[:1])
-    ended: list[tuple[int, int]] = []
-
-    async def between() -> None:
-        pending = sum(job.state is JobState.PENDING for job in engine.facts[Kind.JOB].values())
-        ended.append((engine.records_left[-1], pending))
-        if len(engine.facts[Kind.JOB]) == 1:
-            await store_facts(engine, jobs[1:])
-
-    monkeypatch.setattr(engine, "between", between)
-    swept = await Sweeper(engine).sweep()
-    assert ended[:2] == [(3 * PAGE, 1), (2 * PAGE, 2)]
-    assert (swept.records, swept.jobs) == (3 * PAGE, 2)
 
 
 async def test_a_sweep_starts_over_after_it_reached_the_end(engine: MemoryEngine) -> None:

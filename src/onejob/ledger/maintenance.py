@@ -81,22 +81,18 @@ class Sweeper:
     def __init__(self, engine: Engine, *, retention_ms: int = RETENTION_MS) -> None:
         self._engine = engine
         self._retention_ms = retention_ms
-        self._leases = LeaseExpiry(engine, retention_ms=retention_ms)
         self._cursors: dict[Kind, tuple[int, bytes]] = {}
-        self._expired_leases = 0
 
     async def sweep(self) -> SweepResult:
-        """Sweep jobs, records and streams that are due, and reconcile usages. Expired leases never wait for the rest."""
-        self._expired_leases = 0
-        jobs, records = await self._sweep_kind(Kind.JOB), await self._sweep_kind(Kind.RECORD)
+        """Sweep records, jobs and streams that are due, and reconcile usages."""
+        records, jobs = await self._sweep_kind(Kind.RECORD), await self._sweep_kind(Kind.JOB)
         streams = await self._sweep_kind(Kind.STREAM)
-        return SweepResult(records, jobs + self._expired_leases, streams, *await reconcile_usage(self._engine))
+        return SweepResult(records, jobs, streams, *await reconcile_usage(self._engine))
 
     async def _sweep_kind(self, kind: Kind) -> int:
         """Continue after the last proposed fact, changed or not, so that a fact that must stay blocks no other."""
         total = 0
         for _ in range(SWEEP_ROUNDS_MAX):
-            self._expired_leases += await self._leases.end_expired()
             page = await self._engine.scan(
                 ListDueFacts(kind=kind, after=self._cursors.get(kind, _START_CURSOR), limit=SWEEP_PAGE_SIZE)
             )
