@@ -36,6 +36,7 @@ def test_every_setting_has_its_variable() -> None:
         "IDEMPOTENCY_CLEANUP_INTERVAL_SECONDS": ".5",
         "IDEMPOTENCY_WAIT_FOR_PENDING": "false",
         "IDEMPOTENCY_PENDING_WAIT_TIMEOUT": "0",
+        "IDEMPOTENCY_MAX_WAITERS": "5",
         "PATH": "/bin",
     }
     config = IdempotencyConfig.from_env(environ)
@@ -47,6 +48,7 @@ def test_every_setting_has_its_variable() -> None:
         cleanup_interval_seconds=0.5,
         wait_for_pending=False,
         pending_wait_timeout=0.0,
+        max_waiters=5,
     )
 
 

@@ -73,6 +73,7 @@ _ROWS: Final = (
     ErrorCode("NOT_ALLOWED", 409, "Not allowed in this state", _GIVE_UP, _EXIT.CONFLICT),
     ErrorCode("REJECTED", 422, "Submission rejected", _GIVE_UP, _EXIT.FAILED, settles=True),
     ErrorCode("PAYLOAD_TOO_LARGE", 413, "Payload too large", _FIX, _EXIT.USAGE_ERROR, settles=True),
+    ErrorCode("UNSUPPORTED_MEDIA_TYPE", 415, "Unsupported media type", _FIX, _EXIT.USAGE_ERROR),
     ErrorCode("QUOTA_EXCEEDED", 429, "Quota exceeded", _GIVE_UP, _EXIT.REFUSED, settles=True),
     ErrorCode("COST_LIMIT_EXCEEDED", 429, "Cost limit exceeded", _GIVE_UP, _EXIT.REFUSED, settles=True),
     ErrorCode("RATE_LIMITED", 429, "Too many requests", _WAIT, _EXIT.REFUSED, settles=True, retryable=True),

@@ -30,6 +30,7 @@ CI_SYSTEMS: Final = {
 SECONDS_MIN: Final = 0.001
 SECONDS_MAX: Final = 365 * 86_400
 ENTRIES_MAX: Final = 10_000_000
+_COUNT_FIELDS: Final = ("max_entries", "max_waiters")
 
 # The texts of docs/settings.md.
 MEANINGS: Final = {
@@ -40,6 +41,8 @@ MEANINGS: Final = {
     "cleanup_interval_seconds": "how often maintenance runs",
     "wait_for_pending": "whether a duplicate waits while its key is held; if not, it is answered `in_progress` at once",
     "pending_wait_timeout": "how many seconds a duplicate waits before it is answered `in_progress`",
+    "max_waiters": "how many duplicates wait in a process at once, for held keys and for submissions in flight; one more is "
+    "answered `in_progress` at once, or asks the store for itself",
     "engine": "the engine that a command uses when neither `--engine` nor `--url` is given",
     "api_key": "the API key that a command sends to the server when `--api-key` is not given",
     "color": "if set to anything, no colours are written to the terminal",
@@ -63,6 +66,7 @@ class IdempotencyConfig(Struct, frozen=True, kw_only=True):
     cleanup_interval_seconds: float = 10.0
     wait_for_pending: bool = True
     pending_wait_timeout: float = 30.0
+    max_waiters: int = 20_000
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
@@ -239,7 +243,7 @@ def _parse_value(field: str, text: str) -> object:
     text = text.strip()
     if field == "wait_for_pending":
         return _BOOLEANS.get(text.lower(), text)
-    if field == "max_entries":
+    if field in _COUNT_FIELDS:
         return int(text) if _WHOLE.fullmatch(text) else text
     # float() alone would accept nan, inf, 1_000 and the digits of other scripts.
     return float(text) if _DECIMAL.fullmatch(text) else text
@@ -251,7 +255,7 @@ def _check(field: str, name: str, value: object) -> float | bool:
         if isinstance(value, bool):
             return value
         raise Invalid(name, f"{name} is {value!r}; set it to true or false")
-    if field == "max_entries":
+    if field in _COUNT_FIELDS:
         if type(value) is int and 1 <= value <= ENTRIES_MAX:
             return value
         raise Invalid(name, f"{name} is {value!r}; set it to a whole number from 1 to {ENTRIES_MAX}")

@@ -206,6 +206,7 @@ def test_after_a_lost_response_only_a_refusal_about_the_key_is_definite(code: st
         ("REJECTED", onejob.SubmissionRejected),
         ("VALIDATION_ERROR", onejob.Invalid),
         ("PAYLOAD_TOO_LARGE", onejob.Invalid),
+        ("UNSUPPORTED_MEDIA_TYPE", onejob.Invalid),
         ("UNAUTHORIZED", onejob.NotAllowed),
         ("FORBIDDEN", onejob.NotAllowed),
         ("NOT_FOUND", onejob.NotFound),

@@ -49,6 +49,17 @@ async def test_the_least_recently_used_leaves_first() -> None:
     assert [await is_answered_from_memory(gate, key) for key in ("c", "d", "a", "b")] == [True, True, True, False]
 
 
+async def test_beyond_the_limit_of_waiters_a_duplicate_asks_the_engine_for_itself() -> None:
+    gate = RecordingGate(FakeClock(), max_waiters=2)
+    for _ in range(2):
+        tasks = await gate.start_and_hold([submit_for_a_day("k")] * 5)
+        assert gate.stats().waiters <= 2
+        replies = await gate.release_and_collect(tasks)
+        assert len({reply.job.id for reply in replies}) == 1
+        assert gate.stats().waiters == 0
+        gate.cache.clear()
+
+
 async def test_in_flight_requests_are_never_evicted() -> None:
     gate = RecordingGate(FakeClock(), max_entries=1)
     tasks = await gate.start_and_hold([submit_for_a_day(f"k{n % 20}") for n in range(40)])

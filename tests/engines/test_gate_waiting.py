@@ -52,6 +52,21 @@ async def test_a_key_is_polled_once_for_all_who_wait(clock: FakeClock) -> None:
 
 
 @in_virtual_time
+async def test_beyond_the_limit_of_waiters_the_answer_is_in_progress_at_once(clock: FakeClock) -> None:
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT, max_waiters=3)
+    await held_by_another(gate)
+    begun = clock.monotonic()
+    waiting = [gate.start_call(submit()) for _ in range(3)]
+    await asyncio.sleep(1)
+    assert gate.stats().waiters == 3
+    await gate.ask(submit(), InProgress)
+    assert clock.monotonic() - begun < 2
+    await asyncio.gather(*waiting)
+    assert clock.monotonic() - begun == pytest.approx(WAIT)
+    assert gate.stats().waiters == 0
+
+
+@in_virtual_time
 async def test_when_time_is_up_the_answer_is_in_progress(clock: FakeClock) -> None:
     gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     held = await held_by_another(gate)

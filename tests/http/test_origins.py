@@ -44,6 +44,7 @@ def header_values(value: str) -> set[str]:
 def test_a_preflight_from_a_configured_origin_is_granted_for_every_path(server: Server, path: str) -> None:
     reply = preflight(server, ALLOWED_ORIGIN, path)
     assert (reply.status, reply.content) == (204, b"")
+    assert reply.headers["x-content-type-options"] == "nosniff"
     assert "content-length" not in reply.headers
     assert "transfer-encoding" not in reply.headers
     assert reply.headers["access-control-allow-origin"] == ALLOWED_ORIGIN
@@ -134,6 +135,48 @@ def test_without_authentication_a_name_that_only_leads_here_is_refused(server_wi
         b"localhost.evil.example",
     ):
         assert status(host) == 401
+
+
+FORM_TYPES = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x")
+
+
+@pytest.mark.parametrize("content_type", FORM_TYPES)
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_what_a_page_of_another_site_sends_without_asking_first_is_refused(
+    server_without_origins: Server, site: str, content_type: str
+) -> None:
+    key = f"{site}-{content_type[:4]}"
+    reply = server_without_origins.submit(key, sec_fetch_site=site, content_type=content_type)
+    assert (reply.status, reply.code) == (415, "UNSUPPORTED_MEDIA_TYPE")
+    assert reply.headers["accept"] == "application/json"
+    untyped = server_without_origins.submit(key, sec_fetch_site=site)
+    assert untyped.status == 415, "a page may send bytes without a type"
+    cancel = server_without_origins.ask("POST", "/api/jobs/x/cancel", sec_fetch_site=site, content_type=content_type)
+    assert cancel.status == 415
+    assert server_without_origins.submit(key).body["idempotency"]["outcome"] == "created"
+
+
+def test_an_allowed_origin_sends_json(server: Server) -> None:
+    allowed = {"origin": ALLOWED_ORIGIN, "sec_fetch_site": "cross-site"}
+    for content_type in FORM_TYPES:
+        assert server.submit("typed", content_type=content_type, **allowed).status == 415
+    assert server.submit("typed", content_type="application/json; charset=utf-8", **allowed).status == 202
+
+
+@pytest.mark.parametrize("content_type", ["application/x-www-form-urlencoded", "text/plain", "application/json", "x"])
+def test_whoever_is_not_a_page_of_another_site_may_send_any_type(
+    server_without_origins: Server, content_type: str
+) -> None:
+    for headers in (
+        {},  # `curl -d`
+        {"sec_fetch_site": "same-origin", "origin": "http://localhost"},
+        {"sec_fetch_site": "none"},
+    ):
+        assert server_without_origins.submit("plain", content_type=content_type, **headers).status == 202
+
+
+def test_a_page_of_another_site_may_link_here(server_without_origins: Server) -> None:
+    assert server_without_origins.ask("GET", "/docs", sec_fetch_site="cross-site").status == 200
 
 
 @pytest.mark.parametrize(

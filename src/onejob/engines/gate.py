@@ -317,6 +317,7 @@ class Gate:
         self._config = config
         self._monotonic = monotonic
         self._pending_waiters = PendingKeyWaiters(batcher)
+        self._follower_count = 0  # of all submissions in flight
         self._reads = CoalescedReads(batcher)
         self.cache = GateIdempotencyCache(config, monotonic)
         self.outcomes = OutcomeCounter()
@@ -443,12 +444,18 @@ class Gate:
             self.cache.in_flight[key] = leader
             self._batcher.enqueue(leader)
         elif submit.precondition is None:
-            leader.followers.append(Pending(submit, future, self._on_submit_reply, self._monotonic()))
+            follower = Pending(submit, future, self._on_submit_reply, self._monotonic())
+            if self._has_room_for_waiter():
+                leader.followers.append(follower)
+                self._follower_count += 1
+            else:
+                self._batcher.enqueue(follower)  # its queue is bounded too
         else:
             self._verify_precondition(submit, submit.precondition, future)
 
     def _on_leader_reply(self, leader: InFlightSubmission, result: Result) -> None:
         del self.cache.in_flight[leader.key]
+        self._follower_count -= len(leader.followers)
         self._on_submit_reply(leader, result)
         for follower in leader.followers:
             if follower.future.done():
@@ -553,10 +560,17 @@ class Gate:
         deadline = self._monotonic() + self._config.pending_wait_timeout
         while isinstance(reply, InProgress):
             left = deadline - self._monotonic()
-            if left <= 0 or not await self._pending_waiters.wait_until_settled(command, left):
+            if (
+                left <= 0
+                or not self._has_room_for_waiter()
+                or not await self._pending_waiters.wait_until_settled(command, left)
+            ):
                 break
             (reply,) = await collect_results([self._dispatch(command)])
         return reply
+
+    def _has_room_for_waiter(self) -> bool:
+        return self._follower_count + self._pending_waiters.waiters < self._config.max_waiters
 
     def _count_outcome(self, command: SubmissionCommand | SubmitSequence, result: AnyReply | BaseException) -> None:
         outcome = OUTCOME_NAMES.get(type(result), "failed")
@@ -671,10 +685,7 @@ class PendingKeyWaiters:
         self._batcher = batcher
         self._polls: dict[bytes, _Poll] = {}
         self._closed = False
-
-    @property
-    def waiters(self) -> int:
-        return sum(poll.waiters for poll in self._polls.values())
+        self.waiters = 0  # of all polls
 
     def count_waiters(self, id_prefix: bytes) -> int:
         """The waiters for records whose ids begin with this."""
@@ -690,6 +701,7 @@ class PendingKeyWaiters:
             lookup = LookUpKey(tenant=command.tenant, record_id=command.record_id)
             poll.task = asyncio.get_running_loop().create_task(self._poll_until_settled(lookup, poll))
         poll.waiters += 1
+        self.waiters += 1
         try:
             async with asyncio.timeout(timeout):
                 await poll.event.wait()
@@ -698,6 +710,7 @@ class PendingKeyWaiters:
             return False
         finally:
             poll.waiters -= 1
+            self.waiters -= 1
             if not poll.waiters:
                 self._stop_poll(command.record_id, poll)
 

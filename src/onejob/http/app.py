@@ -25,7 +25,7 @@ from .endpoints.status import StatsSource, status_routes
 from .logs import redacted_traceback
 from .metrics import Metrics
 from .openapi import with_openapi_route
-from .origins import loopback_authenticator
+from .origins import check_body_headers, checked_origins, loopback_authenticator, needs_body_check
 from .problems import (
     INTERNAL_ERROR_MESSAGE,
     Unauthorized,
@@ -35,8 +35,19 @@ from .problems import (
     unavailable_problem,
 )
 from .rate_limit import RateLimiter
-from .request import ANONYMOUS, BodyTooLarge, BodyTooSlow, Credential, Receive, Request, Scope, Send, is_repeatable
-from .responses import Header, Response, problem_response
+from .request import (
+    ANONYMOUS,
+    BodyTooLarge,
+    BodyTooSlow,
+    Credential,
+    Receive,
+    Request,
+    Scope,
+    Send,
+    UnsupportedBody,
+    is_repeatable,
+)
+from .responses import COMMON_HEADERS, Header, Response, problem_response
 from .routing import Route, RouteMatch, Routes, allowed_methods, decode_placeholders, raw_path, route_for_method
 from .server.exchange import HttpExchange
 from .stats import StatsSnapshot, process_out
@@ -58,6 +69,7 @@ BASE_ROUTES = (
 _LONG_POLL_ACTS = (Permission.READ, Permission.WORK)  # their responses may come long after the credential was checked
 CACHED_LEDGERS_MAX = 1024  # one per caller
 _AUTH_CHALLENGE = (b"www-authenticate", b"Bearer")
+_ACCEPTED_HEADERS = ((b"accept", b"application/json"), (b"accept-encoding", b"identity"))
 
 # Called for responses: request id, method, route (None: no such path), response, seconds.
 Observe = Callable[[str, str, Route | None, Response, float], None]
@@ -88,6 +100,7 @@ class HttpApp:
         self._anonymous_ledger = ledger.for_caller(ANONYMOUS.caller)
         self._config = config or ServiceConfig()
         self._authenticate = authenticate or _build_authenticate(ledger, self._config)
+        self._origins = checked_origins(self._config.cors_origins)
         self._observe = observe
         self._observe_failed_only = observe_failed_only
         self._monotonic = SystemClock().monotonic
@@ -143,7 +156,7 @@ class HttpApp:
         if route.act is None:
             request.path_params = decode_placeholders(placeholders)
             return await route.handler(request)
-        if self._optimistic_auth is not None:
+        if self._optimistic_auth is not None and not needs_body_check(scope):
             response = await self._optimistic_auth.respond_fast(route, request)
             if response is not None:
                 return response
@@ -157,6 +170,8 @@ class HttpApp:
         if not credential.may(act):
             message = f"your role does not allow to {act}; ask for a credential that does"
             return problem_response(problem("FORBIDDEN", message), request.id)
+        if needs_body_check(request.scope):
+            check_body_headers(request.scope, self._origins)
         request.credential = credential
         request.ledger = self._ledger_for(credential.caller)
         if self._rate_limiter is not None and act is Permission.SUBMIT:
@@ -194,6 +209,8 @@ class HttpApp:
                 answer = problem("PAYLOAD_TOO_LARGE", str(error))
             case BodyTooSlow():
                 answer = problem("BAD_REQUEST", str(error))._replace(status=408)  # as a slow head
+            case UnsupportedBody():
+                answer = problem("UNSUPPORTED_MEDIA_TYPE", str(error))
             case OnejobError():
                 answer = to_public_problem(error, mismatch_status=self._config.mismatch_status)
             case _ if is_out_of_memory(error):
@@ -208,6 +225,8 @@ class HttpApp:
         response = problem_response(answer, request_id)
         if isinstance(error, Unauthorized):
             return response._replace(headers=(*response.headers, _AUTH_CHALLENGE))
+        if isinstance(error, UnsupportedBody):
+            return response._replace(headers=(*response.headers, *_ACCEPTED_HEADERS))
         return response
 
 
@@ -250,7 +269,7 @@ async def _send_response(response: Response, request_id: str, method: str, recei
 
 
 def _response_headers(response: Response, request_id: str) -> list[Header]:
-    headers = [*response.headers, (b"cache-control", b"no-store"), (b"x-request-id", request_id.encode())]
+    headers = [*response.headers, *COMMON_HEADERS, (b"x-request-id", request_id.encode())]
     if response.stream is None and response.status != 204:
         headers.append((b"content-length", b"%d" % len(response.body)))
     return headers

@@ -248,7 +248,7 @@ def _error_codes_by_status(route: Route, config: ServiceConfig) -> dict[int, lis
     if route.act is not None:
         codes += ["UNAUTHORIZED", "FORBIDDEN"] if config.auth else ["UNAUTHORIZED"]
     if route.method != "GET":
-        codes.append("PAYLOAD_TOO_LARGE")
+        codes += ["PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE"]
     if route.act is Permission.SUBMIT and config.rate_per_second is not None:
         codes.append("RATE_LIMITED")
     by_status: dict[int, list[str]] = {}

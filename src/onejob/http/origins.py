@@ -1,7 +1,10 @@
-"""CORS, and the protection of a server without authentication from pages of other sites.
+"""CORS, and the protection from pages of other sites.
 
 Without authentication every client on this machine is trusted. A browser on this machine runs pages of other sites,
 so requests with a foreign Origin are refused, and so are requests with a foreign Host (DNS rebinding).
+
+With and without it, a page of another site may send a body only as JSON: a browser asks the server first (a preflight)
+before it sends that type, and sends the types of HTML forms without asking.
 """
 
 import ipaddress
@@ -15,8 +18,8 @@ from onejob.core.errors import Invalid
 
 from .config import ServiceConfig
 from .problems import Unauthorized
-from .request import LOCAL, Credential, Receive, Scope, Send
-from .responses import Header
+from .request import LOCAL, Credential, Receive, Scope, Send, UnsupportedBody
+from .responses import COMMON_HEADERS, Header
 
 PREFLIGHT_MAX_AGE_SECONDS = 600
 ALLOWED_METHODS = b"GET, POST, PUT, DELETE"
@@ -25,6 +28,10 @@ EXPOSED_HEADERS = b"Idempotent-Replayed, Idempotency-Expires, Location, Retry-Af
 
 _ORIGIN = re.compile(r"https?://[^\s/?#@,*]+", re.IGNORECASE)
 _VARY_HEADER: Header = (b"vary", b"Origin")
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_BODY_CHECK_HEADERS = frozenset((b"content-encoding", b"origin", b"sec-fetch-site"))
+_OWN_SITE = (b"same-origin", b"none")  # values of Sec-Fetch-Site
+_IDENTITY_ENCODINGS = (b"", b"identity")
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -101,6 +108,40 @@ def loopback_authenticator(config: ServiceConfig) -> Callable[[Scope], Awaitable
     return authenticate
 
 
+def needs_body_check(scope: Scope) -> bool:
+    """True if `check_body_headers` has something to look at; most requests have not."""
+    return scope["method"] not in _SAFE_METHODS and any(name in _BODY_CHECK_HEADERS for name, _ in scope["headers"])
+
+
+def check_body_headers(scope: Scope, origins: frozenset[bytes]) -> None:
+    """Refuse a body that would have to be decoded first, and what a page of another site sends as anything but JSON."""
+    headers: dict[bytes, list[bytes]] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name, []).append(value.strip(b" \t"))
+    if any(encoding.lower() not in _IDENTITY_ENCODINGS for encoding in headers.get(b"content-encoding", ())):
+        raise UnsupportedBody("this server decodes no Content-Encoding; send the body without one")
+    if not _is_cross_site(headers):
+        return
+    types = headers.get(b"content-type", [])
+    # A page may send a body without a type, and then the browser does not ask first either.
+    is_trusted = b"*" in origins or not origins.isdisjoint(headers.get(b"origin", ()))
+    if not all(map(_is_json, types)) or not (types or is_trusted):
+        raise UnsupportedBody("a page of another site may send only JSON; send `Content-Type: application/json`")
+
+
+def _is_cross_site(headers: dict[bytes, list[bytes]]) -> bool:
+    """True if a browser sent the request for a page of another origin. Only browsers send these headers."""
+    if sites := headers.get(b"sec-fetch-site"):
+        return any(site not in _OWN_SITE for site in sites)
+    hosts = [host.lower() for host in headers.get(b"host", ())]
+    return any(origin.lower().partition(b"://")[2] not in hosts for origin in headers.get(b"origin", ()))
+
+
+def _is_json(content_type: bytes) -> bool:
+    media = content_type.partition(b";")[0].strip().lower()
+    return media == b"application/json" or (media.startswith(b"application/") and media.endswith(b"+json"))
+
+
 def is_loopback(host: str) -> bool:
     if host.lower() == "localhost":
         return True
@@ -121,6 +162,7 @@ _ALLOW_ANY_ORIGIN_HEADERS: tuple[Header, ...] = (
     (b"access-control-expose-headers", EXPOSED_HEADERS),
 )
 _PREFLIGHT_HEADERS: tuple[Header, ...] = (
+    *COMMON_HEADERS,
     _VARY_HEADER,
     (b"access-control-allow-methods", ALLOWED_METHODS),
     (b"access-control-allow-headers", ALLOWED_HEADERS),

@@ -54,6 +54,10 @@ class BodyTooSlow(OnejobError):
     """The body did not arrive in time."""
 
 
+class UnsupportedBody(Exception):
+    """The body has an encoding that is not decoded here, or a page of another site sent it as something else than JSON."""
+
+
 class Credential(Struct, frozen=True):
     """An authenticated caller and its roles."""
 
@@ -155,7 +159,7 @@ class Request:
             if not await self.still_authorized():
                 raise Unauthorized("the credential is not valid any more; get another one")
         if len(body) > self.limits.body_bytes_max:
-            raise BodyTooLarge(f"a body has at most {self.limits.body_bytes_max} bytes; send less")
+            raise self._body_too_large()
         return body
 
     async def decode_body(self, body_type: type[T]) -> T:
@@ -174,6 +178,10 @@ class Request:
             raise Invalid("body", "this path takes no body; leave it out")
 
     async def _receive_body(self) -> bytes:
+        # Before the first `receive`, which sends `100 Continue` to a client that waits for it.
+        declared = self.header(b"content-length")
+        if declared is not None and declared.isdigit() and int(declared) > self.limits.body_bytes_max:
+            raise self._body_too_large()
         try:
             body, more = await self._receive_chunk()
             # Most bodies come in one piece and need no timer. Before the first piece the connection has a deadline.
@@ -184,6 +192,9 @@ class Request:
         except TimeoutError as error:
             seconds = self.limits.body_seconds_max
             raise BodyTooSlow(f"the body did not arrive within {seconds:g} s; send it faster") from error
+
+    def _body_too_large(self) -> BodyTooLarge:
+        return BodyTooLarge(f"a body has at most {self.limits.body_bytes_max} bytes; send less")
 
     async def _receive_rest(self, body: bytearray) -> bytes:
         more = True

@@ -19,6 +19,8 @@ from .schemas.jobs import ErrorOut, IdempotencyOut, ProblemOut, job_out, submit_
 Header = tuple[bytes, bytes]
 
 JSON_CONTENT_TYPE = (b"content-type", b"application/json")
+# Of every response: none is stored by a cache, and no browser guesses another type than the one it has.
+COMMON_HEADERS: tuple[Header, ...] = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 ENCODED_CACHE_MAX = 4096
 
 _encode = json.Encoder().encode

@@ -12,6 +12,7 @@ from onejob.errors import IdempotencyConflict, Invalid, OnejobError, StoreRefuse
 from .stored_response import Headers, StoredResponse
 
 NO_STORE = (b"cache-control", b"no-store")
+NO_SNIFF = (b"x-content-type-options", b"nosniff")
 REPLAYED = (b"idempotent-replayed", b"true")
 RETRY_AFTER_MAX = 5
 BODYLESS_STATUSES = (204, 304)
@@ -38,7 +39,7 @@ def problem_response(
         {"type": f"urn:onejob:problem:{code}", "title": row.title, "status": status, "detail": message, "error": error}
     )
     wait = () if retry_after is None else ((b"retry-after", b"%d" % retry_after),)
-    return _build_response(status, ((b"content-type", b"application/problem+json"), NO_STORE, *wait), body)
+    return _build_response(status, ((b"content-type", b"application/problem+json"), NO_STORE, NO_SNIFF, *wait), body)
 
 
 def error_response(error: OnejobError, *, mismatch_status: int) -> LayerResponse:

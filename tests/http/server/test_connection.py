@@ -18,7 +18,7 @@ from tests.support.raw_http import parse_responses
 
 
 async def test_head_and_body_are_sent_in_one_write() -> None:
-    written = await bytes_written(ServiceConfig(), [b"GET / HTTP/1.1\r\n\r\n"])
+    written = await bytes_written(ServiceConfig(), [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"])
     assert written == [b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nGET / 0"]
 
 
@@ -27,12 +27,12 @@ async def test_however_the_bytes_are_cut_the_answers_are_the_same() -> None:
     print("seed", seed)
     data = b"".join(
         (
-            b"GET /a?b=c HTTP/1.1\r\nX: y\r\n\r\n",
-            b"POST /b HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
-            b"\r\nPOST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: r\r\n\r\n",
-            b"POST /d HTTP/1.1\r\nContent-Length: 30000\r\n\r\n" + b"z" * 30_000,
-            b"GET /e HTTP/1.1\r\n\r\n" * 1000,
-            b"GET /f HTTP/1.1\r\nConnection: close\r\n\r\n",
+            b"GET /a?b=c HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n",
+            b"POST /b HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
+            b"\r\nPOST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: r\r\n\r\n",
+            b"POST /d HTTP/1.1\r\nHost: a\r\nContent-Length: 30000\r\n\r\n" + b"z" * 30_000,
+            b"GET /e HTTP/1.1\r\nHost: a\r\n\r\n" * 1000,
+            b"GET /f HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
         )
     )
     expected = [b"GET /a 0", b"POST /b 5", b"POST /c 5", b"POST /d 30000", *[b"GET /e 0"] * 1000, b"GET /f 0"]

@@ -72,7 +72,7 @@ class SocketlessClient:
 
 
 def request(method: str, path: str, body: bytes = b"", *lines: bytes) -> bytes:
-    head = b"%b %b HTTP/1.1\r\ncontent-length: %d" % (method.encode(), path.encode(), len(body))
+    head = b"%b %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d" % (method.encode(), path.encode(), len(body))
     return b"\r\n".join((head, *lines, b"", body))
 
 

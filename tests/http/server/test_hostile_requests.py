@@ -1,6 +1,7 @@
 """Hostile and broken clients get a 4xx or a closed connection, and other clients are not affected."""
 
 import random
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from zlib import crc32
@@ -71,6 +72,13 @@ def test_what_follows_a_body_is_the_next_request(server: Server) -> None:
         b"Content-Length: 99999999999999999999999999\r\n",
         b"Content-Length:\r\n",
         b"Transfer-Encoding: chunked, gzip\r\n",
+        b"Transfer-Encoding: gzip, chunked\r\n",
+        b"Transfer-Encoding: identity, chunked\r\n",
+        b"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked, chunked\r\n",
+        b"Transfer-Encoding: Chunked\r\n",
+        b"Transfer-Encoding: chunked;q=1\r\n",
         b"Transfer-Encoding: xchunked\r\n",
         b"Transfer-Encoding:\x0bchunked\r\n",
         b"Transfer-Encoding : chunked\r\n",
@@ -122,7 +130,7 @@ def test_framing_that_can_be_read_in_two_ways_is_refused(server: Server, lines: 
     ],
 )
 def test_a_malformed_request_line_is_refused(server: Server, line: bytes, status: int) -> None:
-    (reply, *more) = server.send_raw(line + b"\r\nConnection: close\r\n\r\n")
+    (reply, *more) = server.send_raw(line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     assert not more
     assert reply.status == status
 
@@ -180,6 +188,88 @@ def test_a_body_beyond_the_limit_is_413_whatever_else_is_sent(server: Server) ->
     assert is_key_unused(server, "large")
 
 
+@pytest.mark.parametrize("line", [b"", b"X: y\r\n", b"X-Host: localhost\r\n"])
+def test_http_1_1_without_a_host_is_400(server: Server, line: bytes) -> None:
+    (reply,) = server.send_raw(b"GET /healthz HTTP/1.1\r\n" + line + b"\r\n")
+    assert (reply.status, reply.code) == (400, "BAD_REQUEST")
+    assert "no Host header" in reply.body["detail"]
+
+
+def test_http_1_0_needs_no_host(server: Server) -> None:
+    assert [reply.status for reply in server.send_raw(b"GET /healthz HTTP/1.0\r\n\r\n")] == [200]
+
+
+def test_http_1_0_with_a_transfer_encoding_is_400(server: Server) -> None:
+    data = b"POST /api/jobs HTTP/1.0\r\nTransfer-Encoding: chunked\r\nIdempotency-Key: old\r\n\r\n"
+    (reply,) = server.send_raw(data + b"%x\r\n%b\r\n0\r\n\r\n" % (len(DATA), DATA))
+    assert reply.status == 400
+    assert is_key_unused(server, "old")
+
+
+def test_http_1_0_gets_no_100_continue(server: Server) -> None:
+    head = b"POST /api/jobs HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(DATA)
+    with server.connect() as connection:
+        connection.sendall(head)
+        time.sleep(0.2)  # a `100 Continue` would be here by now
+        connection.sendall(DATA)
+        assert [reply.status for reply in parse_responses(receive_all(connection))] == [202]
+
+
+def test_http_1_0_gets_a_stream_without_chunks(server: Server) -> None:
+    job_id = server.submit("streamed").body["job"]["id"]
+    server.ask("POST", f"/api/jobs/{job_id}/cancel")
+    with server.connect() as connection:
+        connection.sendall(f"GET /api/jobs/{job_id}/events HTTP/1.0\r\n\r\n".encode())
+        head, _, body = receive_all(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert b"transfer-encoding" not in head.lower()
+    assert b"connection: close" in head.lower()
+    lines = body.decode().splitlines()
+    assert "event: submitted" in lines
+    assert all(not line or line.startswith((":", "id: ", "event: ", "data: ", "retry: ")) for line in lines)
+
+
+def test_a_declared_length_over_the_limit_is_413_before_100_continue(server: Server) -> None:
+    head = b"Idempotency-Key: declared\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % (BODY_BYTES_MAX + 1)
+    begin = time.monotonic()
+    (reply,) = server.send_raw(POST + head)
+    assert (reply.status, reply.code) == (413, "PAYLOAD_TOO_LARGE")
+    assert time.monotonic() - begin < 5, "it is refused before its body is waited for"
+    assert is_key_unused(server, "declared")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "GZIP", "identity, gzip"])
+def test_a_content_encoding_that_is_not_decoded_is_415(server: Server, encoding: str) -> None:
+    key = f"encoded-{crc32(encoding.encode())}"
+    reply = server.submit(key, content_encoding=encoding)
+    assert (reply.status, reply.code) == (415, "UNSUPPORTED_MEDIA_TYPE")
+    assert reply.headers["accept-encoding"] == "identity"
+    assert is_key_unused(server, key)
+    assert server.ask("POST", "/api/jobs/batch", {"jobs": []}, content_encoding=encoding).status == 415
+
+
+def test_the_content_encoding_identity_is_none(server: Server) -> None:
+    assert server.submit("identity", content_encoding="identity").status == 202
+
+
+def test_every_response_forbids_to_guess_its_type(server: Server) -> None:
+    for reply in (
+        server.submit("sniffed"),
+        server.ask("GET", "/healthz"),
+        server.ask("GET", "/"),
+        server.ask("GET", "/metrics"),
+        server.ask("GET", "/nowhere"),
+        server.ask("PUT", "/healthz"),
+        server.send_raw(b"garbage\r\n\r\n")[0],
+        server.send_raw(b"GET /healthz HTTP/1.1\r\n\r\n")[0],
+    ):
+        assert reply.headers["x-content-type-options"] == "nosniff"
+    job_id = server.submit("sniffed").body["job"]["id"]
+    with server.connect() as connection:
+        connection.sendall(f"HEAD /api/jobs/{job_id}/events HTTP/1.0\r\n\r\n".encode())
+        assert b"x-content-type-options: nosniff\r\n" in receive_all(connection)
+
+
 def test_http_1_0_is_answered_and_closed(server: Server) -> None:
     (reply,) = server.send_raw(b"POST /api/jobs HTTP/1.0\r\nContent-Length: %d\r\n\r\n%b" % (len(DATA), DATA))
     assert reply.status == 202
@@ -192,7 +282,9 @@ def test_expect_100_continue_is_answered(server: Server) -> None:
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(DATA)
         assert [reply.status for reply in parse_responses(receive_all(connection))] == [202]
-    (reply,) = server.send_raw(b"POST /nowhere HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+    (reply,) = server.send_raw(
+        b"POST /nowhere HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+    )
     assert reply.status == 404
 
 
@@ -213,7 +305,7 @@ def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
 
 
 def test_thousands_of_pipelined_requests_are_answered(server: Server) -> None:
-    data = b"GET /healthz HTTP/1.1\r\n\r\n" * 5_000 + request("GET", "/nowhere")
+    data = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5_000 + request("GET", "/nowhere")
     with server.connect() as connection, ThreadPoolExecutor(1) as thread:
         sending = thread.submit(connection.sendall, data)
         found = parse_responses(receive_all(connection))
@@ -230,5 +322,5 @@ def test_a_client_that_is_done_sending_gets_its_answer(server: Server) -> None:
     (reply,) = server.send_raw(submission("half"), half_close=True)
     assert reply.status == 202
     assert [reply.status for reply in server.send_raw(submission("half") * 3, half_close=True)] == [202] * 3
-    many = b"GET /healthz HTTP/1.1\r\n\r\n" * 2000
+    many = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2000
     assert [reply.status for reply in server.send_raw(many, half_close=True)] == [200] * 2000

@@ -54,6 +54,43 @@ def test_a_slow_head_is_cut_off(server: Server) -> None:
     assert [reply.status for reply in parse_responses(received)] == [408]
 
 
+@pytest.mark.parametrize("first", [b"", request("GET", "/healthz", close=False)], ids=["first", "second"])
+@pytest.mark.parametrize("piece", [b"x", b"\r\nX: y"], ids=["bytes", "lines"])
+def test_a_head_has_one_time_limit_however_steadily_it_arrives(server: Server, first: bytes, piece: bytes) -> None:
+    begin = time.monotonic()
+    with server.connect() as connection:
+        connection.settimeout(0.1)
+        connection.sendall(first + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: x")
+        received = b""
+        while b" 408 " not in received and time.monotonic() < begin + HEAD_SECONDS + SLACK_SECONDS:
+            try:
+                connection.send(piece)
+                received += connection.recv(65_536)
+            except TimeoutError:
+                continue
+    assert HEAD_SECONDS * 0.9 < time.monotonic() - begin < HEAD_SECONDS + SLACK_SECONDS
+    assert [reply.status for reply in parse_responses(received)] == ([200, 408] if first else [408])
+
+
+@pytest.mark.parametrize("piece", [b" ", b"1\r\n \r\n"], ids=["length", "chunks"])
+def test_a_body_has_one_time_limit_however_steadily_it_arrives(server: Server, piece: bytes) -> None:
+    framing = b"Content-Length: 100000" if piece == b" " else b"Transfer-Encoding: chunked"
+    begin = time.monotonic()
+    with server.connect() as connection:
+        connection.settimeout(0.1)
+        connection.sendall(POST + b"Idempotency-Key: steady-%d\r\n" % len(piece) + framing + b"\r\n\r\n")
+        received = b""
+        while not received and time.monotonic() < begin + BODY_SECONDS + SLACK_SECONDS:
+            try:
+                connection.send(piece)
+                received = connection.recv(65_536)
+            except TimeoutError:
+                continue
+    assert BODY_SECONDS * 0.9 < time.monotonic() - begin < BODY_SECONDS + SLACK_SECONDS
+    assert parse_responses(received)[0].status in (400, 408)
+    assert is_key_unused(server, f"steady-{len(piece)}")
+
+
 def test_a_silent_connection_is_closed(server: Server) -> None:
     for first, seconds in ((b"", HEAD_SECONDS), (b"\r\n\r\n", HEAD_SECONDS)):
         begin = time.monotonic()
@@ -99,7 +136,7 @@ def test_a_slow_body_is_cut_off_however_steady(server: Server) -> None:
 
 def test_a_body_that_no_handler_reads_is_not_waited_for(server: Server) -> None:
     begin = time.monotonic()
-    (reply,) = server.send_raw(b"POST /nowhere HTTP/1.1\r\nContent-Length: 100000\r\n\r\nabc")
+    (reply,) = server.send_raw(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nabc")
     assert reply.status == 404
     assert reply.headers["connection"] == "close"
     assert time.monotonic() - begin < SLACK_SECONDS
@@ -150,7 +187,7 @@ def is_closed_within(connection: socket.socket, seconds: float) -> bool:
     begin = time.monotonic()
     while time.monotonic() < begin + seconds:
         try:
-            connection.send(b"GET /openapi.json HTTP/1.1\r\n\r\n" * 1000)
+            connection.send(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
         except TimeoutError:
             continue
         except OSError:

@@ -25,7 +25,6 @@ def page_handler(name: str) -> RouteHandler:
         body,
         b"text/html; charset=utf-8",
         (b"content-security-policy", policy.encode()),
-        (b"x-content-type-options", b"nosniff"),
         (b"referrer-policy", b"no-referrer"),
     )
 

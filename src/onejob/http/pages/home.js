@@ -47,6 +47,7 @@ function showRefusal(refused) {
   at("curl").textContent = [
     "KEY=$(uuidgen)",
     `curl -i ${location.origin}/api/jobs -H "Idempotency-Key: $KEY"${authorization} \\`,
+    `     -H "Content-Type: application/json" \\`,
     `     -d '{"type": "hello", "input": {"to": "the world"}}'`,
   ].join("\n");
 }

@@ -180,6 +180,7 @@ class HeadReader:
     in_head = False
     expects_continue = False
     host_header_count = 0
+    transfer_encodings: list[bytes]
     overhead_bytes = 0  # of the head, or since the last piece of the body; too high by one slice at most
 
     def begin_head(self, received_bytes: int) -> None:
@@ -188,6 +189,7 @@ class HeadReader:
         self.in_head = True
         self.expects_continue = False
         self.host_header_count = 0
+        self.transfer_encodings = []
         self.overhead_bytes = received_bytes
 
     def on_url(self, url: bytes) -> None:
@@ -199,8 +201,10 @@ class HeadReader:
         name = name.lower()
         if name == b"host":
             self.host_header_count += 1
-        elif name == b"expect" and value.lower() == b"100-continue":
+        elif name == b"expect" and value.strip(b" \t").lower() == b"100-continue":
             self.expects_continue = True
+        elif name == b"transfer-encoding":
+            self.transfer_encodings.append(value.strip(b" \t"))
         self.headers.append((name, value))
 
     def end_head(self) -> Scope:
@@ -213,8 +217,7 @@ class HeadReader:
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
             raise UnreadableRequest(400, f"HTTP/{version} is not supported; send HTTP/1.1")
-        if self.host_header_count > 1:
-            raise UnreadableRequest(400, "the request has two Host headers; send one")
+        self._check_host_and_framing(version)
         path, query = self._parse_target()
         scope: dict[str, Any] = {
             "type": "http",
@@ -240,6 +243,18 @@ class HeadReader:
         size += sum(len(name) + len(value) + _FIELD_BYTES for name, value in self.headers)
         if size > self.limits.head_bytes_max or len(self.headers) > HEADERS_MAX:
             raise UnreadableRequest(431, self.head_limit_message())
+
+    def _check_host_and_framing(self, version: str) -> None:
+        """A proxy that reads these in another way would see other requests than this server."""
+        if self.host_header_count > 1:
+            raise UnreadableRequest(400, "the request has two Host headers; send one")
+        if not self.host_header_count and version == "1.1":
+            raise UnreadableRequest(400, "the request has no Host header; send one")
+        if self.transfer_encodings:
+            if self.transfer_encodings != [b"chunked"]:
+                raise UnreadableRequest(400, "the only Transfer-Encoding is `chunked`; send that, or Content-Length")
+            if version == "1.0":
+                raise UnreadableRequest(400, "HTTP/1.0 has no Transfer-Encoding; send Content-Length, or HTTP/1.1")
 
     def _parse_target(self) -> tuple[bytes, bytes]:
         """The path and the query. Nearly always the request target is just these two."""
@@ -428,7 +443,7 @@ class Connection(HeadReader, asyncio.Protocol):
             self.flow,
             on_complete=self._on_exchange_complete,
             default_headers=self.server_state.default_headers,
-            expects_continue=self.expects_continue,
+            expects_continue=self.expects_continue and scope["http_version"] != "1.0",
             keep_alive=not self._shutting_down and scope["http_version"] != "1.0" and self.parser.should_keep_alive(),
             resume_reading=self._resume_reading,
         )

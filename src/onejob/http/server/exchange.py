@@ -11,12 +11,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from onejob.http.logs import redacted_traceback
 from onejob.http.problems import unavailable_problem
 from onejob.http.request import Scope, is_repeatable
-from onejob.http.responses import Header, Response, encode_headers, problem_response
+from onejob.http.responses import COMMON_HEADERS, Header, Response, encode_headers, problem_response
 from onejob.ids import SystemIds
 
 log = logging.getLogger("onejob.http")
 
 _BODILESS_STATUSES = (204, 304)
+_FAST_HEAD = b"%b%b%b" + encode_headers(COMMON_HEADERS) + b"x-request-id: %b\r\n%b"
 
 
 class HttpExchange:
@@ -38,6 +39,7 @@ class HttpExchange:
     _client_sent_eof = False
     _head = b""  # of the response, not yet written
     _body_bytes_left: int | None = None  # of the response; None: its length is not known
+    _is_chunked = False  # the response; one of unknown length that is not ends with the connection
     _stream_task: asyncio.Task[Any] | None = None
     task: asyncio.Task[None] | None = None
 
@@ -145,8 +147,7 @@ class HttpExchange:
             request_id.encode(),
             length,
         )
-        head = b"%b%b%bcache-control: no-store\r\nx-request-id: %b\r\n%b" % parts
-        self._transport.write(head + self._end_of_head() + body)
+        self._transport.write(_FAST_HEAD % parts + self._end_of_head() + body)
         self._complete()
 
     def add_chunk(self, chunk: bytes) -> int:
@@ -198,7 +199,8 @@ class HttpExchange:
             content_length = content_length or 0
         if content_length is None:
             self._stream_task = asyncio.current_task()
-            encoded_headers += b"transfer-encoding: chunked\r\n"
+            self._is_chunked = self._scope["http_version"] != "1.0"
+            encoded_headers += b"transfer-encoding: chunked\r\n" if self._is_chunked else b""
         default_headers = _encode_default_headers(self._default_headers)
         self._head = b"".join((STATUS_LINE[status], default_headers, encoded_headers, self._end_of_head()))
         self._body_bytes_left = content_length
@@ -213,9 +215,9 @@ class HttpExchange:
     def _send_body(self, body: bytes, *, more_body: bool) -> None:
         if self._scope["method"] == "HEAD":
             body, self._body_bytes_left = b"", 0
-        elif self._body_bytes_left is None:
+        elif self._is_chunked:
             body = _chunk(body, last=not more_body)
-        else:
+        elif self._body_bytes_left is not None:
             self._body_bytes_left -= len(body)
             if self._body_bytes_left < 0 or (self._body_bytes_left and not more_body):
                 raise RuntimeError("the body of the response is not as long as its content-length")
@@ -272,7 +274,7 @@ def encode_final_response(response: Response, request_id: str) -> bytes:
     """The last response of a connection."""
     headers = (
         *response.headers,
-        (b"cache-control", b"no-store"),
+        *COMMON_HEADERS,
         (b"x-request-id", request_id.encode()),
         (b"content-length", b"%d" % len(response.body)),
         (b"connection", b"close"),
