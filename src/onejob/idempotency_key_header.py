@@ -1,4 +1,8 @@
-"""Parsing the Idempotency-Key header: a structured-field string (`"K"`), or the common bare form `K`."""
+"""Parsing the Idempotency-Key header: a structured-field string (`"K"`), or the common bare form `K`.
+
+The bare form includes numbers and tokens. A byte sequence (`:YWJj:`) or a boolean (`?1`) is refused: a server that
+follows the specification of structured fields reads another value than its text.
+"""
 
 import re
 from collections.abc import Iterable
@@ -9,8 +13,9 @@ from .core.errors import Invalid
 
 HEADER_NAME = b"idempotency-key"
 
-_QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"[ \t]*(?:;.*)?')
+_QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"[ \t]*(?:;[\x20-\x7e]*)?')
 _BARE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x7e]+")
+_BYTES_OR_BOOLEAN = re.compile(r":[A-Za-z0-9+/=]*:|\?[01]")
 _ESCAPED = re.compile(r'\\(["\\])')
 
 
@@ -29,6 +34,9 @@ def parse_key_header(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     if len(lines) > 1:
         raise Invalid("Idempotency-Key", "the request has several Idempotency-Key headers; send one")
     text = lines[0].decode("latin-1").strip(" \t")
+    if _BYTES_OR_BOOLEAN.fullmatch(text):
+        message = 'the Idempotency-Key header is a byte sequence or a boolean; send a string: "your-key" in quotes'
+        raise Invalid("Idempotency-Key", message)
     if _BARE.fullmatch(text):
         key = text
     elif quoted := _QUOTED.fullmatch(text):

@@ -86,6 +86,10 @@ def test_exit_codes_are_the_same_on_an_engine_and_against_a_server(
         ("jobs", "--url", "http://127.0.0.1:1", "--api-key", "a\nb"),
         ("submit", "t", "--input", "\udcff"),
         ("apikey", "create", "ci", "--role", "king"),
+        ("apikey", "create", "ci", "--tenant", ""),
+        ("submit", "t", "--tenant", ""),
+        ("jobs", "--tenant", ""),
+        ("webhook-secret", "create", "--tenant", ""),
         ("apikey", "list", "--url", "http://127.0.0.1:1"),
     ],
 )

@@ -78,6 +78,11 @@ def test_tenants_of_one_engine_do_not_meet(on_engine: CommandRunner) -> None:
     assert on_engine("job", created["jobId"], "--tenant", "acme").code == 0
 
 
+def test_an_api_key_for_an_empty_user_is_refused(on_engine: CommandRunner) -> None:
+    assert on_engine("apikey", "create", "ci", "--user", "").code == 2
+    assert on_engine("apikey", "list").out == "no API keys\n"
+
+
 def test_an_api_key_is_printed_once_and_can_be_rotated_and_revoked(on_engine: CommandRunner) -> None:
     acme = ("--tenant", "acme")
     made = on_engine("apikey", "create", "ci", "--role", "submitter", "--user", "ann", *acme, "--json").json

@@ -6,6 +6,7 @@ import pytest
 
 from onejob.core.errors import Invalid
 from onejob.http.config import JwtConfig, ServiceConfig
+from onejob.http.serve import security_warnings
 from onejob.settings import load_service_config
 
 FILE = """
@@ -154,3 +155,18 @@ def test_a_misspelt_setting_is_refused_with_the_name_that_was_meant(tmp_path: Pa
     path.write_text("body_byte_max = 1")
     with pytest.raises(Invalid, match="did you mean body_bytes_max"):
         load_service_config(str(path), {})
+
+
+@pytest.mark.parametrize(
+    ("jwt", "missing"),
+    [
+        (JwtConfig(issuer="i", audience="a"), []),
+        (JwtConfig(issuer="i"), ["jwt.audience"]),
+        (JwtConfig(audience="a"), ["jwt.issuer"]),
+        (JwtConfig(algorithms=("HS256",), secret="s"), ["jwt.issuer", "jwt.audience"]),
+    ],
+)
+def test_tokens_without_a_checked_issuer_or_audience_are_warned_of(jwt: JwtConfig, missing: list[str]) -> None:
+    warnings = security_warnings(ServiceConfig(auth=True, jwt=jwt))
+    assert len(warnings) == bool(missing)
+    assert all(name in warnings[0] for name in missing)

@@ -1,5 +1,6 @@
 """Bearer tokens: accepted with all claims and by the configured key and algorithms, otherwise refused."""
 
+import hmac
 import json
 import time
 from collections.abc import Callable
@@ -65,6 +66,27 @@ def is_accepted(tokens: JwtVerifier, text: str) -> bool:
 )
 def test_a_token_is_taken_only_with_all_its_claims(changes: dict[str, Any], good: bool) -> None:
     assert is_accepted(JwtVerifier(JWT), token(**changes)) is good
+
+
+@pytest.mark.parametrize("claim", ["sub", "tenant", "roles", "exp", "other"])
+def test_a_token_with_a_claim_twice_is_refused(claim: str) -> None:
+    claims = json.dumps(jwt.decode(token(other=1), options={"verify_signature": False}))
+    value = json.dumps(json.loads(claims)[claim])
+    signed = jwt.PyJWS().encode(claims.encode(), SECRET, "HS256")
+    assert is_accepted(JwtVerifier(JWT), signed)
+    twice = f'{{"{claim}": {value}, {claims[1:]}'
+    assert not is_accepted(JwtVerifier(JWT), jwt.PyJWS().encode(twice.encode(), SECRET, "HS256"))
+
+
+def test_a_token_with_a_member_of_its_header_twice_is_refused() -> None:
+    header, payload, _ = token().split(".")
+    twice = jwt.utils.base64url_encode(b'{"alg":"HS256","alg":"HS256","typ":"JWT"}').decode()
+    signed = f"{twice}.{payload}".encode()
+    signature = jwt.utils.base64url_encode(hmac.digest(SECRET.encode(), signed, "sha256")).decode()
+    assert not is_accepted(JwtVerifier(JWT), f"{signed.decode()}.{signature}")
+    plain = f"{header}.{payload}".encode()
+    signature = jwt.utils.base64url_encode(hmac.digest(SECRET.encode(), plain, "sha256")).decode()
+    assert is_accepted(JwtVerifier(JWT), f"{plain.decode()}.{signature}")
 
 
 def test_issuer_and_audience_are_checked_only_when_configured() -> None:

@@ -96,12 +96,27 @@ def test_concurrent_requests_with_one_key_make_one_job(service: ServeProcess) ->
 
 @pytest.mark.parametrize(
     "header",
-    ["", '""', '"a', 'a"b', '"a" x', "a, b", '"a\\n"', "ä", ":YWJj:;", "k" * 256, '"' + "k" * 256 + '"'],
+    [
+        *("", '""', '"a', 'a"b', '"a" x', "a, b", '"a\\n"', "ä", ":YWJj:;", "k" * 256, '"' + "k" * 256 + '"'),
+        *(":YWJj:", "::", ":YQ==:", "?1", "?0", '"a";b=ä'),
+    ],
 )
 def test_a_malformed_key_is_refused_and_never_taken_for_absent(service: ServeProcess, header: str) -> None:
     answer = service.post(BODY, key_header(header))
     assert answer.status == 400
     assert answer.body["error"]["code"] == "VALIDATION_ERROR"
+
+
+@pytest.mark.parametrize(
+    ("header", "key"),
+    [
+        *((one, one) for one in ("42", "-1.5", "token", "*t/o:k", "?2", "?", "?10", ":", ":a", ":a:b:", "a:YWJj:")),
+        *(('":YWJj:"', ":YWJj:"), ('"?1"', "?1"), ('"a";b="c";d', "a")),
+    ],
+)
+def test_numbers_tokens_and_strings_are_keys(service: ServeProcess, header: str, key: str) -> None:
+    answer = service.post(BODY, key_header(header))
+    assert (answer.status, answer.body["idempotency"]["key"]) == (202, key)
 
 
 def test_two_key_headers_are_refused_even_if_equal(service: ServeProcess) -> None:

@@ -152,6 +152,19 @@ async def test_another_request_with_the_same_key_is_a_conflict_and_the_first_res
     assert not {"x-private", "set-cookie"} & set(again.headers)
 
 
+@pytest.mark.parametrize(
+    "header",
+    ["content_encoding", "content_range", "if_match", "if_none_match", "if_modified_since", "if_unmodified_since"],
+)
+async def test_another_encoding_or_precondition_is_another_request(server: Server, header: str) -> None:
+    first = await server.ask("/plain", header, b"x", **{header: '"v1"'})
+    assert first.status == 201
+    for changed in ({header: '"v2"'}, {}):
+        assert (await server.ask("/plain", header, b"x", **changed)).status == 422
+    again = await server.ask("/plain", header, b"x", **{header: '"v1"', "accept": "text/html"})
+    assert (again.replayed, again.body) == (True, first.body)
+
+
 @pytest.mark.parametrize(("body", "other"), [(b'{"a":1,"a":2}', b'{"a":2}'), (b"\xff", b"\xfe"), (b"[NaN]", b"")])
 async def test_a_body_that_is_not_valid_json_is_compared_byte_for_byte(
     server: Server, body: bytes, other: bytes
@@ -162,7 +175,7 @@ async def test_a_body_that_is_not_valid_json_is_compared_byte_for_byte(
     assert (await server.ask("/empty", key, other)).status == 422
 
 
-@pytest.mark.parametrize("key", ["", '""', '"a', '"a"x', "ü", "a, b", "x" * 256])
+@pytest.mark.parametrize("key", ["", '""', '"a', '"a"x', "ü", "a, b", "x" * 256, ":YWJj:", "?1"])
 async def test_a_malformed_key_is_refused_and_nothing_runs(server: Server, key: str) -> None:
     before = server.runs("charset")
     answer = await server.ask("/charset", key)

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from onejob.core.credentials import Role
 from onejob.core.errors import Invalid
+from onejob.core.identity import checked_name
 from onejob.core.limits import CostLimit, Limits
 from onejob.engines import migrate, redact_password
 from onejob.http.schemas.quotas import (
@@ -145,7 +146,8 @@ def run_apikey(ledger: SyncLedger, options: Namespace) -> ApiKeyCommandOut:
     match options.subcommand:
         case "create":
             roles = options.role or [Role.SUBMITTER]
-            return _new_key_out(keys.create(options.name, roles=roles, user=options.user or ""))
+            user = "" if options.user is None else checked_name("user", options.user)
+            return _new_key_out(keys.create(options.name, roles=roles, user=user))
         case "rotate":
             return _new_key_out(keys.rotate(options.id, overlap=options.overlap))
         case "revoke":

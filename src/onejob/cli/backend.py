@@ -40,7 +40,7 @@ from onejob.client.requests import Call, checked_api_key, checked_url
 from onejob.clock import SystemClock
 from onejob.codes import NextAction
 from onejob.core.errors import Invalid
-from onejob.core.identity import Actor, stream_scope
+from onejob.core.identity import Actor, checked_name, stream_scope
 from onejob.core.limits import Limits
 from onejob.core.states import SlotState
 from onejob.core.views import JobView, Receipt, SlotReservation
@@ -359,12 +359,14 @@ def open_backend(options: Namespace, settings: CliSettings, *, creates_store: bo
 def open_engine_backend(options: Namespace, settings: CliSettings, *, creates_store: bool) -> EngineBackend:
     if options.api_key is not None:
         raise Invalid("api key", "an engine takes no API key; name a server with --url, or leave it out")
+    # An empty name is a variable that was not set, not the default.
+    tenant = TENANT_DEFAULT if options.tenant is None else checked_name("tenant", options.tenant)
     url = engine_url(options, settings)
     file = sqlite_file(url)
     # A read must not create a store: in a wrong folder, an empty one would answer that there is nothing.
     if not creates_store and file is not None and not file.exists():
         raise NotFound(f"there is no store at {file}; name another with --engine, or create it by a submission")
-    return EngineBackend(url, tenant=options.tenant or TENANT_DEFAULT)
+    return EngineBackend(url, tenant=tenant)
 
 
 def open_server_backend(options: Namespace, settings: CliSettings) -> ServerBackend:

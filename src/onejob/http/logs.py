@@ -166,6 +166,10 @@ def log_durability_warning(warning: str) -> None:
     logging.getLogger("onejob.http").warning("durability warning: %s", warning)
 
 
+def log_security_warning(warning: str) -> None:
+    logging.getLogger("onejob.http").warning("security warning: %s", warning)
+
+
 def log_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """An exception handler for the event loop, whose default would log what futures and tasks contain."""
     error = context.get("exception")

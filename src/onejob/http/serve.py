@@ -26,7 +26,7 @@ from onejob.worker import Worker
 from .app import HttpApp, Observe, ignore_request
 from .callbacks import callback_delivery
 from .config import WORKERS_MAX, ServiceConfig
-from .logs import Log, log_durability_warning, log_loop_exception, open_stderr_log
+from .logs import Log, log_durability_warning, log_loop_exception, log_security_warning, open_stderr_log
 from .origins import CorsMiddleware, is_loopback
 from .server.connection import connection_class
 
@@ -125,6 +125,18 @@ def check_bind_address(config: ServiceConfig) -> None:
         )
 
 
+def security_warnings(config: ServiceConfig) -> list[str]:
+    """What these settings leave open, each with what to do about it; logged at the start."""
+    jwt = config.jwt
+    if jwt is None:
+        return []
+    missing = [f"jwt.{name}" for name in ("issuer", "audience") if getattr(jwt, name) is None]
+    if not missing:
+        return []
+    names = " and ".join(missing)
+    return [f"{names} not set: tokens that the same issuer made for other services are accepted; set {names}"]
+
+
 async def _serve_with_worker(worker: Worker, server: HttpServer, listener: socket.socket) -> int:
     """Serve and run jobs; the same signal stops both."""
     working = asyncio.create_task(worker.run())
@@ -173,8 +185,10 @@ def listener_url(listener: socket.socket) -> str:
 def announce_ready(
     config: ServiceConfig, address: str, durability: Durability, *, workers: int = 1, durability_warning: str = ""
 ) -> None:
-    """Print the one line on stdout; log what the durability does not cover."""
+    """Print the one line on stdout; log what the settings leave open and what the durability does not cover."""
     print(ready_line(config, address, durability, workers), flush=True)
+    for warning in security_warnings(config):
+        log_security_warning(warning)
     if durability_warning:
         log_durability_warning(durability_warning)
 

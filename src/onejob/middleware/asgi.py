@@ -136,9 +136,4 @@ def read_key(scope: Scope, *, required: bool) -> str | LayerResponse | None:
 
 def request_fingerprint(scope: Scope, body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
     """The fingerprint of a request; a coroutine if the body is large."""
-    content_type = b""
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            content_type = value
-            break
-    return compute_fingerprint(scope["method"], scope["path"], scope.get("query_string", b""), content_type, body)
+    return compute_fingerprint(scope["method"], scope["path"], scope.get("query_string", b""), scope["headers"], body)

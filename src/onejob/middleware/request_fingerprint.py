@@ -1,7 +1,7 @@
 """The fingerprint of a request, and the scope of its key."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -16,6 +16,17 @@ HASHED_PREFIX = "sha256:"
 ON_LOOP_BYTES_MAX = 64 << 10
 CACHED_BODY_BYTES_MAX = 2048
 CACHE_ENTRIES_MAX = 1024
+# Headers that change what a request asks for. Without them the fingerprint is as if they did not exist.
+COMPARED_HEADERS = frozenset(
+    (
+        b"content-encoding",
+        b"content-range",
+        b"if-match",
+        b"if-modified-since",
+        b"if-none-match",
+        b"if-unmodified-since",
+    )
+)
 
 
 @lru_cache(CACHE_ENTRIES_MAX)
@@ -31,18 +42,28 @@ def scope_name(given: str, prefix: str = SCOPE_PREFIX) -> str:
 
 
 def compute_fingerprint(
-    method: str, path: str, query: bytes, content_type: bytes, body: bytes
+    method: str, path: str, query: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
 ) -> bytes | Coroutine[Any, Any, bytes]:
-    """The fingerprint of method, path, query and body; for a large body a coroutine that computes it in a thread."""
+    """The fingerprint of method, path, query, some headers and body; for a large body a coroutine that uses a thread."""
+    content_type, compared = b"", []
+    for name, value in headers:
+        if name == b"content-type":
+            content_type = content_type or value
+        elif name in COMPARED_HEADERS:
+            compared.append((name, value))
+    args = method, path, query, content_type, tuple(sorted(compared)), body
     if len(body) <= CACHED_BODY_BYTES_MAX:
-        return _fingerprint_cached(method, path, query, content_type, body)
+        return _fingerprint_cached(*args)
     if len(body) <= ON_LOOP_BYTES_MAX:
-        return _fingerprint_now(method, path, query, content_type, body)
-    return asyncio.to_thread(_fingerprint_now, method, path, query, content_type, body)
+        return _fingerprint_now(*args)
+    return asyncio.to_thread(_fingerprint_now, *args)
 
 
-def _fingerprint_now(method: str, path: str, query: bytes, content_type: bytes, body: bytes) -> bytes:
-    parts = (method.encode(), path.encode("utf-8", "surrogatepass"), query, *_normalize_body(content_type, body))
+def _fingerprint_now(
+    method: str, path: str, query: bytes, content_type: bytes, compared: tuple[tuple[bytes, bytes], ...], body: bytes
+) -> bytes:
+    request = (method.encode(), path.encode("utf-8", "surrogatepass"), query, *_normalize_body(content_type, body))
+    parts = (*request, *(part for header in compared for part in header))
     # Each part follows its length, so that no two requests hash the same bytes.
     digest = sha256(b"".join([b"%d:%b" % (len(part), part) for part in parts]))
     return fingerprint(RECORD_TYPE, b'"%b"' % digest.hexdigest().encode())

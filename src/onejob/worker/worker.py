@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from onejob.core.identity import Actor
+from onejob.core.identity import Actor, checked_name
 from onejob.core.timestamps import checked_timedelta, to_duration_ms
 from onejob.errors import Invalid, OnejobError
 from onejob.ledger import Ledger
@@ -64,7 +64,7 @@ class Worker:
             )
         self._handlers = app.handlers_for(types)
         self._types = checked_types(tuple(self._handlers))
-        self._tenant = tenant
+        self._tenant = None if tenant is None else checked_name("tenant", tenant)
         self._concurrency = concurrency
         self._lease_ms = checked_lease(to_duration_ms("lease", lease))
         self._drain_seconds = checked_timedelta("drain", drain).total_seconds()
