@@ -77,6 +77,7 @@ _ROWS: Final = (
     ErrorCode("QUOTA_EXCEEDED", 429, "Quota exceeded", _GIVE_UP, _EXIT.REFUSED, settles=True),
     ErrorCode("COST_LIMIT_EXCEEDED", 429, "Cost limit exceeded", _GIVE_UP, _EXIT.REFUSED, settles=True),
     ErrorCode("RATE_LIMITED", 429, "Too many requests", _WAIT, _EXIT.REFUSED, settles=True, retryable=True),
+    ErrorCode("LOGIN_THROTTLED", 429, "Too many failed logins", _WAIT, _EXIT.FORBIDDEN, retryable=True),
     ErrorCode("INTERNAL_ERROR", 500, "Internal server error", _RETRY, _EXIT.FAILED),
     ErrorCode("SERVICE_UNAVAILABLE", 503, "Service unavailable", _RETRY, _EXIT.UNAVAILABLE, retryable=True),
     # This server sends QUOTA_EXCEEDED in its place, with `slotLost` among the details.

@@ -209,6 +209,7 @@ def test_after_a_lost_response_only_a_refusal_about_the_key_is_definite(code: st
         ("UNSUPPORTED_MEDIA_TYPE", onejob.Invalid),
         ("UNAUTHORIZED", onejob.NotAllowed),
         ("FORBIDDEN", onejob.NotAllowed),
+        ("LOGIN_THROTTLED", onejob.NotAllowed),
         ("NOT_FOUND", onejob.NotFound),
         ("SEQUENCE_GAP", onejob.SubmissionRefused),
         ("ALREADY_COMMITTED", onejob.SubmissionRefused),

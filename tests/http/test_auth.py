@@ -14,8 +14,8 @@ from onejob.clock import FakeClock
 from onejob.core.credentials import Role
 from onejob.core.identity import Actor
 from onejob.http.app import HttpApp
-from onejob.http.auth import TOKEN_CHARS_MAX, Authenticator
-from onejob.http.config import ServiceConfig
+from onejob.http.auth import TOKEN_CHARS_MAX, Authenticator, FailedLogins, client_network
+from onejob.http.config import ServiceConfig, parse_networks
 from onejob.http.problems import Unauthorized
 from onejob.ledger.api_keys import ApiKeys, NewKey
 from tests.support.app_server import serve_app
@@ -330,3 +330,52 @@ async def test_a_key_that_is_revoked_while_its_body_is_on_the_way_opens_nothing(
             assert b" 401 " in await reader.readline()
             writer.close()
         assert not list(await ledger.jobs())
+
+
+async def test_an_address_that_sends_invalid_credentials_is_throttled_and_valid_ones_are_not(
+    queue: onejob.Ledger,
+) -> None:
+    created = await ApiKeys(queue).create("ci", roles=["submitter"])
+    valid = b"authorization: Bearer " + created.text.encode()
+    app = HttpApp(queue, config=ServiceConfig(auth=True, failed_logins_per_minute=3))
+    async with serve_app(app) as client:
+        for _ in range(5):
+            assert (await client.get("/api/jobs")).status == 401, "no credential is not a guess"
+        invalid = (b"authorization: Bearer oj_guess", b"x-api-key: oj_guess", b"authorization: Basic x")
+        assert [(await client.get("/api/jobs", one)).status for one in invalid] == [401, 401, 401]
+        throttled = await client.get("/api/jobs", invalid[0])
+        assert (throttled.status, throttled.code) == (429, "LOGIN_THROTTLED")
+        assert 1 <= int(throttled.headers["retry-after"]) <= 20
+        assert (await client.get("/api/jobs", valid)).status == 200
+        await ApiKeys(queue).revoke(created.key.id)
+        revoked = [(await client.get("/api/jobs", valid)).status for _ in range(5)]
+        assert revoked == [401] * 5, "whoever sends a revoked key does not guess"
+
+
+@pytest.mark.parametrize(
+    ("client", "forwarded", "expected"),
+    [
+        ("192.0.2.1", [], "192.0.2.1"),
+        ("192.0.2.1", ["203.0.113.9"], "192.0.2.1"),  # not a trusted proxy
+        ("10.0.0.1", ["203.0.113.9"], "203.0.113.9"),
+        ("10.0.0.1", ["1.1.1.1, 203.0.113.9"], "203.0.113.9"),  # what the client wrote itself does not count
+        ("10.0.0.1", ["1.1.1.1", "203.0.113.9, 10.0.0.2"], "203.0.113.9"),
+        ("10.0.0.1", ["203.0.113.9, unknown"], "10.0.0.1"),
+        ("10.0.0.1", [], "10.0.0.1"),
+        ("2001:db8:1:2:3::4", [], "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.1", [], "192.0.2.1"),
+    ],
+)
+def test_a_forwarded_address_counts_only_from_a_trusted_proxy(client: str, forwarded: list[str], expected: str) -> None:
+    scope = {"client": (client, 1), "headers": [(b"x-forwarded-for", line.encode()) for line in forwarded]}
+    assert client_network(scope, parse_networks(("10.0.0.0/8",))) == expected
+
+
+def test_failed_logins_are_forgiven_with_time() -> None:
+    clock = FakeClock()
+    failed = FailedLogins(ServiceConfig(auth=True, failed_logins_per_minute=2), clock.monotonic)
+    one, other = ({"client": (host, 1), "headers": []} for host in ("192.0.2.1", "192.0.2.2"))
+    assert [failed.count(one) is None for _ in range(3)] == [True, True, False]
+    assert failed.count(other) is None
+    clock.advance(31)
+    assert [failed.count(one) is None for _ in range(2)] == [True, False]

@@ -1,6 +1,7 @@
 """The settings come from a file, environment variables and the command line; the later overrides the earlier."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,3 +171,26 @@ def test_tokens_without_a_checked_issuer_or_audience_are_warned_of(jwt: JwtConfi
     warnings = security_warnings(ServiceConfig(auth=True, jwt=jwt))
     assert len(warnings) == bool(missing)
     assert all(name in warnings[0] for name in missing)
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"host": "127.0.0.1"}, False),
+        ({"host": "::1"}, False),
+        ({"host": "0.0.0.0"}, True),
+        ({"host": "::"}, True),
+        ({"host": "192.0.2.1"}, True),
+        ({"host": "0.0.0.0", "tls_cert": "c.pem", "tls_key": "k.pem"}, False),
+        ({"host": "0.0.0.0", "trusted_proxies": ("10.0.0.1",)}, False),
+    ],
+)
+def test_plain_http_on_a_network_is_warned_of(settings: dict[str, Any], warned: bool) -> None:
+    warnings = security_warnings(ServiceConfig(auth=True, **settings))
+    assert [("TLS" in warning, "proxy" in warning) for warning in warnings] == [(True, True)] * warned
+
+
+@pytest.mark.parametrize("settings", [{"tls_cert": "c.pem"}, {"tls_key": "k.pem"}, {"trusted_proxies": ("proxy",)}])
+def test_half_of_tls_and_a_proxy_without_an_address_stop_the_start(settings: dict[str, Any]) -> None:
+    with pytest.raises(Invalid, match=r"tls_cert and tls_key|trusted_proxies"):
+        ServiceConfig(**settings)

@@ -26,7 +26,7 @@ SUBMISSION = {"type": "charge", "input": {"card": PAYLOAD}, "labels": {"note": P
 
 
 def create_api_key(*where: str) -> str:
-    command = [*ONEJOB, "apikey", "create", "ci", "--role", "operator", "--json", *where]
+    command = [*ONEJOB, "apikey", "create", "ci", "--role", "operator", "--role", "metrics", "--json", *where]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return str(json.loads(output)["secret"])
 
@@ -60,7 +60,7 @@ def log_output(
     asked = f'{engine_line(shared_url)}auth = true\nlog_requests = "all"\nlog_format = "{request.param}"'
     with run_server(tmp_path_factory.mktemp("logs"), asked) as server:
         send_every_kind_of_request(server, credential)
-        metrics = server.ask("GET", "/metrics").content.decode()
+        metrics = server.ask("GET", "/metrics", authorization=f"Bearer {credential}").content.decode()
         assert server.stop() == 0
     return {
         "form": request.param,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,13 +26,14 @@ from onejob.http.request import ANONYMOUS, Credential, Scope
 from onejob.http.routing import Route
 from onejob.ids import SystemIds
 from onejob.ledger import Ledger, runtime
+from onejob.ledger.api_keys import ApiKeys
 from onejob.ledger.parse import Caller
 from onejob.ledger.runtime import Runtime
 from tests.support.app_server import serve_app
 from tests.support.recording_engine import RecordingEngine
 from tests.support.serve_process import ServeProcess, run_serve_process
 
-PUBLIC_PATHS = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/api/idempotency-policy")
+PUBLIC_PATHS = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/api/idempotency-policy")
 SECRET = "s3cret-of-a-customer"
 
 Labels = tuple[tuple[str, str], ...]
@@ -162,6 +164,26 @@ async def test_a_tenant_sees_its_own_counts_and_administrators_see_all(queue: on
         assert reported[2]["process"]["queues"]["write"]["commands"] >= 3
         assert (await client.get("/metrics", ours)).status == 403
         assert (await client.open_stream("/metrics", admin)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "statuses"),
+    [
+        ({"auth": True}, (401, 403, 200, 200)),
+        ({"auth": True, "metrics_open": True}, (200, 200, 200, 200)),
+        ({}, (200, 200, 200, 200)),
+    ],
+)
+async def test_with_authentication_metrics_need_their_role_unless_they_are_open(
+    queue: onejob.Ledger, settings: dict[str, Any], statuses: tuple[int, ...]
+) -> None:
+    roles = (Role.OPERATOR, Role.METRICS, Role.ADMIN)
+    texts = [(await ApiKeys(queue).create(f"a {role}", roles=[role])).text for role in roles]
+    credentials = [(), *((b"authorization: Bearer " + text.encode(),) for text in texts)]
+    async with serve_app(HttpApp(queue, config=ServiceConfig(**settings))) as client:
+        assert tuple([(await client.open_stream("/metrics", *one)).status for one in credentials]) == statuses
+        if settings.get("auth"):
+            assert (await client.get("/api/jobs", *credentials[2])).status == 403, "the role allows nothing else"
 
 
 def test_the_counts_of_tenants_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,8 @@ def _add_serve(commands: Subparsers) -> None:
     command.add_argument(
         "--workers", metavar="N", type=_parse_workers, help="server processes; auto: one per core; default: 1"
     )
+    command.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM, with its chain)")
+    command.add_argument("--tls-key", metavar="FILE", help="the private key of the certificate (PEM)")
     command.add_argument("--config", metavar="FILE", help="settings in TOML; ONEJOB_* variables override them")
     command.add_argument("--json", action="store_true", help="print the readiness line and the log in JSON")
     command.add_argument("--app", metavar="MODULE:APP", help="also run the jobs of this onejob.App in this process")

@@ -25,7 +25,7 @@ from .render import print_error, to_json, write
 def serve(options: Namespace) -> int:
     from onejob.http.serve import run  # imported here, because the dependencies of the service are optional
 
-    overrides = {name: getattr(options, name) for name in ("host", "port", "engine", "workers")}
+    overrides = {name: getattr(options, name) for name in ("host", "port", "engine", "workers", "tls_cert", "tls_key")}
     overrides["log_format"] = "json" if options.json else None
     try:
         app = None if options.app is None else load_app(options.app)

@@ -85,11 +85,9 @@ def error_from_problem(problem: ProblemBody | None, response: ServerResponse, ke
             return SubmissionInProgress(key=key, job_id=str(details.get("jobId") or ""), retry_after=1.0)
         case "REJECTED":
             return SubmissionRejected(key=key, job_id=str(details.get("jobId") or ""), receipt=b"")
-        case (
-            "BAD_REQUEST" | "VALIDATION_ERROR" | "PAYLOAD_TOO_LARGE" | "UNSUPPORTED_MEDIA_TYPE" | "METHOD_NOT_ALLOWED"
-        ):
+        case "BAD_REQUEST" | "VALIDATION_ERROR" | "PAYLOAD_TOO_LARGE" | "UNSUPPORTED_MEDIA_TYPE" | "METHOD_NOT_ALLOWED":
             return Invalid(str(details.get("what") or "request"), text)
-        case "UNAUTHORIZED" | "FORBIDDEN":
+        case "UNAUTHORIZED" | "FORBIDDEN" | "LOGIN_THROTTLED":
             return NotAllowed(text)
         case "NOT_FOUND":
             return NotFound(text)

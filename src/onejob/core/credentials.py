@@ -46,6 +46,7 @@ class Role(StrEnum):
     WORKER = "worker"
     OPERATOR = "operator"
     ADMIN = "admin"
+    METRICS = "metrics"
 
 
 class Permission(StrEnum):
@@ -57,6 +58,7 @@ class Permission(StrEnum):
     FORGET = "forget"
     RESOLVE = "resolve"  # decide about lost jobs, run failed ones again
     ADMINISTER = "administer"  # credentials, limits, purging a tenant
+    SCRAPE = "scrape"  # the metrics of the whole service
 
 
 # Who may submit may also read: a replay shows a job.
@@ -74,6 +76,7 @@ ROLE_PERMISSIONS: dict[Role, frozenset[Permission]] = {
         }
     ),
     Role.ADMIN: frozenset(Permission),
+    Role.METRICS: frozenset({Permission.SCRAPE}),
 }
 
 

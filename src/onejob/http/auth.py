@@ -5,15 +5,17 @@ what follows from it is cached. Whatever is wrong with a credential, the respons
 help an attacker to guess.
 
 `Authenticator` is the plain way: it reads the key before the request is handled. `OptimisticAuth` is its fast path
-for submissions.
+for submissions. `FailedLogins` throttles addresses that send invalid credentials; valid ones are accepted from there too.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache, partial
 from hashlib import sha256
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from onejob.clock import SystemClock
 from onejob.core.credentials import API_KEY_PREFIX, Permission, Role, has_permission
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import check_strict_json
@@ -23,8 +25,9 @@ from onejob.ledger import Ledger
 from onejob.ledger.api_keys import ApiKeys, VerifiedKey
 from onejob.ledger.parse import Caller
 
-from .config import JwtConfig, ServiceConfig
-from .problems import Unauthorized
+from .config import JwtConfig, ServiceConfig, parse_networks
+from .problems import LoginThrottled, Unauthorized
+from .rate_limit import RateLimiter
 from .request import Credential, Request, Scope
 from .responses import Header, Response
 from .routing import Route
@@ -32,6 +35,7 @@ from .routing import Route
 TOKEN_CHARS_MAX = 8192
 CACHED_CREDENTIALS_MAX = 1024
 KEY_FILE_BYTES_MAX = 65_536
+THROTTLED_ADDRESSES_MAX = 10_000
 RSA_BITS_MIN = 2048
 # A shared secret has at least the bytes of the digest (RFC 7518, 3.2).
 SECRET_BYTES_MIN = {"HS256": 32, "HS384": 48, "HS512": 64}
@@ -59,6 +63,8 @@ class Authenticator:
         self._keys = ApiKeys(ledger)
         self._jwt_verifier = JwtVerifier(config.jwt) if config.jwt is not None else None
         self._owns_keys = config.key_owner == "user"
+        self._failed_logins = FailedLogins(config, SystemClock().monotonic)
+        self._once_valid: set[bytes] = set()  # digests of credentials that were, and may be no longer
         self._cache: dict[bytes, CachedCredential] = {}  # by a digest of the header: no secret stays in memory
 
     @property
@@ -74,6 +80,14 @@ class Authenticator:
         cached = self._cache.get(digest)
         if cached is not None and await self._keys.is_still_valid(cached.key):
             return cached.credential
+        try:
+            return await self._verify(header, digest)
+        except Unauthorized as error:
+            if digest in self._once_valid:
+                raise  # whoever sends a revoked key does not guess
+            raise self._failed_logins.count(scope) or error from None
+
+    async def _verify(self, header: Header, digest: bytes) -> Credential:
         text = _credential_text(*header)
         if not text or len(text) > TOKEN_CHARS_MAX:
             raise unauthorized_error()
@@ -87,7 +101,8 @@ class Authenticator:
         return None if header is None else self._cache.get(_digest(header))
 
     async def _verify_api_key(self, text: str, digest: bytes) -> Credential:
-        self._cache.pop(digest, None)
+        if self._cache.pop(digest, None) is not None:
+            self._once_valid.add(digest)
         verified = await self._keys.verify(text)
         if verified is None:
             raise unauthorized_error()
@@ -102,8 +117,58 @@ class Authenticator:
         )
         if len(self._cache) >= CACHED_CREDENTIALS_MAX:
             self._cache.clear()
+        if len(self._once_valid) >= CACHED_CREDENTIALS_MAX:
+            self._once_valid.clear()
         self._cache[digest] = CachedCredential(verified, credential)
         return credential
+
+
+class FailedLogins:
+    """Counts invalid credentials by the address of their sender."""
+
+    def __init__(self, config: ServiceConfig, monotonic: Callable[[], float]) -> None:
+        limit = config.failed_logins_per_minute
+        self._trusted_proxies = parse_networks(config.trusted_proxies)
+        self._limiter = RateLimiter(
+            per_second=limit / 60, burst=limit, monotonic=monotonic, buckets_max=THROTTLED_ADDRESSES_MAX
+        )
+
+    def count(self, scope: Scope) -> LoginThrottled | None:
+        """Count one; the error that the client gets instead of its 401 if its address has sent too many."""
+        bucket_key = ("", client_network(scope, self._trusted_proxies))
+        if self._limiter.take(bucket_key, 1):
+            return None
+        seconds = self._limiter.retry_after(bucket_key)
+        return LoginThrottled(
+            f"too many invalid credentials from this address; use a valid one, or wait {seconds} s", seconds
+        )
+
+
+def client_network(scope: Scope, trusted_proxies: Iterable[IPv4Network | IPv6Network]) -> str:
+    """The address of the client, or its /64 network: who has one IPv6 address has them all.
+
+    `X-Forwarded-For` is read from the right, as far as it was written by trusted proxies.
+    """
+    client = scope.get("client")
+    address = _parse_address(client[0]) if client else None
+    if address is None:
+        return ""
+    lines = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+    forwarded = b",".join(lines).decode("latin-1").split(",")
+    while forwarded and any(address in network for network in trusted_proxies):
+        previous = _parse_address(forwarded.pop().strip())
+        if previous is None:
+            break
+        address = previous
+    return str(ip_network((address, 64), strict=False) if address.version == 6 else address)
+
+
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 class OptimisticAuth:

@@ -1,5 +1,6 @@
 """The settings of the service: defaults, checks, and descriptions for docs/settings.md."""
 
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -35,6 +36,11 @@ MEANINGS: Final = {
     "process restarts workers that exit, and `/metrics` and `/api/stats` show the sums of all. The engine must support "
     "several processes",
     "auth": "whether requests need an API key or a token; without it every client on the machine may do everything",
+    "tls_cert": "a PEM file with the certificate and its chain, to serve HTTPS; plain HTTP unless set",
+    "tls_key": "a PEM file with the private key of the certificate, without a password",
+    "trusted_proxies": "the addresses or networks of reverse proxies whose `X-Forwarded-For` names the client; none unless set",
+    "failed_logins_per_minute": "how many requests with an invalid credential one address (IPv6: one /64 network) may send "
+    "each minute before they are answered with 429; counted in each process. A valid credential is never refused",
     "jwt": "how bearer tokens are verified; without it only API keys are accepted",
     "mismatch_status": "the status of a key used again for another body: 409, or the 422 of the IETF draft",
     "key_owner": "who shares keys and sees jobs: all users of a tenant, or each `user` has its own",
@@ -49,7 +55,7 @@ MEANINGS: Final = {
     "head_seconds_max": "how long a head may take to arrive",
     "idle_seconds_max": "how long a connection may stay open without a request",
     "drain_seconds_max": "how long requests in flight may take after the shutdown signal",
-    "metrics_open": "whether `/metrics` needs no credential; if not, it is for administrators",
+    "metrics_open": "whether `/metrics` needs no credential; if not and `auth` is on, it needs the role `metrics` or `admin`",
     "log_requests": "which requests get a log line: all, those that failed (a status from 400), or none",
     "providers": "the providers of cloud jobs, by name",
     "providers_closed": "whether only these providers are accepted",
@@ -60,6 +66,15 @@ MEANINGS: Final = {
     "addresses, or any",
     "log_format": "the format of log lines: text, or one JSON object per line",
 }
+
+
+def parse_networks(addresses: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]:
+    """The networks of the setting `trusted_proxies`."""
+    try:
+        return tuple(map(ip_network, addresses))
+    except ValueError as error:
+        message = f"trusted_proxies are addresses or networks such as 10.0.0.0/8 ({error}); correct them"
+        raise Invalid("trusted_proxies", message) from error
 
 
 class JwtConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,6 +101,10 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     port: int = 8001
     workers: int | Literal["auto"] = 1
     auth: bool = False  # without it: loopback only, and every client has every role
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    trusted_proxies: tuple[str, ...] = ()
+    failed_logins_per_minute: int = 60
     jwt: JwtConfig | None = None
     mismatch_status: Literal[409, 422] = 409
     key_owner: Literal["tenant", "user"] = "tenant"
@@ -98,7 +117,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     head_seconds_max: float = 10.0
     idle_seconds_max: float = 75.0
     drain_seconds_max: float = 20.0  # on SIGTERM: how long requests in flight may take
-    metrics_open: bool = True
+    metrics_open: bool = False
     log_requests: Literal["all", "failed", "none"] = "failed"
     providers: dict[str, ProviderConfig] = {}
     providers_closed: bool = False
@@ -111,6 +130,9 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         if self.jwt is not None and not self.auth:
             raise Invalid("jwt", "jwt is configured but auth is off; set auth = true")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise Invalid("tls_cert", "tls_cert and tls_key belong together; set both, or neither")
+        parse_networks(self.trusted_proxies)
         for name in ("body_seconds_max", "head_seconds_max", "idle_seconds_max", "drain_seconds_max"):
             if not 0 < getattr(self, name) <= 3600:
                 raise Invalid(name, f"{name} is a number of seconds above 0 up to 3600; choose one")
@@ -122,6 +144,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             ("body_bytes_max", BODY_BYTES_MAX),
             ("head_bytes_max", 1 << 20),
             ("rate_burst", 10**9),
+            ("failed_logins_per_minute", 10**9),
         ):
             if not 1 <= getattr(self, name) <= most:
                 raise Invalid(name, f"{name} is a whole number from 1 to {most}; choose one")

@@ -246,7 +246,7 @@ def _responses(route: Route, schemas: dict[Any, Schema], config: ServiceConfig) 
 def _error_codes_by_status(route: Route, config: ServiceConfig) -> dict[int, list[str]]:
     codes = [*COMMON_ERROR_CODES, *route.errors]
     if route.act is not None:
-        codes += ["UNAUTHORIZED", "FORBIDDEN"] if config.auth else ["UNAUTHORIZED"]
+        codes += ["UNAUTHORIZED", "FORBIDDEN", "LOGIN_THROTTLED"] if config.auth else ["UNAUTHORIZED"]
     if route.method != "GET":
         codes += ["PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE"]
     if route.act is Permission.SUBMIT and config.rate_per_second is not None:

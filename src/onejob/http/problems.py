@@ -52,6 +52,16 @@ class RateLimited(OnejobError):
         self.retry_after = retry_after
 
 
+class LoginThrottled(OnejobError):
+    """An address has sent too many invalid credentials lately, and this is one more."""
+
+    retryable = True
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class Problem(NamedTuple):
     code: str
     status: int
@@ -133,6 +143,8 @@ def to_problem(error: OnejobError) -> Problem:
             return problem("UNAUTHORIZED", text)
         case RateLimited():
             return problem("RATE_LIMITED", text, error.retry_after)
+        case LoginThrottled():
+            return problem("LOGIN_THROTTLED", text, error.retry_after)
         case NotFound():
             return problem("NOT_FOUND", text)
         case Unavailable() | Unknown():

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -35,6 +36,7 @@ OPEN_FILES_WANTED = 65_536
 CANCEL_GRACE_SECONDS = 1.0
 PREPARATION_DRAIN_SHARE = 0.75
 GC_THRESHOLDS = (20_000, 50, 100)
+TLS_1_2_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # TLS 1.3 has its own list, and older versions are off
 
 
 class HttpServer(uvicorn.Server):
@@ -100,7 +102,7 @@ class HttpServer(uvicorn.Server):
 
 async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrency: int = 1) -> int:
     """Serve until a signal comes; returns how many handlers of the app did not stop."""
-    check_bind_address(config)
+    check_listener_settings(config)
     log = open_stderr_log(config.log_format)
     asyncio.get_running_loop().set_exception_handler(log_loop_exception)
     try:
@@ -116,8 +118,18 @@ async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrenc
         log.flush()
 
 
-def check_bind_address(config: ServiceConfig) -> None:
-    """Without authentication only loopback addresses are allowed."""
+def check_listener_settings(config: ServiceConfig) -> None:
+    """Without authentication only loopback addresses are allowed; the files for TLS must be usable."""
+    if config.tls_cert is not None:
+        try:
+            # With a password, so that an encrypted key fails and does not ask the terminal for one.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_cert, config.tls_key, password="")
+        except (OSError, ValueError) as error:
+            raise Invalid(
+                "tls_cert",
+                f"the certificate {config.tls_cert} and the key {config.tls_key} cannot be used ({error}); "
+                "name PEM files that belong together, with a key that has no password",
+            ) from error
     if not config.auth and not is_loopback(config.host):
         raise Invalid(
             "host",
@@ -127,14 +139,19 @@ def check_bind_address(config: ServiceConfig) -> None:
 
 def security_warnings(config: ServiceConfig) -> list[str]:
     """What these settings leave open, each with what to do about it; logged at the start."""
-    jwt = config.jwt
-    if jwt is None:
-        return []
-    missing = [f"jwt.{name}" for name in ("issuer", "audience") if getattr(jwt, name) is None]
-    if not missing:
-        return []
-    names = " and ".join(missing)
-    return [f"{names} not set: tokens that the same issuer made for other services are accepted; set {names}"]
+    warnings = []
+    if config.tls_cert is None and not is_loopback(config.host) and not config.trusted_proxies:
+        warnings.append(
+            f"plain HTTP on {config.host}: credentials and payloads can be read on the network; set tls_cert and tls_key, "
+            "or put a proxy with TLS in front and name it in trusted_proxies"
+        )
+    missing = [f"jwt.{name}" for name in ("issuer", "audience") if config.jwt and getattr(config.jwt, name) is None]
+    if missing:
+        names = " and ".join(missing)
+        warnings.append(
+            f"{names} not set: tokens that the same issuer made for other services are accepted; set {names}"
+        )
+    return warnings
 
 
 async def _serve_with_worker(worker: Worker, server: HttpServer, listener: socket.socket) -> int:
@@ -177,9 +194,10 @@ def accept_all(listener: socket.socket) -> list[socket.socket]:
     return connections
 
 
-def listener_url(listener: socket.socket) -> str:
+def listener_url(listener: socket.socket, config: ServiceConfig) -> str:
+    scheme = "http" if config.tls_cert is None else "https"
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def announce_ready(
@@ -267,7 +285,7 @@ def _build_server(
     def on_ready() -> None:
         announce_ready(
             config,
-            listener_url(listener),
+            listener_url(listener, config),
             ledger.durability,
             durability_warning=ledger.runtime_stats().durability_warning,
         )
@@ -309,5 +327,8 @@ def uvicorn_config(config: ServiceConfig, app: HttpApp, log: Log) -> uvicorn.Con
         proxy_headers=False,
         server_header=False,
         backlog=BACKLOG,
+        ssl_certfile=config.tls_cert,
+        ssl_keyfile=config.tls_key,
+        ssl_ciphers=TLS_1_2_CIPHERS,
         timeout_graceful_shutdown=config.drain_seconds_max,  # type: ignore[arg-type]  # fractions are fine
     )

@@ -120,7 +120,7 @@ def status_routes(
     config: ServiceConfig, stats_source: StatsSource, monotonic: Callable[[], float], started_at: float
 ) -> tuple[Route, ...]:
     status = StatusEndpoints(config, stats_source, monotonic, started_at)
-    metrics_permission = None if config.metrics_open else Permission.ADMINISTER
+    metrics_permission = Permission.SCRAPE if config.auth and not config.metrics_open else None
     return (
         Route("GET", "/healthz", status.healthz, None, "Liveness: this process answers", None, HealthOut),
         Route("GET", "/readyz", status.readyz, None, "Readiness: the engine answers and writes", None, ReadyOut),

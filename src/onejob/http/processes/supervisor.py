@@ -30,7 +30,7 @@ from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.http.logs import log_loop_exception, open_stderr_log
 from onejob.http.metrics import MetricFamily, MetricSample
-from onejob.http.serve import BACKLOG, announce_ready, bind_socket, check_bind_address, listener_url
+from onejob.http.serve import BACKLOG, announce_ready, bind_socket, check_listener_settings, listener_url
 from onejob.ledger import open as open_ledger
 from onejob.ledger.runtime import TenantCounts
 
@@ -372,7 +372,7 @@ def open_listeners(host: str, port: int, count: int) -> Iterator[Sequence[socket
 
 async def supervise(config: ServiceConfig, workers: int) -> None:
     """Serve with this many workers until a signal comes."""
-    check_bind_address(config)
+    check_listener_settings(config)
     stderr_log = open_stderr_log(config.log_format)
     asyncio.get_running_loop().set_exception_handler(log_loop_exception)
     try:
@@ -407,7 +407,7 @@ class Supervisor:
         self._durability = durability
         self._durability_warning = durability_warning
         self._command = command or worker_command()
-        self._address = listener_url(listeners[0])
+        self._address = listener_url(listeners[0], config)
         self._started_at = SystemClock().monotonic()
         self._children: dict[int, ChildProcess] = {}
         self._restart_backoff = RestartBackoff(workers)

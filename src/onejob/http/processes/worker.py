@@ -124,7 +124,7 @@ class WorkerServer(HttpServer):
         for index in listener_indexes - self._taken_over.keys():
             listener = self._listeners[index].dup()  # closing the server closes only the duplicate
             self._taken_over[index] = await asyncio.get_running_loop().create_server(
-                self.build_connection, sock=listener, backlog=BACKLOG
+                self.build_connection, sock=listener, backlog=BACKLOG, ssl=self.config.ssl
             )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

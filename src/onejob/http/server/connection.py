@@ -338,7 +338,8 @@ class Connection(HeadReader, asyncio.Protocol):
         if self._active is None or not self._is_responding():
             return False
         self._active.mark_client_eof()
-        return not self._active.response_started
+        # TLS connections cannot be half-closed.
+        return not self._active.response_started and self.scheme == "http"
 
     def pause_writing(self) -> None:
         # A client that does not read its response has as long as one that does not send its body.
