@@ -1,13 +1,25 @@
 """Signatures of webhook callbacks: signed with the secret of a tenant, verified by the receiver.
 
-    Onejob-Delivery:  the id of the callback, the same on every repetition
-    Onejob-Signature: t=<unix seconds>,v1=<hex of HMAC-SHA256 over "<t>.<body>">
+They follow Standard Webhooks (https://www.standardwebhooks.com), for which there are verifiers in most languages:
 
-After a rotation there are two `v1`, one for each secret, so that receivers can switch to the new one in between.
+    webhook-id:        the id of the callback, the same on every repetition
+    webhook-timestamp: unix seconds
+    webhook-signature: v1,<base64 of HMAC-SHA256 over "<id>.<timestamp>.<body>">
+
+and the two headers of earlier versions are sent as well:
+
+    Onejob-Delivery:   the same as webhook-id
+    Onejob-Signature:  t=<unix seconds>,v1=<hex of HMAC-SHA256 over "<t>.<body>">
+
+A secret is `whsec_` and a key in base64. The key of webhook-signature is these bytes; that of Onejob-Signature, and of
+both for a secret of an earlier version without the prefix, is the text of the secret. After a rotation there are two
+`v1`, one for each secret, so that receivers can switch to the new one in between.
 """
 
+import binascii
 import hmac
-from collections.abc import Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, json
@@ -15,19 +27,24 @@ from msgspec import Struct, json
 from . import audit
 from .clock import SystemClock
 from .core.credentials import ABSENT, LookUpPolicy, SetPolicy
-from .core.identity import policy_id
+from .core.identity import decode_base64url, policy_id
 from .core.replies import Missing, PolicyFound
 from .engine import Engine
 from .ids import Ids
 from .ledger.base import LedgerBase
 from .ledger.present import to_exception
 
+ID_HEADER: Final = "webhook-id"
+TIMESTAMP_HEADER: Final = "webhook-timestamp"
+STANDARD_SIGNATURE_HEADER: Final = "webhook-signature"
+SECRET_PREFIX: Final = "whsec_"
 DELIVERY_HEADER: Final = "Onejob-Delivery"
 SIGNATURE_HEADER: Final = "Onejob-Signature"
 TOLERANCE_SECONDS: Final = 300.0
 POLICY_NAME: Final = "webhook"
 SECRETS_MAX = 2
 _SIGNATURE_CHARS_MAX = 1000
+_TIMESTAMP_DIGITS_MAX = 15
 
 
 class StoredSecrets(Struct, frozen=True):
@@ -36,23 +53,57 @@ class StoredSecrets(Struct, frozen=True):
     secrets: tuple[str, ...] = ()
 
 
+def signed_headers(secrets: Sequence[str], body: bytes, *, delivery: str, at: int) -> dict[str, str]:
+    """The headers of a body that is sent at this unix time."""
+    return {
+        ID_HEADER: delivery,
+        TIMESTAMP_HEADER: str(at),
+        STANDARD_SIGNATURE_HEADER: " ".join(_standard_signature(secret, delivery, at, body) for secret in secrets),
+        DELIVERY_HEADER: delivery,
+        SIGNATURE_HEADER: sign(secrets, body, at),
+    }
+
+
 def sign(secrets: Sequence[str], body: bytes, at: int) -> str:
     """The Onejob-Signature header of a body that is sent at this unix time."""
     return ",".join([f"t={at}", *(f"v1={_digest(secret, body, at)}" for secret in secrets)])
 
 
 def verify_webhook(
-    secret: str, signature: str, body: bytes, *, tolerance: float = TOLERANCE_SECONDS, now: float | None = None
+    secret: str,
+    headers: Mapping[str, str] | str,
+    body: bytes,
+    *,
+    tolerance: float = TOLERANCE_SECONDS,
+    now: float | None = None,
 ) -> bool:
-    """True if the body was signed with the secret, at most `tolerance` seconds ago."""
-    if len(signature) > _SIGNATURE_CHARS_MAX or not signature.isascii():
+    """True if the body was signed with the secret, at most `tolerance` seconds ago.
+
+    `headers` are those of the request, with names in any case; or the value of its Onejob-Signature header.
+    """
+    current = SystemClock().wall_ms() / 1000 if now is None else now
+    if isinstance(headers, str):
+        return _verify_onejob_signature(secret, headers, body, tolerance, current)
+    fields = {name.lower(): value for name, value in headers.items()}
+    id, timestamp, signatures = (
+        fields.get(name, "") for name in (ID_HEADER, TIMESTAMP_HEADER, STANDARD_SIGNATURE_HEADER)
+    )
+    if not id or not id.isascii() or not _is_timestamp(timestamp) or not _is_signature_text(signatures):
+        return False
+    expected = _standard_signature(secret, id, int(timestamp), body)
+    # All are compared, so that the timing does not depend on which one matches.
+    matches = [hmac.compare_digest(expected, one) for one in signatures.split(" ")]
+    return any(matches) and abs(current - int(timestamp)) <= tolerance
+
+
+def _verify_onejob_signature(secret: str, signature: str, body: bytes, tolerance: float, current: float) -> bool:
+    if not _is_signature_text(signature):
         return False
     parts = [part.strip().partition("=")[::2] for part in signature.split(",")]
     times = [value for name, value in parts if name == "t"]
-    if len(times) != 1 or not times[0].isdigit() or len(times[0]) > 15:
+    if len(times) != 1 or not _is_timestamp(times[0]):
         return False
     at = int(times[0])
-    current = SystemClock().wall_ms() / 1000 if now is None else now
     expected = _digest(secret, body, at)
     # All are compared, so that the timing does not depend on which one matches.
     matches = [hmac.compare_digest(expected, value) for name, value in parts if name == "v1"]
@@ -74,12 +125,16 @@ async def load_or_create_secrets(engine: Engine, tenant: str, ids: Ids, *, actor
     """The secrets of a tenant; if it has none, a new one, which `onejob webhook-secret rotate` replaces by a known one."""
     if secrets := await load_secrets(engine, tenant):
         return secrets
-    created = (ids.secret(),)
+    created = (_new_secret(ids),)
     (reply,) = await engine.execute([_set_secrets(tenant, created, expected_version=ABSENT)])
     if isinstance(reply, PolicyFound):
         audit.write_audit_record("webhook-secret", tenant=tenant, actor=actor)
         return created
     return await load_secrets(engine, tenant)  # another process was faster
+
+
+def _new_secret(ids: Ids) -> str:
+    return SECRET_PREFIX + b64encode(decode_base64url(ids.secret())).decode()
 
 
 def _set_secrets(tenant: str, secrets: tuple[str, ...], *, expected_version: int | None = None) -> SetPolicy:
@@ -97,7 +152,8 @@ class WebhookSecret(LedgerBase):
 
     async def rotate(self) -> str:
         """Create a new secret; the previous one signs as well until the next rotation."""
-        tenant, secret = self._caller.tenant, self._runtime.ids.secret()
+        tenant = self._caller.tenant
+        secret = _new_secret(self._runtime.ids)
         previous = await load_secrets(self._gate, tenant)
         reply = await self._execute(_set_secrets(tenant, (secret, *previous)[:SECRETS_MAX]))
         if not isinstance(reply, PolicyFound):
@@ -108,3 +164,25 @@ class WebhookSecret(LedgerBase):
 
 def _digest(secret: str, body: bytes, at: int) -> str:
     return hmac.new(secret.encode(), b"%d.%b" % (at, body), "sha256").hexdigest()
+
+
+def _standard_signature(secret: str, id: str, at: int, body: bytes) -> str:
+    digest = hmac.digest(_standard_key(secret), b"%b.%d.%b" % (id.encode(), at, body), "sha256")
+    return f"v1,{b64encode(digest).decode()}"
+
+
+def _standard_key(secret: str) -> bytes:
+    if secret.startswith(SECRET_PREFIX):
+        try:
+            return b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+        except (binascii.Error, ValueError):
+            pass  # not a secret of ours: nothing was signed with its text
+    return secret.encode()
+
+
+def _is_timestamp(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _TIMESTAMP_DIGITS_MAX
+
+
+def _is_signature_text(text: str) -> bool:
+    return text.isascii() and 0 < len(text) <= _SIGNATURE_CHARS_MAX

@@ -1,13 +1,16 @@
 """Callbacks over a real network: signed, delivered at least once, retried, and only to public addresses."""
 
 import asyncio
+import base64
 import hashlib
 import hmac
 import logging
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,11 +23,11 @@ from onejob.core.callback import callback_job_id
 from onejob.core.identity import format_job_id, parse_job_id
 from onejob.http import callbacks
 from onejob.http.app import HttpApp
-from onejob.http.callbacks import CALLBACKS_PER_TENANT_MAX, CallbackSender, is_public
+from onejob.http.callbacks import CALLBACKS_PER_TENANT_MAX, CallbackSender, PostFailed, Resolver, is_public, post
 from onejob.http.config import ServiceConfig
 from onejob.http.request import LOCAL, Credential, Scope
 from onejob.ledger.parse import Caller
-from onejob.webhooks import WebhookSecret, load_secrets, sign
+from onejob.webhooks import WebhookSecret, load_secrets, sign, signed_headers
 from tests.support.app_server import Client, serve_app
 from tests.support.command_line import CommandRunner
 
@@ -109,6 +112,47 @@ async def test_the_documented_signature_check_works(queue: onejob.Ledger, client
     parts = dict(part.split("=") for part in headers["onejob-signature"].split(","))
     signed = parts["t"].encode() + b"." + body
     assert hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest() == parts["v1"]
+
+
+async def test_a_signature_follows_standard_webhooks(queue: onejob.Ledger, client: Client, secret: str) -> None:
+    async with run_receiver(200) as receiver:
+        job_id = await submit_with_callback(client, receiver.url)
+        await queue.cancel(job_id)
+        await make_sender(queue).deliver_ready()
+    ((headers, body),) = receiver.received
+    id, at = headers["webhook-id"], headers["webhook-timestamp"]
+    assert id == callback_job_of(job_id)
+    assert abs(int(at) - time.time()) < 60
+    assert secret.startswith("whsec_")
+    key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    assert 24 <= len(key) <= 64
+    digest = hmac.digest(key, f"{id}.{at}.".encode() + body, "sha256")
+    assert headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+    assert onejob.verify_webhook(secret, headers, body)
+    assert onejob.verify_webhook(secret, {name.title(): value for name, value in headers.items()}, body)
+    assert not onejob.verify_webhook(secret, headers, body + b" ")
+    assert not onejob.verify_webhook("whsec_" + base64.b64encode(bytes(32)).decode(), headers, body)
+
+
+def test_standard_headers_are_checked_strictly() -> None:
+    # The vector of the specification.
+    secret, body = "whsec_plJ3nmyCDGBKInavdOK15jsl", b'{"event_type":"ping","data":{"success":true}}'
+    headers = signed_headers([secret, "of an earlier version"], body, delivery="msg_loFOjxBNrRLzqYUf", at=1_731_705_121)
+    assert headers["webhook-signature"].split(" ")[0] == "v1,rAvfW3dJ/X/qxhsaXPOyyCGmRKsaKWcsNccKXlIktD0="
+    for known in (secret, "of an earlier version"):
+        assert onejob.verify_webhook(known, headers, body, now=1_731_705_121)
+        assert not onejob.verify_webhook(known, headers, body, now=1_731_705_121 + 301)
+    for name, value in (
+        ("webhook-id", "msg_other"),
+        ("webhook-id", ""),
+        ("webhook-timestamp", "1731705122"),
+        ("webhook-timestamp", "x"),
+        ("webhook-signature", ""),
+        ("webhook-signature", "v1,"),
+        ("webhook-signature", "\N{SNOWMAN}"),
+    ):
+        assert not onejob.verify_webhook(secret, headers | {name: value}, body, now=1_731_705_121)
+    assert not onejob.verify_webhook(secret, {}, body)
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
@@ -204,6 +248,64 @@ async def test_addresses_that_are_not_public_are_refused(queue: onejob.Ledger, c
             assert error is not None
             assert "no public address" in error
     assert receiver.received == []
+
+
+async def test_only_the_ports_of_the_web_are_called_unless_any_address_may_be(
+    queue: onejob.Ledger, client: Client
+) -> None:
+    async with serve_app(HttpApp(queue, config=ServiceConfig(callbacks="public"))) as public:
+        for url, status in (
+            ("https://a.example/", 202),
+            ("http://a.example:80/", 202),
+            ("https://a.example:443/", 202),
+            ("http://a.example:443/", 202),
+            ("http://a.example:22/", 400),
+            ("https://a.example:8443/", 400),
+        ):
+            answer = await public.post("/api/jobs", {"type": "t", "callback": {"url": url}})
+            assert answer.status == status, url
+            (verdict,) = (
+                await public.post("/api/jobs/batch", {"jobs": [{"type": "t", "callback": {"url": url}}]})
+            ).body["verdicts"]
+            assert verdict["status"] == status, url
+    assert (await client.post("/api/jobs", {"type": "t", "callback": {"url": "http://a.example:22/"}})).status == 202
+
+
+async def test_a_port_that_is_not_allowed_is_not_called_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with run_receiver(200) as receiver:
+        monkeypatch.setattr(callbacks, "is_public", lambda address: True)
+        with pytest.raises(PostFailed, match="the port is not 80 or 443"):
+            await post(receiver.url, b"{}", {}, resolve=partial(Resolver().resolve, "default"), allow_private=False)
+        assert (
+            await post(receiver.url, b"{}", {}, resolve=partial(Resolver().resolve, "default"), allow_private=True)
+            == 200
+        )
+    assert len(receiver.received) == 1
+
+
+async def test_a_connection_that_does_not_stand_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.read()  # the TLS handshake waits
+        finally:
+            writer.transport.abort()
+            closed.set()
+
+    closed = asyncio.Event()
+    assert callbacks.CONNECT_SECONDS_MAX == 5
+    monkeypatch.setattr(callbacks, "CONNECT_SECONDS_MAX", 0.2)
+    async with await asyncio.start_server(never_answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(PostFailed, match=r"no connection within 0\.2 s"):
+            await post(
+                f"https://127.0.0.1:{port}/",
+                b"{}",
+                {},
+                resolve=partial(Resolver().resolve, "default"),
+                allow_private=True,
+            )
+        await closed.wait()
+        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from .states import JobState, Move, state_after
 
 CALLBACK_ATTEMPTS_MAX = 20  # about half a day of backoff
 CALLBACK_URL_CHARS_MAX = 2000
+CALLBACK_PORTS = (80, 443)  # where only public addresses are allowed
 
 
 class CallbackInput(Struct, frozen=True):
@@ -41,6 +42,14 @@ def checked_callback_url(url: str) -> str:
     if parts.username is not None or parts.fragment:
         raise Invalid("callback", "a callback has no password and no fragment; put a secret into its path")
     return url
+
+
+def has_public_port(url: str) -> bool:
+    """True if the URL leads to the usual port of a web server. Other ports reach services that do not expect a request."""
+    try:
+        return urlsplit(url).port in (None, *CALLBACK_PORTS)
+    except ValueError:
+        return True  # not a URL: the form is checked elsewhere
 
 
 def callback_job(job: Job, url: str, now: int) -> tuple[Job, Attachment]:

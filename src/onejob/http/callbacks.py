@@ -24,7 +24,7 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec import json
 
 from onejob.clock import SystemClock
-from onejob.core.callback import CallbackInput
+from onejob.core.callback import CallbackInput, has_public_port
 from onejob.core.facts import Job
 from onejob.core.identity import CALLBACK_TYPE, format_job_id
 from onejob.core.lookup import LookUpJob
@@ -37,7 +37,7 @@ from onejob.errors import OnejobError
 from onejob.ids import Ids
 from onejob.ledger import Ledger
 from onejob.ledger.claims import ClaimedJob, ClaimRequest, Claims
-from onejob.webhooks import DELIVERY_HEADER, SIGNATURE_HEADER, load_or_create_secrets, sign
+from onejob.webhooks import load_or_create_secrets, signed_headers
 
 from .config import ServiceConfig
 from .metrics import VERSION
@@ -45,6 +45,7 @@ from .schemas.jobs import JobOut, job_out
 from .schemas.types import ResponseBody
 
 POST_SECONDS_MAX = 15.0
+CONNECT_SECONDS_MAX = 5.0  # with the TLS handshake
 CALLBACKS_AT_ONCE_MAX = 100
 CALLBACKS_PER_TENANT_MAX = 5
 LEASE_MS = 60_000
@@ -261,11 +262,10 @@ class CallbackSender:
             raise OnejobError("the job is gone")
         secrets = await load_or_create_secrets(self._gate, tenant, self._ids, actor=ACTOR)
         body = json.encode(CallbackOut(format_job_id(callback_job.id), job_out(JobView(reply.job))))
-        headers = {
-            "User-Agent": f"onejob/{VERSION}",
-            DELIVERY_HEADER: format_job_id(callback_job.id),
-            SIGNATURE_HEADER: sign(secrets, body, SystemClock().wall_ms() // 1000),
-        }
+        now = SystemClock().wall_ms() // 1000
+        headers = {"User-Agent": f"onejob/{VERSION}"} | signed_headers(
+            secrets, body, delivery=format_job_id(callback_job.id), at=now
+        )
         resolve = partial(self._resolver.resolve, tenant)
         status = await post(callback.url, body, headers, resolve=resolve, allow_private=self._allow_private)
         if not 200 <= status < 300:
@@ -278,6 +278,8 @@ async def post(url: str, body: bytes, headers: Mapping[str, str], *, resolve: Re
     try:
         async with asyncio.timeout(POST_SECONDS_MAX):
             address = await _resolve_address(parts, resolve, allow_private=allow_private)
+            if not allow_private and not has_public_port(url):
+                raise PostFailed("the port is not 80 or 443, and others are not allowed here")
             return await _send_request(parts, address, body, headers)
     except TimeoutError:
         raise PostFailed(f"no response within {POST_SECONDS_MAX:g} s") from None
@@ -319,13 +321,17 @@ def _nat64_target(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | Non
 
 async def _send_request(parts: SplitResult, address: str, body: bytes, headers: Mapping[str, str]) -> int:
     secure = parts.scheme == "https"
-    reader, writer = await asyncio.open_connection(
-        address,
-        _port(parts),
-        limit=_LINE_BYTES_MAX,
-        ssl=_tls_context() if secure else None,
-        server_hostname=parts.hostname if secure else None,
-    )
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS_MAX):
+            reader, writer = await asyncio.open_connection(
+                address,
+                _port(parts),
+                limit=_LINE_BYTES_MAX,
+                ssl=_tls_context() if secure else None,
+                server_hostname=parts.hostname if secure else None,
+            )
+    except TimeoutError:
+        raise PostFailed(f"no connection within {CONNECT_SECONDS_MAX:g} s") from None
     try:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         lines = [f"POST {target} HTTP/1.1", f"Host: {parts.netloc}", "Content-Type: application/json"]

@@ -15,6 +15,8 @@ ENVELOPE_BYTES_MAX: Final = 8192
 WORKERS_MAX: Final = 256
 BODY_BYTES_MAX: Final = INPUT_BYTES_MAX + ENVELOPE_BYTES_MAX
 
+CallbackScope = Literal["none", "public", "any"]
+
 # The descriptions in docs/settings.md.
 JWT_MEANINGS: Final = {
     "algorithms": "the accepted signature algorithms; the header of a token cannot choose another one",
@@ -63,7 +65,7 @@ MEANINGS: Final = {
     "preparation_seconds_max": "how long a preparation may take before it fails",
     "preparations_max": "how many preparations run at once in this server",
     "callbacks": "whether a submission may name a URL to be called when the job has ended: none, only public "
-    "addresses, or any",
+    "addresses and the ports 80 and 443, or any",
     "log_format": "the format of log lines: text, or one JSON object per line",
 }
 
@@ -124,7 +126,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     preparation_wait_seconds: float = 110.0  # the clients of the cloud contract wait for 120
     preparation_seconds_max: float = 6 * 3600.0
     preparations_max: int = 100
-    callbacks: Literal["none", "public", "any"] = "none"
+    callbacks: CallbackScope = "none"
     log_format: Literal["text", "json"] = "text"
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from msgspec import Raw
 
+from onejob.core.callback import has_public_port
 from onejob.core.credentials import Permission
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import INPUT_BYTES_MAX
@@ -12,6 +13,7 @@ from onejob.core.states import ENDED_STATES, JobState
 from onejob.core.views import Receipt
 from onejob.engine import PAGE_MAX
 from onejob.errors import OnejobError
+from onejob.http.config import CallbackScope
 from onejob.http.problems import RateLimited, Unauthorized, to_public_problem
 from onejob.http.request import (
     DECODE_CACHE_BODY_BYTES_MAX,
@@ -56,7 +58,7 @@ async def submit(request: Request) -> Response:
     size = memoryview(body.input).nbytes
     if size > INPUT_BYTES_MAX:
         raise BodyTooLarge(f"an input has at most {INPUT_BYTES_MAX} bytes; store it elsewhere, send a reference")
-    submission = build_submission(body, key, callbacks=request.limits.callbacks != "none")
+    submission = build_submission(body, key, callbacks=request.limits.callbacks)
     if size > INLINE_BYTES_MAX:
         submission = await run_in_thread_if_large(size, with_prepared_input, submission)
     if dry_run is not None:
@@ -70,7 +72,7 @@ async def submit_batch(request: Request) -> Response:
         raise Invalid("Idempotency-Key", "a batch has no key; give each of its jobs an idempotencyKey")
     request.query()
     data = await request.body()
-    items = await run_in_thread_if_large(len(data), parse_batch, data, request.limits.callbacks != "none")
+    items = await run_in_thread_if_large(len(data), parse_batch, data, request.limits.callbacks)
     results = iter(await request.ledger.submit_many([item for item in items if isinstance(item, Submission)]))
     verdicts = [next(results) if isinstance(item, Submission) else item for item in items]
     mismatch = request.limits.mismatch_status
@@ -122,11 +124,13 @@ async def get_logs(request: Request) -> Response:
     return json_response(200, out)
 
 
-def build_submission(body: SubmitBody, key: str | None, *, callbacks: bool = False) -> Submission:
-    if body.callback is not None and not callbacks:
+def build_submission(body: SubmitBody, key: str | None, *, callbacks: CallbackScope = "none") -> Submission:
+    if body.callback is not None and callbacks == "none":
         raise Invalid(
             "callback", "callbacks are disabled on this server; leave it out, and wait for the job or watch it"
         )
+    if body.callback is not None and callbacks == "public" and not has_public_port(body.callback.url):
+        raise Invalid("callback", "a callback goes to port 80 or 443 only; use one of these")
     ttl, timeout, cost = body.idempotency_ttl_seconds, body.timeout_seconds, body.estimated_cost
     return Submission(
         type=body.type,
@@ -146,7 +150,7 @@ def build_submission(body: SubmitBody, key: str | None, *, callbacks: bool = Fal
     )
 
 
-def parse_batch(data: bytes, callbacks: bool = False) -> list[Submission | Invalid]:
+def parse_batch(data: bytes, callbacks: CallbackScope = "none") -> list[Submission | Invalid]:
     """The items of a batch. A body that does not match the schema is refused; any other error is of its item."""
     bodies = decode_struct(data, BatchBody).jobs
     texts = [bytes(text) for text in decode_struct(data, RawBatchBody).jobs]
@@ -158,7 +162,7 @@ def parse_batch(data: bytes, callbacks: bool = False) -> list[Submission | Inval
     return [_parse_batch_item(body, text, callbacks) for body, text in zip(bodies, texts, strict=True)]
 
 
-def _parse_batch_item(body: SubmitBody, text: bytes, callbacks: bool) -> Submission | Invalid:
+def _parse_batch_item(body: SubmitBody, text: bytes, callbacks: CallbackScope) -> Submission | Invalid:
     try:
         check_strict_json_except("item", text, SubmitBody.large_member)
         submission = build_submission(body, None, callbacks=callbacks)
