@@ -212,7 +212,8 @@ async def test_wrong_usage_is_corrected_and_reported(queue: onejob.Ledger, clock
 
 async def test_a_limit_counts_a_submission_that_commits_while_it_is_set(postgres_url: str) -> None:
     """An uncommitted job cannot be seen, so setting a limit waits for its transaction and counts it then."""
-    writer = await asyncpg.connect(postgres_url)
+    # Only sessions of onejob are waited for: no other program submits.
+    writer = await asyncpg.connect(postgres_url, server_settings={"application_name": "onejob"})
     async with onejob.open(postgres_url, user="ann", sweep=False) as queue:
         await queue.submit("charge")
         for setting in (
