@@ -178,6 +178,16 @@ def test_no_attempt_is_made_after_the_window(server: ServeProcess) -> None:
     assert server.get("/api/jobs?type=t&limit=1000").body.count(b'"key":"short"') == 1
 
 
+def test_no_attempt_is_made_after_the_window_that_the_client_was_told_of(server: ServeProcess) -> None:
+    retry = RetryPolicy(deadline=60, attempt_timeout=0.2, pause_first=0.4)
+    with (
+        run_faulty_proxy(server.port, lambda key, attempt: LOSE) as proxy,
+        onejob.Client(proxy.url, retry=retry, window=timedelta(seconds=1)) as client,
+        pytest.raises(onejob.WindowPassed),
+    ):
+        client.submit("t", 1)
+
+
 @pytest.mark.parametrize(
     ("answers", "kind"),
     [

@@ -75,7 +75,7 @@ from onejob.http.schemas.quotas import (
 from onejob.http.schemas.sequences import ClientStateOut, SequenceOut, client_state_out, sequence_out
 from onejob.http.schemas.work import LogsOut
 from onejob.ids import random_fraction
-from onejob.ledger import URL_DEFAULT
+from onejob.ledger import RETENTION_DEFAULT, URL_DEFAULT
 from onejob.ledger.parse import Submission
 from onejob.ledger.present import LogPage
 from onejob.ledger.reads import JobPage, KeyPage
@@ -168,9 +168,10 @@ def _reservations_out(slots: Sequence[SlotReservation], request_id: str) -> Rese
 
 
 class EngineBackend:
-    def __init__(self, url: str, *, tenant: str) -> None:
+    def __init__(self, url: str, *, tenant: str, settings: CliSettings) -> None:
         self._tenant = tenant
-        self.ledger = sync.open(url, tenant=tenant, sweep=False)
+        retention = settings.job_retention or RETENTION_DEFAULT
+        self.ledger = sync.open(url, tenant=tenant, sweep=False, window=settings.window, retention=retention)
 
     submit = _ledger_method(SyncLedger.submit_prepared, _submit_result)
     submit_sequence = _ledger_method(SyncLedger.submit_sequence_prepared, sequence_out)
@@ -366,7 +367,7 @@ def open_engine_backend(options: Namespace, settings: CliSettings, *, creates_st
     # A read must not create a store: in a wrong folder, an empty one would answer that there is nothing.
     if not creates_store and file is not None and not file.exists():
         raise NotFound(f"there is no store at {file}; name another with --engine, or create it by a submission")
-    return EngineBackend(url, tenant=tenant)
+    return EngineBackend(url, tenant=tenant, settings=settings)
 
 
 def open_server_backend(options: Namespace, settings: CliSettings) -> ServerBackend:

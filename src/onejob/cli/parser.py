@@ -1,13 +1,14 @@
 """The argument parser: every command and option, its help, and an example for each command."""
 
-import re
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from datetime import datetime, timedelta
 from enum import StrEnum
 from importlib.metadata import version
 from typing import Any, Protocol
 
+from onejob.core import timestamps
 from onejob.core.credentials import Role
+from onejob.core.errors import Invalid
 from onejob.core.limits import LIMIT_MAX, CostAction, Period
 from onejob.core.states import Delivery, JobState
 from onejob.core.work import Resolution
@@ -25,9 +26,6 @@ _JOB_ID = "01a1e305-b1fa-7420-b68b-a05f87952eb0"
 _ENGINE_HELP = f"work on this engine; default: ONEJOB_ENGINE, else {URL_DEFAULT}"
 _TENANT_HELP = "the tenant, on an engine; default: default"
 _JSON_HELP = "print JSON"
-
-_DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d)")
-_DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 DESCRIPTION = "One logical submission creates one job, however often it is repeated."
 EPILOG = """\
@@ -461,9 +459,10 @@ def _parse_page_size(text: str) -> int:
 
 def parse_duration(text: str) -> timedelta:
     """Parse 90s, 30m, 24h or 7d."""
-    if match := _DURATION.fullmatch(text.strip()):
-        return timedelta(**{_DURATION_UNITS[match[2]]: int(match[1])})
-    raise ArgumentTypeError(f"{text!r} is no duration; write 90s, 30m, 24h or 7d")
+    try:
+        return timestamps.parse_duration("duration", text)
+    except Invalid as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def parse_time(text: str) -> datetime:

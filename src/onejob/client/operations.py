@@ -91,8 +91,15 @@ class ResumedIntent(Struct, frozen=True):
 
 class ClientOperations:
     def __init__(
-        self, *, retry: RetryPolicy, monotonic: Callable[[], float], keys: KeyGenerator, outbox: Outbox | None
+        self,
+        *,
+        retry: RetryPolicy,
+        monotonic: Callable[[], float],
+        keys: KeyGenerator,
+        outbox: Outbox | None,
+        window: timedelta,
     ) -> None:
+        self._submit_call = partial(requests.submit_call, window=window)
         self._retry = retry
         self._now = monotonic
         self._keys = keys
@@ -338,7 +345,7 @@ class ClientOperations:
     def _submit_one(self, submission: ClientSubmission) -> Operation[models.ReceiptModel]:
         key = _given_or_derived_key(submission)
         if self.outbox is None:
-            call = requests.submit_call(submission, str(next(self._keys)) if key is None else key)
+            call = self._submit_call(submission, str(next(self._keys)) if key is None else key)
             receipt: models.ReceiptModel = yield from self._send_for_receipt(call)
             return receipt
         intent = yield from self._write_intent(self.outbox, submission, key)
@@ -382,7 +389,7 @@ class ClientOperations:
     def _try_build_call(self, submission: SubmissionLike) -> SubmitCall | OnejobError:
         try:
             key = _given_or_derived_key(_to_client_submission(submission))
-            return requests.submit_call(submission, str(next(self._keys)) if key is None else key)
+            return self._submit_call(submission, str(next(self._keys)) if key is None else key)
         except Invalid as error:
             return error
 
@@ -397,9 +404,9 @@ class ClientOperations:
     def _write_intent(self, outbox: Outbox, submission: ClientSubmission, key: str | None) -> Operation[Intent]:
         scope = submission.options.get("scope") or submission.type
         if key is None:
-            write = partial(outbox.write_with_new_key, scope, lambda new: requests.submit_call(submission, str(new)))
+            write = partial(outbox.write_with_new_key, scope, lambda new: self._submit_call(submission, str(new)))
         else:
-            write = partial(outbox.write, requests.submit_call(submission, key), scope)
+            write = partial(outbox.write, self._submit_call(submission, key), scope)
         intent: Intent = yield DiskWork(write)
         return intent
 

@@ -105,7 +105,17 @@ class Call(Struct, Generic[T], frozen=True, kw_only=True):
         return True
 
 
-def submit_call(submission: SubmissionLike, key: str | None) -> Call[models.SubmitResponseModel]:
+def checked_window(window: timedelta | None) -> timedelta:
+    """How long a server remembers a key whose submission does not say; 24 hours unless the caller knows better."""
+    if window is not None and checked_timedelta("window", window) <= timedelta(0):
+        raise Invalid("window", "a window is longer than 0; say how long the server remembers a key")
+    return WINDOW_DEFAULT if window is None else window
+
+
+def submit_call(
+    submission: SubmissionLike, key: str | None, window: timedelta = WINDOW_DEFAULT
+) -> Call[models.SubmitResponseModel]:
+    """`window` is how long the server remembers a key whose submission does not say."""
     body = _job_body(submission)
     return Call(
         method="POST",
@@ -113,7 +123,7 @@ def submit_call(submission: SubmissionLike, key: str | None) -> Call[models.Subm
         response_type=models.SubmitResponseModel,
         body=_encode(body if key is None else body | {"idempotencyKey": key}),
         key=key,
-        window_ms=(_ttl(submission) or WINDOW_DEFAULT) // timedelta(milliseconds=1),
+        window_ms=(_ttl(submission) or window) // timedelta(milliseconds=1),
     )
 
 

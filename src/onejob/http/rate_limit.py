@@ -151,7 +151,7 @@ class RateLimitedLedger(Ledger):
             self._rate_limiter.give_back(self._bucket_key, max(0, tokens.taken - tokens.spent))
 
     async def _would_commit(self, sequenced: SequencedSubmission) -> bool:
-        command = build_submit_sequence(sequenced, self._caller, self._runtime.ids)
+        command = build_submit_sequence(sequenced, self._caller, self._runtime.ids, windows=self._runtime.windows)
         reply = await self._execute(DryRun(tenant=command.tenant, command=command))
         if not isinstance(reply, DryRunReply):
             raise to_exception(reply, "")

@@ -23,7 +23,7 @@ from onejob.settings import IdempotencyConfig
 
 from .claims import Claims
 from .maintenance import PurgeProgress, Sweeper, SweepResult, purge_tenant
-from .parse import Caller
+from .parse import STANDARD_WINDOWS, Caller, DefaultWindows
 from .wakeups import Waiters
 from .watch import JobWatcher
 
@@ -67,6 +67,7 @@ class Runtime:
         clock: Clock,
         ids: Ids,
         retention_ms: int = RETENTION_MS,
+        windows: DefaultWindows = STANDARD_WINDOWS,
         coalesce: bool = False,
     ) -> None:
         batcher = Batcher(engine, coalesce=coalesce)
@@ -80,6 +81,7 @@ class Runtime:
         # holder, which gets the key back if it has it; nobody else can have been told that holder.
         self.lost_holders: dict[tuple[bytes, bytes, str], bytes] = {}
         self.retention_ms = retention_ms
+        self.windows = windows
         self.lease_ms = round(config.pending_ttl_seconds * 1000)
         self.rejected_ttl_ms = round(config.rejected_ttl_seconds * 1000)
         # How long any gate may remember a receipt: `forget` must wait for it.

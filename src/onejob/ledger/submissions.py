@@ -87,7 +87,7 @@ class SubmissionOperations(LedgerBase):
 
     async def submit_prepared(self, submission: Submission, precondition: Precondition | None = None) -> Receipt:
         """`submit` for a Submission; it is refused if the precondition is not met when it is decided."""
-        command = build_submit(submission, self._caller, self._runtime.ids.job_id(), precondition)
+        command = self._build_submit(submission, precondition)
         result = await self._gate.execute_one(command)
         return build_receipt(command, result) or await require_receipt(self._gate, command, result)
 
@@ -116,7 +116,7 @@ class SubmissionOperations(LedgerBase):
         return await self.dry_run_prepared(submission)
 
     async def dry_run_prepared(self, submission: Submission) -> Receipt:
-        command = build_submit(submission, self._caller, self._runtime.ids.job_id())
+        command = self._build_submit(submission)
         reply = await self._execute(DryRun(tenant=command.tenant, command=command))
         return await build_dry_run_receipt(self._gate, command, reply)
 
@@ -154,9 +154,13 @@ class SubmissionOperations(LedgerBase):
         audit.write_audit_record("forget", tenant=caller.tenant, actor=caller.actor, scope=scope, key=digest)
         return to_utc(reply.expires_at)
 
+    def _build_submit(self, submission: Submission, precondition: Precondition | None = None) -> Submit:
+        runtime = self._runtime
+        return build_submit(submission, self._caller, runtime.ids.job_id(), precondition, windows=runtime.windows)
+
     def _try_build_submit(self, submission: Submission) -> Submit | Invalid:
         try:
-            return build_submit(checked_submission(submission), self._caller, self._runtime.ids.job_id())
+            return self._build_submit(checked_submission(submission))
         except Invalid as error:
             return error
 

@@ -177,7 +177,7 @@ class IdempotencyLayer:
                 scope=scope_name(scope),
                 key=checked_key(key),
                 fingerprint=fingerprint,
-                ttl_ms=window_ms(window),
+                ttl_ms=None if window is None else window_ms(window),
                 lease_ms=self._lease_ms or ledger.lease_ms,
             )
             if isinstance(reserved, KeyHeld):

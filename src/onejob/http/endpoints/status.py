@@ -113,7 +113,8 @@ class StatusEndpoints:
         return json_response(200, out)
 
     async def policy(self, request: Request) -> Response:
-        return json_response(200, build_idempotency_policy(self._config, request.ledger.runtime_stats().config))
+        runtime = request.ledger.runtime
+        return json_response(200, build_idempotency_policy(self._config, runtime.stats().config, runtime.windows))
 
 
 def status_routes(

@@ -11,7 +11,7 @@ from onejob.core.identity import CLIENT_ID_CHARS_MAX, NAME_CHARS_MAX, RESERVED_N
 from onejob.core.key import KEY_CHARS_MAX, SEQUENCE_MAX
 from onejob.core.limits import LIMIT_MAX, UNITS_MAX
 from onejob.core.slots import SLOT_TTL_MS_DEFAULT, SLOT_TTL_MS_MAX, SLOT_TTL_MS_MIN
-from onejob.core.submit import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
+from onejob.core.submit import TTL_MS_MAX, TTL_MS_MIN
 from onejob.ledger.parse import ATTEMPTS_MAX, LABELS_BYTES_MAX, PRIORITY_MAX, TIMEOUT_MS_MAX
 
 Schema = dict[str, Any]
@@ -69,7 +69,7 @@ Money = Annotated[
 KeyTtlSeconds = Annotated[
     float,
     Meta(
-        description=f"How long the key returns its job; default {TTL_MS_DEFAULT // 1000}.",
+        description="How long the key returns its job; the default is published at `/api/idempotency-policy`.",
         extra_json_schema={"minimum": TTL_MS_MIN / 1000, "maximum": TTL_MS_MAX / 1000},
     ),
 ]
