@@ -275,6 +275,9 @@ def timeline_entries(history: KeyOut) -> Iterable[TimelineEntry]:
     if history.last_hit_at is not None:
         times = "a duplicate" if history.hits == 1 else f"the last of {history.hits} duplicates"
         yield TimelineEntry(history.last_hit_at, f"{times} was answered with the same job", style="cyan")
+    for conflict in history.recent_conflicts:
+        paths = f": {', '.join(conflict.paths)}" if conflict.paths else ""
+        yield TimelineEntry(conflict.at, f"conflict, another body under the key{paths}", conflict.actor, "yellow")
     if history.held_until is not None:
         yield TimelineEntry(history.held_until, "the hold ends, unless it is renewed", style="yellow")
     yield TimelineEntry(history.expires_at, "the window ends, then the key may be used anew", style="dim")

@@ -18,6 +18,7 @@ FORMAT = 1
 JOB_ID_BYTES = 16
 JOB_ROW_BYTES_MAX = 2048  # callers' text is bounded in identity.py, the error and the progress in work.py
 RESERVATIONS_MAX = 1000
+CONFLICTS_MAX = 8
 
 # Unsigned 64-bit: SQL integers are signed, so engines map these to signed ones (see engines/codec.py).
 U64 = NewType("U64", int)
@@ -35,6 +36,14 @@ class Kind(IntEnum):
     STREAM = 2
     USAGE = 3
     POLICY = 4
+
+
+class KeyConflict(Struct, frozen=True, gc=False, array_like=True):
+    """A submission that used a key again for another body: who, when, and where the bodies differ; never values."""
+
+    at: int
+    actor: str
+    paths: tuple[str, ...] = ()  # none: not compared
 
 
 class Record(Struct, frozen=True, gc=False):
@@ -65,6 +74,7 @@ class Record(Struct, frozen=True, gc=False):
     hits: int = 0
     conflicts: int = 0
     last_hit_at: int = 0
+    recent_conflicts: bytes = b""  # the last CONFLICTS_MAX, as JSON; empty: none
 
     @property
     def job_id(self) -> bytes:

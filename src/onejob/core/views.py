@@ -9,9 +9,10 @@ from typing import Any
 from msgspec import Struct, json
 
 from .command import Facts
-from .facts import Job, Record, Reservation, is_held
+from .facts import Job, KeyConflict, Record, Reservation, is_held
 from .identity import format_job_id
 from .limits import EffectiveLimits, Limits, Period, TenantLimits, decode_limits, decode_tenant_limits, to_units
+from .maintenance import decode_conflicts
 from .quota import current_counts, limits_from_facts, new_usage, unexpired_reservations
 from .replies import LimitWarning, Outcome, UsageFound
 from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, SlotState
@@ -183,6 +184,7 @@ class KeyHistory(Struct, frozen=True):
     last_hit_at: datetime | None
     events: tuple[Event, ...]
     events_total: int
+    recent_conflicts: tuple[KeyConflict, ...] = ()  # the last 8, oldest first
 
 
 def to_key_history(record: Record, job: Job | None, events: tuple[Event, ...]) -> KeyHistory:
@@ -201,6 +203,7 @@ def to_key_history(record: Record, job: Job | None, events: tuple[Event, ...]) -
         last_hit_at=_to_utc_or_none(record.last_hit_at),
         events=events,
         events_total=job.events if job else 0,
+        recent_conflicts=decode_conflicts(record.recent_conflicts),
     )
 
 

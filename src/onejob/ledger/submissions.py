@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from onejob import audit
 from onejob.core.command import Precondition
+from onejob.core.facts import KeyConflict
 from onejob.core.fingerprint import differing_paths
 from onejob.core.identity import parse_job_id
 from onejob.core.key import KeyLike, checked_key
@@ -34,6 +35,7 @@ from onejob.core.timestamps import to_utc
 from onejob.core.views import JobView, Receipt
 from onejob.core.work import Cancel
 from onejob.engine import Engine
+from onejob.engines.gate import Gate
 from onejob.errors import (
     IdempotencyConflict,
     Invalid,
@@ -190,21 +192,24 @@ def build_receipt(command: SubmissionCommand, result: AnyReply | BaseException) 
     return None
 
 
-async def require_receipt(engine: Engine, command: SubmissionCommand, result: AnyReply | BaseException) -> Receipt:
+async def require_receipt(gate: Gate, command: SubmissionCommand, result: AnyReply | BaseException) -> Receipt:
     """`build_receipt`, or the exception that the result stands for."""
     receipt = build_receipt(command, result)
     if receipt is None:
-        raise await build_submission_error(engine, command, result)
+        raise await build_submission_error(gate, command, result)
     return receipt
 
 
 async def build_submission_error(
-    engine: Engine, command: SubmissionCommand, result: AnyReply | BaseException
+    gate: Gate, command: SubmissionCommand, result: AnyReply | BaseException
 ) -> OnejobError:
-    """The exception for a submission without a receipt; a conflict lists where the bodies differ."""
+    """The exception for a submission without a receipt; a conflict lists where the bodies differ, as does its key."""
     if isinstance(result, Unknown) and not command.key:
         return MayBeDone("the job may exist, and without a key there is no way to tell; list the jobs before you retry")
-    paths = await find_differences(engine, command, result) if isinstance(result, Conflict) else ()
+    paths: tuple[str, ...] = ()
+    if isinstance(result, Conflict):
+        paths = await find_differences(gate, command, result)
+        gate.hits.add_paths(command.record_id, KeyConflict(result.at, command.actor), paths)
     error = to_exception(result, command.key, paths)
     if isinstance(error, OnejobError):
         return error
@@ -212,7 +217,7 @@ async def build_submission_error(
 
 
 async def collect_receipts(
-    engine: Engine, commands: Sequence[Submit | Invalid], results: Iterable[AnyReply | BaseException]
+    gate: Gate, commands: Sequence[Submit | Invalid], results: Iterable[AnyReply | BaseException]
 ) -> list[Receipt | OnejobError]:
     """A receipt or an error for each command; an invalid one was not executed and has no result."""
     remaining = iter(results)
@@ -227,22 +232,22 @@ async def collect_receipts(
             if isinstance(result, Conflict) and compared > COMPARED_MAX:
                 verdicts.append(IdempotencyConflict(key=command.key, job_id=job_id_text(result.job_id)))
             else:
-                verdicts.append(build_receipt(command, result) or await build_submission_error(engine, command, result))
+                verdicts.append(build_receipt(command, result) or await build_submission_error(gate, command, result))
     return verdicts
 
 
-async def build_dry_run_receipt(engine: Engine, command: SubmissionCommand, reply: AnyReply) -> Receipt:
+async def build_dry_run_receipt(gate: Gate, command: SubmissionCommand, reply: AnyReply) -> Receipt:
     """What would happen, as a receipt with any outcome."""
     if not isinstance(reply, DryRunReply):
         raise to_exception(reply, command.key)
     result = reply.reply
     if isinstance(result, Replayed):
-        return await require_receipt(engine, command, result)
+        return await require_receipt(gate, command, result)
     job_id = ""  # a job that would be created has none: the real submission draws another candidate
     paths: tuple[str, ...] = ()
     if isinstance(result, Conflict):
         job_id = result.external_id or job_id_text(result.job_id)
-        paths = await find_differences(engine, command, result)
+        paths = await find_differences(gate, command, result)
     elif isinstance(result, (InProgress, Rejected)):
         job_id = job_id_text(result.job_id)
     return Receipt(

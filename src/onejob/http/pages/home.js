@@ -127,7 +127,7 @@ async function lookUp() {
 function record(history) {
   const { job } = history;
   const facts = [
-    ["Answered", `${counted(history.hits, "repetition")}, ${counted(history.conflicts, "conflict")}`],
+    ["Answered", `${counted(history.hits, "duplicate")}, ${counted(history.conflicts, "conflict")}`],
     ["By", `${history.actor} for ${history.user}`],
     job ? ["Job", make("span", {}, make("span", { class: `state ${job.state}` }, job.state), ` ${job.type}`)] : null,
     job ? ["Job id", make("code", {}, job.id)] : null,
@@ -148,7 +148,9 @@ function timeline(history) {
   // The events of a job begin with its key; a key without a job has no events.
   const steps = history.events.length ? [] : [{ at: history.firstSeen, what: "key reserved", by: history.actor }];
   for (const event of history.events) steps.push({ at: event.at, what: event.what, by: event.actor, detail: event.detail });
-  if (history.lastHitAt) steps.push({ at: history.lastHitAt, what: "last repetition or conflict" });
+  if (history.lastHitAt) steps.push({ at: history.lastHitAt, what: "last duplicate, answered with the same job" });
+  for (const conflict of history.recentConflicts)
+    steps.push({ at: conflict.at, what: "conflict, another body under the key", by: conflict.actor, detail: conflict.paths.join(", ") });
   if (history.heldUntil) steps.push({ at: history.heldUntil, what: "lease of the holder ends" });
   steps.push({ at: history.expiresAt, what: "window ends: the key may create a new job" });
   const left = history.eventsTotal - history.events.length;
