@@ -4,10 +4,10 @@ OnejobError
 ├── Invalid                 the value is wrong: correct it (also a ValueError)
 │   └── NotTheOwner             it belongs to another caller: use your own
 ├── SubmissionError         the submission was not accepted; has `key`
-│   ├── IdempotencyConflict     the key made another job: use a new key
+│   ├── IdempotencyConflict     the key was used for something else: use a new key
 │   ├── SubmissionInProgress    another caller holds the key: repeat later
 │   ├── SubmissionRejected      rejected for good, and remembered
-│   └── SubmissionRefused       refused for now (quota, rate, sequence gap); not remembered
+│   └── SubmissionRefused       refused (quota, rate, sequence gap); not remembered
 ├── LeaseLost               the held key or the job has another holder, or is settled: stop
 ├── WorkRefused             an operation of a worker or operator was refused; has `reason` and `details`
 ├── NotFound                no such job or key
@@ -67,14 +67,14 @@ class SubmissionError(OnejobError):
 class IdempotencyConflict(SubmissionError):
     """The key was used with another body."""
 
-    def __init__(self, *, key: str, job_id: str, paths: tuple[str, ...] = ()) -> None:
+    def __init__(self, *, key: str, job_id: str, paths: tuple[str, ...] = (), message: str = "") -> None:
         used = (
             f"this key already made job {job_id} from another body"
             if job_id
             else "this key was used for another request"
         )
         differ = f" (they differ at {', '.join(paths)})" if paths else ""
-        super().__init__(f"{used}{differ}; use a new key, or send the original body again", key=key)
+        super().__init__(message or f"{used}{differ}; use a new key, or send the original body again", key=key)
         self.job_id = job_id
         self.paths = paths
 

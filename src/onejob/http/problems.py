@@ -28,6 +28,10 @@ STORE_RETRY_AFTER_SECONDS = 1
 INTERNAL_ERROR_MESSAGE = "internal error; the server log has it under the request id"
 
 
+class MalformedBody(Invalid):
+    """A body that cannot be read as JSON, so that none of its values was looked at."""
+
+
 class Unauthorized(OnejobError):
     """The request has no credential, or one that is unknown or revoked."""
 
@@ -118,6 +122,8 @@ def to_problem(error: OnejobError) -> Problem:
     match error:
         case NotTheOwner():
             return problem("FORBIDDEN", text, what=error.what)
+        case MalformedBody():
+            return problem("BAD_REQUEST", text, what=error.what)
         case Invalid():
             name = _WIRE_NAMES.get(error.what) or _to_camel_case(error.what)
             # Only a name with an underscore is surely the field; "a timeout" in a message is plain English.
