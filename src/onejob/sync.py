@@ -161,6 +161,7 @@ class SyncLedger:
     wait = _blocking(AsyncLedger.wait)
     wait_at_most = _blocking(AsyncLedger.wait_at_most)
     log_lines = _blocking(AsyncLedger.log_lines)
+    failures = _blocking(AsyncLedger.failures)
 
     def run_under_lease(self, held_key: HeldKey, work: Callable[[], bytes]) -> Receipt:
         """Run work in this thread while the key's lease is renewed, then commit the key with the returned bytes."""

@@ -95,3 +95,17 @@ def test_a_failed_job_is_run_again_with_a_note(
     assert backend("resolve", job_id, "perhaps").code == 2
     assert backend("cancel", job_id).code == 0  # so that the next test does not claim it
     assert Path("onejob.db").exists() is False
+
+
+def test_operators_see_the_input_and_the_messages_of_exceptions(backend: CommandRunner, worker: Worker) -> None:
+    job_id = worker.submit("payload", input={"card": "\x9b4711"}, maxAttempts=1)
+    for words in ((), ("--json",)):
+        assert json.loads(backend("job", job_id, "--input", *words).out)["card"].endswith("4711")
+    assert "\x9b" not in backend("job", job_id, "--input").out
+    assert "failures" not in json.loads(backend("job", job_id, "--json").out)
+    worker.start("payload")
+    worker.post_verb("finish", error="ValueError at x.py:1", message="card 4711\nis \x1b[31mno good")
+    shown = backend("job", job_id).out
+    assert "attempt 1 failed\n    card 4711\n    is ?[31mno good" in shown
+    (failure,) = json.loads(backend("job", job_id, "--json").out)["failures"]
+    assert failure["detail"] == "card 4711\nis \x1b[31mno good"

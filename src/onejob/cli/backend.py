@@ -44,9 +44,11 @@ from onejob.core.identity import Actor, checked_name, stream_scope
 from onejob.core.limits import Limits
 from onejob.core.states import SlotState
 from onejob.core.views import JobView, Receipt, SlotReservation
+from onejob.core.work import Event
 from onejob.errors import NotFound, OnejobError, Unavailable, Unknown
 from onejob.http.problems import Problem
 from onejob.http.schemas.jobs import (
+    FailuresOut,
     IdempotencyOut,
     JobOut,
     JobsOut,
@@ -55,6 +57,7 @@ from onejob.http.schemas.jobs import (
     SingleJobOut,
     SubmitOut,
     WarningOut,
+    event_out,
     idempotency_out,
     job_out,
     key_out,
@@ -155,6 +158,10 @@ def _jobs_out(jobs: JobPage, request_id: str) -> JobsOut:
     return JobsOut(request_id, [job_out(job) for job in jobs], jobs.next)
 
 
+def _failures_out(failures: Sequence[Event], request_id: str) -> FailuresOut:
+    return FailuresOut(request_id, [event_out(one) for one in failures])
+
+
 def _keys_out(page: KeyPage, request_id: str) -> KeysOut:
     return KeysOut(request_id, [key_summary_out(history) for history in page], page.next)
 
@@ -180,6 +187,8 @@ class EngineBackend:
     jobs = _ledger_method(SyncLedger.jobs, _jobs_out)
     cancel = _ledger_method(SyncLedger.cancel, _single_job_out)
     resolve = _ledger_method(SyncLedger.resolve, _single_job_out)
+    input = _ledger_method(SyncLedger.input, lambda data, _: Raw(data))
+    failures = _ledger_method(SyncLedger.failures, _failures_out)
     result = _ledger_method(SyncLedger.result_json, lambda data, _: Raw(data))
     logs = _ledger_method(SyncLedger.log_lines, _logs_out)
     keys = _ledger_method(SyncLedger.keys, _keys_out)
@@ -233,6 +242,8 @@ class ServerBackend:
     jobs = _request_method(requests.jobs_call, JobsOut)
     cancel = _request_method(requests.cancel_call, SingleJobOut)
     resolve = _request_method(requests.resolve_call, SingleJobOut, repeat=False)
+    input = _request_method(requests.input_call, Raw)
+    failures = _request_method(requests.failures_call, FailuresOut)
     result = _request_method(requests.result_call, Raw)
     logs = _request_method(requests.logs_call, LogsOut)
     explain = _request_method(requests.key_call, KeyOut)

@@ -26,7 +26,7 @@ from onejob.core.limits import to_micros, to_units
 from onejob.core.sequence import checked_sequence
 from onejob.core.states import ENDED_STATES, Delivery, JobState
 from onejob.core.work import Resolution
-from onejob.http.schemas.jobs import SingleJobOut
+from onejob.http.schemas.jobs import EventOut, SingleJobOut
 from onejob.http.schemas.sequences import SequenceOut
 from onejob.http.schemas.work import LogsOut
 from onejob.ledger.parse import Submission
@@ -35,7 +35,7 @@ from onejob.settings import CiEnvironment, CliSettings
 
 from . import admin, render
 from .backend import Backend, SubmitResult, engine_url, open_backend, open_engine_backend
-from .exit_codes import DONE, JOB_UNFINISHED, JOB_UNSUCCESSFUL
+from .exit_codes import DONE, JOB_UNFINISHED, JOB_UNSUCCESSFUL, ServerRefused
 from .render import Screen, format_duration, print_error, sanitize, to_json, write
 
 REPAINT_SECONDS: Final = 0.5
@@ -158,10 +158,38 @@ def _read_file(path: Path) -> bytes:
         raise Invalid("input", f"{path} cannot be read ({error.strerror}); name a file of JSON") from error
 
 
-def job(options: Namespace) -> Callable[[Backend], SingleJobOut]:
-    if not options.wait:
-        return lambda backend: backend.job(options.id)
-    return lambda backend: wait_for_end(backend, options.id, timeout=None)
+class JobDetails(SingleJobOut, frozen=True, rename="camel", omit_defaults=True):
+    """A job, with the messages of its exceptions where the caller may see them."""
+
+    failures: list[EventOut] = []  # noqa: RUF012 - never changed
+
+
+def job(options: Namespace) -> Callable[[Backend], JobDetails | Raw]:
+    def show(backend: Backend) -> JobDetails | Raw:
+        if options.input:
+            return backend.input(options.id)
+        found = wait_for_end(backend, options.id, timeout=None) if options.wait else backend.job(options.id)
+        return JobDetails(found.request_id, found.job, _find_failures(backend, options.id) if found.job.error else [])
+
+    return show
+
+
+def _find_failures(backend: Backend, job_id: str) -> list[EventOut]:
+    try:
+        return backend.failures(job_id).failures
+    except ServerRefused as refused:
+        if refused.problem.code in ("FORBIDDEN", "NOT_FOUND"):  # not an operator, or an older server
+            return []
+        raise
+
+
+def render_job_or_input(screen: Screen, response: JobDetails | Raw) -> str:
+    if isinstance(response, Raw):
+        return render.render_result(screen, response)
+    lines = [render.render_job(screen, response)]
+    if response.failures:
+        lines += ["", *render.failure_lines(screen, response.failures)]
+    return "\n".join(lines)
 
 
 def resolve(options: Namespace) -> Callable[[Backend], SingleJobOut]:
@@ -186,7 +214,7 @@ def logs(options: Namespace) -> Callable[[Backend], LogsOut]:
 
 COMMANDS = {
     "submit": CliCommand(submit, render.render_submission, creates_store=True),
-    "job": CliCommand(job, render.render_job),
+    "job": CliCommand(job, render_job_or_input),
     "result": CliCommand(lambda options: lambda backend: backend.result(options.id), render.render_result),
     "logs": CliCommand(logs, render.render_logs),
     "resolve": CliCommand(resolve, render.render_job),

@@ -187,6 +187,7 @@ def _add_job_commands(commands: Subparsers) -> None:
         command.add_argument("id", metavar="ID", help="the id of the job")
         if name == "job":
             command.add_argument("--wait", action="store_true", help="until it has ended")
+            command.add_argument("--input", action="store_true", help="print its input instead, as JSON; for operators")
         _add_target_arguments(command)
     command = _add_command(commands, "jobs", "List jobs, newest first.", "onejob jobs --state failed --limit 50")
     command.add_argument("--state", choices=_choices(JobState), metavar="STATE", help=f"one of {', '.join(JobState)}")

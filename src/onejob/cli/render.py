@@ -17,7 +17,7 @@ from onejob.core.states import IdempotencyStatus, JobState
 from onejob.core.timestamps import to_utc
 from onejob.core.views import SequenceOutcome
 from onejob.core.work import FIRST_EVENTS_MAX
-from onejob.http.schemas.jobs import JobOut, JobsOut, KeyOut, KeysOut, SingleJobOut
+from onejob.http.schemas.jobs import EventOut, JobOut, JobsOut, KeyOut, KeysOut, SingleJobOut
 from onejob.http.schemas.sequences import ClientStateOut, SequenceOut
 from onejob.http.schemas.work import LogsOut
 
@@ -247,6 +247,16 @@ class TimelineEntry(NamedTuple):
     text: str
     actor: str = ""
     style: str = ""
+
+
+def failure_lines(screen: Screen, failures: Sequence[EventOut]) -> list[str]:
+    """The messages of exceptions, which only operators see; a message may have several lines."""
+    lines = []
+    for failure in failures:
+        at, what = screen.paint("dim", screen.time(failure.at)), screen.paint("red", sanitize(failure.what))
+        lines.append(f"  {at}  {what}")
+        lines += [f"    {sanitize(line)}" for line in failure.detail.splitlines()]
+    return lines
 
 
 def timeline_lines(screen: Screen, history: KeyOut) -> list[str]:

@@ -146,6 +146,10 @@ class EventModel(ResponseModel, frozen=True, rename="camel"):
     detail: str = ""
 
 
+class FailuresModel(ResponseModel, frozen=True, rename="camel"):
+    failures: list[EventModel]
+
+
 class KeyConflictModel(ResponseModel, frozen=True, rename="camel"):
     """Another body under the key, and where it differed."""
 

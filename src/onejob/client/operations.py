@@ -261,6 +261,14 @@ class ClientOperations:
         """The result of a job as the stored JSON; NotFound while there is none."""
         return bytes((yield from self._send(requests.result_call(job_id))))
 
+    def input(self, job_id: str) -> Operation[bytes]:
+        """The job's input as JSON; for operators."""
+        return bytes((yield from self._send(requests.input_call(job_id))))
+
+    def failures(self, job_id: str) -> Operation[list[models.EventModel]]:
+        """The failed attempts of a job whose exception had a message, which is `detail`; for operators."""
+        return (yield from self._send(requests.failures_call(job_id))).failures
+
     def log_lines(self, job_id: str, *, offset: int = 0, limit: int = 100) -> Operation[models.LogPageModel]:
         return self._send(requests.logs_call(job_id, offset=offset, limit=limit))
 

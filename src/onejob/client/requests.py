@@ -178,6 +178,14 @@ def resolve_call(job_id: str, resolution: str, *, note: str) -> Call[models.JobR
     )
 
 
+def input_call(job_id: str) -> Call[Raw]:
+    return _get(f"{_job_path(job_id)}/input", Raw)
+
+
+def failures_call(job_id: str) -> Call[models.FailuresModel]:
+    return _get(f"{_job_path(job_id)}/failures", models.FailuresModel)
+
+
 def result_call(job_id: str) -> Call[Raw]:
     return _get(f"{_job_path(job_id)}/result", Raw)
 

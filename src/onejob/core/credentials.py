@@ -53,6 +53,7 @@ class Permission(StrEnum):
     SUBMIT = "submit"
     READ = "read"  # jobs, keys and their history
     OVERSEE = "oversee"  # also those of other users, where each user sees only its own
+    INSPECT = "inspect"  # the inputs of jobs and the messages of their exceptions
     CANCEL = "cancel"
     WORK = "work"  # claim, start, extend, finish, release
     FORGET = "forget"
@@ -70,6 +71,7 @@ ROLE_PERMISSIONS: dict[Role, frozenset[Permission]] = {
             Permission.SUBMIT,
             Permission.READ,
             Permission.OVERSEE,
+            Permission.INSPECT,
             Permission.CANCEL,
             Permission.FORGET,
             Permission.RESOLVE,

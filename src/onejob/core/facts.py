@@ -196,6 +196,7 @@ class AttachmentKind(IntEnum):
     EVENT = 2
     PROGRESS = 3
     LOG = 4
+    FAILURE = 5  # the message of the exception that failed an attempt, for operators; its index is that of the event
 
 
 class Attachment(Struct, frozen=True, gc=False):

@@ -74,6 +74,8 @@ MEANINGS: Final = {
     "preparations_max": "how many preparations run at once in this server",
     "callbacks": "whether a submission may name a URL to be called when the job has ended: none, only public "
     "addresses and the ports 80 and 443, or any",
+    "hide_payloads": "whether the inputs of jobs and the messages of exceptions, which may repeat them, are hidden from "
+    "operators too; workers get the inputs of the jobs that they run in any case",
     "log_format": "the format of log lines: text, or one JSON object per line",
 }
 
@@ -146,6 +148,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     preparation_seconds_max: float = 6 * 3600.0
     preparations_max: int = 100
     callbacks: CallbackScope = "none"
+    hide_payloads: bool = False
     log_format: Literal["text", "json"] = "text"
 
     def __post_init__(self) -> None:

@@ -148,6 +148,11 @@ async def load_events(engine: Engine, job: Job) -> tuple[Event, ...]:
     return (first_event(job), *(json.decode(item.data, type=Event) for item in page.items))
 
 
+async def load_failures(engine: Engine, job: Job) -> tuple[Event, ...]:
+    page = await engine.scan(ListAttachments(tenant=job.tenant, job_id=job.id, kind=AttachmentKind.FAILURE))
+    return tuple(json.decode(item.data, type=Event) for item in page.items)
+
+
 async def load_key_history(engine: Engine, reply: AnyReply, key: str) -> KeyHistory:
     """The record of a key, and the events of its job."""
     if not isinstance(reply, Found) or reply.record is None:

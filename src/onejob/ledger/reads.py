@@ -11,12 +11,13 @@ from onejob.core.lookup import LookUpKey
 from onejob.core.replies import Found
 from onejob.core.states import JobState
 from onejob.core.views import JobView, KeyHistory, to_key_history
+from onejob.core.work import Event
 from onejob.engine import PAGE_MAX, ListFacts, ListJobs, Page
 from onejob.errors import Invalid
 
 from .base import LedgerBase, check_job_visible, load_visible_job
 from .parse import caller_for_user, checked_lookup_scope, lookup_record_id, record_id_prefix
-from .present import LogPage, load_input, load_key_history, load_log_page
+from .present import LogPage, load_failures, load_input, load_key_history, load_log_page
 
 _NO_USER = ""  # no user has this name
 _CURSOR = re.compile(r"[A-Za-z0-9_-]{1,200}")
@@ -68,6 +69,10 @@ class ReadOperations(LedgerBase):
     async def input(self, job_id: str) -> bytes:
         """The job's input as JSON."""
         return await load_input(self._gate, self._caller.tenant, await self._visible_job_id(job_id))
+
+    async def failures(self, job_id: str) -> tuple[Event, ...]:
+        """The failed attempts of a job whose exception had a message; `detail` is the message."""
+        return await load_failures(self._gate, await load_visible_job(self._gate, self._caller, parse_job_id(job_id)))
 
     async def log_lines(self, job_id: str, *, offset: int = 0, limit: int = 100) -> LogPage:
         job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))

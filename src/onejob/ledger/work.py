@@ -164,19 +164,22 @@ class WorkOperations(LedgerBase):
         result: Any = None,
         *,
         error: str | None = None,
+        message: str = "",
         final: bool = False,
         retry_after: timedelta | None = None,
         cost: Amount | None = None,
     ) -> JobView:
         """Report how the attempt ended. After an error the job is retried while attempts are left, unless it is final.
 
-        A result that comes with an error is stored if the job has then ended.
+        `message`, of an exception, is for operators only: see `failures`. A result that comes with an error is stored if
+        the job has then ended.
         """
         command = Finish(
             **self._fence_fields(attempt),
             outcome=FinishOutcome.SUCCESS if error is None else FinishOutcome.FAILED,
             result=encode_result(result),
             error=error or "",
+            message="" if error is None else message,
             final=final,
             retry_ms=0 if retry_after is None else checked_delay(max(to_duration_ms("retry_after", retry_after), 1)),
             cost=None if cost is None else to_micros("cost", cost),

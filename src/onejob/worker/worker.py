@@ -76,6 +76,7 @@ class Worker:
             actor=str(Actor.system(name)),
             retention_ms=self._runtime.retention_ms,
             describe=app.describe,
+            keep_messages=app.keep_messages,
             threads_max=concurrency,
         )
         self._heartbeat = Heartbeat(self._runtime.gate, self._runs.values(), lease_seconds=self._lease_ms / 1000)

@@ -103,6 +103,7 @@ def test_the_first_page_shows_counters_the_latest_job_and_the_history_of_a_key(
     assert "1 duplicate, 1 conflict" in history
     assert "conflict, another body under the key" in history
     assert "/input/amount" in history
+    assert "Show the input and the failures" in history
     assert "submitted" in history
     assert "window ends" in history
 

@@ -14,7 +14,7 @@ from onejob.core.views import Receipt
 from onejob.engine import PAGE_MAX
 from onejob.errors import OnejobError
 from onejob.http.config import CallbackScope
-from onejob.http.problems import RateLimited, Unauthorized, to_public_problem
+from onejob.http.problems import Forbidden, RateLimited, Unauthorized, to_public_problem
 from onejob.http.request import (
     DECODE_CACHE_BODY_BYTES_MAX,
     INLINE_BYTES_MAX,
@@ -29,12 +29,14 @@ from onejob.http.routing import Parameter, Route
 from onejob.http.schemas.jobs import (
     BatchBody,
     BatchOut,
+    FailuresOut,
     JobsOut,
     RawBatchBody,
     SingleJobOut,
     SubmitBody,
     SubmitOut,
     VerdictOut,
+    event_out,
     job_out,
     submit_out,
 )
@@ -111,6 +113,24 @@ async def cancel(request: Request) -> Response:
 async def get_result(request: Request) -> Response:
     request.query()
     return Response(200, await request.ledger.result_json(request.path_params[0]), (JSON_CONTENT_TYPE,))
+
+
+async def get_input(request: Request) -> Response:
+    request.query()
+    _check_payloads_shown(request)
+    return Response(200, await request.ledger.input(request.path_params[0]), (JSON_CONTENT_TYPE,))
+
+
+async def get_failures(request: Request) -> Response:
+    request.query()
+    _check_payloads_shown(request)
+    failures = await request.ledger.failures(request.path_params[0])
+    return json_response(200, FailuresOut(request.id, [event_out(one) for one in failures]))
+
+
+def _check_payloads_shown(request: Request) -> None:
+    if request.limits.hide_payloads:
+        raise Forbidden("this server hides inputs and messages of exceptions (hide_payloads); ask who runs it")
 
 
 async def get_logs(request: Request) -> Response:
@@ -308,6 +328,26 @@ RESULT_ROUTES = (
         "Get the result of a job, as its worker sent it",
         None,
         Raw,
+        errors=("NOT_FOUND",),
+    ),
+    Route(
+        "GET",
+        "/api/jobs/{id}/input",
+        get_input,
+        Permission.INSPECT,
+        "Get the input of a job, as it was submitted; for operators",
+        None,
+        Raw,
+        errors=("NOT_FOUND",),
+    ),
+    Route(
+        "GET",
+        "/api/jobs/{id}/failures",
+        get_failures,
+        Permission.INSPECT,
+        "Get the messages of the exceptions that failed a job's attempts; for operators",
+        None,
+        FailuresOut,
         errors=("NOT_FOUND",),
     ),
     Route(

@@ -112,6 +112,7 @@ async def finish(request: Request) -> Response:
             _fence(request, body.token, _parse_holder(body.holder)),
             result,
             error=body.error,
+            message=body.message,
             final=body.final,
             retry_after=retry_after or None,
             cost=None if body.cost is None else round_to_micro(body.cost),

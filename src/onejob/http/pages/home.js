@@ -1,5 +1,6 @@
 const POLL_MS = 2000;
 const JOBS_MAX = 12;
+const SHOWN_CHARS_MAX = 20000;
 
 let timer = 0;
 let shownJobs = ""; // as JSON
@@ -10,6 +11,12 @@ async function ask(path) {
   const response = await fetch(path, { headers: credential.headers(), cache: "no-store" });
   const body = await response.json();
   return { ok: response.ok, status: response.status, body };
+}
+
+// As text, because the numbers of an input may be more exact than those of a browser.
+async function askText(path) {
+  const response = await fetch(path, { headers: credential.headers(), cache: "no-store" });
+  return { ok: response.ok, text: await response.text() };
 }
 
 function showStatus(color, text) {
@@ -139,8 +146,33 @@ function record(history) {
     make("div", { class: "head" }, make("h3", { class: "mono" }, history.key), make("span", { class: `state ${history.status}` }, history.status)),
     make("dl", { class: "facts" }, facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])),
     make("ol", { class: "timeline", "aria-label": "Events" }, timeline(history)),
+    job ? payloads(job) : null,
   );
 }
+
+// The input of a job and the messages of its exceptions, which the server shows to operators only.
+function payloads(job) {
+  const place = make("div", { class: "payloads" });
+  const show = async () => {
+    try {
+      const answers = await Promise.all(["input", "failures"].map((name) => askText(`/api/jobs/${job.id}/${name}`)));
+      const refused = answers.find((answer) => !answer.ok);
+      if (refused) {
+        place.replaceChildren(make("p", { class: "notice" }, JSON.parse(refused.text).detail));
+        return;
+      }
+      const failures = JSON.parse(answers[1].text).failures.map((failure) => `${failure.at} ${failure.what}\n${failure.detail}`);
+      place.replaceChildren(make("h4", {}, "Input"), make("pre", {}, clip(answers[0].text)));
+      if (failures.length) place.append(make("h4", {}, "Failures"), make("pre", {}, clip(failures.join("\n\n"))));
+    } catch (error) {
+      place.replaceChildren(make("p", { class: "notice" }, "The server cannot be reached; try again."));
+    }
+  };
+  place.append(make("button", { type: "button", class: "link", id: "payloads", onclick: show }, "Show the input and the failures"));
+  return place;
+}
+
+const clip = (text) => (text.length > SHOWN_CHARS_MAX ? `${text.slice(0, SHOWN_CHARS_MAX)}… (${text.length.toLocaleString()} characters)` : text);
 
 const counted = (count, noun) => `${count.toLocaleString()} ${noun}${count === 1 ? "" : "s"}`;
 

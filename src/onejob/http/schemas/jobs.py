@@ -164,6 +164,13 @@ class EventOut(ResponseBody, frozen=True, rename="camel"):
     detail: str
 
 
+class FailuresOut(ResponseBody, frozen=True, rename="camel"):
+    """The failed attempts of a job, oldest first; `detail` is the message of the exception."""
+
+    request_id: str
+    failures: list[EventOut]
+
+
 class EventGapOut(ResponseBody, frozen=True, rename="camel"):
     """Events that are no longer stored."""
 
