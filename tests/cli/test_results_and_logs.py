@@ -109,3 +109,18 @@ def test_operators_see_the_input_and_the_messages_of_exceptions(backend: Command
     assert "attempt 1 failed\n    card 4711\n    is ?[31mno good" in shown
     (failure,) = json.loads(backend("job", job_id, "--json").out)["failures"]
     assert failure["detail"] == "card 4711\nis \x1b[31mno good"
+
+
+def test_a_resolution_or_a_cancellation_with_the_same_key_is_the_same_answer(
+    backend: CommandRunner, worker: Worker
+) -> None:
+    job_id = worker.submit("verbs")
+    worker.start("verbs")
+    worker.post_verb("finish", error="no", final=True)
+    rerun = ("resolve", job_id, "rerun", "--idempotency-key", "mended-1")
+    assert [backend(*rerun).code for _ in range(2)] == [0, 0]
+    assert backend("resolve", job_id, "rerun").code == 3  # another invocation is another decision
+    cancel = ("cancel", job_id, "--idempotency-key", "mended-2")
+    assert [backend(*cancel).code for _ in range(2)] == [0, 0]
+    assert backend("cancel", job_id, "--idempotency-key", "mended-1").code == 3
+    assert backend("cancel", job_id, "--idempotency-key", "").code == 2

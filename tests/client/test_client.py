@@ -58,9 +58,9 @@ async def test_the_async_client_returns_the_same_results(server: ServeProcess, q
 def test_both_clients_have_the_methods_of_the_ledger() -> None:
     over_http = {
         "submit", "submit_many", "submit_sequence", "get_client_state", "job", "jobs", "cancel", "explain", "keys",
-        "forget", "wait", "result", "result_json", "log_lines", "input", "failures",
-        "reserve_job_slot", "reserve_job_slot_or_raise", "consume_reservation", "release_reservation", "renew_reservation", "reservations", "usage", "quota",
-        "set_quota", "tenant_quota", "set_tenant_quota",
+        "forget", "wait", "result", "result_json", "log_lines", "input", "failures", "reserve_job_slot",
+        "reserve_job_slot_or_raise", "consume_reservation", "release_reservation", "renew_reservation", "reservations",
+        "usage", "quota", "set_quota", "tenant_quota", "set_tenant_quota",
     }  # fmt: skip
     for kind in (onejob.Client, onejob.AsyncClient):
         assert over_http <= {name for name, _ in inspect.getmembers(kind, inspect.isfunction)}

@@ -134,13 +134,11 @@ def _ledger_method(
     return call
 
 
-def _request_method(
-    build: Callable[P, Call[Any]], body: type[R], *, repeat: bool = True
-) -> Callable[Concatenate["ServerBackend", P], R]:
-    """Send a request and decode its response body. `repeat`: sending it twice has the effect of sending it once."""
+def _request_method(build: Callable[P, Call[Any]], body: type[R]) -> Callable[Concatenate["ServerBackend", P], R]:
+    """Send a request, which has the same effect when it is sent again, and decode its response body."""
 
     def call(self: "ServerBackend", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.send(build(*args, **kwargs), body, repeat=repeat)
+        return self.send(build(*args, **kwargs), body)
 
     return call
 
@@ -241,7 +239,7 @@ class ServerBackend:
     job = _request_method(requests.job_call, SingleJobOut)
     jobs = _request_method(requests.jobs_call, JobsOut)
     cancel = _request_method(requests.cancel_call, SingleJobOut)
-    resolve = _request_method(requests.resolve_call, SingleJobOut, repeat=False)
+    resolve = _request_method(requests.resolve_call, SingleJobOut)
     input = _request_method(requests.input_call, Raw)
     failures = _request_method(requests.failures_call, FailuresOut)
     result = _request_method(requests.result_call, Raw)
@@ -316,14 +314,15 @@ class ServerBackend:
     def _response_or_raise(self, call: Call[Any], outcome: CallOutcome) -> ServerResponse:
         response, unknown = outcome.response, outcome.outcome_unknown
         if isinstance(response, NoResponse):
-            raise self._no_response(response.reason, outcome_unknown=unknown)
+            raise self._no_response(response.reason, outcome_unknown=unknown, key_header=call.key_header)
         action, problem = classify(response), parse_problem(response)
         if action is NextAction.KEEP:
             return response
         refused = action in (NextAction.FIX, NextAction.GIVE_UP)
         if unknown and refused and call.method != "GET" and not is_definitive(problem):
             # The refusal does not say what an earlier attempt did.
-            raise self._no_response(f"then it answered {response.status}", outcome_unknown=True)
+            reason = f"then it answered {response.status}"
+            raise self._no_response(reason, outcome_unknown=True, key_header=call.key_header)
         if problem is None:
             code = _CODES.get(response.status, "INTERNAL_ERROR" if response.status >= 500 else "BAD_REQUEST")
             message = f"{self.url} answered {response.status} without a onejob error body; check the URL"
@@ -331,12 +330,12 @@ class ServerBackend:
         wait = 1 if problem.retryable else None
         raise ServerRefused(Problem(problem.code, response.status, "", problem.message, problem.details, wait))
 
-    def _no_response(self, reason: str, *, outcome_unknown: bool) -> OnejobError:
+    def _no_response(self, reason: str, *, outcome_unknown: bool, key_header: str | None = None) -> OnejobError:
         if outcome_unknown:
-            return Unknown(
-                f"{self.url} gave no complete response ({reason}): it may be done; "
-                "repeat with the same key, or look at the jobs first if there was none"
-            )
+            next_act = "repeat with the same key, or look at the jobs first if there was none"
+            if key_header is not None:  # quoted, as a shell takes it
+                next_act = f"repeat with --idempotency-key {key_header}"
+            return Unknown(f"{self.url} gave no complete response ({reason}): it may be done; {next_act}")
         return Unavailable(
             f"{self.url} cannot be reached ({reason}): nothing was done; check that the server runs, then repeat"
         )
@@ -350,6 +349,8 @@ class ServerBackend:
             connection.connect()
             sent = True
             headers = self._headers | ({"Content-Type": "application/json"} if call.body else {})
+            if call.key_header is not None:
+                headers["Idempotency-Key"] = call.key_header
             connection.request(call.method, self.parts.path + call.path, call.body, headers)
             return _read_response(connection.getresponse())
         except (OSError, HTTPException) as error:

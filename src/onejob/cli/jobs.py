@@ -21,7 +21,7 @@ from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import INPUT_BYTES_MAX, canonical_json
 from onejob.core.identity import format_job_id, parse_job_id
-from onejob.core.key import KEY_CHARS_MAX
+from onejob.core.key import KEY_CHARS_MAX, checked_key
 from onejob.core.limits import to_micros, to_units
 from onejob.core.sequence import checked_sequence
 from onejob.core.states import ENDED_STATES, Delivery, JobState
@@ -29,6 +29,7 @@ from onejob.core.work import Resolution
 from onejob.http.schemas.jobs import EventOut, SingleJobOut
 from onejob.http.schemas.sequences import SequenceOut
 from onejob.http.schemas.work import LogsOut
+from onejob.ids import new_nonce
 from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission
 from onejob.settings import CiEnvironment, CliSettings
@@ -193,7 +194,20 @@ def render_job_or_input(screen: Screen, response: JobDetails | Raw) -> str:
 
 
 def resolve(options: Namespace) -> Callable[[Backend], SingleJobOut]:
-    return lambda backend: backend.resolve(options.id, Resolution(options.resolution), note=options.note)
+    key, resolution = _verb_key(options), Resolution(options.resolution)
+    return lambda backend: backend.resolve(options.id, resolution, note=options.note, idempotency_key=key)
+
+
+def cancel(options: Namespace) -> Callable[[Backend], SingleJobOut]:
+    key = _verb_key(options)
+    return lambda backend: backend.cancel(options.id, idempotency_key=key)
+
+
+def _verb_key(options: Namespace) -> str:
+    """The key of this invocation, so that all attempts to send it are one."""
+    if options.idempotency_key is None:
+        return f"cli-{new_nonce()}"
+    return checked_key(options.idempotency_key)
 
 
 def logs(options: Namespace) -> Callable[[Backend], LogsOut]:
@@ -226,7 +240,7 @@ COMMANDS = {
         ),
         render.render_jobs,
     ),
-    "cancel": CliCommand(lambda options: lambda backend: backend.cancel(options.id), render.render_job),
+    "cancel": CliCommand(cancel, render.render_job),
     "client": CliCommand(
         lambda options: lambda backend: backend.client_state(options.client, scope=options.scope),
         render.render_client_state,

@@ -188,6 +188,8 @@ def _add_job_commands(commands: Subparsers) -> None:
         if name == "job":
             command.add_argument("--wait", action="store_true", help="until it has ended")
             command.add_argument("--input", action="store_true", help="print its input instead, as JSON; for operators")
+        else:
+            _add_verb_key_argument(command)
         _add_target_arguments(command)
     command = _add_command(commands, "jobs", "List jobs, newest first.", "onejob jobs --state failed --limit 50")
     command.add_argument("--state", choices=_choices(JobState), metavar="STATE", help=f"one of {', '.join(JobState)}")
@@ -212,8 +214,17 @@ def _add_outcome_commands(commands: Subparsers) -> None:
         command.add_argument("id", metavar="ID", help="the id of the job")
     resolve.add_argument("resolution", choices=_choices(Resolution), metavar="WORD", help=f"{', '.join(Resolution)}")
     resolve.add_argument("--note", default="", metavar="TEXT", help="the reason, for the history of the job")
+    _add_verb_key_argument(resolve)
     for command in (result, logs, resolve):
         _add_target_arguments(command)
+
+
+def _add_verb_key_argument(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--idempotency-key",
+        metavar="KEY",
+        help="given again with the same job, it changes nothing and gives the same answer; default: a new one",
+    )
 
 
 def _add_key_commands(commands: Subparsers) -> None:

@@ -166,16 +166,16 @@ def jobs_call(
     return _get("/api/jobs", models.JobPageModel, state=state, type=type, user=user, cursor=before, limit=limit)
 
 
-def cancel_call(job_id: str, key: str | None = None) -> Call[models.JobResponseModel]:
+def cancel_call(job_id: str, idempotency_key: str | None = None) -> Call[models.JobResponseModel]:
     call = _change("POST", f"{_job_path(job_id)}/cancel", models.JobResponseModel)
-    return call if key is None else msgspec.structs.replace(call, key_header=quote_key(key))
+    return call if idempotency_key is None else msgspec.structs.replace(call, key_header=quote_key(idempotency_key))
 
 
-def resolve_call(job_id: str, resolution: str, *, note: str) -> Call[models.JobResponseModel]:
-    """Not to be repeated: a second attempt finds the job resolved and is refused."""
-    return _change(
-        "POST", f"{_job_path(job_id)}/resolve", models.JobResponseModel, {"resolution": resolution, "note": note}
-    )
+def resolve_call(job_id: str, resolution: str, *, note: str, idempotency_key: str) -> Call[models.JobResponseModel]:
+    """The key makes a retry the same answer; without it, a second attempt would find the job resolved and be refused."""
+    body = {"resolution": resolution, "note": note}
+    call = _change("POST", f"{_job_path(job_id)}/resolve", models.JobResponseModel, body)
+    return msgspec.structs.replace(call, key_header=quote_key(idempotency_key))
 
 
 def input_call(job_id: str) -> Call[Raw]:
