@@ -70,9 +70,7 @@ class LoopThread:
         except CancelledError:
             if not self._is_closed:
                 raise
-            raise Unknown(
-                "the ledger was closed during this call: it may be done; repeat it with another one"
-            ) from None
+            raise Unknown("the ledger was closed during this call: it may be done; retry it with another one") from None
 
     @property
     def is_open(self) -> bool:

@@ -162,7 +162,7 @@ def test_all_attempts_of_a_verb_have_one_key_that_a_lost_response_names(
     ran = run(*words, "--url", server.url)
     (key,) = {re.findall(rb"(?im)^idempotency-key: (.+?)\r$", request)[0].decode() for request in server.requests}
     assert len(server.requests) > 1
-    assert f"it may be done; repeat with --idempotency-key {key}" in ran.err
+    assert f"it may be done; retry with --idempotency-key {key}" in ran.err
     second = make_scripted_server(HUNG_UP, HUNG_UP, HUNG_UP, HUNG_UP)
     run(*words, "--url", second.url)
     assert key.encode() not in second.requests[0]

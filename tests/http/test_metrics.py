@@ -315,7 +315,7 @@ async def test_open_paths_need_no_credential_and_the_others_do(queue: onejob.Led
             watching = await client.open_stream(path)
             assert watching.status == 200, path
         for route in app.routes.all:
-            assert (route.act is None) == (route.path in PUBLIC_PATHS), route.path
+            assert (route.permission is None) == (route.path in PUBLIC_PATHS), route.path
         assert (await client.get("/api/stats")).status == 401
 
 

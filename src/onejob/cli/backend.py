@@ -255,8 +255,8 @@ class ServerBackend:
 
     def submit(self, submission: Submission) -> SubmitResult:
         call = requests.submit_call(submission, submission.idempotency_key and str(submission.idempotency_key))
-        # Without a key, a repetition could create a second job.
-        response = self.send(call, SubmitOut, repeat=call.key is not None)
+        # Without a key, a retry could create a second job.
+        response = self.send(call, SubmitOut, may_retry=call.key is not None)
         job_id = response.job.id if response.job else response.job_id or ""
         return SubmitResult(job_id, response.job, response.idempotency, response.warnings)
 
@@ -280,14 +280,14 @@ class ServerBackend:
         halves: Any = {"default": before.default, "ceiling": before.ceiling} | {half: limits}
         return self.send(requests.set_tenant_quota_call(**halves), TenantQuotaOut)
 
-    def send(self, call: Call[Any], body: type[R], *, repeat: bool = True) -> R:
+    def send(self, call: Call[Any], body: type[R], *, may_retry: bool = True) -> R:
         begin = self._clock.monotonic()
         steps = send_with_retries(
             call,
             self._retry,
             begin=begin,
             jitter=random_fraction,
-            repeat=repeat,
+            may_retry=may_retry,
             window_end=begin + (call.window_ms / 1000 or inf),
         )
         response = self._response_or_raise(call, run_blocking(steps, self._send_once, self._clock))
@@ -332,12 +332,12 @@ class ServerBackend:
 
     def _no_response(self, reason: str, *, outcome_unknown: bool, key_header: str | None = None) -> OnejobError:
         if outcome_unknown:
-            next_act = "repeat with the same key, or look at the jobs first if there was none"
+            next_act = "retry with the same key, or look at the jobs first if there was none"
             if key_header is not None:  # quoted, as a shell takes it
-                next_act = f"repeat with --idempotency-key {key_header}"
+                next_act = f"retry with --idempotency-key {key_header}"
             return Unknown(f"{self.url} gave no complete response ({reason}): it may be done; {next_act}")
         return Unavailable(
-            f"{self.url} cannot be reached ({reason}): nothing was done; check that the server runs, then repeat"
+            f"{self.url} cannot be reached ({reason}): nothing was done; check that the server runs, then retry"
         )
 
     def _send_once(self, send: Send) -> ServerResponse | NoResponse:

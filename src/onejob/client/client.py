@@ -313,4 +313,4 @@ def to_no_response(error: httpx.HTTPError) -> NoResponse:
 def add_retry_note(error: BaseException, key: str | None) -> None:
     """Say in the notes of an interruption that the request may have arrived."""
     if key:
-        error.add_note(f"the submission may have been accepted; repeat it with the same body and the key {key}")
+        error.add_note(f"the submission may have been accepted; retry it with the same body and the key {key}")

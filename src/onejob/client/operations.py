@@ -431,7 +431,7 @@ class ClientOperations:
                 raise
             raise Unavailable(
                 f"number {intent.sequence}, left over from before, failed ({error}): "
-                "nothing of this submission was sent; resolve that one, then repeat"
+                "nothing of this submission was sent; resolve that one, then retry"
             ) from error
         return receipt
 
@@ -446,7 +446,7 @@ class ClientOperations:
             receipt = yield from self._send_for_receipt(call, intent)
         except Unavailable as error:
             yield DiskWork(lambda: outbox.release(intent))
-            # Not Unavailable: with a generated key, repeating the call would be a second submission.
+            # Not Unavailable: with a generated key, retrying the call would be a second submission.
             raise AmbiguousOutcome(
                 f"{error}; it is kept in the outbox: resume() sends it", key=intent.key, attempts=0
             ) from error
@@ -473,7 +473,7 @@ class ClientOperations:
         return replace(response, attempts=outcome.attempts)
 
     def _send(self, call: Call[T]) -> Operation[T]:
-        """Send a call that may be repeated at any time, and decode its response."""
+        """Send a call that may be retried at any time, and decode its response."""
         return decode_or_raise(call, (yield from self._send_with_retries(call)))
 
     def _send_with_retries(

@@ -85,9 +85,9 @@ class Call(Struct, Generic[T], frozen=True, kw_only=True):
     response_type: type[T]
     body: bytes = b""
     key: str | None = None
-    window_ms: int = 0  # how long the server remembers the key; 0: the call may be repeated at any time
+    window_ms: int = 0  # how long the server remembers the key; 0: the call may be retried at any time
     sequenced: bool = False  # under a sequence number, which is executed once regardless of the window
-    key_header: str | None = None  # a key in the Idempotency-Key header, of a call that may be repeated at any time
+    key_header: str | None = None  # a key in the Idempotency-Key header, of a call that may be retried at any time
 
     def accepts(self, response: ServerResponse) -> bool:
         """True if the response is complete and belongs to this call; a broken proxy may deliver another one's."""

@@ -250,12 +250,12 @@ class _Attempts:
         if outcome.window_passed:
             raise WindowPassed(
                 f"no answer after {outcome.attempts} attempts ({last}), and the window of the key may be over: it may be "
-                "done, and a repetition could do it a second time; look for its effect first",
+                "done, and a retry could do it a second time; look for its effect first",
                 key=self.key,
                 attempts=outcome.attempts,
             ) from last
         raise AmbiguousOutcome(
-            f"no answer after {outcome.attempts} attempts ({last}): it may be done; repeat with the same key and body",
+            f"no answer after {outcome.attempts} attempts ({last}): it may be done; retry with the same key and body",
             key=self.key,
             attempts=outcome.attempts,
         ) from last

@@ -123,7 +123,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
     key: str | None
     scope: str
     job_row: Job | None = None
-    bare_job_id: str = ""  # of a job without a row here: an external one, or one that is only named
+    named_job_id: str = ""  # of a job without a row here: an external one, or one that is only named
     expires_ms: int = 0
     receipt: bytes = b""
     paths: tuple[str, ...] = ()  # where a conflicting body differs; only in a dry run
@@ -144,7 +144,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
 
     @property
     def job_id(self) -> str:
-        return self.bare_job_id if self.job_row is None else format_job_id(self.job_row.id)
+        return self.named_job_id if self.job_row is None else format_job_id(self.job_row.id)
 
     @property
     def expires_at(self) -> datetime | None:

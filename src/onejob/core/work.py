@@ -15,7 +15,7 @@
 5. Every end of a job goes through `end_job`: it clears the lease, frees slot and money, sets the retention, makes the
    callback job ready and records the event.
 6. Cancel and resolve (which includes rerun) may carry a key. The job keeps the last 8 of them with what they did, so that a
-   repetition changes nothing and gets the same answer. They are kept apart from the worker's holder. Refusals are not kept.
+   retry changes nothing and gets the same answer. They are kept apart from the worker's holder. Refusals are not kept.
 7. Of the events the first 8 and the last 24 are stored; the others are only counted.
 """
 
@@ -318,7 +318,7 @@ def verb_key_digest(key: str, owner: str = "") -> bytes:
 
 
 class VerbCommand(JobCommand, frozen=True, gc=False, kw_only=True):
-    """A verb that is not a worker's. With a key, its repetition gets the same answer."""
+    """A verb that is not a worker's. With a key, its retry gets the same answer."""
 
     actor: str
     retention_ms: int = RETENTION_MS
@@ -480,7 +480,7 @@ def progress_bytes_max(job: Job) -> int:
 
 
 def released_job(job: Job, now: int, *, delay_ms: int = 0, **changes: object) -> Job:
-    """The job without its lease, ready at once or after a delay. Its last holder stays, to recognise a repetition."""
+    """The job without its lease, ready at once or after a delay. Its last holder stays, to recognise a retry."""
     move = Move.SCHEDULE if delay_ms else Move.RELEASE
     run_at = now + delay_ms if delay_ms else job.run_at
     return next_version(job, now, state=state_after(job.state, move), lease_until=0, due_at=0, run_at=run_at, **changes)

@@ -180,7 +180,7 @@ class RateLimitedLedger(Ledger):
 
     def _rate_limited_error(self) -> RateLimited:
         seconds = self._rate_limiter.retry_after(self._bucket_key)
-        return RateLimited(f"too many new submissions; repeat with the same key in {seconds} s", seconds)
+        return RateLimited(f"too many new submissions; retry with the same key in {seconds} s", seconds)
 
 
 class _TakenTokens:

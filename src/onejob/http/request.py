@@ -65,8 +65,8 @@ class Credential(Struct, frozen=True):
     roles: frozenset[Role]
     name: str  # of the API key, or the subject of the token
 
-    def may(self, act: Permission) -> bool:
-        return has_permission(self.roles, act)
+    def may(self, permission: Permission) -> bool:
+        return has_permission(self.roles, permission)
 
 
 # Of a server without authentication: every client on this machine has every role.
@@ -210,7 +210,7 @@ class Request:
         return message.get("body", b""), message.get("more_body", False)
 
 
-def is_repeatable(scope: Scope) -> bool:
+def is_retryable(scope: Scope) -> bool:
     """True if the same request can be sent again whether or not it was done."""
     return scope["method"] in ("GET", "HEAD") or any(name == HEADER_NAME for name, _ in scope["headers"])
 

@@ -6,7 +6,7 @@ for, and otherwise once a second, expired leases are ended first.
 Tenants with ready jobs are served in turn, so that a tenant with a million jobs does not starve the others. Inputs are
 read before the claim, because a claim whose input then cannot be read would block its job for the whole lease.
 
-A claim that is repeated with its holder gets the jobs that it won before and still holds, so a lost reply loses no job.
+A claim that is retried with its holder gets the jobs that it won before and still holds, so a lost reply loses no job.
 """
 
 import asyncio
@@ -167,7 +167,7 @@ class Claims:
     async def _scan_untried(self, request: ClaimRequest, room: int) -> tuple[list[Job], set[bytes]]:
         """Candidates, and which of them other claims of this process try: they would only compete, and scan again.
 
-        A claim that is repeated with its holder tries the same jobs.
+        A claim that is retried with its holder tries the same jobs.
         """
         tried = dict(self._trying)
         wanted = room + len(tried) + len(self._scans) * room  # others that scan now want as many, more or less

@@ -236,7 +236,7 @@ async def purge_tenant(engine: Engine, tenant: str, progress: PurgeProgress) -> 
             await _purge_kind(engine, tenant, kind, progress)
         if progress.count == before:
             return
-    raise Unavailable("the tenant is still being used; revoke its credentials, then repeat")
+    raise Unavailable("the tenant is still being used; revoke its credentials, then retry")
 
 
 async def _purge_kind(engine: Engine, tenant: str, kind: Kind, progress: PurgeProgress) -> None:

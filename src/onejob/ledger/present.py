@@ -86,7 +86,7 @@ def build_settled_receipt(reply: KeySettled) -> Receipt:
         key=record.key,
         scope=record.scope,
         job_row=reply.job,
-        bare_job_id=record.external_id,
+        named_job_id=record.external_id,
         expires_ms=0 if record.status is IdempotencyStatus.PENDING else record.expires_at,
         receipt=record.receipt,
     )

@@ -77,7 +77,7 @@ class Runtime:
         self.readiness = Readiness(self.gate, clock.monotonic)
         self.ids = ids
         self.claims = Claims(self.gate, ids, retention_ms=retention_ms)
-        # The holders whose reservation got no answer: by record, fingerprint and user. Its repetition is sent as the same
+        # The holders whose reservation got no answer: by record, fingerprint and user. Its retry is sent as the same
         # holder, which gets the key back if it has it; nobody else can have been told that holder.
         self.lost_holders: dict[tuple[bytes, bytes, str], bytes] = {}
         self.retention_ms = retention_ms

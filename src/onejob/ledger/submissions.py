@@ -123,7 +123,7 @@ class SubmissionOperations(LedgerBase):
         return await build_dry_run_receipt(self._gate, command, reply)
 
     async def cancel(self, job_id: str, *, idempotency_key: str | None = None) -> JobView:
-        """End a job that has not ended; one that has is returned as it is. With a key, a repetition changes nothing."""
+        """End a job that has not ended; one that has is returned as it is. With a key, a retry changes nothing."""
         caller = self._caller
         reply = await self._execute(
             Cancel(
@@ -185,7 +185,7 @@ def build_receipt(command: SubmissionCommand, result: AnyReply | BaseException) 
             key=command.key,
             scope=command.scope,
             job_row=result.job,
-            bare_job_id=result.external_id,
+            named_job_id=result.external_id,
             expires_ms=result.expires_at,
             receipt=result.receipt,
         )
@@ -254,7 +254,7 @@ async def build_dry_run_receipt(gate: Gate, command: SubmissionCommand, reply: A
         outcome=_OUTCOMES[type(result)],
         key=command.key or None,
         scope=command.scope,
-        bare_job_id=job_id,
+        named_job_id=job_id,
         expires_ms=getattr(result, "expires_at", 0),
         paths=paths,
         warnings=_dry_run_warnings(result),

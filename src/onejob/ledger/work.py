@@ -198,7 +198,7 @@ class WorkOperations(LedgerBase):
     ) -> JobView:
         """Decide as an operator about a lost job: it succeeded, it failed, or it runs again.
 
-        With a key, a repetition changes nothing and returns the job as it is.
+        With a key, a retry changes nothing and returns the job as it is.
         """
         job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
         command = Resolve(

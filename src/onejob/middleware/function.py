@@ -69,7 +69,7 @@ class _CallSpec(Struct, frozen=True, kw_only=True):
     def decode_result(self, key: str, receipt: bytes) -> Any:
         stored = unpack_response(receipt)
         if stored.body is None:
-            raise ResultNotRetained("this call has completed, but its result was not stored; do not repeat it", key=key)
+            raise ResultNotRetained("this call has completed, but its result was not stored; do not retry it", key=key)
         return self.decode_returned(stored.body)
 
     def rejection(self, error: Exception) -> FinalRejection:

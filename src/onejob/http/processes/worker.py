@@ -82,7 +82,7 @@ class PeerStats:
             async with asyncio.timeout(TOTALS_SECONDS_MAX):
                 return await future
         except TimeoutError:
-            raise Unavailable("the supervisor did not answer; repeat") from None
+            raise Unavailable("the supervisor did not answer; retry") from None
         finally:
             self._queued.pop(future, None)
 
