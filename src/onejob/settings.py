@@ -47,7 +47,8 @@ MEANINGS: Final = {
     "answered `in_progress` at once, or asks the store for itself",
     "engine": "the engine that a command uses when neither `--engine` nor `--url` is given",
     "api_key": "the API key that a command sends to the server when `--api-key` is not given",
-    "window": "the window of a key that a command submits on an engine without `--ttl`; 24h unless set",
+    "window": "the window of a key that a command submits on an engine without `--ttl`, and that of the server if it is not "
+    "24h, after which no command retries",
     "job_retention": "how long a job is kept that a command or a worker ends on an engine; 7d unless set",
     "color": "if set to anything, no colours are written to the terminal",
 }

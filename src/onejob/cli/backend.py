@@ -36,7 +36,7 @@ from onejob.client.flow import (
     send_with_retries,
 )
 from onejob.client.models import TenantQuotaModel
-from onejob.client.requests import Call, checked_api_key, checked_url
+from onejob.client.requests import Call, checked_api_key, checked_url, checked_window
 from onejob.clock import SystemClock
 from onejob.codes import NextAction
 from onejob.core.errors import Invalid
@@ -175,7 +175,7 @@ def _reservations_out(slots: Sequence[SlotReservation], request_id: str) -> Rese
 class EngineBackend:
     def __init__(self, url: str, *, tenant: str, settings: CliSettings) -> None:
         self._tenant = tenant
-        retention = settings.job_retention or RETENTION_DEFAULT
+        retention = RETENTION_DEFAULT if settings.job_retention is None else settings.job_retention
         self.ledger = sync.open(url, tenant=tenant, sweep=False, window=settings.window, retention=retention)
 
     submit = _ledger_method(SyncLedger.submit_prepared, _submit_result)
@@ -224,7 +224,13 @@ class EngineBackend:
 
 
 class ServerBackend:
-    def __init__(self, url: str, api_key: str | None = None, retry_for: timedelta | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        retry_for: timedelta | None = None,
+        window: timedelta | None = None,
+    ) -> None:
         if not url.isascii():
             raise Invalid("url", "the URL is not ASCII; write its host as xn--… and its path in percent-encoding")
         self.url = checked_url(url)
@@ -234,6 +240,7 @@ class ServerBackend:
             self._headers["Authorization"] = f"Bearer {checked_api_key(api_key)}"
         self._clock = SystemClock()
         self._retry = _retry_policy(retry_for)
+        self._window = checked_window(window)
 
     client_state = _request_method(requests.client_state_call, ClientStateOut)
     job = _request_method(requests.job_call, SingleJobOut)
@@ -254,7 +261,8 @@ class ServerBackend:
     release = _request_method(requests.release_slot_call, ReservationSettledOut)
 
     def submit(self, submission: Submission) -> SubmitResult:
-        call = requests.submit_call(submission, submission.idempotency_key and str(submission.idempotency_key))
+        key = submission.idempotency_key and str(submission.idempotency_key)
+        call = requests.submit_call(submission, key, self._window)
         # Without a key, a retry could create a second job.
         response = self.send(call, SubmitOut, may_retry=call.key is not None)
         job_id = response.job.id if response.job else response.job_id or ""
@@ -385,7 +393,8 @@ def open_engine_backend(options: Namespace, settings: CliSettings, *, creates_st
 def open_server_backend(options: Namespace, settings: CliSettings) -> ServerBackend:
     if options.tenant is not None:
         raise Invalid("tenant", "a server knows the tenant from the API key; leave --tenant out")
-    return ServerBackend(options.url, options.api_key or settings.api_key, getattr(options, "retry_for", None))
+    retry_for = getattr(options, "retry_for", None)
+    return ServerBackend(options.url, options.api_key or settings.api_key, retry_for, settings.window)
 
 
 def engine_url(options: Namespace, settings: CliSettings) -> str:

@@ -135,7 +135,9 @@ def _add_submit(commands: Subparsers) -> None:
     command.add_argument("--scope", help="the namespace of the key; default: the job type")
     command.add_argument("--client", metavar="ID", help="the client whose sequence this is the next number of")
     command.add_argument("--sequence", type=int, metavar="N", help="the number; with --client, --scope and --key")
-    command.add_argument("--ttl", type=parse_duration, metavar="DURATION", help="the window of the key; default: 24h")
+    command.add_argument(
+        "--ttl", type=parse_duration, metavar="DURATION", help="the window of the key; default: the server's, or 24h"
+    )
     command.add_argument("--priority", type=int, default=0, metavar="N", help="higher runs earlier; default: 0")
     command.add_argument("--run-at", type=parse_time, metavar="TIME", help="not before, as 2030-01-31T12:00:00Z")
     command.add_argument(

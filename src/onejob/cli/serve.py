@@ -58,7 +58,8 @@ def run_worker(options: Namespace) -> int:
     }
     app = load_app(options.app)
     settings = CliSettings.from_env()
-    url, retention = options.engine or settings.engine or URL_DEFAULT, settings.job_retention or RETENTION_DEFAULT
+    url = options.engine or settings.engine or URL_DEFAULT
+    retention = RETENTION_DEFAULT if settings.job_retention is None else settings.job_retention
 
     async def run() -> int:
         async with open_ledger(url, window=settings.window, retention=retention) as queue:
