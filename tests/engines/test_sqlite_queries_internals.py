@@ -65,7 +65,7 @@ async def test_a_page_without_a_filter_is_never_short(engine: SqliteEngine) -> N
 @pytest.mark.parametrize(
     ("query", "index"),
     [
-        (ListJobs(tenant=TENANT, state=JobState.PENDING), "job_tenant (tenant=?"),
+        (ListJobs(tenant=TENANT, state=JobState.PENDING), "job_state (tenant=? AND state=?"),
         (ListJobs(tenant=TENANT, type="a", user="b", before=b"x"), "job_tenant (tenant=? AND id"),
         (ListDueFacts(kind=Kind.RECORD), "record_due (expires_at>? AND expires_at<?)"),
         (ListDueFacts(kind=Kind.JOB), "job_due ((due_at,id)>(?,?) AND due_at<?)"),

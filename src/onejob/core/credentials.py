@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from .command import CommandData, Facts, Footprint, Step
 from .errors import Invalid
-from .facts import NewerFormat, Policy, next_version
+from .facts import NewerFormat, Policy, next_version, unexpired_policy
 from .identity import NAME_CHARS_MAX, api_key_user, checked_name, decode_base64url, encode_base64url
 from .replies import Maintained, Missing, PolicyFound, Reason, Refused
 
@@ -240,16 +240,20 @@ class LookUpPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
     writes: ClassVar[bool] = False
 
     def decide(self, facts: Facts, now: int) -> Step[PolicyFound | Missing]:
-        policy = facts.policy
+        policy = unexpired_policy(facts.policy, now)
         return Step(Missing(now) if policy is None else PolicyFound(policy, now))
 
 
 class SetPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
-    """Write a policy, if it has the expected version. Repeated with equal content it succeeds."""
+    """Write a policy, if it has the expected version. Repeated with equal content it succeeds.
+
+    With a `ttl_ms` it expires; writing it again starts that time anew. An expired policy counts as absent.
+    """
 
     name: str
     body: bytes
     expected_version: int | None = None  # None: any
+    ttl_ms: int = 0  # 0: it never expires
 
     def __post_init__(self) -> None:
         if len(self.body) > POLICY_BODY_BYTES_MAX:
@@ -260,17 +264,19 @@ class SetPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
         return len(self.body)
 
     def decide(self, facts: Facts, now: int) -> Step[PolicyFound | Refused]:
-        policy = facts.policy
-        version = ABSENT if policy is None else policy.version
-        if policy is not None and policy.body == self.body and self.expected_version in (None, version - 1):
-            return Step(PolicyFound(policy, now))
-        if self.expected_version not in (None, version):
+        policy, current = facts.policy, unexpired_policy(facts.policy, now)
+        version = ABSENT if current is None else current.version
+        if current is not None and current.body == self.body and self.expected_version in (None, version - 1):
+            if not self.ttl_ms and not current.expires_at:
+                return Step(PolicyFound(current, now))
+        elif self.expected_version not in (None, version):
             return Step(_stale_refusal(version, now))
+        expires_at = now + self.ttl_ms if self.ttl_ms else 0
         if policy is None:
-            created = Policy(id=self.policy_id, tenant=self.tenant, name=self.name, body=self.body, changed_at=now)
+            created = Policy(self.policy_id, self.tenant, self.name, self.body, now, expires_at=expires_at)
             return Step(PolicyFound(created, now), (created,))
         assert policy.name == self.name
-        written = next_version(policy, now, body=self.body)
+        written = next_version(policy, now, body=self.body, expires_at=expires_at)
         return Step(PolicyFound(written, now), (written,))
 
 

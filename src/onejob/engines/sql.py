@@ -11,11 +11,14 @@ from importlib import resources
 from typing import Any, Protocol
 
 from onejob.core.facts import JOB_ID_BYTES, U64, Attachment, AttachmentKind, Kind
-from onejob.core.identity import tenant_prefix
+from onejob.core.identity import created_ms, tenant_prefix
 from onejob.core.maintenance import DUE_FIELDS
-from onejob.core.states import CLAIMABLE_STATES
+from onejob.core.states import CLAIMABLE_STATES, JobState
 from onejob.engine import (
     Backlog,
+    CountJobs,
+    CountReadyJobs,
+    JobCount,
     ListAttachments,
     ListBacklogs,
     ListDueFacts,
@@ -25,6 +28,7 @@ from onejob.engine import (
     ListLeasedJobs,
     Page,
     Query,
+    ReadyCount,
 )
 from onejob.engines.codec import TABLES, columns, fact_from_row, u64_from_signed, u64_to_signed
 
@@ -35,6 +39,8 @@ CLAIMABLE_CONDITION = f"state IN ({', '.join(repr(str(state)) for state in sorte
 # A store from before the first release has this table. There is no migration from it.
 PRERELEASE_TABLE = "tally"
 PRERELEASE_MESSAGE = "has the tables of a version before the first release (`{}`), which cannot be migrated"
+# Job ids are drawn by the clock of the submitting process, which may differ from the engine's by this much.
+_ID_SLACK_MS = 600_000
 _ID_SUFFIX_MAX = b"\xff" * 200
 
 
@@ -52,6 +58,11 @@ class SqlWriter(Protocol):
     def bind(self, value: Any, /) -> str:
         """Add a value and return its placeholder."""
 
+    def hex(self, column: str, /) -> str: ...
+
+    def position(self, needle: bytes, column: str, /) -> str:
+        """Where some bytes begin in a column, counted from 1; 0: nowhere."""
+
     def bind_one_of(self, values: Sequence[bytes], /) -> str:
         """Add several values and return a condition that matches any of them, such as `IN (?1, ?2)`."""
 
@@ -60,6 +71,13 @@ def build_query(sql: SqlWriter, query: Query[Any], oldest_id: bytes) -> str:
     match query:
         case ListJobs():
             return _jobs_sql(sql, query, oldest_id)
+        case CountJobs():
+            return (
+                f"SELECT type, state, count(*) FROM {sql.table('job')} {_of_tenant(sql, query.tenant)} "
+                "GROUP BY type, state ORDER BY count(*) DESC, type, state"
+            )
+        case CountReadyJobs():
+            return _ready_counts_sql(sql, query)
         case ListFacts(kind=Kind.JOB):
             return (
                 f"{select_from(sql, Kind.JOB)} WHERE tenant = {sql.bind(query.tenant)} AND id > {sql.bind(query.after)} "
@@ -96,12 +114,33 @@ def select_from(sql: SqlWriter, kind: Kind) -> str:
     return f"SELECT {', '.join(f'{table}.{name}' for name in columns(kind))} FROM {sql.table(table)}"
 
 
+def _of_tenant(sql: SqlWriter, tenant: str | None) -> str:
+    return "" if tenant is None else f"WHERE tenant = {sql.bind(tenant)}"
+
+
+def _ready_counts_sql(sql: SqlWriter, query: CountReadyJobs) -> str:
+    where = f"{_of_tenant(sql, query.tenant) or 'WHERE true'} AND {CLAIMABLE_CONDITION} AND run_at <= {sql.now}"
+    return (
+        f"SELECT type, count(*), min({sql.hex('id')}) FILTER (WHERE run_at = 0), min(run_at) FILTER (WHERE run_at > 0) "
+        f"FROM {sql.table('job')} {where} GROUP BY type ORDER BY count(*) DESC, type"
+    )
+
+
 def _jobs_sql(sql: SqlWriter, query: ListJobs, oldest_id: bytes) -> str:
     text = f"{select_from(sql, Kind.JOB)} WHERE tenant = {sql.bind(query.tenant)}"
     for column, value in _filters(query):
         text += f" AND job.{column} = {sql.bind(value)}"
     if query.usage_id:  # spelled as in the partial index job_usage
         text += f" AND usage_id = {sql.bind(query.usage_id)} AND usage_id <> {sql.empty_bytes}"
+    if query.label:  # as the first member of the object, or as a later one; quotes inside of texts are escaped
+        first, later = sql.position(b"{" + query.label, "labels"), sql.position(b"," + query.label, "labels")
+        text += f" AND ({first} = 1 OR {later} > 0)"
+    if query.created_from:
+        first_id = _id_at(query.created_from - _ID_SLACK_MS)
+        text += f" AND created_at >= {sql.bind(query.created_from)} AND id >= {sql.bind(first_id)}"
+    if query.created_to:
+        last_id = _id_at(query.created_to + _ID_SLACK_MS)
+        text += f" AND created_at <= {sql.bind(query.created_to)} AND id < {sql.bind(last_id)}"
     if query.before:
         text += f" AND id < {sql.bind(query.before)}"
     if oldest_id:
@@ -116,13 +155,26 @@ def _filters(query: ListJobs) -> list[tuple[str, str]]:
 
 def build_oldest_id_query(sql: SqlWriter, query: Query[Any]) -> str | None:
     """Select the oldest job that a filtered page may examine; None if the page may examine all."""
-    if not isinstance(query, ListJobs) or not _filters(query):
+    if not isinstance(query, ListJobs) or not _has_filter_without_index(query):
         return None
     newest = query.before or b"\xff" * (JOB_ID_BYTES + 1)
+    if query.created_to:
+        newest = min(newest, _id_at(query.created_to + _ID_SLACK_MS))
+    of_state = "" if query.state is None else f"AND state = {sql.bind(str(query.state))} "
     return (
-        f"SELECT id FROM {sql.table('job')} WHERE tenant = {sql.bind(query.tenant)} AND id < {sql.bind(newest)} "
+        f"SELECT id FROM {sql.table('job')} WHERE tenant = {sql.bind(query.tenant)} AND id < {sql.bind(newest)} {of_state}"
         f"ORDER BY id DESC LIMIT 1 OFFSET {sql.bind(EXAMINED_MAX - 1)}"
     )
+
+
+def _has_filter_without_index(query: ListJobs) -> bool:
+    """The state has its index and a time is a range of ids; a type, user or label is compared job by job."""
+    return query.type is not None or query.user is not None or bool(query.label)
+
+
+def _id_at(ms: int) -> bytes:
+    """The smallest id that was drawn at a time."""
+    return max(ms, 0).to_bytes(6, "big") + bytes(JOB_ID_BYTES - 6)
 
 
 def _attachments_sql(sql: SqlWriter, query: ListAttachments) -> str:
@@ -158,11 +210,22 @@ def _parse_rows(query: Query[Any], rows: Sequence[Any]) -> list[Any]:
     match query:
         case ListBacklogs():
             return [Backlog(tenant, wait_ms) for tenant, wait_ms in rows]
+        case CountJobs():
+            return [JobCount(type, JobState(state), count) for type, state, count in rows]
+        case CountReadyJobs():
+            return [ReadyCount(type, count, _oldest_at(id, run_at)) for type, count, id, run_at in rows]
         case ListAttachments() | ListInputs():
             return [Attachment(id, AttachmentKind(kind), U64(u64_from_signed(n)), data) for id, kind, n, data in rows]
         case ListFacts() | ListDueFacts():
             return [fact_from_row(query.kind, row) for row in rows]
     return [fact_from_row(Kind.JOB, row) for row in rows]
+
+
+def _oldest_at(id_hex: str | None, run_at: int | None) -> int:
+    times = [] if run_at is None else [run_at]
+    if id_hex is not None:
+        times.append(created_ms(bytes.fromhex(id_hex)))
+    return min(times)
 
 
 @cache

@@ -33,6 +33,12 @@ class PostgresWriter:
         self.values.append(value)
         return f"${len(self.values)}"
 
+    def hex(self, column: str) -> str:
+        return f"encode({column}, 'hex')"
+
+    def position(self, needle: bytes, column: str) -> str:
+        return f"position({self.bind(needle)}::bytea IN {column})"
+
     def bind_one_of(self, values: Sequence[bytes]) -> str:
         return f"= ANY ({self.bind(list(values))}::bytea[])"
 

@@ -46,6 +46,12 @@ class SqliteWriter:
         self.values.append(value)
         return f"?{len(self.values)}"
 
+    def hex(self, column: str) -> str:
+        return f"hex({column})"
+
+    def position(self, needle: bytes, column: str) -> str:
+        return f"instr({column}, {self.bind(needle)})"
+
     def bind_one_of(self, values: Sequence[Any]) -> str:
         return f"IN ({', '.join(map(self.bind, values))})"
 
