@@ -17,6 +17,7 @@ from onejob.ledger.work import LEASE_DEFAULT, build_attempt, checked_lease, chec
 from .attempt import AttemptReporter, RunningAttempt, StopReason
 from .heartbeat import Heartbeat
 from .prefetch import Candidate, Prefetcher
+from .presence import Presence
 
 if TYPE_CHECKING:
     from .app import App
@@ -80,6 +81,16 @@ class Worker:
         )
         self._heartbeat = Heartbeat(self._runtime.gate, self._runs.values(), lease_seconds=self._lease_ms / 1000)
         self._prefetcher = Prefetcher(self._runtime.claims)
+        self._presence = Presence(
+            self._runtime.gate,
+            id=self._runtime.ids.nonce(),
+            name=name,
+            types=self._types,
+            concurrency=concurrency,
+            tenant=self._tenant,
+            running=lambda: self.running,
+            counts=self.counts,
+        )
         self._capacity_freed = asyncio.Event()
         self._stopping = False
         self._idle_task: asyncio.Task[None] | None = None
@@ -104,10 +115,14 @@ class Worker:
         """Claim and run jobs until `stop` is called."""
         heartbeat = asyncio.create_task(self._heartbeat.beat())
         heartbeat.add_done_callback(self._on_heartbeat_exit)
+        announcing = asyncio.create_task(self._presence.announce_until_cancelled())
         try:
             await self._claim_until_stopped()
             await self._shut_down()
+            announcing.cancel()
+            await self._presence.withdraw()
         finally:
+            announcing.cancel()
             heartbeat.cancel()
             self._prefetcher.close()
             self._reporter.close()
