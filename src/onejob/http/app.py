@@ -17,7 +17,7 @@ from onejob.ledger import Ledger
 
 from .auth import Authenticate, Authenticator, optimistic_auth_for
 from .config import ServiceConfig
-from .endpoints import events, jobs, keys, quotas, sequences, work
+from .endpoints import events, jobs, keys, overview, quotas, sequences, work
 from .endpoints.cloud import CloudEndpoints
 from .endpoints.pages import PAGES
 from .endpoints.preparation import Hook, Preparations
@@ -62,6 +62,7 @@ BASE_ROUTES = (
     *jobs.RESULT_ROUTES,
     *work.ROUTES,
     *keys.ROUTES,
+    *overview.ROUTES,
     *quotas.ROUTES,
     *quotas.RESERVATION_ROUTES,
     *PAGES,

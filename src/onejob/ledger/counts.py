@@ -116,7 +116,7 @@ class JobCounts:
                 types[waiting.type] = replace(
                     types[waiting.type], ready=waiting.count, oldest_ready_at=waiting.oldest_at
                 )
-        return _fitted(types, is_complete=not counts.more)
+        return fitted_snapshot(types, is_complete=not counts.more)
 
     async def _read(self, tenant: str) -> tuple[CountsSnapshot, int, int]:
         policy, now = await load_policy(self._engine, tenant, COUNTS_POLICY_NAME)
@@ -141,7 +141,7 @@ class JobCounts:
         return reply.policy.version if isinstance(reply, PolicyFound) else None
 
 
-def _fitted(types: dict[str, TypeCounts], *, is_complete: bool) -> CountsSnapshot:
+def fitted_snapshot(types: dict[str, TypeCounts], *, is_complete: bool) -> CountsSnapshot:
     """As many types as a policy can hold, those with the most jobs first."""
     size, fitting = 0, {}
     for type, one in types.items():

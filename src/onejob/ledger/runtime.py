@@ -22,6 +22,7 @@ from onejob.ids import Ids
 from onejob.settings import IdempotencyConfig
 
 from .activity import ActivityReporter
+from .attempt_stats import AttemptStats
 from .claims import Claims
 from .counts import JobCounts
 from .maintenance import PurgeProgress, Sweeper, SweepResult, purge_tenant
@@ -80,6 +81,7 @@ class Runtime:
         self.ids = ids
         self.paused_types = PausedTypes(self.gate)
         self.claims = Claims(self.gate, ids, paused_types=self.paused_types, retention_ms=retention_ms)
+        self.attempt_stats = AttemptStats(self.gate)
         self.activity = ActivityReporter(self.gate, ids)
         self.job_counts = JobCounts(self.gate)
         # The holders whose reservation got no answer: by record, fingerprint and user. Its repetition is sent as the same

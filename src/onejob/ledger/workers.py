@@ -1,5 +1,13 @@
 """Which worker processes there are: each announces itself in a small policy that expires when it stops doing so."""
 
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib.metadata import version
+
 from msgspec import Struct, json
 from msgspec.structs import replace
 
@@ -7,6 +15,7 @@ from onejob.core.credentials import DropPolicy, SetPolicy
 from onejob.core.identity import policy_id
 from onejob.core.replies import PolicyFound
 from onejob.engine import Engine
+from onejob.errors import OnejobError
 
 from .policies import SYSTEM_TENANT, decode_body, list_policies
 from .present import to_exception
@@ -15,6 +24,10 @@ WORKER_POLICY_PREFIX = "worker/"
 ANNOUNCE_SECONDS = 20.0
 _TTL_MS = 60_000
 TYPES_MAX = 100  # of one worker that are announced
+_HOST_CHARS_MAX = 64
+_WITHDRAW_SECONDS = 2.0
+
+log = logging.getLogger("onejob")
 
 
 class WorkerInfo(Struct, frozen=True, rename="camel"):
@@ -56,7 +69,57 @@ async def list_workers(engine: Engine, tenant: str) -> list[WorkerInfo]:
     """The workers of a tenant, and those that serve all tenants."""
     policies = [
         policy
-        for owner in (tenant, SYSTEM_TENANT)
+        for owner in dict.fromkeys((tenant, SYSTEM_TENANT))
         for policy in await list_policies(engine, owner, WORKER_POLICY_PREFIX)
     ]
     return [replace(decode_body(policy, WorkerInfo), seen_at=policy.changed_at) for policy in policies]
+
+
+class WorkerPresence:
+    """Announces one worker while it runs: who it is, which types it runs, how much it does."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        id: str,
+        name: str,
+        types: tuple[str, ...],
+        concurrency: int,
+        tenant: str | None,
+        running: Callable[[], int],
+        counts: Callable[[], Mapping[str, int]],
+    ) -> None:
+        self._engine = engine
+        self._running = running
+        self._counts = counts
+        self._info = WorkerInfo(
+            id=id,
+            name=name,
+            host=socket.gethostname()[:_HOST_CHARS_MAX],
+            pid=os.getpid(),
+            version=version("onejob"),
+            types=types,
+            concurrency=concurrency,
+            running=0,
+            ended={},
+            started_at=0,
+            tenant=tenant,
+        )
+
+    async def announce_until_cancelled(self) -> None:
+        """An operator's list is not worth an outage: what cannot be announced now is announced later."""
+        while True:
+            info = replace(self._info, running=self._running(), ended=dict(self._counts()))
+            try:
+                now = await announce_worker(self._engine, info)
+                if not self._info.started_at:
+                    self._info = replace(self._info, started_at=now)
+            except OnejobError as error:
+                log.debug("announcing a worker failed, will retry: %s", error)
+            await asyncio.sleep(ANNOUNCE_SECONDS)
+
+    async def withdraw(self) -> None:
+        with suppress(OnejobError, TimeoutError):
+            async with asyncio.timeout(_WITHDRAW_SECONDS):
+                await withdraw_worker(self._engine, self._info)

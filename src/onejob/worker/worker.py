@@ -13,11 +13,11 @@ from onejob.errors import Invalid, OnejobError
 from onejob.ledger import Ledger
 from onejob.ledger.claims import CLAIM_MAX, ClaimedJob, ClaimRequest
 from onejob.ledger.work import LEASE_DEFAULT, build_attempt, checked_lease, checked_types
+from onejob.ledger.workers import WorkerPresence
 
 from .attempt import AttemptReporter, RunningAttempt, StopReason
 from .heartbeat import Heartbeat
 from .prefetch import Candidate, Prefetcher
-from .presence import Presence
 
 if TYPE_CHECKING:
     from .app import App
@@ -81,19 +81,22 @@ class Worker:
         )
         self._heartbeat = Heartbeat(self._runtime.gate, self._runs.values(), lease_seconds=self._lease_ms / 1000)
         self._prefetcher = Prefetcher(self._runtime.claims)
-        self._presence = Presence(
+        self._presence = self._build_presence(name)
+        self._capacity_freed = asyncio.Event()
+        self._stopping = False
+        self._idle_task: asyncio.Task[None] | None = None
+
+    def _build_presence(self, name: str) -> WorkerPresence:
+        return WorkerPresence(
             self._runtime.gate,
             id=self._runtime.ids.nonce(),
             name=name,
             types=self._types,
-            concurrency=concurrency,
+            concurrency=self._concurrency,
             tenant=self._tenant,
             running=lambda: self.running,
             counts=self.counts,
         )
-        self._capacity_freed = asyncio.Event()
-        self._stopping = False
-        self._idle_task: asyncio.Task[None] | None = None
 
     @property
     def running(self) -> int:
