@@ -5,10 +5,12 @@ collects the values. LIMIT is left to the engines: PostgreSQL plans better with 
 SQLite prepares fewer statements with a parameter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import cache
 from importlib import resources
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from onejob.core.facts import JOB_ID_BYTES, U64, Attachment, AttachmentKind, Kind
 from onejob.core.identity import created_ms, tenant_prefix
@@ -34,6 +36,7 @@ from onejob.engines.codec import TABLES, columns, fact_from_row, u64_from_signed
 
 # A page of a filtered list examines at most this many jobs: a few milliseconds, whatever a tenant has stored.
 EXAMINED_MAX = 10_000
+TYPES_MERGED_MAX = 64  # of a list by state; with more types it is a filtered list
 # Spelled as in the partial index job_ready, which serves this condition only.
 CLAIMABLE_CONDITION = f"state IN ({', '.join(repr(str(state)) for state in sorted(CLAIMABLE_STATES))})"
 # A store from before the first release has this table. There is no migration from it.
@@ -67,14 +70,28 @@ class SqlWriter(Protocol):
         """Add several values and return a condition that matches any of them, such as `IN (?1, ?2)`."""
 
 
-def build_query(sql: SqlWriter, query: Query[Any], oldest_id: bytes) -> str:
+class ScanPlan(NamedTuple):
+    """What is found out before a page of jobs is read."""
+
+    oldest_id: bytes = b""  # the oldest job that the page may examine; empty: all
+    types: tuple[str, ...] = ()  # the page is merged from these types; empty: it is read in one go
+
+
+def build_query(sql: SqlWriter, query: Query[Any], plan: ScanPlan) -> str:
     match query:
+        case ListJobs() if plan.types:
+            return _merged_jobs_sql(sql, query, plan.types)
         case ListJobs():
-            return _jobs_sql(sql, query, oldest_id)
+            return _jobs_sql(sql, query, plan.oldest_id)
         case CountJobs():
+            # Grouped in the order of the index job_state first: SQLite would sort all jobs otherwise.
+            counted = (
+                f"SELECT tenant, state, type, count(*) AS count FROM {sql.table('job')} {_of_tenant(sql, query.tenant)} "
+                "GROUP BY tenant, state, type"
+            )
             return (
-                f"SELECT type, state, count(*) FROM {sql.table('job')} {_of_tenant(sql, query.tenant)} "
-                "GROUP BY type, state ORDER BY count(*) DESC, type, state"
+                f"SELECT type, state, CAST(sum(count) AS bigint) FROM ({counted}) AS counted "
+                "GROUP BY type, state ORDER BY sum(count) DESC, type, state"
             )
         case CountReadyJobs():
             return _ready_counts_sql(sql, query)
@@ -153,23 +170,55 @@ def _filters(query: ListJobs) -> list[tuple[str, str]]:
     return [(column, str(value)) for column, value in named if value is not None]
 
 
-def build_oldest_id_query(sql: SqlWriter, query: Query[Any]) -> str | None:
-    """Select the oldest job that a filtered page may examine; None if the page may examine all."""
-    if not isinstance(query, ListJobs) or not _has_filter_without_index(query):
-        return None
+PlanSteps = Generator[tuple[str, list[Any]], Sequence[Any], ScanPlan]
+
+
+def plan_scan(query: Query[Any], make_writer: Callable[[], SqlWriter]) -> PlanSteps:
+    """Yields statements with their values, is sent their rows, and returns the plan."""
+    if not isinstance(query, ListJobs) or query.usage_id:
+        return ScanPlan()
+    indexed = query.user is None and not query.label
+    if indexed and query.state is not None and query.type is None:
+        sql = make_writer()
+        types = tuple(row[0] for row in (yield _types_sql(sql, query), sql.values))
+        if len(types) <= TYPES_MERGED_MAX:
+            return ScanPlan(types=types)
+    elif indexed and (query.state is None) == (query.type is None):
+        return ScanPlan()
+    sql = make_writer()
+    rows = yield _oldest_id_sql(sql, query), sql.values
+    return ScanPlan(oldest_id=rows[0][0] if rows else b"")
+
+
+def _types_sql(sql: SqlWriter, query: ListJobs) -> str:
+    """The types with jobs in a state, by a loose scan of the index job_state."""
+    of_state = (
+        f"FROM {sql.table('job')} WHERE tenant = {sql.bind(query.tenant)} AND state = {sql.bind(str(query.state))}"
+    )
+    return (
+        f"WITH RECURSIVE one (type) AS (SELECT (SELECT min(type) {of_state}) UNION ALL "
+        f"SELECT (SELECT min(type) {of_state} AND type > one.type) FROM one WHERE one.type IS NOT NULL) "
+        f"SELECT type FROM one WHERE type IS NOT NULL LIMIT {TYPES_MERGED_MAX + 1}"
+    )
+
+
+def _oldest_id_sql(sql: SqlWriter, query: ListJobs) -> str:
+    """The oldest job that a filtered page may examine."""
     newest = query.before or b"\xff" * (JOB_ID_BYTES + 1)
     if query.created_to:
         newest = min(newest, _id_at(query.created_to + _ID_SLACK_MS))
-    of_state = "" if query.state is None else f"AND state = {sql.bind(str(query.state))} "
     return (
-        f"SELECT id FROM {sql.table('job')} WHERE tenant = {sql.bind(query.tenant)} AND id < {sql.bind(newest)} {of_state}"
+        f"SELECT id FROM {sql.table('job')} WHERE tenant = {sql.bind(query.tenant)} AND id < {sql.bind(newest)} "
         f"ORDER BY id DESC LIMIT 1 OFFSET {sql.bind(EXAMINED_MAX - 1)}"
     )
 
 
-def _has_filter_without_index(query: ListJobs) -> bool:
-    """The state has its index and a time is a range of ids; a type, user or label is compared job by job."""
-    return query.type is not None or query.user is not None or bool(query.label)
+def _merged_jobs_sql(sql: SqlWriter, query: ListJobs, types: Sequence[str]) -> str:
+    parts = (_jobs_sql(sql, replace(query, type=type), b"") for type in types)
+    merged = " UNION ALL ".join(
+        f"SELECT * FROM ({part} LIMIT {query.limit + 1}) AS part_{n}" for n, part in enumerate(parts)
+    )
+    return f"SELECT * FROM ({merged}) AS merged ORDER BY id DESC"
 
 
 def _id_at(ms: int) -> bytes:
@@ -200,8 +249,9 @@ def _due_facts_sql(sql: SqlWriter, query: ListDueFacts) -> str:
     )
 
 
-def build_page(query: Query[Any], rows: Sequence[Any], oldest_id: bytes) -> Page[Any]:
+def build_page(query: Query[Any], rows: Sequence[Any], plan: ScanPlan) -> Page[Any]:
     """The rows are one more than the limit if there is a next page."""
+    oldest_id = plan.oldest_id
     is_full = len(rows) > query.limit
     return Page(_parse_rows(query, rows[: query.limit]), is_full or bool(oldest_id), b"" if is_full else oldest_id)
 

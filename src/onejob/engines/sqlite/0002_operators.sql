@@ -3,5 +3,5 @@
 ALTER TABLE policy ADD COLUMN expires_at INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX policy_due ON policy (expires_at) WHERE expires_at > 0;
 
--- A tenant's jobs of one state, newest first. With the type it also covers counting by state and type.
-CREATE INDEX job_state ON job (tenant, state, id, type);
+-- Jobs by state and type: counted in the order of the index, without sorting, and listed newest first by merging types.
+CREATE INDEX job_state ON job (tenant, state, type);
