@@ -200,6 +200,12 @@ def secret_valid_until(key: ApiKey | None, secret: str, now: int) -> int | None:
     return until if key is not None and not key.revoked_at else None
 
 
+def is_valid_digest(key: ApiKey, digest: bytes, now: int) -> bool:
+    """True if the secret with this digest is valid now."""
+    equal = [one for one in key.secrets if compare_digest(one.digest, digest)]
+    return not key.revoked_at and any(not one.until or now <= one.until for one in equal)
+
+
 def rotated_api_key(key: ApiKey, secret: str, *, overlap_ms: int, now: int) -> ApiKey:
     """The key with a new secret. The previous one stays valid for the overlap; older ones are removed."""
     if not 0 <= overlap_ms <= ROTATION_OVERLAP_MS_MAX:

@@ -84,15 +84,7 @@ def build_query(sql: SqlWriter, query: Query[Any], plan: ScanPlan) -> str:
         case ListJobs():
             return _jobs_sql(sql, query, plan.oldest_id)
         case CountJobs():
-            # Grouped in the order of the index job_state first: SQLite would sort all jobs otherwise.
-            counted = (
-                f"SELECT tenant, state, type, count(*) AS count FROM {sql.table('job')} {_of_tenant(sql, query.tenant)} "
-                "GROUP BY tenant, state, type"
-            )
-            return (
-                f"SELECT type, state, CAST(sum(count) AS bigint) FROM ({counted}) AS counted "
-                "GROUP BY type, state ORDER BY sum(count) DESC, type, state"
-            )
+            return _job_counts_sql(sql, query)
         case CountReadyJobs():
             return _ready_counts_sql(sql, query)
         case ListFacts(kind=Kind.JOB):
@@ -133,6 +125,18 @@ def select_from(sql: SqlWriter, kind: Kind) -> str:
 
 def _of_tenant(sql: SqlWriter, tenant: str | None) -> str:
     return "" if tenant is None else f"WHERE tenant = {sql.bind(tenant)}"
+
+
+def _job_counts_sql(sql: SqlWriter, query: CountJobs) -> str:
+    # Grouped in the order of the index job_state first: SQLite would sort all jobs otherwise.
+    counted = (
+        f"SELECT tenant, state, type, count(*) AS count FROM {sql.table('job')} {_of_tenant(sql, query.tenant)} "
+        "GROUP BY tenant, state, type"
+    )
+    return (
+        f"SELECT type, state, CAST(sum(count) AS bigint) FROM ({counted}) AS counted "
+        "GROUP BY type, state ORDER BY sum(count) DESC, type, state"
+    )
 
 
 def _ready_counts_sql(sql: SqlWriter, query: CountReadyJobs) -> str:

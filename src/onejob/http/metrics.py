@@ -1,6 +1,7 @@
 """The metrics for Prometheus: request latencies, and the counters of the ledger.
 
-Labels are route patterns, methods of the routing table and status classes, so their number is bounded by the code.
+Labels are route patterns, methods of the routing table, status classes and a bounded number of job types. Nothing else
+that clients send becomes a label.
 """
 
 from bisect import bisect_left
