@@ -333,3 +333,15 @@ async def test_wrong_handlers_and_options_are_refused_by_name(queue: onejob.Ledg
         app.worker(queue, types=("other",))
     with pytest.raises(onejob.Invalid):
         app.worker(queue, concurrency=0)
+
+
+async def test_a_worker_is_listed_while_it_runs(queue: onejob.Ledger) -> None:
+    app = App()
+    app.job("charge")(lambda: None)
+    async with app.background_worker(queue, name="till", concurrency=3):
+        async with asyncio.timeout(10):
+            while not (listed := await queue.workers()):
+                await asyncio.sleep(0.02)
+    (info,) = listed
+    assert (info.name, info.types, info.concurrency, info.tenant) == ("till", ("charge",), 3, None)
+    assert await queue.workers() == []

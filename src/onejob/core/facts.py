@@ -178,6 +178,7 @@ class Policy(Struct, frozen=True, gc=False):
     changed_at: int
     version: int = 1
     format: int = FORMAT
+    expires_at: int = 0  # 0: never
 
 
 Fact = Record | Job | Stream | Usage | Policy
@@ -218,6 +219,11 @@ def next_version(fact: F, now: int, **changes: object) -> F:
 def is_live(record: Record, now: int) -> bool:
     """True if the record has not expired. A pending record does not expire while its lease runs."""
     return now <= record.expires_at or now <= record.lease_until
+
+
+def unexpired_policy(policy: Policy | None, now: int) -> Policy | None:
+    """The policy, or None if it has expired: an expired one is as good as deleted."""
+    return None if policy is not None and 0 < policy.expires_at < now else policy
 
 
 def is_held(record: Record | None) -> bool:

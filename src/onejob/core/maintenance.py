@@ -11,7 +11,21 @@ from msgspec import json
 
 from .callback import callback_job_id
 from .command import CommandData, Facts, Footprint, Step
-from .facts import CONFLICTS_MAX, KINDS, Fact, Job, KeyConflict, Kind, Record, Stream, Usage, is_live, next_version
+from .facts import (
+    CONFLICTS_MAX,
+    KINDS,
+    Fact,
+    Job,
+    KeyConflict,
+    Kind,
+    Policy,
+    Record,
+    Stream,
+    Usage,
+    is_live,
+    next_version,
+    unexpired_policy,
+)
 from .replies import Forgotten, Maintained, Missing, Reason, Refused
 from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, Move
 from .work import LAPSE_DIGEST, RETENTION_MS, Event, end_job, record_event, released_job
@@ -25,8 +39,9 @@ DUE_FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.JOB: ("due_at",),
     Kind.STREAM: ("expires_at",),
     Kind.USAGE: ("due_at",),
+    Kind.POLICY: ("expires_at",),
 }
-MaintenanceItem = Record | Job | Stream | Usage
+MaintenanceItem = Record | Job | Stream | Usage | Policy
 
 
 def is_due(fact: MaintenanceItem, now: int) -> bool:
@@ -52,6 +67,22 @@ class Expire(CommandData, frozen=True, gc=False, kw_only=True):
         if record is None or is_live(record, now):
             return Step(Maintained(False, now))
         return Step(Maintained(True, now), drops=(record,))
+
+
+class ExpirePolicy(CommandData, frozen=True, gc=False, kw_only=True):
+    """Delete a policy that has expired."""
+
+    policy_id: bytes
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(self.tenant, policy=self.policy_id)
+
+    def decide(self, facts: Facts, now: int) -> Step[Maintained]:
+        policy = facts.policy
+        if policy is None or unexpired_policy(policy, now) is not None:
+            return Step(Maintained(False, now))
+        return Step(Maintained(True, now), drops=(policy,))
 
 
 class Maintain(CommandData, frozen=True, gc=False, kw_only=True):

@@ -245,6 +245,9 @@ class OutcomeCounter:
     def for_tenant(self, tenant: str) -> Mapping[str, int]:
         return self._tenants.get(tenant, {})
 
+    def tenants(self) -> Sequence[str]:
+        return tuple(self._tenants)
+
     def total(self) -> Mapping[str, int]:
         """Summed on demand, so that counting costs one dictionary lookup."""
         total = Counter(self._evicted)

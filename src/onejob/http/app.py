@@ -17,10 +17,11 @@ from onejob.ledger import Ledger
 
 from .auth import Authenticate, Authenticator, optimistic_auth_for
 from .config import ServiceConfig
-from .endpoints import events, jobs, keys, quotas, sequences, work
+from .endpoints import events, jobs, keys, overview, quotas, sequences, work
 from .endpoints.cloud import CloudEndpoints
 from .endpoints.pages import PAGES
 from .endpoints.preparation import Hook, Preparations
+from .endpoints.sessions import SessionEndpoints
 from .endpoints.status import StatsSource, status_routes
 from .logs import redacted_traceback
 from .metrics import Metrics
@@ -62,6 +63,7 @@ BASE_ROUTES = (
     *jobs.RESULT_ROUTES,
     *work.ROUTES,
     *keys.ROUTES,
+    *overview.ROUTES,
     *quotas.ROUTES,
     *quotas.RESERVATION_ROUTES,
     *PAGES,
@@ -116,9 +118,12 @@ class HttpApp:
         self.preparations = Preparations(self._config)
         self._metrics = Metrics(ledger, self.preparations)
         cloud = CloudEndpoints(self._config, prepare or {}, self.preparations, self._ids).routes()
+        signing_in = SessionEndpoints(self._authenticate).routes()
         started_at = self._monotonic() if started_at is None else started_at
         status = status_routes(self._config, stats_source or _SingleProcessStats(self), self._monotonic, started_at)
-        self.routes = Routes(with_openapi_route((*BASE_ROUTES, *cloud, *extra_routes, *status), self._config))
+        self.routes = Routes(
+            with_openapi_route((*BASE_ROUTES, *cloud, *signing_in, *extra_routes, *status), self._config)
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

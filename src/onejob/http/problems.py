@@ -12,6 +12,7 @@ from onejob.errors import (
     Invalid,
     LeaseLost,
     MayBeDone,
+    NotAllowed,
     NotFound,
     NotTheOwner,
     OnejobError,
@@ -143,7 +144,7 @@ def to_problem(error: OnejobError) -> Problem:
             return problem(error.reason.value, text)._replace(details=error.details)
         case ServerShuttingDown():
             return problem("SERVICE_UNAVAILABLE", text, STORE_RETRY_AFTER_SECONDS)
-        case Forbidden():
+        case Forbidden() | NotAllowed():
             return problem("FORBIDDEN", text)
         case Unauthorized():
             return problem("UNAUTHORIZED", text)

@@ -16,23 +16,20 @@ from onejob.ids import Ids, SystemIds
 from onejob.settings import IdempotencyConfig
 
 from .held_keys import HeldKeyOperations
+from .overview import OverviewOperations
 from .parse import Caller, parse_default_windows, parse_retention_ms
 from .quotas import QuotaOperations
 from .reads import ReadOperations
 from .runtime import Runtime, Stats
 from .sequences import SequenceOperations
-from .submissions import SubmissionOperations
 from .wakeups import Waiters
 from .watch import JobWatcher
-from .work import WorkOperations
 
 URL_DEFAULT = "sqlite:///onejob.db"
 RETENTION_DEFAULT = timedelta(milliseconds=RETENTION_MS)
 
 
-class Ledger(
-    SubmissionOperations, HeldKeyOperations, SequenceOperations, ReadOperations, QuotaOperations, WorkOperations
-):
+class Ledger(OverviewOperations, HeldKeyOperations, SequenceOperations, ReadOperations, QuotaOperations):
     """A caller's view of an engine; `onejob.open` returns one. What is not a result is raised."""
 
     def acting_as(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "Ledger":

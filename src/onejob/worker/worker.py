@@ -13,6 +13,7 @@ from onejob.errors import Invalid, OnejobError
 from onejob.ledger import Ledger
 from onejob.ledger.claims import CLAIM_MAX, ClaimedJob, ClaimRequest
 from onejob.ledger.work import LEASE_DEFAULT, build_attempt, checked_lease, checked_types
+from onejob.ledger.workers import WorkerPresence
 
 from .attempt import AttemptReporter, RunningAttempt, StopReason
 from .heartbeat import Heartbeat
@@ -81,9 +82,22 @@ class Worker:
         )
         self._heartbeat = Heartbeat(self._runtime.gate, self._runs.values(), lease_seconds=self._lease_ms / 1000)
         self._prefetcher = Prefetcher(self._runtime.claims)
+        self._presence = self._build_presence(name)
         self._capacity_freed = asyncio.Event()
         self._stopping = False
         self._idle_task: asyncio.Task[None] | None = None
+
+    def _build_presence(self, name: str) -> WorkerPresence:
+        return WorkerPresence(
+            self._runtime.gate,
+            id=self._runtime.ids.nonce(),
+            name=name,
+            types=self._types,
+            concurrency=self._concurrency,
+            tenant=self._tenant,
+            running=lambda: self.running,
+            counts=self.counts,
+        )
 
     @property
     def running(self) -> int:
@@ -105,10 +119,14 @@ class Worker:
         """Claim and run jobs until `stop` is called."""
         heartbeat = asyncio.create_task(self._heartbeat.beat())
         heartbeat.add_done_callback(self._on_heartbeat_exit)
+        announcing = asyncio.create_task(self._presence.announce_until_cancelled())
         try:
             await self._claim_until_stopped()
             await self._shut_down()
+            announcing.cancel()
+            await self._presence.withdraw()
         finally:
+            announcing.cancel()
             heartbeat.cancel()
             self._prefetcher.close()
             self._reporter.close()

@@ -18,6 +18,7 @@ from onejob.core.batch import to_defect
 from onejob.core.command import Command, Footprint
 from onejob.core.replies import AnyReply
 from onejob.engine import Durability, EngineBase, EngineInfo, OnSettled, OnTimeout, Page, Query
+from onejob.engines.sql import ScanPlan
 from onejob.errors import FactsLocked, PartlyDone, Unavailable, Unknown
 
 from . import queries
@@ -423,18 +424,26 @@ class PostgresEngine(EngineBase):
         return results
 
     async def _scan(self, query: Query[Any], call: CallState) -> Page[Any]:
-        oldest_id, rows = b"", []
+        plan, rows = ScanPlan(), []
         async with self._borrow_reader(call) as store:
             try:
-                if (statement := queries.build_oldest_id_statement(self._statements, query)) is not None:
-                    oldest = await self._fetch_rows(store, statement, call)
-                    oldest_id = oldest[0][0] if oldest else b""
-                rows = await self._fetch_rows(store, queries.build_statement(self._statements, query, oldest_id), call)
+                plan = await self._plan_scan(store, query, call)
+                rows = await self._fetch_rows(store, queries.build_statement(self._statements, query, plan), call)
             except Exception as error:
                 if not is_unstorable_text(error):
                     raise
                 # A text that cannot be stored was never stored, so nothing matches it.
-        return queries.build_page(query, rows, oldest_id)
+        return queries.build_page(query, rows, plan)
+
+    async def _plan_scan(self, store: PostgresStore, query: Query[Any], call: CallState) -> ScanPlan:
+        steps = queries.plan_scan(self._statements, query)
+        try:
+            statement = next(steps)
+            while True:
+                statement = steps.send(await self._fetch_rows(store, statement, call))
+        except StopIteration as done:
+            plan: ScanPlan = done.value
+            return plan
 
     async def _list_writers(self, only: list[str] | None, concerned: list[Any]) -> list[str]:
         """The transactions that may write jobs of those concerned, or those of `only` that still do."""

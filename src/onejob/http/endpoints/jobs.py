@@ -1,9 +1,9 @@
 """Endpoints for jobs: submit, list, get, wait for the end, cancel, read result and log."""
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from msgspec import Raw
+from msgspec import Raw, ValidationError, convert
 
 from onejob.core.callback import has_public_port
 from onejob.core.credentials import Permission
@@ -40,7 +40,7 @@ from onejob.http.schemas.jobs import (
     job_out,
     submit_out,
 )
-from onejob.http.schemas.types import BATCH_MAX, JOB_ID, round_to_micro
+from onejob.http.schemas.types import BATCH_MAX, JOB_ID, LABEL, TIMESTAMP, Timestamp, round_to_micro
 from onejob.http.schemas.work import WAIT_SECONDS_MAX, LogsOut
 from onejob.http.streaming import wait_unless_disconnected
 from onejob.idempotency_key_header import resolve_key
@@ -82,15 +82,32 @@ async def submit_batch(request: Request) -> Response:
 
 
 async def list_jobs(request: Request) -> Response:
-    query = request.query("state", "type", "user", "cursor", "limit")
+    query = request.query("state", "type", "user", "label", "createdAfter", "createdBefore", "cursor", "limit")
     page = await request.ledger.jobs(
         state=query.get("state"),
         type=query.get("type"),
         user=query.get("user"),
+        label=parse_label(query["label"]) if "label" in query else None,
+        created_after=_parse_time("createdAfter", query.get("createdAfter")),
+        created_before=_parse_time("createdBefore", query.get("createdBefore")),
         before=query.get("cursor"),
         limit=parse_limit(query.get("limit", "100")),
     )
     return json_response(200, JobsOut(request.id, [job_out(job) for job in page], page.next))
+
+
+def parse_label(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise Invalid("label", "a label has the form name=value; send both")
+    return name, value
+
+
+def _parse_time(name: str, text: str | None) -> datetime | None:
+    try:
+        return None if text is None else convert(text, Timestamp)
+    except ValidationError:
+        raise Invalid(name, f"{name} is a time with its zone, such as 2026-01-31T12:00:00Z; send one") from None
 
 
 async def get_job(request: Request) -> Response:
@@ -291,6 +308,9 @@ ROUTES = (
             Parameter("state", "only jobs in this state", {"type": "string", "enum": list(JobState)}),
             Parameter("type", "only jobs of this type"),
             Parameter("user", "only jobs of this user"),
+            Parameter("label", "only jobs with this label, as `name=value`", LABEL),
+            Parameter("createdAfter", "only jobs created at this time or later", TIMESTAMP),
+            Parameter("createdBefore", "only jobs created at this time or earlier", TIMESTAMP),
             Parameter("cursor", "`next` of the previous page", JOB_ID),
             LIMIT,
         ),

@@ -22,6 +22,7 @@ FLOAT_INTEGER_MAX = 2**53  # above it a double skips integers, so 1e16 does not 
 CURSOR: Schema = {"type": "string", "pattern": "^(?:[A-Za-z0-9_-]{4}){0,49}[A-Za-z0-9_-]{2,4}$"}
 RESERVATION_ID: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]{48}$"}
 JOB_ID: Schema = {"type": "string", "pattern": f"^{UUID_PATTERN}$"}
+LABEL: Schema = {"type": "string", "pattern": "^[^=]+="}
 KEY: Schema = {
     "type": "string",
     "minLength": 1,
@@ -81,6 +82,7 @@ SlotTtlSeconds = Annotated[
     ),
 ]
 TimeoutSeconds = Annotated[float, Meta(extra_json_schema={"minimum": 0.001, "maximum": TIMEOUT_MS_MAX / 1000})]
+TIMESTAMP: Schema = {"type": "string", "format": "date-time", "pattern": _TIMESTAMP_PATTERN}
 Timestamp = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": _TIMESTAMP_PATTERN})]
 UtcTimestamp = Annotated[datetime, Meta(tz=True)]
 Labels = Annotated[dict[str, str], Meta(description=f"At most {LABELS_BYTES_MAX} bytes as JSON.")]
