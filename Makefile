@@ -6,12 +6,14 @@ WORKERS ?= 3
 BIN := .venv/bin
 SERVABLE := .venv/.servable
 READY := .venv/.ready
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
-# The pip that comes with Python 3.11 cannot read dependency groups, so they are printed for it.
-GROUP := $(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][sys.argv[1]], sep="\n")'
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+# A file whose hash is not in the list is refused; so is a source archive, whose build would fetch unlisted files.
+INSTALL := $(PIP) --require-hashes --only-binary :all: -r
+INSTALL_ONEJOB := $(PIP) --no-deps --no-build-isolation -e .
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command 'make lock' -c constraints.txt pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench docs prove clean
+.PHONY: help setup serve test check format bench docs lock sbom prove clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -19,17 +21,17 @@ help: ## List the targets
 
 setup: $(READY) ## Make .venv with onejob and everything to work on it
 
-$(SERVABLE): pyproject.toml constraints.txt
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("onejob needs Python 3.11 or later: make PYTHON=python3.11")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@# The build backend is installed first, so that it is pinned like the rest.
-	@$(PIP) hatchling
-	@$(PIP) --no-build-isolation -e '.[postgres,service]'
+	@$(PYTHON) -m venv .venv
+
+$(SERVABLE): pyproject.toml requirements/serve.txt | $(BIN)/python
+	@$(INSTALL) requirements/serve.txt
+	@$(INSTALL_ONEJOB)
 	@touch $@
 
-$(READY): $(SERVABLE)
-	@$(GROUP) dev > .venv/dev.txt
-	@$(PIP) --no-build-isolation -e '.[client,postgres,service]' -r .venv/dev.txt
+$(READY): requirements/dev.txt $(SERVABLE)
+	@$(INSTALL) requirements/dev.txt
 	@touch $@
 
 serve: $(SERVABLE) ## Run the service on this machine
@@ -51,13 +53,28 @@ format: $(READY) ## Format the code and apply lint fixes
 bench: .venv/.bench ## Measure what a submission costs, and the bars it must hold
 	$(BIN)/python -m bench $(ARGS)
 
-.venv/.bench: $(READY)
-	@$(GROUP) bench > .venv/bench.txt
-	@$(PIP) -r .venv/bench.txt
+.venv/.bench: requirements/bench.txt $(READY)
+	@$(INSTALL) requirements/bench.txt
 	@touch $@
 
 docs: $(READY) ## Renew the generated pages
 	$(BIN)/python docs/generate.py
+
+lock: .venv/.release ## Lock versions and hashes again, after a change of pyproject.toml or constraints.txt
+	$(LOCK) --group build --extra postgres --extra service -o requirements/serve.txt
+	$(LOCK) --group build --all-extras --group dev -c requirements/serve.txt -o requirements/dev.txt
+	$(LOCK) --group bench -c requirements/dev.txt -o requirements/bench.txt
+	$(LOCK) --group release -c requirements/dev.txt -o requirements/release.txt
+
+sbom: .venv/.release ## Write sbom.json (CycloneDX): everything that serving installs, with licences
+	@$(PYTHON) -m venv --clear --without-pip build/serving
+	@$(subst -m pip,-m pip --python build/serving,$(INSTALL)) requirements/serve.txt
+	@$(subst -m pip,-m pip --python build/serving,$(INSTALL_ONEJOB))
+	$(BIN)/cyclonedx-py environment build/serving --pyproject pyproject.toml --mc-type application --output-reproducible -o sbom.json
+
+.venv/.release: requirements/release.txt | $(BIN)/python
+	@$(INSTALL) requirements/release.txt
+	@touch $@
 
 prove: $(READY) ## Run the long campaigns: simulations, a faulty proxy, contention, killed workers, failovers
 	$(BIN)/python -m tests.engines.model_based --steps 100000
@@ -69,5 +86,5 @@ prove: $(READY) ## Run the long campaigns: simulations, a faulty proxy, contenti
 	$(BIN)/python -m tests.simulation $(ARGS)
 
 clean: ## Remove everything that was made here
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist sbom.json
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,21 +1,23 @@
 """What a user installs, and what `make` installs for whom."""
 
+import hashlib
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
-
-
-def requirement_names(requirements: list[str]) -> set[str]:
-    return {re.split(r"[^A-Za-z0-9_.-]", one)[0].lower().replace("_", "-") for one in requirements}
+LOCKS = ["serve", "dev", "bench", "release"]
 
 
 def commands_of(target: str) -> str:
@@ -25,45 +27,135 @@ def commands_of(target: str) -> str:
     return ran.stdout
 
 
+def locked_versions(name: str) -> dict[str, str]:
+    """The packages of `requirements/NAME.txt` and their versions; a line without a hash fails."""
+    text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    found = {}
+    for line in lines:
+        pinned = re.fullmatch(r"(\S+)==(\S+)( ; [^\\]+?)?((\s+--hash=sha256:[0-9a-f]{64})+)\s*", line)
+        assert pinned is not None, f"requirements/{name}.txt: {line[:80]} has no version or no hash"
+        found[normalized(pinned[1])] = pinned[2]
+    return found
+
+
+def normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def constraints() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line.split("==") for line in lines if not line.startswith("#")]
+    return {normalized(name): version for name, version in pins}
+
+
 def test_development_kits_are_dependency_groups_and_no_public_extras() -> None:
-    assert set(PROJECT["optional-dependencies"]) == {"client", "service", "postgres"}
-    assert set(PYPROJECT["dependency-groups"]) == {"dev", "bench"}
+    assert not {"dev", "bench", "build", "release"} & set(PROJECT["optional-dependencies"])
+    assert set(PYPROJECT["dependency-groups"]) == {"build", "dev", "bench", "release"}
 
 
 def test_make_serve_installs_only_what_serving_needs() -> None:
     commands = commands_of("serve")
-    assert "'.[postgres,service]'" in commands
-    assert "dev" not in re.sub(r"/dev/\S+", "", commands)
+    assert "-r requirements/serve.txt" in commands
+    assert not re.search(r"requirements/(?!serve)", commands)
     assert "onejob serve" in commands
 
 
 @pytest.mark.parametrize("target", ["setup", "test", "check", "format", "docs"])
 def test_make_installs_the_development_kit_where_it_is_needed(target: str) -> None:
-    commands = commands_of(target)
-    assert "'.[client,postgres,service]' -r .venv/dev.txt" in commands
+    assert "-r requirements/dev.txt" in commands_of(target)
 
 
-@pytest.mark.parametrize("group", ["dev", "bench"])
-def test_make_prints_a_group_as_requirements_for_any_pip(group: str) -> None:
-    (line,) = [
-        line for line in commands_of("bench").splitlines() if line.endswith(f".venv/{group}.txt") and ">" in line
-    ]
-    program = re.search(r"-c '(.*)' ", line)
-    assert program is not None
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_locked_version_has_a_hash(name: str) -> None:
+    assert locked_versions(name)
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_names_no_index(name: str) -> None:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
+    assert "://" not in text
+    assert "--index" not in text
+    assert "--find-links" not in text
+
+
+def test_the_constraints_and_the_locks_agree() -> None:
+    locked: dict[str, str] = {}
+    for name in LOCKS:
+        for package, version in locked_versions(name).items():
+            assert locked.setdefault(package, version) == version, f"{package} is locked twice; run: make lock"
+    for package, version in constraints().items():
+        assert locked.get(package) == version, f"{package} is not locked at {version}; run: make lock"
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "extras"),
+    [
+        ("serve", ["build"], ["postgres", "service"]),
+        ("dev", ["build", "dev"], list(PROJECT["optional-dependencies"])),
+        ("bench", ["bench"], []),
+        ("release", ["release"], []),
+    ],
+)
+def test_a_lock_satisfies_what_the_project_requires(name: str, groups: list[str], extras: list[str]) -> None:
+    locked, pinned = locked_versions(name), constraints()
+    wanted = [*PROJECT["dependencies"]]
+    for group in groups:
+        wanted += PYPROJECT["dependency-groups"][group]
+    for extra in extras:
+        wanted += PROJECT["optional-dependencies"][extra]
+    for requirement in map(Requirement, wanted):
+        package = normalized(requirement.name)
+        assert package in pinned, f"pin {package} in constraints.txt, then run: make lock"
+        assert package in locked, f"{package} is not locked in requirements/{name}.txt; run: make lock"
+        assert requirement.specifier.contains(locked[package]), f"{requirement}: run: make lock"
+
+
+def test_the_build_backend_is_locked_too() -> None:
+    assert PYPROJECT["dependency-groups"]["build"] == PYPROJECT["build-system"]["requires"]
+    assert "--no-build-isolation" in commands_of("serve")
+
+
+@pytest.mark.parametrize("target", ["serve", "bench", "sbom"])
+def test_make_installs_nothing_that_is_not_verified(target: str) -> None:
+    installs = [line for line in commands_of(target).splitlines() if "pip" in line and " install " in line]
+    assert installs
+    for line in installs:
+        verified = "--require-hashes --only-binary :all: -r requirements/" in line
+        assert verified or line.endswith("--no-deps --no-build-isolation -e .")
+
+
+def write_wheel(folder: Path) -> str:
+    """Write a wheel of a package without content; its SHA-256."""
+    folder.mkdir()
+    info = "locked_example-1.0.dist-info"
+    wheel = folder / "locked_example-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("locked_example.py", "")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: locked-example\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return hashlib.sha256(wheel.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("tampered", [False, True])
+def test_the_installer_refuses_a_file_with_another_hash(tmp_path: Path, tampered: bool) -> None:
+    digest = write_wheel(tmp_path / "wheels")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    (tmp_path / "requirements").mkdir()
+    locked = "0" * 64 if tampered else digest
+    (tmp_path / "requirements" / "release.txt").write_text(f"locked-example==1.0 --hash=sha256:{locked}\n")
+    places = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "wheels"), "PIP_TARGET": str(tmp_path / "target")}
     ran = subprocess.run(
-        [sys.executable, "-c", program[1], group], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", ".venv/.release"], cwd=tmp_path, env=os.environ | places, capture_output=True, text=True, check=False
     )
-    assert ran.stdout.splitlines() == PYPROJECT["dependency-groups"][group]
-
-
-def test_every_requirement_is_pinned() -> None:
-    pinned = requirement_names((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
-    lists = [
-        PROJECT["dependencies"],
-        *PROJECT["optional-dependencies"].values(),
-        *PYPROJECT["dependency-groups"].values(),
-    ]
-    assert requirement_names([one for requirements in lists for one in requirements]) <= pinned
+    assert (ran.returncode != 0) is tampered, ran.stderr
+    assert ("DO NOT MATCH THE HASHES" in ran.stderr) is tampered
+    assert (tmp_path / "target" / "locked_example.py").exists() is not tampered
 
 
 def test_a_library_whose_internals_are_used_has_an_upper_bound() -> None:

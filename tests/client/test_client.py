@@ -5,7 +5,11 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from time import monotonic, sleep
+from uuid import uuid4
 
 import pytest
 from msgspec import Raw
@@ -186,6 +190,67 @@ def test_no_attempt_is_made_after_the_window_that_the_client_was_told_of(server:
         pytest.raises(onejob.WindowPassed),
     ):
         client.submit("t", 1)
+
+
+def submitted(key: str, *, window_seconds: float) -> bytes:
+    """The response to a new submission whose key expires so many seconds after its Date."""
+    date = datetime(2026, 1, 1, tzinfo=UTC)
+    expires = (date + timedelta(seconds=window_seconds)).isoformat()
+    job = {"id": str(uuid4()), "type": "t", "state": "pending", "attempts": 0, "createdAt": date.isoformat()}
+    body = {"job": job, "idempotency": {"key": key, "scope": "t", "outcome": "created", "expiresAt": expires}}
+    headers = (f"Date: {format_datetime(date, usegmt=True)}", f"Idempotency-Expires: {expires}")
+    return http_response(202, body, *headers)
+
+
+PERSISTENT = RetryPolicy(deadline=30, attempt_timeout=5, pause_first=0.05, pause_max=0.05)
+
+
+def test_no_attempt_is_made_after_the_window_that_an_earlier_response_told() -> None:
+    answers = [submitted("first", window_seconds=1.4), *[b""] * 200]
+    with closing(ScriptedServer(*answers)) as server, onejob.Client(server.url, retry=PERSISTENT) as client:
+        client.submit("t", 1, idempotency_key="first")
+        begin = monotonic()
+        with pytest.raises(onejob.WindowPassed):
+            client.submit("t", 1, idempotency_key="second")
+        assert monotonic() - begin < 1.4
+        assert len(server.requests) > 2
+
+
+async def test_no_attempt_is_made_after_the_window_that_a_lost_response_told() -> None:
+    answers = [submitted("k", window_seconds=1.4)[:-3]] * 200
+    with closing(ScriptedServer(*answers)) as server:
+        async with onejob.AsyncClient(server.url, retry=PERSISTENT) as client:
+            begin = monotonic()
+            with pytest.raises(onejob.WindowPassed):
+                await client.submit("t", 1, idempotency_key="k")
+            assert monotonic() - begin < 1.4
+
+
+def test_no_attempt_is_made_after_the_window_that_the_caller_stated(tmp_path: Path) -> None:
+    short = timedelta(seconds=0.4)
+    with closing(ScriptedServer(*[b""] * 200)) as server:
+        begin = monotonic()
+        with onejob.Client(server.url, retry=PERSISTENT, window=short) as client, pytest.raises(onejob.WindowPassed):
+            client.submit("t", 1, idempotency_key="k")
+        with onejob.Client(server.url, outbox=tmp_path / "o.db", retry=PERSISTENT, window=short) as client:
+            with pytest.raises(onejob.WindowPassed):
+                client.submit("t", 1, idempotency_key="k")
+            sleep(0.1)  # the last pause would have ended after the window
+            sent = len(server.requests)
+            assert [type(one.error) for one in client.resume()] == [onejob.WindowPassed]
+            assert len(server.requests) == sent
+        assert monotonic() - begin < 5
+    with pytest.raises(onejob.Invalid, match="window"):
+        onejob.Client(server.url, window=timedelta(0))
+
+
+def test_a_window_that_the_submission_states_is_its_own() -> None:
+    answers = [submitted("first", window_seconds=1.1), b"", submitted("second", window_seconds=60)]
+    retry = RetryPolicy(deadline=30, attempt_timeout=5, pause_first=0.3, pause_max=0.3)
+    with closing(ScriptedServer(*answers)) as server, onejob.Client(server.url, retry=retry) as client:
+        client.submit("t", 1, idempotency_key="first")
+        receipt = client.submit("t", 1, idempotency_key="second", idempotency_ttl=timedelta(seconds=60))
+        assert receipt.attempts == 2
 
 
 @pytest.mark.parametrize(

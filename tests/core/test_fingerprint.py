@@ -262,17 +262,28 @@ def refused(act: Callable[[], object], why: str) -> None:
     assert caught.value.what == "input"
 
 
-def test_a_large_input_without_memory_for_it_is_an_error_and_no_crash() -> None:
-    code = """
+@pytest.mark.parametrize(
+    ("function", "argument"),
+    [
+        ("onejob.core.fingerprint:canonical_json", "b'\"' + b'x' * 1_000_000 + b'\"'"),
+        ("onejob.core.fingerprint:encode_input", "'x' * 1_000_000"),
+        ("onejob.core.fingerprint:encode_and_canonicalize", "['x' * 100_000] * 9"),
+        ("onejob.http.responses:json_response", "200, 'x' * 1_000_000"),
+        ("onejob.ledger.work:encode_result", "'x' * 1_000_000"),
+    ],
+)
+def test_a_large_value_without_memory_for_it_is_an_error_and_no_crash(function: str, argument: str) -> None:
+    code = f"""
 import resource
-from onejob.core.fingerprint import canonical_json
-data = b'"' + b"x" * 1_000_000 + b'"'
+from pkgutil import resolve_name
+function = resolve_name({function!r})
+arguments = {argument},
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 20_000_000,) * 2)
 held, failed = [], 0
 for _ in range(100):
     try:
-        held.append(canonical_json(data))
+        held.append(function(*arguments))
     except MemoryError:
         failed += 1
 print(failed > 0)

@@ -99,6 +99,13 @@ async def test_the_status_of_a_mismatch_is_the_configured_one(app: HttpApp) -> N
     assert "CONFLICT" not in responses["409"]["description"]
 
 
+async def test_a_key_in_the_header_or_in_the_body_satisfies_the_schema_of_a_sequence(app: HttpApp) -> None:
+    schemas = build_openapi(app.routes.all, ServiceConfig())["components"]["schemas"]
+    for name in ("SequenceOfOne", "SequenceOfMany"):
+        assert "idempotencyKey" not in schemas[name]["required"]
+        assert "Idempotency-Key" in schemas[name]["properties"]["idempotencyKey"]["description"]
+
+
 async def test_it_holds_no_sample_that_could_be_copied_as_a_key(app: HttpApp) -> None:
     def member_names(value: Any) -> Iterator[str]:
         if isinstance(value, dict):
@@ -111,7 +118,7 @@ async def test_it_holds_no_sample_that_could_be_copied_as_a_key(app: HttpApp) ->
 
 # It answers invalid items with 200, and with an error inside.
 ALWAYS_FINE = "/api/cloud/jobs/submit"
-# Its key may be in the body and in the header; a schema cannot say that they must agree.
+# Its key may be in the body or in the header; a schema cannot say that one of them must be there, nor that two must agree.
 TWO_KEYS = "/api/clients/{client_id}/jobs"
 
 

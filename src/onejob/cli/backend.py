@@ -262,7 +262,7 @@ class ServerBackend:
 
     def submit(self, submission: Submission) -> SubmitResult:
         key = submission.idempotency_key and str(submission.idempotency_key)
-        call = requests.submit_call(submission, key, self._window)
+        call = requests.submit_call(submission, key)
         # Without a key, a retry could create a second job.
         response = self.send(call, SubmitOut, may_retry=call.key is not None)
         job_id = response.job.id if response.job else response.job_id or ""
@@ -290,13 +290,15 @@ class ServerBackend:
 
     def send(self, call: Call[Any], body: type[R], *, may_retry: bool = True) -> R:
         begin = self._clock.monotonic()
+        chosen_by_server = call.server_window_type is not None
+        window_seconds = self._window.total_seconds() if chosen_by_server else call.window_ms / 1000 or inf
         steps = send_with_retries(
             call,
             self._retry,
             begin=begin,
             jitter=random_fraction,
             may_retry=may_retry,
-            window_end=begin + (call.window_ms / 1000 or inf),
+            window_end=begin + window_seconds,
         )
         response = self._response_or_raise(call, run_blocking(steps, self._send_once, self._clock))
         try:

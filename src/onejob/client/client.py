@@ -16,9 +16,9 @@ from onejob.codes import NextAction
 from onejob.ids import KeyGenerator, new_nonce
 
 from .flow import NoResponse, Operation, RetryPolicy, Send, ServerResponse, classify, run_async, run_blocking
-from .operations import ClientOperations
+from .operations import ClientOperations, ServerWindows
 from .outbox import Outbox
-from .requests import Call, checked_api_key, checked_url, checked_window
+from .requests import Call, checked_api_key, checked_url
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,8 +37,8 @@ class ClientOptions(TypedDict, total=False):
     api_key: str | None
     retry: RetryPolicy | None
     client_id: str | None
-    window: timedelta | None
     outbox: str | os.PathLike[str] | None
+    window: timedelta | None
     clock: Clock | None
 
 
@@ -50,8 +50,8 @@ class ClientBase:
         api_key: str | None = None,
         retry: RetryPolicy | None = None,
         client_id: str | None = None,
-        window: timedelta | None = None,
         outbox: str | os.PathLike[str] | None = None,
+        window: timedelta | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.url = checked_url(url)
@@ -59,12 +59,13 @@ class ClientBase:
         if api_key is not None:
             self._headers["authorization"] = f"Bearer {checked_api_key(api_key)}"
         self._clock = clock or SystemClock()
+        self._windows = ServerWindows(window)
         self._operations = ClientOperations(
             retry=retry or RetryPolicy(),
             monotonic=self._clock.monotonic,
             keys=KeyGenerator(client_id or f"client-{new_nonce()}"),
             outbox=None if outbox is None else Outbox(outbox, server=self.url, client_id=client_id, clock=self._clock),
-            window=checked_window(window),
+            windows=self._windows,
         )
         self._recent_response_ids = RecentIds(RESPONSE_IDS_MAX)
 
@@ -80,6 +81,10 @@ class ClientBase:
         return http.build_request(
             call.method, self.url + call.path, content=call.body or None, headers=headers, timeout=send.timeout
         )
+
+    def _learn_window(self, call: Call[Any], response: httpx.Response, sent_at: float) -> None:
+        if response.is_success:
+            self._windows.learn(call, response.headers, sent_at=sent_at, wall_ms=self._clock.wall_ms())
 
     def _is_stale(self, call: Call[Any], response: ServerResponse | NoResponse) -> bool:
         """True if the response belongs to another call or was received before: its connection is out of step."""
@@ -169,8 +174,10 @@ class Client(ClientBase):
     def _send(self, send: Send) -> ServerResponse | NoResponse:
         request = self._build_request(self._http, send)
         try:
+            sent_at = self._clock.monotonic()
             response = self._http.send(request, stream=True, follow_redirects=False)
             try:
+                self._learn_window(send.call, response, sent_at)
                 received = self._read(response, send.timeout)
                 if self._is_stale(send.call, received):
                     response.extensions["network_stream"].close()
@@ -248,8 +255,10 @@ class AsyncClient(ClientBase):
     async def _send(self, send: Send) -> ServerResponse | NoResponse:
         request = self._build_request(self._http, send)
         try:
+            sent_at = self._clock.monotonic()
             response = await self._http.send(request, stream=True, follow_redirects=False)
             try:
+                self._learn_window(send.call, response, sent_at)
                 received = await self._read(response, send.timeout)
                 if self._is_stale(send.call, received):
                     await response.extensions["network_stream"].aclose()

@@ -1,9 +1,10 @@
 """The operations of a client, as generators whose steps a blocking or an async driver performs."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
+from threading import Lock
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 import msgspec
@@ -37,6 +38,7 @@ from .flow import (
     Sleep,
     StepResult,
     classify,
+    remaining_window,
     send_with_retries,
 )
 from .outbox import Intent, Outbox
@@ -49,6 +51,8 @@ OUTBOX_POLL_SECONDS: Final = 0.05
 LONG_POLL_SECONDS: Final = 20.0  # shorter than the limits of the server and of most proxies
 JOB_POLL_SECONDS: Final = 1.0
 SLOT_TTL_SECONDS: Final = 300.0
+LEARNED_TYPES_MAX: Final = 1_000
+_WINDOW_DEFAULT_MS: Final = requests.WINDOW_DEFAULT // timedelta(milliseconds=1)
 _EMPTY_RESPONSE: Final = ServerResponse(0, {}, b"")
 _QUOTA_REASONS: Final = (Reason.QUOTA_EXCEEDED, Reason.COST_LIMIT_EXCEEDED)
 
@@ -89,6 +93,46 @@ class ResumedIntent(Struct, frozen=True):
     error: OnejobError | None = None
 
 
+class ServerWindows:
+    """How long the server remembers a key whose submission names no window: as stated, and as responses have told."""
+
+    def __init__(self, stated: timedelta | None) -> None:
+        self._seconds_max = requests.checked_window(stated).total_seconds()
+        self._seconds_by_type: dict[str, float] = {}
+        self._ends: dict[str, float] = {}  # of the keys that are being submitted, on the monotonic clock
+        self._lock = Lock()
+
+    def seconds_for(self, call: Call[Any]) -> float:
+        if call.server_window_type is None:
+            return call.window_ms / 1000 or float("inf")
+        with self._lock:
+            known = self._seconds_by_type
+            learned = known.get(call.server_window_type, min(known.values(), default=float("inf")))
+        return min(self._seconds_max, learned)
+
+    def end_for(self, call: Call[Any]) -> float:
+        """When the key of this call may be forgotten, as far as the responses to it have told."""
+        return self._ends.get(call.key or "", float("inf"))
+
+    def learn(self, call: Call[Any], headers: Mapping[str, str], *, sent_at: float, wall_ms: int) -> None:
+        """Read Idempotency-Expires from the head of a response, before its body, which may never come."""
+        seconds = remaining_window(headers, wall_ms=wall_ms) if call.key else None
+        if seconds is None or not call.key:
+            return
+        with self._lock:
+            self._ends[call.key] = min(self._ends.get(call.key, float("inf")), sent_at + seconds)
+            type = call.server_window_type
+            if type and "idempotent-replayed" not in headers:  # otherwise a part of the window was over
+                shortest = min(seconds, self._seconds_by_type.pop(type, float("inf")))
+                self._seconds_by_type[type] = shortest
+                if len(self._seconds_by_type) > LEARNED_TYPES_MAX:
+                    del self._seconds_by_type[next(iter(self._seconds_by_type))]
+
+    def forget_end(self, call: Call[Any]) -> None:
+        with self._lock:
+            self._ends.pop(call.key or "", None)
+
+
 class ClientOperations:
     def __init__(
         self,
@@ -97,10 +141,10 @@ class ClientOperations:
         monotonic: Callable[[], float],
         keys: KeyGenerator,
         outbox: Outbox | None,
-        window: timedelta,
+        windows: ServerWindows,
     ) -> None:
-        self._submit_call = partial(requests.submit_call, window=window)
         self._retry = retry
+        self._windows = windows
         self._now = monotonic
         self._keys = keys
         self._synced_scopes: set[str] = set()  # scopes whose last committed sequence was read from the server
@@ -353,7 +397,7 @@ class ClientOperations:
     def _submit_one(self, submission: ClientSubmission) -> Operation[models.ReceiptModel]:
         key = _given_or_derived_key(submission)
         if self.outbox is None:
-            call = self._submit_call(submission, str(next(self._keys)) if key is None else key)
+            call = requests.submit_call(submission, str(next(self._keys)) if key is None else key)
             receipt: models.ReceiptModel = yield from self._send_for_receipt(call)
             return receipt
         intent = yield from self._write_intent(self.outbox, submission, key)
@@ -366,7 +410,7 @@ class ClientOperations:
         }
         for batch in _split_into_batches(calls):
             call = requests.batch_call(batch.values())
-            outcome = yield from self._send_with_retries(call, min(one.window_ms for one in batch.values()) / 1000)
+            outcome = yield from self._send_with_retries(call, min(map(self._windows.seconds_for, batch.values())))
             response = outcome.response
             complete = isinstance(response, ServerResponse) and classify(response) is NextAction.KEEP
             items = decode_or_raise(call, outcome).verdicts if complete else []
@@ -389,7 +433,9 @@ class ClientOperations:
                 refusal = ServerResponse(item.status, {}, json.encode({"error": item.error}))
                 if classify(refusal) not in (NextAction.RETRY, NextAction.WAIT):
                     return error_from_problem(problem, refusal, call.key or "")
-            outcome = yield from self._send_with_retries(call, call.window_ms / 1000, outcome_unknown=outcome_unknown)
+            outcome = yield from self._send_with_retries(
+                call, self._windows.seconds_for(call), outcome_unknown=outcome_unknown
+            )
             return _receipt_from_response(decode_or_raise(call, outcome), call, outcome.attempts + 1)
         except OnejobError as error:
             return error
@@ -397,7 +443,7 @@ class ClientOperations:
     def _try_build_call(self, submission: SubmissionLike) -> SubmitCall | OnejobError:
         try:
             key = _given_or_derived_key(_to_client_submission(submission))
-            return self._submit_call(submission, str(next(self._keys)) if key is None else key)
+            return requests.submit_call(submission, str(next(self._keys)) if key is None else key)
         except Invalid as error:
             return error
 
@@ -412,9 +458,9 @@ class ClientOperations:
     def _write_intent(self, outbox: Outbox, submission: ClientSubmission, key: str | None) -> Operation[Intent]:
         scope = submission.options.get("scope") or submission.type
         if key is None:
-            write = partial(outbox.write_with_new_key, scope, lambda new: self._submit_call(submission, str(new)))
+            write = partial(outbox.write_with_new_key, scope, lambda new: requests.submit_call(submission, str(new)))
         else:
-            write = partial(outbox.write, self._submit_call(submission, key), scope)
+            write = partial(outbox.write, requests.submit_call(submission, key), scope)
         intent: Intent = yield DiskWork(write)
         return intent
 
@@ -438,6 +484,8 @@ class ClientOperations:
     def _resolve_intent(self, outbox: Outbox, intent: Intent) -> Operation[Any]:
         """Send an intent until the server has answered it; only then it leaves the disk."""
         call = _call_from_intent(intent)
+        if intent.window_ms:
+            intent = replace(intent, window_ms=int(self._windows.seconds_for(call) * 1000))
         if not intent.is_new and intent.remaining_ms <= 0:
             yield DiskWork(lambda: outbox.release(intent))
             outcome = CallOutcome(_EMPTY_RESPONSE, 0, outcome_unknown=True, window_passed=True)
@@ -465,8 +513,8 @@ class ClientOperations:
 
     def _send_for_receipt(self, call: Call[Any], intent: Intent | None = None) -> Operation[Any]:
         is_new = intent is None or intent.is_new
-        window_ms = call.window_ms or float("inf") if intent is None else intent.remaining_ms
-        outcome = yield from self._send_with_retries(call, window_ms / 1000, outcome_unknown=not is_new)
+        window = self._windows.seconds_for(call) if intent is None else intent.remaining_ms / 1000
+        outcome = yield from self._send_with_retries(call, window, outcome_unknown=not is_new)
         response = decode_or_raise(call, outcome)
         if isinstance(response, models.SubmitResponseModel):
             return _receipt_from_response(response, call, outcome.attempts)
@@ -480,15 +528,21 @@ class ClientOperations:
         self, call: Call[Any], window: float = float("inf"), *, outcome_unknown: bool = False
     ) -> Generator[Send | Sleep, StepResult, CallOutcome]:
         begin = self._now()
-        return send_with_retries(
-            call,
-            self._retry,
-            begin=begin,
-            jitter=random_fraction,
-            window_end=begin + window,
-            outcome_unknown=outcome_unknown,
-            accepts=call.accepts,
-        )
+        try:
+            return (
+                yield from send_with_retries(
+                    call,
+                    self._retry,
+                    begin=begin,
+                    jitter=random_fraction,
+                    window_end=begin + window,
+                    learned_window_end=lambda: self._windows.end_for(call),
+                    outcome_unknown=outcome_unknown,
+                    accepts=call.accepts,
+                )
+            )
+        finally:
+            self._windows.forget_end(call)
 
     def _require_outbox(self) -> Outbox:
         if self.outbox is None:
@@ -549,6 +603,8 @@ def _call_from_intent(intent: Intent) -> Call[Any]:
         body=intent.body,
         key=intent.key,
         window_ms=intent.window_ms,
+        # An intent keeps no type: the shortest window that is known of any type bounds it.
+        server_window_type="" if intent.window_ms == _WINDOW_DEFAULT_MS else None,
         sequenced=bool(intent.sequence),
     )
 

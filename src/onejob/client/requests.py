@@ -86,6 +86,7 @@ class Call(Struct, Generic[T], frozen=True, kw_only=True):
     body: bytes = b""
     key: str | None = None
     window_ms: int = 0  # how long the server remembers the key; 0: the call may be retried at any time
+    server_window_type: str | None = None  # the job type whose window the server chooses; None: the caller chose it
     sequenced: bool = False  # under a sequence number, which is executed once regardless of the window
     key_header: str | None = None  # a key in the Idempotency-Key header, of a call that may be retried at any time
 
@@ -112,18 +113,16 @@ def checked_window(window: timedelta | None) -> timedelta:
     return WINDOW_DEFAULT if window is None else window
 
 
-def submit_call(
-    submission: SubmissionLike, key: str | None, window: timedelta = WINDOW_DEFAULT
-) -> Call[models.SubmitResponseModel]:
-    """`window` is how long the server remembers a key whose submission does not say."""
-    body = _job_body(submission)
+def submit_call(submission: SubmissionLike, key: str | None) -> Call[models.SubmitResponseModel]:
+    body, ttl = _job_body(submission), _ttl(submission)
     return Call(
         method="POST",
         path="/api/jobs",
         response_type=models.SubmitResponseModel,
         body=_encode(body if key is None else body | {"idempotencyKey": key}),
         key=key,
-        window_ms=(_ttl(submission) or window) // timedelta(milliseconds=1),
+        window_ms=(ttl or WINDOW_DEFAULT) // timedelta(milliseconds=1),
+        server_window_type=submission.type if ttl is None else None,
     )
 
 

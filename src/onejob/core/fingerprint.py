@@ -10,7 +10,8 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from hashlib import sha256
 from itertools import islice
@@ -19,18 +20,20 @@ from typing import Any, Final
 import msgspec
 
 from .errors import Invalid
-from .typed_json import to_encodable
+from .large_json import DuplicateMember, MalformedText, TooDeep, canonicalize_in_pieces
+from .typed_json import encode_safely, to_encodable
 
 INPUT_BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 128
 DIGITS_MAX: Final = 1_000
+CONTAINERS_AND_MEMBERS_AT_ONCE_MAX: Final = 1 << 16
 PATHS_MAX: Final = 20
 PATH_NAME_CHARS_MAX: Final = 100
 LONE_SURROGATE: Final = "it has a lone surrogate; send only whole characters"
 VERSION: Final = b"\x01"
 
 _INTEGRAL_MAX: Final = 2**53
-_ENCODE_INTO_ABOVE_BYTES: Final = 64 << 10
+_ENCODE_SAFELY_ABOVE_BYTES: Final = 64 << 10
 # Below this size the canonical form fits, even if every number grows, as 1e20 does.
 _PLAIN_BYTES_MAX: Final = INPUT_BYTES_MAX // 8
 # ECMAScript prints whole numbers below this without an exponent.
@@ -46,12 +49,47 @@ _LEADS_E000_TO_FFFF = re.compile(rb"[\xee\xef]")
 
 def canonical_json(data: bytes) -> bytes:
     """The canonical form of a JSON text: RFC 8785, with integer literals in full digits."""
+    if len(data) > CONTAINERS_AND_MEMBERS_AT_ONCE_MAX and _has_many_values(data):
+        return _canonicalize_large(data)
+    return _canonicalize_at_once(data)
+
+
+def _canonicalize_large(data: bytes) -> bytes:
+    """Equal to `_canonicalize_at_once`, which would hold the interpreter lock for tens of milliseconds.
+
+    Equivalence: test_a_text_canonicalized_in_pieces_equals_the_whole.
+    """
+    if len(data) > INPUT_BYTES_MAX:
+        raise Invalid("input", _TOO_LARGE)
+    text = _process_in_pieces(data, _canonicalize_at_once, DEPTH_MAX)
+    if len(text) > INPUT_BYTES_MAX:
+        raise Invalid("input", _TOO_LARGE)
+    return text
+
+
+def _process_in_pieces(data: bytes, process: Callable[[bytes], bytes], depth_max: int) -> bytes:
+    try:
+        return canonicalize_in_pieces(data, process, depth_max=depth_max)
+    except (TooDeep, RecursionError) as error:
+        raise Invalid("input", _TOO_DEEP) from error
+    except DuplicateMember as error:
+        raise Invalid("input", _DUPLICATE_MEMBER) from error
+    except MalformedText as error:
+        raise _not_json(error) from error
+
+
+def _has_many_values(data: bytes) -> bool:
+    """True if decoding may take more than 10 ms: lists and members cost ten times as much as other values."""
+    return data.count(b"[") + data.count(b"{") + data.count(b":") > CONTAINERS_AND_MEMBERS_AT_ONCE_MAX
+
+
+def _canonicalize_at_once(data: bytes) -> bytes:
     value = _decode_within_limits(data, _CANONICAL_DECODER)
     text = _encode_sized(_SORTED_ENCODER, value, len(data))
     _refuse_duplicate_members(data, text)
     # UTF-8 sorts like UTF-16 except for astral characters, which UTF-16 puts before U+E000.
     if not text.isascii() and _LEADS_ASTRAL.search(text) and _LEADS_E000_TO_FFFF.search(text):
-        text = _PLAIN_ENCODER.encode(_sorted_by_utf16(value))
+        text = _encode_sized(_PLAIN_ENCODER, _sorted_by_utf16(value), len(data))
     # Numbers may grow (1e20), and the canonical form must itself be a valid input.
     if len(text) > INPUT_BYTES_MAX:
         raise Invalid("input", _TOO_LARGE)
@@ -60,6 +98,13 @@ def canonical_json(data: bytes) -> bytes:
 
 def check_strict_json(data: bytes) -> None:
     """Refuse a JSON text of which a parser would drop or change something; its size and depth are not checked."""
+    if len(data) > CONTAINERS_AND_MEMBERS_AT_ONCE_MAX and _has_many_values(data):
+        _process_in_pieces(data, _decode_and_encode_strictly, sys.getrecursionlimit())
+    else:
+        _decode_and_encode_strictly(data)
+
+
+def _decode_and_encode_strictly(data: bytes) -> bytes:
     _refuse_long_integers(data)
     try:
         text = _encode_sized(_PLAIN_ENCODER, _PLAIN_DECODER.decode(data), len(data))
@@ -68,12 +113,13 @@ def check_strict_json(data: bytes) -> None:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _not_json(explain_decode_error(data, error)) from error
     _refuse_duplicate_members(data, text)
+    return text
 
 
 def encode_input(value: object) -> bytes:
     """Encode a Python value as JSON, refusing what JSON cannot express; bytes are a value, not JSON text."""
     try:
-        text = _PLAIN_ENCODER.encode(value)
+        text = encode_safely(_PLAIN_ENCODER, value)
         # Equality proves the common case: a NaN would come back as null, and two keys of one text as one.
         if _decode_within_limits(text, _PLAIN_DECODER) == value:
             return text
@@ -90,7 +136,7 @@ def encode_input(value: object) -> bytes:
         raise Invalid("input", f"the input cannot be written as JSON ({error}); convert it first") from error
     if b"null" in text:
         _refuse_not_finite(plain)
-    return _PLAIN_ENCODER.encode(plain)
+    return encode_safely(_PLAIN_ENCODER, plain)
 
 
 def encode_and_canonicalize(value: object) -> tuple[bytes, bytes]:
@@ -99,11 +145,11 @@ def encode_and_canonicalize(value: object) -> tuple[bytes, bytes]:
     Equivalence: test_encoding_and_canonicalizing_at_once_equals_both_steps.
     """
     try:
-        text = _PLAIN_ENCODER.encode(value)
+        text = encode_safely(_PLAIN_ENCODER, value)
         if len(text) < _PLAIN_BYTES_MAX and text.isascii():
             plain = _decode_within_limits(text, _CANONICAL_DECODER)
             if plain == value:  # see encode_input
-                return text, _SORTED_ENCODER.encode(plain)
+                return text, _encode_sized(_SORTED_ENCODER, plain, len(text))
     except (RecursionError, TypeError, ValueError, OverflowError):
         pass  # encode_input raises the proper error
     text = encode_input(value)
@@ -173,15 +219,8 @@ def _decode_within_limits(data: bytes, decoder: msgspec.json.Decoder[Any]) -> An
 
 
 def _encode_sized(encoder: msgspec.json.Encoder, value: object, size: int) -> bytes:
-    """Encode a value of about this size.
-
-    msgspec 0.22 crashes the process if `encode` cannot grow its buffer; `encode_into` raises MemoryError.
-    """
-    if size <= _ENCODE_INTO_ABOVE_BYTES:
-        return encoder.encode(value)
-    buffer = bytearray()
-    encoder.encode_into(value, buffer)
-    return bytes(buffer)
+    """Encode a value of about this size; a small one takes the faster call."""
+    return encoder.encode(value) if size <= _ENCODE_SAFELY_ABOVE_BYTES else encode_safely(encoder, value)
 
 
 def _not_json(reason: object) -> Invalid:

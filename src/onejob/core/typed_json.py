@@ -36,6 +36,16 @@ def to_encodable(value: Any) -> Any:
     raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
+def encode_safely(encoder: msgspec.json.Encoder | msgspec.msgpack.Encoder, value: object) -> bytes:
+    """What `encoder.encode(value)` returns, for a value of any size.
+
+    msgspec 0.22 crashes the process if `encode` cannot grow its buffer; `encode_into` raises MemoryError.
+    """
+    buffer = bytearray()
+    encoder.encode_into(value, buffer)
+    return bytes(buffer)
+
+
 def build_json_decoder(expected: Any) -> Callable[[bytes], Any]:
     """A function from JSON text to this type, which raises JsonMismatch; Invalid if there is no such conversion."""
     expected = Any if expected is object else expected

@@ -139,14 +139,16 @@ def _split_batch_item_schema(components: Schema) -> None:
 
 
 def _split_sequence_schema(components: Schema) -> None:
-    """A sequence number has one job or several. The key is documented in the body; the header works too."""
+    """A sequence number has one job or several. Its key is in the body or in the header, so neither can be required."""
     both = components.get("SequenceBody")
     if both is None:
         return
-    required = [*both["required"], "idempotencyKey"]
-    shared = {*required, "idempotencyTtlSeconds"}
-    one = {name: schema for name, schema in both["properties"].items() if name != "jobs"}
-    batch = {name: schema for name, schema in both["properties"].items() if name in {*shared, "jobs"}}
+    required = both["required"]
+    key = both["properties"]["idempotencyKey"] | {"description": "Required, unless the header Idempotency-Key has it."}
+    properties = both["properties"] | {"idempotencyKey": key}
+    shared = {*required, "idempotencyKey", "idempotencyTtlSeconds"}
+    one = {name: schema for name, schema in properties.items() if name != "jobs"}
+    batch = {name: schema for name, schema in properties.items() if name in {*shared, "jobs"}}
     for name, properties, added in (("SequenceOfOne", one, "type"), ("SequenceOfMany", batch, "jobs")):
         components[name] = both | {"title": name, "properties": properties, "required": [*required, added]}
     names = ("SequenceOfOne", "SequenceOfMany")

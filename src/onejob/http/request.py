@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -36,6 +37,8 @@ DECODE_CACHE_MAX = 1024
 
 _DEFAULT_LIMITS = ServiceConfig()
 _MEMBERS_DECODER = json.Decoder(dict[str, Raw])
+# One thread: with more, the event loop would have to wait for the interpreter lock behind each of them.
+_LARGE_BODIES = ThreadPoolExecutor(1, thread_name_prefix="onejob-large-bodies")
 
 
 async def _always_authorized() -> bool:
@@ -219,7 +222,7 @@ async def run_in_thread_if_large(size: int, work: Callable[..., T], *args: Any) 
     """Run CPU-bound work off the event loop when the payload is large."""
     if size <= INLINE_BYTES_MAX:
         return work(*args)
-    return await asyncio.to_thread(work, *args)
+    return await asyncio.get_running_loop().run_in_executor(_LARGE_BODIES, work, *args)
 
 
 def decode_struct(data: bytes, body_type: type[T]) -> T:

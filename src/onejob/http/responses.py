@@ -1,7 +1,7 @@
 """Responses: status, body and headers; problems in one format; the cached response to a submission."""
 
 from collections.abc import AsyncGenerator, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from msgspec import json
@@ -10,6 +10,7 @@ from onejob.core.facts import Job
 from onejob.core.identity import format_job_id
 from onejob.core.replies import Outcome
 from onejob.core.timestamps import to_utc
+from onejob.core.typed_json import encode_safely
 from onejob.core.views import JobView, Receipt
 
 from .problems import Problem
@@ -23,7 +24,7 @@ JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 COMMON_HEADERS: tuple[Header, ...] = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 ENCODED_CACHE_MAX = 4096
 
-_encode = json.Encoder().encode
+_encode = partial(encode_safely, json.Encoder())
 _PROBLEM_CONTENT_TYPE = (b"content-type", b"application/problem+json")
 _REPLAYED_HEADER = (b"idempotent-replayed", b"true")
 _REPLAYED_OUTCOME = Outcome.REPLAYED  # looking up an enum member is slow in Python 3.11

@@ -15,7 +15,7 @@ from onejob.core.limits import QUOTA_POLICY_NAME, Amount, to_micros
 from onejob.core.replies import AnyReply, Extended, Finished, Reason, Refused, Released, Resolved, Started
 from onejob.core.states import ENDED_STATES, JobState
 from onejob.core.timestamps import checked_timedelta, to_duration_ms, to_utc
-from onejob.core.typed_json import to_encodable
+from onejob.core.typed_json import encode_safely, to_encodable
 from onejob.core.views import JobView
 from onejob.core.work import (
     LEASE_MS_DEFAULT,
@@ -50,6 +50,7 @@ LEASE_DEFAULT = timedelta(milliseconds=LEASE_MS_DEFAULT)
 WAIT_MAX = timedelta(days=36_500)  # of a wait without a timeout
 TYPES_MAX = 100
 _ELLIPSIS = "…"
+_ENCODER = json.Encoder(enc_hook=to_encodable)
 _UNSET: Any = object()
 _WORK_REFUSALS = (Reason.TIMED_OUT, Reason.NOT_ALLOWED, Reason.NOT_READY, Reason.SEQUENCE_GAP)
 
@@ -319,7 +320,7 @@ def encode_result(result: Any) -> bytes:
     if result is None:
         return b""
     try:
-        data = json.encode(result, enc_hook=to_encodable)
+        data = encode_safely(_ENCODER, result)
     except (TypeError, ValueError, OverflowError) as error:
         raise Invalid("result", f"a result is JSON, and this is not ({type(error).__name__}); convert it") from None
     if len(data) > RESULT_BYTES_MAX:
@@ -361,7 +362,7 @@ def checked_note(note: str) -> str:
 
 def checked_progress(progress: object, job: Job | None = None) -> str:
     """Progress as JSON, if it fits into the job row."""
-    data = json.encode(progress, enc_hook=to_encodable)
+    data = encode_safely(_ENCODER, progress)
     room = PROGRESS_BYTES_MAX if job is None else progress_bytes_max(job)
     if len(data) > room:
         raise Invalid("progress", f"progress of this job has at most {room} bytes as JSON; shorten it")

@@ -1,8 +1,11 @@
 """A response as it is stored in the receipt of its key: a version byte, then status, headers and body."""
 
+from functools import partial
+
 from msgspec import DecodeError, Struct, msgpack
 
 from onejob.core.fingerprint import INPUT_BYTES_MAX
+from onejob.core.typed_json import encode_safely
 from onejob.errors import Outdated
 
 FORMAT_VERSION = b"\x01"
@@ -20,7 +23,7 @@ class StoredResponse(Struct, frozen=True, array_like=True):
     body: bytes | None = None
 
 
-_encode = msgpack.Encoder().encode
+_encode = partial(encode_safely, msgpack.Encoder())
 _decode = msgpack.Decoder(StoredResponse).decode
 
 
