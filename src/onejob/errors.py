@@ -9,6 +9,7 @@ OnejobError
 │   ├── SubmissionRejected      rejected for good, and remembered
 │   └── SubmissionRefused       refused for now (quota, rate, sequence gap); not remembered
 ├── LeaseLost               the held key or the job has another holder, or is settled: stop
+│   └── LeaseExpired            the lease ran out before the store answered: stop, and reserve the key again
 ├── WorkRefused             an operation of a worker or operator was refused; has `reason` and `details`
 ├── NotFound                no such job or key
 ├── NotAllowed              no valid credential, or one without the permission
@@ -36,6 +37,7 @@ __all__ = [
     "FactsLocked",
     "IdempotencyConflict",
     "Invalid",
+    "LeaseExpired",
     "LeaseLost",
     "MayBeDone",
     "NotAllowed",
@@ -116,6 +118,10 @@ class LeaseLost(OnejobError):
     def __init__(self, message: str, details: Mapping[str, int | str] | None = None) -> None:
         super().__init__(message)
         self.details = dict(details or {})
+
+
+class LeaseExpired(LeaseLost):
+    """The lease ran out on the clock of this process before the store answered. Another caller may hold the key by now."""
 
 
 class WorkRefused(OnejobError):

@@ -351,15 +351,17 @@ class Gate:
                 self._count_outcome(command, result)
         return results
 
-    async def execute_one(self, command: Command[Any]) -> AnyReply | BaseException:
-        """`execute_each` for a single command, which is what most callers have."""
+    async def execute_one(
+        self, command: Command[Any], *, on_resend: Callable[[], None] | None = None
+    ) -> AnyReply | BaseException:
+        """`execute_each` for a single command. `on_resend` is called before the command is sent again, after a wait."""
         result: AnyReply | BaseException
         try:
             result = await self._dispatch(command)
         except Exception as error:  # noqa: BLE001 - it is the result
             result = error
         if type(result) is InProgress and isinstance(command, SubmissionCommand) and self._config.wait_for_pending:
-            result = await self._wait_while_pending(command, result)
+            result = await self._wait_while_pending(command, result, on_resend)
         if isinstance(command, (SubmissionCommand, SubmitSequence)):
             self._count_outcome(command, result)
         return result
@@ -525,7 +527,7 @@ class Gate:
         command = pending.command
         assert isinstance(command, (Reserve, Renew))
         if isinstance(result, KeyHeld):
-            self.cache.note_held(command.record_id, pending.sent_at + command.lease_ms / 1000)
+            self.cache.note_held(command.record_id, pending.sent_at + (result.lease_until - result.at) / 1000)
         elif isinstance(command, Renew):
             if isinstance(result, Refused):
                 self.cache.note_settled(command.record_id)
@@ -549,7 +551,7 @@ class Gate:
         pending.resolve(result)
 
     async def _wait_while_pending(
-        self, command: Command[Any], reply: AnyReply | BaseException
+        self, command: Command[Any], reply: AnyReply | BaseException, on_resend: Callable[[], None] | None = None
     ) -> AnyReply | BaseException:
         """Wait until the key is settled, then submit again; when time is up, answer in-progress. A pending key is never free."""
         assert isinstance(reply, InProgress)
@@ -566,6 +568,8 @@ class Gate:
                 or not await self._pending_waiters.wait_until_settled(command, left)
             ):
                 break
+            if on_resend is not None:
+                on_resend()
             (reply,) = await collect_results([self._dispatch(command)])
         return reply
 

@@ -18,7 +18,7 @@ from msgspec import json
 
 from onejob.core.errors import Invalid
 from onejob.core.views import HeldKey, Receipt
-from onejob.errors import OnejobError
+from onejob.errors import LeaseExpired, OnejobError
 from onejob.http.config import ProviderConfig, ServiceConfig
 from onejob.http.logs import redacted_traceback
 from onejob.import_path import load_object
@@ -270,6 +270,8 @@ def _task_result(task: "asyncio.Task[Receipt]") -> Receipt:
         reason: str = str(error) or "it was cancelled"
     except NotPrepared as error:
         reason = str(error)
+    except LeaseExpired:
+        reason = "the store did not answer before the lease was over"
     raise NotPrepared(f"the preparation of job {task.get_name()} failed: {reason}; repeat with the same key")
 
 
