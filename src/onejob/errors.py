@@ -15,6 +15,7 @@ OnejobError
 ├── NotAllowed              no valid credential, or one without the permission
 ├── ServerFailed            a response that no onejob server sends: check the URL
 ├── Unavailable             certainly not done: repeat
+│   ├── NotAccepted             refused before it was sent to the store: closed, overloaded or cut off
 │   ├── FactsLocked             another transaction holds what it needs: repeat, and see what hangs
 │   ├── Outdated                a newer program wrote the stored data: upgrade this one
 │   └── StoreRefused            the store does not meet the requirements: fix it first
@@ -40,6 +41,7 @@ __all__ = [
     "LeaseExpired",
     "LeaseLost",
     "MayBeDone",
+    "NotAccepted",
     "NotAllowed",
     "NotFound",
     "NotTheOwner",
@@ -154,6 +156,10 @@ class Unavailable(OnejobError):
     """Certainly not done: repeat."""
 
     retryable = True
+
+
+class NotAccepted(Unavailable):
+    """Refused by this process before it was sent to the store: the ledger is closed, overloaded or cut off."""
 
 
 class Unknown(OnejobError):
