@@ -9,11 +9,13 @@ caller asks the engine for itself.
            ─ in flight with the same fingerprint and user ── wait for the leader ── share its reply
            ─ new here ───────────────────────── batcher, engine ─────────────── remember what is settled
     InProgress ─ poll the key once for all its waiters (PendingKeyWaiters) ──── submit again
+                 (also when the time is up: the reply then says what is left of the lease)
 """
 
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
@@ -553,7 +555,7 @@ class Gate:
     async def _wait_while_pending(
         self, command: Command[Any], reply: AnyReply | BaseException, on_resend: Callable[[], None] | None = None
     ) -> AnyReply | BaseException:
-        """Wait until the key is settled, then submit again; when time is up, answer in-progress. A pending key is never free."""
+        """Wait until the key is settled or time is up, then submit again: the reply is of now. A pending key is never free."""
         assert isinstance(reply, InProgress)
         assert isinstance(command, SubmissionCommand)
         if isinstance(command, Reserve) and not command.wait_if_held:
@@ -562,12 +564,9 @@ class Gate:
         deadline = self._monotonic() + self._config.pending_wait_timeout
         while isinstance(reply, InProgress):
             left = deadline - self._monotonic()
-            if (
-                left <= 0
-                or not self._has_room_for_waiter()
-                or not await self._pending_waiters.wait_until_settled(command, left)
-            ):
+            if left <= 0 or self._pending_waiters.is_closed or not self._has_room_for_waiter():
                 break
+            await self._pending_waiters.wait_until_settled(command, left)
             if on_resend is not None:
                 on_resend()
             (reply,) = await collect_results([self._dispatch(command)])
@@ -688,17 +687,15 @@ class PendingKeyWaiters:
     def __init__(self, batcher: Batcher) -> None:
         self._batcher = batcher
         self._polls: dict[bytes, _Poll] = {}
-        self._closed = False
+        self.is_closed = False
         self.waiters = 0  # of all polls
 
     def count_waiters(self, id_prefix: bytes) -> int:
         """The waiters for records whose ids begin with this."""
         return sum(poll.waiters for id, poll in self._polls.items() if id.startswith(id_prefix))
 
-    async def wait_until_settled(self, command: SubmissionCommand, timeout: float) -> bool:
-        """Wait until the key is no longer held; False when time is up."""
-        if self._closed:
-            return False
+    async def wait_until_settled(self, command: SubmissionCommand, timeout: float) -> None:
+        """Wait until the key is no longer held, or time is up."""
         poll = self._polls.get(command.record_id)
         if poll is None:
             poll = self._polls[command.record_id] = _Poll()
@@ -707,11 +704,9 @@ class PendingKeyWaiters:
         poll.waiters += 1
         self.waiters += 1
         try:
-            async with asyncio.timeout(timeout):
-                await poll.event.wait()
-            return True
-        except TimeoutError:
-            return False
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await poll.event.wait()
         finally:
             poll.waiters -= 1
             self.waiters -= 1
@@ -724,7 +719,7 @@ class PendingKeyWaiters:
             self._stop_poll(record_id, poll)
 
     def close(self) -> None:
-        self._closed = True
+        self.is_closed = True
         for record_id, poll in list(self._polls.items()):
             self._stop_poll(record_id, poll)
 

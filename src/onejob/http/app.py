@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 
 from onejob.clock import SystemClock
 from onejob.core.credentials import Permission
-from onejob.errors import OnejobError
+from onejob.errors import OnejobError, SubmissionInProgress
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
 
@@ -28,6 +28,7 @@ from .openapi import with_openapi_route
 from .origins import check_body_headers, checked_origins, loopback_authenticator, needs_body_check
 from .problems import (
     INTERNAL_ERROR_MESSAGE,
+    STORE_RETRY_AFTER_SECONDS,
     Unauthorized,
     is_out_of_memory,
     problem,
@@ -211,6 +212,10 @@ class HttpApp:
                 answer = problem("BAD_REQUEST", str(error))._replace(status=408)  # as a slow head
             case UnsupportedBody():
                 answer = problem("UNSUPPORTED_MEDIA_TYPE", str(error))
+            case SubmissionInProgress() if self._ledger.waiters.is_shutting_down:
+                # Another process can wait for the holder of the key, so the client need not.
+                soon = SubmissionInProgress(key=error.key, job_id=error.job_id, retry_after=STORE_RETRY_AFTER_SECONDS)
+                answer = to_public_problem(soon, mismatch_status=self._config.mismatch_status)
             case OnejobError():
                 answer = to_public_problem(error, mismatch_status=self._config.mismatch_status)
             case _ if is_out_of_memory(error):
