@@ -23,7 +23,7 @@ from onejob.core.maintenance import Expire, Maintain, MaintenanceItem, Purge, du
 from onejob.core.replies import Maintained, Reconciled
 from onejob.core.sequence import Evict
 from onejob.core.slots import LIVE_STATES, Backfill, Reconcile, slots_and_cost_held
-from onejob.core.states import JobState
+from onejob.core.states import ENDED_STATES, JobState
 from onejob.core.work import RETENTION_MS
 from onejob.engine import PAGE_MAX, Engine, ListDueFacts, ListFacts, ListJobs
 from onejob.errors import Unavailable
@@ -46,7 +46,7 @@ class SweepResult(Struct, frozen=True):
 
 
 class LeaseExpiry:
-    """Ends the expired leases of running jobs without deleting anything: when jobs are claimed, not only in a sweep.
+    """Ends the expired leases of jobs without deleting anything: when jobs are claimed, and first in a sweep.
 
     Due jobs are listed by the time they became due. The cursor moves past those that are only to be deleted, which the
     sweep does; whatever becomes due later has a later time, so each call examines only what is new.
@@ -65,7 +65,7 @@ class LeaseExpiry:
             proposals = [
                 Maintain(tenant=job.tenant, job_id=job.id, retention_ms=self._retention_ms)
                 for job in page.items
-                if isinstance(job, Job) and job.state is JobState.RUNNING
+                if isinstance(job, Job) and job.state not in ENDED_STATES
             ]
             if proposals:
                 replies = await self._engine.execute(proposals)
@@ -81,18 +81,25 @@ class Sweeper:
     def __init__(self, engine: Engine, *, retention_ms: int = RETENTION_MS) -> None:
         self._engine = engine
         self._retention_ms = retention_ms
+        self._leases = LeaseExpiry(engine, retention_ms=retention_ms)
+        self._ended_leases = 0
         self._cursors: dict[Kind, tuple[int, bytes]] = {}
 
     async def sweep(self) -> SweepResult:
-        """Sweep records, jobs and streams that are due, and reconcile usages."""
+        """Sweep records, jobs and streams that are due, and reconcile usages.
+
+        A record is deleted before its job: no record ever names a job that is gone. Expired leases wait for none of it.
+        """
+        self._ended_leases = 0
         records, jobs = await self._sweep_kind(Kind.RECORD), await self._sweep_kind(Kind.JOB)
         streams = await self._sweep_kind(Kind.STREAM)
-        return SweepResult(records, jobs, streams, *await reconcile_usage(self._engine))
+        return SweepResult(records, jobs + self._ended_leases, streams, *await reconcile_usage(self._engine))
 
     async def _sweep_kind(self, kind: Kind) -> int:
         """Continue after the last proposed fact, changed or not, so that a fact that must stay blocks no other."""
         total = 0
         for _ in range(SWEEP_ROUNDS_MAX):
+            self._ended_leases += await self._leases.end_expired()
             page = await self._engine.scan(
                 ListDueFacts(kind=kind, after=self._cursors.get(kind, _START_CURSOR), limit=SWEEP_PAGE_SIZE)
             )
