@@ -61,7 +61,8 @@ def test_a_reservation_stores_a_preparing_job_and_a_lease() -> None:
     assert held.lease_until == NOW + LEASE
     record, job = world.record(), world.job()
     assert (record.status, record.lease_until) == (PENDING, NOW + LEASE)
-    assert record.expires_at == job.keep_until == job.due_at == NOW + LEASE + TTL
+    assert record.expires_at == job.keep_until == NOW + LEASE + TTL
+    assert record.lease_until == job.due_at == NOW + LEASE
     assert job.state is JobState.PREPARING
     assert world.attachment_indexes(AttachmentKind.INPUT) == [0]
 
@@ -98,7 +99,7 @@ def test_a_renewed_lease_and_its_window_count_from_the_renewal() -> None:
     longer = expect_type(world.execute(renew(held), NOW + SECOND), KeyHeld)
     assert longer == replace(held, lease_until=NOW + SECOND + LEASE, at=NOW + SECOND)
     assert world.record().expires_at == world.job().keep_until == NOW + SECOND + LEASE + TTL
-    assert world.job().due_at == world.job().keep_until
+    assert (world.job().due_at, world.job().keep_until) == (world.record().lease_until, world.record().expires_at)
 
 
 def test_an_expired_lease_that_was_not_taken_over_can_be_renewed_and_settled() -> None:
@@ -222,7 +223,8 @@ def test_take_over_keeps_the_job_id_and_raises_the_token() -> None:
     for token, (holder, command) in enumerate(turns, start=2):
         taken = expect_type(world.execute(command, then), KeyHeld)
         assert (taken.job_id, taken.token, taken.holder, taken.taken_over) == (JOB, token, holder, True)
-        assert world.record().expires_at == world.job().due_at == then + LEASE + TTL
+        assert world.record().expires_at == world.job().keep_until == then + LEASE + TTL
+        assert world.record().lease_until == world.job().due_at == then + LEASE
         then += LEASE + 1
     assert world.jobs() == [JOB]
 

@@ -84,7 +84,8 @@ def test_a_simulation_is_the_same_in_every_process() -> None:
 
 def test_a_failing_plan_shrinks_and_still_fails() -> None:
     mutant = "timed_out_waiter_is_new"
-    plan = next(plan for plan in map(draw_plan, range(100)) if first_violation(plan, mutant))
+    direct = "the reply names the key's job"  # other violations may be late consequences, which shrink less
+    plan = next(plan for plan in map(draw_plan, range(100)) if first_violation(plan, mutant) == direct)
     small = shrink_failing_plan(plan, mutant)
     assert first_violation(small, mutant) == first_violation(plan, mutant)
     assert size(small) <= 16

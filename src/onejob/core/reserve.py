@@ -57,7 +57,7 @@ class Reserve(SubmissionCommand, frozen=True, gc=False, kw_only=True):
         if isinstance(charged, Refused):
             return Step(charged)
         usages, usage_id, warnings = _unpack_charge(charged)
-        job = new_job(self, self, JobState.PREPARING, now, keep_until=expires_at, due_at=expires_at, usage_id=usage_id)
+        job = new_job(self, self, JobState.PREPARING, now, keep_until=expires_at, due_at=lease_until, usage_id=usage_id)
         reply = _held_reply(record, now, taken_over=False, warnings=warnings)
         return Step(reply, (record, job, *usages), attachments=(self.input_attachment(),))
 
@@ -123,7 +123,8 @@ class Renew(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
             return Step(usages)
         renewed = next_version(record, now, lease_until=lease_until, expires_at=expires_at)
         reply = _held_reply(renewed, now, taken_over=record.token > 1)
-        return Step(reply, (renewed, *_retained_jobs(facts.job, now, keep_until=expires_at), *usages))
+        jobs = _retained_jobs(facts.job, now, keep_until=expires_at, lease_until=lease_until)
+        return Step(reply, (renewed, *jobs, *usages))
 
 
 class Verdict(StrEnum):
@@ -285,7 +286,8 @@ def _take_over_step(
         expires_at=expires_at,
     )
     reply = _held_reply(taken_over, now, taken_over=True)
-    return Step(reply, (taken_over, *_retained_jobs(job, now, keep_until=expires_at), *usages))
+    jobs = _retained_jobs(job, now, keep_until=expires_at, lease_until=lease_until)
+    return Step(reply, (taken_over, *jobs, *usages))
 
 
 def _settle_step(record: Record, facts: Facts, now: int, *usages: Usage) -> Step[KeySettled | Refused]:
@@ -294,5 +296,5 @@ def _settle_step(record: Record, facts: Facts, now: int, *usages: Usage) -> Step
     return Step(KeySettled(record, jobs[0] if jobs else None, now), (record, *jobs, *usages))
 
 
-def _retained_jobs(job: Job | None, now: int, *, keep_until: int) -> tuple[Job, ...]:
-    return () if job is None else (retained_job(job, now, keep_until=keep_until),)
+def _retained_jobs(job: Job | None, now: int, *, keep_until: int, lease_until: int = 0) -> tuple[Job, ...]:
+    return () if job is None else (retained_job(job, now, keep_until=keep_until, lease_until=lease_until),)

@@ -113,10 +113,12 @@ class HttpApp:
         self._ids = ids or SystemIds()
         self.preparations = Preparations(self._config)
         self._metrics = Metrics(ledger, self.preparations)
-        cloud = CloudEndpoints(self._config, prepare or {}, self.preparations, self._ids).routes()
+        self._cloud = CloudEndpoints(self._config, prepare or {}, self.preparations, self._ids)
         started_at = self._monotonic() if started_at is None else started_at
         status = status_routes(self._config, stats_source or _SingleProcessStats(self), self._monotonic, started_at)
-        self.routes = Routes(with_openapi_route((*BASE_ROUTES, *cloud, *extra_routes, *status), self._config))
+        self.routes = Routes(
+            with_openapi_route((*BASE_ROUTES, *self._cloud.routes(), *extra_routes, *status), self._config)
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -193,6 +195,11 @@ class HttpApp:
         except OnejobError:  # revoked; or the store cannot be read, and then the client may ask again
             return False
         return now.caller == credential.caller and now.may(act)
+
+    def start_background_tasks(self) -> None:
+        """Called when the server is ready. They end with `preparations.shut_down`."""
+        if self._cloud.has_hooks:
+            self.preparations.start_resuming(lambda: self._cloud.resume_abandoned(self._ledger))
 
     def collect_stats(self, tenants: Iterable[str]) -> StatsSnapshot:
         """The counters of this process."""

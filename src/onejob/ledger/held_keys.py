@@ -6,13 +6,14 @@ from typing import Any, Unpack
 
 from msgspec.structs import astuple, replace
 
-from onejob.core.facts import Record
+from onejob.core.facts import Job, Record
 from onejob.core.fingerprint import INPUT_BYTES_MAX
-from onejob.core.identity import checked_name, resolve_scope
+from onejob.core.identity import checked_name, policy_id, resolve_scope
 from onejob.core.key import KeyLike
+from onejob.core.limits import QUOTA_POLICY_NAME
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import AnyReply, Found, KeyHeld, KeySettled, Replayed
-from onejob.core.reserve import Renew, Reserve, Settle, Verdict
+from onejob.core.reserve import Renew, Reserve, Settle, TakeOver, Verdict
 from onejob.core.states import IdempotencyStatus
 from onejob.core.views import HeldKey, Receipt
 from onejob.core.work import to_storable_text
@@ -151,6 +152,24 @@ class HeldKeyOperations(LedgerBase):
                 reply, key=held_key.key, scope=held_key.scope, lease_ms=held_key.lease_ms, lease_end=lease_end
             )
         raise to_exception(reply, held_key.key)
+
+    async def take_over_preparation(self, job: Job) -> HeldKey | None:
+        """Hold the key of a job whose preparation was abandoned; None if that is not so any more, or not allowed now."""
+        caller, lease_ms = self._caller, self._runtime.lease_ms
+        sent_at = asyncio.get_running_loop().time()
+        reply = await self._execute(
+            TakeOver(
+                tenant=caller.tenant,
+                record_id=key_record_id(caller, job.scope, job.key),
+                holder=self._runtime.ids.holder(),
+                lease_ms=lease_ms,
+                policy_id=policy_id(caller.tenant, QUOTA_POLICY_NAME),
+            )
+        )
+        if not isinstance(reply, KeyHeld):
+            return None
+        lease_end = _lease_end(reply, sent_at)
+        return build_held_key(reply, key=job.key, scope=job.scope, lease_ms=lease_ms, lease_end=lease_end)
 
     async def commit(self, held_key: HeldKey, receipt: bytes = b"") -> Receipt:
         """Settle the key: its job may run, and duplicates get the job and these bytes."""

@@ -19,7 +19,14 @@ from msgspec.structs import astuple, replace
 from onejob.core.facts import Job, Kind, Record, Stream, Usage
 from onejob.core.identity import policy_id, record_id, usage_id
 from onejob.core.limits import QUOTA_POLICY_NAME
-from onejob.core.maintenance import Expire, Maintain, MaintenanceItem, Purge, due_sort_key
+from onejob.core.maintenance import (
+    Expire,
+    Maintain,
+    MaintenanceItem,
+    Purge,
+    due_sort_key,
+    is_abandoned_preparation,
+)
 from onejob.core.replies import Maintained, Reconciled
 from onejob.core.sequence import Evict
 from onejob.core.slots import LIVE_STATES, Backfill, Reconcile, slots_and_cost_held
@@ -75,6 +82,21 @@ class LeaseExpiry:
             if not page.more:
                 break
         return total
+
+
+async def find_abandoned_preparations(engine: Engine) -> list[Job]:
+    """Jobs of all tenants whose preparation was begun and left; taking over its key decides whether one still is."""
+    found: list[Job] = []
+    cursor = _START_CURSOR
+    for _ in range(LEASE_PAGES_MAX):
+        page = await engine.scan(ListDueFacts(kind=Kind.JOB, after=cursor, limit=SWEEP_PAGE_SIZE))
+        due = [job for job in page.items if isinstance(job, Job)]
+        # They were due when they were listed; whether the key has expired since is for the take-over to decide.
+        found += [job for job in due if is_abandoned_preparation(job, job.keep_until)]
+        if not page.more:
+            break
+        cursor = due_sort_key(page.items[-1])
+    return found
 
 
 class Sweeper:
