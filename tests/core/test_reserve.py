@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from onejob.core.command import Command, Footprint
 from onejob.core.facts import AttachmentKind
 from onejob.core.replies import Conflict, InProgress, KeyHeld, KeySettled, Missing, Reason, Refused, Replayed
-from onejob.core.reserve import Verdict
+from onejob.core.reserve import UNANSWERED_MAX, UnansweredReservations, Verdict
 from onejob.core.states import IdempotencyStatus, JobState
 from tests.core.world import (
     ANN,
@@ -256,3 +256,24 @@ def test_a_key_without_a_job_touches_nothing_but_its_record() -> None:
     assert settle(held, Verdict.COMMIT, policy_id=b"policy").footprint == record_only
     assert isinstance(world.execute(settle(held, Verdict.COMMIT, b"answer")), KeySettled)
     assert isinstance(world.execute(reserve(JOB2)), Conflict)
+
+
+def test_a_reservation_without_an_answer_is_repeated_as_the_same_holder() -> None:
+    unanswered, first = UnansweredReservations(), reserve(holder=BOB)
+    unanswered.add(first)
+    world = World()
+    expect_type(world.execute(first), KeyHeld)
+    for other in ({"record_id": b"other"}, {"fingerprint": b"other"}, {"user": "other"}):
+        assert unanswered.resume(replace(first, holder=ANN, **other)).holder == ANN
+    again = unanswered.resume(replace(first, holder=ANN))
+    assert expect_type(world.execute(again), KeyHeld).holder == BOB
+    assert unanswered.resume(replace(first, holder=ANN)).holder == ANN, "of several repetitions one is the same holder"
+
+
+def test_the_oldest_reservation_without_an_answer_is_forgotten() -> None:
+    unanswered = UnansweredReservations()
+    ids = [n.to_bytes(4, "big") for n in range(UNANSWERED_MAX + 1)]
+    for id in ids:
+        unanswered.add(reserve(holder=BOB, record_id=id))
+    holders = [unanswered.resume(reserve(holder=ANN, record_id=id)).holder for id in ids[:2]]
+    assert holders == [ANN, BOB]

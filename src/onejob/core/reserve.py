@@ -77,6 +77,35 @@ class Reserve(SubmissionCommand, frozen=True, gc=False, kw_only=True):
         return replace(step, reply=replace(step.reply, warnings=warnings)) if warnings else step
 
 
+UNANSWERED_MAX = 10_000
+
+
+class UnansweredReservations:
+    """The reservations that got no answer: each may hold its key, unknown to its caller.
+
+    A reservation of the same record with the same fingerprint and user is its repetition, and is made as the same holder,
+    which gets the key back if it has it. Nobody else can have been told that holder. Beyond UNANSWERED_MAX the oldest is
+    forgotten; its key becomes free when the lease expires.
+    """
+
+    def __init__(self) -> None:
+        self._holders: dict[tuple[bytes, bytes, str], bytes] = {}
+
+    def add(self, reserve: Reserve) -> None:
+        self._holders[_repetition_id(reserve)] = reserve.holder
+        if len(self._holders) > UNANSWERED_MAX:
+            del self._holders[next(iter(self._holders))]
+
+    def resume(self, reserve: Reserve) -> Reserve:
+        """This reservation, as the holder that got no answer if there is one. Of several at once, one is."""
+        holder = self._holders.pop(_repetition_id(reserve), None)
+        return reserve if holder is None else replace(reserve, holder=holder)
+
+
+def _repetition_id(reserve: Reserve) -> tuple[bytes, bytes, str]:
+    return reserve.record_id, reserve.fingerprint, reserve.user
+
+
 class KeyHolderCommand(CommandData, frozen=True, gc=False, kw_only=True):
     """A command by the holder of a key. The token alone is no fence: a re-created record counts from 1 again."""
 

@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any, Unpack
 
-from msgspec.structs import astuple, replace
+from msgspec.structs import astuple
 
 from onejob.core.facts import Job, Record
 from onejob.core.fingerprint import INPUT_BYTES_MAX
@@ -35,7 +35,6 @@ from .submissions import require_receipt
 
 ERROR_BYTES_MAX = 1000
 POLL_SECONDS = 0.2
-LOST_HOLDERS_MAX = 10_000
 
 
 class PreparedKeyHeld(KeyHeld, frozen=True, kw_only=True):
@@ -127,10 +126,8 @@ class HeldKeyOperations(LedgerBase):
             nonlocal sent_at
             sent_at = loop.time()
 
-        lost, claim = self._runtime.lost_holders, (command.record_id, command.fingerprint, command.user)
-        holder = lost.pop(claim, None)
-        if holder is not None:
-            command = replace(command, holder=holder)
+        unanswered = self._runtime.unanswered_reservations
+        command = unanswered.resume(command)
         is_answered = False
         try:
             result = await self._gate.execute_one(command, on_resend=on_resend)
@@ -138,9 +135,7 @@ class HeldKeyOperations(LedgerBase):
             return result, sent_at
         finally:
             if not is_answered:
-                lost[claim] = command.holder
-                if len(lost) > LOST_HOLDERS_MAX:
-                    del lost[next(iter(lost))]
+                unanswered.add(command)
 
     async def renew(self, held_key: HeldKey) -> HeldKey:
         """Extend the lease by its length; raises LeaseLost when another holder has the key."""

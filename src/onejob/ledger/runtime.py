@@ -13,6 +13,7 @@ from onejob.clock import Clock
 from onejob.core.credentials import DropPolicy, SetPolicy
 from onejob.core.identity import policy_id
 from onejob.core.lookup import LookUpJob
+from onejob.core.reserve import UnansweredReservations
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Engine
 from onejob.engines.batcher import Batcher, QueueStats
@@ -76,9 +77,7 @@ class Runtime:
         self.readiness = Readiness(self.gate, clock.monotonic)
         self.ids = ids
         self.claims = Claims(self.gate, ids, retention_ms=retention_ms)
-        # The holders whose reservation got no answer: by record, fingerprint and user. Its repetition is sent as the same
-        # holder, which gets the key back if it has it; nobody else can have been told that holder.
-        self.lost_holders: dict[tuple[bytes, bytes, str], bytes] = {}
+        self.unanswered_reservations = UnansweredReservations()
         self.retention_ms = retention_ms
         self.lease_ms = round(config.pending_ttl_seconds * 1000)
         self.rejected_ttl_ms = round(config.rejected_ttl_seconds * 1000)
